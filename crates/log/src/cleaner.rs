@@ -1,0 +1,125 @@
+//! The cleaner: makes free memory out of segments whose entries have died.
+//!
+//! A [`Cleaner`] does one piece of work per [`Cleaner::step`]: it compacts one segment in memory,
+//! or cleans several together into survivors and takes them out of the log, or looks through one
+//! to learn what is dead in it, or finds nothing to do. Give each cleaner a thread that steps in
+//! a loop ([`CleanerThreads`](crate::CleanerThreads)), or step one between operations, as a
+//! simulator does; several may run at once.
+//!
+//! - [`balancer`] decides which kind of work is due.
+//! - [`candidates`] knows the segments that may be cleaned and picks among them.
+//! - [`mover`] copies live entries and tells the index; it holds the rules of what may be dropped.
+//! - [`compact`] and [`combine`] are the two levels.
+//!
+//! Cleaners never touch a head, never wait for the reactor and never free memory that it might
+//! still read: what compaction unlinks waits in limbo until the reactor has taken a turn, what
+//! combined cleaning unlinks is freed by the reactor itself once a durable digest allows it.
+
+mod balancer;
+pub(crate) mod candidates;
+mod combine;
+mod compact;
+mod mover;
+
+use crate::limits::CLEANERS_MAX;
+use crate::quiescence::Reader;
+use crate::shared::{Shared, lock};
+use balancer::Verdict;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// There was nothing to do, or nothing that could be done now.
+    Idle,
+    /// A segment was compacted in memory.
+    Compacted,
+    /// Segments were cleaned into survivors.
+    Combined,
+    /// A segment was looked through.
+    Rescanned,
+}
+
+/// One cleaner of a log. See the module's documentation.
+pub struct Cleaner {
+    shared: Arc<Shared>,
+    reader: Reader,
+    place: usize,
+}
+
+impl Cleaner {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Option<Cleaner> {
+        let place = {
+            let mut candidates = lock(&shared.candidates);
+            let place = (0..CLEANERS_MAX).find(|place| !candidates.cleaners[*place])?;
+            candidates.cleaners[place] = true;
+            place
+        };
+        let reader = shared.readers.register()?;
+        Some(Cleaner { shared: Arc::clone(shared), reader, place })
+    }
+
+    /// Does one piece of work, of at most a few milliseconds with segments of the usual size.
+    pub fn step(&mut self) -> Step {
+        let shared = Arc::clone(&self.shared);
+        {
+            let mut candidates = lock(&shared.candidates);
+            candidates.take_closed(&shared);
+            candidates.free_limbo(&shared);
+        }
+        match balancer::verdict(&shared) {
+            Verdict::Rest => Step::Idle,
+            Verdict::Compact => self.first_of([Self::rescan, Self::compact, Self::combine]),
+            Verdict::Combine => self.first_of([Self::rescan, Self::combine, Self::compact]),
+        }
+    }
+
+    /// Does the first kind of work that finds something to do.
+    fn first_of(&mut self, works: [fn(&mut Cleaner) -> Option<Step>; 3]) -> Step {
+        works.into_iter().find_map(|work| work(self)).unwrap_or(Step::Idle)
+    }
+
+    fn compact(&mut self) -> Option<Step> {
+        if !self.shared.options.cleaner.compaction {
+            return None;
+        }
+        let segment = lock(&self.shared.candidates).pick_for_compaction(&self.shared)?;
+        let (candidate, worked) = compact::compact(&self.shared, &mut self.reader, segment);
+        lock(&self.shared.candidates).put_back(candidate);
+        worked.then_some(Step::Compacted)
+    }
+
+    fn combine(&mut self) -> Option<Step> {
+        // Survivors of the pass before must be known to the reactor before new ids are taken.
+        if self.shared.in_flight[self.place].load(Ordering::SeqCst) != u64::MAX {
+            return None;
+        }
+        let segments = lock(&self.shared.candidates).pick_for_combining(&self.shared);
+        if segments.is_empty() {
+            return None;
+        }
+        match combine::combine(&self.shared, &mut self.reader, self.place, segments) {
+            Ok(()) => Some(Step::Combined),
+            Err(segments) => {
+                let mut candidates = lock(&self.shared.candidates);
+                segments.into_iter().for_each(|segment| candidates.put_back(segment));
+                None
+            }
+        }
+    }
+
+    fn rescan(&mut self) -> Option<Step> {
+        let mut candidate = lock(&self.shared.candidates).pick_for_rescan(&self.shared)?;
+        compact::rescan(&self.shared, &mut candidate);
+        self.shared.sums.counters.rescans.fetch_add(1, Ordering::Relaxed);
+        lock(&self.shared.candidates).put_back(candidate);
+        Some(Step::Rescanned)
+    }
+}
+
+impl Drop for Cleaner {
+    fn drop(&mut self) {
+        lock(&self.shared.candidates).cleaners[self.place] = false;
+    }
+}

@@ -1,0 +1,164 @@
+//! The segments that may be cleaned, and which of them to clean next.
+//!
+//! **For compaction**: the segment that gives back most memory for each byte that must be copied.
+//! **For combined cleaning**: cost-benefit with the segment's age, `(1 − u) × age / u`, where `u`
+//! is the share of the segment's space on backups that is still live and age is counted in
+//! segments opened since the data was put together: the log's own clock. (Paper §9: object age,
+//! the original formula, does far worse. `thunderhead bench log lfs` shows it.)
+//!
+//! What is dead is known from the counts that the reactor keeps, except for entries of dropped
+//! tablets and tombstones that have outlived their purpose: those are found by looking through a
+//! segment once something happened that may have freed them.
+
+use crate::limits::CLEANERS_MAX;
+use crate::memory::Memory;
+use crate::quiescence::Stamp;
+use crate::segment::Segment;
+use crate::shared::Shared;
+use std::sync::atomic::Ordering;
+
+/// A segment that may be cleaned.
+pub(crate) struct Candidate {
+    pub(crate) segment: Segment,
+    /// Bytes that are known to be of no use beside those counted as dead.
+    pub(crate) slack_bytes: usize,
+    /// The log's clock at that time.
+    pub(crate) looked_at: u64,
+}
+
+impl Candidate {
+    pub(crate) fn new(segment: Segment) -> Candidate {
+        let looked_at = segment.created;
+        Candidate { segment, slack_bytes: 0, looked_at }
+    }
+
+    /// Bytes of entries that would have to be copied.
+    fn live_bytes(&self, memory: &Memory) -> usize {
+        let dead = memory.dead_bytes(self.segment.account()) as usize + self.slack_bytes;
+        self.segment.length.saturating_sub(dead)
+    }
+}
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(crate) struct Candidates {
+    list: Vec<Candidate>,
+    /// Memory that waits until the reactor cannot be reading it any more.
+    limbo: Vec<(Stamp, Vec<u32>)>,
+    /// Which places among the cleaners are taken.
+    pub(crate) cleaners: [bool; CLEANERS_MAX],
+}
+
+impl Candidates {
+    /// Takes over the segments that the reactor has closed.
+    pub(crate) fn take_closed(&mut self, shared: &Shared) {
+        while let Some(segment) = shared.closed.pop() {
+            self.list.push(Candidate::new(segment));
+        }
+    }
+
+    pub(crate) fn put_back(&mut self, candidate: Candidate) {
+        self.list.push(candidate);
+    }
+
+    pub(crate) fn into_limbo(&mut self, stamp: Stamp, seglets: Vec<u32>) {
+        self.limbo.push((stamp, seglets));
+    }
+
+    /// Frees the memory that the reactor has moved past.
+    pub(crate) fn free_limbo(&mut self, shared: &Shared) {
+        self.limbo.retain_mut(|(stamp, seglets)| {
+            let passed = shared.turns.passed(*stamp);
+            if passed {
+                seglets.drain(..).for_each(|number| shared.memory.give_back(number));
+            }
+            !passed
+        });
+    }
+
+    /// The segment whose compaction gives most for its cost, if any gives a seglet.
+    pub(crate) fn pick_for_compaction(&mut self, shared: &Shared) -> Option<Candidate> {
+        let seglet_bytes = shared.memory.seglet_bytes();
+        let waste = crate::segment::straddle_bytes(seglet_bytes);
+        let mut best: Option<(f64, usize)> = None;
+        for (at, candidate) in self.list.iter().enumerate() {
+            let seglets = candidate.segment.seglets.len();
+            let live = candidate.live_bytes(&shared.memory) + seglets * waste;
+            let after = live.div_ceil(seglet_bytes).max(1);
+            if after >= seglets {
+                continue;
+            }
+            let worth = (seglets - after) as f64 / (live + seglet_bytes / 16) as f64;
+            if best.is_none_or(|(most, _)| worth > most) {
+                best = Some((worth, at));
+            }
+        }
+        best.map(|(_, at)| self.list.swap_remove(at))
+    }
+
+    /// The segments of the next pass of combined cleaning, best first.
+    pub(crate) fn pick_for_combining(&mut self, shared: &Shared) -> Vec<Candidate> {
+        let options = &shared.options.cleaner;
+        let now = shared.next_segment.load(Ordering::Relaxed);
+        let mut ranked: Vec<(f64, usize)> = Vec::new();
+        for (at, candidate) in self.list.iter().enumerate() {
+            let live = candidate.live_bytes(&shared.memory) as f64;
+            let utilization = live / candidate.segment.disk_bytes.max(1) as f64;
+            let full = candidate.segment.disk_bytes * 2 > shared.options.segment_bytes;
+            // A short segment is worth taking however full it is: two of them make one.
+            if utilization <= options.utilization_max || !full {
+                let age = (now - candidate.segment.created.min(now) + 1) as f64;
+                let worth = (1.0 - utilization).max(0.001) * age / utilization.max(0.001);
+                ranked.push((worth, at));
+            }
+        }
+        let most = options.segments_per_pass.min(ranked.len());
+        if most > 0 && most < ranked.len() {
+            ranked.select_nth_unstable_by(most - 1, |a, b| b.0.total_cmp(&a.0));
+        }
+        ranked.truncate(most);
+        ranked.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
+        self.take_affordable(shared, &ranked)
+    }
+
+    /// Takes as many of the ranked candidates as there is memory to copy them to.
+    fn take_affordable(&mut self, shared: &Shared, ranked: &[(f64, usize)]) -> Vec<Candidate> {
+        let keep = shared.reserves.for_survivors();
+        let mut affordable = shared.memory.free_seglets().saturating_sub(keep);
+        let mut chosen: Vec<usize> = Vec::new();
+        let mut freed = 0;
+        for (_, at) in ranked {
+            let candidate = &self.list[*at];
+            let needed = candidate.segment.seglets.len() + 1;
+            if needed > affordable {
+                break;
+            }
+            affordable -= needed;
+            freed += candidate.segment.length - candidate.live_bytes(&shared.memory).min(candidate.segment.length);
+            chosen.push(*at);
+        }
+        // A pass must gain a seglet for each survivor that it ends, or it could use up the pool.
+        let worth_it = freed >= 2 * shared.memory.seglet_bytes()
+            || chosen.len() > 1 && freed >= shared.memory.seglet_bytes();
+        if !worth_it {
+            return Vec::new();
+        }
+        chosen.sort_unstable_by(|a, b| b.cmp(a));
+        chosen.into_iter().map(|at| self.list.swap_remove(at)).collect()
+    }
+
+    /// A segment in which more may be dead than is known, if there is one.
+    pub(crate) fn pick_for_rescan(&mut self, shared: &Shared) -> Option<Candidate> {
+        let drops = shared.sums.drops.load(Ordering::Relaxed);
+        let now = shared.next_segment.load(Ordering::Relaxed);
+        let patience = 4 + self.list.len() as u64 / 2;
+        let at = self.list.iter().position(|candidate| {
+            let segment = &candidate.segment;
+            let tombstones = segment.tombstone_bytes.saturating_sub(candidate.slack_bytes);
+            segment.drops < drops
+                || tombstones * 16 > segment.length
+                    && now.saturating_sub(candidate.looked_at) > patience
+        })?;
+        Some(self.list.swap_remove(at))
+    }
+}

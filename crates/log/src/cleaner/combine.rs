@@ -1,0 +1,188 @@
+//! Combined cleaning: takes what is live of several segments into survivors, which replace them
+//! in memory and, once a new digest says so, on the backups.
+//!
+//! Survivors are sorted by age: entries of about the same age tend to die at about the same time.
+//! Each segment is sorted already (a head's entries are of one age, survivors were sorted when
+//! they were made), so a merge is enough.
+
+use super::candidates::Candidate;
+use super::compact::take_stock;
+use super::mover::{Mover, Output};
+use crate::entry::{self, DEAD, Frame, Kind};
+use crate::memory::{Memory, Reference};
+use crate::metadata::{SegmentHeader, SegmentKind};
+use crate::object::Located;
+use crate::quiescence::Reader;
+use crate::segment::{Appender, Entries, Room, Segment};
+use crate::shared::{Pass, Shared};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The survivors of one pass.
+struct Survivors<'a> {
+    shared: &'a Shared,
+    current: Option<Appender>,
+    done: Vec<Appender>,
+    stock: Vec<u32>,
+}
+
+impl Survivors<'_> {
+    fn open(&mut self) {
+        let shared = self.shared;
+        let id = shared.next_segment_id();
+        let stock = std::mem::take(&mut self.stock);
+        let capacity = shared.options.segment_bytes;
+        let mut appender = Appender::from_stock(&shared.memory, id, capacity, stock)
+            .expect("the stock holds a seglet for each survivor");
+        let body = SegmentHeader {
+            log: shared.log,
+            segment: id,
+            segment_bytes: capacity as u32,
+            seglet_bytes: shared.memory.seglet_bytes() as u32,
+            kind: SegmentKind::Survivor,
+        }
+        .encode();
+        let mut header = entry::plain(Kind::SegmentHeader, body.len());
+        let at = appender.first();
+        appender.write(at, &mut header, [&body, &[]], shared.seal);
+        appender.advance(header.entry_bytes);
+        self.current = Some(appender);
+    }
+
+    fn finish_current(&mut self) {
+        if let Some(mut appender) = self.current.take() {
+            self.stock = std::mem::take(&mut appender.stock);
+            appender.release_spare(&mut self.stock);
+            self.done.push(appender);
+        }
+    }
+}
+
+impl Output for Survivors<'_> {
+    #[inline]
+    fn place(&mut self, bytes: usize) -> (&mut Appender, Reference) {
+        loop {
+            if self.current.is_none() {
+                self.open();
+            }
+            let room = match &mut self.current {
+                Some(current) => current.reserve(bytes, usize::MAX),
+                None => Room::SegmentFull,
+            };
+            match (room, &mut self.current) {
+                (Room::At(at), Some(_)) => {
+                    // Borrowed anew because the borrow checker cannot see through the loop.
+                    let current = self.current.as_mut().expect("it was there a line ago");
+                    return (current, at);
+                }
+                (Room::NoMemory, _) => {
+                    unreachable!("survivors take no more room than the stock taken for them")
+                }
+                _ => self.finish_current(),
+            }
+        }
+    }
+}
+
+/// A segment that is being merged.
+struct Source<'a> {
+    entries: Entries<'a>,
+    next: Option<(Reference, Frame, u64)>,
+}
+
+impl<'a> Source<'a> {
+    /// Moves on to the next entry that has an age; hands others to the mover at once.
+    fn advance(&mut self, memory: &'a Memory, mover: &mut Mover<'_>, output: &mut impl Output) {
+        for (at, frame) in self.entries.by_ref() {
+            if frame.flags & DEAD == 0
+                && let Some(located) = Located::of(memory, at, &frame)
+            {
+                self.next = Some((at, frame, located.fields.birth.0));
+                return;
+            }
+            mover.entry(at, &frame, output);
+        }
+        self.next = None;
+    }
+
+    fn age(&self) -> u64 {
+        self.next.as_ref().map_or(u64::MAX, |(_, _, birth)| *birth)
+    }
+}
+
+/// Cleans candidates into survivors and reports the pass to the reactor. Gives the candidates
+/// back when there is no memory to copy them to.
+pub(super) fn combine(
+    shared: &Shared,
+    reader: &mut Reader,
+    place: usize,
+    candidates: Vec<Candidate>,
+) -> Result<(), Vec<Candidate>> {
+    let needed: usize = candidates.iter().map(|candidate| candidate.segment.seglets.len() + 1).sum();
+    let Some(stock) = take_stock(shared, needed + 1) else {
+        return Err(candidates);
+    };
+    // See `Ledger::publish_present`: announced before the first id is taken.
+    let bound = shared.next_segment.load(Ordering::SeqCst);
+    shared.in_flight[place].store(bound, Ordering::SeqCst);
+    let drops = shared.sums.drops.load(Ordering::Relaxed);
+    let cleaned: Vec<Segment> = candidates.into_iter().map(|candidate| candidate.segment).collect();
+    let mut survivors = Survivors { shared, current: None, done: Vec::new(), stock };
+    let mut mover = Mover::new(shared, reader);
+    merge(&shared.memory, &cleaned, &mut mover, &mut survivors);
+    mover.tell_index();
+    survivors.finish_current();
+    let (moved, residuals, tombstone_bytes) = (mover.moved, mover.residuals, mover.tombstone_bytes);
+    let Survivors { done, stock, .. } = survivors;
+    stock.into_iter().for_each(|number| shared.memory.give_back(number));
+
+    let created = shared.next_segment.load(Ordering::Relaxed);
+    let count = done.len().max(1);
+    let survivors: Vec<Segment> = done
+        .into_iter()
+        .map(|appender| appender.close(created, drops, tombstone_bytes / count))
+        .collect();
+    let sums = &shared.sums;
+    let counted: usize = survivors.iter().map(|survivor| survivor.tombstone_bytes).sum();
+    sums.tombstone_bytes.fetch_add(counted as i64, Ordering::Relaxed);
+    let bytes: usize = survivors.iter().map(|survivor| survivor.length).sum();
+    sums.counters.passes.fetch_add(1, Ordering::Relaxed);
+    sums.counters.survivor_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    sums.counters.cleaned_segments.fetch_add(cleaned.len() as u64, Ordering::Relaxed);
+    sums.counters.entries_moved.fetch_add(moved, Ordering::Relaxed);
+    sums.counters.residuals.fetch_add(residuals, Ordering::Relaxed);
+    shared.passes.push(Pass { cleaner: place, cleaned, survivors });
+    Ok(())
+}
+
+/// Hands the entries of all segments to the mover, oldest first.
+fn merge(
+    memory: &Arc<Memory>,
+    cleaned: &[Segment],
+    mover: &mut Mover<'_>,
+    output: &mut Survivors<'_>,
+) {
+    let mut sources: Vec<Source<'_>> = cleaned
+        .iter()
+        .map(|segment| Source { entries: segment.entries(memory), next: None })
+        .collect();
+    for source in &mut sources {
+        source.advance(memory, mover, output);
+    }
+    loop {
+        let Some(oldest) = (0..sources.len()).min_by_key(|at| sources[*at].age()) else { return };
+        let others = sources.iter().enumerate().filter(|(at, _)| *at != oldest);
+        let until = others.map(|(_, source)| source.age()).min().unwrap_or(u64::MAX);
+        if sources[oldest].next.is_none() {
+            return;
+        }
+        // As long as this source has the oldest entry, nothing else need be looked at.
+        while let Some((at, frame, birth)) = sources[oldest].next {
+            if birth > until {
+                break;
+            }
+            mover.entry(at, &frame, output);
+            sources[oldest].advance(memory, mover, output);
+        }
+    }
+}

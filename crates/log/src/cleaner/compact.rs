@@ -1,0 +1,117 @@
+//! Compaction: copies what is live of one segment to fewer seglets of memory.
+//!
+//! On the backups nothing changes: the segment keeps its id and its full replica there, and what
+//! memory has dropped still counts as present in the durable log.
+
+use super::candidates::Candidate;
+use super::mover::{Mover, Output};
+use crate::entry::{DEAD, Kind};
+use crate::memory::Reference;
+use crate::quiescence::Reader;
+use crate::segment::{Appender, Room};
+use crate::shared::{Shared, lock};
+use std::sync::atomic::Ordering;
+
+/// The one segment that a compaction writes.
+struct Compacted {
+    appender: Appender,
+}
+
+impl Output for Compacted {
+    #[inline]
+    fn place(&mut self, bytes: usize) -> (&mut Appender, Reference) {
+        match self.appender.reserve(bytes, usize::MAX) {
+            Room::At(at) => (&mut self.appender, at),
+            Room::SegmentFull | Room::NoMemory => {
+                unreachable!("a compacted segment takes no more room than the stock taken for it")
+            }
+        }
+    }
+}
+
+/// Seglets that hold whatever is left of a segment: entries only shrink, but fillings at the end
+/// of seglets fall elsewhere.
+fn stock_for(seglets: usize) -> usize {
+    seglets + 1 + seglets / 8
+}
+
+/// Takes seglets for a cleaner, all or none.
+pub(super) fn take_stock(shared: &Shared, count: usize) -> Option<Vec<u32>> {
+    let keep = shared.reserves.for_survivors();
+    let mut stock = Vec::with_capacity(count);
+    while stock.len() < count {
+        let Some(number) = shared.memory.take(keep) else {
+            stock.into_iter().for_each(|number| shared.memory.give_back(number));
+            return None;
+        };
+        stock.push(number);
+    }
+    // The lowest address is taken first, so that seglets written in order lie in order.
+    stock.sort_unstable_by(|a, b| b.cmp(a));
+    Some(stock)
+}
+
+/// Compacts a candidate. False when there was no memory to copy it to, or nothing was gained.
+pub(super) fn compact(
+    shared: &Shared,
+    reader: &mut Reader,
+    candidate: Candidate,
+) -> (Candidate, bool) {
+    let old = &candidate.segment;
+    let Some(stock) = take_stock(shared, stock_for(old.seglets.len())) else {
+        return (candidate, false);
+    };
+    let drops = shared.sums.drops.load(Ordering::Relaxed);
+    let memory = &shared.memory;
+    let capacity = stock.len() * memory.seglet_bytes();
+    let Some(appender) = Appender::from_stock(memory, old.id, capacity, stock) else {
+        return (candidate, false);
+    };
+    let mut output = Compacted { appender };
+    let mut mover = Mover::new(shared, reader);
+    for (at, frame) in old.entries(memory) {
+        if Kind::of(frame.flags) == Some(Kind::SegmentHeader) {
+            let (appender, to) = output.place(frame.entry_bytes());
+            appender.copy(to, at, frame.entry_bytes());
+            appender.advance(frame.entry_bytes());
+        } else {
+            mover.entry(at, &frame, &mut output);
+        }
+    }
+    mover.tell_index();
+    let (moved, residuals) = (mover.moved, mover.residuals);
+    let tombstone_bytes = mover.tombstone_bytes;
+    let stamp = shared.turns.stamp();
+    let mut new = output.appender.close(old.created, drops, tombstone_bytes);
+    new.disk_bytes = old.disk_bytes;
+
+    let sums = &shared.sums;
+    let tombstones = tombstone_bytes as i64 - old.tombstone_bytes as i64;
+    sums.tombstone_bytes.fetch_add(tombstones, Ordering::Relaxed);
+    sums.counters.compactions.fetch_add(1, Ordering::Relaxed);
+    sums.counters.compaction_bytes.fetch_add(new.length as u64, Ordering::Relaxed);
+    sums.counters.entries_moved.fetch_add(moved, Ordering::Relaxed);
+    sums.counters.residuals.fetch_add(residuals, Ordering::Relaxed);
+    let looked_at = shared.next_segment.load(Ordering::Relaxed);
+    let gained = new.seglets.len() < old.seglets.len();
+    let seglets = candidate.segment.seglets;
+    lock(&shared.candidates).into_limbo(stamp, seglets);
+    (Candidate { segment: new, slack_bytes: 0, looked_at }, gained)
+}
+
+/// Looks through a candidate and counts what is of no use in it beside the dead.
+pub(super) fn rescan(shared: &Shared, candidate: &mut Candidate) {
+    // A rescan relocates nothing, so it needs no place among the readers.
+    let drops = shared.sums.drops.load(Ordering::Relaxed);
+    let sieve = super::mover::Sieve::new(shared);
+    let memory = &*shared.memory;
+    let mut slack_bytes = 0;
+    for (at, frame) in candidate.segment.entries(memory) {
+        if frame.flags & DEAD == 0 && sieve.is_useless(at, &frame) {
+            slack_bytes += frame.entry_bytes();
+        }
+    }
+    candidate.slack_bytes = slack_bytes;
+    candidate.segment.drops = drops;
+    candidate.looked_at = shared.next_segment.load(Ordering::Relaxed);
+}

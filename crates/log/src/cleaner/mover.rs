@@ -1,0 +1,271 @@
+//! Moves entries out of a segment that is being cleaned, and drops those that may be dropped.
+//!
+//! For each entry (see [`crate::design::tombstones`] for why this is right):
+//!
+//! | entry | what happens |
+//! | --- | --- |
+//! | object, not marked dead, tablet lives here | copied; the index is told; if it refuses, the copy is void |
+//! | object that is dead, its `prior` segment still in the durable log | a residual tombstone is left |
+//! | object that is dead otherwise, or of a tablet that does not live here | dropped |
+//! | tombstone | kept until the segment it guards against is out of the durable log |
+//! | completion record | as an object without `prior` |
+//! | digest, safe version, statistics, void | dropped: every head has newer ones |
+//!
+//! The index is told in batches, so that the cache misses of a batch overlap. Between the copy
+//! and the telling, the reactor may replace or delete the object; then the index refuses, and the
+//! copy, which no reader has seen and no replicator has got, is changed in place: into a residual
+//! tombstone when one is needed, else into a void entry. Either has the size of the copy, so
+//! cleaning never takes more room than it finds.
+
+use crate::entry::{self, CompletionFields, EXTRA, Frame, KIND_BITS, Kind, LINKED, ObjectFields};
+use crate::memory::{Memory, Reference};
+use crate::object::Located;
+use crate::quiescence::Reader;
+use crate::segment::{self, Appender};
+use crate::shared::{Present, Shared, TabletMap};
+use std::sync::Arc;
+use thunderhead_wire::KeyHash;
+
+/// How many index updates are done at once.
+const BATCH: usize = 32;
+
+/// The place of the index of completion records, beside those of tablets.
+const COMPLETIONS: usize = usize::MAX;
+
+/// Where moved entries go.
+pub(super) trait Output {
+    /// The segment that has room for an entry of `bytes`, and where it goes.
+    fn place(&mut self, bytes: usize) -> (&mut Appender, Reference);
+}
+
+/// An entry that was copied and of which the index is still to be told.
+#[derive(Clone, Copy, Default)]
+struct Move {
+    hash: u64,
+    from: Reference,
+    to: Reference,
+    bytes: usize,
+    tablet: usize,
+}
+
+/// See the module's documentation.
+pub(super) struct Mover<'a> {
+    shared: &'a Shared,
+    reader: &'a mut Reader,
+    tablets: Arc<TabletMap>,
+    present: Arc<Present>,
+    moves: [Move; BATCH],
+    pending: usize,
+    /// Bytes of tombstones written to the output.
+    pub(super) tombstone_bytes: usize,
+    pub(super) moved: u64,
+    pub(super) residuals: u64,
+}
+
+impl<'a> Mover<'a> {
+    /// Begins to move entries of segments that were picked before this call.
+    pub(super) fn new(shared: &'a Shared, reader: &'a mut Reader) -> Mover<'a> {
+        Mover {
+            shared,
+            reader,
+            tablets: shared.tablets(),
+            present: shared.present(),
+            moves: [Move::default(); BATCH],
+            pending: 0,
+            tombstone_bytes: 0,
+            moved: 0,
+            residuals: 0,
+        }
+    }
+
+    /// Moves or drops the entry at a reference.
+    #[inline]
+    pub(super) fn entry(&mut self, at: Reference, frame: &Frame, output: &mut impl Output) {
+        let memory = &*self.shared.memory;
+        match Kind::of(frame.flags) {
+            Some(Kind::Object) => {
+                let located = Located::of(memory, at, frame).expect("an object of ours decodes");
+                if frame.flags & entry::DEAD != 0 {
+                    self.leave_residual(&located, output);
+                    return;
+                }
+                let key = located.key(memory);
+                let hash = match key.as_slice() {
+                    Some(slice) => KeyHash::of(slice),
+                    None => KeyHash::of(&key.to_vec()),
+                };
+                let fields = &located.fields;
+                if let Some(tablet) = self.tablets.find(fields.table, hash, fields.birth) {
+                    self.relocate(at, frame, hash.0, tablet, output);
+                }
+            }
+            Some(Kind::Tombstone) => {
+                let located = Located::of(memory, at, frame).expect("a tombstone of ours decodes");
+                if located.fields.prior.is_some_and(|prior| !self.present.is_gone(prior)) {
+                    let (appender, to) = output.place(frame.entry_bytes());
+                    appender.copy(to, at, frame.entry_bytes());
+                    appender.advance(frame.entry_bytes());
+                    self.tombstone_bytes += frame.entry_bytes();
+                }
+            }
+            Some(Kind::Completion) if frame.flags & entry::DEAD == 0 => {
+                let body = segment::body_start(memory, at, frame);
+                let (fields, _) = CompletionFields::read(body).expect("a record of ours decodes");
+                let hash = fields.index_hash();
+                self.relocate(at, frame, hash, COMPLETIONS, output);
+            }
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn relocate(
+        &mut self,
+        from: Reference,
+        frame: &Frame,
+        hash: u64,
+        tablet: usize,
+        output: &mut impl Output,
+    ) {
+        let bytes = frame.entry_bytes();
+        let (appender, to) = output.place(bytes);
+        appender.copy(to, from, bytes);
+        appender.advance(bytes);
+        if frame.flags & LINKED != 0 {
+            // It is complete by now and travels alone from here on.
+            let flags = frame.flags & !LINKED & !entry::DEAD;
+            reseal(self.shared, &self.shared.memory, to, flags, bytes);
+        }
+        self.moves[self.pending] = Move { hash, from, to, bytes, tablet };
+        self.pending += 1;
+        if self.pending == BATCH {
+            self.tell_index();
+        }
+    }
+
+    /// Tells the index of everything copied so far. To be called before the output is handed on.
+    pub(super) fn tell_index(&mut self) {
+        let guard = self.reader.enter();
+        let tablets = &*self.tablets;
+        let index = |moved: &Move| match moved.tablet {
+            COMPLETIONS => tablets.completions.as_deref(),
+            tablet => Some(&*tablets.tablets[tablet].index),
+        };
+        for moved in &self.moves[..self.pending] {
+            if let Some(index) = index(moved) {
+                index.prefetch(&guard, moved.hash);
+            }
+        }
+        let mut refused = [0; BATCH];
+        let mut refusals = 0;
+        for (at, moved) in self.moves[..self.pending].iter().enumerate() {
+            let told = index(moved)
+                .is_some_and(|index| index.relocate(&guard, moved.hash, moved.from, moved.to));
+            if !told {
+                refused[refusals] = at;
+                refusals += 1;
+            }
+        }
+        drop(guard);
+        self.moved += (self.pending - refusals) as u64;
+        for at in &refused[..refusals] {
+            let Move { to, bytes, .. } = self.moves[*at];
+            self.neutralize(to, bytes);
+        }
+        self.pending = 0;
+    }
+
+    /// Makes a copy that the index refused harmless, in place.
+    #[cold]
+    fn neutralize(&mut self, to: Reference, bytes: usize) {
+        let memory = &*self.shared.memory;
+        let frame = segment::frame(memory, to);
+        let guarded = Located::of(memory, to, &frame).is_some_and(|located| {
+            located.fields.prior.is_some_and(|prior| !self.present.is_gone(prior))
+        });
+        let kind = if guarded { Kind::Tombstone } else { Kind::Void };
+        if guarded {
+            self.tombstone_bytes += bytes;
+            self.residuals += 1;
+        }
+        let flags = frame.flags & !KIND_BITS & EXTRA | kind as u8;
+        reseal(self.shared, memory, to, flags, bytes);
+    }
+
+    /// Leaves a tombstone in place of a dead object if an older version may still be replayed.
+    #[inline]
+    fn leave_residual(&mut self, dead: &Located, output: &mut impl Output) {
+        let needed = dead.fields.prior.is_some_and(|prior| !self.present.is_gone(prior));
+        if needed {
+            self.write_residual(dead, output);
+        }
+    }
+
+    fn write_residual(&mut self, dead: &Located, output: &mut impl Output) {
+        let memory = &*self.shared.memory;
+        let key = dead.key(memory);
+        let copy;
+        let key = match key.as_slice() {
+            Some(slice) => slice,
+            None => {
+                copy = key.to_vec();
+                &copy
+            }
+        };
+        // It kills the dead object's own version too, which changes nothing: that one is dead.
+        let fields: ObjectFields = dead.fields;
+        let mut header = fields.tombstone(key.len());
+        let bytes = header.entry_bytes;
+        let (appender, to) = output.place(bytes);
+        appender.write(to, &mut header, [key, &[]], self.shared.seal);
+        appender.advance(bytes);
+        self.tombstone_bytes += bytes;
+        self.residuals += 1;
+    }
+}
+
+/// Tells useless entries from others without asking the index.
+pub(super) struct Sieve<'a> {
+    memory: &'a Memory,
+    tablets: Arc<TabletMap>,
+    present: Arc<Present>,
+}
+
+impl Sieve<'_> {
+    pub(super) fn new(shared: &Shared) -> Sieve<'_> {
+        Sieve { memory: &shared.memory, tablets: shared.tablets(), present: shared.present() }
+    }
+
+    /// Whether an entry that is not marked dead is of no use any more.
+    pub(super) fn is_useless(&self, at: Reference, frame: &Frame) -> bool {
+        let keyed = || Located::of(self.memory, at, frame).map(|located| located.fields);
+        match Kind::of(frame.flags) {
+            Some(Kind::Object) => keyed().is_none_or(|fields| {
+                let hash = KeyHash(crate::log::hash_of(self.memory, at));
+                self.tablets.find(fields.table, hash, fields.birth).is_none()
+            }),
+            Some(Kind::Tombstone) => keyed().is_none_or(|fields| {
+                fields.prior.is_none_or(|prior| self.present.is_gone(prior))
+            }),
+            Some(Kind::Completion | Kind::SegmentHeader) => false,
+            _ => true,
+        }
+    }
+}
+
+/// Changes the flags of an entry that only this cleaner can see, and seals it anew.
+fn reseal(shared: &Shared, memory: &Memory, at: Reference, flags: u8, bytes: usize) {
+    let behind_checksum = memory.pieces(at, bytes).enumerate().map(|(number, piece)| {
+        let (address, length) = piece;
+        let skip = if number == 0 { entry::FRAME_BYTES } else { 0 };
+        // SAFETY: the copy was written by this cleaner, its header in the first piece, and nobody
+        // else reads or writes it before the segment is handed on.
+        unsafe { std::slice::from_raw_parts(address.add(skip).cast_const(), length - skip) }
+    });
+    let checksum = shared.seal.of_pieces(flags, behind_checksum).to_le_bytes();
+    // SAFETY: as above.
+    unsafe {
+        *memory.at(at) = flags;
+        std::ptr::copy_nonoverlapping(checksum.as_ptr(), memory.at(at).add(1), 4);
+    }
+}

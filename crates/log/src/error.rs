@@ -1,0 +1,140 @@
+//! What can go wrong, split by whose fault it is: the caller's ([`Error`]), or damage in bytes
+//! that came from outside ([`Damage`]). A broken invariant of our own is neither: it panics.
+
+use thunderhead_wire::{SegmentId, TableId, TabletRange, Version};
+
+/// Why an operation was refused. Nothing has changed when one of these comes back.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The key has no bytes.
+    #[error("the key is empty; give at least one byte")]
+    KeyEmpty,
+    /// The key is longer than [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX).
+    #[error("the key has {bytes} bytes; the limit is {limit}")]
+    KeyTooLong {
+        /// What was given.
+        bytes: usize,
+        /// What is allowed.
+        limit: usize,
+    },
+    /// The value is longer than [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX), or than a segment of
+    /// this log can hold.
+    #[error("the value has {bytes} bytes; the limit is {limit}")]
+    ValueTooLong {
+        /// What was given.
+        bytes: usize,
+        /// What is allowed.
+        limit: usize,
+    },
+    /// No tablet of this log holds the key.
+    #[error("no tablet of {table} here holds this key; create the table or ask the server that has it")]
+    UnknownTablet {
+        /// The table that was asked for.
+        table: TableId,
+    },
+    /// A tablet to be created overlaps one that is already here.
+    #[error("the tablet {0} overlaps one that is already here")]
+    TabletExists(TabletRange),
+    /// The condition of a conditional operation does not hold.
+    #[error("the condition does not hold: the object's version is {current}")]
+    Condition {
+        /// The version the key has now; [`Version::NONE`] when it does not exist.
+        current: Version,
+    },
+    /// Live data fills the memory up to the limit for writes. Reads and deletes go on; delete
+    /// something or give the log more memory, then try again.
+    #[error("memory is full: {live_bytes} bytes of live data, {limit_bytes} allowed; delete data or add memory")]
+    MemoryFull {
+        /// Live bytes in the log.
+        live_bytes: u64,
+        /// The most that writes may make of them.
+        limit_bytes: u64,
+    },
+    /// There is room, but the cleaners have not freed it yet. Let them run and try again.
+    #[error("no free memory at this moment: the cleaners are behind; try again shortly")]
+    CleanerBehind,
+}
+
+impl Error {
+    /// A stable number for logs and wires; never reused for another meaning.
+    #[must_use]
+    pub fn code(&self) -> u16 {
+        match self {
+            Error::KeyEmpty => 1,
+            Error::KeyTooLong { .. } => 2,
+            Error::ValueTooLong { .. } => 3,
+            Error::UnknownTablet { .. } => 4,
+            Error::TabletExists(_) => 5,
+            Error::Condition { .. } => 6,
+            Error::MemoryFull { .. } => 7,
+            Error::CleanerBehind => 8,
+        }
+    }
+
+    /// Whether the same call may succeed a moment later with nothing else changed.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Error::CleanerBehind)
+    }
+}
+
+/// What is wrong with bytes that claim to be a segment. Found while replaying or inspecting one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Damage {
+    /// The bytes end inside an entry: the usual end of a segment that was open at a crash.
+    #[error("the entry at {offset} is cut short")]
+    Torn {
+        /// Where the entry begins.
+        offset: u32,
+    },
+    /// The checksum of an entry does not fit its bytes.
+    #[error("the entry at {offset} fails its checksum")]
+    Checksum {
+        /// Where the entry begins.
+        offset: u32,
+    },
+    /// The checksum holds but the fields make no sense: written by a broken or hostile program.
+    #[error("the entry at {offset} has an impossible {field}")]
+    Field {
+        /// Where the entry begins.
+        offset: u32,
+        /// Which field.
+        field: &'static str,
+    },
+    /// The entry is of a kind that this version does not know and must not pass over.
+    #[error("the entry at {offset} is of kind {kind}, which this version must understand and does not; upgrade first")]
+    UnknownKind {
+        /// Where the entry begins.
+        offset: u32,
+        /// The kind's number.
+        kind: u8,
+    },
+    /// The segment does not begin with a segment header.
+    #[error("these bytes do not begin with a segment header")]
+    NoHeader,
+    /// The segment was written in a format, or with features, that this version does not know.
+    #[error("the segment has format {version} with features {features:#x}; this version reads format {known}")]
+    UnknownFormat {
+        /// The version that the header names.
+        version: u16,
+        /// The incompatible features that the header names.
+        features: u32,
+        /// The newest version known here.
+        known: u16,
+    },
+    /// The segment belongs to another log or has another id than was expected.
+    #[error("the segment is {found}, not {expected}")]
+    WrongSegment {
+        /// The id in the header.
+        found: SegmentId,
+        /// The id that was asked for.
+        expected: SegmentId,
+    },
+}
+
+/// The options cannot work; the sentence says which and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct OptionsError(pub(crate) String);

@@ -1,0 +1,387 @@
+//! The index of one tablet: from the hash of a key to the places where its entries are.
+//!
+//! ```text
+//!  bucket, one cache line:  | slot | slot | slot | slot | slot | slot | slot | slot or link |
+//!  slot:   | tag 16 | reference 48 |     0 is empty; tag 0xffff marks a link to more slots
+//! ```
+//!
+//! **Linear hashing.** The index grows by one bucket at a time, always the next one in order, and
+//! shrinks the same way, so no insert pauses for a rehash and nobody sizes a table in advance.
+//! Splitting a bucket needs the hashes of its entries, each a cache miss; since it is known which
+//! bucket is next, they are asked for a few inserts ahead. Buckets are found by the low bits of a
+//! hash, tags are bits 32 to 47: a tablet is a range of hashes, so the top bits say little.
+//!
+//! **Threads.** The reactor alone reads, inserts, removes, splits and merges; a read takes no
+//! lock and no atomic read-modify-write. Cleaners do one thing, [`IndexView::relocate`]: swap one
+//! reference for another, if it is still there.
+//!
+//! **Why a cleaner never misses a slot that is being moved.** The reactor moves a slot by storing
+//! it at its new place first and then clearing the old place by compare-and-swap; if a cleaner was
+//! faster, the swap fails, and the newer value is carried over. Meanwhile `epoch` is odd. A cleaner
+//! that finds nothing looks again if the epoch was odd or has changed. A reference is in the index
+//! once, or twice with the same value while it is moved, so a slot that holds exactly the value
+//! looked for is the right one wherever it is found: even in a chain that was changed under the
+//! cleaner's feet, for bucket memory stays bucket memory of the same index until all readers that
+//! were inside have left ([`Readers`]).
+//!
+//! **Memory** comes in blocks from a [`BlockSource`]; the first ones are small, so that a small
+//! table is small. What merges set free goes back.
+
+mod blocks;
+mod chain;
+mod cursor;
+mod view;
+
+pub(crate) use blocks::BlockSource;
+#[cfg(test)]
+pub(crate) use blocks::HeapBlocks;
+pub use cursor::Cursor;
+pub(crate) use view::IndexView;
+
+use crate::quiescence::Readers;
+use crate::sync::{AtomicU64, Ordering};
+use blocks::{Blocks, Overflow};
+use chain::Chain;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Slots of a bucket.
+pub(crate) const SLOTS: usize = 8;
+const LINK_TAG: u64 = 0xffff;
+const TAG_SHIFT: u32 = 48;
+const REFERENCE_BITS: u64 = (1 << TAG_SHIFT) - 1;
+
+/// A bucket splits when the index holds more than this many entries per hundred slots of primary
+/// buckets: about 12.4 bytes an entry with 1.15 cache lines per lookup.
+const LOAD_HIGH: usize = 80;
+/// And merges below this: far enough from the other that the two never alternate.
+const LOAD_LOW: usize = 65;
+
+/// One cache line of slots.
+#[repr(C, align(64))]
+pub(crate) struct Bucket {
+    slots: [AtomicU64; SLOTS],
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Bucket>() == 64);
+
+impl Bucket {
+    #[cfg(test)]
+    pub(crate) fn new() -> Bucket {
+        Bucket { slots: std::array::from_fn(|_| AtomicU64::new(0)) }
+    }
+}
+
+/// There is no memory for another overflow bucket.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NoMemory;
+
+/// What the index must be told of the entries that it refers to.
+pub(crate) trait Entries {
+    /// The full hash of the key of the entry at a reference.
+    fn hash(&self, reference: u64) -> u64;
+    /// Asks for the memory that [`Entries::hash`] will read.
+    fn prefetch(&self, reference: u64);
+}
+
+/// A slot that holds what was looked for. Good until the index is changed otherwise.
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    slot: NonNull<AtomicU64>,
+    tag: u64,
+}
+
+impl Found {
+    fn slot(&self) -> &AtomicU64 {
+        // SAFETY: bucket memory lives as long as the index, and the only holders of a `Found`
+        // are callers on the reactor's thread that have not changed the index since.
+        unsafe { self.slot.as_ref() }
+    }
+}
+
+/// See the module's documentation.
+pub(crate) struct Index<S: BlockSource> {
+    view: Arc<IndexView>,
+    blocks: Blocks<S>,
+    overflow: Overflow,
+    /// Primary buckets.
+    buckets: usize,
+    /// One less than the power of two that is at least `buckets`.
+    mask: u64,
+    entries: usize,
+    inserts_since_split: u32,
+}
+
+#[inline(always)]
+fn tag_of(hash: u64) -> u64 {
+    let tag = (hash >> 32) & 0xffff;
+    // 0 would look like an empty slot and 0xffff like a link.
+    (tag + u64::from(tag == 0) - u64::from(tag == LINK_TAG)) << TAG_SHIFT
+}
+
+#[inline(always)]
+fn reference_in(slot: u64) -> u64 {
+    slot & REFERENCE_BITS
+}
+
+#[inline(always)]
+fn is_link(slot: u64) -> bool {
+    slot >> TAG_SHIFT == LINK_TAG
+}
+
+impl<S: BlockSource> Index<S> {
+    /// An empty index whose full blocks have `block_buckets` buckets, a power of two.
+    pub(crate) fn new(source: S, readers: Arc<Readers>, block_buckets: usize) -> Option<Index<S>> {
+        let mut blocks = Blocks::new(source, readers, block_buckets);
+        if !blocks.grow_to(1) {
+            return None;
+        }
+        let view = Arc::new(IndexView::new(&blocks));
+        Some(Index {
+            view,
+            overflow: Overflow::new(blocks.first_buckets()),
+            blocks,
+            buckets: 1,
+            mask: 0,
+            entries: 0,
+            inserts_since_split: 0,
+        })
+    }
+
+    /// What cleaners hold of the index.
+    pub(crate) fn view(&self) -> Arc<IndexView> {
+        Arc::clone(&self.view)
+    }
+
+    /// Entries in the index.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.entries
+    }
+
+    #[inline(always)]
+    fn bucket_number(&self, hash: u64) -> usize {
+        let number = (hash & self.mask) as usize;
+        if number < self.buckets { number } else { (hash & (self.mask >> 1)) as usize }
+    }
+
+    #[inline(always)]
+    fn bucket(&self, hash: u64) -> &Bucket {
+        self.blocks.bucket(self.bucket_number(hash))
+    }
+
+    /// Asks for the bucket of a hash.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        crate::prefetch::read(std::ptr::from_ref(self.bucket(hash)).cast());
+    }
+
+    /// A reference that may be the one for a hash: for prefetching.
+    #[inline]
+    pub(crate) fn candidate(&self, hash: u64) -> Option<u64> {
+        let tag = tag_of(hash);
+        let bucket = self.bucket(hash);
+        bucket.slots.iter().find_map(|slot| {
+            let slot = slot.load(Ordering::Relaxed);
+            (slot ^ tag <= REFERENCE_BITS).then_some(reference_in(slot))
+        })
+    }
+
+    /// Finds the slot of a hash whose reference `matches`.
+    #[inline]
+    pub(crate) fn find(&self, hash: u64, mut matches: impl FnMut(u64) -> bool) -> Option<Found> {
+        let tag = tag_of(hash);
+        let mut bucket = self.bucket(hash);
+        loop {
+            let mut hits = 0u32;
+            for (at, slot) in bucket.slots.iter().enumerate() {
+                let same = slot.load(Ordering::Relaxed) ^ tag <= REFERENCE_BITS;
+                hits |= u32::from(same) << at;
+            }
+            while hits != 0 {
+                let slot = &bucket.slots[hits.trailing_zeros() as usize];
+                // Acquire: a cleaner has written the entry before it stored the reference.
+                if matches(reference_in(slot.load(Ordering::Acquire))) {
+                    return Some(Found { slot: NonNull::from(slot), tag });
+                }
+                hits &= hits - 1;
+            }
+            bucket = self.next(bucket)?;
+        }
+    }
+
+    #[inline]
+    fn next<'a>(&'a self, bucket: &'a Bucket) -> Option<&'a Bucket> {
+        chain::linked(bucket)
+    }
+
+    /// The reference in a slot now: a cleaner may have changed it since it was found.
+    #[inline]
+    pub(crate) fn reference(&self, found: Found) -> u64 {
+        reference_in(found.slot().load(Ordering::Acquire))
+    }
+
+    /// Replaces the reference in a slot if it is `expected`; else says what it is.
+    #[inline]
+    pub(crate) fn replace_exact(&mut self, found: Found, expected: u64, new: u64) -> Result<(), u64> {
+        let Found { tag, .. } = found;
+        found
+            .slot()
+            .compare_exchange(tag | expected, tag | new, Ordering::AcqRel, Ordering::Acquire)
+            .map(drop)
+            .map_err(reference_in)
+    }
+
+    /// Replaces the reference in a slot and returns the one that it held.
+    pub(crate) fn replace(&mut self, found: Found, new: u64) -> u64 {
+        reference_in(found.slot().swap(found.tag | new, Ordering::AcqRel))
+    }
+
+    /// Empties a slot and returns the reference that it held.
+    pub(crate) fn remove(&mut self, found: Found) -> u64 {
+        let reference = reference_in(found.slot().swap(0, Ordering::AcqRel));
+        self.entries -= 1;
+        if self.buckets > 1 && self.entries * 100 < self.buckets * SLOTS * LOAD_LOW {
+            self.merge();
+        }
+        reference
+    }
+
+    /// Adds a reference under a hash. At most one bucket is split on the way.
+    #[inline]
+    pub(crate) fn insert(
+        &mut self,
+        hash: u64,
+        reference: u64,
+        entries: &impl Entries,
+    ) -> Result<(), NoMemory> {
+        debug_assert!(reference != 0 && reference <= REFERENCE_BITS);
+        let slot = tag_of(hash) | reference;
+        let mut bucket = self.bucket(hash);
+        loop {
+            if let Some(empty) = chain::empty_slot(bucket) {
+                empty.store(slot, Ordering::Release);
+                break;
+            }
+            match chain::linked(bucket) {
+                Some(next) => bucket = next,
+                None => {
+                    let last = NonNull::from(bucket);
+                    self.add_overflow(last, slot)?;
+                    break;
+                }
+            }
+        }
+        self.entries += 1;
+        self.inserts_since_split += 1;
+        if self.entries * 100 > self.buckets * SLOTS * LOAD_HIGH {
+            self.split(entries);
+        } else if self.inserts_since_split & 1 == 0 {
+            self.prepare_split(entries);
+        }
+        Ok(())
+    }
+
+    /// Puts a slot into a new overflow bucket behind a full one.
+    #[cold]
+    fn add_overflow(&mut self, full: NonNull<Bucket>, slot: u64) -> Result<(), NoMemory> {
+        let new = self.overflow.take(&mut self.blocks).ok_or(NoMemory)?;
+        // The epoch is odd while the eighth slot moves, as in every move.
+        let moving = self.view.begin();
+        chain::append(full, new).store(slot, Ordering::Release);
+        self.view.end(moving);
+        Ok(())
+    }
+
+    /// The bucket that will split next.
+    fn next_to_split(&self) -> usize {
+        let highest = 1usize << self.buckets.ilog2();
+        self.buckets - highest
+    }
+
+    /// Asks for what the next split will read: its bucket first, the entries a little later.
+    #[inline]
+    fn prepare_split(&self, entries: &impl Entries) {
+        let bucket = self.blocks.bucket(self.next_to_split());
+        match self.inserts_since_split {
+            2 => crate::prefetch::read(std::ptr::from_ref(bucket).cast()),
+            4 => {
+                for slot in &bucket.slots {
+                    let slot = slot.load(Ordering::Relaxed);
+                    if slot != 0 && !is_link(slot) {
+                        entries.prefetch(reference_in(slot));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds a primary bucket and moves to it what belongs there. Does nothing without memory:
+    /// chains get longer instead.
+    fn split(&mut self, entries: &impl Entries) {
+        self.inserts_since_split = 0;
+        self.blocks.free_limbo();
+        let bit = 1u64 << self.buckets.ilog2();
+        let (from, to) = (self.next_to_split(), self.buckets);
+        let needed = Chain::of(self.blocks.bucket(from)).overflow_buckets();
+        if !self.overflow.ensure(needed, &mut self.blocks) || !self.blocks.grow_to(to + 1) {
+            return;
+        }
+        let moving = self.view.begin();
+        self.view.use_directory(&mut self.blocks);
+        let to = NonNull::from(self.blocks.bucket(to));
+        let from = NonNull::from(self.blocks.bucket(from));
+        let mut target = Chain::at(to);
+        chain::drain(from, |reference| entries.hash(reference) & bit != 0, |slot| {
+            target.take_over(slot, || self.overflow.take_ensured());
+        });
+        chain::tighten(from, |empty| self.overflow.give_back(empty));
+        self.buckets += 1;
+        self.mask = (self.buckets as u64).next_power_of_two() - 1;
+        self.view.set_buckets(self.buckets);
+        self.view.end(moving);
+        self.overflow.release(&mut self.blocks);
+    }
+
+    /// Removes the last primary bucket and moves what it holds to the bucket it came from.
+    fn merge(&mut self) {
+        self.blocks.free_limbo();
+        let last = self.buckets - 1;
+        let into = last - (1usize << last.ilog2());
+        let from = NonNull::from(self.blocks.bucket(last));
+        let needed = Chain::at(from).overflow_buckets() + 1;
+        if !self.overflow.ensure(needed, &mut self.blocks) {
+            return;
+        }
+        let moving = self.view.begin();
+        let mut target = Chain::at(NonNull::from(self.blocks.bucket(into)));
+        chain::drain(from, |_| true, |slot| {
+            target.take_over(slot, || self.overflow.take_ensured());
+        });
+        chain::tighten(from, |empty| self.overflow.give_back(empty));
+        self.buckets = last;
+        self.mask = (self.buckets as u64).next_power_of_two() - 1;
+        self.view.set_buckets(self.buckets);
+        self.view.end(moving);
+        self.blocks.shrink_to(self.buckets);
+        self.overflow.release(&mut self.blocks);
+    }
+}
+
+impl<S: BlockSource> Drop for Index<S> {
+    fn drop(&mut self) {
+        // A cleaner may be inside: the memory goes back with the last view.
+        let blocks = self.blocks.take_all();
+        let overflow = self.overflow.take_all();
+        let source = self.blocks.source();
+        self.view.leave(Box::new(move || {
+            for (block, buckets) in blocks.into_iter().chain(overflow) {
+                // SAFETY: the last view is gone, so nobody can reach the block any more.
+                unsafe { source.free(block.into_inner(), buckets) };
+            }
+        }));
+    }
+}
+

@@ -1,0 +1,345 @@
+//! The memory of an index: blocks of primary buckets, and overflow buckets cut out of small ones.
+//!
+//! ```text
+//!  block:    0      1      2       3        4          5 …
+//!  buckets:  B/16   B/16   B/8     B/4      B/2        B …        B = buckets of a full block
+//! ```
+//!
+//! Blocks go back to their source only when every reader that may be inside has left. Overflow
+//! buckets are handed out from the lowest block that has one, so that the highest become empty
+//! when the index shrinks, and can go back as a whole.
+
+use super::Bucket;
+use crate::quiescence::{Readers, Stamp};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Gives and takes back memory for buckets.
+pub(crate) trait BlockSource: Clone + Send + 'static {
+    /// Memory for that many buckets, a power of two, all empty.
+    fn allocate(&self, buckets: usize) -> Option<NonNull<Bucket>>;
+
+    /// Takes a block back.
+    ///
+    /// # Safety
+    /// The block came from this source with this size, and nobody can reach it any more.
+    unsafe fn free(&self, block: NonNull<Bucket>, buckets: usize);
+}
+
+/// A block's address, to be sent to the thread that frees it.
+#[derive(Clone, Copy)]
+pub(super) struct Block(NonNull<Bucket>);
+
+// SAFETY: it is an address; whoever takes it out answers for its use.
+unsafe impl Send for Block {}
+
+impl Block {
+    pub(super) fn into_inner(self) -> NonNull<Bucket> {
+        self.0
+    }
+}
+
+/// How bucket numbers map to blocks.
+#[derive(Clone, Copy)]
+pub(super) struct Layout {
+    block_buckets: usize,
+    block_shift: u32,
+    first: usize,
+    first_shift: u32,
+    small: usize,
+}
+
+impl Layout {
+    fn new(block_buckets: usize) -> Layout {
+        assert!(block_buckets.is_power_of_two());
+        let first = (block_buckets / 16).max(1);
+        Layout {
+            block_buckets,
+            block_shift: block_buckets.trailing_zeros(),
+            first,
+            first_shift: first.trailing_zeros(),
+            small: 1 + (block_buckets / first).ilog2() as usize,
+        }
+    }
+
+    /// The block of a bucket and its place there.
+    #[inline(always)]
+    pub(super) fn locate(&self, number: usize) -> (usize, usize) {
+        if number >= self.block_buckets {
+            let block = self.small + (number >> self.block_shift) - 1;
+            (block, number & (self.block_buckets - 1))
+        } else if number < self.first {
+            (0, number)
+        } else {
+            let doublings = (number >> self.first_shift).ilog2();
+            (1 + doublings as usize, number - (self.first << doublings))
+        }
+    }
+
+    fn buckets_of(&self, block: usize) -> usize {
+        match block {
+            0 => self.first,
+            _ if block < self.small => self.first << (block - 1),
+            _ => self.block_buckets,
+        }
+    }
+
+    /// The number of a block's first bucket.
+    fn start_of(&self, block: usize) -> usize {
+        match block {
+            0 => 0,
+            _ if block < self.small => self.first << (block - 1),
+            _ => (block - self.small + 1) << self.block_shift,
+        }
+    }
+}
+
+/// The blocks of primary buckets.
+pub(super) struct Blocks<S> {
+    source: S,
+    readers: Arc<Readers>,
+    pub(super) layout: Layout,
+    pub(super) list: Vec<NonNull<Bucket>>,
+    /// How many of the list the directory of the view has.
+    pub(super) published: usize,
+    limbo: Vec<(Stamp, NonNull<Bucket>, usize)>,
+    /// Directories that readers may still be using.
+    pub(super) directories: Vec<(Stamp, Box<super::view::Directory>)>,
+}
+
+// SAFETY: the addresses are of blocks that belong to this index alone; it moves between threads
+// as a whole.
+unsafe impl<S: Send> Send for Blocks<S> {}
+
+impl<S: BlockSource> Blocks<S> {
+    pub(super) fn new(source: S, readers: Arc<Readers>, block_buckets: usize) -> Blocks<S> {
+        Blocks {
+            source,
+            readers,
+            layout: Layout::new(block_buckets),
+            list: Vec::new(),
+            published: 0,
+            limbo: Vec::new(),
+            directories: Vec::new(),
+        }
+    }
+
+    pub(super) fn source(&self) -> S {
+        self.source.clone()
+    }
+
+    pub(super) fn first_buckets(&self) -> usize {
+        self.layout.first
+    }
+
+    #[inline(always)]
+    pub(super) fn bucket(&self, number: usize) -> &Bucket {
+        let (block, at) = self.layout.locate(number);
+        // SAFETY: `grow_to` allocated the block before the index had this bucket, and blocks are
+        // kept until it no longer has any bucket of them.
+        unsafe { self.list[block].add(at).as_ref() }
+    }
+
+    /// Makes room for `buckets` primary buckets.
+    pub(super) fn grow_to(&mut self, buckets: usize) -> bool {
+        while self.layout.start_of(self.list.len()) < buckets {
+            let size = self.layout.buckets_of(self.list.len());
+            let Some(block) = self.source.allocate(size) else { return false };
+            self.list.push(block);
+        }
+        true
+    }
+
+    /// Lets go of blocks beyond `buckets` primary buckets.
+    pub(super) fn shrink_to(&mut self, buckets: usize) {
+        while self.list.len() > 1 && self.layout.start_of(self.list.len() - 1) >= buckets {
+            let size = self.layout.buckets_of(self.list.len() - 1);
+            let Some(block) = self.list.pop() else { return };
+            self.retire(block, size);
+        }
+        self.published = self.published.min(self.list.len());
+    }
+
+    fn retire(&mut self, block: NonNull<Bucket>, buckets: usize) {
+        self.limbo.push((self.readers.stamp(), block, buckets));
+    }
+
+    pub(super) fn retire_directory(&mut self, directory: Box<super::view::Directory>) {
+        self.directories.push((self.readers.stamp(), directory));
+    }
+
+    /// Gives back what no reader can reach any more.
+    pub(super) fn free_limbo(&mut self) {
+        if self.limbo.is_empty() && self.directories.is_empty() {
+            return;
+        }
+        let Blocks { source, readers, limbo, directories, .. } = self;
+        limbo.retain(|(stamp, block, buckets)| {
+            let passed = readers.passed(*stamp);
+            if passed {
+                // SAFETY: it was unlinked before the stamp and every reader has left since.
+                unsafe { source.free(*block, *buckets) };
+            }
+            !passed
+        });
+        directories.retain(|(stamp, _)| !readers.passed(*stamp));
+    }
+
+    /// Everything that is to go back with the last view.
+    pub(super) fn take_all(&mut self) -> Vec<(Block, usize)> {
+        let sizes: Vec<usize> =
+            (0..self.list.len()).map(|block| self.layout.buckets_of(block)).collect();
+        let list = self.list.drain(..).zip(sizes);
+        let limbo = self.limbo.drain(..).map(|(_, block, buckets)| (block, buckets));
+        list.chain(limbo).map(|(block, buckets)| (Block(block), buckets)).collect()
+    }
+}
+
+/// The overflow buckets of an index.
+pub(super) struct Overflow {
+    block_buckets: usize,
+    blocks: Vec<OverflowBlock>,
+    by_address: BTreeMap<usize, usize>,
+    /// Free buckets, as block and place; those of blocks that are gone are passed over.
+    free: BinaryHeap<Reverse<(usize, usize)>>,
+    free_count: usize,
+    /// Blocks that became empty, to look at when there are too many free buckets.
+    empty: Vec<usize>,
+}
+
+struct OverflowBlock {
+    block: NonNull<Bucket>,
+    used: usize,
+    gone: bool,
+}
+
+// SAFETY: as for `Blocks`.
+unsafe impl Send for Overflow {}
+
+impl Overflow {
+    pub(super) fn new(block_buckets: usize) -> Overflow {
+        Overflow {
+            block_buckets,
+            blocks: Vec::new(),
+            by_address: BTreeMap::new(),
+            free: BinaryHeap::new(),
+            free_count: 0,
+            empty: Vec::new(),
+        }
+    }
+
+    /// Sees to it that `count` buckets can be taken.
+    pub(super) fn ensure<S: BlockSource>(&mut self, count: usize, blocks: &mut Blocks<S>) -> bool {
+        while self.free_count < count {
+            let Some(block) = blocks.source.allocate(self.block_buckets) else { return false };
+            let number = self.blocks.len();
+            self.by_address.insert(block.as_ptr().addr(), number);
+            self.blocks.push(OverflowBlock { block, used: 0, gone: false });
+            self.free.extend((0..self.block_buckets).map(|at| Reverse((number, at))));
+            self.free_count += self.block_buckets;
+        }
+        true
+    }
+
+    pub(super) fn take<S: BlockSource>(
+        &mut self,
+        blocks: &mut Blocks<S>,
+    ) -> Option<NonNull<Bucket>> {
+        self.ensure(1, blocks).then(|| self.take_ensured())
+    }
+
+    /// Takes a bucket; [`Overflow::ensure`] has said that there is one.
+    pub(super) fn take_ensured(&mut self) -> NonNull<Bucket> {
+        loop {
+            let Some(Reverse((number, at))) = self.free.pop() else {
+                unreachable!("buckets were ensured")
+            };
+            let block = &mut self.blocks[number];
+            if !block.gone {
+                block.used += 1;
+                self.free_count -= 1;
+                // SAFETY: `at` is below the block's size.
+                return unsafe { block.block.add(at) };
+            }
+        }
+    }
+
+    /// Takes an empty bucket back. A reader may still be walking through it.
+    pub(super) fn give_back(&mut self, bucket: NonNull<Bucket>) {
+        let address = bucket.as_ptr().addr();
+        let (start, number) = self
+            .by_address
+            .range(..=address)
+            .next_back()
+            .expect("an overflow bucket lies in one of the blocks");
+        let at = (address - start) / size_of::<Bucket>();
+        let number = *number;
+        self.free.push(Reverse((number, at)));
+        self.free_count += 1;
+        self.blocks[number].used -= 1;
+        if self.blocks[number].used == 0 {
+            self.empty.push(number);
+        }
+    }
+
+    /// Lets go of empty blocks when many buckets are free.
+    pub(super) fn release<S: BlockSource>(&mut self, blocks: &mut Blocks<S>) {
+        while self.free_count > 2 * self.block_buckets {
+            let Some(number) = self.empty.pop() else { return };
+            let block = &mut self.blocks[number];
+            if block.used == 0 && !block.gone {
+                block.gone = true;
+                self.by_address.remove(&block.block.as_ptr().addr());
+                self.free_count -= self.block_buckets;
+                blocks.retire(block.block, self.block_buckets);
+            }
+        }
+    }
+
+    pub(super) fn take_all(&mut self) -> Vec<(Block, usize)> {
+        let size = self.block_buckets;
+        let kept = self.blocks.drain(..).filter(|block| !block.gone);
+        kept.map(|block| (Block(block.block), size)).collect()
+    }
+}
+
+/// Blocks from the heap, up to a number of buckets: for tests and models.
+#[cfg(test)]
+#[derive(Clone)]
+pub(crate) struct HeapBlocks {
+    left: Arc<std::sync::atomic::AtomicUsize>,
+}
+
+#[cfg(test)]
+impl HeapBlocks {
+    pub(crate) fn new(buckets: usize) -> HeapBlocks {
+        HeapBlocks { left: Arc::new(buckets.into()) }
+    }
+
+    pub(crate) fn left(&self) -> usize {
+        self.left.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_left(&self, buckets: usize) {
+        self.left.store(buckets, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+impl BlockSource for HeapBlocks {
+    fn allocate(&self, buckets: usize) -> Option<NonNull<Bucket>> {
+        use std::sync::atomic::Ordering::Relaxed;
+        self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(buckets)).ok()?;
+        let block: Box<[Bucket]> = (0..buckets).map(|_| Bucket::new()).collect();
+        NonNull::new(Box::into_raw(block).cast())
+    }
+
+    unsafe fn free(&self, block: NonNull<Bucket>, buckets: usize) {
+        self.left.fetch_add(buckets, std::sync::atomic::Ordering::Relaxed);
+        let slice = std::ptr::slice_from_raw_parts_mut(block.as_ptr(), buckets);
+        // SAFETY: `allocate` made it from a boxed slice of this length; the caller gives it up.
+        drop(unsafe { Box::from_raw(slice) });
+    }
+}

@@ -1,0 +1,64 @@
+//! Walking over an index while it changes.
+//!
+//! The walk goes through the buckets in the order of their hashes with the bits reversed. At any
+//! size of the index, a bucket is then one contiguous piece of that order: the bucket whose low
+//! bits are `b` holds just the hashes that begin, reversed, with `b` reversed. A split cuts a
+//! piece in two and a merge joins two, so a position in the order stays meaningful: everything
+//! before it has been visited, nothing after it has. Only when a merge has made the piece larger
+//! than what is left of it are entries of it passed over, by their hash.
+
+use super::{BlockSource, Entries, Index, chain, is_link, reference_in};
+use crate::sync::Ordering;
+
+/// How far a walk has come. It stays good whatever happens to the index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    position: u64,
+}
+
+impl Cursor {
+    /// The cursor as a number, to be sent elsewhere.
+    #[must_use]
+    pub fn to_bits(self) -> u64 {
+        self.position
+    }
+
+    /// The cursor that [`Cursor::to_bits`] came from. Any number is a valid cursor.
+    #[must_use]
+    pub fn from_bits(position: u64) -> Cursor {
+        Cursor { position }
+    }
+}
+
+impl<S: BlockSource> Index<S> {
+    /// Visits what is left of the bucket at the cursor; says where to go on.
+    pub(crate) fn scan(
+        &self,
+        cursor: Cursor,
+        entries: &impl Entries,
+        mut visit: impl FnMut(u64),
+    ) -> Option<Cursor> {
+        let number = self.bucket_number(cursor.position.reverse_bits());
+        let highest = 1usize << self.buckets.ilog2();
+        let is_split = number >= highest || number + highest < self.buckets;
+        let bits = self.buckets.ilog2() + u32::from(is_split);
+        let start = (number as u64).reverse_bits();
+        let partly = cursor.position > start;
+        let mut bucket = Some(self.blocks.bucket(number));
+        while let Some(current) = bucket {
+            for slot in &current.slots {
+                let slot = slot.load(Ordering::Acquire);
+                if slot == 0 || is_link(slot) {
+                    continue;
+                }
+                let reference = reference_in(slot);
+                if !partly || entries.hash(reference).reverse_bits() >= cursor.position {
+                    visit(reference);
+                }
+            }
+            bucket = chain::linked(current);
+        }
+        let length = 1u64.checked_shl(64 - bits)?;
+        start.checked_add(length).map(|position| Cursor { position })
+    }
+}

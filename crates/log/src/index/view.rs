@@ -1,0 +1,166 @@
+//! What cleaners hold of an index: enough to find a slot and to swap the reference in it.
+//!
+//! The view also keeps the index's memory alive: when the index is dropped, its blocks go back
+//! with the last view, that is, when no cleaner can be inside any more.
+
+use super::blocks::{BlockSource, Blocks, Layout};
+use super::{Bucket, chain, tag_of};
+use crate::quiescence::Guard;
+use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, spin_loop};
+use std::sync::Mutex;
+
+/// The addresses of an index's blocks.
+pub(super) struct Directory {
+    blocks: Vec<AtomicPtr<Bucket>>,
+}
+
+impl Directory {
+    fn with_capacity(capacity: usize) -> Directory {
+        let empty = || AtomicPtr::new(std::ptr::null_mut());
+        Directory { blocks: (0..capacity).map(|_| empty()).collect() }
+    }
+}
+
+/// See the module's documentation.
+pub(crate) struct IndexView {
+    layout: Layout,
+    directory: AtomicPtr<Directory>,
+    buckets: AtomicUsize,
+    /// Odd while slots are being moved.
+    epoch: AtomicU64,
+    leave: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+/// That slots are being moved.
+pub(super) struct Moving(u64);
+
+impl IndexView {
+    pub(super) fn new<S: BlockSource>(blocks: &Blocks<S>) -> IndexView {
+        let directory = Directory::with_capacity(4);
+        for (entry, block) in directory.blocks.iter().zip(&blocks.list) {
+            entry.store(block.as_ptr(), Ordering::Relaxed);
+        }
+        IndexView {
+            layout: blocks.layout,
+            directory: AtomicPtr::new(Box::into_raw(Box::new(directory))),
+            buckets: AtomicUsize::new(1),
+            epoch: AtomicU64::new(0),
+            leave: Mutex::new(None),
+        }
+    }
+
+    /// Swaps the reference of a hash, if the index still has the old one. The guard is that of
+    /// the log's readers.
+    pub(crate) fn relocate(&self, guard: &Guard<'_>, hash: u64, old: u64, new: u64) -> bool {
+        let tag = tag_of(hash);
+        loop {
+            let epoch = self.epoch.load(Ordering::Acquire);
+            if epoch & 1 == 0 {
+                if self.try_swap(guard, hash, tag | old, tag | new) {
+                    return true;
+                }
+                if self.epoch.load(Ordering::Acquire) == epoch {
+                    return false;
+                }
+            }
+            spin_loop();
+        }
+    }
+
+    fn try_swap(&self, guard: &Guard<'_>, hash: u64, old: u64, new: u64) -> bool {
+        let mut bucket = Some(self.bucket(guard, hash));
+        while let Some(current) = bucket {
+            for slot in &current.slots {
+                if slot.load(Ordering::Acquire) == old {
+                    return slot
+                        .compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed)
+                        .is_ok();
+                }
+            }
+            bucket = chain::linked(current);
+        }
+        false
+    }
+
+    /// Asks for the bucket of a hash.
+    #[inline]
+    pub(crate) fn prefetch(&self, guard: &Guard<'_>, hash: u64) {
+        crate::prefetch::read(std::ptr::from_ref(self.bucket(guard, hash)).cast());
+    }
+
+    #[inline]
+    fn bucket<'a>(&'a self, _guard: &'a Guard<'_>, hash: u64) -> &'a Bucket {
+        // The number of buckets is loaded before the directory, which has at least as many.
+        let buckets = self.buckets.load(Ordering::Acquire);
+        let mask = (buckets as u64).next_power_of_two() - 1;
+        let mut number = (hash & mask) as usize;
+        if number >= buckets {
+            number = (hash & (mask >> 1)) as usize;
+        }
+        let (block, at) = self.layout.locate(number);
+        // SAFETY: directories are retired through the readers, and the guard says that this one
+        // is inside: neither the directory nor a block that it names is freed before it leaves.
+        unsafe {
+            let directory = &*self.directory.load(Ordering::Acquire);
+            &*directory.blocks[block].load(Ordering::Acquire).add(at)
+        }
+    }
+
+    /// Begins to move slots. Reactor only, as all that follows.
+    pub(super) fn begin(&self) -> Moving {
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        // What is moved after this is stored with release, so that whoever sees it sees this.
+        self.epoch.store(epoch + 1, Ordering::Release);
+        Moving(epoch + 1)
+    }
+
+    pub(super) fn end(&self, moving: Moving) {
+        self.epoch.store(moving.0 + 1, Ordering::Release);
+    }
+
+    pub(super) fn set_buckets(&self, buckets: usize) {
+        self.buckets.store(buckets, Ordering::Release);
+    }
+
+    /// Makes the directory name all blocks.
+    pub(super) fn use_directory<S: BlockSource>(&self, blocks: &mut Blocks<S>) {
+        if blocks.published == blocks.list.len() {
+            return;
+        }
+        let current = self.directory.load(Ordering::Relaxed);
+        // SAFETY: only this thread replaces the directory, and only below.
+        let capacity = unsafe { (&(*current).blocks).len() };
+        if blocks.list.len() <= capacity {
+            for at in blocks.published..blocks.list.len() {
+                // SAFETY: as above.
+                let entry = unsafe { &(&(*current).blocks)[at] };
+                entry.store(blocks.list[at].as_ptr(), Ordering::Release);
+            }
+        } else {
+            let larger = Directory::with_capacity(blocks.list.len() * 2);
+            for (entry, block) in larger.blocks.iter().zip(&blocks.list) {
+                entry.store(block.as_ptr(), Ordering::Relaxed);
+            }
+            self.directory.store(Box::into_raw(Box::new(larger)), Ordering::Release);
+            // SAFETY: it came from a box and nobody else frees it.
+            blocks.retire_directory(unsafe { Box::from_raw(current) });
+        }
+        blocks.published = blocks.list.len();
+    }
+
+    /// Has something done when the last view is gone.
+    pub(super) fn leave(&self, last: Box<dyn FnOnce() + Send>) {
+        *crate::shared::lock(&self.leave) = Some(last);
+    }
+}
+
+impl Drop for IndexView {
+    fn drop(&mut self) {
+        if let Some(last) = crate::shared::lock(&self.leave).take() {
+            last();
+        }
+        let directory = self.directory.load(Ordering::Relaxed);
+        // SAFETY: the last view is gone, and retired directories belong to the index.
+        drop(unsafe { Box::from_raw(directory) });
+    }
+}

@@ -1,0 +1,281 @@
+//! Reads the bytes of a segment that nobody has verified: from a backup, a file, a network.
+//!
+//! [`SegmentReader`] yields every entry whose checksum holds and reports every damage that it
+//! meets. It never panics and never allocates by a length it has read.
+//!
+//! **After damage** it goes on where an entry certainly begins: right behind the damaged one if
+//! that leads to an entry that verifies (or to the end), else at the next seglet boundary where
+//! one verifies. Small entries never cross a boundary, so at most a seglet's worth of them is
+//! lost to one flipped bit. Nothing is invented on the way: a checksum is mixed with the log's
+//! id, which no client knows, so bytes inside a value do not verify as an entry.
+
+use crate::entry::{CompletionFields, DEAD, FRAME_BYTES, Frame, Kind, LINKED, ObjectFields, Seal};
+use crate::error::Damage;
+use crate::metadata::{self, SegmentHeader, TabletStatistics};
+use thunderhead_wire::{KeyHash, SegmentId, TableId, Version};
+
+/// An entry whose checksum holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Entry<'a> {
+    /// An object.
+    Object(Record<'a>),
+    /// A tombstone: all versions of the key up to the record's are dead.
+    Tombstone(Record<'a>),
+    /// The outcome of an update.
+    Completion {
+        /// The client's lease.
+        lease: u64,
+        /// The update's number.
+        sequence: u64,
+        /// The table of the key that was updated.
+        table: TableId,
+        /// The hash of that key.
+        key_hash: KeyHash,
+        /// The head segment that the record was first appended to.
+        birth: SegmentId,
+        /// The outcome.
+        result: &'a [u8],
+    },
+    /// The segment's header.
+    Header(SegmentHeader),
+    /// The segments of the log, ascending.
+    Digest(Vec<SegmentId>),
+    /// A version that no deleted object exceeds.
+    SafeVersion(Version),
+    /// What each tablet held.
+    Statistics(Vec<TabletStatistics>),
+    /// Nothing of use, or of a newer kind that may be passed over.
+    Skipped(u8),
+}
+
+/// An object or a tombstone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// The table.
+    pub table: TableId,
+    /// The key.
+    pub key: &'a [u8],
+    /// The object's version; for a tombstone, the newest version that it kills.
+    pub version: Version,
+    /// The head segment that it was first appended to.
+    pub birth: SegmentId,
+    /// The segment that held the version before; for a tombstone, the one it guards against.
+    pub prior: Option<SegmentId>,
+    /// The value; empty for a tombstone.
+    pub value: &'a [u8],
+}
+
+/// An entry and where it begins in the segment.
+pub type Placed<'a> = (u32, Entry<'a>);
+
+/// Walks over the entries of a segment's bytes. See the module's documentation.
+pub struct SegmentReader<'a> {
+    bytes: &'a [u8],
+    header: SegmentHeader,
+    seal: Seal,
+    at: usize,
+    /// An entry that counts only if the one behind it does.
+    linked: Option<Placed<'a>>,
+    /// An entry that was read together with a linked one.
+    ready: Option<Placed<'a>>,
+}
+
+impl<'a> SegmentReader<'a> {
+    /// Begins to read a segment.
+    ///
+    /// # Errors
+    /// When the bytes do not begin with an intact header of a format that this version knows.
+    pub fn new(bytes: &'a [u8]) -> Result<SegmentReader<'a>, Damage> {
+        let frame = Frame::decode(bytes, 0).map_err(|_| Damage::NoHeader)?;
+        if Kind::of(frame.flags) != Some(Kind::SegmentHeader) {
+            return Err(Damage::NoHeader);
+        }
+        let body = bytes.get(frame.body_at..frame.entry_bytes()).ok_or(Damage::NoHeader)?;
+        // The format is looked at before the checksum: a newer one may compute another.
+        let header = SegmentHeader::decode(body)?;
+        let seal = Seal::new(header.log);
+        if !verifies(seal, bytes, 0, &frame) {
+            return Err(Damage::Checksum { offset: 0 });
+        }
+        Ok(SegmentReader { bytes, header, seal, at: 0, linked: None, ready: None })
+    }
+
+    /// The segment's header.
+    #[must_use]
+    pub fn header(&self) -> &SegmentHeader {
+        &self.header
+    }
+
+    /// The frame of a verified entry at a place, or what is wrong there.
+    fn frame(&self, at: usize) -> Result<Frame, Damage> {
+        let offset = at as u32;
+        let frame = Frame::decode(&self.bytes[at..], offset)?;
+        if frame.entry_bytes() > self.bytes.len() - at {
+            return Err(Damage::Torn { offset });
+        }
+        if !verifies(self.seal, self.bytes, at, &frame) {
+            return Err(Damage::Checksum { offset });
+        }
+        Ok(frame)
+    }
+
+    fn boundary_after(&self, at: usize) -> usize {
+        let seglet_bytes = self.header.seglet_bytes as usize;
+        (at / seglet_bytes + 1) * seglet_bytes
+    }
+
+    /// Moves to where reading can go on after damage.
+    fn resume_after(&mut self, damaged: usize) {
+        if let Ok(frame) = Frame::decode(&self.bytes[damaged..], 0) {
+            let behind = damaged + frame.entry_bytes();
+            if behind <= self.bytes.len() && self.is_plausible(behind) {
+                self.at = behind;
+                return;
+            }
+        }
+        let mut at = self.boundary_after(damaged);
+        while at < self.bytes.len() && self.frame(at).is_err() {
+            at = self.boundary_after(at);
+        }
+        self.at = at.min(self.bytes.len());
+    }
+
+    /// Whether an entry verifies at a place, or a filling or the end is there.
+    fn is_plausible(&self, at: usize) -> bool {
+        match self.bytes.get(at) {
+            None => true,
+            Some(0) => self.filling_ends(at).is_some_and(|end| {
+                end == self.bytes.len() || self.frame(end).is_ok()
+            }),
+            Some(_) => self.frame(at).is_ok(),
+        }
+    }
+
+    /// Where the zero bytes from a place on end, if they reach a seglet's end or the segment's.
+    fn filling_ends(&self, at: usize) -> Option<usize> {
+        let end = self.boundary_after(at).min(self.bytes.len());
+        self.bytes[at..end].iter().all(|byte| *byte == 0).then_some(end)
+    }
+
+    fn step(&mut self) -> Option<Result<Placed<'a>, Damage>> {
+        loop {
+            let at = self.at;
+            let offset = at as u32;
+            if *self.bytes.get(at)? == 0 {
+                match self.filling_ends(at) {
+                    Some(end) => self.at = end,
+                    None => {
+                        self.resume_after(at);
+                        return Some(Err(Damage::Checksum { offset }));
+                    }
+                }
+                continue;
+            }
+            let frame = match self.frame(at) {
+                Ok(frame) => frame,
+                Err(damage) => {
+                    self.resume_after(at);
+                    return Some(Err(damage));
+                }
+            };
+            self.at = at + frame.entry_bytes();
+            let body = &self.bytes[at + frame.body_at..self.at];
+            let entry = match decode(&frame, body, offset) {
+                Ok(entry) => entry,
+                Err(damage) => return Some(Err(damage)),
+            };
+            if frame.flags & LINKED == 0 {
+                return Some(Ok((offset, entry)));
+            }
+            // It counts once an intact entry follows at once; look at that one now.
+            self.linked = Some((offset, entry));
+            return None;
+        }
+    }
+}
+
+impl<'a> Iterator for SegmentReader<'a> {
+    type Item = Result<Placed<'a>, Damage>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(ready) = self.ready.take() {
+            return Some(Ok(ready));
+        }
+        let first = self.step();
+        let Some(linked) = self.linked.take() else { return first };
+        match self.step() {
+            Some(Ok(entry)) => {
+                self.ready = Some(entry);
+                Some(Ok(linked))
+            }
+            // Torn between the two, or the second is damaged: the first does not count.
+            Some(Err(damage)) => Some(Err(damage)),
+            None => {
+                self.linked = None;
+                Some(Err(Damage::Torn { offset: linked.0 }))
+            }
+        }
+    }
+}
+
+fn verifies(seal: Seal, bytes: &[u8], at: usize, frame: &Frame) -> bool {
+    let (Some(checksum), Some(sealed)) =
+        (bytes.get(at + 1..at + FRAME_BYTES), bytes.get(at + FRAME_BYTES..at + frame.entry_bytes()))
+    else {
+        return false;
+    };
+    checksum == seal.of(frame.flags & !DEAD, sealed).to_le_bytes()
+}
+
+fn decode<'a>(frame: &Frame, body: &'a [u8], offset: u32) -> Result<Entry<'a>, Damage> {
+    let field = |field| Damage::Field { offset, field };
+    let Some(kind) = Kind::of(frame.flags) else {
+        let kind = frame.flags & crate::entry::KIND_BITS;
+        if Kind::may_be_skipped(frame.flags) {
+            return Ok(Entry::Skipped(kind));
+        }
+        return Err(Damage::UnknownKind { offset, kind });
+    };
+    Ok(match kind {
+        Kind::Object => Entry::Object(record(frame, body).ok_or(field("object"))?),
+        Kind::Tombstone => {
+            let mut record = record(frame, body).ok_or(field("tombstone"))?;
+            record.value = &[]; // What is left of an object that became a tombstone in place.
+            Entry::Tombstone(record)
+        }
+        Kind::Completion => {
+            let (fields, begins) =
+                CompletionFields::read(body).ok_or(field("completion record"))?;
+            Entry::Completion {
+                lease: fields.lease,
+                sequence: fields.sequence,
+                table: fields.table,
+                key_hash: fields.key_hash,
+                birth: fields.birth,
+                result: &body[begins..],
+            }
+        }
+        Kind::SegmentHeader => Entry::Header(SegmentHeader::decode(body)?),
+        Kind::Digest => Entry::Digest(metadata::decode_digest(body).ok_or(field("digest"))?),
+        Kind::SafeVersion => Entry::SafeVersion(
+            metadata::decode_safe_version(body).ok_or(field("safe version"))?,
+        ),
+        Kind::TabletStatistics => Entry::Statistics(
+            metadata::decode_statistics(body).ok_or(field("tablet statistics"))?,
+        ),
+        Kind::Void => Entry::Skipped(kind as u8),
+    })
+}
+
+fn record<'a>(frame: &Frame, body: &'a [u8]) -> Option<Record<'a>> {
+    let (fields, key_at, key_bytes) = ObjectFields::read_keyed(frame.flags, body)?;
+    let behind_key = key_at.checked_add(key_bytes)?;
+    let key = body.get(key_at..behind_key)?;
+    let ObjectFields { table, version, birth, prior } = fields;
+    // Values are stored as they came; keys have limits that a damaged length would exceed.
+    if key.is_empty() || key.len() > crate::limits::KEY_BYTES_MAX || version == Version::NONE {
+        return None;
+    }
+    Some(Record { table, key, version, birth, prior, value: &body[behind_key..] })
+}

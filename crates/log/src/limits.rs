@@ -1,0 +1,36 @@
+//! Every fixed limit of the engine, each with its unit and the reason for its value.
+//!
+//! What an operator may change is in [`Options`](crate::Options); what follows from the format or
+//! from the machine is here.
+
+/// The longest key, in bytes. An empty key is refused as well: it is almost always a mistake.
+pub const KEY_BYTES_MAX: usize = 64 * 1024;
+
+/// The longest value, in bytes. An eighth of a default segment, so that little is lost at the end
+/// of a segment when the next object does not fit.
+pub const VALUE_BYTES_MAX: usize = 1024 * 1024;
+
+/// The longest entry header, from its flags to the length of its key: what a reader may load
+/// without asking where the seglet ends. See [`crate::entry`].
+pub(crate) const HEADER_BYTES_MAX: usize = 64;
+
+/// The longest body of an entry that a reader believes before its checksum is verified: a key
+/// and a value of full length with the largest header, rounded up.
+pub(crate) const BODY_BYTES_MAX: usize = KEY_BYTES_MAX + VALUE_BYTES_MAX + 1024;
+
+/// How many operations a batch works on at once: enough to keep a core's load buffers full of
+/// prefetches, few enough that the first line prefetched is still there for the last step.
+pub const BATCH: usize = 64;
+
+/// Mutations between two turns that the log takes by itself when its owner does not call
+/// [`Log::turn`](crate::Log::turn): small, for a turn costs a fence, and large enough to hide it.
+pub(crate) const MUTATIONS_PER_TURN: u32 = 64;
+
+/// Cleaner threads of one log. More than a machine of today would give one shard.
+pub(crate) const CLEANERS_MAX: usize = 16;
+
+/// Seglets of one memory: references hold 48 bits of address and seglet numbers 32.
+pub(crate) const SEGLETS_MAX: usize = (u32::MAX - 1) as usize;
+
+const _: () = assert!(BODY_BYTES_MAX > KEY_BYTES_MAX + VALUE_BYTES_MAX + HEADER_BYTES_MAX);
+const _: () = assert!(BATCH.is_power_of_two());

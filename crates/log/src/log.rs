@@ -1,0 +1,376 @@
+//! The log itself: tables in memory, reached through an index, appended to and cleaned.
+//!
+//! A [`Log`] belongs to one thread, the shard's reactor: it can be sent to another but never be
+//! shared. That thread alone reads, writes and deletes; [`Cleaner`](crate::Cleaner)s, each on a
+//! thread of its own or stepped in between, move entries and free memory beside it.
+//!
+//! **Turns.** What a read returns borrows the log. Every call that takes `&mut self` is therefore
+//! a point at which no reference into the memory is alive, and once in a while such a call takes
+//! a *turn*: it tells the cleaners that memory unlinked before may be reused, hands new bytes to
+//! the [`Replicator`], learns how far they are durable and completes cleaning passes. A server
+//! calls [`Log::turn`] at the end of each of its turns; a user who never calls it loses nothing.
+//!
+//! **Waiting.** No call blocks. When memory is short a write comes back with
+//! [`Error::CleanerBehind`](crate::Error::CleanerBehind) and is tried again after the cleaners
+//! have run.
+
+mod batch;
+mod completions;
+mod heads;
+mod ledger;
+mod write;
+
+pub use batch::Put;
+pub use completions::Completion;
+pub use write::{Condition, Written};
+
+use crate::blocks::IndexBlocks;
+use crate::entry::Seal;
+use crate::error::{Error, OptionsError};
+use crate::index::{Cursor, Entries, Index};
+use crate::memory::{Memory, Reference};
+use crate::metadata::TabletStatistics;
+use crate::object::{Located, Object};
+use crate::options::Options;
+use crate::replicator::Replicator;
+use crate::shared::{Shared, TabletMap, TabletView};
+use crate::tablets::{Tablet, Tablets};
+use heads::Head;
+use ledger::Ledger;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use thunderhead_wire::{KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, Version};
+
+/// A key-value store's memory: see the [crate's documentation](crate) for an example.
+pub struct Log {
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) shared: Arc<Shared>,
+    id: LogId,
+    seal: Seal,
+    head: Head,
+    ledger: Ledger,
+    pub(crate) tablets: Tablets,
+    blocks: IndexBlocks,
+    completions: Index<IndexBlocks>,
+    replicator: Box<dyn Replicator>,
+    safe_version: Version,
+    live_bytes: u64,
+    /// What a write may at most make of `live_bytes`; refreshed at every turn.
+    live_limit: u64,
+    mutations: u32,
+    /// For tables that were dropped here: the head at that time.
+    dropped: BTreeMap<TableId, SegmentId>,
+}
+
+impl Log {
+    /// Starts an empty log in a memory. `id` tells this log's segments from all others; draw it
+    /// at random.
+    ///
+    /// # Errors
+    /// When the options cannot work with this memory.
+    pub fn new(
+        memory: &Arc<Memory>,
+        id: LogId,
+        options: Options,
+        replicator: Box<dyn Replicator>,
+    ) -> Result<Log, OptionsError> {
+        options.check(memory.seglet_bytes(), memory.seglets())?;
+        let shared = Arc::new(Shared::new(Arc::clone(memory), id, options));
+        shared.check_digest()?;
+        let no_memory = || OptionsError("the memory has no free seglets for another log".into());
+        let blocks = IndexBlocks::new(Arc::clone(memory), shared.reserves.for_writes());
+        let completions = new_index(&shared, &blocks).ok_or_else(no_memory)?;
+        let seal = shared.seal;
+        let mut replicator = replicator;
+        let mut ledger = Ledger::default();
+        let head = Head::first(&shared, id, seal, &mut ledger, &mut *replicator)
+            .ok_or_else(no_memory)?;
+        let mut log = Log {
+            memory: Arc::clone(memory),
+            shared,
+            id,
+            seal,
+            head,
+            ledger,
+            tablets: Tablets::default(),
+            blocks,
+            completions,
+            replicator,
+            safe_version: Version::NONE,
+            live_bytes: 0,
+            live_limit: 0,
+            mutations: 0,
+            dropped: BTreeMap::new(),
+        };
+        log.publish_tablets();
+        log.turn();
+        Ok(log)
+    }
+
+    /// The log's id.
+    #[must_use]
+    pub fn id(&self) -> LogId {
+        self.id
+    }
+
+    /// The options it was made with.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.shared.options
+    }
+
+    /// A cleaner for this log: give it a thread, or step it yourself.
+    #[must_use]
+    pub fn cleaner(&self) -> Option<crate::Cleaner> {
+        crate::Cleaner::new(&self.shared)
+    }
+
+    /// Makes a tablet live here, empty.
+    ///
+    /// # Errors
+    /// [`Error::TabletExists`] when it overlaps one that does, [`Error::CleanerBehind`] when
+    /// there is no memory for its index at this moment.
+    pub fn create_tablet(&mut self, range: TabletRange) -> Result<(), Error> {
+        if let Some(other) = self.tablets.overlapping(range) {
+            return Err(Error::TabletExists(other));
+        }
+        let index = self.new_index().ok_or(Error::CleanerBehind)?;
+        // Entries of an earlier life in this log must not count in this one. Their births are at
+        // most the head at the time of the drop, so that head must be over.
+        if self.dropped.get(&range.table).is_some_and(|head| *head >= self.head.id())
+            && !self.roll(self.shared.reserves.for_writes())
+        {
+            return Err(Error::CleanerBehind);
+        }
+        let since = self.head.id();
+        self.tablets.insert(Tablet { range, index, live_bytes: 0, since });
+        self.publish_tablets();
+        Ok(())
+    }
+
+    /// Makes a tablet and all its objects be gone from here, without looking at any of them.
+    /// True when it was here.
+    pub fn drop_tablet(&mut self, range: TabletRange) -> bool {
+        let Some(tablet) = self.tablets.remove(range) else {
+            return false;
+        };
+        self.live_bytes -= tablet.live_bytes;
+        self.dropped.insert(range.table, self.head.id());
+        self.shared.sums.drops.fetch_add(1, Ordering::Relaxed);
+        self.publish_tablets();
+        true
+    }
+
+    /// The tablets that live here, with the position from which entries count as theirs: give
+    /// these to [`Replay`](crate::Replay) to rebuild them.
+    pub fn tablets(&self) -> impl Iterator<Item = (TabletRange, SegmentId)> + '_ {
+        self.tablets.list.iter().map(|tablet| (tablet.range, tablet.since))
+    }
+
+    /// Objects and bytes of each tablet.
+    pub fn statistics(&self) -> impl Iterator<Item = TabletStatistics> + '_ {
+        self.tablets.list.iter().map(|tablet| TabletStatistics {
+            tablet: tablet.range,
+            objects: tablet.index.len() as u64,
+            bytes: tablet.live_bytes,
+        })
+    }
+
+    /// An empty index in this log's memory.
+    pub(crate) fn new_index(&self) -> Option<Index<IndexBlocks>> {
+        new_index(&self.shared, &self.blocks)
+    }
+
+    fn publish_tablets(&mut self) {
+        let tablets = self.tablets.list.iter().map(|tablet| TabletView {
+            range: tablet.range,
+            since: tablet.since,
+            index: tablet.index.view(),
+        });
+        let tablets = tablets.collect();
+        let completions = Some(self.completions.view());
+        self.shared.publish_tablets(TabletMap { tablets, completions });
+    }
+
+    /// Finds an object.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTablet`] when the key's tablet does not live here.
+    #[inline]
+    pub fn read(&self, table: TableId, key: &[u8]) -> Result<Option<Object<'_>>, Error> {
+        let hash = KeyHash::of(key);
+        let tablet = self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
+        Ok(self.read_in(tablet, hash, key))
+    }
+
+    #[inline]
+    pub(crate) fn read_in(&self, tablet: usize, hash: KeyHash, key: &[u8]) -> Option<Object<'_>> {
+        let mut found = None;
+        let memory = &*self.memory;
+        self.tablets.list[tablet].index.find(hash.0, |at| {
+            found = Located::read(memory, at).filter(|entry| entry.has_key(memory, key));
+            found.is_some()
+        })?;
+        Some(Object { memory, located: found? })
+    }
+
+    /// When the object will be durable, or `None` when it is. A server answers a read of it no
+    /// sooner, or a crash could unsay what a client has seen.
+    #[must_use]
+    pub fn durable_at(&self, object: &Object<'_>) -> Option<LogPosition> {
+        let durable = self.ledger.durable();
+        if object.birth() < durable.segment {
+            return None;
+        }
+        let at = object.located.at;
+        let segment = self.memory.segment_of(at);
+        if segment != object.birth() {
+            return None; // It was moved, and only durable segments are cleaned.
+        }
+        let offset = self.memory.offset_in_segment(at) + object.entry_bytes() as u32;
+        let position = LogPosition { segment, offset };
+        (position > durable).then_some(position)
+    }
+
+    /// Visits some objects of a tablet and returns where to go on, or `None` at the end. Begin
+    /// with `Cursor::default()`.
+    ///
+    /// However the tablet changes between the calls, an object that is there from the first to
+    /// the last is visited exactly once.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTablet`] when the tablet does not live here.
+    pub fn scan(
+        &self,
+        range: TabletRange,
+        cursor: Cursor,
+        mut visit: impl FnMut(Object<'_>),
+    ) -> Result<Option<Cursor>, Error> {
+        let tablet = self.tablets.list.iter().find(|tablet| tablet.range == range);
+        let tablet = tablet.ok_or(Error::UnknownTablet { table: range.table })?;
+        let memory = &*self.memory;
+        Ok(tablet.index.scan(cursor, &Keys(memory), |at| {
+            if let Some(located) = Located::read(memory, at) {
+                visit(Object { memory, located });
+            }
+        }))
+    }
+
+    /// Where the stream of heads ends.
+    #[must_use]
+    pub fn appended(&self) -> LogPosition {
+        self.head.position()
+    }
+
+    /// How far the stream of heads is known to be durable.
+    #[must_use]
+    pub fn durable(&self) -> LogPosition {
+        self.ledger.durable()
+    }
+
+    /// A version that no deleted object exceeds.
+    #[must_use]
+    pub fn safe_version(&self) -> Version {
+        self.safe_version
+    }
+
+    /// Raises the safe version: new objects get higher ones. A tablet that comes from elsewhere
+    /// brings its former log's safe version along.
+    pub fn raise_safe_version(&mut self, version: Version) {
+        self.safe_version = self.safe_version.max(version);
+    }
+
+    /// What the log holds and what its cleaners have done.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let sums = &self.shared.sums;
+        let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        Usage {
+            log_bytes: self.shared.log_bytes(),
+            live_bytes: self.live_bytes,
+            live_limit: self.live_limit,
+            index_bytes: self.memory.index_bytes() as u64,
+            free_bytes: (self.memory.free_seglets() * self.memory.seglet_bytes()) as u64,
+            tombstone_bytes: sums.tombstone_bytes.load(Ordering::Relaxed).max(0) as u64,
+            disk_bytes: load(&sums.disk_bytes),
+            segments: self.ledger.segments(),
+            compactions: load(&sums.counters.compactions),
+            compaction_bytes: load(&sums.counters.compaction_bytes),
+            passes: load(&sums.counters.passes),
+            survivor_bytes: load(&sums.counters.survivor_bytes),
+            cleaned_segments: load(&sums.counters.cleaned_segments),
+            entries_moved: load(&sums.counters.entries_moved),
+            residuals: load(&sums.counters.residuals),
+            rescans: load(&sums.counters.rescans),
+        }
+    }
+}
+
+/// A snapshot of sums and counters; see [`Log::usage`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Memory that segments may use: all but what indexes hold.
+    pub log_bytes: u64,
+    /// Bytes of live entries: objects and completion records.
+    pub live_bytes: u64,
+    /// What writes may at most make of `live_bytes`.
+    pub live_limit: u64,
+    /// Memory that indexes hold.
+    pub index_bytes: u64,
+    /// Memory in free seglets, reserves included.
+    pub free_bytes: u64,
+    /// Bytes of tombstones in memory.
+    pub tombstone_bytes: u64,
+    /// Bytes of the log on backups.
+    pub disk_bytes: u64,
+    /// Segments of the log.
+    pub segments: usize,
+    /// Segments compacted in memory.
+    pub compactions: u64,
+    /// Bytes that compaction copied.
+    pub compaction_bytes: u64,
+    /// Passes of combined cleaning.
+    pub passes: u64,
+    /// Bytes that combined cleaning wrote to backups.
+    pub survivor_bytes: u64,
+    /// Segments that combined cleaning took out of the log.
+    pub cleaned_segments: u64,
+    /// Live entries that cleaners moved.
+    pub entries_moved: u64,
+    /// Tombstones that cleaners left in place of dead objects.
+    pub residuals: u64,
+    /// Segments that were looked through only to count what is live.
+    pub rescans: u64,
+}
+
+/// The entries of an index of objects.
+pub(crate) struct Keys<'a>(pub(crate) &'a Memory);
+
+impl Entries for Keys<'_> {
+    #[inline]
+    fn hash(&self, reference: Reference) -> u64 {
+        hash_of(self.0, reference)
+    }
+
+    #[inline]
+    fn prefetch(&self, reference: Reference) {
+        crate::prefetch::read(self.0.at(reference));
+    }
+}
+
+/// The hash of the key of the entry at a reference, which is in an index of objects.
+#[inline]
+pub(crate) fn hash_of(memory: &Memory, at: Reference) -> u64 {
+    let entry = Located::read(memory, at).expect("an index of objects refers to entries with keys");
+    let key = entry.key(memory);
+    match key.as_slice() {
+        Some(slice) => KeyHash::of(slice).0,
+        None => KeyHash::of(&key.to_vec()).0,
+    }
+}
+
+fn new_index(shared: &Shared, blocks: &IndexBlocks) -> Option<Index<IndexBlocks>> {
+    let buckets = IndexBlocks::block_buckets(&shared.memory);
+    Index::new(blocks.clone(), Arc::clone(&shared.readers), buckets)
+}

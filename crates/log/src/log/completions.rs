@@ -1,0 +1,184 @@
+//! Completion records: the outcomes of updates, kept until their client has seen them.
+//!
+//! A server that updates an object for a client logs the outcome with it, under the client's
+//! lease and the update's sequence number. When the client asks again, the answer is found and
+//! the effect not repeated. The records live in the log like objects do: the cleaner moves them,
+//! a recovery finds them, and they belong to the tablet of the key that they are about.
+//!
+//! [`Log::write_completed`] appends record and object so that a recovery sees both or neither:
+//! the record is marked as *linked* to the entry behind it, and counts only with that one. When
+//! either finds no place in its index, the head's end has not moved and nothing has happened.
+
+use super::write::Written;
+use super::{Condition, Log};
+use crate::entry::{CompletionFields, LINKED};
+use crate::error::Error;
+use crate::index::Entries;
+use crate::memory::{Memory, Reference};
+use crate::object::Bytes;
+use crate::segment;
+use thunderhead_wire::{KeyHash, LogPosition, TableId, Version};
+
+/// Names an update of a client, and holds its outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion<'a> {
+    /// The client's lease.
+    pub lease: u64,
+    /// The number that the client gave the update.
+    pub sequence: u64,
+    /// The outcome, in whatever form the server answers with.
+    pub result: &'a [u8],
+}
+
+impl Log {
+    /// Writes an object if a condition holds, and with it the record that it was done.
+    ///
+    /// # Errors
+    /// As [`Log::write_if`].
+    pub fn write_completed(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        value: &[u8],
+        condition: Condition,
+        completion: Completion<'_>,
+    ) -> Result<Written, Error> {
+        self.check_sizes(key, value)?;
+        self.check_sizes(&[0], completion.result)?;
+        let hash = KeyHash::of(key);
+        let tablet = self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
+        let current = self.current(tablet, hash, key);
+        let existing = current.as_ref().map(|current| current.entry.fields.version);
+        condition.check(existing.unwrap_or(Version::NONE))?;
+        let version = existing.unwrap_or(self.safe_version).next();
+        let most = key.len() * 2 + value.len() + completion.result.len() + 512;
+        let old_bytes = current.as_ref().map_or(0, |current| current.entry.entry_bytes());
+        self.admit(most as u64, old_bytes as u64)?;
+        self.make_room(most, self.shared.reserves.for_writes())?;
+
+        let mark = self.head.appender.mark();
+        let record = self.put_completion(table, hash, completion, LINKED)?;
+        let put = self.put_placed(tablet, table, hash, key, value, version, current);
+        if put.is_err() {
+            self.forget_completion_at(record);
+            self.head.appender.rewind(mark);
+        }
+        let position = put?;
+        self.count_mutation();
+        Ok(Written { version, position })
+    }
+
+    /// Appends the record of an update that wrote nothing.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTablet`], or no memory: see [`Error`].
+    pub fn complete(
+        &mut self,
+        table: TableId,
+        hash: KeyHash,
+        completion: Completion<'_>,
+    ) -> Result<LogPosition, Error> {
+        self.check_sizes(&[0], completion.result)?;
+        self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
+        self.make_room(completion.result.len() + 64, self.shared.reserves.for_writes())?;
+        self.put_completion(table, hash, completion, 0)?;
+        let position = self.head.position();
+        self.count_mutation();
+        Ok(position)
+    }
+
+    /// Appends a record for which room was made.
+    pub(crate) fn put_completion(
+        &mut self,
+        table: TableId,
+        key_hash: KeyHash,
+        completion: Completion<'_>,
+        flag: u8,
+    ) -> Result<Record, Error> {
+        let Completion { lease, sequence, result } = completion;
+        let birth = self.head.id();
+        let fields = CompletionFields { lease, sequence, table, birth, key_hash };
+        let mut header = fields.header(result.len());
+        header.add_flag(flag);
+        let bytes = header.entry_bytes;
+        let at = self.head.place(bytes);
+        self.head.appender.write(at, &mut header, [result, &[]], self.seal);
+        self.completions
+            .insert(fields.index_hash(), at, &Records(&self.memory))
+            .map_err(|_| Error::CleanerBehind)?;
+        self.head.appender.advance(bytes);
+        self.live_bytes += bytes as u64;
+        Ok(Record { lease, sequence, bytes })
+    }
+
+    /// Takes a record that was just appended out of the index; the head is about to be rewound.
+    fn forget_completion_at(&mut self, record: Record) {
+        let Record { lease, sequence, bytes } = record;
+        let removed = self.unlink_completion(lease, sequence);
+        debug_assert!(removed.is_some());
+        self.live_bytes -= bytes as u64;
+    }
+
+    /// The outcome of an update, if it was completed here and not yet forgotten.
+    #[must_use]
+    pub fn completion(&self, lease: u64, sequence: u64) -> Option<Bytes<'_>> {
+        let memory = &*self.memory;
+        let mut found = None;
+        self.completions.find(CompletionFields::hash(lease, sequence), |at| {
+            let (fields, result) = completion_at(memory, at);
+            let same = fields.lease == lease && fields.sequence == sequence;
+            found = same.then_some(result);
+            same
+        })?;
+        found
+    }
+
+    /// Forgets a record: its client has the answer, or is gone. True when there was one.
+    pub fn forget_completion(&mut self, lease: u64, sequence: u64) -> bool {
+        let Some(at) = self.unlink_completion(lease, sequence) else { return false };
+        let bytes = segment::frame(&self.memory, at).entry_bytes();
+        segment::mark_dead(&self.memory, at);
+        self.memory.count_dead(at, bytes);
+        self.live_bytes -= bytes as u64;
+        self.count_mutation();
+        true
+    }
+
+    fn unlink_completion(&mut self, lease: u64, sequence: u64) -> Option<Reference> {
+        let memory = &*self.memory;
+        let found = self.completions.find(CompletionFields::hash(lease, sequence), |at| {
+            let (fields, _) = completion_at(memory, at);
+            fields.lease == lease && fields.sequence == sequence
+        })?;
+        Some(self.completions.remove(found))
+    }
+}
+
+/// A record that was appended.
+pub(crate) struct Record {
+    lease: u64,
+    sequence: u64,
+    bytes: usize,
+}
+
+/// The entries of the index of completion records.
+struct Records<'a>(&'a Memory);
+
+impl Entries for Records<'_> {
+    fn hash(&self, reference: Reference) -> u64 {
+        completion_at(self.0, reference).0.index_hash()
+    }
+
+    fn prefetch(&self, reference: Reference) {
+        crate::prefetch::read(self.0.at(reference));
+    }
+}
+
+/// The completion record at a reference, which the index of records holds.
+fn completion_at(memory: &Memory, at: Reference) -> (CompletionFields, Bytes<'_>) {
+    let frame = segment::frame(memory, at);
+    let body = segment::body_start(memory, at, &frame);
+    let (fields, begins) = CompletionFields::read(body).expect("the index holds whole records");
+    let length = frame.body_bytes - begins;
+    (fields, Bytes::within(memory, at, frame.body_at + begins, length))
+}

@@ -1,0 +1,301 @@
+//! The head: where new entries go, and how the log moves on to the next one.
+//!
+//! A new head begins with its segment header, the digest of the log as it is from now on, the
+//! safe version and the tablets' statistics. Opening it is also what makes a finished pass of
+//! combined cleaning part of the log: its digest names the survivors and no longer the segments
+//! they came from.
+//!
+//! When memory is exhausted, finished passes hold the very memory that is missing, and only a new
+//! digest sets it free. An *emergency head* is a head that holds that digest and takes no data;
+//! seglets for two of them are always kept back, so that one can follow another.
+
+use super::Log;
+use super::ledger::{Ledger, PendingDigest};
+use crate::entry::{self, Kind, Seal};
+use crate::error::Error;
+use crate::memory::Reference;
+use crate::metadata::{self, SegmentHeader, SegmentKind, TabletStatistics};
+use crate::replicator::{Replicator, SegmentBytes};
+use crate::segment::{Appender, Room, Segment};
+use crate::shared::Shared;
+use std::sync::atomic::Ordering;
+use thunderhead_wire::{LogId, LogPosition, SegmentId, Version};
+
+/// The open head.
+pub(super) struct Head {
+    pub(super) appender: Appender,
+    emergency: bool,
+    /// Bytes that the replicator has been given.
+    sent: usize,
+    pub(super) tombstone_bytes: usize,
+    created: u64,
+    drops: u64,
+}
+
+impl Head {
+    /// Opens the first head of a log.
+    pub(super) fn first(
+        shared: &Shared,
+        log: LogId,
+        seal: Seal,
+        ledger: &mut Ledger,
+        replicator: &mut dyn Replicator,
+    ) -> Option<Head> {
+        let id = shared.next_segment_id();
+        ledger.add_head(id);
+        let about = About { log, seal, safe_version: Version::NONE, statistics: Vec::new() };
+        let keep = shared.reserves.for_writes();
+        let mut head = Head::open(shared, id, SegmentKind::Head, keep, ledger, about)?;
+        replicator.opened(id, SegmentKind::Head);
+        head.send(shared, replicator);
+        ledger.digest_written(PendingDigest::at(head.position()));
+        Some(head)
+    }
+
+    /// Opens a head and writes what every head begins with, or takes no memory at all.
+    fn open(
+        shared: &Shared,
+        id: SegmentId,
+        kind: SegmentKind,
+        keep: usize,
+        ledger: &Ledger,
+        about: About,
+    ) -> Option<Head> {
+        let memory = &shared.memory;
+        let segment_bytes = shared.options.segment_bytes;
+        let header = SegmentHeader {
+            log: about.log,
+            segment: id,
+            segment_bytes: segment_bytes as u32,
+            seglet_bytes: memory.seglet_bytes() as u32,
+            kind,
+        };
+        let mut entries = vec![
+            (Kind::SegmentHeader, header.encode()),
+            (Kind::Digest, metadata::encode_digest(ledger.digest())),
+            (Kind::SafeVersion, metadata::encode_safe_version(about.safe_version)),
+        ];
+        if kind == SegmentKind::Head {
+            let statistics = metadata::encode_statistics(about.statistics, segment_bytes / 16);
+            entries.push((Kind::TabletStatistics, statistics));
+        }
+        let mut appender = Appender::open(memory, id, segment_bytes, keep)?;
+        for (kind, body) in entries {
+            let mut header = entry::plain(kind, body.len());
+            match appender.reserve(header.entry_bytes, keep) {
+                Room::At(at) => appender.write(at, &mut header, [&body, &[]], about.seal),
+                Room::NoMemory | Room::SegmentFull => {
+                    appender.abandon();
+                    return None;
+                }
+            }
+            appender.advance(header.entry_bytes);
+        }
+        let created = shared.next_segment.load(Ordering::Relaxed);
+        let emergency = kind == SegmentKind::EmergencyHead;
+        let drops = shared.sums.drops.load(Ordering::Relaxed);
+        Some(Head { appender, emergency, sent: 0, tombstone_bytes: 0, created, drops })
+    }
+
+    #[inline]
+    pub(super) fn id(&self) -> SegmentId {
+        self.appender.id
+    }
+
+    #[inline]
+    pub(super) fn position(&self) -> LogPosition {
+        LogPosition { segment: self.appender.id, offset: self.appender.length() as u32 }
+    }
+
+    /// Where an entry goes for which room was made.
+    #[inline]
+    pub(super) fn place(&mut self, bytes: usize) -> Reference {
+        match self.appender.reserve(bytes, usize::MAX) {
+            Room::At(at) => at,
+            Room::SegmentFull | Room::NoMemory => unreachable!("room was made for the entry"),
+        }
+    }
+
+    /// Gives the replicator what was appended since the last time.
+    fn send(&mut self, shared: &Shared, replicator: &mut dyn Replicator) {
+        let length = self.appender.length();
+        if self.sent == length {
+            return;
+        }
+        let from = self.appender.reference_at(self.sent);
+        let bytes = SegmentBytes::new(&shared.memory, from, length - self.sent);
+        replicator.appended(self.id(), self.sent as u32, bytes);
+        self.sent = length;
+    }
+}
+
+/// What a new head says of the log besides the digest.
+struct About {
+    log: LogId,
+    seal: Seal,
+    safe_version: Version,
+    statistics: Vec<TabletStatistics>,
+}
+
+impl Log {
+    /// Makes sure that entries of `bytes` in all can be placed in the head, leaving `keep`
+    /// seglets free.
+    #[inline]
+    pub(super) fn make_room(&mut self, bytes: usize, keep: usize) -> Result<(), Error> {
+        if !self.head.emergency && self.head.appender.has_room(bytes) {
+            return Ok(());
+        }
+        self.make_more_room(bytes, keep)
+    }
+
+    #[cold]
+    fn make_more_room(&mut self, bytes: usize, keep: usize) -> Result<(), Error> {
+        let mut waited = false;
+        loop {
+            let room = if self.head.emergency {
+                Room::SegmentFull
+            } else {
+                self.head.appender.prepare(bytes, keep)
+            };
+            match room {
+                Room::At(_) => return Ok(()),
+                Room::SegmentFull if self.roll(keep) => {}
+                Room::SegmentFull | Room::NoMemory if waited => return Err(Error::CleanerBehind),
+                Room::SegmentFull | Room::NoMemory => {
+                    waited = true;
+                    self.complete_cleaning(true);
+                }
+            }
+        }
+    }
+
+    /// Moves on to a new head whose digest takes in all passes that are ready. False when there
+    /// is no memory for one.
+    pub(super) fn roll(&mut self, keep: usize) -> bool {
+        self.roll_to(SegmentKind::Head, keep)
+    }
+
+    /// Moves on to an emergency head, if not both are in use already.
+    fn roll_to_emergency(&mut self) -> bool {
+        let in_use = self.ledger.emergency_heads() + usize::from(self.head.emergency);
+        in_use < 2 && self.roll_to(SegmentKind::EmergencyHead, 0)
+    }
+
+    fn roll_to(&mut self, kind: SegmentKind, keep: usize) -> bool {
+        let id = self.shared.next_segment_id();
+        let old = self.head.id();
+        self.ledger.add_head(id);
+        let integration = self.ledger.integrate(self.head.emergency.then_some(old));
+        let about = About {
+            log: self.id,
+            seal: self.seal,
+            safe_version: self.safe_version,
+            statistics: self.statistics().collect(),
+        };
+        let Some(mut head) = Head::open(&self.shared, id, kind, keep, &self.ledger, about) else {
+            self.ledger.undo(id, integration);
+            return false;
+        };
+        self.head.send(&self.shared, &mut *self.replicator);
+        self.replicator.opened(id, kind);
+        head.send(&self.shared, &mut *self.replicator);
+        self.replicator.closed(old, self.head.appender.length() as u32);
+        let digest = head.position();
+        let old_head = std::mem::replace(&mut self.head, head);
+        let end = old_head.position();
+        let Head { appender, emergency, tombstone_bytes, created, drops, .. } = old_head;
+        let segment = appender.close(created, drops, tombstone_bytes);
+        self.count_disk(segment.disk_bytes as i64);
+        let mut pending = PendingDigest::at(digest);
+        pending.take_in(integration);
+        if emergency {
+            // It is not in the new digest; its memory goes with the others'.
+            pending.emergency = Some(segment);
+        } else {
+            self.ledger.head_closed(end, segment);
+        }
+        self.ledger.digest_written(pending);
+        true
+    }
+
+    pub(super) fn count_disk(&self, bytes: i64) {
+        let disk = &self.shared.sums.disk_bytes;
+        disk.store(disk.load(Ordering::Relaxed).wrapping_add_signed(bytes), Ordering::Relaxed);
+    }
+
+    /// Ends a turn of the log's thread: see the module's documentation. Costs well under a
+    /// microsecond when nothing is waiting.
+    pub fn turn(&mut self) {
+        self.mutations = 0;
+        self.complete_cleaning(false);
+        self.head.send(&self.shared, &mut *self.replicator);
+        self.settle();
+        let sums = &self.shared.sums;
+        sums.live_bytes.store(self.live_bytes, Ordering::Relaxed);
+        let fraction = self.shared.options.cleaner.write_fraction;
+        self.live_limit = (self.shared.usable_bytes() as f64 * fraction) as u64;
+        self.shared.turns.publish();
+    }
+
+    /// Takes in finished passes; opens a new head for them when memory is short.
+    fn complete_cleaning(&mut self, urgent: bool) {
+        self.receive_passes();
+        let reserves = self.shared.reserves;
+        let segment_seglets = self.shared.options.segment_bytes / self.memory.seglet_bytes();
+        let low = reserves.for_writes() + segment_seglets;
+        if self.ledger.has_ready_pass() && (urgent || self.memory.free_seglets() <= low) {
+            let rolled = self.roll(reserves.for_writes())
+                || (!self.head.emergency || urgent) && self.roll_to_emergency();
+            if rolled {
+                self.head.send(&self.shared, &mut *self.replicator);
+            }
+        }
+        if urgent {
+            self.settle();
+            self.shared.turns.publish();
+        }
+    }
+
+    /// Learns of passes that cleaners finished and hands their survivors to the replicator.
+    fn receive_passes(&mut self) {
+        while let Some(pass) = self.shared.passes.pop() {
+            for survivor in &pass.survivors {
+                self.replicator.opened(survivor.id, SegmentKind::Survivor);
+                let at = self.memory.seglet_start(survivor.seglets[0]);
+                let bytes = SegmentBytes::new(&self.memory, at, survivor.length);
+                self.replicator.appended(survivor.id, 0, bytes);
+                self.replicator.closed(survivor.id, survivor.length as u32);
+                self.count_disk(survivor.disk_bytes as i64);
+            }
+            let (position, cleaner) = (self.head.position(), pass.cleaner);
+            self.ledger.pass_received(pass, position);
+            // From here on the ledger knows the survivors' ids: the announcement is over.
+            self.shared.in_flight[cleaner].store(u64::MAX, Ordering::SeqCst);
+        }
+        self.ledger.update_ready(&mut *self.replicator);
+    }
+
+    /// Learns how far the log is durable and does what waited for it.
+    fn settle(&mut self) {
+        let settled = self.ledger.settle(self.replicator.durable());
+        for segment in settled.removed {
+            self.replicator.freed(segment.id);
+            self.count_disk(-(segment.disk_bytes as i64));
+            self.free(segment);
+        }
+        for segment in settled.closed {
+            self.shared.closed.push(segment);
+        }
+        self.ledger.publish_present(&self.shared);
+    }
+
+    /// Gives a segment's memory back. It was unlinked before its pass was received, and this
+    /// thread holds no reference across a turn, so nobody can reach it.
+    fn free(&self, segment: Segment) {
+        let tombstones = segment.tombstone_bytes as i64;
+        self.shared.sums.tombstone_bytes.fetch_sub(tombstones, Ordering::Relaxed);
+        for number in segment.seglets {
+            self.memory.give_back(number);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The log's own account of its segments: which the newest digest names, which passes of
+//! combined cleaning wait to become part of it, and what waits for durability.
+//!
+//! ```text
+//!   pass received ── survivors durable, and all that the head held then durable ──► ready
+//!   ready ── a new head's digest takes it in ──► digest written
+//!   digest written ── the digest is durable ──► settled: the cleaned segments are gone,
+//!                                               their replicas and memory are freed,
+//!                                               the survivors may be cleaned in their turn
+//! ```
+//!
+//! **Why a pass waits for the head.** A cleaner drops an entry when the index no longer refers to
+//! it: because a newer version was appended. That version may not be durable yet. If the segment
+//! with the old version left the durable log first, a crash would lose both. So a digest drops
+//! cleaned segments only after everything is durable that was appended before their pass was
+//! received. (Where a cluster copies a compacted segment again, the same rule applies.)
+
+use crate::replicator::Replicator;
+use crate::segment::Segment;
+use crate::shared::{Pass, Present, Shared};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::Ordering;
+use thunderhead_wire::{LogPosition, SegmentId};
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(super) struct Ledger {
+    /// What a digest written now would name.
+    in_digest: BTreeSet<SegmentId>,
+    /// Heads that are full but not yet durable, with their ends.
+    closing: VecDeque<(LogPosition, Segment)>,
+    received: Vec<(LogPosition, Pass)>,
+    ready: Vec<Pass>,
+    digests: VecDeque<PendingDigest>,
+    durable: LogPosition,
+    /// Segments that are not named any more by the newest digest written but by a durable one,
+    /// and survivors that no digest names yet.
+    also_present: BTreeMap<SegmentId, ()>,
+    present_changed: bool,
+}
+
+/// A digest that is not durable yet and what happens when it is.
+pub(super) struct PendingDigest {
+    position: LogPosition,
+    removed: Vec<Segment>,
+    added: Vec<Segment>,
+    /// The emergency head that came before it.
+    pub(super) emergency: Option<Segment>,
+}
+
+impl PendingDigest {
+    pub(super) fn at(position: LogPosition) -> PendingDigest {
+        PendingDigest { position, removed: Vec::new(), added: Vec::new(), emergency: None }
+    }
+
+    pub(super) fn take_in(&mut self, integration: Integration) {
+        for pass in integration.passes {
+            self.removed.extend(pass.cleaned);
+            self.added.extend(pass.survivors);
+        }
+    }
+}
+
+/// Passes that a digest about to be written takes in.
+pub(super) struct Integration {
+    passes: Vec<Pass>,
+    emergency: Option<SegmentId>,
+}
+
+/// What became possible because more is durable.
+#[derive(Default)]
+pub(super) struct Settled {
+    pub(super) removed: Vec<Segment>,
+    pub(super) closed: Vec<Segment>,
+}
+
+impl Ledger {
+    pub(super) fn durable(&self) -> LogPosition {
+        self.durable
+    }
+
+    pub(super) fn segments(&self) -> usize {
+        self.in_digest.len()
+    }
+
+    pub(super) fn digest(&self) -> impl ExactSizeIterator<Item = SegmentId> + '_ {
+        self.in_digest.iter().copied()
+    }
+
+    pub(super) fn add_head(&mut self, id: SegmentId) {
+        self.in_digest.insert(id);
+    }
+
+    pub(super) fn head_closed(&mut self, end: LogPosition, segment: Segment) {
+        self.closing.push_back((end, segment));
+    }
+
+    pub(super) fn pass_received(&mut self, pass: Pass, position: LogPosition) {
+        for survivor in &pass.survivors {
+            self.also_present.insert(survivor.id, ());
+        }
+        self.received.push((position, pass));
+    }
+
+    /// Moves passes on that nothing holds back any more.
+    pub(super) fn update_ready(&mut self, replicator: &mut dyn Replicator) {
+        let mut at = 0;
+        while at < self.received.len() {
+            let (position, pass) = &self.received[at];
+            let durable = *position <= self.durable
+                && pass.survivors.iter().all(|survivor| replicator.is_durable(survivor.id));
+            if durable {
+                self.ready.push(self.received.remove(at).1);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Emergency heads that are closed but whose memory is not free yet.
+    pub(super) fn emergency_heads(&self) -> usize {
+        self.digests.iter().filter(|digest| digest.emergency.is_some()).count()
+    }
+
+    pub(super) fn has_ready_pass(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Changes what the next digest names by all ready passes.
+    pub(super) fn integrate(&mut self, emergency: Option<SegmentId>) -> Integration {
+        let passes = std::mem::take(&mut self.ready);
+        for pass in &passes {
+            for segment in &pass.cleaned {
+                self.in_digest.remove(&segment.id);
+                self.also_present.insert(segment.id, ());
+            }
+            self.in_digest.extend(pass.survivors.iter().map(|segment| segment.id));
+        }
+        if let Some(emergency) = emergency {
+            self.in_digest.remove(&emergency);
+            self.also_present.insert(emergency, ());
+        }
+        Integration { passes, emergency }
+    }
+
+    /// Takes back [`Ledger::integrate`] and the head: it could not be opened.
+    pub(super) fn undo(&mut self, head: SegmentId, integration: Integration) {
+        self.in_digest.remove(&head);
+        self.in_digest.extend(integration.emergency);
+        for pass in &integration.passes {
+            for segment in &pass.survivors {
+                self.in_digest.remove(&segment.id);
+            }
+            self.in_digest.extend(pass.cleaned.iter().map(|segment| segment.id));
+        }
+        self.ready.extend(integration.passes);
+    }
+
+    pub(super) fn digest_written(&mut self, digest: PendingDigest) {
+        self.digests.push_back(digest);
+    }
+
+    /// Learns how far the heads are durable.
+    pub(super) fn settle(&mut self, durable: LogPosition) -> Settled {
+        let mut settled = Settled::default();
+        debug_assert!(durable >= self.durable, "what is durable stays so");
+        self.durable = durable;
+        while self.closing.front().is_some_and(|(end, _)| self.covers(*end)) {
+            settled.closed.extend(self.closing.pop_front().map(|(_, segment)| segment));
+        }
+        while self.digests.front().is_some_and(|digest| digest.position <= self.durable) {
+            let Some(mut digest) = self.digests.pop_front() else { break };
+            digest.removed.extend(digest.emergency.take());
+            for segment in &digest.removed {
+                self.also_present.remove(&segment.id);
+            }
+            for segment in &digest.added {
+                self.also_present.remove(&segment.id);
+            }
+            settled.removed.extend(digest.removed);
+            settled.closed.extend(digest.added);
+            self.present_changed = true;
+        }
+        settled
+    }
+
+    /// Whether a head's end is durable: also when a later head already is.
+    fn covers(&self, end: LogPosition) -> bool {
+        end <= self.durable
+    }
+
+    /// Tells the cleaners which segments a recovery might still read.
+    pub(super) fn publish_present(&mut self, shared: &Shared) {
+        if !self.present_changed {
+            return;
+        }
+        // Ids that a cleaner has taken and not reported are unknown here. It announces a lower
+        // bound before it takes one, and the counter is read first: so whatever is taken after
+        // this is at least `next`, and whatever was taken before is announced.
+        let next = shared.next_segment.load(Ordering::SeqCst);
+        let announced =
+            shared.in_flight.iter().map(|bound| bound.load(Ordering::SeqCst)).min();
+        let horizon = next.min(announced.unwrap_or(u64::MAX));
+        let ids = self.in_digest.iter().chain(self.also_present.keys()).map(|id| id.0);
+        if shared.try_publish_present(Present::new(horizon, ids)) {
+            self.present_changed = false;
+        }
+    }
+}

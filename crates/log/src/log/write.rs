@@ -1,0 +1,338 @@
+//! Writing and deleting: append, then point the index at it, then mark what it replaced dead.
+//!
+//! The order matters. The bytes are written beyond the head's end first; only when the index has
+//! taken the reference does the head's end move, so an index without memory leaves no trace.
+
+use super::{Keys, Log};
+use crate::entry::ObjectFields;
+use crate::error::Error;
+use crate::index::Found;
+use crate::limits::MUTATIONS_PER_TURN;
+use crate::memory::Reference;
+use crate::object::Located;
+use crate::options::Tombstones;
+use crate::segment;
+use std::sync::atomic::Ordering;
+use thunderhead_wire::{KeyHash, LogPosition, TableId, Version};
+
+/// When an update goes ahead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Condition {
+    /// Always.
+    #[default]
+    Always,
+    /// Only when the key does not exist.
+    Absent,
+    /// Only when the key exists.
+    Present,
+    /// Only when the key has exactly this version.
+    VersionIs(Version),
+    /// Only when the key has a version below this one, or does not exist.
+    VersionBelow(Version),
+}
+
+impl Condition {
+    pub(super) fn check(self, current: Version) -> Result<(), Error> {
+        let holds = match self {
+            Condition::Always => true,
+            Condition::Absent => current == Version::NONE,
+            Condition::Present => current != Version::NONE,
+            Condition::VersionIs(version) => current == version,
+            Condition::VersionBelow(version) => current < version,
+        };
+        if holds { Ok(()) } else { Err(Error::Condition { current }) }
+    }
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// The object's new version.
+    pub version: Version,
+    /// The write is safe once the log is durable up to here.
+    pub position: LogPosition,
+}
+
+/// What an update found in the index.
+pub(crate) struct Current {
+    pub(crate) found: Found,
+    pub(crate) entry: Located,
+}
+
+impl Log {
+    /// Writes an object, whether the key exists or not.
+    ///
+    /// # Errors
+    /// As [`Log::write_if`], but for the condition.
+    #[inline]
+    pub fn write(&mut self, table: TableId, key: &[u8], value: &[u8]) -> Result<Written, Error> {
+        self.write_if(table, key, value, Condition::Always)
+    }
+
+    /// Writes an object if a condition holds.
+    ///
+    /// # Errors
+    /// A key or value of an impossible size, a tablet that does not live here, a condition that
+    /// does not hold, or no memory: see [`Error`]. Nothing has changed then.
+    #[inline]
+    pub fn write_if(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        value: &[u8],
+        condition: Condition,
+    ) -> Result<Written, Error> {
+        self.check_sizes(key, value)?;
+        let hash = KeyHash::of(key);
+        let tablet = self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
+        let written = self.write_in(tablet, table, hash, key, value, condition);
+        self.count_mutation();
+        written
+    }
+
+    #[inline]
+    pub(super) fn write_in(
+        &mut self,
+        tablet: usize,
+        table: TableId,
+        hash: KeyHash,
+        key: &[u8],
+        value: &[u8],
+        condition: Condition,
+    ) -> Result<Written, Error> {
+        let current = self.current(tablet, hash, key);
+        let existing = current.as_ref().map(|current| current.entry.fields.version);
+        condition.check(existing.unwrap_or(Version::NONE))?;
+        let version = existing.unwrap_or(self.safe_version).next();
+        let position = self.put(tablet, table, hash, key, value, version, current)?;
+        Ok(Written { version, position })
+    }
+
+    /// Appends a version of an object and makes it the current one.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one record, not options")]
+    #[inline]
+    pub(crate) fn put(
+        &mut self,
+        tablet: usize,
+        table: TableId,
+        hash: KeyHash,
+        key: &[u8],
+        value: &[u8],
+        version: Version,
+        current: Option<Current>,
+    ) -> Result<LogPosition, Error> {
+        let folded = self.shared.options.tombstones == Tombstones::Folded;
+        let old_bytes = current.as_ref().map_or(0, |current| current.entry.entry_bytes());
+        // Room for the largest header, and in the classic scheme for the tombstone behind it, so
+        // that the two are never apart and nothing fails half way.
+        let tombstone_bytes = if folded || current.is_none() { 0 } else { key.len() + 128 };
+        let most = key.len() + value.len() + 64 + tombstone_bytes;
+        self.admit(most as u64, old_bytes as u64)?;
+        self.make_room(most, self.shared.reserves.for_writes())?;
+        self.put_placed(tablet, table, hash, key, value, version, current)
+    }
+
+    /// Appends a version of an object for which room was made.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one record, not options")]
+    #[inline]
+    pub(super) fn put_placed(
+        &mut self,
+        tablet: usize,
+        table: TableId,
+        hash: KeyHash,
+        key: &[u8],
+        value: &[u8],
+        version: Version,
+        current: Option<Current>,
+    ) -> Result<LogPosition, Error> {
+        let folded = self.shared.options.tombstones == Tombstones::Folded;
+        let old_bytes = current.as_ref().map_or(0, |current| current.entry.entry_bytes());
+        let birth = self.head.id();
+        let mut fields = ObjectFields { table, version, birth, prior: None };
+        let (entry_bytes, replaced) = match &current {
+            Some(current) if folded => {
+                self.replace_naming(tablet, &mut fields, current.found, key, value)
+            }
+            Some(current) => {
+                let (at, entry_bytes) = self.write_object(&fields, key, value);
+                let index = &mut self.tablets.list[tablet].index;
+                (entry_bytes, Some(index.replace(current.found, at)))
+            }
+            None => {
+                let (at, entry_bytes) = self.write_object(&fields, key, value);
+                self.insert(tablet, hash, at)?;
+                (entry_bytes, None)
+            }
+        };
+        self.head.appender.advance(entry_bytes);
+        self.live_bytes += entry_bytes as u64;
+        self.tablets.list[tablet].live_bytes += entry_bytes as u64;
+        if let Some(replaced) = replaced {
+            self.bury(tablet, replaced, old_bytes);
+            if !folded {
+                let version = current.map_or(Version::NONE, |c| c.entry.fields.version);
+                let prior = Some(self.memory.segment_of(replaced));
+                self.append_tombstone(ObjectFields { table, version, birth, prior }, key);
+            }
+        }
+        Ok(self.head.position())
+    }
+
+    /// Writes an object beyond the head's end: it counts once the head advances over it.
+    #[inline]
+    fn write_object(
+        &mut self,
+        fields: &ObjectFields,
+        key: &[u8],
+        value: &[u8],
+    ) -> (Reference, usize) {
+        let mut header = fields.object(key.len(), value.len());
+        let at = self.head.place(header.entry_bytes);
+        self.head.appender.write(at, &mut header, [key, value], self.seal);
+        (at, header.entry_bytes)
+    }
+
+    /// Writes an object that names the segment of the version which it replaces, and replaces it.
+    /// When a cleaner moves that version in between, the record would name the wrong segment, so
+    /// the index is only changed if the old version is still where the record says.
+    #[inline]
+    fn replace_naming(
+        &mut self,
+        tablet: usize,
+        fields: &mut ObjectFields,
+        found: Found,
+        key: &[u8],
+        value: &[u8],
+    ) -> (usize, Option<Reference>) {
+        let mut old = self.tablets.list[tablet].index.reference(found);
+        loop {
+            fields.prior = Some(self.memory.segment_of(old));
+            let (at, entry_bytes) = self.write_object(fields, key, value);
+            match self.tablets.list[tablet].index.replace_exact(found, old, at) {
+                Ok(()) => return (entry_bytes, Some(old)),
+                Err(moved) => old = moved,
+            }
+        }
+    }
+
+    /// Puts a new reference into a tablet's index.
+    #[inline]
+    pub(super) fn insert(&mut self, tablet: usize, hash: KeyHash, at: Reference) -> Result<(), Error> {
+        self.tablets.list[tablet]
+            .index
+            .insert(hash.0, at, &Keys(&self.memory))
+            .map_err(|_| Error::CleanerBehind)
+    }
+
+    /// Looks up what a key has now.
+    #[inline]
+    pub(crate) fn current(&self, tablet: usize, hash: KeyHash, key: &[u8]) -> Option<Current> {
+        let memory = &*self.memory;
+        let mut entry = None;
+        let found = self.tablets.list[tablet].index.find(hash.0, |at| {
+            entry = Located::read(memory, at).filter(|entry| entry.has_key(memory, key));
+            entry.is_some()
+        })?;
+        Some(Current { found, entry: entry? })
+    }
+
+    /// Counts a live entry of a tablet as dead, wherever it was when the index let go of it.
+    #[inline]
+    pub(super) fn bury(&mut self, tablet: usize, at: Reference, bytes: usize) {
+        segment::mark_dead(&self.memory, at);
+        self.memory.count_dead(at, bytes);
+        self.live_bytes -= bytes as u64;
+        self.tablets.list[tablet].live_bytes -= bytes as u64;
+    }
+
+    /// Appends a tombstone; room was made before.
+    pub(super) fn append_tombstone(&mut self, fields: ObjectFields, key: &[u8]) {
+        let mut header = fields.tombstone(key.len());
+        let bytes = header.entry_bytes;
+        let at = self.head.place(bytes);
+        self.head.appender.write(at, &mut header, [key, &[]], self.seal);
+        self.head.appender.advance(bytes);
+        self.head.tombstone_bytes += bytes;
+        self.shared.sums.tombstone_bytes.fetch_add(bytes as i64, Ordering::Relaxed);
+    }
+
+    /// Deletes an object. Returns the version it had, or `None` when there was none.
+    ///
+    /// # Errors
+    /// As [`Log::write_if`], but never [`Error::MemoryFull`]: a delete always finds room, at
+    /// worst after the cleaners have run once more.
+    pub fn delete(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        condition: Condition,
+    ) -> Result<Option<Version>, Error> {
+        self.check_sizes(key, &[])?;
+        let hash = KeyHash::of(key);
+        let tablet = self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
+        let deleted = self.delete_in(tablet, table, hash, key, condition);
+        self.count_mutation();
+        deleted
+    }
+
+    pub(crate) fn delete_in(
+        &mut self,
+        tablet: usize,
+        table: TableId,
+        hash: KeyHash,
+        key: &[u8],
+        condition: Condition,
+    ) -> Result<Option<Version>, Error> {
+        let Some(current) = self.current(tablet, hash, key) else {
+            condition.check(Version::NONE)?;
+            return Ok(None);
+        };
+        let version = current.entry.fields.version;
+        condition.check(version)?;
+        self.make_room(key.len() + 128, self.shared.reserves.for_deletes())?;
+        let index = &mut self.tablets.list[tablet].index;
+        let at = index.remove(current.found);
+        let prior = Some(self.memory.segment_of(at));
+        self.safe_version = self.safe_version.max(version);
+        self.bury(tablet, at, current.entry.entry_bytes());
+        let fields = ObjectFields { table, version, birth: self.head.id(), prior };
+        self.append_tombstone(fields, key);
+        Ok(Some(version))
+    }
+
+    pub(super) fn check_sizes(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        let options = &self.shared.options;
+        if key.is_empty() {
+            return Err(Error::KeyEmpty);
+        }
+        if key.len() > options.key_bytes_max() {
+            let limit = options.key_bytes_max();
+            return Err(Error::KeyTooLong { bytes: key.len(), limit });
+        }
+        if value.len() > options.value_bytes_max() {
+            let limit = options.value_bytes_max();
+            return Err(Error::ValueTooLong { bytes: value.len(), limit });
+        }
+        Ok(())
+    }
+
+    /// Refuses a write that would fill the memory beyond the limit for writes.
+    #[inline]
+    pub(super) fn admit(&self, new_bytes: u64, old_bytes: u64) -> Result<(), Error> {
+        let live_bytes = self.live_bytes + new_bytes - old_bytes.min(new_bytes);
+        // An overwrite that makes nothing larger is admitted even when memory is full.
+        if live_bytes > self.live_limit && new_bytes > old_bytes + 64 {
+            let limit_bytes = self.live_limit;
+            return Err(Error::MemoryFull { live_bytes: self.live_bytes, limit_bytes });
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn count_mutation(&mut self) {
+        self.mutations += 1;
+        if self.mutations >= MUTATIONS_PER_TURN {
+            self.turn();
+        }
+    }
+}

@@ -1,0 +1,494 @@
+//! The memory of a log: one mapping, cut into seglets, with a free list that threads share.
+//!
+//! Everything that grows with the data lives here: segments and index blocks alike, so that one
+//! number bounds them all. A [`Memory`] may serve several logs (the shards of a process), which
+//! then share its seglets.
+//!
+//! ```text
+//!  reference (48 bits) = seglet number × seglet_bytes + offset        seglet numbers start at 1,
+//!                                                                     so no reference is 0
+//!  mapping:  | seglet 1 | seglet 2 | seglet 3 | … | seglet n |
+//!  notes:    | next, account, start, dead, segment |  24 bytes a seglet, beside the mapping
+//! ```
+//!
+//! A free seglet's `next` is the free list's link; a used one's is the seglet that follows it in
+//! its segment. The list is a stack with a tag against reuse between load and swap, so no thread
+//! ever waits for another one to allocate or to free.
+//!
+//! **Reserves.** [`Memory::take`] is told how many seglets must stay free. That is how the cleaner
+//! pool, the emergency heads and the room for deletes are kept: the more urgent the purpose, the
+//! less it leaves ([`Reserves`](crate::head::Reserves)).
+//!
+//! What it does not do: it never says when a seglet may be reused. Whoever frees one has waited
+//! for quiescence ([`crate::quiescence`]).
+
+use crate::error::OptionsError;
+use crate::limits;
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use thunderhead_wire::SegmentId;
+
+/// The usual size of a seglet.
+pub const SEGLET_BYTES: usize = 64 * 1024;
+
+/// Where an entry is: its address inside the memory. Never 0.
+pub(crate) type Reference = u64;
+
+/// A bounded piece of the machine's memory, shared by the logs and indexes of one process.
+pub struct Memory {
+    /// One seglet before the mapping, so that a reference is an offset from here.
+    base: *mut u8,
+    mapping: NonNull<u8>,
+    mapped_bytes: usize,
+    seglet_bytes: usize,
+    seglet_shift: u32,
+    seglets: usize,
+    notes: Box<[Note]>,
+    /// Tag in the upper half, number of the first free seglet in the lower, 0 for none.
+    free: AtomicU64,
+    /// Free seglets that nobody has claimed. Claimed first, popped after.
+    available: AtomicUsize,
+    /// Seglets that hold index blocks.
+    index_seglets: AtomicUsize,
+}
+
+/// What is known of a seglet.
+#[derive(Default)]
+struct Note {
+    next: AtomicU32,
+    /// The first seglet of the segment: where that segment's dead bytes are counted.
+    account: AtomicU32,
+    /// The offset in the segment of the seglet's first byte.
+    start: AtomicU32,
+    /// Bytes of the segment that the reactor has marked dead, if this is its first seglet.
+    dead: AtomicU32,
+    /// The segment's id.
+    segment: AtomicU64,
+}
+
+// SAFETY: the mapping belongs to this value until it is dropped, and `base` and `mapping` are
+// plain addresses of it. Who may read and write which bytes is governed by the owners of the
+// seglets (module doc); the fields that threads share are atomics.
+unsafe impl Send for Memory {}
+// SAFETY: as above; no method hands out a reference to the mapping's bytes on its own.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Maps a memory of at most `bytes`, the notes beside it included, in seglets of the usual
+    /// size. The pages are not touched yet: see [`Memory::populate`].
+    ///
+    /// # Errors
+    /// When `bytes` is too small or too large, or the system refuses the mapping.
+    pub fn new(bytes: usize) -> Result<Arc<Memory>, OptionsError> {
+        Memory::with_seglets(bytes, SEGLET_BYTES)
+    }
+
+    /// As [`Memory::new`], with seglets of another size: a power of two of at least 1 KiB.
+    ///
+    /// # Errors
+    /// As [`Memory::new`], or when the seglet size is not such a number.
+    pub fn with_seglets(bytes: usize, seglet_bytes: usize) -> Result<Arc<Memory>, OptionsError> {
+        let fail = |message: String| Err(OptionsError(message));
+        if !seglet_bytes.is_power_of_two() || !(1024..=1 << 24).contains(&seglet_bytes) {
+            return fail(format!(
+                "seglet_bytes is {seglet_bytes}; it must be a power of two from 1024 to 16 MiB"
+            ));
+        }
+        let seglets = bytes / (seglet_bytes + size_of::<Note>());
+        if !(8..=limits::SEGLETS_MAX).contains(&seglets) || bytes >= 1 << 47 {
+            return fail(format!("a memory of {bytes} bytes cannot be cut into seglets of {seglet_bytes}"));
+        }
+        let mapped_bytes = seglets * seglet_bytes;
+        // SAFETY: a new private mapping at an address of the kernel's choice harms nobody.
+        let mapped = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                mapped_bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        };
+        let mapping = match mapped.map(|address| NonNull::new(address.cast::<u8>())) {
+            Ok(Some(mapping)) => mapping,
+            Ok(None) => return fail("the system mapped memory at address 0".into()),
+            Err(error) => return fail(format!("cannot map {mapped_bytes} bytes of memory: {error}")),
+        };
+        // SAFETY: the range is the mapping just made. Huge pages halve the cost of a random load;
+        // where the kernel has none, the call fails and nothing is lost.
+        let _ = unsafe { madvise(mapping.as_ptr().cast(), mapped_bytes, Advice::LinuxHugepage) };
+        let notes: Box<[Note]> = (0..=seglets).map(|_| Note::default()).collect();
+        // Lower addresses first, so that segments written one after another are contiguous.
+        for number in 1..seglets {
+            notes[number].next.store(number as u32 + 1, Ordering::Relaxed);
+        }
+        Ok(Arc::new(Memory {
+            base: mapping.as_ptr().wrapping_sub(seglet_bytes),
+            mapping,
+            mapped_bytes,
+            seglet_bytes,
+            seglet_shift: seglet_bytes.trailing_zeros(),
+            seglets,
+            notes,
+            free: AtomicU64::new(1),
+            available: AtomicUsize::new(seglets),
+            index_seglets: AtomicUsize::new(0),
+        }))
+    }
+
+    /// Touches every page, so that no write later waits for the kernel to find one. `progress` is
+    /// told the bytes done so far, now and then.
+    pub fn populate(&self, progress: &mut dyn FnMut(usize)) {
+        const STEP: usize = 64 << 20;
+        let mut done = 0;
+        while done < self.mapped_bytes {
+            let bytes = STEP.min(self.mapped_bytes - done);
+            // SAFETY: the range lies in the mapping; populating changes no byte of it.
+            let populated = unsafe {
+                madvise(
+                    self.mapping.as_ptr().add(done).cast(),
+                    bytes,
+                    Advice::LinuxPopulateWrite,
+                )
+            };
+            if populated.is_err() {
+                return; // An old kernel: the pages come as they are touched.
+            }
+            done += bytes;
+            progress(done);
+        }
+    }
+
+    /// Bytes of one seglet.
+    #[must_use]
+    pub fn seglet_bytes(&self) -> usize {
+        self.seglet_bytes
+    }
+
+    /// Seglets in all.
+    #[must_use]
+    pub fn seglets(&self) -> usize {
+        self.seglets
+    }
+
+    /// Seglets that are free at this moment.
+    #[must_use]
+    pub fn free_seglets(&self) -> usize {
+        self.available.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that index blocks hold.
+    #[must_use]
+    pub fn index_bytes(&self) -> usize {
+        self.index_seglets.load(Ordering::Relaxed) * self.seglet_bytes
+    }
+
+    pub(crate) fn index_seglets(&self) -> usize {
+        self.index_seglets.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_index_seglet(&self, taken: bool) {
+        if taken {
+            self.index_seglets.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.index_seglets.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes a free seglet if at least `keep` stay free after it.
+    pub(crate) fn take(&self, keep: usize) -> Option<u32> {
+        self.available
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |available| {
+                (available > keep).then(|| available - 1)
+            })
+            .ok()?;
+        loop {
+            let head = self.free.load(Ordering::Acquire);
+            let number = head as u32;
+            if number == 0 {
+                // Another thread is between its claim and its pop or push: ours is coming.
+                crate::sync::spin_loop();
+                continue;
+            }
+            let next = self.note(number).next.load(Ordering::Relaxed);
+            let tagged = ((head >> 32).wrapping_add(1) << 32) | u64::from(next);
+            if self
+                .free
+                .compare_exchange_weak(head, tagged, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+            {
+                return Some(number);
+            }
+        }
+    }
+
+    /// Gives a seglet back. Nobody may be able to reach its bytes any more.
+    pub(crate) fn give_back(&self, number: u32) {
+        debug_assert!(number != 0 && number as usize <= self.seglets);
+        loop {
+            let head = self.free.load(Ordering::Acquire);
+            self.note(number).next.store(head as u32, Ordering::Relaxed);
+            let tagged = ((head >> 32).wrapping_add(1) << 32) | u64::from(number);
+            if self
+                .free
+                .compare_exchange_weak(head, tagged, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+            {
+                break;
+            }
+        }
+        self.available.fetch_add(1, Ordering::Release);
+    }
+
+    /// The address behind a reference.
+    #[inline(always)]
+    pub(crate) fn at(&self, reference: Reference) -> *mut u8 {
+        self.base.wrapping_add(reference as usize)
+    }
+
+    /// The reference of an address inside the memory.
+    #[inline]
+    pub(crate) fn reference_of(&self, address: *const u8) -> Reference {
+        (address as usize - self.base as usize) as Reference
+    }
+
+    /// The reference of a seglet's first byte.
+    #[inline(always)]
+    pub(crate) fn seglet_start(&self, number: u32) -> Reference {
+        u64::from(number) << self.seglet_shift
+    }
+
+    /// The seglet that a reference points into.
+    #[inline(always)]
+    pub(crate) fn seglet_of(&self, reference: Reference) -> u32 {
+        (reference >> self.seglet_shift) as u32
+    }
+
+    /// Bytes from a reference to the end of its seglet.
+    #[inline(always)]
+    pub(crate) fn room(&self, reference: Reference) -> usize {
+        self.seglet_bytes - (reference as usize & (self.seglet_bytes - 1))
+    }
+
+    /// Makes `number` the seglet that follows `previous` in a segment whose first is `account`.
+    pub(crate) fn link(
+        &self,
+        previous: Option<u32>,
+        number: u32,
+        account: u32,
+        start: u32,
+        segment: SegmentId,
+    ) {
+        let note = self.note(number);
+        note.segment.store(segment.0, Ordering::Relaxed);
+        note.account.store(account, Ordering::Relaxed);
+        note.start.store(start, Ordering::Relaxed);
+        note.dead.store(0, Ordering::Relaxed);
+        if let Some(previous) = previous {
+            self.note(previous).next.store(number, Ordering::Relaxed);
+        }
+    }
+
+    /// The seglet that follows in the segment. Meaningless for the last one.
+    #[inline]
+    pub(crate) fn following(&self, number: u32) -> u32 {
+        self.note(number).next.load(Ordering::Relaxed)
+    }
+
+    /// The offset in its segment of the entry at a reference.
+    #[inline]
+    pub(crate) fn offset_in_segment(&self, reference: Reference) -> u32 {
+        let inside = reference as usize & (self.seglet_bytes - 1);
+        self.note(self.seglet_of(reference)).start.load(Ordering::Relaxed) + inside as u32
+    }
+
+    /// The segment that a reference points into.
+    #[inline]
+    pub(crate) fn segment_of(&self, reference: Reference) -> SegmentId {
+        SegmentId(self.note(self.seglet_of(reference)).segment.load(Ordering::Relaxed))
+    }
+
+    /// Counts bytes of the entry at a reference as dead. Reactor only: a plain load and store.
+    #[inline]
+    pub(crate) fn count_dead(&self, reference: Reference, bytes: usize) {
+        let account = self.note(self.seglet_of(reference)).account.load(Ordering::Relaxed);
+        let dead = &self.note(account).dead;
+        dead.store(dead.load(Ordering::Relaxed) + bytes as u32, Ordering::Relaxed);
+    }
+
+    /// The dead bytes counted for the segment whose first seglet this is.
+    pub(crate) fn dead_bytes(&self, account: u32) -> u32 {
+        self.note(account).dead.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn note(&self, number: u32) -> &Note {
+        &self.notes[number as usize]
+    }
+
+    /// The pieces of memory, each contiguous, that hold `length` bytes from a reference on.
+    #[inline]
+    pub(crate) fn pieces(&self, reference: Reference, length: usize) -> Pieces<'_> {
+        Pieces { memory: self, reference, length }
+    }
+
+    /// Copies bytes to a reference, across seglets where need be.
+    ///
+    /// # Safety
+    /// The caller owns the bytes written: they are linked seglets that nobody else reads yet.
+    pub(crate) unsafe fn write(&self, reference: Reference, bytes: &[u8]) {
+        let mut rest = bytes;
+        for (address, length) in self.pieces(reference, bytes.len()) {
+            // SAFETY: the piece lies in one seglet of the caller's; `rest` holds that many bytes.
+            unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), address, length) };
+            rest = &rest[length..];
+        }
+    }
+
+    /// The reference `distance` bytes further on in the same segment.
+    pub(crate) fn advance(&self, reference: Reference, distance: usize) -> Reference {
+        let mut reference = reference;
+        let mut distance = distance;
+        loop {
+            let room = self.room(reference);
+            if distance < room {
+                return reference + distance as u64;
+            }
+            distance -= room;
+            reference = self.seglet_start(self.following(self.seglet_of(reference)));
+            if distance == 0 {
+                return reference;
+            }
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made in `with_seglets` with this length; nothing borrows it,
+        // for every user of it holds an `Arc` of this value.
+        let _ = unsafe { munmap(self.mapping.as_ptr().cast(), self.mapped_bytes) };
+    }
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Memory")
+            .field("seglets", &self.seglets)
+            .field("seglet_bytes", &self.seglet_bytes)
+            .field("free", &self.free_seglets())
+            .finish()
+    }
+}
+
+/// The contiguous pieces of a range of log memory; see [`Memory::pieces`]. Seglets that happen to
+/// be neighbours come as one piece.
+#[derive(Clone)]
+pub(crate) struct Pieces<'a> {
+    memory: &'a Memory,
+    reference: Reference,
+    length: usize,
+}
+
+impl Iterator for Pieces<'_> {
+    type Item = (*mut u8, usize);
+
+    #[inline]
+    fn next(&mut self) -> Option<(*mut u8, usize)> {
+        if self.length == 0 {
+            return None;
+        }
+        let address = self.memory.at(self.reference);
+        let mut piece = self.memory.room(self.reference);
+        if piece >= self.length {
+            piece = self.length;
+            self.length = 0;
+            return Some((address, piece));
+        }
+        let mut seglet = self.memory.seglet_of(self.reference);
+        loop {
+            let following = self.memory.following(seglet);
+            if piece < self.length && following == seglet + 1 {
+                piece += self.memory.seglet_bytes.min(self.length - piece);
+                seglet = following;
+                continue;
+            }
+            self.length -= piece;
+            self.reference = self.memory.seglet_start(following);
+            return Some((address, piece));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory() -> Arc<Memory> {
+        Memory::with_seglets(16 * (1024 + size_of::<Note>()), 1024).unwrap()
+    }
+
+    #[test]
+    fn a_seglet_is_had_once_until_it_is_given_back() {
+        let memory = memory();
+        let mut taken: Vec<u32> = std::iter::from_fn(|| memory.take(0)).collect();
+        assert_eq!(taken, (1..=16).collect::<Vec<_>>());
+        memory.give_back(taken.pop().unwrap());
+        assert_eq!(memory.take(0), Some(16));
+        assert_eq!(memory.take(0), None);
+    }
+
+    #[test]
+    fn what_must_stay_free_stays_free() {
+        let memory = memory();
+        let taken = std::iter::from_fn(|| memory.take(5)).count();
+        assert_eq!((taken, memory.free_seglets()), (11, 5));
+    }
+
+    #[test]
+    fn bytes_written_across_seglets_come_back_piece_by_piece() {
+        let memory = memory();
+        for order in [[3, 9, 10], [1, 2, 3]] {
+            for (at, number) in order.iter().enumerate() {
+                let previous = at.checked_sub(1).map(|before| order[before]);
+                memory.link(previous, *number, order[0], at as u32 * 1024, SegmentId(1));
+            }
+            let bytes: Vec<u8> = (0..2000u32).map(|n| n as u8).collect();
+            let start = memory.seglet_start(order[0]) + 1000;
+            // SAFETY: the seglets are linked above and nobody else uses them.
+            unsafe { memory.write(start, &bytes) };
+            let mut read = Vec::new();
+            for (address, length) in memory.pieces(start, bytes.len()) {
+                // SAFETY: the piece was written above.
+                read.extend_from_slice(unsafe { std::slice::from_raw_parts(address, length) });
+            }
+            assert_eq!(read, bytes);
+            assert_eq!(memory.offset_in_segment(memory.advance(start, 1500)), 2500);
+        }
+    }
+
+    #[test]
+    fn threads_share_the_free_list_without_losing_a_seglet() {
+        let memory = memory();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        let Some(number) = memory.take(2) else { continue };
+                        memory.give_back(number);
+                    }
+                });
+            }
+        });
+        assert_eq!(std::iter::from_fn(|| memory.take(0)).count(), 16);
+    }
+
+    #[test]
+    fn a_memory_that_cannot_work_is_refused_with_a_reason() {
+        for (bytes, seglet) in [(1 << 20, 1000), (1 << 20, 512), (4096, 1024), (0, 1024)] {
+            let error = Memory::with_seglets(bytes, seglet).unwrap_err();
+            assert!(!error.to_string().is_empty());
+        }
+    }
+}

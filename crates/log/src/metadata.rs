@@ -1,0 +1,252 @@
+//! The bodies of the entries that describe the log itself: segment header, digest, safe version
+//! and tablet statistics. Small, rare, and read at recovery, so plain encode and decode.
+
+use crate::entry::FORMAT_VERSION;
+use crate::error::Damage;
+use crate::varint::{self, Reader};
+use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, TabletRange, Version};
+
+/// The first bytes of a segment header's body: tells a segment from anything else.
+const MAGIC: [u8; 4] = *b"THLG";
+
+/// What kind of segment it is, as its header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SegmentKind {
+    /// Takes new entries until it is full; begins with a digest.
+    Head = 1,
+    /// Written by combined cleaning; has no digest.
+    Survivor = 2,
+    /// A head that holds a digest and nothing else, for when memory is exhausted.
+    EmergencyHead = 3,
+}
+
+/// The first entry of every segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// The log that wrote the segment.
+    pub log: LogId,
+    /// The segment's id in that log.
+    pub segment: SegmentId,
+    /// Bytes of a full segment of that log.
+    pub segment_bytes: u32,
+    /// Bytes of a seglet: small entries never cross a multiple of it.
+    pub seglet_bytes: u32,
+    /// What kind of segment it is.
+    pub kind: SegmentKind,
+}
+
+impl SegmentHeader {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut body = MAGIC.to_vec();
+        body.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        // No incompatible features yet: a reader refuses any bit that it does not know.
+        body.extend_from_slice(&0u32.to_le_bytes());
+        body.extend_from_slice(&self.log.0.to_le_bytes());
+        body.extend_from_slice(&self.segment.0.to_le_bytes());
+        body.extend_from_slice(&self.segment_bytes.to_le_bytes());
+        body.extend_from_slice(&self.seglet_bytes.to_le_bytes());
+        body.push(self.kind as u8);
+        body
+    }
+
+    /// Decodes a body. A newer format is refused before anything else of it is believed; bytes
+    /// after the known fields are passed over, so that a header can grow.
+    pub(crate) fn decode(body: &[u8]) -> Result<SegmentHeader, Damage> {
+        let mut reader = Reader::new(body);
+        if reader.take(4) != Some(&MAGIC) {
+            return Err(Damage::NoHeader);
+        }
+        let version = reader.u16().ok_or(Damage::NoHeader)?;
+        let features = reader.u32().ok_or(Damage::NoHeader)?;
+        if version > FORMAT_VERSION || features != 0 {
+            return Err(Damage::UnknownFormat { version, features, known: FORMAT_VERSION });
+        }
+        SegmentHeader::decode_fields(&mut reader).ok_or(Damage::NoHeader)
+    }
+
+    fn decode_fields(reader: &mut Reader<'_>) -> Option<SegmentHeader> {
+        let log = LogId(reader.u64()?);
+        let segment = SegmentId(reader.u64()?);
+        let segment_bytes = reader.u32()?;
+        let seglet_bytes = reader.u32()?;
+        let kind = match reader.u8()? {
+            1 => SegmentKind::Head,
+            2 => SegmentKind::Survivor,
+            3 => SegmentKind::EmergencyHead,
+            _ => return None,
+        };
+        let sensible = segment != SegmentId::NONE
+            && seglet_bytes.is_power_of_two()
+            && seglet_bytes >= 1024
+            && segment_bytes >= seglet_bytes;
+        sensible.then_some(SegmentHeader { log, segment, segment_bytes, seglet_bytes, kind })
+    }
+}
+
+/// The ids of the segments that make up a log, ascending.
+pub(crate) fn encode_digest(segments: impl ExactSizeIterator<Item = SegmentId>) -> Vec<u8> {
+    let mut body = Vec::with_capacity(8 + 2 * segments.len());
+    push(&mut body, segments.len() as u64);
+    let mut previous = 0;
+    for segment in segments {
+        push(&mut body, segment.0 - previous);
+        previous = segment.0;
+    }
+    body
+}
+
+pub(crate) fn decode_digest(body: &[u8]) -> Option<Vec<SegmentId>> {
+    let mut reader = Reader::new(body);
+    let count = reader.varint()?;
+    // Every id takes a byte at least, so the body's own length bounds what is allocated.
+    if count > body.len() as u64 {
+        return None;
+    }
+    let mut segments = Vec::with_capacity(count as usize);
+    let mut previous = 0u64;
+    for _ in 0..count {
+        let difference = reader.varint()?;
+        previous = previous.checked_add(difference)?;
+        if difference == 0 {
+            return None;
+        }
+        segments.push(SegmentId(previous));
+    }
+    Some(segments)
+}
+
+pub(crate) fn encode_safe_version(version: Version) -> Vec<u8> {
+    let mut body = Vec::new();
+    push(&mut body, version.0);
+    body
+}
+
+pub(crate) fn decode_safe_version(body: &[u8]) -> Option<Version> {
+    Reader::new(body).varint().map(Version)
+}
+
+/// What one tablet held when a head was opened. A recovery divides the work by these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TabletStatistics {
+    /// The tablet.
+    pub tablet: TabletRange,
+    /// Live objects.
+    pub objects: u64,
+    /// Bytes of their log entries.
+    pub bytes: u64,
+}
+
+/// Encodes as many tablets as fit into `limit` bytes, the largest first when not all do: a
+/// recovery treats what is missing as small.
+pub(crate) fn encode_statistics(mut tablets: Vec<TabletStatistics>, limit: usize) -> Vec<u8> {
+    let most = 20 + 20 + 16;
+    if tablets.len() * most > limit {
+        tablets.sort_by_key(|tablet| std::cmp::Reverse(tablet.bytes));
+        tablets.truncate(limit / most);
+    }
+    let mut body = Vec::new();
+    push(&mut body, tablets.len() as u64);
+    for statistics in tablets {
+        push(&mut body, statistics.tablet.table.0);
+        body.extend_from_slice(&statistics.tablet.first.0.to_le_bytes());
+        body.extend_from_slice(&statistics.tablet.last.0.to_le_bytes());
+        push(&mut body, statistics.objects);
+        push(&mut body, statistics.bytes);
+    }
+    body
+}
+
+pub(crate) fn decode_statistics(body: &[u8]) -> Option<Vec<TabletStatistics>> {
+    let mut reader = Reader::new(body);
+    let count = reader.varint()?;
+    if count > body.len() as u64 {
+        return None;
+    }
+    let mut tablets = Vec::with_capacity(count as usize);
+    for _ in 0..count {
+        let table = TableId(reader.varint()?);
+        let (first, last) = (KeyHash(reader.u64()?), KeyHash(reader.u64()?));
+        let (objects, bytes) = (reader.varint()?, reader.varint()?);
+        tablets.push(TabletStatistics {
+            tablet: TabletRange { table, first, last },
+            objects,
+            bytes,
+        });
+    }
+    Some(tablets)
+}
+
+fn push(body: &mut Vec<u8>, value: u64) {
+    let mut bytes = [0; 10];
+    let length = varint::write(&mut bytes, value);
+    body.extend_from_slice(&bytes[..length]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_a_segment_header_are_pinned() {
+        let header = SegmentHeader {
+            log: LogId(1),
+            segment: SegmentId(2),
+            segment_bytes: 8 << 20,
+            seglet_bytes: 64 << 10,
+            kind: SegmentKind::Survivor,
+        };
+        let body = header.encode();
+        let hex: String = body.iter().map(|byte| format!("{byte:02x}")).collect();
+        let expected = concat!(
+            "54484c47", "0100", "00000000", "0100000000000000", "0200000000000000", "00008000",
+            "00000100", "02"
+        );
+        assert_eq!(hex, expected);
+        assert_eq!(SegmentHeader::decode(&body), Ok(header));
+    }
+
+    #[test]
+    fn a_header_of_a_newer_format_or_with_unknown_features_is_refused_by_name() {
+        let header = SegmentHeader {
+            log: LogId(1),
+            segment: SegmentId(2),
+            segment_bytes: 4096,
+            seglet_bytes: 1024,
+            kind: SegmentKind::Head,
+        };
+        for at in [4, 6] {
+            let mut body = header.encode();
+            body[at] += 1;
+            assert!(matches!(SegmentHeader::decode(&body), Err(Damage::UnknownFormat { .. })));
+        }
+        for length in 0..header.encode().len() {
+            assert!(SegmentHeader::decode(&header.encode()[..length]).is_err());
+        }
+    }
+
+    #[test]
+    fn a_digest_reads_back_and_a_false_count_allocates_nothing() {
+        let ids = [3u64, 4, 900, u64::MAX].map(SegmentId);
+        let body = encode_digest(ids.into_iter());
+        assert_eq!(decode_digest(&body), Some(ids.to_vec()));
+        assert_eq!(decode_digest(&[0xff, 0xff, 0xff, 0xff, 0x7f, 1]), None);
+        assert_eq!(decode_digest(&[2, 5, 0]), None, "ids ascend");
+    }
+
+    #[test]
+    fn statistics_that_do_not_all_fit_keep_the_largest_tablets() {
+        let tablets: Vec<_> = (0..100)
+            .map(|n| TabletStatistics {
+                tablet: TabletRange::whole(TableId(n)),
+                objects: n,
+                bytes: n * 100,
+            })
+            .collect();
+        let body = encode_statistics(tablets.clone(), 600);
+        assert!(body.len() <= 600);
+        let kept = decode_statistics(&body).unwrap();
+        assert_eq!(kept.first().unwrap().bytes, 9900);
+        assert_eq!(decode_statistics(&encode_statistics(tablets.clone(), 1 << 20)), Some(tablets));
+    }
+}

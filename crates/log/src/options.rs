@@ -1,0 +1,149 @@
+//! What the owner of a log chooses: sizes, the tombstone scheme, and every threshold by which the
+//! cleaner decides. This is the one place where they are named; tests change them here too.
+
+use crate::error::OptionsError;
+use crate::limits;
+
+/// How the log remembers that an object is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Tombstones {
+    /// A new version names the segment of the version it replaces and so is its tombstone.
+    /// Only deletes append tombstones of their own. See [`crate::design::tombstones`].
+    #[default]
+    Folded,
+    /// Every overwrite appends a tombstone beside the new version, as RAMCloud does. Kept to
+    /// measure one scheme against the other.
+    Classic,
+}
+
+/// How one log behaves. `Options::default()` suits a server.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bytes of a full segment, a multiple of the seglet size.
+    pub segment_bytes: usize,
+    /// How the log remembers that an object is gone.
+    pub tombstones: Tombstones,
+    /// When to clean, how, and how much is kept in reserve.
+    pub cleaner: CleanerOptions,
+}
+
+/// The cleaner's thresholds. Fractions are of the memory that the log may use: the pool without
+/// what indexes hold.
+#[derive(Clone, Debug)]
+pub struct CleanerOptions {
+    /// Whether segments may be compacted in memory alone. Off is the papers' one-level cleaning.
+    pub compaction: bool,
+    /// A cleaner runs once free memory is at most this fraction...
+    pub free_fraction_low: f64,
+    /// ...or at most this share of all that is not live, whichever is less.
+    pub free_share_low: f64,
+    /// Combined cleaning runs once live tombstones fill this share of what is not live.
+    pub tombstone_share_high: f64,
+    /// The log on backups may grow to this multiple of the log's memory.
+    pub disk_expansion: f64,
+    /// Combined cleaning runs once the log on backups reaches this share of its limit.
+    pub disk_share_high: f64,
+    /// Segments that are fuller than this are never chosen for combined cleaning: cleaning them
+    /// would cost more memory than it frees.
+    pub utilization_max: f64,
+    /// Segments that one pass of combined cleaning takes at most.
+    pub segments_per_pass: usize,
+    /// Live data and tombstones may fill this fraction of the memory that is not in reserve;
+    /// up to here the cleaner is sure to make progress.
+    pub safe_fraction: f64,
+    /// Writes are refused once live data fills this fraction; deletes go on to the safe limit.
+    pub write_fraction: f64,
+    /// Full segments kept for survivors, per cleaner that may run at once.
+    pub pool_segments: usize,
+    /// Seglets that only deletes may take.
+    pub delete_seglets: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            segment_bytes: 8 << 20,
+            tombstones: Tombstones::default(),
+            cleaner: CleanerOptions::default(),
+        }
+    }
+}
+
+impl Default for CleanerOptions {
+    fn default() -> Self {
+        CleanerOptions {
+            compaction: true,
+            free_fraction_low: 0.10,
+            free_share_low: 0.5,
+            tombstone_share_high: 0.4,
+            disk_expansion: 2.0,
+            disk_share_high: 0.9,
+            utilization_max: 0.98,
+            segments_per_pass: 8,
+            safe_fraction: 0.98,
+            write_fraction: 0.95,
+            pool_segments: 1,
+            delete_seglets: 4,
+        }
+    }
+}
+
+impl Options {
+    /// The longest value that a segment of this size takes.
+    #[must_use]
+    pub fn value_bytes_max(&self) -> usize {
+        limits::VALUE_BYTES_MAX.min(self.segment_bytes / 8)
+    }
+
+    /// The longest key that a segment of this size takes.
+    #[must_use]
+    pub fn key_bytes_max(&self) -> usize {
+        limits::KEY_BYTES_MAX.min(self.segment_bytes / 8)
+    }
+
+    /// Says which option cannot work, if one cannot.
+    pub(crate) fn check(&self, seglet_bytes: usize, seglets: usize) -> Result<(), OptionsError> {
+        let fail = |message: String| Err(OptionsError(message));
+        if self.segment_bytes % seglet_bytes != 0 || self.segment_bytes < 4 * seglet_bytes {
+            return fail(format!(
+                "segment_bytes is {}; it must be a multiple of the seglet size, {seglet_bytes}, and at least four of it",
+                self.segment_bytes
+            ));
+        }
+        if self.segment_bytes > 1 << 30 {
+            return fail(format!("segment_bytes is {}; the limit is 1 GiB", self.segment_bytes));
+        }
+        let needed = (3 + self.cleaner.pool_segments) * (self.segment_bytes / seglet_bytes);
+        if seglets < needed {
+            return fail(format!(
+                "the memory has {seglets} seglets; segments of {} bytes need at least {needed}: give more memory or make segments smaller",
+                self.segment_bytes
+            ));
+        }
+        let c = &self.cleaner;
+        let fractions = [
+            ("free_fraction_low", c.free_fraction_low),
+            ("free_share_low", c.free_share_low),
+            ("tombstone_share_high", c.tombstone_share_high),
+            ("disk_share_high", c.disk_share_high),
+            ("utilization_max", c.utilization_max),
+            ("safe_fraction", c.safe_fraction),
+            ("write_fraction", c.write_fraction),
+        ];
+        for (name, value) in fractions {
+            if !(value > 0.0 && value <= 1.0) {
+                return fail(format!("{name} is {value}; it must be over 0 and at most 1"));
+            }
+        }
+        if c.write_fraction > c.safe_fraction {
+            return fail(format!(
+                "write_fraction, {}, is over safe_fraction, {}: deletes would not fit",
+                c.write_fraction, c.safe_fraction
+            ));
+        }
+        if c.disk_expansion < 1.0 || c.segments_per_pass == 0 {
+            return fail("disk_expansion must be at least 1 and segments_per_pass positive".into());
+        }
+        Ok(())
+    }
+}

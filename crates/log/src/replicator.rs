@@ -1,0 +1,266 @@
+//! The seam between a log and whatever keeps its copies: backups in a cluster, nothing in a
+//! cache, a recording in a test.
+//!
+//! The log says what it did, in the order that safety demands; the replicator says how far the
+//! copies have come. Everything happens on the log's own thread, inside [`Log::turn`] and the
+//! calls that take a turn, so an implementation must not block: it queues and returns.
+//!
+//! **The order is law** (TOCS §4.5). A new head is opened and its digest appended before the old
+//! head is closed, and the old head is closed before data is appended to the new one. An
+//! implementation may overlap the work but must make its effects durable in that order.
+//!
+//! What the bytes of a replica promise: they are the segment's bytes as `docs/format.md` has
+//! them, except that the dead bit of an entry means nothing there and is ignored.
+//!
+//! [`Log::turn`]: crate::Log::turn
+
+use crate::memory::{Memory, Reference};
+use crate::metadata::SegmentKind;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use thunderhead_wire::{LogPosition, SegmentId};
+
+/// Keeps copies of a log's segments. See the module's documentation for the order of the calls.
+pub trait Replicator: Send {
+    /// A segment exists and will get bytes.
+    fn opened(&mut self, segment: SegmentId, kind: SegmentKind);
+
+    /// Bytes were added to a segment, from this offset on. A survivor comes whole, in one call.
+    fn appended(&mut self, segment: SegmentId, offset: u32, bytes: SegmentBytes<'_>);
+
+    /// A segment has this many bytes and will get no more.
+    fn closed(&mut self, segment: SegmentId, length: u32);
+
+    /// A durable digest no longer names the segment: its copies may go.
+    fn freed(&mut self, segment: SegmentId);
+
+    /// How far the stream of heads is durable. Never goes back.
+    fn durable(&mut self) -> LogPosition;
+
+    /// Whether a survivor, once closed, is durable whole.
+    fn is_durable(&mut self, survivor: SegmentId) -> bool;
+}
+
+/// Bytes of a segment, lent for the time of a call. They may lie in several pieces.
+#[derive(Clone, Copy)]
+pub struct SegmentBytes<'a> {
+    memory: &'a Memory,
+    from: Reference,
+    length: usize,
+}
+
+impl<'a> SegmentBytes<'a> {
+    pub(crate) fn new(memory: &'a Memory, from: Reference, length: usize) -> SegmentBytes<'a> {
+        SegmentBytes { memory, from, length }
+    }
+
+    /// How many bytes there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes, piece by piece.
+    pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.memory.pieces(self.from, self.length).map(|(address, length)| {
+            // SAFETY: the log's thread lends bytes that it has written (a head's) or that a
+            // cleaner wrote before it handed the segment over (a survivor's). Only this thread
+            // writes dead bits, and it is inside this call.
+            unsafe { std::slice::from_raw_parts(address.cast_const(), length) }
+        })
+    }
+
+    /// Appends the bytes to a buffer.
+    pub fn copy_to(&self, buffer: &mut Vec<u8>) {
+        for piece in self.pieces() {
+            buffer.extend_from_slice(piece);
+        }
+    }
+}
+
+/// Keeps no copies: everything is durable at once. For caches and for measuring the log alone.
+#[derive(Debug, Default)]
+pub struct NoReplication {
+    appended: LogPosition,
+    survivor: SegmentId,
+}
+
+impl Replicator for NoReplication {
+    fn opened(&mut self, segment: SegmentId, kind: SegmentKind) {
+        if kind == SegmentKind::Survivor {
+            self.survivor = segment;
+        }
+    }
+
+    fn appended(&mut self, segment: SegmentId, offset: u32, bytes: SegmentBytes<'_>) {
+        if segment != self.survivor {
+            self.appended = LogPosition { segment, offset: offset + bytes.len() as u32 };
+        }
+    }
+
+    fn closed(&mut self, _: SegmentId, _: u32) {}
+
+    fn freed(&mut self, _: SegmentId) {}
+
+    fn durable(&mut self) -> LogPosition {
+        self.appended
+    }
+
+    fn is_durable(&mut self, _: SegmentId) -> bool {
+        true
+    }
+}
+
+/// What a replicator was told, in order. A crash leaves the effects of some prefix of this.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// See [`Replicator::opened`].
+    Opened(SegmentId, SegmentKind),
+    /// See [`Replicator::appended`].
+    Appended(SegmentId, Vec<u8>),
+    /// See [`Replicator::closed`].
+    Closed(SegmentId),
+    /// See [`Replicator::freed`].
+    Freed(SegmentId),
+}
+
+/// Keeps copies in this process's memory and remembers every event: the log's flight recorder,
+/// for tests and for tools. Clones share one recording.
+#[derive(Clone, Debug, Default)]
+pub struct Recorder {
+    state: Arc<Mutex<Recording>>,
+}
+
+#[derive(Debug, Default)]
+struct Recording {
+    events: Vec<Event>,
+    survivors: BTreeMap<SegmentId, bool>,
+    appended: LogPosition,
+    durable: LogPosition,
+    held: bool,
+}
+
+impl Recorder {
+    /// A recorder that calls everything durable as soon as it is appended.
+    #[must_use]
+    pub fn new() -> Recorder {
+        Recorder::default()
+    }
+
+    fn state(&self) -> MutexGuard<'_, Recording> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// While held, nothing more becomes durable.
+    pub fn hold(&self, held: bool) {
+        let mut state = self.state();
+        state.held = held;
+        if !held {
+            state.settle();
+        }
+    }
+
+    /// How many events there have been.
+    #[must_use]
+    pub fn events(&self) -> usize {
+        self.state().events.len()
+    }
+
+    /// The replicas that a crash after the first `events` events leaves: for each segment its
+    /// bytes and whether it is still open.
+    #[must_use]
+    pub fn replicas(&self, events: usize) -> BTreeMap<SegmentId, Replica> {
+        let mut replicas: BTreeMap<SegmentId, Replica> = BTreeMap::new();
+        for event in self.state().events.iter().take(events) {
+            match event {
+                Event::Opened(segment, kind) => {
+                    let replica = Replica { kind: *kind, open: true, bytes: Vec::new() };
+                    replicas.insert(*segment, replica);
+                }
+                Event::Appended(segment, bytes) => {
+                    if let Some(replica) = replicas.get_mut(segment) {
+                        replica.bytes.extend_from_slice(bytes);
+                    }
+                }
+                Event::Closed(segment) => {
+                    if let Some(replica) = replicas.get_mut(segment) {
+                        replica.open = false;
+                    }
+                }
+                Event::Freed(segment) => {
+                    replicas.remove(segment);
+                }
+            }
+        }
+        replicas
+    }
+}
+
+/// One replica of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replica {
+    /// What kind of segment it is.
+    pub kind: SegmentKind,
+    /// Whether it was still to be appended to.
+    pub open: bool,
+    /// Its bytes so far.
+    pub bytes: Vec<u8>,
+}
+
+impl Recording {
+    fn settle(&mut self) {
+        self.durable = self.appended;
+        self.survivors.values_mut().for_each(|durable| *durable = true);
+    }
+}
+
+impl Replicator for Recorder {
+    fn opened(&mut self, segment: SegmentId, kind: SegmentKind) {
+        let mut state = self.state();
+        state.events.push(Event::Opened(segment, kind));
+        if kind == SegmentKind::Survivor {
+            state.survivors.insert(segment, false);
+        }
+    }
+
+    fn appended(&mut self, segment: SegmentId, offset: u32, bytes: SegmentBytes<'_>) {
+        let mut copy = Vec::with_capacity(bytes.len());
+        bytes.copy_to(&mut copy);
+        let mut state = self.state();
+        if !state.survivors.contains_key(&segment) {
+            state.appended = LogPosition { segment, offset: offset + copy.len() as u32 };
+        }
+        state.events.push(Event::Appended(segment, copy));
+        if !state.held {
+            state.settle();
+        }
+    }
+
+    fn closed(&mut self, segment: SegmentId, _: u32) {
+        let mut state = self.state();
+        state.events.push(Event::Closed(segment));
+        if !state.held {
+            state.settle();
+        }
+    }
+
+    fn freed(&mut self, segment: SegmentId) {
+        let mut state = self.state();
+        state.survivors.remove(&segment);
+        state.events.push(Event::Freed(segment));
+    }
+
+    fn durable(&mut self) -> LogPosition {
+        self.state().durable
+    }
+
+    fn is_durable(&mut self, survivor: SegmentId) -> bool {
+        self.state().survivors.get(&survivor).copied().unwrap_or(true)
+    }
+}

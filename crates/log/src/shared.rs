@@ -1,0 +1,302 @@
+//! What the log's own thread and its cleaners share, and how each tells the other things.
+//!
+//! ```text
+//!   reactor (Log)  -- closed segments that are durable -->  candidates (cleaners)
+//!                  <-- passes of combined cleaning ------
+//!                  -- snapshots: tablets, present segments -->
+//! ```
+//!
+//! The reactor never waits for a cleaner: the queues are lock-free and snapshots that concern
+//! cleaning alone are published with `try_lock`, for an older one is merely conservative. Only
+//! creating or dropping a tablet takes a lock that a cleaner may hold for a few nanoseconds.
+
+use crate::cleaner::candidates::Candidates;
+use crate::index::IndexView;
+use crate::entry::Seal;
+use crate::error::OptionsError;
+use crate::memory::Memory;
+use crate::options::Options;
+use crate::quiescence::{Readers, Turns};
+use crate::segment::Segment;
+use crossbeam_queue::SegQueue;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, TabletRange};
+
+/// Shared by a log and its cleaners.
+pub(crate) struct Shared {
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) log: LogId,
+    pub(crate) seal: Seal,
+    pub(crate) options: Options,
+    pub(crate) reserves: Reserves,
+    pub(crate) turns: Turns,
+    pub(crate) readers: Arc<Readers>,
+    /// The id of the next segment: also the log's clock.
+    pub(crate) next_segment: AtomicU64,
+    /// For each cleaner, a lower bound of the ids of survivors that it has not reported yet.
+    pub(crate) in_flight: [AtomicU64; crate::limits::CLEANERS_MAX],
+    /// Segments that cleaners may work on, on their way from the reactor.
+    pub(crate) closed: SegQueue<Segment>,
+    /// Passes of combined cleaning, on their way to the reactor.
+    pub(crate) passes: SegQueue<Pass>,
+    pub(crate) candidates: Mutex<Candidates>,
+    tablets: Mutex<Arc<TabletMap>>,
+    present: Mutex<Arc<Present>>,
+    pub(crate) sums: Sums,
+}
+
+/// Sums that the balancer decides by. Each is written by few and read by anyone, and may lag.
+#[derive(Default)]
+pub(crate) struct Sums {
+    /// Bytes of live objects and completion records. Stored by the reactor at each turn.
+    pub(crate) live_bytes: AtomicU64,
+    /// Bytes of tombstones that are in memory.
+    pub(crate) tombstone_bytes: AtomicI64,
+    /// Bytes of the log on backups.
+    pub(crate) disk_bytes: AtomicU64,
+    /// How often a tablet was dropped: what is known of candidates' liveness is older.
+    pub(crate) drops: AtomicU64,
+    pub(crate) counters: Counters,
+}
+
+/// What the cleaners have done since the log began.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) compactions: AtomicU64,
+    pub(crate) compaction_bytes: AtomicU64,
+    pub(crate) passes: AtomicU64,
+    pub(crate) survivor_bytes: AtomicU64,
+    pub(crate) cleaned_segments: AtomicU64,
+    pub(crate) entries_moved: AtomicU64,
+    pub(crate) residuals: AtomicU64,
+    pub(crate) rescans: AtomicU64,
+}
+
+/// How many seglets each purpose leaves to those that are more urgent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reserves {
+    /// For two heads that hold a digest only.
+    pub(crate) emergency: usize,
+    /// For survivors.
+    pub(crate) pool: usize,
+    /// For the tombstones of deletes.
+    pub(crate) deletes: usize,
+}
+
+impl Reserves {
+    pub(crate) fn new(memory: &Memory, options: &Options) -> Reserves {
+        let segment_seglets = options.segment_bytes / memory.seglet_bytes();
+        let digest_bytes = 256 + 3 * Reserves::segments_max(memory, options);
+        let pool = options.cleaner.pool_segments * segment_seglets;
+        Reserves {
+            emergency: 2 * digest_bytes.div_ceil(memory.seglet_bytes()),
+            pool,
+            deletes: options.cleaner.delete_seglets,
+        }
+    }
+
+    /// More segments than the log ever has: the log on backups, its expansion and as much again
+    /// for segments that are not full.
+    pub(crate) fn segments_max(memory: &Memory, options: &Options) -> usize {
+        let full = memory.seglets() * memory.seglet_bytes() / options.segment_bytes;
+        ((full as f64 * options.cleaner.disk_expansion) as usize + 8) * 4
+    }
+
+    pub(crate) fn for_writes(&self) -> usize {
+        self.emergency + self.pool + self.deletes
+    }
+
+    pub(crate) fn for_deletes(&self) -> usize {
+        self.emergency + self.pool
+    }
+
+    pub(crate) fn for_survivors(&self) -> usize {
+        self.emergency
+    }
+}
+
+/// One pass of combined cleaning, done but not yet part of the log.
+pub(crate) struct Pass {
+    /// Which cleaner did it: its place among `in_flight`.
+    pub(crate) cleaner: usize,
+    pub(crate) cleaned: Vec<Segment>,
+    pub(crate) survivors: Vec<Segment>,
+}
+
+impl Shared {
+    pub(crate) fn new(memory: Arc<Memory>, log: LogId, options: Options) -> Shared {
+        Shared {
+            log,
+            seal: Seal::new(log),
+            reserves: Reserves::new(&memory, &options),
+            memory,
+            options,
+            turns: Turns::new(),
+            readers: Arc::new(Readers::new()),
+            next_segment: AtomicU64::new(1),
+            in_flight: std::array::from_fn(|_| AtomicU64::new(u64::MAX)),
+            closed: SegQueue::new(),
+            passes: SegQueue::new(),
+            candidates: Mutex::default(),
+            tablets: Mutex::default(),
+            present: Mutex::default(),
+            sums: Sums::default(),
+        }
+    }
+
+    /// Refuses sizes for which a digest could outgrow the segment that it opens.
+    pub(crate) fn check_digest(&self) -> Result<(), OptionsError> {
+        let segments = Reserves::segments_max(&self.memory, &self.options);
+        if 3 * segments + 1024 > self.options.segment_bytes {
+            return Err(OptionsError(format!(
+                "a log of up to {segments} segments has digests too long for segments of {} bytes; make segments larger",
+                self.options.segment_bytes
+            )));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn next_segment_id(&self) -> SegmentId {
+        SegmentId(self.next_segment.fetch_add(1, Ordering::SeqCst))
+    }
+
+    /// The memory that segments may use: all but what indexes hold.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        let seglets = self.memory.seglets() - self.memory.index_seglets();
+        (seglets * self.memory.seglet_bytes()) as u64
+    }
+
+    /// The memory that live data may fill up to a fraction: without the reserves and one head.
+    pub(crate) fn usable_bytes(&self) -> u64 {
+        let kept = self.reserves.for_writes() * self.memory.seglet_bytes();
+        self.log_bytes().saturating_sub((kept + self.options.segment_bytes) as u64)
+    }
+
+    pub(crate) fn tablets(&self) -> Arc<TabletMap> {
+        Arc::clone(&lock(&self.tablets))
+    }
+
+    pub(crate) fn publish_tablets(&self, tablets: TabletMap) {
+        *lock(&self.tablets) = Arc::new(tablets);
+    }
+
+    pub(crate) fn present(&self) -> Arc<Present> {
+        Arc::clone(&lock(&self.present))
+    }
+
+    /// Publishes which segments are in the durable log; false when a cleaner held the lock.
+    pub(crate) fn try_publish_present(&self, present: Present) -> bool {
+        match self.present.try_lock() {
+            Ok(mut current) => {
+                *current = Arc::new(present);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A cleaner that panicked has not left these half-changed: each is replaced whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The tablets of a log as cleaners see them.
+#[derive(Default)]
+pub(crate) struct TabletMap {
+    pub(crate) tablets: Vec<TabletView>,
+    /// The index of completion records.
+    pub(crate) completions: Option<Arc<IndexView>>,
+}
+
+/// One tablet as cleaners see it.
+pub(crate) struct TabletView {
+    pub(crate) range: TabletRange,
+    /// Entries born earlier belong to an earlier life of the tablet.
+    pub(crate) since: SegmentId,
+    pub(crate) index: Arc<IndexView>,
+}
+
+impl TabletMap {
+    /// The place of the tablet to which an entry belongs, if it lives here.
+    #[inline]
+    pub(crate) fn find(&self, table: TableId, hash: KeyHash, birth: SegmentId) -> Option<usize> {
+        let after = self
+            .tablets
+            .partition_point(|tablet| (tablet.range.table, tablet.range.first) <= (table, hash));
+        let at = after.checked_sub(1)?;
+        let tablet = &self.tablets[at];
+        (tablet.range.contains(table, hash) && birth >= tablet.since).then_some(at)
+    }
+}
+
+/// Which segments a recovery might still read: those of the newest durable digest, those that
+/// only an older one names, and all that the snapshot is too old to know.
+#[derive(Default)]
+pub(crate) struct Present {
+    /// Ids from here on are taken as present.
+    horizon: u64,
+    /// The lowest id that is present; below it everything is gone.
+    lowest: u64,
+    /// One bit an id from `lowest` on, unless the ids are spread too far...
+    bits: Vec<u64>,
+    /// ...in which case they are listed.
+    listed: Vec<u64>,
+}
+
+impl Present {
+    pub(crate) fn new(horizon: u64, ids: impl Iterator<Item = u64> + Clone) -> Present {
+        let lowest = ids.clone().min().unwrap_or(horizon);
+        let span = ids.clone().max().map_or(0, |highest| highest - lowest + 1);
+        let mut present = Present { horizon, lowest, bits: Vec::new(), listed: Vec::new() };
+        if span <= 1 << 24 {
+            present.bits = vec![0; span.div_ceil(64) as usize];
+            for id in ids {
+                let at = id - lowest;
+                present.bits[(at / 64) as usize] |= 1 << (at % 64);
+            }
+        } else {
+            present.listed = ids.collect();
+            present.listed.sort_unstable();
+        }
+        present
+    }
+
+    /// Whether no recovery can read the segment any more.
+    #[inline]
+    pub(crate) fn is_gone(&self, segment: SegmentId) -> bool {
+        if segment.0 >= self.horizon {
+            return false;
+        }
+        if segment.0 < self.lowest {
+            return true;
+        }
+        if !self.listed.is_empty() {
+            return self.listed.binary_search(&segment.0).is_err();
+        }
+        let at = segment.0 - self.lowest;
+        self.bits.get((at / 64) as usize).is_none_or(|word| word >> (at % 64) & 1 == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_ids_that_the_snapshot_knows_to_be_gone_are_gone() {
+        for spread in [1u64, 1 << 30] {
+            let ids = [5, 5 + spread, 5 + 3 * spread];
+            let horizon = 5 + 4 * spread;
+            let present = Present::new(horizon, ids.into_iter());
+            for id in ids {
+                assert!(!present.is_gone(SegmentId(id)));
+            }
+            assert!(present.is_gone(SegmentId(4)));
+            assert!(present.is_gone(SegmentId(5 + 2 * spread)));
+            assert!(!present.is_gone(SegmentId(horizon)), "not known to the snapshot");
+        }
+        assert!(!Present::default().is_gone(SegmentId(1)));
+    }
+}

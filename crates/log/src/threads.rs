@@ -1,0 +1,71 @@
+//! Threads for cleaners, for those who use the log as a library.
+//!
+//! A server steps its cleaners from its own runtime; a program that only wants its memory kept
+//! clean starts these and forgets about them. They stop when the value is dropped.
+
+use crate::cleaner::{Cleaner, Step};
+use crate::log::Log;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long a cleaner that found nothing to do sleeps: a few hundred kilobytes of writes.
+const REST: Duration = Duration::from_micros(200);
+
+/// Steps that a cleaner tries again at once before it sleeps, for work often comes in bursts.
+const TRIES: u32 = 64;
+
+/// Runs cleaners of a log on threads of their own until it is dropped.
+pub struct CleanerThreads {
+    stop: Arc<AtomicBool>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl CleanerThreads {
+    /// Starts `count` threads. `on_start` runs on each of them first: to pin it to a core, say.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "threads for those who have no runtime; a server steps its cleaners itself"
+    )]
+    pub fn start(log: &Log, count: usize, on_start: impl Fn(usize) + Send + Clone + 'static) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let threads = (0..count)
+            .filter_map(|number| log.cleaner().map(|cleaner| (number, cleaner)))
+            .map(|(number, cleaner)| {
+                let (stop, on_start) = (Arc::clone(&stop), on_start.clone());
+                std::thread::spawn(move || {
+                    on_start(number);
+                    run(cleaner, &stop);
+                })
+            })
+            .collect();
+        CleanerThreads { stop, threads }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "as above")]
+fn run(mut cleaner: Cleaner, stop: &AtomicBool) {
+    let mut idle = 0;
+    while !stop.load(Ordering::Relaxed) {
+        if cleaner.step() != Step::Idle {
+            idle = 0;
+            continue;
+        }
+        idle += 1;
+        if idle > TRIES {
+            std::thread::sleep(REST);
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+impl Drop for CleanerThreads {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // A cleaner that panicked has said so; there is nothing to add here.
+            let _ = thread.join();
+        }
+    }
+}

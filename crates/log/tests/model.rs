@@ -1,0 +1,216 @@
+//! Random operations against a model, with cleaning in between, and a crash after any prefix of
+//! what the replicator was told: the replayed log must hold what the model held.
+//!
+//! The model is told of every operation at the moment the replicator is, so each prefix of the
+//! recording has a known set of states that a recovery may find.
+
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use thunderhead_log::inspect::{Entry, SegmentReader};
+use thunderhead_log::{
+    Cleaner, CleanerOptions, Condition, Error, Log, LogId, Memory, Options, Recorder, Replay,
+    SegmentId, SegmentKind, TableId, TabletRange, Tombstones, Version,
+};
+
+const TABLE: TableId = TableId(7);
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Write { key: u8, length: u16 },
+    Delete { key: u8 },
+    Clean { steps: u8 },
+    Turn,
+}
+
+fn operations() -> impl Strategy<Value = Vec<Operation>> {
+    let operation = prop_oneof![
+        10 => (0..60u8, prop_oneof![Just(0u16), 1..80u16, 80..400u16, 400..700u16])
+            .prop_map(|(key, length)| Operation::Write { key, length }),
+        3 => (0..60u8).prop_map(|key| Operation::Delete { key }),
+        3 => (1..4u8).prop_map(|steps| Operation::Clean { steps }),
+        1 => Just(Operation::Turn),
+    ];
+    prop::collection::vec(operation, 1..900)
+}
+
+fn options(tombstones: Tombstones, compaction: bool) -> Options {
+    Options {
+        segment_bytes: 8 << 10,
+        tombstones,
+        cleaner: CleanerOptions {
+            compaction,
+            // Clean as soon as anything is there to clean: correctness must not need idleness.
+            free_fraction_low: 1.0,
+            free_share_low: 1.0,
+            segments_per_pass: 3,
+            delete_seglets: 2,
+            disk_expansion: 3.0,
+            ..CleanerOptions::default()
+        },
+    }
+}
+
+type Model = BTreeMap<Vec<u8>, (Version, Vec<u8>)>;
+
+fn key_of(key: u8) -> Vec<u8> {
+    format!("key-{key}").into_bytes()
+}
+
+fn value_of(key: u8, number: usize, length: u16) -> Vec<u8> {
+    (0..length).map(|at| (at as usize * 7 + number * 13 + key as usize) as u8).collect()
+}
+
+/// The contents of a log, read through its cursor.
+fn contents(log: &Log) -> Model {
+    let mut model = Model::new();
+    let mut cursor = Some(thunderhead_log::Cursor::default());
+    while let Some(at) = cursor {
+        cursor = log
+            .scan(TabletRange::whole(TABLE), at, |object| {
+                let seen = model
+                    .insert(object.key().to_vec(), (object.version(), object.value().to_vec()));
+                assert!(seen.is_none(), "a scan returns a key once");
+            })
+            .unwrap();
+    }
+    model
+}
+
+/// The segments that a recovery would replay after a crash: those of the newest digest found on
+/// an open head.
+fn recoverable(recorder: &Recorder, events: usize) -> Vec<Vec<u8>> {
+    let replicas = recorder.replicas(events);
+    let newest = replicas
+        .values()
+        .rev()
+        .filter(|replica| replica.open && replica.kind != SegmentKind::Survivor)
+        .find_map(|replica| {
+            SegmentReader::new(&replica.bytes).ok()?.find_map(|entry| match entry {
+                Ok((_, Entry::Digest(digest))) => Some(digest),
+                _ => None,
+            })
+        });
+    let Some(digest) = newest else { return Vec::new() };
+    digest
+        .iter()
+        .map(|id| {
+            let replica = replicas.get(id);
+            replica.unwrap_or_else(|| panic!("{id} is named but was freed")).bytes.clone()
+        })
+        .collect()
+}
+
+fn replayed(segments: &[Vec<u8>], tombstones: Tombstones) -> Model {
+    let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
+    let mut log = Log::new(
+        &memory,
+        LogId(99),
+        options(tombstones, true),
+        Box::new(thunderhead_log::NoReplication::default()),
+    )
+    .unwrap();
+    let mut replay =
+        Replay::new(&mut log, [(TabletRange::whole(TABLE), SegmentId::NONE)]).unwrap();
+    for segment in segments {
+        replay.segment(segment).unwrap();
+    }
+    let report = replay.finish();
+    assert_eq!(report.damage, [], "nothing was torn here");
+    contents(&log)
+}
+
+/// One operation's effect on a key, once it happened.
+struct Step {
+    /// Events that the recorder had before the operation's turn.
+    events: usize,
+    model: Model,
+}
+
+fn run(
+    operations: &[Operation],
+    tombstones: Tombstones,
+    compaction: bool,
+    crash: f64,
+    order: u64,
+) -> Result<(), TestCaseError> {
+    let recorder = Recorder::new();
+    let memory = Memory::with_seglets(160 << 10, 1024).unwrap();
+    let mut log =
+        Log::new(&memory, LogId(5), options(tombstones, compaction), Box::new(recorder.clone()))
+            .unwrap();
+    log.create_tablet(TabletRange::whole(TABLE)).unwrap();
+    let mut cleaners: Vec<Cleaner> = (0..2).filter_map(|_| log.cleaner()).collect();
+    let mut model = Model::new();
+    let mut newest: BTreeMap<Vec<u8>, Version> = BTreeMap::new();
+    let mut steps: Vec<Step> = Vec::new();
+    for (number, operation) in operations.iter().enumerate() {
+        match operation {
+            Operation::Write { key, length } => {
+                let (key, value) = (key_of(*key), value_of(*key, number, *length));
+                match log.write(TABLE, &key, &value) {
+                    Ok(written) => {
+                        let before = newest.insert(key.clone(), written.version);
+                        prop_assert!(before.is_none_or(|before| before < written.version));
+                        model.insert(key, (written.version, value));
+                    }
+                    Err(Error::MemoryFull { .. } | Error::CleanerBehind) => {}
+                    Err(error) => return Err(TestCaseError::fail(error.to_string())),
+                }
+            }
+            Operation::Delete { key } => {
+                let key = key_of(*key);
+                match log.delete(TABLE, &key, Condition::Always) {
+                    Ok(version) => {
+                        prop_assert_eq!(version, model.remove(&key).map(|(version, _)| version));
+                    }
+                    Err(Error::CleanerBehind) => {}
+                    Err(error) => return Err(TestCaseError::fail(error.to_string())),
+                }
+            }
+            Operation::Clean { steps } => {
+                for at in 0..*steps as usize {
+                    let count = cleaners.len();
+                    cleaners[at % count].step();
+                    log.turn();
+                }
+            }
+            Operation::Turn => {}
+        }
+        log.turn();
+        steps.push(Step { events: recorder.events(), model: model.clone() });
+    }
+    prop_assert_eq!(&contents(&log), &model);
+    for (key, (version, value)) in &model {
+        let object = log.read(TABLE, key).unwrap().unwrap();
+        prop_assert_eq!(object.version(), *version);
+        prop_assert_eq!(&object.value().to_vec(), value);
+    }
+    // Crash after some operation: every turn was complete then, so the model is exact.
+    let at = ((steps.len() as f64 * crash) as usize).min(steps.len() - 1);
+    for step in [&steps[at], &steps[steps.len() - 1]] {
+        let mut segments = recoverable(&recorder, step.events);
+        let mut random = order | 1;
+        for left in (1..segments.len()).rev() {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            segments.swap(left, (random >> 33) as usize % (left + 1));
+        }
+        prop_assert_eq!(&replayed(&segments, tombstones), &step.model);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_replayed_log_holds_what_was_written(
+        operations in operations(),
+        classic in any::<bool>(),
+        compaction in any::<bool>(),
+        crash in 0.0..1.0f64,
+        order in any::<u64>(),
+    ) {
+        let tombstones = if classic { Tombstones::Classic } else { Tombstones::Folded };
+        run(&operations, tombstones, compaction, crash, order)?;
+    }
+}

@@ -1,0 +1,160 @@
+//! The ids themselves. Each is a newtype, so that a version can never be passed for a segment.
+//!
+//! All are plain values, `Copy`, ordered as their numbers are, and mean the same on every machine.
+
+use std::fmt;
+use xxhash_rust::xxh3::xxh3_64;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(transparent)]
+        pub struct $name(pub u64);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0)
+            }
+        }
+    };
+}
+
+id! {
+    /// A table: a name space of keys. Ids are handed out once and never reused.
+    TableId, "table "
+}
+
+id! {
+    /// A segment of one log. Ids start at 1, grow by one with every segment that is opened, and
+    /// are never reused, so they also serve as the log's own clock.
+    SegmentId, "segment "
+}
+
+id! {
+    /// A log: the sequence of segments that one master writes in one life. Drawn at random.
+    LogId, "log "
+}
+
+id! {
+    /// The version of an object. 0 means "does not exist"; a key's versions never go back.
+    Version, "v"
+}
+
+impl SegmentId {
+    /// No segment: ids start at 1.
+    pub const NONE: SegmentId = SegmentId(0);
+}
+
+impl Version {
+    /// The version of a key that does not exist.
+    pub const NONE: Version = Version(0);
+
+    /// The version after this one.
+    #[must_use]
+    pub fn next(self) -> Version {
+        Version(self.0 + 1)
+    }
+}
+
+/// The hash that places a key: which tablet of its table holds it, and where in that tablet's
+/// index it stands.
+///
+/// It is XXH3 (64 bits, seed 0) of the key's bytes, on every machine and in every version, for
+/// clients of all languages must compute the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct KeyHash(pub u64);
+
+impl KeyHash {
+    /// The smallest hash.
+    pub const MIN: KeyHash = KeyHash(0);
+    /// The largest hash.
+    pub const MAX: KeyHash = KeyHash(u64::MAX);
+
+    /// The hash of a key.
+    #[inline]
+    #[must_use]
+    pub fn of(key: &[u8]) -> KeyHash {
+        KeyHash(xxh3_64(key))
+    }
+}
+
+/// A tablet: the part of a table whose keys hash into one closed range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TabletRange {
+    /// The table.
+    pub table: TableId,
+    /// The first hash that belongs to the tablet.
+    pub first: KeyHash,
+    /// The last hash that belongs to the tablet.
+    pub last: KeyHash,
+}
+
+impl TabletRange {
+    /// The tablet that holds a table whole.
+    #[must_use]
+    pub fn whole(table: TableId) -> TabletRange {
+        TabletRange { table, first: KeyHash::MIN, last: KeyHash::MAX }
+    }
+
+    /// Whether a key with this hash belongs to the tablet.
+    #[inline]
+    #[must_use]
+    pub fn contains(&self, table: TableId, hash: KeyHash) -> bool {
+        self.table == table && self.first <= hash && hash <= self.last
+    }
+
+    /// Whether some key could belong to both.
+    #[must_use]
+    pub fn overlaps(&self, other: &TabletRange) -> bool {
+        self.table == other.table && self.first <= other.last && other.first <= self.last
+    }
+}
+
+impl fmt::Display for TabletRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} [{:016x}, {:016x}]", self.table, self.first.0, self.last.0)
+    }
+}
+
+/// A place in a log's stream of head segments: what was appended before it comes before it.
+///
+/// Survivor segments are not part of that stream, so no position ever names one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogPosition {
+    /// The head segment.
+    pub segment: SegmentId,
+    /// How many of its bytes come before this position.
+    pub offset: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_of_a_key_is_the_one_every_client_computes() {
+        // Values of the reference implementation of XXH3, 64 bits, seed 0.
+        assert_eq!(KeyHash::of(b"").0, 0x2d06_8005_38d3_94c2);
+        assert_eq!(KeyHash::of(b"a").0, 0xe6c6_32b6_1e96_4e1f);
+        assert_eq!(KeyHash::of(b"abc").0, 0x78af_5f94_892f_3950);
+    }
+
+    #[test]
+    fn a_tablet_holds_both_ends_of_its_range() {
+        let tablet =
+            TabletRange { table: TableId(1), first: KeyHash(10), last: KeyHash(20) };
+        for (hash, inside) in [(9, false), (10, true), (20, true), (21, false)] {
+            assert_eq!(tablet.contains(TableId(1), KeyHash(hash)), inside, "{hash}");
+        }
+        assert!(!tablet.contains(TableId(2), KeyHash(10)));
+    }
+
+    #[test]
+    fn positions_order_by_segment_and_then_by_offset() {
+        let at = |segment, offset| LogPosition { segment: SegmentId(segment), offset };
+        assert!(at(1, 900) < at(2, 0));
+        assert!(at(2, 0) < at(2, 1));
+    }
+}
