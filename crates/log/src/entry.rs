@@ -425,7 +425,7 @@ mod tests {
         let checksum = seal.of_pieces(header.flags(), pieces.into_iter());
         header.set_checksum(checksum);
         let hex: String = header.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex, concat!("21", "bc8b2c59", "0e", "01", "ac02", "07", "04", "03"));
+        assert_eq!(hex, concat!("21", "b47d5509", "0e", "01", "ac02", "07", "04", "03"));
     }
 
     #[test]

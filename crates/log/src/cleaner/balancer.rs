@@ -78,9 +78,9 @@ mod tests {
             (0.11, 0.50, 0.00, 1.0, Verdict::Rest),
             (0.10, 0.50, 0.00, 1.0, Verdict::Compact),
             (0.06, 0.90, 0.00, 1.0, Verdict::Rest),
-            (0.05, 0.90, 0.00, 1.0, Verdict::Compact),
-            (0.05, 0.90, 0.04, 1.0, Verdict::Combine),
-            (0.05, 0.90, 0.03, 1.0, Verdict::Compact),
+            (0.049, 0.90, 0.00, 1.0, Verdict::Compact),
+            (0.049, 0.90, 0.04, 1.0, Verdict::Combine),
+            (0.049, 0.90, 0.03, 1.0, Verdict::Compact),
             (0.50, 0.20, 0.00, 1.8, Verdict::Combine),
             (0.50, 0.20, 0.00, 1.7, Verdict::Rest),
         ];
