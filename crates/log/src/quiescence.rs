@@ -118,10 +118,9 @@ impl Reader {
     /// that stays inside keeps memory from being reused.
     pub(crate) fn enter(&mut self) -> Guard<'_> {
         let place = &self.readers.places[self.place].0;
-        // An older epoch than the current one only makes the reactor wait a little longer.
-        place.store(self.readers.epoch.0.load(Ordering::Acquire), Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        Guard { place }
+        let guard = Guard { place, epoch: &self.readers.epoch.0 };
+        guard.announce();
+        guard
     }
 }
 
@@ -134,6 +133,21 @@ impl Drop for Reader {
 /// Proof that a reader is inside.
 pub(crate) struct Guard<'a> {
     place: &'a AtomicU64,
+    epoch: &'a AtomicU64,
+}
+
+impl Guard<'_> {
+    fn announce(&self) {
+        // An older epoch than the current one only makes the reactor wait a little longer.
+        self.place.store(self.epoch.load(Ordering::Acquire), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Leaves and enters again: whatever was reached before may be gone.
+    pub(crate) fn renew(&mut self) {
+        self.place.store(OUTSIDE, Ordering::Release);
+        self.announce();
+    }
 }
 
 impl Drop for Guard<'_> {

@@ -84,11 +84,17 @@ pub(crate) struct Reserves {
     pub(crate) deletes: usize,
 }
 
+/// Seglets that hold whatever is left of a segment of so many: entries only shrink when they are
+/// cleaned, but fillings at the end of seglets fall elsewhere.
+pub(crate) fn stock_for(seglets: usize) -> usize {
+    seglets + 1 + seglets / 8
+}
+
 impl Reserves {
     pub(crate) fn new(memory: &Memory, options: &Options) -> Reserves {
         let segment_seglets = options.segment_bytes / memory.seglet_bytes();
         let digest_bytes = 256 + 3 * Reserves::segments_max(memory, options);
-        let pool = options.cleaner.pool_segments * segment_seglets;
+        let pool = options.cleaner.pool_segments * stock_for(segment_seglets);
         Reserves {
             emergency: 2 * digest_bytes.div_ceil(memory.seglet_bytes()),
             pool,

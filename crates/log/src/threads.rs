@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long a cleaner that found nothing to do sleeps: a few hundred kilobytes of writes.
-const REST: Duration = Duration::from_micros(200);
+/// How long a cleaner that found nothing to do sleeps at first and at most: a few kilobytes of
+/// writes when work was found lately, a hundredth of a percent of a core when the log is idle.
+const REST_MIN: Duration = Duration::from_micros(10);
+const REST_MAX: Duration = Duration::from_millis(5);
 
 /// Steps that a cleaner tries again at once before it sleeps, for work often comes in bursts.
 const TRIES: u32 = 64;
@@ -45,15 +47,16 @@ impl CleanerThreads {
 
 #[expect(clippy::disallowed_methods, reason = "as above")]
 fn run(mut cleaner: Cleaner, stop: &AtomicBool) {
-    let mut idle = 0;
+    let (mut idle, mut rest) = (0, REST_MIN);
     while !stop.load(Ordering::Relaxed) {
         if cleaner.step() != Step::Idle {
-            idle = 0;
+            (idle, rest) = (0, REST_MIN);
             continue;
         }
         idle += 1;
         if idle > TRIES {
-            std::thread::sleep(REST);
+            std::thread::sleep(rest);
+            rest = (rest * 2).min(REST_MAX);
         } else {
             std::hint::spin_loop();
         }

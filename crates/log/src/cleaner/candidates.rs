@@ -14,7 +14,7 @@ use crate::limits::CLEANERS_MAX;
 use crate::memory::Memory;
 use crate::quiescence::Stamp;
 use crate::segment::Segment;
-use crate::shared::Shared;
+use crate::shared::{Shared, stock_for};
 use std::sync::atomic::Ordering;
 
 /// A segment that may be cleaned.
@@ -129,7 +129,7 @@ impl Candidates {
         let mut freed = 0;
         for (_, at) in ranked {
             let candidate = &self.list[*at];
-            let needed = candidate.segment.seglets.len() + 1;
+            let needed = stock_for(candidate.segment.seglets.len());
             if needed > affordable {
                 break;
             }

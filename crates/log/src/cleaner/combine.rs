@@ -14,7 +14,7 @@ use crate::metadata::{SegmentHeader, SegmentKind};
 use crate::object::Located;
 use crate::quiescence::Reader;
 use crate::segment::{Appender, Entries, Room, Segment};
-use crate::shared::{Pass, Shared};
+use crate::shared::{Pass, Shared, stock_for};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -118,8 +118,8 @@ pub(super) fn combine(
     place: usize,
     candidates: Vec<Candidate>,
 ) -> Result<(), Vec<Candidate>> {
-    let needed: usize = candidates.iter().map(|candidate| candidate.segment.seglets.len() + 1).sum();
-    let Some(stock) = take_stock(shared, needed + 1) else {
+    let needed: usize = candidates.iter().map(|candidate| stock_for(candidate.segment.seglets.len())).sum();
+    let Some(stock) = take_stock(shared, needed) else {
         return Err(candidates);
     };
     // See `Ledger::publish_present`: announced before the first id is taken.

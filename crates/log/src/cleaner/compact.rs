@@ -9,7 +9,7 @@ use crate::entry::{DEAD, Kind};
 use crate::memory::Reference;
 use crate::quiescence::Reader;
 use crate::segment::{Appender, Room};
-use crate::shared::{Shared, lock};
+use crate::shared::{Shared, lock, stock_for};
 use std::sync::atomic::Ordering;
 
 /// The one segment that a compaction writes.
@@ -27,12 +27,6 @@ impl Output for Compacted {
             }
         }
     }
-}
-
-/// Seglets that hold whatever is left of a segment: entries only shrink, but fillings at the end
-/// of seglets fall elsewhere.
-fn stock_for(seglets: usize) -> usize {
-    seglets + 1 + seglets / 8
 }
 
 /// Takes seglets for a cleaner, all or none.

@@ -20,7 +20,7 @@
 use crate::entry::{self, CompletionFields, EXTRA, Frame, KIND_BITS, Kind, LINKED, ObjectFields};
 use crate::memory::{Memory, Reference};
 use crate::object::Located;
-use crate::quiescence::Reader;
+use crate::quiescence::{Guard, Reader};
 use crate::segment::{self, Appender};
 use crate::shared::{Present, Shared, TabletMap};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ struct Move {
 /// See the module's documentation.
 pub(super) struct Mover<'a> {
     shared: &'a Shared,
-    reader: &'a mut Reader,
+    guard: Guard<'a>,
     tablets: Arc<TabletMap>,
     present: Arc<Present>,
     moves: [Move; BATCH],
@@ -67,7 +67,7 @@ impl<'a> Mover<'a> {
     pub(super) fn new(shared: &'a Shared, reader: &'a mut Reader) -> Mover<'a> {
         Mover {
             shared,
-            reader,
+            guard: reader.enter(),
             tablets: shared.tablets(),
             present: shared.present(),
             moves: [Move::default(); BATCH],
@@ -96,6 +96,7 @@ impl<'a> Mover<'a> {
                 };
                 let fields = &located.fields;
                 if let Some(tablet) = self.tablets.find(fields.table, hash, fields.birth) {
+                    self.tablets.tablets[tablet].index.prefetch(&self.guard, hash.0);
                     self.relocate(at, frame, hash.0, tablet, output);
                 }
             }
@@ -145,34 +146,28 @@ impl<'a> Mover<'a> {
 
     /// Tells the index of everything copied so far. To be called before the output is handed on.
     pub(super) fn tell_index(&mut self) {
-        let guard = self.reader.enter();
         let tablets = &*self.tablets;
         let index = |moved: &Move| match moved.tablet {
             COMPLETIONS => tablets.completions.as_deref(),
             tablet => Some(&*tablets.tablets[tablet].index),
         };
-        for moved in &self.moves[..self.pending] {
-            if let Some(index) = index(moved) {
-                index.prefetch(&guard, moved.hash);
-            }
-        }
         let mut refused = [0; BATCH];
         let mut refusals = 0;
         for (at, moved) in self.moves[..self.pending].iter().enumerate() {
             let told = index(moved)
-                .is_some_and(|index| index.relocate(&guard, moved.hash, moved.from, moved.to));
+                .is_some_and(|index| index.relocate(&self.guard, moved.hash, moved.from, moved.to));
             if !told {
                 refused[refusals] = at;
                 refusals += 1;
             }
         }
-        drop(guard);
         self.moved += (self.pending - refusals) as u64;
         for at in &refused[..refusals] {
             let Move { to, bytes, .. } = self.moves[*at];
             self.neutralize(to, bytes);
         }
         self.pending = 0;
+        self.guard.renew();
     }
 
     /// Makes a copy that the index refused harmless, in place.
