@@ -444,10 +444,7 @@ mod tests {
         let mut bytes = vec![Kind::Object as u8, 0, 0, 0, 0];
         bytes.extend_from_slice(&[0xff; 9]);
         bytes.push(1);
-        assert_eq!(
-            Frame::decode(&bytes, 8),
-            Err(Damage::Field { offset: 8, field: "length" })
-        );
+        assert_eq!(Frame::decode(&bytes, 8), Err(Damage::Field { offset: 8, field: "length" }));
         assert_eq!(Frame::decode(&bytes[..7], 8), Err(Damage::Torn { offset: 8 }));
     }
 }

@@ -28,7 +28,9 @@ pub enum Error {
         limit: usize,
     },
     /// No tablet of this log holds the key.
-    #[error("no tablet of {table} here holds this key; create the table or ask the server that has it")]
+    #[error(
+        "no tablet of {table} here holds this key; create the table or ask the server that has it"
+    )]
     UnknownTablet {
         /// The table that was asked for.
         table: TableId,
@@ -44,7 +46,9 @@ pub enum Error {
     },
     /// Live data fills the memory up to the limit for writes. Reads and deletes go on; delete
     /// something or give the log more memory, then try again.
-    #[error("memory is full: {live_bytes} bytes of live data, {limit_bytes} allowed; delete data or add memory")]
+    #[error(
+        "memory is full: {live_bytes} bytes of live data, {limit_bytes} allowed; delete data or add memory"
+    )]
     MemoryFull {
         /// Live bytes in the log.
         live_bytes: u64,
@@ -104,7 +108,9 @@ pub enum Damage {
         field: &'static str,
     },
     /// The entry is of a kind that this version does not know and must not pass over.
-    #[error("the entry at {offset} is of kind {kind}, which this version must understand and does not; upgrade first")]
+    #[error(
+        "the entry at {offset} is of kind {kind}, which this version must understand and does not; upgrade first"
+    )]
     UnknownKind {
         /// Where the entry begins.
         offset: u32,
@@ -115,7 +121,9 @@ pub enum Damage {
     #[error("these bytes do not begin with a segment header")]
     NoHeader,
     /// The segment was written in a format, or with features, that this version does not know.
-    #[error("the segment has format {version} with features {features:#x}; this version reads format {known}")]
+    #[error(
+        "the segment has format {version} with features {features:#x}; this version reads format {known}"
+    )]
     UnknownFormat {
         /// The version that the header names.
         version: u16,

@@ -224,7 +224,12 @@ impl<S: BlockSource> Index<S> {
 
     /// Replaces the reference in a slot if it is `expected`; else says what it is.
     #[inline]
-    pub(crate) fn replace_exact(&mut self, found: Found, expected: u64, new: u64) -> Result<(), u64> {
+    pub(crate) fn replace_exact(
+        &mut self,
+        found: Found,
+        expected: u64,
+        new: u64,
+    ) -> Result<(), u64> {
         let Found { tag, .. } = found;
         found
             .slot()
@@ -334,9 +339,13 @@ impl<S: BlockSource> Index<S> {
         let to = NonNull::from(self.blocks.bucket(to));
         let from = NonNull::from(self.blocks.bucket(from));
         let mut target = Chain::at(to);
-        chain::drain(from, |reference| entries.hash(reference) & bit != 0, |slot| {
-            target.take_over(slot, || self.overflow.take_ensured());
-        });
+        chain::drain(
+            from,
+            |reference| entries.hash(reference) & bit != 0,
+            |slot| {
+                target.take_over(slot, || self.overflow.take_ensured());
+            },
+        );
         chain::tighten(from, |empty| self.overflow.give_back(empty));
         self.buckets += 1;
         self.mask = (self.buckets as u64).next_power_of_two() - 1;
@@ -357,9 +366,13 @@ impl<S: BlockSource> Index<S> {
         }
         let moving = self.view.begin();
         let mut target = Chain::at(NonNull::from(self.blocks.bucket(into)));
-        chain::drain(from, |_| true, |slot| {
-            target.take_over(slot, || self.overflow.take_ensured());
-        });
+        chain::drain(
+            from,
+            |_| true,
+            |slot| {
+                target.take_over(slot, || self.overflow.take_ensured());
+            },
+        );
         chain::tighten(from, |empty| self.overflow.give_back(empty));
         self.buckets = last;
         self.mask = (self.buckets as u64).next_power_of_two() - 1;
@@ -385,3 +398,8 @@ impl<S: BlockSource> Drop for Index<S> {
     }
 }
 
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+#[cfg(all(test, loom))]
+mod loom_tests;

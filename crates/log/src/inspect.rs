@@ -145,9 +145,9 @@ impl<'a> SegmentReader<'a> {
     fn is_plausible(&self, at: usize) -> bool {
         match self.bytes.get(at) {
             None => true,
-            Some(0) => self.filling_ends(at).is_some_and(|end| {
-                end == self.bytes.len() || self.frame(end).is_ok()
-            }),
+            Some(0) => self
+                .filling_ends(at)
+                .is_some_and(|end| end == self.bytes.len() || self.frame(end).is_ok()),
             Some(_) => self.frame(at).is_ok(),
         }
     }
@@ -220,9 +220,10 @@ impl<'a> Iterator for SegmentReader<'a> {
 }
 
 fn verifies(seal: Seal, bytes: &[u8], at: usize, frame: &Frame) -> bool {
-    let (Some(checksum), Some(sealed)) =
-        (bytes.get(at + 1..at + FRAME_BYTES), bytes.get(at + FRAME_BYTES..at + frame.entry_bytes()))
-    else {
+    let (Some(checksum), Some(sealed)) = (
+        bytes.get(at + 1..at + FRAME_BYTES),
+        bytes.get(at + FRAME_BYTES..at + frame.entry_bytes()),
+    ) else {
         return false;
     };
     checksum == seal.of(frame.flags & !DEAD, sealed).to_le_bytes()
@@ -258,12 +259,12 @@ fn decode<'a>(frame: &Frame, body: &'a [u8], offset: u32) -> Result<Entry<'a>, D
         }
         Kind::SegmentHeader => Entry::Header(SegmentHeader::decode(body)?),
         Kind::Digest => Entry::Digest(metadata::decode_digest(body).ok_or(field("digest"))?),
-        Kind::SafeVersion => Entry::SafeVersion(
-            metadata::decode_safe_version(body).ok_or(field("safe version"))?,
-        ),
-        Kind::TabletStatistics => Entry::Statistics(
-            metadata::decode_statistics(body).ok_or(field("tablet statistics"))?,
-        ),
+        Kind::SafeVersion => {
+            Entry::SafeVersion(metadata::decode_safe_version(body).ok_or(field("safe version"))?)
+        }
+        Kind::TabletStatistics => {
+            Entry::Statistics(metadata::decode_statistics(body).ok_or(field("tablet statistics"))?)
+        }
         Kind::Void => Entry::Skipped(kind as u8),
     })
 }

@@ -39,7 +39,5 @@ pub use object::{Bytes, Object};
 pub use options::{CleanerOptions, Options, Tombstones};
 pub use replay::{Replay, ReplayError, Report};
 pub use replicator::{Event, NoReplication, Recorder, Replica, Replicator, SegmentBytes};
-pub use thunderhead_wire::{
-    KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, Version,
-};
 pub use threads::CleanerThreads;
+pub use thunderhead_wire::{KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, Version};

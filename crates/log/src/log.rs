@@ -84,8 +84,8 @@ impl Log {
         let seal = shared.seal;
         let mut replicator = replicator;
         let mut ledger = Ledger::default();
-        let head = Head::first(&shared, id, seal, &mut ledger, &mut *replicator)
-            .ok_or_else(no_memory)?;
+        let head =
+            Head::first(&shared, id, seal, &mut ledger, &mut *replicator).ok_or_else(no_memory)?;
         let mut log = Log {
             memory: Arc::clone(memory),
             shared,

@@ -98,7 +98,9 @@ impl Memory {
         }
         let seglets = bytes / (seglet_bytes + size_of::<Note>());
         if !(8..=limits::SEGLETS_MAX).contains(&seglets) || bytes >= 1 << 47 {
-            return fail(format!("a memory of {bytes} bytes cannot be cut into seglets of {seglet_bytes}"));
+            return fail(format!(
+                "a memory of {bytes} bytes cannot be cut into seglets of {seglet_bytes}"
+            ));
         }
         let mapped_bytes = seglets * seglet_bytes;
         // SAFETY: a new private mapping at an address of the kernel's choice harms nobody.
@@ -113,7 +115,9 @@ impl Memory {
         let mapping = match mapped.map(|address| NonNull::new(address.cast::<u8>())) {
             Ok(Some(mapping)) => mapping,
             Ok(None) => return fail("the system mapped memory at address 0".into()),
-            Err(error) => return fail(format!("cannot map {mapped_bytes} bytes of memory: {error}")),
+            Err(error) => {
+                return fail(format!("cannot map {mapped_bytes} bytes of memory: {error}"));
+            }
         };
         // SAFETY: the range is the mapping just made. Huge pages halve the cost of a random load;
         // where the kernel has none, the call fails and nothing is lost.
@@ -146,11 +150,7 @@ impl Memory {
             let bytes = STEP.min(self.mapped_bytes - done);
             // SAFETY: the range lies in the mapping; populating changes no byte of it.
             let populated = unsafe {
-                madvise(
-                    self.mapping.as_ptr().add(done).cast(),
-                    bytes,
-                    Advice::LinuxPopulateWrite,
-                )
+                madvise(self.mapping.as_ptr().add(done).cast(), bytes, Advice::LinuxPopulateWrite)
             };
             if populated.is_err() {
                 return; // An old kernel: the pages come as they are touched.

@@ -199,8 +199,14 @@ mod tests {
         let body = header.encode();
         let hex: String = body.iter().map(|byte| format!("{byte:02x}")).collect();
         let expected = concat!(
-            "54484c47", "0100", "00000000", "0100000000000000", "0200000000000000", "00008000",
-            "00000100", "02"
+            "54484c47",
+            "0100",
+            "00000000",
+            "0100000000000000",
+            "0200000000000000",
+            "00008000",
+            "00000100",
+            "02"
         );
         assert_eq!(hex, expected);
         assert_eq!(SegmentHeader::decode(&body), Ok(header));

@@ -206,7 +206,8 @@ mod loom_tests {
         loom::model(|| {
             let turns = LoomArc::new(Turns::new());
             let slot = LoomArc::new(AtomicUsize::new(0));
-            let cells = LoomArc::new([loom::cell::UnsafeCell::new(7), loom::cell::UnsafeCell::new(7)]);
+            let cells =
+                LoomArc::new([loom::cell::UnsafeCell::new(7), loom::cell::UnsafeCell::new(7)]);
             let cleaner = {
                 let (turns, slot, cells) = (turns.clone(), slot.clone(), cells.clone());
                 loom::thread::spawn(move || {
@@ -241,7 +242,8 @@ mod loom_tests {
         loom::model(|| {
             let readers = std::sync::Arc::new(Readers::new());
             let slot = LoomArc::new(AtomicUsize::new(0));
-            let cells = LoomArc::new([loom::cell::UnsafeCell::new(7), loom::cell::UnsafeCell::new(7)]);
+            let cells =
+                LoomArc::new([loom::cell::UnsafeCell::new(7), loom::cell::UnsafeCell::new(7)]);
             let mut reader = readers.register().unwrap();
             let cleaner = {
                 let (slot, cells) = (slot.clone(), cells.clone());

@@ -143,9 +143,7 @@ impl<'a> Replay<'a> {
 
     /// Whether an entry belongs to a tablet that is being rebuilt, and to its present life.
     fn counts(&self, table: TableId, hash: KeyHash, birth: SegmentId) -> bool {
-        self.tablets
-            .iter()
-            .any(|(range, since)| range.contains(table, hash) && birth >= *since)
+        self.tablets.iter().any(|(range, since)| range.contains(table, hash) && birth >= *since)
     }
 
     fn object(&mut self, tablet: usize, hash: KeyHash, record: &Record<'_>) -> Result<(), Error> {
@@ -164,7 +162,12 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    fn tombstone(&mut self, tablet: usize, hash: KeyHash, record: &Record<'_>) -> Result<(), Error> {
+    fn tombstone(
+        &mut self,
+        tablet: usize,
+        hash: KeyHash,
+        record: &Record<'_>,
+    ) -> Result<(), Error> {
         self.report.tombstones += 1;
         self.log.raise_safe_version(record.version);
         self.remembered.remember(self.log, hash, record)?;
@@ -236,18 +239,16 @@ impl Remembered {
         let Some(current) = &mut self.current else { return Err(Error::CleanerBehind) };
         current.write(at, &mut header, [key, &[]], log.shared.seal);
         let found = self.index.find(hash.0, |at| {
-            Located::read(&memory, at).is_some_and(|entry| {
-                entry.fields.table == table && entry.has_key(&memory, key)
-            })
+            Located::read(&memory, at)
+                .is_some_and(|entry| entry.fields.table == table && entry.has_key(&memory, key))
         });
         match found {
             Some(found) => {
                 self.index.replace(found, at);
             }
-            None => self
-                .index
-                .insert(hash.0, at, &Keys(&memory))
-                .map_err(|_| Error::CleanerBehind)?,
+            None => {
+                self.index.insert(hash.0, at, &Keys(&memory)).map_err(|_| Error::CleanerBehind)?
+            }
         }
         current.advance(bytes);
         Ok(())

@@ -172,34 +172,57 @@ impl Recorder {
         self.state().events.len()
     }
 
+    /// Bytes that were appended in all.
+    #[must_use]
+    pub fn events_bytes(&self) -> u64 {
+        let bytes = |event: &Event| match event {
+            Event::Appended(_, bytes) => bytes.len() as u64,
+            _ => 0,
+        };
+        self.state().events.iter().map(bytes).sum()
+    }
+
+    /// The replicas as they are now, without another copy; `None` while another clone of the
+    /// recorder lives.
+    #[must_use]
+    pub fn into_replicas(self) -> Option<BTreeMap<SegmentId, Replica>> {
+        let recording = Arc::into_inner(self.state)?;
+        let recording = recording.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Some(replicas_after(recording.events))
+    }
+
     /// The replicas that a crash after the first `events` events leaves: for each segment its
     /// bytes and whether it is still open.
     #[must_use]
     pub fn replicas(&self, events: usize) -> BTreeMap<SegmentId, Replica> {
-        let mut replicas: BTreeMap<SegmentId, Replica> = BTreeMap::new();
-        for event in self.state().events.iter().take(events) {
-            match event {
-                Event::Opened(segment, kind) => {
-                    let replica = Replica { kind: *kind, open: true, bytes: Vec::new() };
-                    replicas.insert(*segment, replica);
-                }
-                Event::Appended(segment, bytes) => {
-                    if let Some(replica) = replicas.get_mut(segment) {
-                        replica.bytes.extend_from_slice(bytes);
-                    }
-                }
-                Event::Closed(segment) => {
-                    if let Some(replica) = replicas.get_mut(segment) {
-                        replica.open = false;
-                    }
-                }
-                Event::Freed(segment) => {
-                    replicas.remove(segment);
+        replicas_after(self.state().events.iter().take(events).cloned())
+    }
+}
+
+/// What events leave behind.
+fn replicas_after(events: impl IntoIterator<Item = Event>) -> BTreeMap<SegmentId, Replica> {
+    let mut replicas: BTreeMap<SegmentId, Replica> = BTreeMap::new();
+    for event in events {
+        match event {
+            Event::Opened(segment, kind) => {
+                replicas.insert(segment, Replica { kind, open: true, bytes: Vec::new() });
+            }
+            Event::Appended(segment, bytes) => {
+                if let Some(replica) = replicas.get_mut(&segment) {
+                    replica.bytes.extend_from_slice(&bytes);
                 }
             }
+            Event::Closed(segment) => {
+                if let Some(replica) = replicas.get_mut(&segment) {
+                    replica.open = false;
+                }
+            }
+            Event::Freed(segment) => {
+                replicas.remove(&segment);
+            }
         }
-        replicas
     }
+    replicas
 }
 
 /// One replica of a segment.

@@ -242,7 +242,13 @@ impl Appender {
 
     /// Writes an entry to a reserved place, checksum included.
     #[inline]
-    pub(crate) fn write(&mut self, at: Reference, header: &mut Header, parts: [&[u8]; 2], seal: Seal) {
+    pub(crate) fn write(
+        &mut self,
+        at: Reference,
+        header: &mut Header,
+        parts: [&[u8]; 2],
+        seal: Seal,
+    ) {
         if header.entry_bytes <= self.memory.room(at) {
             let address = self.memory.at(at);
             let head = header.as_bytes();

@@ -11,9 +11,9 @@
 //! creating or dropping a tablet takes a lock that a cleaner may hold for a few nanoseconds.
 
 use crate::cleaner::candidates::Candidates;
-use crate::index::IndexView;
 use crate::entry::Seal;
 use crate::error::OptionsError;
+use crate::index::IndexView;
 use crate::memory::Memory;
 use crate::options::Options;
 use crate::quiescence::{Readers, Turns};

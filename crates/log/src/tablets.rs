@@ -39,9 +39,9 @@ impl Tablets {
     }
 
     fn search(&self, table: TableId, hash: KeyHash) -> Option<usize> {
-        let after = self.list.partition_point(|tablet| {
-            (tablet.range.table, tablet.range.first) <= (table, hash)
-        });
+        let after = self
+            .list
+            .partition_point(|tablet| (tablet.range.table, tablet.range.first) <= (table, hash));
         let at = after.checked_sub(1)?;
         self.list[at].range.contains(table, hash).then_some(at)
     }

@@ -29,7 +29,11 @@ impl CleanerThreads {
         clippy::disallowed_methods,
         reason = "threads for those who have no runtime; a server steps its cleaners itself"
     )]
-    pub fn start(log: &Log, count: usize, on_start: impl Fn(usize) + Send + Clone + 'static) -> Self {
+    pub fn start(
+        log: &Log,
+        count: usize,
+        on_start: impl Fn(usize) + Send + Clone + 'static,
+    ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let threads = (0..count)
             .filter_map(|number| log.cleaner().map(|cleaner| (number, cleaner)))

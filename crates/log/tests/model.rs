@@ -124,8 +124,7 @@ fn replayed(segments: &[Vec<u8>], tombstones: Tombstones) -> Model {
         Box::new(thunderhead_log::NoReplication::default()),
     )
     .unwrap();
-    let mut replay =
-        Replay::new(&mut log, [(TabletRange::whole(TABLE), SegmentId::NONE)]).unwrap();
+    let mut replay = Replay::new(&mut log, [(TabletRange::whole(TABLE), SegmentId::NONE)]).unwrap();
     for segment in segments {
         replay.segment(segment).unwrap();
     }

@@ -143,8 +143,7 @@ mod tests {
 
     #[test]
     fn a_tablet_holds_both_ends_of_its_range() {
-        let tablet =
-            TabletRange { table: TableId(1), first: KeyHash(10), last: KeyHash(20) };
+        let tablet = TabletRange { table: TableId(1), first: KeyHash(10), last: KeyHash(20) };
         for (hash, inside) in [(9, false), (10, true), (20, true), (21, false)] {
             assert_eq!(tablet.contains(TableId(1), KeyHash(hash)), inside, "{hash}");
         }

@@ -61,7 +61,7 @@ impl Candidates {
         self.list.push(candidate);
     }
 
-    pub(crate) fn into_limbo(&mut self, stamp: Stamp, seglets: Vec<u32>) {
+    pub(crate) fn send_to_limbo(&mut self, stamp: Stamp, seglets: Vec<u32>) {
         self.limbo.push((stamp, seglets));
     }
 
@@ -134,7 +134,8 @@ impl Candidates {
                 break;
             }
             affordable -= needed;
-            freed += candidate.segment.length - candidate.live_bytes(&shared.memory).min(candidate.segment.length);
+            freed += candidate.segment.length
+                - candidate.live_bytes(&shared.memory).min(candidate.segment.length);
             chosen.push(*at);
         }
         // A pass must gain a seglet for each survivor that it ends, or it could use up the pool.

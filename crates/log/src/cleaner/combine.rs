@@ -118,7 +118,8 @@ pub(super) fn combine(
     place: usize,
     candidates: Vec<Candidate>,
 ) -> Result<(), Vec<Candidate>> {
-    let needed: usize = candidates.iter().map(|candidate| stock_for(candidate.segment.seglets.len())).sum();
+    let needed: usize =
+        candidates.iter().map(|candidate| stock_for(candidate.segment.seglets.len())).sum();
     let Some(stock) = take_stock(shared, needed) else {
         return Err(candidates);
     };

@@ -89,7 +89,7 @@ pub(super) fn compact(
     let looked_at = shared.next_segment.load(Ordering::Relaxed);
     let gained = new.seglets.len() < old.seglets.len();
     let seglets = candidate.segment.seglets;
-    lock(&shared.candidates).into_limbo(stamp, seglets);
+    lock(&shared.candidates).send_to_limbo(stamp, seglets);
     (Candidate { segment: new, slack_bytes: 0, looked_at }, gained)
 }
 

@@ -239,9 +239,8 @@ impl Sieve<'_> {
                 let hash = KeyHash(crate::log::hash_of(self.memory, at));
                 self.tablets.find(fields.table, hash, fields.birth).is_none()
             }),
-            Some(Kind::Tombstone) => keyed().is_none_or(|fields| {
-                fields.prior.is_none_or(|prior| self.present.is_gone(prior))
-            }),
+            Some(Kind::Tombstone) => keyed()
+                .is_none_or(|fields| fields.prior.is_none_or(|prior| self.present.is_gone(prior))),
             Some(Kind::Completion | Kind::SegmentHeader) => false,
             _ => true,
         }

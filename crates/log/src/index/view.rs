@@ -128,13 +128,11 @@ impl IndexView {
             return;
         }
         let current = self.directory.load(Ordering::Relaxed);
-        // SAFETY: only this thread replaces the directory, and only below.
-        let capacity = unsafe { (&(*current).blocks).len() };
-        if blocks.list.len() <= capacity {
+        // SAFETY: only this thread replaces the directory, and only below, when this borrow is over.
+        let directory = unsafe { &*current };
+        if blocks.list.len() <= directory.blocks.len() {
             for at in blocks.published..blocks.list.len() {
-                // SAFETY: as above.
-                let entry = unsafe { &(&(*current).blocks)[at] };
-                entry.store(blocks.list[at].as_ptr(), Ordering::Release);
+                directory.blocks[at].store(blocks.list[at].as_ptr(), Ordering::Release);
             }
         } else {
             let larger = Directory::with_capacity(blocks.list.len() * 2);

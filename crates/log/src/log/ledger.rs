@@ -198,8 +198,7 @@ impl Ledger {
         // bound before it takes one, and the counter is read first: so whatever is taken after
         // this is at least `next`, and whatever was taken before is announced.
         let next = shared.next_segment.load(Ordering::SeqCst);
-        let announced =
-            shared.in_flight.iter().map(|bound| bound.load(Ordering::SeqCst)).min();
+        let announced = shared.in_flight.iter().map(|bound| bound.load(Ordering::SeqCst)).min();
         let horizon = next.min(announced.unwrap_or(u64::MAX));
         let ids = self.in_digest.iter().chain(self.also_present.keys()).map(|id| id.0);
         if shared.try_publish_present(Present::new(horizon, ids)) {

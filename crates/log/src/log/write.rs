@@ -217,7 +217,12 @@ impl Log {
 
     /// Puts a new reference into a tablet's index.
     #[inline]
-    pub(super) fn insert(&mut self, tablet: usize, hash: KeyHash, at: Reference) -> Result<(), Error> {
+    pub(super) fn insert(
+        &mut self,
+        tablet: usize,
+        hash: KeyHash,
+        at: Reference,
+    ) -> Result<(), Error> {
         self.tablets.list[tablet]
             .index
             .insert(hash.0, at, &Keys(&self.memory))

@@ -1,0 +1,50 @@
+//! The load generator and the papers' experiments, behind `thunderhead bench`.
+//!
+//! Every experiment prints a table for people, `--json` for programs, and most draw a figure with
+//! `--plot FILE.svg`. `bench evaluate log` measures what the log must show, required beside
+//! measured.
+#![allow(clippy::disallowed_methods, reason = "benchmarks measure the machine itself")]
+
+pub mod log;
+pub mod machine;
+pub mod random;
+pub mod table;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// What to measure.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Log-structured memory by itself.
+    Log(log::Arguments),
+    /// What an area must show, required beside measured; status 1 where one falls short.
+    Evaluate {
+        /// The area: log.
+        #[arg(value_parser = ["log"])]
+        area: String,
+        /// Smaller and shorter.
+        #[arg(long)]
+        quick: bool,
+        /// For programs.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Runs a benchmark. False when a requirement is not met.
+///
+/// # Errors
+/// When the benchmark cannot be run.
+pub fn run(arguments: Arguments) -> Result<bool> {
+    match arguments.command {
+        Command::Log(arguments) => log::run(arguments).map(|()| true),
+        Command::Evaluate { quick, json, .. } => log::evaluate::run(quick, json),
+    }
+}

@@ -1,0 +1,60 @@
+//! Experiments on log-structured memory: `thunderhead bench log …`.
+
+pub mod cleaner;
+pub mod evaluate;
+pub mod index;
+pub mod replay;
+pub mod subject;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// Which experiment.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Write throughput, cleaner bytes and processor time against memory utilization.
+    Cleaner(cleaner::Arguments),
+    /// Time per lookup, hit and miss, singly and in batches, beside a hashbrown table.
+    Index(index::Arguments),
+    /// Objects and bytes a second that a replay takes in.
+    Replay(replay::Arguments),
+}
+
+/// Runs an experiment.
+///
+/// # Errors
+/// When it cannot be run.
+pub fn run(arguments: Arguments) -> Result<()> {
+    match arguments.command {
+        Command::Cleaner(arguments) => cleaner::run(&arguments),
+        Command::Index(arguments) => index::run(&arguments),
+        Command::Replay(arguments) => replay::run(&arguments),
+    }
+}
+
+/// Prints a result the way the user asked for.
+pub(crate) fn show<T: serde::Serialize>(
+    json: bool,
+    table: &crate::table::Table,
+    facts: &T,
+) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    if json {
+        serde_json::to_writer_pretty(&mut out, facts)?;
+        std::io::Write::write_all(&mut out, b"\n")?;
+    } else {
+        table.print(&mut out)?;
+    }
+    Ok(())
+}
+
+/// Tells a person how far a long experiment is.
+pub(crate) fn progress(text: &str) {
+    let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("  {text}\n"));
+}

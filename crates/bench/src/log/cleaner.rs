@@ -1,0 +1,341 @@
+//! Figures 6, 7 and 8 of the paper: what cleaning costs against how full memory is.
+//!
+//! For each combination of object size, locality, levels of cleaning and tombstone scheme, a log
+//! is filled to a utilization and overwritten until its throughput has settled. Backups are of
+//! unlimited speed, or modelled: `--bandwidth` bytes a second that new data and survivors share,
+//! as three replicas on the paper's machines did with 700 MB/s.
+
+use super::subject::{Plan, Subject, Throughput, options_for, uniform, zipfian};
+use super::{progress, show};
+use crate::machine;
+use crate::table::Table;
+use anyhow::Result;
+use serde::Serialize;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+use thunderhead_log::{NoReplication, Options, Replicator, SegmentBytes, SegmentKind, Tombstones};
+use thunderhead_wire::{LogPosition, SegmentId};
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Bytes of live entries.
+    #[arg(long, default_value_t = 512 << 20)]
+    live: u64,
+    /// Utilizations, in percent.
+    #[arg(long, value_delimiter = ',', default_value = "30,50,70,80,90")]
+    utilization: Vec<u32>,
+    /// Sizes of values, in bytes.
+    #[arg(long, value_delimiter = ',', default_value = "100,1000,10000")]
+    sizes: Vec<usize>,
+    /// Bandwidth of the backups in MB/s; unlimited when not given.
+    #[arg(long)]
+    bandwidth: Option<u64>,
+    /// Seconds of overwriting for each point, after as many to settle.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Cleaner threads.
+    #[arg(long, default_value_t = 1)]
+    cleaners: usize,
+    /// For programs.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One measured point.
+#[derive(Clone, Debug, Serialize)]
+pub struct Point {
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Whether 90 % of the writes go to 15 % of the objects.
+    pub zipfian: bool,
+    /// Whether segments are compacted in memory as well.
+    pub two_level: bool,
+    /// Whether the classic tombstones are used.
+    pub classic: bool,
+    /// Live entries as a share of memory.
+    pub utilization: f64,
+    /// Writes a second.
+    pub writes: f64,
+    /// Megabytes of new entries a second.
+    pub megabytes: f64,
+    /// Bytes written by combined cleaning for each new byte.
+    pub cleaner_bytes: f64,
+    /// Cores that the cleaners kept busy.
+    pub cleaner_cores: f64,
+}
+
+/// One combination to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Bytes of live entries.
+    pub live_bytes: u64,
+    /// Live entries as a share of memory.
+    pub utilization: f64,
+    /// Whether writes have locality.
+    pub zipfian: bool,
+    /// Whether segments are compacted in memory as well.
+    pub two_level: bool,
+    /// Which tombstones.
+    pub tombstones: Tombstones,
+    /// Bytes a second that backups take, if limited.
+    pub bandwidth: Option<u64>,
+    /// Whether writes come in batches.
+    pub batched: bool,
+    /// Cleaner threads.
+    pub cleaners: usize,
+    /// How long to measure, and to settle before.
+    pub time: Duration,
+}
+
+impl Setup {
+    /// 100-byte objects, uniform, two levels, folded, unlimited backups.
+    #[must_use]
+    pub fn new(live_bytes: u64, utilization: f64, time: Duration) -> Setup {
+        Setup {
+            value_bytes: 100,
+            live_bytes,
+            utilization,
+            zipfian: false,
+            two_level: true,
+            tombstones: Tombstones::Folded,
+            bandwidth: None,
+            batched: false,
+            cleaners: 1,
+            time,
+        }
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When the log cannot be made or filled.
+    pub fn measure(&self) -> Result<Throughput> {
+        let mut options = Options { tombstones: self.tombstones, ..options_for(self.live_bytes) };
+        options.cleaner.compaction = self.two_level;
+        let plan = Plan {
+            value_bytes: self.value_bytes,
+            live_bytes: self.live_bytes,
+            utilization: self.utilization,
+            options,
+            cleaners: self.cleaners,
+        };
+        let replicator: Box<dyn Replicator> = match self.bandwidth {
+            None => Box::new(NoReplication::default()),
+            Some(bandwidth) => Box::new(Modelled::new(bandwidth)),
+        };
+        let mut subject = Subject::new(&plan, replicator)?;
+        let mut draw: Box<dyn FnMut() -> u64> = match self.zipfian {
+            false => Box::new(uniform(subject.objects, 1)),
+            true => Box::new(zipfian(subject.objects, 1)),
+        };
+        // Settled means that the free memory has been written over at least once.
+        self.settle(&mut subject, &mut *draw)?;
+        subject.overwrite(Duration::ZERO, self.time, self.batched, &mut *draw)
+    }
+
+    fn settle(&self, subject: &mut Subject, draw: &mut dyn FnMut() -> u64) -> Result<()> {
+        let began = Instant::now();
+        let enough = subject.log.usage().log_bytes + subject.log.usage().live_bytes / 2;
+        let mut written = 0.0;
+        while (written as u64) < enough && began.elapsed() < self.time * 6
+            || began.elapsed() < self.time
+        {
+            let step = Duration::from_millis(200);
+            let throughput = subject.overwrite(Duration::ZERO, step, self.batched, draw)?;
+            written += throughput.bytes * 0.2;
+        }
+        Ok(())
+    }
+
+    /// Runs it and names the result.
+    ///
+    /// # Errors
+    /// As [`Setup::measure`].
+    pub fn point(&self) -> Result<Point> {
+        let throughput = self.measure()?;
+        Ok(Point {
+            value_bytes: self.value_bytes,
+            zipfian: self.zipfian,
+            two_level: self.two_level,
+            classic: self.tombstones == Tombstones::Classic,
+            utilization: self.utilization,
+            writes: throughput.writes,
+            megabytes: throughput.bytes / 1e6,
+            cleaner_bytes: throughput.cleaner_bytes,
+            cleaner_cores: throughput.cleaner_cores,
+        })
+    }
+}
+
+/// Runs the experiment and prints it.
+///
+/// # Errors
+/// When it cannot be run.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let mut points = Vec::new();
+    let time = Duration::from_secs_f64(arguments.seconds);
+    let schemes = [
+        (true, Tombstones::Folded),
+        (true, Tombstones::Classic),
+        (false, Tombstones::Folded),
+        (false, Tombstones::Classic),
+    ];
+    for value_bytes in &arguments.sizes {
+        for zipfian in [false, true] {
+            for (two_level, tombstones) in schemes {
+                for percent in &arguments.utilization {
+                    let setup = Setup {
+                        value_bytes: *value_bytes,
+                        zipfian,
+                        two_level,
+                        tombstones,
+                        bandwidth: arguments.bandwidth.map(|megabytes| megabytes * 1_000_000),
+                        batched: true,
+                        cleaners: arguments.cleaners,
+                        ..Setup::new(arguments.live, f64::from(*percent) / 100.0, time)
+                    };
+                    let point = setup.point()?;
+                    progress(&format!(
+                        "{value_bytes} B at {percent} %: {:.2} M/s",
+                        point.writes / 1e6
+                    ));
+                    points.push(point);
+                }
+            }
+        }
+    }
+    let mut table = Table::new(
+        "Overwrites against memory utilization",
+        &[
+            "value",
+            "writes to",
+            "levels",
+            "tombstones",
+            "full",
+            "K/s",
+            "MB/s",
+            "cleaner/new",
+            "cores",
+        ],
+    );
+    for point in &points {
+        table.row(&[
+            format!("{} B", point.value_bytes),
+            if point.zipfian { "zipfian" } else { "uniform" }.into(),
+            if point.two_level { "two" } else { "one" }.into(),
+            if point.classic { "classic" } else { "folded" }.into(),
+            format!("{:.0} %", point.utilization * 100.0),
+            format!("{:.0}", point.writes / 1e3),
+            format!("{:.0}", point.megabytes),
+            format!("{:.2}", point.cleaner_bytes),
+            format!("{:.2}", point.cleaner_cores),
+        ]);
+    }
+    show(arguments.json, &table, &points)
+}
+
+/// Backups that take a fixed number of bytes a second, new data and survivors in turn, and hold
+/// as much as fits into their buffers.
+#[derive(Debug)]
+pub struct Modelled {
+    bandwidth: f64,
+    last: Instant,
+    /// Bytes that may be taken now.
+    credit: f64,
+    queue: VecDeque<Transfer>,
+    durable: LogPosition,
+    survivors: BTreeMap<SegmentId, bool>,
+}
+
+#[derive(Debug)]
+struct Transfer {
+    segment: SegmentId,
+    end: u32,
+    left: f64,
+    survivor: bool,
+}
+
+impl Modelled {
+    /// Backups that take so many bytes a second.
+    #[must_use]
+    pub fn new(bandwidth: u64) -> Modelled {
+        Modelled {
+            bandwidth: bandwidth as f64,
+            last: Instant::now(),
+            credit: 0.0,
+            queue: VecDeque::new(),
+            durable: LogPosition::default(),
+            survivors: BTreeMap::new(),
+        }
+    }
+
+    fn work(&mut self) {
+        let now = Instant::now();
+        self.credit += self.bandwidth * (now - self.last).as_secs_f64();
+        self.last = now;
+        while let Some(first) = self.queue.front_mut() {
+            let taken = first.left.min(self.credit);
+            first.left -= taken;
+            self.credit -= taken;
+            if first.left > 0.0 {
+                return;
+            }
+            if first.survivor {
+                self.survivors.insert(first.segment, true);
+            } else {
+                self.durable = LogPosition { segment: first.segment, offset: first.end };
+            }
+            self.queue.pop_front();
+        }
+        self.credit = 0.0;
+    }
+
+    /// Bytes that are on their way.
+    fn backlog(&self) -> f64 {
+        self.queue.iter().map(|transfer| transfer.left).sum()
+    }
+}
+
+impl Replicator for Modelled {
+    fn opened(&mut self, segment: SegmentId, kind: SegmentKind) {
+        if kind == SegmentKind::Survivor {
+            self.survivors.insert(segment, false);
+        }
+    }
+
+    fn appended(&mut self, segment: SegmentId, offset: u32, bytes: SegmentBytes<'_>) {
+        let survivor = self.survivors.contains_key(&segment);
+        let (left, end) = (bytes.len() as f64, offset + bytes.len() as u32);
+        self.work();
+        self.queue.push_back(Transfer { segment, end, left, survivor });
+        // A client waits for its writes: it has only so much under way.
+        while self.backlog() > 4e6 {
+            std::hint::spin_loop();
+            self.work();
+        }
+    }
+
+    fn closed(&mut self, _: SegmentId, _: u32) {}
+
+    fn freed(&mut self, segment: SegmentId) {
+        self.survivors.remove(&segment);
+    }
+
+    fn durable(&mut self) -> LogPosition {
+        self.work();
+        self.durable
+    }
+
+    fn is_durable(&mut self, survivor: SegmentId) -> bool {
+        self.survivors.get(&survivor).copied().unwrap_or(true)
+    }
+}
+
+/// Cleaner threads that this machine can run beside the writer.
+#[must_use]
+pub fn spare_cores() -> usize {
+    machine::cores().saturating_sub(1).max(1)
+}

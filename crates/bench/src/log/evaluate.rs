@@ -1,0 +1,222 @@
+//! What the log must show, measured afresh: required beside measured.
+//!
+//! The full run takes some minutes and a few gigabytes of memory. `--quick` does the same with
+//! less data and time: it says that everything works, its figures say little.
+
+use super::cleaner::Setup;
+use super::subject::{Plan, Subject, entry_bytes, options_for, uniform};
+use super::{index, progress, replay};
+use crate::machine;
+use crate::table::{Requirement, print_requirements};
+use anyhow::Result;
+use std::time::Duration;
+use thunderhead_log::Tombstones;
+
+/// How much of everything.
+struct Scale {
+    live_bytes: u64,
+    time: Duration,
+    objects: [u64; 2],
+    repeats: usize,
+}
+
+/// Collects requirements and says what is going on.
+#[derive(Default)]
+struct Rows(Vec<Requirement>);
+
+impl Rows {
+    fn at_least(&mut self, what: &str, least: f64, measured: f64, unit: &str) {
+        self.add(
+            what,
+            format!("≥ {least} {unit}"),
+            format!("{measured:.2} {unit}"),
+            measured >= least,
+        );
+    }
+
+    fn at_most(&mut self, what: &str, most: f64, measured: f64, unit: &str) {
+        self.add(
+            what,
+            format!("≤ {most} {unit}"),
+            format!("{measured:.2} {unit}"),
+            measured <= most,
+        );
+    }
+
+    fn add(&mut self, what: &str, required: String, measured: String, pass: bool) {
+        let required = required.trim_end().to_string();
+        let measured = measured.trim_end().to_string();
+        progress(&format!("{what}: {measured} (required: {required})"));
+        self.0.push(Requirement { what: what.into(), required, measured, pass });
+    }
+}
+
+/// Measures and prints all requirements; false when one is not met.
+///
+/// # Errors
+/// When something cannot be measured.
+pub fn run(quick: bool, json: bool) -> Result<bool> {
+    let scale = if quick {
+        Scale {
+            live_bytes: 192 << 20,
+            time: Duration::from_millis(300),
+            objects: [100_000, 1_000_000],
+            repeats: 1,
+        }
+    } else {
+        Scale {
+            live_bytes: 1 << 30,
+            time: Duration::from_secs(3),
+            objects: [1_000_000, 10_000_000],
+            repeats: 3,
+        }
+    };
+    let mut rows = Rows::default();
+    utilization(&scale, &mut rows)?;
+    tombstones(&scale, &mut rows)?;
+    levels(&scale, &mut rows)?;
+    overhead(&scale, &mut rows)?;
+    lookups(&scale, &mut rows)?;
+    overwrites(&scale, &mut rows)?;
+    replays(&scale, &mut rows)?;
+    let mut out = std::io::stdout().lock();
+    if json {
+        serde_json::to_writer_pretty(&mut out, &rows.0)?;
+        return Ok(rows.0.iter().all(|row| row.pass));
+    }
+    Ok(print_requirements(&rows.0, &mut out)?)
+}
+
+fn repeated(scale: &Scale, mut measure: impl FnMut() -> Result<f64>) -> Result<f64> {
+    let figures: Result<Vec<f64>> = (0..scale.repeats).map(|_| measure()).collect();
+    Ok(machine::median(figures?))
+}
+
+fn utilization(scale: &Scale, rows: &mut Rows) -> Result<()> {
+    for batched in [false, true] {
+        let how = if batched { "in batches of 64" } else { "singly" };
+        let at = |utilization: f64| {
+            let setup = Setup { batched, ..Setup::new(scale.live_bytes, utilization, scale.time) };
+            repeated(scale, || Ok(setup.measure()?.writes))
+        };
+        let base = at(0.3)?;
+        for (utilization, least) in [(0.8, 0.90), (0.9, 0.75)] {
+            let what = format!(
+                "100 B uniform overwrites {how}, {:.0} % full against 30 % ({:.2} M/s)",
+                utilization * 100.0,
+                base / 1e6
+            );
+            rows.at_least(&what, least, at(utilization)? / base, "");
+        }
+    }
+    Ok(())
+}
+
+fn tombstones(scale: &Scale, rows: &mut Rows) -> Result<()> {
+    let run = |tombstones| {
+        let setup = Setup { tombstones, ..Setup::new(scale.live_bytes, 0.9, scale.time) };
+        setup.measure()
+    };
+    let (folded, classic) = (run(Tombstones::Folded)?, run(Tombstones::Classic)?);
+    let what = "folded against classic tombstones, 90 % full, 100 B uniform: writes";
+    rows.at_least(what, 1.3, folded.writes / classic.writes, "×");
+    let bytes = |run: &super::subject::Throughput| run.cleaner_bytes * run.bytes / run.writes;
+    let what = "the same: cleaner bytes to backups for each write";
+    rows.at_most(what, 0.6, bytes(&folded) / bytes(&classic), "×");
+    Ok(())
+}
+
+fn levels(scale: &Scale, rows: &mut Rows) -> Result<()> {
+    let run = |two_level| {
+        let setup = Setup {
+            two_level,
+            value_bytes: 10_000,
+            batched: true,
+            bandwidth: Some(700_000_000),
+            ..Setup::new(scale.live_bytes, 0.9, scale.time)
+        };
+        setup.measure()
+    };
+    let (two, one) = (run(true)?, run(false)?);
+    let what = "two levels against one, 10 000 B, 90 % full, 700 MB/s backups: writes";
+    rows.at_least(what, 3.0, two.writes / one.writes, "×");
+    let fewer = one.cleaner_bytes / two.cleaner_bytes.max(1e-3);
+    rows.at_least("the same: times fewer cleaner bytes for each new byte", 7.0, fewer, "×");
+    Ok(())
+}
+
+fn overhead(scale: &Scale, rows: &mut Rows) -> Result<()> {
+    for objects in scale.objects {
+        let before = machine::resident_bytes();
+        let plan = Plan {
+            value_bytes: 100,
+            live_bytes: objects * entry_bytes(100),
+            utilization: 0.9,
+            options: options_for(objects * entry_bytes(100)),
+            cleaners: 1,
+        };
+        let mut subject = Subject::unreplicated(&plan)?;
+        let mut draw = uniform(subject.objects, 1);
+        subject.overwrite(scale.time, scale.time, true, &mut draw)?;
+        let resident = machine::resident_bytes().saturating_sub(before) as f64;
+        let usage = subject.log.usage();
+        let count = subject.objects as f64;
+        let header = usage.live_bytes as f64 / count - 130.0;
+        let index = usage.index_bytes as f64 / count;
+        let what = format!(
+            "{objects} objects of 30 + 100 B: overhead ({header:.1} B header, {index:.1} B index)"
+        );
+        rows.at_most(&what, 32.0, header + index, "B");
+        let configured = (usage.log_bytes + usage.index_bytes) as f64;
+        let what = format!(
+            "the same: process against configured memory ({:.0} B an object at 90 %)",
+            resident / count
+        );
+        rows.at_most(&what, 1.05, resident / configured, "×");
+    }
+    Ok(())
+}
+
+fn lookups(scale: &Scale, rows: &mut Rows) -> Result<()> {
+    let figures = index::measure(scale.objects[1])?;
+    let names = ["hit", "miss", "hit in batches of 64", "miss in batches of 64"];
+    for (at, name) in names.into_iter().enumerate() {
+        let what = format!(
+            "lookup among {} objects, {name}: {:.0} ns against hashbrown's {:.0} ns",
+            figures.objects, figures.ours[at], figures.hashbrown[at]
+        );
+        rows.at_most(&what, 1.1, figures.ours[at] / figures.hashbrown[at], "×");
+    }
+    rows.at_most("longest insert while growing", 1.0, figures.longest_insert_us / 1e3, "ms");
+    Ok(())
+}
+
+fn overwrites(scale: &Scale, rows: &mut Rows) -> Result<()> {
+    for (batched, least) in [(false, 1.2), (true, 3.0)] {
+        let plan = Plan {
+            value_bytes: 100,
+            live_bytes: scale.live_bytes,
+            utilization: 0.2,
+            options: options_for(scale.live_bytes),
+            cleaners: 1,
+        };
+        let figure = repeated(scale, || {
+            let mut subject = Subject::unreplicated(&plan)?;
+            let mut draw = uniform(subject.objects, 1);
+            let time = scale.time.min(Duration::from_secs(1)) / 2;
+            Ok(subject.overwrite(Duration::ZERO, time, batched, &mut draw)?.writes)
+        })?;
+        let how = if batched { "in batches of 64" } else { "singly" };
+        let what = format!("overwrite, one thread, 100 B, nothing to clean, {how}");
+        rows.at_least(&what, least, figure / 1e6, "M/s");
+    }
+    Ok(())
+}
+
+fn replays(scale: &Scale, rows: &mut Rows) -> Result<()> {
+    let small = replay::measure(100, scale.live_bytes / 2)?;
+    rows.at_least("replay of 100 B objects, one core", 4.0, small.objects / 1e6, "M/s");
+    let large = replay::measure(10_000, scale.live_bytes)?;
+    rows.at_least("replay of 10 KB objects, one core", 1.5, large.gigabytes, "GB/s");
+    Ok(())
+}

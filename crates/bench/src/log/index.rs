@@ -1,0 +1,207 @@
+//! Lookups in the index beside a `hashbrown::HashTable` of references to the same entries.
+//!
+//! Both find the same objects in the same memory: ours through [`Log::read`], the other by the
+//! address of the object's bytes and a comparison of the key. Keys are drawn at random; a miss is
+//! a key that was never written. The longest insert of the fill is the longest pause.
+
+use super::subject::{KEY_BYTES, Plan, Subject, TABLE, key, options_for};
+use super::{progress, show};
+use crate::machine::{median, seconds};
+use crate::random::Random;
+use crate::table::Table;
+use anyhow::Result;
+use hashbrown::HashTable;
+use serde::Serialize;
+use std::hint::black_box;
+use std::time::Instant;
+use thunderhead_log::BATCH;
+use thunderhead_wire::KeyHash;
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// How many objects.
+    #[arg(long, value_delimiter = ',', default_value = "1000000,10000000")]
+    objects: Vec<u64>,
+    /// For programs.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was measured, in nanoseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figures {
+    /// Objects in both tables.
+    pub objects: u64,
+    /// Ours: hit, miss, hit in batches, miss in batches.
+    pub ours: [f64; 4],
+    /// hashbrown's.
+    pub hashbrown: [f64; 4],
+    /// The longest insert in a new table, in microseconds.
+    pub longest_insert_us: f64,
+    /// Index bytes for each object.
+    pub index_bytes: f64,
+}
+
+/// Measures lookups among so many objects.
+///
+/// # Errors
+/// When the log cannot be made.
+pub fn measure(objects: u64) -> Result<Figures> {
+    let plan = Plan {
+        value_bytes: 16,
+        live_bytes: objects * super::subject::entry_bytes(16),
+        utilization: 0.8,
+        options: options_for(objects * super::subject::entry_bytes(16)),
+        cleaners: 1,
+    };
+    let mut subject = Subject::unreplicated(&plan)?;
+    let objects = subject.objects;
+    let longest_insert_us = longest_insert(objects)?;
+    let log = &mut subject.log;
+    let mut table: HashTable<*const u8> = HashTable::with_capacity(0);
+    for number in 0..objects {
+        let object = log.read(TABLE, &key(number))?.expect("it was written");
+        let slice = object.key().as_slice().expect("small keys lie in one piece");
+        let hash = KeyHash::of(slice).0;
+        table.insert_unique(hash, slice.as_ptr(), |at| KeyHash::of(&key_at(*at)).0);
+    }
+    let log = &*log;
+    let repeat = |work: &mut dyn FnMut(u64) -> f64| median((0..5).map(work).collect());
+    let count = 1_000_000;
+    let single = |seed: u64, base: u64| {
+        let mut random = Random::new(seed);
+        let (took, hits) = seconds(|| {
+            (0..count)
+                .filter(|_| {
+                    let key = key(base + random.below(objects));
+                    black_box(log.read(TABLE, &key)).is_ok_and(|found| found.is_some())
+                })
+                .count()
+        });
+        black_box(hits);
+        took * 1e9 / f64::from(count)
+    };
+    let batched = |seed: u64, base: u64| {
+        let mut random = Random::new(seed);
+        let (took, ()) = seconds(|| {
+            for _ in 0..count / BATCH as i32 {
+                let keys: [[u8; KEY_BYTES]; BATCH] =
+                    std::array::from_fn(|_| key(base + random.below(objects)));
+                let keys = keys.iter().map(|key| (TABLE, &key[..]));
+                log.read_batch(keys, |_, found| {
+                    black_box(found.is_ok_and(|found| found.is_some()));
+                });
+            }
+        });
+        took * 1e9 / f64::from(count)
+    };
+    let theirs = |seed: u64, base: u64| {
+        let mut random = Random::new(seed);
+        let (took, ()) = seconds(|| {
+            for _ in 0..count {
+                let key = key(base + random.below(objects));
+                let hash = KeyHash::of(&key).0;
+                black_box(table.find(hash, |at| key_at(*at) == key));
+            }
+        });
+        took * 1e9 / f64::from(count)
+    };
+    let theirs_batched = |seed: u64, base: u64| {
+        let mut random = Random::new(seed);
+        let (took, ()) = seconds(|| {
+            for _ in 0..count / BATCH as i32 {
+                let keys: [[u8; KEY_BYTES]; BATCH] =
+                    std::array::from_fn(|_| key(base + random.below(objects)));
+                let hashes: [u64; BATCH] = std::array::from_fn(|at| KeyHash::of(&keys[at]).0);
+                for (key, hash) in keys.iter().zip(hashes) {
+                    black_box(table.find(hash, |at| key_at(*at) == *key));
+                }
+            }
+        });
+        took * 1e9 / f64::from(count)
+    };
+    let miss = 1 << 40;
+    let ours = [
+        repeat(&mut |seed| single(seed, 0)),
+        repeat(&mut |seed| single(seed, miss)),
+        repeat(&mut |seed| batched(seed, 0)),
+        repeat(&mut |seed| batched(seed, miss)),
+    ];
+    let hashbrown = [
+        repeat(&mut |seed| theirs(seed, 0)),
+        repeat(&mut |seed| theirs(seed, miss)),
+        repeat(&mut |seed| theirs_batched(seed, 0)),
+        repeat(&mut |seed| theirs_batched(seed, miss)),
+    ];
+    let index_bytes = log.usage().index_bytes as f64 / objects as f64;
+    Ok(Figures { objects, ours, hashbrown, longest_insert_us, index_bytes })
+}
+
+/// The key of which a table holds the address.
+fn key_at(at: *const u8) -> [u8; KEY_BYTES] {
+    // SAFETY: the addresses are of keys of live objects in a log that is not changed, and whose
+    // cleaners have nothing to do, while the table is in use.
+    unsafe { at.cast::<[u8; KEY_BYTES]>().read_unaligned() }
+}
+
+/// The longest of all inserts of a fill, in microseconds. Interrupts of the machine are in it, so
+/// the best of three fills is taken.
+fn longest_insert(objects: u64) -> Result<f64> {
+    let fills = (0..3).map(|_| {
+        let plan = Plan {
+            value_bytes: 16,
+            live_bytes: objects * super::subject::entry_bytes(16),
+            utilization: 0.8,
+            options: options_for(objects * super::subject::entry_bytes(16)),
+            cleaners: 1,
+        };
+        let mut subject = Subject::empty(&plan)?;
+        let mut longest = 0.0f64;
+        for number in 0..objects {
+            let began = Instant::now();
+            subject.write(number)?;
+            longest = longest.max(began.elapsed().as_secs_f64());
+        }
+        Ok(longest * 1e6)
+    });
+    let fills: Result<Vec<f64>> = fills.collect();
+    Ok(fills?.into_iter().fold(f64::INFINITY, f64::min))
+}
+
+/// Runs the experiment and prints it.
+///
+/// # Errors
+/// When it cannot be run.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let mut all = Vec::new();
+    for objects in &arguments.objects {
+        progress(&format!("{objects} objects"));
+        all.push(measure(*objects)?);
+    }
+    let mut table = Table::new(
+        "Nanoseconds per lookup",
+        &[
+            "objects",
+            "table",
+            "hit",
+            "miss",
+            "hit in 64",
+            "miss in 64",
+            "longest insert µs",
+            "index B",
+        ],
+    );
+    for figures in &all {
+        for (name, times) in [("ours", figures.ours), ("hashbrown", figures.hashbrown)] {
+            let mut cells = vec![figures.objects.to_string(), name.to_string()];
+            cells.extend(times.iter().map(|time| format!("{time:.0}")));
+            if name == "ours" {
+                cells.push(format!("{:.0}", figures.longest_insert_us));
+                cells.push(format!("{:.1}", figures.index_bytes));
+            }
+            table.row(&cells);
+        }
+    }
+    show(arguments.json, &table, &all)
+}

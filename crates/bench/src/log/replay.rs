@@ -1,0 +1,96 @@
+//! How fast a replay takes in what a log wrote: on one core, with no cleaner in the way.
+
+use super::show;
+use super::subject::{TABLE, key};
+use crate::machine::{self, median, seconds};
+use crate::table::Table;
+use anyhow::{Result, anyhow};
+use serde::Serialize;
+use thunderhead_log::{Log, LogId, Memory, NoReplication, Options, Recorder, Replay, TabletRange};
+use thunderhead_wire::SegmentId;
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Sizes of values, in bytes.
+    #[arg(long, value_delimiter = ',', default_value = "100,1000,10000")]
+    sizes: Vec<usize>,
+    /// Bytes to replay for each size.
+    #[arg(long, default_value_t = 512 << 20)]
+    bytes: u64,
+    /// For programs.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figures {
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Objects a second.
+    pub objects: f64,
+    /// Gigabytes a second.
+    pub gigabytes: f64,
+}
+
+/// Replays so many bytes of objects of one size; the median of three times.
+///
+/// # Errors
+/// When a log cannot be made, or the replay fails.
+pub fn measure(value_bytes: usize, bytes: u64) -> Result<Figures> {
+    let objects = bytes / super::subject::entry_bytes(value_bytes);
+    let memory_bytes = (bytes + bytes / 4 + objects * 13) as usize + (64 << 20);
+    let recorder = Recorder::new();
+    {
+        let memory = Memory::new(memory_bytes)?;
+        let replicator = Box::new(recorder.clone());
+        let mut log = Log::new(&memory, LogId(1), Options::default(), replicator)?;
+        log.create_tablet(TabletRange::whole(TABLE))?;
+        let value = vec![7; value_bytes];
+        for number in 0..objects {
+            log.write(TABLE, &key(number), &value)?;
+        }
+        log.turn();
+    }
+    machine::pin(0);
+    let segments = recorder.into_replicas().ok_or_else(|| anyhow!("the recorder is shared"))?;
+    let mut times = Vec::new();
+    for _ in 0..3 {
+        let memory = Memory::new(memory_bytes)?;
+        memory.populate(&mut |_| {});
+        let replicator = Box::new(NoReplication::default());
+        let mut log = Log::new(&memory, LogId(2), Options::default(), replicator)?;
+        let mut replay = Replay::new(&mut log, [(TabletRange::whole(TABLE), SegmentId::NONE)])?;
+        let (took, result) =
+            seconds(|| segments.values().try_for_each(|replica| replay.segment(&replica.bytes)));
+        result?;
+        assert_eq!(replay.finish().taken, objects, "every object is taken in");
+        times.push(took);
+    }
+    let took = median(times);
+    Ok(Figures {
+        value_bytes,
+        objects: objects as f64 / took,
+        gigabytes: (objects * super::subject::entry_bytes(value_bytes)) as f64 / took / 1e9,
+    })
+}
+
+/// Runs the experiment and prints it.
+///
+/// # Errors
+/// When it cannot be run.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let all: Result<Vec<Figures>> =
+        arguments.sizes.iter().map(|size| measure(*size, arguments.bytes)).collect();
+    let all = all?;
+    let mut table = Table::new("Replay on one core", &["value", "M objects/s", "GB/s"]);
+    for figures in &all {
+        table.row(&[
+            format!("{} B", figures.value_bytes),
+            format!("{:.2}", figures.objects / 1e6),
+            format!("{:.2}", figures.gigabytes),
+        ]);
+    }
+    show(arguments.json, &table, &all)
+}

@@ -1,0 +1,233 @@
+//! A log under test: filled to a given utilization, then overwritten.
+
+use crate::machine;
+use crate::random::Random;
+use anyhow::{Context, Result, bail};
+use std::time::{Duration, Instant};
+use thunderhead_log::{
+    CleanerThreads, Condition, Error, Log, LogId, Memory, NoReplication, Options, Put, Replicator,
+    TabletRange, Usage,
+};
+use thunderhead_wire::TableId;
+
+/// The table that everything is in.
+pub const TABLE: TableId = TableId(1);
+
+/// Bytes of a key, as in the papers' and the peers' measurements.
+pub const KEY_BYTES: usize = 30;
+
+/// The key of an object.
+#[inline]
+#[must_use]
+pub fn key(number: u64) -> [u8; KEY_BYTES] {
+    let mut key = [b'k'; KEY_BYTES];
+    key[..8].copy_from_slice(&number.to_le_bytes());
+    key
+}
+
+/// What is written and how full the memory is.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Bytes of live entries.
+    pub live_bytes: u64,
+    /// Live entries as a share of the memory that segments may use.
+    pub utilization: f64,
+    /// The log's options.
+    pub options: Options,
+    /// Cleaner threads beside the writer.
+    pub cleaners: usize,
+}
+
+/// Options that suit so much live data: smaller segments for less than the usual size of memory.
+#[must_use]
+pub fn options_for(live_bytes: u64) -> Options {
+    let segment_bytes = if live_bytes < 512 << 20 { 1 << 20 } else { 8 << 20 };
+    Options { segment_bytes, ..Options::default() }
+}
+
+/// A log that holds `objects` objects.
+pub struct Subject {
+    /// The log.
+    pub log: Log,
+    /// How many objects it holds.
+    pub objects: u64,
+    value: Vec<u8>,
+    _cleaners: CleanerThreads,
+}
+
+/// How a run of overwrites went.
+#[derive(Clone, Copy, Debug)]
+pub struct Throughput {
+    /// Writes a second.
+    pub writes: f64,
+    /// Bytes of new entries a second.
+    pub bytes: f64,
+    /// Bytes that combined cleaning wrote to backups, for each byte of new entries.
+    pub cleaner_bytes: f64,
+    /// Cores that cleaners kept busy.
+    pub cleaner_cores: f64,
+}
+
+/// Bytes that an object takes in the log and, on average, in the index.
+#[must_use]
+pub fn entry_bytes(value_bytes: usize) -> u64 {
+    // Flags, checksum, length, table, version, birth, prior, key length: see docs/format.md.
+    let header = 12 + if value_bytes + KEY_BYTES > 110 { 1 } else { 0 };
+    (header + KEY_BYTES + value_bytes) as u64
+}
+
+impl Subject {
+    /// Fills a log as planned.
+    ///
+    /// # Errors
+    /// When the memory cannot be had or the options do not fit it.
+    pub fn new(plan: &Plan, replicator: Box<dyn Replicator>) -> Result<Subject> {
+        let mut subject = Subject::prepared(plan, replicator)?;
+        for number in 0..subject.objects {
+            subject.write(number)?;
+        }
+        Ok(subject)
+    }
+
+    /// A log as planned, before it is filled.
+    ///
+    /// # Errors
+    /// As [`Subject::new`].
+    pub fn empty(plan: &Plan) -> Result<Subject> {
+        Subject::prepared(plan, Box::new(NoReplication::default()))
+    }
+
+    fn prepared(plan: &Plan, replicator: Box<dyn Replicator>) -> Result<Subject> {
+        let objects = plan.live_bytes / entry_bytes(plan.value_bytes);
+        let index_bytes = objects * 25 / 2 + (2 << 20);
+        let log_bytes = (plan.live_bytes as f64 / plan.utilization) as u64;
+        let memory = Memory::new((log_bytes + index_bytes) as usize)?;
+        memory.populate(&mut |_| {});
+        let mut log = Log::new(&memory, LogId(7), plan.options.clone(), replicator)?;
+        log.create_tablet(TabletRange::whole(TABLE)).context("creating the table")?;
+        let cleaners =
+            CleanerThreads::start(&log, plan.cleaners, |number| machine::pin(1 + number));
+        machine::pin(0);
+        let value = vec![7; plan.value_bytes];
+        Ok(Subject { log, objects, value, _cleaners: cleaners })
+    }
+
+    /// As [`Subject::new`], with nothing replicated: backups of unlimited speed.
+    ///
+    /// # Errors
+    /// As [`Subject::new`].
+    pub fn unreplicated(plan: &Plan) -> Result<Subject> {
+        Subject::new(plan, Box::new(NoReplication::default()))
+    }
+
+    /// Writes one object, waiting for the cleaners when it must.
+    ///
+    /// # Errors
+    /// When the log refuses the write for good.
+    #[inline]
+    pub fn write(&mut self, number: u64) -> Result<()> {
+        loop {
+            match self.log.write(TABLE, &key(number), &self.value) {
+                Ok(_) => return Ok(()),
+                Err(error) if error.is_transient() => {
+                    self.log.turn();
+                    std::hint::spin_loop();
+                }
+                Err(error) => bail!("object {number} of {}: {error}", self.objects),
+            }
+        }
+    }
+
+    /// Writes a batch of objects.
+    ///
+    /// # Errors
+    /// As [`Subject::write`].
+    pub fn write_batch(&mut self, numbers: &[u64]) -> Result<()> {
+        let keys: Vec<_> = numbers.iter().map(|number| key(*number)).collect();
+        let puts: Vec<Put<'_>> = keys
+            .iter()
+            .map(|key| Put { table: TABLE, key, value: &self.value, condition: Condition::Always })
+            .collect();
+        let mut again = Vec::new();
+        self.log.write_batch(&puts, |at, result| match result {
+            Ok(_) => {}
+            Err(Error::CleanerBehind) => again.push(at),
+            Err(error) => panic!("a benchmark's write is refused for good: {error}"),
+        });
+        again.into_iter().try_for_each(|at| self.write(numbers[at]))
+    }
+
+    /// Overwrites objects that `draw` chooses for a time, and measures the second half of it: by
+    /// then the cleaners' work has settled.
+    ///
+    /// # Errors
+    /// As [`Subject::write`].
+    pub fn overwrite(
+        &mut self,
+        warm_up: Duration,
+        time: Duration,
+        batched: bool,
+        draw: &mut dyn FnMut() -> u64,
+    ) -> Result<Throughput> {
+        self.overwrite_for(warm_up, batched, draw)?;
+        let (before, cpu, own) =
+            (self.log.usage(), machine::process_time(), machine::thread_time());
+        let began = Instant::now();
+        let writes = self.overwrite_for(time, batched, draw)?;
+        let took = began.elapsed().as_secs_f64();
+        let cpu = (machine::process_time() - cpu).saturating_sub(machine::thread_time() - own);
+        let after: Usage = self.log.usage();
+        let bytes = writes as f64 * entry_bytes(self.value.len()) as f64;
+        Ok(Throughput {
+            writes: writes as f64 / took,
+            bytes: bytes / took,
+            cleaner_bytes: (after.survivor_bytes - before.survivor_bytes) as f64 / bytes,
+            cleaner_cores: cpu.as_secs_f64() / took,
+        })
+    }
+
+    fn overwrite_for(
+        &mut self,
+        time: Duration,
+        batched: bool,
+        draw: &mut dyn FnMut() -> u64,
+    ) -> Result<u64> {
+        let began = Instant::now();
+        let mut writes = 0;
+        let mut numbers = [0u64; 64];
+        while began.elapsed() < time {
+            for _ in 0..8 {
+                numbers.fill_with(&mut *draw);
+                if batched {
+                    self.write_batch(&numbers)?;
+                } else {
+                    numbers.iter().try_for_each(|number| self.write(*number))?;
+                }
+                writes += numbers.len() as u64;
+            }
+        }
+        Ok(writes)
+    }
+}
+
+/// Draws any object with the same chance.
+pub fn uniform(objects: u64, seed: u64) -> impl FnMut() -> u64 {
+    let mut random = Random::new(seed);
+    move || random.below(objects)
+}
+
+/// Draws so that 90 % of the writes go to 15 % of the objects, by Zipf's law within all of them:
+/// the papers' measure of locality.
+pub fn zipfian(objects: u64, seed: u64) -> impl FnMut() -> u64 {
+    let mut random = Random::new(seed);
+    // With the continuous law of exponent s < 1, a share x of the objects gets x^(1-s) of the
+    // writes: 0.15^(1-s) = 0.9.
+    let exponent = 1.0 / (0.9f64.ln() / 0.15f64.ln());
+    move || {
+        let rank = (random.unit().powf(exponent) * objects as f64) as u64;
+        // Objects of like popularity must not lie side by side in the log.
+        rank.wrapping_mul(0x9e37_79b9_7f4a_7c15) % objects
+    }
+}

@@ -1,0 +1,85 @@
+//! Tables for people and the same facts for programs.
+
+use serde::Serialize;
+use std::io::{self, Write};
+
+/// A table with a title; cells are text already, for each measure has its own precision.
+#[derive(Clone, Debug, Serialize)]
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// The columns' names.
+    pub columns: Vec<String>,
+    /// The rows.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// An empty table.
+    #[must_use]
+    pub fn new(title: &str, columns: &[&str]) -> Table {
+        let columns = columns.iter().map(|column| (*column).to_string()).collect();
+        Table { title: title.to_string(), columns, rows: Vec::new() }
+    }
+
+    /// Adds a row.
+    pub fn row(&mut self, cells: &[String]) {
+        self.rows.push(cells.to_vec());
+    }
+
+    /// Prints it with aligned columns: text to the left, numbers to the right.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn print(&self, to: &mut dyn Write) -> io::Result<()> {
+        writeln!(to, "{}", self.title)?;
+        let widths: Vec<usize> = (0..self.columns.len())
+            .map(|at| {
+                let cells = self.rows.iter().filter_map(|row| row.get(at));
+                cells.chain([&self.columns[at]]).map(|cell| cell.chars().count()).max().unwrap_or(0)
+            })
+            .collect();
+        for row in std::iter::once(&self.columns).chain(&self.rows) {
+            let cells: Vec<String> = row
+                .iter()
+                .zip(&widths)
+                .map(|(cell, width)| {
+                    if cell.starts_with(|first: char| first.is_ascii_digit()) {
+                        format!("{cell:>width$}")
+                    } else {
+                        format!("{cell:<width$}")
+                    }
+                })
+                .collect();
+            writeln!(to, "  {}", cells.join("  ").trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// Something that must hold, beside what was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Requirement {
+    /// What is required to be so.
+    pub what: String,
+    /// The least (or most) that will do.
+    pub required: String,
+    /// What was measured.
+    pub measured: String,
+    /// Whether it will do.
+    pub pass: bool,
+}
+
+/// Prints requirements; says whether all hold.
+///
+/// # Errors
+/// When the output cannot be written.
+pub fn print_requirements(rows: &[Requirement], to: &mut dyn Write) -> io::Result<bool> {
+    let mut table = Table::new("", &["what", "required", "measured", ""]);
+    for row in rows {
+        let verdict = if row.pass { "ok" } else { "SHORT" };
+        table.row(&[row.what.clone(), row.required.clone(), row.measured.clone(), verdict.into()]);
+    }
+    table.print(to)?;
+    Ok(rows.iter().all(|row| row.pass))
+}

@@ -1,0 +1,80 @@
+//! An in-process store on log-structured memory: a session cache that fits a fixed memory, keeps
+//! itself clean beside the program, and is rebuilt from a recording of its log.
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
+use thunderhead_log::{
+    CleanerThreads, Condition, Cursor, Error, Log, LogId, Memory, Options, Recorder, Replay,
+    SegmentId, TableId, TabletRange,
+};
+
+const SESSIONS: TableId = TableId(1);
+
+fn options() -> Options {
+    Options { segment_bytes: 1 << 20, ..Options::default() }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let everything = TabletRange::whole(SESSIONS);
+    let recorder = Recorder::new();
+    let memory = Memory::new(64 << 20)?;
+    let mut log = Log::new(&memory, LogId(1), options(), Box::new(recorder.clone()))?;
+    log.create_tablet(everything)?;
+    let cleaners = CleanerThreads::start(&log, 1, |_| {});
+
+    // Far more is written than fits: what was overwritten makes room for what comes.
+    for number in 0..1_000_000u32 {
+        let key = format!("session-{}", number % 50_000);
+        let value = format!("{{\"clicks\": {number}, \"page\": \"/article/{}\"}}", number % 97);
+        loop {
+            match log.write(SESSIONS, key.as_bytes(), value.as_bytes()) {
+                Ok(_) => break,
+                Err(Error::CleanerBehind) => log.turn(),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    let object = log.read(SESSIONS, b"session-7")?.ok_or("the session is there")?;
+    let version = object.version();
+    println!("session-7 is at {version}: {}", String::from_utf8_lossy(&object.value().to_vec()));
+
+    // Somebody else may have been faster: this write goes ahead only on the version just read.
+    log.write_if(SESSIONS, b"session-7", b"{}", Condition::VersionIs(version))?;
+    let again = log.write_if(SESSIONS, b"session-7", b"{}", Condition::VersionIs(version));
+    println!("the same again: {}", again.err().ok_or("the version has moved on")?);
+    log.delete(SESSIONS, b"session-8", Condition::Always)?;
+    log.turn();
+
+    let usage = log.usage();
+    println!(
+        "{} MB written into {} MB, {} MB of it live; cleaners moved {} entries",
+        recorder.events_bytes() >> 20,
+        64,
+        usage.live_bytes >> 20,
+        usage.entries_moved
+    );
+
+    // A crash: all that is left is what was recorded.
+    drop(cleaners);
+    let before = count(&log, everything)?;
+    let replicas = recorder.replicas(recorder.events());
+    drop(log);
+    let memory = Memory::new(64 << 20)?;
+    let replicator = Box::new(Recorder::new());
+    let mut rebuilt = Log::new(&memory, LogId(2), options(), replicator)?;
+    let mut replay = Replay::new(&mut rebuilt, [(everything, SegmentId::NONE)])?;
+    for replica in replicas.values() {
+        replay.segment(&replica.bytes)?;
+    }
+    let report = replay.finish();
+    println!("replayed {} segments: {} objects", report.segments, count(&rebuilt, everything)?);
+    assert_eq!(before, count(&rebuilt, everything)?);
+    Ok(())
+}
+
+fn count(log: &Log, range: TabletRange) -> Result<usize, Error> {
+    let (mut objects, mut cursor) = (0, Some(Cursor::default()));
+    while let Some(at) = cursor {
+        cursor = log.scan(range, at, |_| objects += 1)?;
+    }
+    Ok(objects)
+}

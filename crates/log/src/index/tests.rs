@@ -1,0 +1,255 @@
+//! The index against a model, with tiny blocks, clashing hashes and little memory, and against
+//! cleaners that really run beside it.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// Entries whose hash is a function of their reference, so that no memory is needed.
+struct Hashes<'a>(&'a dyn Fn(u64) -> u64);
+
+impl Entries for Hashes<'_> {
+    fn hash(&self, reference: u64) -> u64 {
+        (self.0)(reference)
+    }
+
+    fn prefetch(&self, _: u64) {}
+}
+
+fn index(source: &HeapBlocks) -> Index<HeapBlocks> {
+    Index::new(source.clone(), Arc::new(Readers::new()), 8).unwrap()
+}
+
+/// A hash that spreads; references that differ in their upper bits share it.
+fn spread(reference: u64) -> u64 {
+    (reference & 0xffff_ffff).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn all(index: &Index<HeapBlocks>, hash: &dyn Fn(u64) -> u64) -> Vec<u64> {
+    let (mut found, mut cursor) = (Vec::new(), Some(Cursor::default()));
+    while let Some(at) = cursor {
+        cursor = index.scan(at, &Hashes(hash), |reference| found.push(reference));
+    }
+    found.sort_unstable();
+    found
+}
+
+#[test]
+fn an_index_grows_and_shrinks_with_what_it_holds() {
+    let source = HeapBlocks::new(1 << 20);
+    let mut index = index(&source);
+    for reference in 1..=10_000 {
+        index.insert(spread(reference), reference, &Hashes(&spread)).unwrap();
+    }
+    let used = (1 << 20) - source.left();
+    assert!(used * 64 < 10_000 * 14, "{used} buckets");
+    assert_eq!(all(&index, &spread), (1..=10_000).collect::<Vec<_>>());
+    for reference in 1..=9_990 {
+        let found = index.find(spread(reference), |other| other == reference).unwrap();
+        assert_eq!(index.remove(found), reference);
+    }
+    assert_eq!(all(&index, &spread), (9_991..=10_000).collect::<Vec<_>>());
+    let left = (1 << 20) - source.left();
+    assert!(left <= used / 20, "{left} of {used} buckets are still held");
+    drop(index);
+    assert_eq!(source.left(), 1 << 20);
+}
+
+#[test]
+fn an_insert_without_memory_changes_nothing() {
+    let source = HeapBlocks::new(8);
+    let mut index = index(&source);
+    source.set_left(0);
+    let mut inserted = 0;
+    while index.insert(0, inserted + 1, &Hashes(&|_| 0)).is_ok() {
+        inserted += 1;
+    }
+    assert_eq!(inserted, 8, "one bucket and nothing behind it");
+    assert_eq!(all(&index, &|_| 0), (1..=8).collect::<Vec<_>>());
+    source.set_left(64);
+    index.insert(0, 9, &Hashes(&|_| 0)).unwrap();
+    assert_eq!(index.len(), 9);
+}
+
+#[test]
+fn a_dropped_index_keeps_its_memory_until_the_last_view_is_gone() {
+    let source = HeapBlocks::new(1024);
+    let mut index = index(&source);
+    for reference in 1..=100 {
+        index.insert(spread(reference), reference, &Hashes(&spread)).unwrap();
+    }
+    let view = index.view();
+    drop(index);
+    assert!(source.left() < 1024);
+    drop(view);
+    assert_eq!(source.left(), 1024);
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Insert(u64),
+    Remove(usize),
+    Relocate(usize),
+    Scan,
+    Memory(bool),
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    prop_oneof![
+        6 => (0..400u64).prop_map(Operation::Insert),
+        4 => any::<usize>().prop_map(Operation::Remove),
+        2 => any::<usize>().prop_map(Operation::Relocate),
+        2 => Just(Operation::Scan),
+        1 => any::<bool>().prop_map(Operation::Memory),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn an_index_holds_what_a_map_holds_and_a_scan_sees_each_stable_entry_once(
+        operations in prop::collection::vec(operation(), 1..600),
+        clash in 1u64..64,
+    ) {
+        // The low bits of a reference say which key it is of; the upper ones count relocations.
+        let hash = move |reference: u64| {
+            let key = reference & 0xffff;
+            (key / clash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        };
+        let source = HeapBlocks::new(1 << 16);
+        let mut index = index(&source);
+        let view = index.view();
+        let readers = Arc::new(Readers::new());
+        let mut reader = readers.register().unwrap();
+        let mut model: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut moves = 0u64;
+        let mut cursor = Cursor::default();
+        let mut stable: Vec<u64> = Vec::new();
+        let mut seen: Vec<u64> = Vec::new();
+        for operation in operations {
+            match operation {
+                Operation::Insert(key) => {
+                    let key = key + 1;
+                    if !model.contains_key(&key)
+                        && index.insert(hash(key), key, &Hashes(&hash)).is_ok()
+                    {
+                        model.insert(key, key);
+                    }
+                }
+                Operation::Remove(which) => {
+                    let Some((key, reference)) = nth(&model, which) else { continue };
+                    let found = index.find(hash(key), |other| other == reference);
+                    prop_assert_eq!(index.remove(found.unwrap()), reference);
+                    model.remove(&key);
+                    stable.retain(|other| *other != key);
+                }
+                Operation::Relocate(which) => {
+                    let Some((key, old)) = nth(&model, which) else { continue };
+                    moves += 1;
+                    let new = moves << 16 | key;
+                    let guard = reader.enter();
+                    prop_assert!(view.relocate(&guard, hash(key), old, new));
+                    prop_assert!(!view.relocate(&guard, hash(key), old, new));
+                    model.insert(key, new);
+                }
+                Operation::Scan => {
+                    if cursor == Cursor::default() {
+                        stable = model.keys().copied().collect();
+                        seen.clear();
+                    }
+                    match index.scan(cursor, &Hashes(&hash), |it| seen.push(it & 0xffff)) {
+                        Some(next) => cursor = next,
+                        None => {
+                            for key in &stable {
+                                let times = seen.iter().filter(|other| *other == key).count();
+                                prop_assert_eq!(times, 1, "key {} was seen {} times", key, times);
+                            }
+                            cursor = Cursor::default();
+                        }
+                    }
+                }
+                Operation::Memory(some) => source.set_left(if some { 1 << 16 } else { 0 }),
+            }
+        }
+        let mut expected: Vec<u64> = model.values().copied().collect();
+        expected.sort_unstable();
+        prop_assert_eq!(all(&index, &hash), expected);
+        prop_assert_eq!(index.len(), model.len());
+    }
+}
+
+fn nth(model: &BTreeMap<u64, u64>, which: usize) -> Option<(u64, u64)> {
+    let at = which.checked_rem(model.len())?;
+    model.iter().nth(at).map(|(key, reference)| (*key, *reference))
+}
+
+/// The reactor inserts, replaces and removes while two cleaners relocate whatever they know of.
+#[test]
+fn nothing_is_lost_when_cleaners_relocate_beside_the_reactor() {
+    const KEYS: u64 = 2_000;
+    let key_of = |reference: u64| reference & 0xffff;
+    let hash = |reference: u64| key_of(reference).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let source = HeapBlocks::new(1 << 20);
+    let readers = Arc::new(Readers::new());
+    let mut index = Index::new(source.clone(), Arc::clone(&readers), 8).unwrap();
+    let view = index.view();
+    // What the reactor last wrote for each key; 0 is nothing. Cleaners add a bit on top.
+    let current: Vec<std::sync::atomic::AtomicU64> =
+        (0..=KEYS).map(|_| std::sync::atomic::AtomicU64::new(0)).collect();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let relaxed = std::sync::atomic::Ordering::SeqCst;
+    std::thread::scope(|scope| {
+        for cleaner in 0..2u64 {
+            let (readers, current, stop) = (Arc::clone(&readers), &current, &stop);
+            let view = Arc::clone(&view);
+            scope.spawn(move || {
+                let mut reader = readers.register().unwrap();
+                while !stop.load(relaxed) {
+                    let guard = reader.enter();
+                    for key in (1..=KEYS).filter(|key| key % 2 == cleaner) {
+                        let old = current[key as usize].load(relaxed);
+                        if old != 0 && old & 1 << 40 == 0 {
+                            view.relocate(&guard, hash(old), old, old | 1 << 40);
+                        }
+                    }
+                    drop(guard);
+                }
+            });
+        }
+        let mut random = 1u64;
+        for round in 1..=60_000u64 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            // Tides make the index grow and shrink.
+            let tide = if round / 8_000 % 2 == 0 { KEYS } else { 40 };
+            let key = 1 + (random >> 33) % tide;
+            let before = current[key as usize].load(relaxed);
+            let found = index.find(hash(key), |reference| key_of(reference) == key);
+            assert_eq!(found.is_some(), before != 0, "key {key}");
+            let new = round << 16 | key;
+            match found {
+                None => {
+                    index.insert(hash(key), new, &Hashes(&hash)).unwrap();
+                    current[key as usize].store(new, relaxed);
+                }
+                Some(found) if random >> 20 & 3 == 0 || tide == 40 => {
+                    current[key as usize].store(0, relaxed);
+                    let removed = index.remove(found);
+                    assert_eq!(removed & !(1 << 40), before);
+                }
+                Some(found) => {
+                    let replaced = index.replace(found, new);
+                    assert_eq!(replaced & !(1 << 40), before);
+                    current[key as usize].store(new, relaxed);
+                }
+            }
+        }
+        stop.store(true, relaxed);
+    });
+    let expected: Vec<u64> =
+        current.iter().map(|it| it.load(relaxed)).filter(|reference| *reference != 0).collect();
+    let mut found: Vec<u64> =
+        all(&index, &hash).into_iter().map(|reference| reference & !(1 << 40)).collect();
+    let mut expected = expected;
+    expected.sort_unstable();
+    found.sort_unstable();
+    assert_eq!(found, expected);
+}

@@ -1,0 +1,96 @@
+//! The developer's commands. `cargo xtask test` sets up what it needs and runs all that CI runs;
+//! `cargo xtask quick` is the inner loop. Verifying never writes to the tree; `fix` may.
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "commands run on the machine itself")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "commands talk to people")]
+
+mod steps;
+mod tidy;
+
+use anyhow::{Result, bail};
+use clap::{Parser, Subcommand};
+use steps::{Step, run, workspace};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The developer's commands")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Install what is missing, then run everything that CI runs.
+    Test {
+        /// Run one step only.
+        #[arg(long)]
+        only: Option<String>,
+        /// List the steps.
+        #[arg(long)]
+        list: bool,
+    },
+    /// The inner loop: formatting, lints, unit tests.
+    Quick,
+    /// Formatting, clippy and rustdoc; warnings are errors.
+    Lint,
+    /// House rules that no other tool checks.
+    Tidy,
+    /// Licences, sources and duplicates of dependencies.
+    Deny,
+    /// Model checks of the concurrent parts.
+    Loom,
+    /// Unit and property tests under AddressSanitizer.
+    Asan,
+    /// Format the code and apply the lints' suggestions.
+    Fix,
+    /// Fuzz one target, or each in turn.
+    Fuzz {
+        /// The target; all when none is given.
+        target: Option<String>,
+        /// Seconds for each.
+        #[arg(long, default_value_t = 60)]
+        seconds: u32,
+    },
+    /// Measure an area's requirements afresh.
+    Evaluate {
+        /// What to measure: log.
+        area: String,
+        /// Smaller and shorter: says whether it works, not how fast it is.
+        #[arg(long)]
+        quick: bool,
+        /// For programs.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    std::env::set_current_dir(workspace())?;
+    match arguments.command {
+        Command::Test { list: true, .. } => {
+            for step in Step::ALL {
+                println!("{:10} {}", step.name(), step.title());
+            }
+            Ok(())
+        }
+        Command::Test { only: Some(name), .. } => match Step::ALL.iter().find(|s| s.name() == name)
+        {
+            Some(step) => step.run(),
+            None => bail!("there is no step {name}; see cargo xtask test --list"),
+        },
+        Command::Test { .. } => steps::all(),
+        Command::Quick => steps::quick(),
+        Command::Lint => Step::Lint.run(),
+        Command::Tidy => Step::Tidy.run(),
+        Command::Deny => Step::Deny.run(),
+        Command::Loom => Step::Loom.run(),
+        Command::Asan => Step::Asan.run(),
+        Command::Fix => {
+            run("cargo", &["fmt", "--all"])?;
+            run("cargo", &["clippy", "--fix", "--allow-dirty", "--workspace", "--all-targets"])
+        }
+        Command::Fuzz { target, seconds } => steps::fuzz(target.as_deref(), seconds),
+        Command::Evaluate { area, quick, json } => steps::evaluate(&area, quick, json),
+    }
+}

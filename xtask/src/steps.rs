@@ -1,0 +1,302 @@
+//! The steps of `cargo xtask test`, each of which can be run alone, and the tools they need.
+
+use crate::tidy;
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// Seconds that each fuzz target gets in a full test.
+const FUZZ_SECONDS: u32 = 20;
+
+/// The versions of the tools that `cargo install` brings.
+const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
+const CARGO_FUZZ: (&str, &str) = ("cargo-fuzz", "0.13.2");
+
+/// The fuzz targets; `fuzz/fuzz_targets` holds one file for each.
+const FUZZ_TARGETS: [&str; 2] = ["entry", "segment"];
+
+/// Packages of Debian that the allocator benchmark measures.
+const ALLOCATORS: [(&str, &str); 3] = [
+    ("libjemalloc2", "libjemalloc.so.2"),
+    ("libmimalloc2.0", "libmimalloc.so.2"),
+    ("libtcmalloc-minimal4", "libtcmalloc_minimal.so.4"),
+];
+
+/// One step of the full test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Lint,
+    Tidy,
+    Deny,
+    Unit,
+    Loom,
+    Asan,
+    Fuzz,
+    Example,
+    Evaluate,
+}
+
+impl Step {
+    pub(crate) const ALL: [Step; 9] = [
+        Step::Lint,
+        Step::Tidy,
+        Step::Deny,
+        Step::Unit,
+        Step::Loom,
+        Step::Asan,
+        Step::Fuzz,
+        Step::Example,
+        Step::Evaluate,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Step::Lint => "lint",
+            Step::Tidy => "tidy",
+            Step::Deny => "deny",
+            Step::Unit => "unit",
+            Step::Loom => "loom",
+            Step::Asan => "asan",
+            Step::Fuzz => "fuzz",
+            Step::Example => "example",
+            Step::Evaluate => "evaluate",
+        }
+    }
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Step::Lint => "formatting, clippy and rustdoc",
+            Step::Tidy => "house rules",
+            Step::Deny => "licences and sources of dependencies",
+            Step::Unit => "unit, property, integration and documentation tests",
+            Step::Loom => "model checks of the concurrent parts",
+            Step::Asan => "unit and property tests under AddressSanitizer",
+            Step::Fuzz => "every fuzz target for a while",
+            Step::Example => "the example store",
+            Step::Evaluate => "the evaluation in small: it must complete",
+        }
+    }
+
+    pub(crate) fn run(self) -> Result<()> {
+        match self {
+            Step::Lint => lint(),
+            Step::Tidy => tidy::check(&workspace()),
+            Step::Deny => {
+                let deny = tool(CARGO_DENY)?;
+                run(&deny, &["--log-level", "error", "check", "licenses", "bans", "sources"])
+            }
+            Step::Unit => run("cargo", &["test", "--workspace", "--quiet"]),
+            Step::Loom => run_with(
+                &["test", "--package", "thunderhead-log", "--release", "--lib", "loom_"],
+                &[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")],
+            ),
+            Step::Asan => asan(),
+            Step::Fuzz => fuzz(None, FUZZ_SECONDS),
+            Step::Example => run(
+                "cargo",
+                &["run", "--quiet", "--release", "-p", "thunderhead-log", "--example", "store"],
+            ),
+            // What it measures on a busy machine is not worth failing for; that it runs is.
+            Step::Evaluate => {
+                evaluate("log", true, false).or_else(|error| match error.downcast_ref::<Failed>() {
+                    Some(Failed { code: Some(1), .. }) => Ok(()),
+                    _ => Err(error),
+                })
+            }
+        }
+    }
+}
+
+/// Everything that CI runs.
+pub(crate) fn all() -> Result<()> {
+    let mut summary = Vec::new();
+    for step in Step::ALL {
+        println!("\n== {}: {}", step.name(), step.title());
+        let began = Instant::now();
+        step.run().with_context(|| {
+            format!("step {0} failed; run it alone with: cargo xtask test --only {0}", step.name())
+        })?;
+        summary.push((step, began.elapsed()));
+    }
+    println!("\n== all steps passed");
+    for (step, took) in &summary {
+        println!("{:10} {:6.1} s", step.name(), took.as_secs_f64());
+    }
+    println!("{} passed, 0 failed", summary.len());
+    Ok(())
+}
+
+/// The inner loop.
+pub(crate) fn quick() -> Result<()> {
+    run("cargo", &["fmt", "--all", "--check"])?;
+    run("cargo", &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
+    run("cargo", &["test", "--workspace", "--lib", "--quiet"])
+}
+
+fn lint() -> Result<()> {
+    run("cargo", &["fmt", "--all", "--check"])?;
+    run("cargo", &["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
+    run_with(&["doc", "--quiet", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])
+}
+
+fn asan() -> Result<()> {
+    if !has_nightly() {
+        println!("skipped: AddressSanitizer needs a nightly toolchain, and none is installed");
+        return Ok(());
+    }
+    run_with(
+        &[
+            "+nightly",
+            "test",
+            "--quiet",
+            "--package",
+            "thunderhead-log",
+            "--package",
+            "thunderhead-wire",
+            "--lib",
+            "--tests",
+            "--target",
+            "x86_64-unknown-linux-gnu",
+        ],
+        &[("RUSTFLAGS", "-Zsanitizer=address"), ("CARGO_TARGET_DIR", "target/asan")],
+    )
+}
+
+/// Fuzzes one target or all.
+pub(crate) fn fuzz(target: Option<&str>, seconds: u32) -> Result<()> {
+    if !has_nightly() {
+        println!("skipped: fuzzing needs a nightly toolchain, and none is installed");
+        return Ok(());
+    }
+    let tool = tool(CARGO_FUZZ)?;
+    for name in FUZZ_TARGETS.iter().filter(|name| target.is_none_or(|only| only == **name)) {
+        let time = format!("-max_total_time={seconds}");
+        let mut command = Command::new(&tool);
+        command.args(["run", name, "--", &time, "-max_len=65536", "-print_final_stats=0"]);
+        command.args(["-verbosity=0"]).env("RUSTUP_TOOLCHAIN", "nightly");
+        execute(command)?;
+    }
+    Ok(())
+}
+
+/// Measures an area's requirements with the release build.
+pub(crate) fn evaluate(area: &str, quick: bool, json: bool) -> Result<()> {
+    install_allocators();
+    run("cargo", &["build", "--quiet", "--release", "--package", "thunderhead"])?;
+    let mut arguments = vec!["bench", "evaluate", area];
+    arguments.extend(quick.then_some("--quick"));
+    arguments.extend(json.then_some("--json"));
+    run("target/release/thunderhead", &arguments)
+}
+
+/// Installs the allocators that the log is compared with, where that is possible. The benchmark
+/// itself says which are missing.
+fn install_allocators() {
+    let directory = Path::new("/usr/lib").join(format!("{}-linux-gnu", std::env::consts::ARCH));
+    let missing: Vec<&str> = ALLOCATORS
+        .iter()
+        .filter(|(_, file)| !directory.join(file).exists())
+        .map(|(package, _)| *package)
+        .collect();
+    if missing.is_empty() {
+        return;
+    }
+    println!("installing {}", missing.join(", "));
+    let mut update = Command::new("apt-get");
+    let mut install = Command::new("apt-get");
+    update.args(["update", "-qq"]).stdout(Stdio::null());
+    install.args(["install", "-y", "-qq", "--no-install-recommends"]).args(&missing);
+    install.stdout(Stdio::null());
+    if execute(update).and_then(|()| execute(install)).is_err() {
+        println!("could not install them; as root: apt-get install {}", missing.join(" "));
+    }
+}
+
+fn has_nightly() -> bool {
+    let version = Command::new("cargo").args(["+nightly", "--version"]).output();
+    version.is_ok_and(|output| output.status.success())
+}
+
+/// The path of a tool, which is built into `target/tools` when it is not there yet.
+fn tool((name, version): (&str, &str)) -> Result<String> {
+    let root = workspace().join("target/tools").join(version);
+    let path = root.join("bin").join(name);
+    if !path.exists() {
+        println!("building {name} {version}: this takes a few minutes, once");
+        let root = root.display().to_string();
+        let build = workspace().join("target/tools/build").display().to_string();
+        run(
+            "cargo",
+            &[
+                "install",
+                "--quiet",
+                "--locked",
+                "--profile",
+                "dev",
+                "--root",
+                &root,
+                "--target-dir",
+                &build,
+                "--version",
+                version,
+                name,
+            ],
+        )?;
+    }
+    Ok(path.display().to_string())
+}
+
+/// The root of the workspace.
+pub(crate) fn workspace() -> PathBuf {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().unwrap_or(xtask).to_path_buf()
+}
+
+/// A command that ended with an error.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    command: String,
+    code: Option<i32>,
+}
+
+impl std::fmt::Display for Failed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.code {
+            Some(code) => write!(f, "`{}` ended with status {code}", self.command),
+            None => write!(f, "`{}` was ended by a signal", self.command),
+        }
+    }
+}
+
+impl std::error::Error for Failed {}
+
+/// Runs a program to its end.
+pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<()> {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    execute(command)
+}
+
+/// Runs cargo with variables set.
+fn run_with(arguments: &[&str], variables: &[(&str, &str)]) -> Result<()> {
+    let mut command = Command::new("cargo");
+    command.args(arguments).envs(variables.iter().copied());
+    execute(command)
+}
+
+fn execute(mut command: Command) -> Result<()> {
+    let text = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|part| part.to_string_lossy().into_owned())
+        .collect::<Vec<_>>()
+        .join(" ");
+    let status = command
+        .stdin(Stdio::null())
+        .status()
+        .with_context(|| format!("cannot start `{text}`: is it installed?"))?;
+    if !status.success() {
+        bail!(Failed { command: text, code: status.code() });
+    }
+    Ok(())
+}

@@ -1,0 +1,229 @@
+//! House rules that no other tool checks. Every finding says where it is and what to do.
+
+use anyhow::{Context, Result, bail};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Lines that a source file may have without saying at its top why it is longer.
+const LINES_MAX: usize = 800;
+
+/// Which of our crates may depend on which: arrows go down only.
+const EDGES: [(&str, &[&str]); 5] = [
+    ("thunderhead-wire", &[]),
+    ("thunderhead-log", &["thunderhead-wire"]),
+    ("thunderhead-bench", &["thunderhead-log", "thunderhead-wire"]),
+    ("thunderhead", &["thunderhead-bench", "thunderhead-log", "thunderhead-wire"]),
+    ("xtask", &[]),
+];
+
+/// Checks the whole tree.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    let mut findings = Vec::new();
+    let files = tracked(root)?;
+    let notes = fs::read_to_string(root.join("docs/notes.md")).unwrap_or_default();
+    for path in &files {
+        let Ok(text) = fs::read_to_string(root.join(path)) else { continue };
+        let name = path.display().to_string();
+        if name.ends_with(".rs") {
+            source(&name, &text, &notes, &mut findings);
+            if !is_reachable(path, &files, root) {
+                findings
+                    .push(format!("{name}:1: no module declares this file: declare or delete it"));
+            }
+        }
+        if name.ends_with(".md") {
+            links(root, path, &text, &mut findings);
+        }
+        machine_paths(&name, &text, &mut findings);
+    }
+    edges(root, &mut findings)?;
+    architecture(root, &mut findings);
+    format_version(root, &mut findings);
+    for finding in &findings {
+        println!("{finding}");
+    }
+    if !findings.is_empty() {
+        bail!("{} findings", findings.len());
+    }
+    println!("{} files are tidy", files.len());
+    Ok(())
+}
+
+fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
+    let output = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root)
+        .output()
+        .context("tidy asks git for the files")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(text.lines().map(PathBuf::from).filter(|path| root.join(path).exists()).collect())
+}
+
+fn source(name: &str, text: &str, notes: &str, findings: &mut Vec<String>) {
+    let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("");
+    if !first.starts_with("//!") {
+        findings.push(format!("{name}:1: say with //! what this file is"));
+    }
+    let lines = text.lines().count();
+    let says_why = text.lines().take_while(|line| line.starts_with("//!"));
+    if lines > LINES_MAX && !says_why.into_iter().any(|line| line.contains("Long because")) {
+        findings
+            .push(format!("{name}:1: {lines} lines: split it, or say \"Long because …\" on top"));
+    }
+    // Spelled in halves so that this file does not find itself.
+    let words = [["todo", "!("], ["unimplemented", "!("], ["dbg", "!("], ["#[ign", "ore"]];
+    for (number, line) in text.lines().enumerate() {
+        for word in words.map(|halves| halves.concat()) {
+            if line.contains(&word) {
+                findings.push(format!("{name}:{}: finish what {word} stands for", number + 1));
+            }
+        }
+        if let Some((_, rest)) = line.split_once("See note \"")
+            && let Some((note, _)) = rest.split_once('"')
+            && !notes.lines().any(|heading| heading.starts_with('#') && heading.contains(note))
+        {
+            findings.push(format!("{name}:{}: docs/notes.md has no note {note}", number + 1));
+        }
+    }
+}
+
+/// Whether a file is a crate's root or declared by the module above it.
+fn is_reachable(path: &Path, files: &[PathBuf], root: &Path) -> bool {
+    let (Some(stem), Some(folder)) = (path.file_stem().and_then(|s| s.to_str()), path.parent())
+    else {
+        return true;
+    };
+    let folder_name = folder.file_name().and_then(|name| name.to_str()).unwrap_or("");
+    let is_root = ["lib", "main", "build"].contains(&stem);
+    if is_root || ["tests", "examples", "benches", "fuzz_targets"].contains(&folder_name) {
+        return true;
+    }
+    let parents = ["lib.rs", "main.rs", "mod.rs"].map(|name| folder.join(name));
+    let above = folder.with_extension("rs");
+    let declaration = format!("mod {stem};");
+    parents.iter().chain([&above]).filter(|parent| files.contains(parent)).any(|parent| {
+        fs::read_to_string(root.join(parent)).is_ok_and(|text| text.contains(&declaration))
+    })
+}
+
+/// Relative links must lead somewhere.
+fn links(root: &Path, path: &Path, text: &str, findings: &mut Vec<String>) {
+    for (number, line) in text.lines().enumerate() {
+        for part in line.split("](").skip(1) {
+            let target = part.split([')', '#', ' ']).next().unwrap_or("");
+            let external = target.is_empty() || target.contains("://");
+            let folder = path.parent().unwrap_or(Path::new(""));
+            if !external && !root.join(folder).join(target).exists() {
+                findings.push(format!(
+                    "{}:{}: {target} does not exist",
+                    path.display(),
+                    number + 1
+                ));
+            }
+        }
+    }
+}
+
+fn machine_paths(name: &str, text: &str, findings: &mut Vec<String>) {
+    let words = [["/ho", "me/"], ["/ro", "ot/"], ["/wo", "rk/"]].map(|halves| halves.concat());
+    for (number, line) in text.lines().enumerate() {
+        if words.iter().any(|word| line.contains(word)) {
+            findings.push(format!("{name}:{}: names a path of one machine", number + 1));
+        }
+    }
+}
+
+fn edges(root: &Path, findings: &mut Vec<String>) -> Result<()> {
+    let output = Command::new("cargo")
+        .args(["metadata", "--format-version", "1", "--no-deps"])
+        .current_dir(root)
+        .output()
+        .context("tidy asks cargo for the crates")?;
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let ours: BTreeSet<&str> = EDGES.iter().map(|(name, _)| *name).collect();
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        let name = package["name"].as_str().unwrap_or("");
+        let Some((_, allowed)) = EDGES.iter().find(|(known, _)| *known == name) else {
+            findings.push(format!("xtask/src/tidy.rs:1: say in EDGES what {name} may depend on"));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().into_iter().flatten() {
+            let other = dependency["name"].as_str().unwrap_or("");
+            if ours.contains(other) && !allowed.contains(&other) {
+                findings.push(format!("Cargo.toml:1: {name} must not depend on {other}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// `ARCHITECTURE.md` names every crate and no other.
+fn architecture(root: &Path, findings: &mut Vec<String>) {
+    let text = fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap_or_default();
+    let crates: BTreeSet<String> = fs::read_dir(root.join("crates"))
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    for name in crates.iter().filter(|name| !text.contains(&format!("crates/{name}"))) {
+        findings.push(format!("ARCHITECTURE.md:1: describe crates/{name}"));
+    }
+    for part in text.split("crates/").skip(1) {
+        let name =
+            part.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').next().unwrap_or("");
+        if !name.is_empty() && !crates.contains(name) {
+            findings.push(format!("ARCHITECTURE.md:1: crates/{name} does not exist"));
+        }
+    }
+}
+
+/// A changed format comes with its document.
+fn format_version(root: &Path, findings: &mut Vec<String>) {
+    let document = fs::read_to_string(root.join("docs/format.md")).unwrap_or_default();
+    let code = fs::read_to_string(root.join("crates/log/src/entry.rs")).unwrap_or_default();
+    let version =
+        code.split("FORMAT_VERSION: u16 = ").nth(1).and_then(|rest| rest.split(';').next());
+    if let Some(version) = version
+        && !document.contains(&format!("Format version: {version}"))
+    {
+        findings.push(format!("docs/format.md:1: must say \"Format version: {version}\""));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Vec<String> {
+        let mut findings = Vec::new();
+        source("x.rs", text, "# Known note\n", &mut findings);
+        findings
+    }
+
+    #[test]
+    fn a_file_says_what_it_is() {
+        assert!(found("//! It is this.\n").is_empty());
+        assert_eq!(found("fn f() {}\n").len(), 1);
+    }
+
+    #[test]
+    fn unfinished_work_is_found() {
+        let line = ["    todo", "!()"].concat();
+        assert_eq!(found(&format!("//! A.\n{line}\n")).len(), 1);
+    }
+
+    #[test]
+    fn a_long_file_gives_its_reason() {
+        let body = "x\n".repeat(LINES_MAX);
+        assert_eq!(found(&format!("//! A.\n{body}")).len(), 1);
+        assert!(found(&format!("//! Long because of tables.\n{body}")).is_empty());
+    }
+
+    #[test]
+    fn a_note_that_is_cited_exists() {
+        assert!(found("//! See note \"Known note\".\n").is_empty());
+        assert_eq!(found("//! See note \"Other\".\n").len(), 1);
+    }
+}
