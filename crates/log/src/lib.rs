@@ -1,8 +1,63 @@
-//! Log-structured memory.
-#![deny(unsafe_op_in_unsafe_fn)]
+//! Log-structured memory: the memory of a key-value store, kept as a log.
+//!
+//! Objects are appended to a log in memory and found through an index. Overwritten and deleted
+//! ones leave gaps, which cleaners close beside the running program by copying what is alive. So
+//! memory can be 80 to 90 % full of live data, whatever sizes come and go, with no fragmentation,
+//! no pauses and a bound that holds for everything, indexes included. Every byte that is appended
+//! can be copied elsewhere as it is, and a set of such copies rebuilds the store.
+//!
+//! # When to use it
+//!
+//! - As the memory of a cache or store inside your process: many objects, from bytes to a
+//!   megabyte, under a memory limit that must hold.
+//! - As the engine of a durable store: give it a [`Replicator`] that keeps the bytes safe, and
+//!   [`Replay`] them after a crash.
+//!
+//! One thread owns a [`Log`]. If many threads must write, give each a log of its own over the
+//! same [`Memory`], and divide the keys among them.
+//!
+//! # Example
+//!
+//! ```
+//! use thunderhead_log::{CleanerThreads, Log, LogId, Memory, NoReplication, Options, TableId,
+//!     TabletRange};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let memory = Memory::new(64 << 20)?;
+//! let options = Options { segment_bytes: 1 << 20, ..Options::default() };
+//! let mut log = Log::new(&memory, LogId(1), options, Box::new(NoReplication::default()))?;
+//! let _cleaners = CleanerThreads::start(&log, 1, |_| {});
+//!
+//! let users = TableId(1);
+//! log.create_tablet(TabletRange::whole(users))?;
+//! let written = log.write(users, b"alice", b"hello")?;
+//! let object = log.read(users, b"alice")?.expect("it was just written");
+//! assert_eq!(object.version(), written.version);
+//! assert_eq!(object.value().as_slice(), Some(&b"hello"[..]));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What a read returns borrows the log, so nothing can be freed under it:
+//!
+//! ```compile_fail
+//! # use thunderhead_log::*;
+//! # fn f(log: &mut Log, users: TableId) -> Result<(), Error> {
+//! let object = log.read(users, b"alice")?;
+//! log.write(users, b"bob", b"hi")?;
+//! println!("{object:?}"); // The write may have taken a turn: the compiler says no.
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # How it is made
+//!
+//! The module [`design`] argues why it is right; `ARCHITECTURE.md` walks through it, and
+//! `docs/format.md` describes every byte.
 
 mod blocks;
 mod cleaner;
+pub mod design;
 mod entry;
 mod error;
 #[doc(hidden)]

@@ -318,10 +318,12 @@ impl HeapBlocks {
         HeapBlocks { left: Arc::new(buckets.into()) }
     }
 
+    #[cfg(not(loom))]
     pub(crate) fn left(&self) -> usize {
         self.left.load(std::sync::atomic::Ordering::Relaxed)
     }
 
+    #[cfg(not(loom))]
     pub(crate) fn set_left(&self, buckets: usize) {
         self.left.store(buckets, std::sync::atomic::Ordering::Relaxed);
     }

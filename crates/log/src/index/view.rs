@@ -72,8 +72,10 @@ impl IndexView {
         while let Some(current) = bucket {
             for slot in &current.slots {
                 if slot.load(Ordering::Acquire) == old {
+                    // Acquire on failure too: if the slot was just moved away, the epoch that
+                    // says so must be seen, or the entry would be taken for gone.
                     return slot
-                        .compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed)
+                        .compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
                         .is_ok();
                 }
             }

@@ -1,0 +1,69 @@
+//! Why the log is right: arguments that span several files, for readers of the code.
+
+/// Why a folded log never resurrects an object.
+///
+/// # What must hold
+///
+/// Replaying any complete set of a log's segments, in any order, must give the live objects and
+/// nothing else. Replay takes the newest version of each key, unless a tombstone of that version
+/// or a later one is met. So for every *dead* version that a recovery can still read, it must also
+/// be able to read a record that kills it: a newer version of the key, or a tombstone for that
+/// version or a later one.
+///
+/// What a recovery can read is the **durable log**: the segments named by the newest durable
+/// digest, with the bytes that backups have of them. Memory may have dropped an entry long since;
+/// its segment on the backups still has it.
+///
+/// # Guards
+///
+/// Call an entry a *guard* of segment `S` for version `d` of a key when it kills versions up to
+/// `d` or later ones and its `prior` is `S`. The log keeps this invariant:
+///
+/// > For every dead version `d` of a key in a segment `S` of the durable log, the durable log
+/// > holds a guard of `S` for `d`, or a newer version that is itself alive.
+///
+/// The invariant gives what must hold, for a guard kills what it guards against.
+///
+/// 1. **A version dies** when a newer one is appended (its `prior` is the segment where the old
+///    version was at that moment: the reactor swaps the index from just that place, and tries
+///    again with the new segment's id if a cleaner was faster), or by a delete (the tombstone's
+///    `prior` is likewise where the object was). Either record is a guard as required. Until it is
+///    durable the old version is not dead as far as a recovery is concerned.
+/// 2. **A cleaner drops a dead object** `v`, which was itself a guard of its `prior` segment `P`.
+///    If `P` is not known to be out of the durable log, a residual tombstone with the same
+///    `version` and the same `prior` takes its place: a guard of `P` for all that `v` guarded
+///    against. Combined cleaning writes it to a survivor, which enters the durable log by the very
+///    digest that takes the cleaned segment out. Compaction keeps it in memory, for the day the
+///    segment is cleaned; on the backups `v` itself is still there.
+/// 3. **A cleaner drops a tombstone** only when its `prior` is known to be out of the durable log:
+///    then there is nothing left in that segment to guard against.
+/// 4. **A cleaner moves a version** from `S` to a survivor `S'`. While both are readable they hold
+///    the same version twice. If it dies then, its guard names `S'`. The copy in `S` needs one too:
+///    `S` leaves the durable log by the digest that brings `S'` in, and `S'` counts as present
+///    from the moment its id is taken, so a guard of `S'` cannot be dropped before `S` is gone.
+/// 5. **The copy that lost the race.** When the reactor replaces an object after a cleaner has
+///    copied it, the index refuses the copy, and the dead version would lie in `S'` with a guard
+///    that names `S`. So the copy is changed in place before anyone can read it: to a residual
+///    tombstone if one is needed, else to bytes without meaning.
+///
+/// # Judging what is gone
+///
+/// "Known to be out of the durable log" errs on the side of presence. The reactor publishes a set
+/// of the segments that are named by the newest digest written, or still by the newest durable
+/// one, or are survivors that no digest names yet; and a horizon, below every id that a cleaner
+/// may have taken without having reported it. An id at or above the horizon counts as present.
+/// A segment once gone never comes back, so an older set is merely more cautious.
+///
+/// # Durability of the killer
+///
+/// A cleaner drops an object because the index says that a newer version exists. That version may
+/// not be durable yet. If the digest that drops the object's segment became durable first, a crash
+/// would lose both versions. Hence a pass of combined cleaning is taken into a digest only after
+/// everything that was appended before the pass was received is durable.
+///
+/// # The classic scheme
+///
+/// With [`Tombstones::Classic`](crate::Tombstones::Classic) an overwrite appends the new version
+/// without `prior` and then a tombstone for the old one, in this order: a crash between the two
+/// leaves a log in which the newer version still kills the older.
+pub mod tombstones {}

@@ -1,0 +1,515 @@
+//! What a user of the log can rely on, one sentence each.
+
+use std::collections::BTreeMap;
+use thunderhead_log::inspect::{Entry, SegmentReader};
+use thunderhead_log::{
+    Cleaner, Completion, Condition, Cursor, Damage, Error, KEY_BYTES_MAX, KeyHash, Log, LogId,
+    Memory, NoReplication, Options, Put, Recorder, Replay, ReplayError, Replicator, SegmentId,
+    Step, TableId, TabletRange, Tombstones, Version,
+};
+
+const TABLE: TableId = TableId(1);
+
+fn small() -> Options {
+    Options { segment_bytes: 16 << 10, ..Options::default() }
+}
+
+fn log_in(bytes: usize, options: Options, replicator: Box<dyn Replicator>) -> Log {
+    let memory = Memory::with_seglets(bytes, 1024).unwrap();
+    let mut log = Log::new(&memory, LogId(3), options, replicator).unwrap();
+    log.create_tablet(TabletRange::whole(TABLE)).unwrap();
+    log
+}
+
+fn log() -> Log {
+    log_in(1 << 20, small(), Box::new(NoReplication::default()))
+}
+
+fn keys(log: &Log, range: TabletRange) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let (mut found, mut cursor) = (BTreeMap::new(), Some(Cursor::default()));
+    while let Some(at) = cursor {
+        cursor = log
+            .scan(range, at, |it| drop(found.insert(it.key().to_vec(), it.value().to_vec())))
+            .unwrap();
+    }
+    found
+}
+
+fn clean(cleaner: &mut Cleaner, log: &mut Log) {
+    for _ in 0..200 {
+        if cleaner.step() == Step::Idle {
+            log.turn();
+        }
+        log.turn();
+    }
+}
+
+fn replay(segments: &[Vec<u8>], since: SegmentId) -> (Log, thunderhead_log::Report) {
+    let memory = Memory::with_seglets(2 << 20, 1024).unwrap();
+    let replicator = Box::new(NoReplication::default());
+    let mut log = Log::new(&memory, LogId(4), small(), replicator).unwrap();
+    let mut replay = Replay::new(&mut log, [(TabletRange::whole(TABLE), since)]).unwrap();
+    for segment in segments {
+        replay.segment(segment).unwrap();
+    }
+    let report = replay.finish();
+    (log, report)
+}
+
+fn recorded(recorder: &Recorder) -> Vec<Vec<u8>> {
+    recorder.replicas(recorder.events()).into_values().map(|replica| replica.bytes).collect()
+}
+
+#[test]
+fn impossible_keys_and_values_are_refused_by_name() {
+    let mut log = log();
+    let long = vec![1; KEY_BYTES_MAX + 1];
+    let large = vec![1; log.options().value_bytes_max() + 1];
+    let cases: [(&[u8], &[u8], u16); 3] = [(b"", b"", 1), (&long, b"", 2), (b"k", &large, 3)];
+    for (key, value, code) in cases {
+        assert_eq!(log.write(TABLE, key, value).unwrap_err().code(), code);
+    }
+    assert_eq!(log.delete(TABLE, b"", Condition::Always), Err(Error::KeyEmpty));
+    assert_eq!(keys(&log, TabletRange::whole(TABLE)).len(), 0);
+}
+
+#[test]
+fn keys_and_values_of_full_length_are_taken_and_come_back() {
+    let memory = Memory::new(64 << 20).unwrap();
+    let replicator = Box::new(NoReplication::default());
+    let mut log = Log::new(&memory, LogId(1), Options::default(), replicator).unwrap();
+    log.create_tablet(TabletRange::whole(TABLE)).unwrap();
+    for number in 0..20u8 {
+        let key = vec![number; KEY_BYTES_MAX];
+        let value: Vec<u8> = (0..1 << 20).map(|at| (at % 251) as u8 ^ number).collect();
+        log.write(TABLE, &key, &value).unwrap();
+        let object = log.read(TABLE, &key).unwrap().unwrap();
+        assert!(object.key().equals(&key));
+        assert!(object.value().equals(&value));
+        assert_eq!(object.value().pieces().map(<[u8]>::len).sum::<usize>(), value.len());
+    }
+}
+
+#[test]
+fn a_table_that_does_not_live_here_is_named_in_the_error() {
+    let mut log = log();
+    let other = TableId(9);
+    let unknown = Error::UnknownTablet { table: other };
+    assert_eq!(log.write(other, b"k", b""), Err(unknown.clone()));
+    assert_eq!(log.delete(other, b"k", Condition::Always), Err(unknown.clone()));
+    assert_eq!(log.read(other, b"k").unwrap_err(), unknown);
+    let range = TabletRange::whole(TABLE);
+    assert_eq!(log.create_tablet(range), Err(Error::TabletExists(range)));
+}
+
+#[test]
+fn a_write_whose_condition_fails_says_which_version_is_there() {
+    let mut log = log();
+    let first = log.write_if(TABLE, b"k", b"1", Condition::Absent).unwrap().version;
+    let cases = [
+        (Condition::Absent, false),
+        (Condition::Present, true),
+        (Condition::VersionIs(first.next()), true),
+        (Condition::VersionIs(first), false),
+        (Condition::VersionBelow(Version(3)), false),
+        (Condition::VersionBelow(Version(9)), true),
+    ];
+    for (condition, holds) in cases {
+        let before = log.read(TABLE, b"k").unwrap().unwrap().version();
+        match log.write_if(TABLE, b"k", b"2", condition) {
+            Ok(written) => assert!(holds && written.version == before.next(), "{condition:?}"),
+            Err(error) => {
+                assert!(!holds, "{condition:?}");
+                assert_eq!(error, Error::Condition { current: before });
+            }
+        }
+    }
+    let absent = log.write_if(TABLE, b"other", b"", Condition::Present);
+    assert_eq!(absent, Err(Error::Condition { current: Version::NONE }));
+}
+
+#[test]
+fn versions_of_a_key_never_go_back_across_delete_and_creation() {
+    let mut log = log();
+    let mut last = Version::NONE;
+    for round in 0..50 {
+        for _ in 0..round % 4 + 1 {
+            let version = log.write(TABLE, b"k", b"v").unwrap().version;
+            assert!(version > last);
+            last = version;
+        }
+        log.delete(TABLE, b"k", Condition::Always).unwrap();
+    }
+}
+
+#[test]
+fn a_batch_does_what_single_operations_do() {
+    let mut log = log();
+    let names: Vec<Vec<u8>> = (0..300u32).map(|n| (n % 200).to_be_bytes().to_vec()).collect();
+    let puts: Vec<Put<'_>> = names
+        .iter()
+        .map(|key| Put { table: TABLE, key, value: key, condition: Condition::Absent })
+        .collect();
+    let (mut written, mut refused) = (0, 0);
+    log.write_batch(&puts, |_, result| match result {
+        Ok(_) => written += 1,
+        Err(Error::Condition { .. }) => refused += 1,
+        Err(error) => panic!("{error}"),
+    });
+    assert_eq!((written, refused), (200, 100));
+    let mut asked: Vec<(TableId, &[u8])> = names.iter().map(|key| (TABLE, &key[..])).collect();
+    asked.push((TABLE, b"absent"));
+    asked.push((TableId(8), b"elsewhere"));
+    let mut answers = Vec::new();
+    log.read_batch(asked, |at, found| {
+        assert_eq!(at, answers.len());
+        answers.push(found.map(|object| object.map(|object| object.value().to_vec())));
+    });
+    for (key, answer) in names.iter().zip(&answers) {
+        assert_eq!(answer.as_ref().unwrap().as_ref(), Some(key));
+    }
+    assert_eq!(answers[300], Ok(None));
+    assert_eq!(answers[301], Err(Error::UnknownTablet { table: TableId(8) }));
+}
+
+#[test]
+fn full_memory_refuses_writes_but_not_reads_and_deletes_and_recovers() {
+    for tombstones in [Tombstones::Folded, Tombstones::Classic] {
+        let options = Options { tombstones, ..small() };
+        let mut log = log_in(512 << 10, options, Box::new(NoReplication::default()));
+        let mut cleaner = log.cleaner().unwrap();
+        let mut count = 0u32;
+        let error = loop {
+            match log.write(TABLE, &count.to_be_bytes(), &[7; 100]) {
+                Ok(_) => count += 1,
+                Err(Error::CleanerBehind) => clean(&mut cleaner, &mut log),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, Error::MemoryFull { .. }), "{error}");
+        let usage = log.usage();
+        assert!(usage.live_bytes * 100 > usage.log_bytes * 80, "{usage:?}");
+        // Overwrites of the same size go on, and so do reads and deletes, as often as one likes.
+        for round in 0..4 * count {
+            let key = (round % count).to_be_bytes();
+            while let Err(error) = log.write(TABLE, &key, &[round as u8; 100]) {
+                assert_eq!(error, Error::CleanerBehind);
+                clean(&mut cleaner, &mut log);
+            }
+        }
+        for number in 0..count {
+            assert!(log.read(TABLE, &number.to_be_bytes()).unwrap().is_some());
+        }
+        for number in 0..count {
+            while let Err(error) = log.delete(TABLE, &number.to_be_bytes(), Condition::Present) {
+                assert_eq!(error, Error::CleanerBehind);
+                clean(&mut cleaner, &mut log);
+            }
+        }
+        for number in 0..count / 2 {
+            while let Err(error) = log.write(TABLE, &number.to_be_bytes(), &[1; 200]) {
+                assert_eq!(error, Error::CleanerBehind, "{tombstones:?} {number} of {count}");
+                clean(&mut cleaner, &mut log);
+            }
+        }
+        assert_eq!(keys(&log, TabletRange::whole(TABLE)).len(), count as usize / 2);
+    }
+}
+
+#[test]
+fn a_dropped_tablet_gives_its_memory_back_without_a_delete() {
+    let mut log = log_in(512 << 10, small(), Box::new(NoReplication::default()));
+    let mut cleaner = log.cleaner().unwrap();
+    for round in 0..6u8 {
+        let table = TableId(100 + u64::from(round));
+        log.create_tablet(TabletRange::whole(table)).unwrap();
+        for number in 0..2_500u32 {
+            while let Err(error) = log.write(table, &number.to_be_bytes(), &[round; 100]) {
+                assert_eq!(error, Error::CleanerBehind, "round {round}");
+                clean(&mut cleaner, &mut log);
+            }
+        }
+        assert_eq!(keys(&log, TabletRange::whole(table)).len(), 2_500);
+        assert!(log.drop_tablet(TabletRange::whole(table)));
+        assert!(!log.drop_tablet(TabletRange::whole(table)));
+        assert_eq!(log.usage().live_bytes, 0);
+    }
+}
+
+#[test]
+fn a_table_made_anew_does_not_bring_its_old_self_along() {
+    let recorder = Recorder::new();
+    let mut log = log_in(1 << 20, small(), Box::new(recorder.clone()));
+    log.write(TABLE, b"old", b"1").unwrap();
+    log.write(TABLE, b"both", b"1").unwrap();
+    log.drop_tablet(TabletRange::whole(TABLE));
+    log.create_tablet(TabletRange::whole(TABLE)).unwrap();
+    assert!(log.read(TABLE, b"old").unwrap().is_none());
+    log.write(TABLE, b"both", b"2").unwrap();
+    log.turn();
+    let (_, since) = log.tablets().next().unwrap();
+    let (rebuilt, report) = replay(&recorded(&recorder), since);
+    let found = keys(&rebuilt, TabletRange::whole(TABLE));
+    assert_eq!(found, BTreeMap::from([(b"both".to_vec(), b"2".to_vec())]));
+    assert_eq!(report.elsewhere, 2);
+}
+
+#[test]
+fn two_tablets_of_one_table_hold_each_its_half() {
+    let mut log = log_in(1 << 20, small(), Box::new(NoReplication::default()));
+    let half = u64::MAX / 2;
+    let table = TableId(5);
+    let low = TabletRange { table, first: KeyHash::MIN, last: KeyHash(half) };
+    let high = TabletRange { table, first: KeyHash(half + 1), last: KeyHash::MAX };
+    log.create_tablet(low).unwrap();
+    log.create_tablet(high).unwrap();
+    for number in 0..500u32 {
+        log.write(table, &number.to_be_bytes(), b"v").unwrap();
+    }
+    assert_eq!(keys(&log, low).len() + keys(&log, high).len(), 500);
+    assert!(keys(&log, low).keys().all(|key| KeyHash::of(key).0 <= half));
+    log.drop_tablet(low);
+    assert!(keys(&log, high).keys().all(|key| log.read(table, key).unwrap().is_some()));
+}
+
+#[test]
+fn a_completion_record_and_its_object_are_replayed_together_or_not_at_all() {
+    let recorder = Recorder::new();
+    let mut log = log_in(1 << 20, small(), Box::new(recorder.clone()));
+    let completion = Completion { lease: 7, sequence: 1, result: b"done" };
+    log.write_completed(TABLE, b"k", b"v", Condition::Always, completion).unwrap();
+    log.turn();
+    assert_eq!(log.completion(7, 1).unwrap().to_vec(), b"done");
+    let whole = recorded(&recorder).pop().unwrap();
+    let (mut with, mut without) = (0, 0);
+    for length in 0..=whole.len() {
+        if SegmentReader::new(&whole[..length]).is_err() {
+            continue;
+        }
+        let (rebuilt, _) = replay(&[whole[..length].to_vec()], SegmentId::NONE);
+        let record = rebuilt.completion(7, 1).is_some();
+        assert_eq!(record, rebuilt.read(TABLE, b"k").unwrap().is_some(), "{length}");
+        *(if record { &mut with } else { &mut without }) += 1;
+    }
+    assert_eq!(with, 1, "only whole");
+    assert!(without > 20);
+}
+
+#[test]
+fn completion_records_outlive_cleaning_and_are_forgotten_when_told() {
+    let mut log = log_in(256 << 10, small(), Box::new(NoReplication::default()));
+    let mut cleaner = log.cleaner().unwrap();
+    for sequence in 0..100 {
+        let result = sequence.to_string();
+        let completion = Completion { lease: 1, sequence, result: result.as_bytes() };
+        log.write_completed(TABLE, b"k", b"v", Condition::Always, completion).unwrap();
+    }
+    for round in 0..20_000u32 {
+        while log.write(TABLE, &(round % 500).to_be_bytes(), &[1; 100]).is_err() {
+            clean(&mut cleaner, &mut log);
+        }
+    }
+    assert!(log.usage().entries_moved > 0);
+    for sequence in 0..100 {
+        let result = log.completion(1, sequence).unwrap().to_vec();
+        assert_eq!(result, sequence.to_string().into_bytes());
+        assert!(log.forget_completion(1, sequence));
+        assert!(!log.forget_completion(1, sequence));
+    }
+    assert!(log.completion(1, 5).is_none());
+}
+
+#[test]
+fn a_torn_segment_gives_all_entries_before_the_tear() {
+    let recorder = Recorder::new();
+    let mut log = log_in(1 << 20, small(), Box::new(recorder.clone()));
+    let mut ends = Vec::new();
+    for number in 0..20u32 {
+        log.write(TABLE, &number.to_be_bytes(), &[9; 50]).unwrap();
+        ends.push(log.appended().offset as usize);
+    }
+    log.turn();
+    let whole = recorded(&recorder).pop().unwrap();
+    for length in ends[0] - 10..=whole.len() {
+        let (rebuilt, report) = replay(&[whole[..length].to_vec()], SegmentId::NONE);
+        let expected = ends.iter().filter(|end| **end <= length).count();
+        assert_eq!(keys(&rebuilt, TabletRange::whole(TABLE)).len(), expected, "{length}");
+        let torn = ends.iter().all(|end| *end != length) && length != ends[0] - 10 + 10;
+        assert_eq!(report.damage.is_empty(), !torn || expected == 20, "{length} {report:?}");
+    }
+}
+
+#[test]
+fn one_flipped_bit_costs_at_most_a_seglet_and_invents_nothing() {
+    let recorder = Recorder::new();
+    let mut log = log_in(1 << 20, small(), Box::new(recorder.clone()));
+    for number in 0..100u32 {
+        log.write(TABLE, &number.to_be_bytes(), &number.to_le_bytes()).unwrap();
+    }
+    log.turn();
+    let truth = keys(&log, TabletRange::whole(TABLE));
+    let whole = recorded(&recorder).pop().unwrap();
+    for at in 0..whole.len() {
+        for bit in [0, 3, 6] {
+            let mut bad = whole.clone();
+            bad[at] ^= 1 << bit;
+            let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
+            let replicator = Box::new(NoReplication::default());
+            let mut log = Log::new(&memory, LogId(4), small(), replicator).unwrap();
+            let range = TabletRange::whole(TABLE);
+            let mut replay = Replay::new(&mut log, [(range, SegmentId::NONE)]).unwrap();
+            match replay.segment(&bad) {
+                Err(ReplayError::Damaged(_)) => continue, // The header: use another replica.
+                result => result.unwrap(),
+            }
+            let report = replay.finish();
+            assert_eq!(report.damage.len(), 1, "byte {at} bit {bit}: {report:?}");
+            let found = keys(&log, range);
+            assert!(found.iter().all(|(key, value)| truth.get(key) == Some(value)));
+            assert!(found.len() + 1024 / 24 >= truth.len(), "byte {at}: {}", found.len());
+        }
+    }
+}
+
+#[test]
+fn bytes_in_a_value_never_pass_for_an_entry() {
+    // A client that knows the format stores a whole segment's bytes, headers and all, as a value.
+    let recorder = Recorder::new();
+    let mut log = log_in(1 << 20, small(), Box::new(recorder.clone()));
+    log.write(TABLE, b"victim", b"stolen").unwrap();
+    log.turn();
+    let bait = recorded(&recorder).pop().unwrap()[..900].to_vec();
+    let recorder = Recorder::new();
+    let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
+    let mut log = Log::new(&memory, LogId(77), small(), Box::new(recorder.clone())).unwrap();
+    log.create_tablet(TabletRange::whole(TABLE)).unwrap();
+    log.write(TABLE, b"bait", &bait).unwrap();
+    log.turn();
+    let whole = recorded(&recorder).pop().unwrap();
+    for at in 0..whole.len() {
+        let mut bad = whole.clone();
+        bad[at] ^= 4;
+        let Ok(reader) = SegmentReader::new(&bad) else { continue };
+        for entry in reader {
+            if let Ok((_, Entry::Object(record))) = entry {
+                assert_eq!(record.key, b"bait", "damage at {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_newer_kind_is_passed_over_or_refused_as_its_number_says() {
+    let recorder = Recorder::new();
+    let mut log = log_in(1 << 20, small(), Box::new(recorder.clone()));
+    log.write(TABLE, b"k", b"v").unwrap();
+    log.turn();
+    let whole = recorded(&recorder).pop().unwrap();
+    let last = SegmentReader::new(&whole).unwrap().filter_map(Result::ok).last().unwrap();
+    let at = last.0 as usize;
+    for (kind, skipped) in [(9u8, true), (15, true), (16, false), (31, false)] {
+        let mut newer = whole.clone();
+        // The flags are mixed into the checksum by exclusive or, so it can be carried over.
+        let mix = |flags: u8| u32::from(flags).wrapping_mul(0x9e37_79b1);
+        let checksum = u32::from_le_bytes(newer[at + 1..at + 5].try_into().unwrap());
+        let flags = newer[at] & 0xe0 | kind;
+        let checksum = checksum ^ mix(newer[at]) ^ mix(flags);
+        newer[at] = flags;
+        newer[at + 1..at + 5].copy_from_slice(&checksum.to_le_bytes());
+        let found = SegmentReader::new(&newer).unwrap().last().unwrap();
+        if skipped {
+            assert_eq!(found, Ok((last.0, Entry::Skipped(kind))));
+        } else {
+            assert_eq!(found, Err(Damage::UnknownKind { offset: last.0, kind }));
+        }
+    }
+}
+
+#[test]
+fn a_read_of_what_is_not_durable_yet_says_when_it_will_be() {
+    let recorder = Recorder::new();
+    let mut log = log_in(1 << 20, small(), Box::new(recorder.clone()));
+    log.write(TABLE, b"a", b"1").unwrap();
+    log.turn();
+    recorder.hold(true);
+    let written = log.write(TABLE, b"b", b"2").unwrap();
+    log.turn();
+    let durable = |log: &Log, key: &[u8]| {
+        let object = log.read(TABLE, key).unwrap().unwrap();
+        log.durable_at(&object)
+    };
+    assert_eq!(durable(&log, b"a"), None);
+    assert_eq!(durable(&log, b"b"), Some(written.position));
+    assert!(log.durable() < written.position);
+    recorder.hold(false);
+    log.turn();
+    assert_eq!(durable(&log, b"b"), None);
+    assert!(log.durable() >= written.position);
+}
+
+#[test]
+fn no_acknowledged_write_is_lost_while_backups_lag_behind_the_cleaner() {
+    // While the backups are held up, the cleaner goes on. Whatever crash point is chosen, every
+    // write that was durable then is found, at its version or a later one.
+    let recorder = Recorder::new();
+    let mut options = small();
+    options.cleaner.free_fraction_low = 1.0;
+    options.cleaner.free_share_low = 1.0;
+    let mut log = log_in(256 << 10, options, Box::new(recorder.clone()));
+    let mut cleaner = log.cleaner().unwrap();
+    let mut acknowledged: BTreeMap<Vec<u8>, Version> = BTreeMap::new();
+    let mut waiting = Vec::new();
+    for round in 0..6_000u32 {
+        recorder.hold(round % 50 < 40);
+        let key = (round.wrapping_mul(2_654_435_761) % 300).to_be_bytes().to_vec();
+        if let Ok(written) = log.write(TABLE, &key, &[round as u8; 120]) {
+            waiting.push((written.position, key, written.version));
+        }
+        cleaner.step();
+        log.turn();
+        let durable = log.durable();
+        waiting.retain(|(position, key, version)| {
+            if *position <= durable {
+                acknowledged.insert(key.clone(), *version);
+            }
+            *position > durable
+        });
+        if round % 500 == 499 {
+            let replicas = recorder.replicas(recorder.events());
+            let newest = replicas.values().rev().find_map(|replica| {
+                let reader = SegmentReader::new(&replica.bytes).ok()?;
+                reader.filter_map(Result::ok).find_map(|(_, entry)| match entry {
+                    Entry::Digest(digest) if replica.open => Some(digest),
+                    _ => None,
+                })
+            });
+            let segments: Vec<Vec<u8>> =
+                newest.unwrap().iter().map(|id| replicas[id].bytes.clone()).collect();
+            let (rebuilt, _) = replay(&segments, SegmentId::NONE);
+            for (key, version) in &acknowledged {
+                let found = rebuilt.read(TABLE, key).unwrap().map(|object| object.version());
+                assert!(found.is_some_and(|found| found >= *version), "{key:?} at {round}");
+            }
+        }
+    }
+    assert!(log.usage().passes > 0 && log.usage().compactions > 0);
+}
+
+#[test]
+fn options_that_cannot_work_are_refused_with_a_reason() {
+    let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
+    let bad: [fn(&mut Options); 6] = [
+        |options| options.segment_bytes = 1500,
+        |options| options.segment_bytes = 1 << 30,
+        |options| options.cleaner.safe_fraction = 1.5,
+        |options| options.cleaner.write_fraction = 0.99,
+        |options| options.cleaner.segments_per_pass = 0,
+        |options| options.cleaner.free_fraction_low = f64::NAN,
+    ];
+    for change in bad {
+        let mut options = small();
+        change(&mut options);
+        let result = Log::new(&memory, LogId(1), options, Box::new(NoReplication::default()));
+        assert!(!result.err().unwrap().to_string().is_empty());
+    }
+}
