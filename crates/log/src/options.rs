@@ -104,10 +104,10 @@ impl Options {
     /// Says which option cannot work, if one cannot.
     pub(crate) fn check(&self, seglet_bytes: usize, seglets: usize) -> Result<(), OptionsError> {
         let fail = |message: String| Err(OptionsError(message));
-        if !self.segment_bytes.is_multiple_of(seglet_bytes) || self.segment_bytes < 4 * seglet_bytes
+        if !self.segment_bytes.is_multiple_of(seglet_bytes) || self.segment_bytes < 8 * seglet_bytes
         {
             return fail(format!(
-                "segment_bytes is {}; it must be a multiple of the seglet size, {seglet_bytes}, and at least four of it",
+                "segment_bytes is {}; it must be a multiple of the seglet size, {seglet_bytes}, and at least eight of it",
                 self.segment_bytes
             ));
         }

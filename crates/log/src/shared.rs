@@ -173,8 +173,16 @@ impl Shared {
         (seglets * self.memory.seglet_bytes()) as u64
     }
 
-    /// The memory that live data may fill up to a fraction: without the reserves and one head.
-    pub(crate) fn usable_bytes(&self) -> u64 {
+    /// What writes may make of the live data: a share of the memory without the reserves and one
+    /// head, lower where segments have so few seglets that their last ones, half empty on
+    /// average, weigh in.
+    pub(crate) fn live_limit(&self) -> u64 {
+        let segment_seglets = self.options.segment_bytes / self.memory.seglet_bytes();
+        let fraction = self.options.cleaner.write_fraction.min(1.0 - 4.0 / segment_seglets as f64);
+        (self.usable_bytes() as f64 * fraction) as u64
+    }
+
+    fn usable_bytes(&self) -> u64 {
         let kept = self.reserves.for_writes() * self.memory.seglet_bytes();
         self.log_bytes().saturating_sub((kept + self.options.segment_bytes) as u64)
     }

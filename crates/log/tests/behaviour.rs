@@ -35,13 +35,34 @@ fn keys(log: &Log, range: TabletRange) -> BTreeMap<Vec<u8>, Vec<u8>> {
     found
 }
 
+/// Lets the cleaner work; more rounds in a row without success than ever needed are a deadlock.
 fn clean(cleaner: &mut Cleaner, log: &mut Log) {
-    for _ in 0..200 {
-        if cleaner.step() == Step::Idle {
-            log.turn();
-        }
+    let (mut idle, mut steps) = (0, 0);
+    while idle < 4 {
+        let step = cleaner.step();
+        idle = if step == Step::Idle { idle + 1 } else { 0 };
         log.turn();
+        steps += 1;
+        if steps > 9_990 {
+            eprintln!("{step:?} {:?}", log.usage());
+        }
+        assert!(steps < 10_000, "the cleaner works without end: {:?}", log.usage());
     }
+}
+
+/// Tries until the cleaner has made room.
+fn patiently<T>(
+    log: &mut Log,
+    cleaner: &mut Cleaner,
+    mut operation: impl FnMut(&mut Log) -> Result<T, Error>,
+) -> Result<T, Error> {
+    for _ in 0..100 {
+        match operation(log) {
+            Err(Error::CleanerBehind) => clean(cleaner, log),
+            other => return other,
+        }
+    }
+    panic!("the cleaner is stuck: {:?}", log.usage());
 }
 
 fn replay(segments: &[Vec<u8>], since: SegmentId) -> (Log, thunderhead_log::Report) {
@@ -175,14 +196,14 @@ fn a_batch_does_what_single_operations_do() {
 #[test]
 fn full_memory_refuses_writes_but_not_reads_and_deletes_and_recovers() {
     for tombstones in [Tombstones::Folded, Tombstones::Classic] {
-        let options = Options { tombstones, ..small() };
-        let mut log = log_in(512 << 10, options, Box::new(NoReplication::default()));
+        let options = Options { tombstones, segment_bytes: 64 << 10, ..small() };
+        let mut log = log_in(4 << 20, options, Box::new(NoReplication::default()));
         let mut cleaner = log.cleaner().unwrap();
         let mut count = 0u32;
         let error = loop {
-            match log.write(TABLE, &count.to_be_bytes(), &[7; 100]) {
+            let write = |log: &mut Log| log.write(TABLE, &count.to_be_bytes(), &[7; 100]);
+            match patiently(&mut log, &mut cleaner, write) {
                 Ok(_) => count += 1,
-                Err(Error::CleanerBehind) => clean(&mut cleaner, &mut log),
                 Err(error) => break error,
             }
         };
@@ -192,25 +213,21 @@ fn full_memory_refuses_writes_but_not_reads_and_deletes_and_recovers() {
         // Overwrites of the same size go on, and so do reads and deletes, as often as one likes.
         for round in 0..4 * count {
             let key = (round % count).to_be_bytes();
-            while let Err(error) = log.write(TABLE, &key, &[round as u8; 100]) {
-                assert_eq!(error, Error::CleanerBehind);
-                clean(&mut cleaner, &mut log);
-            }
+            let write = |log: &mut Log| log.write(TABLE, &key, &[round as u8; 100]);
+            patiently(&mut log, &mut cleaner, write).unwrap();
         }
         for number in 0..count {
             assert!(log.read(TABLE, &number.to_be_bytes()).unwrap().is_some());
         }
         for number in 0..count {
-            while let Err(error) = log.delete(TABLE, &number.to_be_bytes(), Condition::Present) {
-                assert_eq!(error, Error::CleanerBehind);
-                clean(&mut cleaner, &mut log);
-            }
+            let key = number.to_be_bytes();
+            let delete = |log: &mut Log| log.delete(TABLE, &key, Condition::Present);
+            patiently(&mut log, &mut cleaner, delete).unwrap();
         }
         for number in 0..count / 2 {
-            while let Err(error) = log.write(TABLE, &number.to_be_bytes(), &[1; 200]) {
-                assert_eq!(error, Error::CleanerBehind, "{tombstones:?} {number} of {count}");
-                clean(&mut cleaner, &mut log);
-            }
+            let key = number.to_be_bytes();
+            let write = |log: &mut Log| log.write(TABLE, &key, &[1; 200]);
+            patiently(&mut log, &mut cleaner, write).unwrap();
         }
         assert_eq!(keys(&log, TabletRange::whole(TABLE)).len(), count as usize / 2);
     }
@@ -224,10 +241,9 @@ fn a_dropped_tablet_gives_its_memory_back_without_a_delete() {
         let table = TableId(100 + u64::from(round));
         log.create_tablet(TabletRange::whole(table)).unwrap();
         for number in 0..2_500u32 {
-            while let Err(error) = log.write(table, &number.to_be_bytes(), &[round; 100]) {
-                assert_eq!(error, Error::CleanerBehind, "round {round}");
-                clean(&mut cleaner, &mut log);
-            }
+            let key = number.to_be_bytes();
+            let write = |log: &mut Log| log.write(table, &key, &[round; 100]);
+            patiently(&mut log, &mut cleaner, write).unwrap();
         }
         assert_eq!(keys(&log, TabletRange::whole(table)).len(), 2_500);
         assert!(log.drop_tablet(TabletRange::whole(table)));
@@ -305,9 +321,8 @@ fn completion_records_outlive_cleaning_and_are_forgotten_when_told() {
         log.write_completed(TABLE, b"k", b"v", Condition::Always, completion).unwrap();
     }
     for round in 0..20_000u32 {
-        while log.write(TABLE, &(round % 500).to_be_bytes(), &[1; 100]).is_err() {
-            clean(&mut cleaner, &mut log);
-        }
+        let key = (round % 500).to_be_bytes();
+        patiently(&mut log, &mut cleaner, |log| log.write(TABLE, &key, &[1; 100])).unwrap();
     }
     assert!(log.usage().entries_moved > 0);
     for sequence in 0..100 {
@@ -330,12 +345,14 @@ fn a_torn_segment_gives_all_entries_before_the_tear() {
     }
     log.turn();
     let whole = recorded(&recorder).pop().unwrap();
-    for length in ends[0] - 10..=whole.len() {
+    for length in ends[0]..=whole.len() {
         let (rebuilt, report) = replay(&[whole[..length].to_vec()], SegmentId::NONE);
         let expected = ends.iter().filter(|end| **end <= length).count();
         assert_eq!(keys(&rebuilt, TabletRange::whole(TABLE)).len(), expected, "{length}");
-        let torn = ends.iter().all(|end| *end != length) && length != ends[0] - 10 + 10;
-        assert_eq!(report.damage.is_empty(), !torn || expected == 20, "{length} {report:?}");
+        // Behind the last whole entry there may be a filling, which is nothing to miss.
+        let last = ends[..expected].last().copied().unwrap_or(ends[0] - 66);
+        let torn = whole[last.min(length)..length].iter().any(|byte| *byte != 0);
+        assert_eq!(report.damage.is_empty(), !torn, "{length} {report:?}");
     }
 }
 
@@ -366,7 +383,7 @@ fn one_flipped_bit_costs_at_most_a_seglet_and_invents_nothing() {
             assert_eq!(report.damage.len(), 1, "byte {at} bit {bit}: {report:?}");
             let found = keys(&log, range);
             assert!(found.iter().all(|(key, value)| truth.get(key) == Some(value)));
-            assert!(found.len() + 1024 / 24 >= truth.len(), "byte {at}: {}", found.len());
+            assert!(found.len() + 1024 / 18 >= truth.len(), "byte {at}: {}", found.len());
         }
     }
 }
@@ -376,9 +393,11 @@ fn bytes_in_a_value_never_pass_for_an_entry() {
     // A client that knows the format stores a whole segment's bytes, headers and all, as a value.
     let recorder = Recorder::new();
     let mut log = log_in(1 << 20, small(), Box::new(recorder.clone()));
-    log.write(TABLE, b"victim", b"stolen").unwrap();
+    for number in 0..40u32 {
+        log.write(TABLE, &number.to_be_bytes(), b"stolen").unwrap();
+    }
     log.turn();
-    let bait = recorded(&recorder).pop().unwrap()[..900].to_vec();
+    let bait = recorded(&recorder).pop().unwrap()[..800].to_vec();
     let recorder = Recorder::new();
     let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
     let mut log = Log::new(&memory, LogId(77), small(), Box::new(recorder.clone())).unwrap();

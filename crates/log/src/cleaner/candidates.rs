@@ -83,7 +83,8 @@ impl Candidates {
         let mut best: Option<(f64, usize)> = None;
         for (at, candidate) in self.list.iter().enumerate() {
             let seglets = candidate.segment.seglets.len();
-            let live = candidate.live_bytes(&shared.memory) + seglets * waste;
+            // Fillings may fall otherwise than now; half the worst case is already pessimistic.
+            let live = candidate.live_bytes(&shared.memory) + seglets * waste / 2;
             let after = live.div_ceil(seglet_bytes).max(1);
             if after >= seglets {
                 continue;
@@ -121,27 +122,31 @@ impl Candidates {
         self.take_affordable(shared, &ranked)
     }
 
-    /// Takes as many of the ranked candidates as there is memory to copy them to.
+    /// Takes as many of the ranked candidates as there is memory to copy them to, if the pass
+    /// is sure to give at least as much memory as it takes.
     fn take_affordable(&mut self, shared: &Shared, ranked: &[(f64, usize)]) -> Vec<Candidate> {
         let keep = shared.reserves.for_survivors();
         let mut affordable = shared.memory.free_seglets().saturating_sub(keep);
         let mut chosen: Vec<usize> = Vec::new();
-        let mut freed = 0;
+        let (mut seglets, mut live, mut disk) = (0, 0, 0);
         for (_, at) in ranked {
             let candidate = &self.list[*at];
             let needed = stock_for(candidate.segment.seglets.len());
             if needed > affordable {
-                break;
+                continue;
             }
             affordable -= needed;
-            freed += candidate.segment.length
-                - candidate.live_bytes(&shared.memory).min(candidate.segment.length);
+            seglets += candidate.segment.seglets.len();
+            live += candidate.live_bytes(&shared.memory);
+            disk += candidate.segment.disk_bytes;
             chosen.push(*at);
         }
-        // A pass must gain a seglet for each survivor that it ends, or it could use up the pool.
-        let worth_it = freed >= 2 * shared.memory.seglet_bytes()
-            || chosen.len() > 1 && freed >= shared.memory.seglet_bytes();
-        if !worth_it {
+        // Each survivor ends in a seglet that may be all but empty.
+        let survivors = live.div_ceil(shared.options.segment_bytes);
+        let after = live.div_ceil(shared.memory.seglet_bytes()) + survivors;
+        let frees_memory = after < seglets;
+        let frees_disk = after == seglets && live + live / 4 < disk;
+        if !frees_memory && !frees_disk {
             return Vec::new();
         }
         chosen.sort_unstable_by(|a, b| b.cmp(a));

@@ -182,6 +182,10 @@ impl Log {
     }
 
     fn roll_to(&mut self, kind: SegmentKind, keep: usize) -> bool {
+        // Ids are the log's clock, so a try that is bound to fail must not take one.
+        if self.memory.free_seglets() <= keep {
+            return false;
+        }
         let id = self.shared.next_segment_id();
         let old = self.head.id();
         self.ledger.add_head(id);
@@ -232,8 +236,7 @@ impl Log {
         self.settle();
         let sums = &self.shared.sums;
         sums.live_bytes.store(self.live_bytes, Ordering::Relaxed);
-        let fraction = self.shared.options.cleaner.write_fraction;
-        self.live_limit = (self.shared.usable_bytes() as f64 * fraction) as u64;
+        self.live_limit = self.shared.live_limit();
         self.shared.turns.publish();
     }
 
@@ -244,8 +247,7 @@ impl Log {
         let segment_seglets = self.shared.options.segment_bytes / self.memory.seglet_bytes();
         let low = reserves.for_writes() + segment_seglets;
         if self.ledger.has_ready_pass() && (urgent || self.memory.free_seglets() <= low) {
-            let rolled = self.roll(reserves.for_writes())
-                || (!self.head.emergency || urgent) && self.roll_to_emergency();
+            let rolled = self.roll(reserves.for_writes()) || self.roll_to_emergency();
             if rolled {
                 self.head.send(&self.shared, &mut *self.replicator);
             }

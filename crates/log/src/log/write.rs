@@ -127,7 +127,7 @@ impl Log {
         // that the two are never apart and nothing fails half way.
         let tombstone_bytes = if folded || current.is_none() { 0 } else { key.len() + 128 };
         let most = key.len() + value.len() + 64 + tombstone_bytes;
-        self.admit(most as u64, old_bytes as u64)?;
+        self.admit((most - tombstone_bytes) as u64, old_bytes as u64)?;
         self.make_room(most, self.shared.reserves.for_writes())?;
         self.put_placed(tablet, table, hash, key, value, version, current)
     }
