@@ -43,9 +43,6 @@ fn clean(cleaner: &mut Cleaner, log: &mut Log) {
         idle = if step == Step::Idle { idle + 1 } else { 0 };
         log.turn();
         steps += 1;
-        if steps > 9_990 {
-            eprintln!("{step:?} {:?}", log.usage());
-        }
         assert!(steps < 10_000, "the cleaner works without end: {:?}", log.usage());
     }
 }
