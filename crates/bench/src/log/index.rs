@@ -1,6 +1,6 @@
 //! Lookups in the index beside a `hashbrown::HashTable` of references to the same entries.
 //!
-//! Both find the same objects in the same memory: ours through [`Log::read`], the other by the
+//! Both find the same objects in the same memory: ours through `Log::read`, the other by the
 //! address of the object's bytes and a comparison of the key. Keys are drawn at random; a miss is
 //! a key that was never written. The longest insert of the fill is the longest pause.
 
