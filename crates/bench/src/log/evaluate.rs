@@ -58,9 +58,9 @@ impl Rows {
 pub fn run(quick: bool, json: bool) -> Result<bool> {
     let scale = if quick {
         Scale {
-            live_bytes: 192 << 20,
+            live_bytes: 320 << 20,
             time: Duration::from_millis(300),
-            objects: [100_000, 1_000_000],
+            objects: [2_500_000, 3_000_000],
             repeats: 1,
         }
     } else {

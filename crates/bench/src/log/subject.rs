@@ -43,7 +43,7 @@ pub struct Plan {
 /// Options that suit so much live data: smaller segments for less than the usual size of memory.
 #[must_use]
 pub fn options_for(live_bytes: u64) -> Options {
-    let segment_bytes = if live_bytes < 512 << 20 { 1 << 20 } else { 8 << 20 };
+    let segment_bytes = if live_bytes < 512 << 20 { 4 << 20 } else { 8 << 20 };
     Options { segment_bytes, ..Options::default() }
 }
 
