@@ -11,6 +11,9 @@
 //! bucket is next, they are asked for a few inserts ahead. Buckets are found by the low bits of a
 //! hash, tags are bits 32 to 47: a tablet is a range of hashes, so the top bits say little.
 //!
+//! **Tags.** Beside the buckets there is one word for each with a byte for each of its slots
+//! ([`tags`]). A lookup asks for both and looks at the word first, which mostly is in a cache.
+//!
 //! **Threads.** The reactor alone reads, inserts, removes, splits and merges; a read takes no
 //! lock and no atomic read-modify-write. Cleaners do one thing, [`IndexView::relocate`]: swap one
 //! reference for another, if it is still there.
@@ -30,6 +33,7 @@
 mod blocks;
 mod chain;
 mod cursor;
+mod tags;
 mod view;
 
 pub(crate) use blocks::BlockSource;
@@ -90,6 +94,7 @@ pub(crate) trait Entries {
 pub(crate) struct Found {
     slot: NonNull<AtomicU64>,
     tag: u64,
+    bucket: usize,
 }
 
 impl Found {
@@ -100,10 +105,23 @@ impl Found {
     }
 }
 
+/// What is known of a hash once its bucket has been looked into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Candidate {
+    /// It is not in the index.
+    Absent,
+    /// If it is there, this may be its reference.
+    At(u64),
+    /// It may be in an overflow bucket.
+    Behind,
+}
+
 /// See the module's documentation.
 pub(crate) struct Index<S: BlockSource> {
     view: Arc<IndexView>,
     blocks: Blocks<S>,
+    /// The buckets' words, eight in a cache line.
+    words: Blocks<S>,
     overflow: Overflow,
     /// Primary buckets.
     buckets: usize,
@@ -130,11 +148,32 @@ fn is_link(slot: u64) -> bool {
     slot >> TAG_SHIFT == LINK_TAG
 }
 
+/// Which slots of a bucket have a tag, one bit each.
+#[inline(always)]
+fn same_tags(bucket: &Bucket, tag: u64) -> u32 {
+    let mut hits = 0;
+    for (at, slot) in bucket.slots.iter().enumerate() {
+        let same = slot.load(Ordering::Relaxed) ^ tag <= REFERENCE_BITS;
+        hits |= u32::from(same) << at;
+    }
+    hits
+}
+
+/// The first reference in a bucket whose slot has a tag.
+#[inline(always)]
+fn first_with(bucket: &Bucket, tag: u64) -> Option<u64> {
+    let slot = bucket.slots.get(same_tags(bucket, tag).trailing_zeros() as usize)?;
+    Some(reference_in(slot.load(Ordering::Relaxed)))
+}
+
 impl<S: BlockSource> Index<S> {
     /// An empty index whose full blocks have `block_buckets` buckets, a power of two.
     pub(crate) fn new(source: S, readers: Arc<Readers>, block_buckets: usize) -> Option<Index<S>> {
-        let mut blocks = Blocks::new(source, readers, block_buckets);
-        if !blocks.grow_to(1) {
+        let mut blocks = Blocks::new(source.clone(), Arc::clone(&readers), block_buckets);
+        let mut words = Blocks::new(source, readers, block_buckets);
+        let grown = blocks.grow_to(1) && words.grow_to(1);
+        if !grown {
+            blocks.give_all_back();
             return None;
         }
         let view = Arc::new(IndexView::new(&blocks));
@@ -142,6 +181,7 @@ impl<S: BlockSource> Index<S> {
             view,
             overflow: Overflow::new(blocks.first_buckets()),
             blocks,
+            words,
             buckets: 1,
             mask: 0,
             entries: 0,
@@ -171,49 +211,96 @@ impl<S: BlockSource> Index<S> {
         self.blocks.bucket(self.bucket_number(hash))
     }
 
-    /// Asks for the bucket of a hash.
+    /// The word of a bucket.
+    #[inline(always)]
+    fn word(&self, number: usize) -> &AtomicU64 {
+        &self.words.bucket(number / SLOTS).slots[number % SLOTS]
+    }
+
+    #[inline(always)]
+    fn load_word(&self, number: usize) -> u64 {
+        self.word(number).load(Ordering::Relaxed)
+    }
+
+    /// Brings the word of a bucket in line with what the bucket holds.
+    fn refresh_word(&self, number: usize) {
+        self.word(number).store(tags::of_chain(self.blocks.bucket(number)), Ordering::Relaxed);
+    }
+
+    /// First step of a lookup in a batch: asks for the word of a hash.
     #[inline]
-    pub(crate) fn prefetch(&self, hash: u64) {
+    pub(crate) fn prefetch_word(&self, hash: u64) {
+        crate::prefetch::read(std::ptr::from_ref(self.word(self.bucket_number(hash))).cast());
+    }
+
+    /// Second step: asks for the bucket of a hash.
+    #[inline]
+    pub(crate) fn prefetch_bucket(&self, hash: u64) {
         crate::prefetch::read(std::ptr::from_ref(self.bucket(hash)).cast());
     }
 
-    /// A reference that may be the one for a hash: for prefetching.
+    /// Second step of a lookup: false when the hash is not here; else asks for its bucket.
     #[inline]
-    pub(crate) fn candidate(&self, hash: u64) -> Option<u64> {
-        let tag = tag_of(hash);
-        let bucket = self.bucket(hash);
-        bucket.slots.iter().find_map(|slot| {
-            let slot = slot.load(Ordering::Relaxed);
-            (slot ^ tag <= REFERENCE_BITS).then_some(reference_in(slot))
-        })
+    pub(crate) fn prefetch_bucket_of(&self, hash: u64) -> bool {
+        let (tag, number) = (tag_of(hash), self.bucket_number(hash));
+        let word = self.load_word(number);
+        let maybe = tags::may_hold(word, tag) || tags::may_lead_to(word, tag);
+        if maybe {
+            crate::prefetch::read(std::ptr::from_ref(self.blocks.bucket(number)).cast());
+        }
+        maybe
+    }
+
+    /// Third step: looks into the bucket for a reference that may be the one for a hash.
+    #[inline]
+    pub(crate) fn candidate(&self, hash: u64) -> Candidate {
+        let (tag, number) = (tag_of(hash), self.bucket_number(hash));
+        let bucket = self.blocks.bucket(number);
+        if let Some(reference) = first_with(bucket, tag) {
+            return Candidate::At(reference);
+        }
+        if !tags::may_lead_to(self.load_word(number), tag) {
+            return Candidate::Absent;
+        }
+        let Some(next) = chain::linked(bucket) else { return Candidate::Absent };
+        crate::prefetch::read(std::ptr::from_ref(next).cast());
+        Candidate::Behind
+    }
+
+    /// Fourth step, for the few that are not in their bucket: looks into the one behind it.
+    #[inline]
+    pub(crate) fn candidate_behind(&self, hash: u64) -> Option<u64> {
+        first_with(chain::linked(self.bucket(hash))?, tag_of(hash))
     }
 
     /// Finds the slot of a hash whose reference `matches`.
     #[inline]
     pub(crate) fn find(&self, hash: u64, mut matches: impl FnMut(u64) -> bool) -> Option<Found> {
-        let tag = tag_of(hash);
-        let mut bucket = self.bucket(hash);
-        loop {
-            let mut hits = 0u32;
-            for (at, slot) in bucket.slots.iter().enumerate() {
-                let same = slot.load(Ordering::Relaxed) ^ tag <= REFERENCE_BITS;
-                hits |= u32::from(same) << at;
+        let (tag, number) = (tag_of(hash), self.bucket_number(hash));
+        let mut bucket = self.blocks.bucket(number);
+        crate::prefetch::read(std::ptr::from_ref(bucket).cast());
+        let word = self.load_word(number);
+        if !tags::may_hold(word, tag) {
+            if !tags::may_lead_to(word, tag) {
+                return None;
             }
+            bucket = chain::linked(bucket)?;
+        }
+        loop {
+            let mut hits = same_tags(bucket, tag);
             while hits != 0 {
                 let slot = &bucket.slots[hits.trailing_zeros() as usize];
                 // Acquire: a cleaner has written the entry before it stored the reference.
                 if matches(reference_in(slot.load(Ordering::Acquire))) {
-                    return Some(Found { slot: NonNull::from(slot), tag });
+                    return Some(Found { slot: NonNull::from(slot), tag, bucket: number });
                 }
                 hits &= hits - 1;
             }
-            bucket = self.next(bucket)?;
+            if !tags::may_lead_to(word, tag) {
+                return None;
+            }
+            bucket = chain::linked(bucket)?;
         }
-    }
-
-    #[inline]
-    fn next<'a>(&'a self, bucket: &'a Bucket) -> Option<&'a Bucket> {
-        chain::linked(bucket)
     }
 
     /// The reference in a slot now: a cleaner may have changed it since it was found.
@@ -246,6 +333,14 @@ impl<S: BlockSource> Index<S> {
     /// Empties a slot and returns the reference that it held.
     pub(crate) fn remove(&mut self, found: Found) -> u64 {
         let reference = reference_in(found.slot().swap(0, Ordering::AcqRel));
+        let slots = self.blocks.bucket(found.bucket).slots.iter();
+        match slots.enumerate().find(|(_, slot)| std::ptr::eq(*slot, found.slot())) {
+            Some((at, _)) => {
+                let word = tags::without_slot(self.load_word(found.bucket), at);
+                self.word(found.bucket).store(word, Ordering::Relaxed);
+            }
+            None => self.refresh_word(found.bucket),
+        }
         self.entries -= 1;
         if self.buckets > 1 && self.entries * 100 < self.buckets * SLOTS * LOAD_LOW {
             self.merge();
@@ -262,18 +357,27 @@ impl<S: BlockSource> Index<S> {
         entries: &impl Entries,
     ) -> Result<(), NoMemory> {
         debug_assert!(reference != 0 && reference <= REFERENCE_BITS);
-        let slot = tag_of(hash) | reference;
-        let mut bucket = self.bucket(hash);
-        loop {
-            if let Some(empty) = chain::empty_slot(bucket) {
-                empty.store(slot, Ordering::Release);
-                break;
-            }
-            match chain::linked(bucket) {
-                Some(next) => bucket = next,
-                None => {
-                    let last = NonNull::from(bucket);
-                    self.add_overflow(last, slot)?;
+        let (tag, number) = (tag_of(hash), self.bucket_number(hash));
+        let slot = tag | reference;
+        let word = self.load_word(number);
+        let mut bucket = self.blocks.bucket(number);
+        if let Some((at, empty)) = chain::empty_slot(bucket) {
+            empty.store(slot, Ordering::Release);
+            self.word(number).store(tags::with_slot(word, at, tag), Ordering::Relaxed);
+        } else {
+            loop {
+                match chain::linked(bucket) {
+                    Some(next) => bucket = next,
+                    None => {
+                        let last = NonNull::from(bucket);
+                        self.add_overflow(last, slot)?;
+                        self.refresh_word(number);
+                        break;
+                    }
+                }
+                if let Some((_, empty)) = chain::empty_slot(bucket) {
+                    empty.store(slot, Ordering::Release);
+                    self.word(number).store(tags::with_overflow(word, tag), Ordering::Relaxed);
                     break;
                 }
             }
@@ -328,12 +432,17 @@ impl<S: BlockSource> Index<S> {
     fn split(&mut self, entries: &impl Entries) {
         self.inserts_since_split = 0;
         self.blocks.free_limbo();
+        self.words.free_limbo();
         let bit = 1u64 << self.buckets.ilog2();
         let (from, to) = (self.next_to_split(), self.buckets);
         let needed = Chain::of(self.blocks.bucket(from)).overflow_buckets();
-        if !self.overflow.ensure(needed, &mut self.blocks) || !self.blocks.grow_to(to + 1) {
+        if !self.overflow.ensure(needed, &mut self.blocks)
+            || !self.words.grow_to(to / SLOTS + 1)
+            || !self.blocks.grow_to(to + 1)
+        {
             return;
         }
+        let (old, new) = (from, to);
         let moving = self.view.begin();
         self.view.use_directory(&mut self.blocks);
         let to = NonNull::from(self.blocks.bucket(to));
@@ -347,6 +456,8 @@ impl<S: BlockSource> Index<S> {
             },
         );
         chain::tighten(from, |empty| self.overflow.give_back(empty));
+        self.refresh_word(old);
+        self.refresh_word(new);
         self.buckets += 1;
         self.mask = (self.buckets as u64).next_power_of_two() - 1;
         self.view.set_buckets(self.buckets);
@@ -357,6 +468,7 @@ impl<S: BlockSource> Index<S> {
     /// Removes the last primary bucket and moves what it holds to the bucket it came from.
     fn merge(&mut self) {
         self.blocks.free_limbo();
+        self.words.free_limbo();
         let last = self.buckets - 1;
         let into = last - (1usize << last.ilog2());
         let from = NonNull::from(self.blocks.bucket(last));
@@ -374,11 +486,14 @@ impl<S: BlockSource> Index<S> {
             },
         );
         chain::tighten(from, |empty| self.overflow.give_back(empty));
+        self.refresh_word(into);
+        self.refresh_word(last);
         self.buckets = last;
         self.mask = (self.buckets as u64).next_power_of_two() - 1;
         self.view.set_buckets(self.buckets);
         self.view.end(moving);
         self.blocks.shrink_to(self.buckets);
+        self.words.shrink_to(self.buckets.div_ceil(SLOTS));
         self.overflow.release(&mut self.blocks);
     }
 }
@@ -387,7 +502,7 @@ impl<S: BlockSource> Drop for Index<S> {
     fn drop(&mut self) {
         // A cleaner may be inside: the memory goes back with the last view.
         let blocks = self.blocks.take_all();
-        let overflow = self.overflow.take_all();
+        let overflow = self.overflow.take_all().into_iter().chain(self.words.take_all());
         let source = self.blocks.source();
         self.view.leave(Box::new(move || {
             for (block, buckets) in blocks.into_iter().chain(overflow) {

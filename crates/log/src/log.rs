@@ -21,6 +21,7 @@ mod ledger;
 mod write;
 
 pub use batch::Put;
+pub(crate) use batch::Purpose;
 pub use completions::Completion;
 pub use write::{Condition, Written};
 

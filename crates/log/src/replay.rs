@@ -23,7 +23,7 @@ use crate::error::{Damage, Error};
 use crate::index::Index;
 use crate::inspect::{Entry, Record, SegmentReader};
 use crate::limits::BATCH;
-use crate::log::{Completion, Condition, Keys, Log};
+use crate::log::{Completion, Condition, Keys, Log, Purpose};
 use crate::memory::Reference;
 use crate::object::Located;
 use crate::segment::{Appender, Room};
@@ -127,7 +127,7 @@ impl<'a> Replay<'a> {
 
     fn batch(&mut self, batch: &[(Record<'_>, bool)]) -> Result<(), Error> {
         let keys = batch.iter().map(|(record, _)| (record.table, record.key));
-        let places = self.log.approach(keys, 1);
+        let places = self.log.approach(keys, Purpose::Update);
         for ((record, is_object), place) in batch.iter().zip(places) {
             let hash = place.hash;
             let counts = self.counts(record.table, hash, record.birth);

@@ -187,6 +187,14 @@ impl<S: BlockSource> Blocks<S> {
         directories.retain(|(stamp, _)| !readers.passed(*stamp));
     }
 
+    /// Gives everything back: no reader has seen it yet.
+    pub(super) fn give_all_back(&mut self) {
+        for (block, buckets) in self.take_all() {
+            // SAFETY: the index that the blocks were for never was.
+            unsafe { self.source.free(block.into_inner(), buckets) };
+        }
+    }
+
     /// Everything that is to go back with the last view.
     pub(super) fn take_all(&mut self) -> Vec<(Block, usize)> {
         let sizes: Vec<usize> =

@@ -34,8 +34,8 @@ fn get<'a>(bucket: NonNull<Bucket>) -> &'a Bucket {
 
 /// The first empty slot of a bucket alone.
 #[inline]
-pub(super) fn empty_slot(bucket: &Bucket) -> Option<&AtomicU64> {
-    bucket.slots.iter().find(|slot| slot.load(Ordering::Relaxed) == 0)
+pub(super) fn empty_slot(bucket: &Bucket) -> Option<(usize, &AtomicU64)> {
+    bucket.slots.iter().enumerate().find(|(_, slot)| slot.load(Ordering::Relaxed) == 0)
 }
 
 /// Links `new`, which is empty, behind `full`, which is full. Returns an empty slot of it.
@@ -170,7 +170,7 @@ impl Chain {
         slot: &AtomicU64,
         mut another: impl FnMut() -> NonNull<Bucket>,
     ) {
-        if let Some(empty) = empty_slot(get(self.last)) {
+        if let Some((_, empty)) = empty_slot(get(self.last)) {
             move_slot(slot, empty, 0);
             return;
         }

@@ -1,12 +1,16 @@
 //! Many operations at once: the cache misses of a batch overlap instead of adding up.
 //!
-//! Each batch of up to [`BATCH`] operations goes through three steps: hash every key and ask for
-//! its bucket, look into the buckets and ask for the entries, and only then do the work. By the
-//! time a line is needed it is there.
+//! Each batch of up to [`BATCH`] operations goes through these steps: hash every key and ask for
+//! the word of its bucket; look at the words and ask for the buckets; look into the buckets and
+//! ask for the entries, or for the overflow buckets of a few; and only then do the work. By the
+//! time a line is needed it is there. A read whose word says that the key does not exist is done
+//! after the second step.
 
 use super::{Condition, Log, Written};
 use crate::error::Error;
+use crate::index::Candidate;
 use crate::limits::BATCH;
+use crate::memory::Reference;
 use crate::object::Object;
 use crate::prefetch;
 use thunderhead_wire::{KeyHash, TableId};
@@ -29,6 +33,19 @@ pub struct Put<'a> {
 pub(crate) struct Place {
     pub(crate) hash: KeyHash,
     pub(crate) tablet: Option<u32>,
+    /// The key is known not to exist.
+    absent: bool,
+}
+
+const _: () = assert!(BATCH <= 64, "a set of the places in a batch is a word");
+
+/// What the operations of a batch will do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Read keys and values.
+    Read,
+    /// Compare keys, and put something into the index even where there was nothing.
+    Update,
 }
 
 impl Log {
@@ -37,29 +54,60 @@ impl Log {
     pub(crate) fn approach<'k>(
         &self,
         keys: impl Iterator<Item = (TableId, &'k [u8])>,
-        lines: u64,
+        purpose: Purpose,
     ) -> [Place; BATCH] {
         let mut places = [Place::default(); BATCH];
         let mut count = 0;
-        for (table, key) in keys.take(BATCH) {
+        for ((table, key), place) in keys.zip(&mut places) {
             let hash = KeyHash::of(key);
             let tablet = self.tablets.find(table, hash);
             if let Some(tablet) = tablet {
-                self.tablets.list[tablet].index.prefetch(hash.0);
+                self.tablets.list[tablet].index.prefetch_word(hash.0);
             }
-            places[count] = Place { hash, tablet: tablet.map(|tablet| tablet as u32) };
+            let tablet = tablet.map(|tablet| tablet as u32);
+            *place = Place { hash, tablet, absent: false };
             count += 1;
         }
-        for place in &places[..count] {
+        let places_used = &mut places[..count];
+        for place in places_used.iter_mut() {
             let Some(tablet) = place.tablet else { continue };
             let index = &self.tablets.list[tablet as usize].index;
-            if let Some(at) = index.candidate(place.hash.0) {
-                for line in 0..lines {
-                    prefetch::read(self.memory.at(at + 64 * line));
-                }
+            if purpose == Purpose::Update {
+                index.prefetch_bucket(place.hash.0);
+            } else {
+                place.absent = !index.prefetch_bucket_of(place.hash.0);
+            }
+        }
+        let mut behind = 0u64;
+        for (at, place) in places_used.iter_mut().enumerate() {
+            let Some(tablet) = place.tablet else { continue };
+            if place.absent {
+                continue;
+            }
+            match self.tablets.list[tablet as usize].index.candidate(place.hash.0) {
+                Candidate::At(reference) => self.prefetch_entry(reference, purpose),
+                Candidate::Absent => place.absent = true,
+                Candidate::Behind => behind |= 1 << at,
+            }
+        }
+        while behind != 0 {
+            let Place { hash, tablet, .. } = places[behind.trailing_zeros() as usize];
+            behind &= behind - 1;
+            let Some(tablet) = tablet else { continue };
+            let index = &self.tablets.list[tablet as usize].index;
+            if let Some(reference) = index.candidate_behind(hash.0) {
+                self.prefetch_entry(reference, purpose);
             }
         }
         places
+    }
+
+    #[inline]
+    fn prefetch_entry(&self, reference: Reference, purpose: Purpose) {
+        prefetch::read(self.memory.at(reference));
+        if purpose == Purpose::Read {
+            prefetch::read(self.memory.at(reference + 64));
+        }
     }
 
     /// Reads many objects. `found` is called for every key in order, with `None` for a key that
@@ -82,9 +130,10 @@ impl Log {
                 batch[count] = key;
                 count += 1;
             }
-            let places = self.approach(batch[..count].iter().copied(), 2);
+            let places = self.approach(batch[..count].iter().copied(), Purpose::Read);
             for (at, (table, key)) in batch[..count].iter().enumerate() {
                 let result = match places[at].tablet {
+                    Some(_) if places[at].absent => Ok(None),
                     Some(tablet) => Ok(self.read_in(tablet as usize, places[at].hash, key)),
                     None => Err(Error::UnknownTablet { table: *table }),
                 };
@@ -105,10 +154,11 @@ impl Log {
         mut done: impl FnMut(usize, Result<Written, Error>),
     ) {
         for (chunk, batch) in puts.chunks(BATCH).enumerate() {
-            let places = self.approach(batch.iter().map(|put| (put.table, put.key)), 1);
+            let keys = batch.iter().map(|put| (put.table, put.key));
+            let places = self.approach(keys, Purpose::Update);
             for (at, put) in batch.iter().enumerate() {
                 let written = self.check_sizes(put.key, put.value).and_then(|()| {
-                    let Place { hash, tablet } = places[at];
+                    let Place { hash, tablet, .. } = places[at];
                     let tablet = tablet.ok_or(Error::UnknownTablet { table: put.table })?;
                     self.write_in(
                         tablet as usize,
