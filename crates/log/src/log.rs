@@ -34,7 +34,7 @@ use crate::metadata::TabletStatistics;
 use crate::object::{Located, Object};
 use crate::options::Options;
 use crate::replicator::Replicator;
-use crate::shared::{Shared, TabletMap, TabletView};
+use crate::shared::{LiveLimits, Shared, TabletMap, TabletView};
 use crate::tablets::{Tablet, Tablets};
 use heads::Head;
 use ledger::Ledger;
@@ -57,8 +57,8 @@ pub struct Log {
     replicator: Box<dyn Replicator>,
     safe_version: Version,
     live_bytes: u64,
-    /// What a write may at most make of `live_bytes`; refreshed at every turn.
-    live_limit: u64,
+    /// What writes may at most make of `live_bytes`; refreshed at every turn.
+    limits: LiveLimits,
     mutations: u32,
     /// For tables that were dropped here: the head at that time.
     dropped: BTreeMap<TableId, SegmentId>,
@@ -100,7 +100,7 @@ impl Log {
             replicator,
             safe_version: Version::NONE,
             live_bytes: 0,
-            live_limit: 0,
+            limits: LiveLimits::default(),
             mutations: 0,
             dropped: BTreeMap::new(),
         };
@@ -290,7 +290,7 @@ impl Log {
         Usage {
             log_bytes: self.shared.log_bytes(),
             live_bytes: self.live_bytes,
-            live_limit: self.live_limit,
+            live_limit: self.limits.writes,
             index_bytes: self.memory.index_bytes() as u64,
             free_bytes: (self.memory.free_seglets() * self.memory.seglet_bytes()) as u64,
             tombstone_bytes: sums.tombstone_bytes.load(Ordering::Relaxed).max(0) as u64,

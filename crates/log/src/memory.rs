@@ -64,8 +64,18 @@ struct Note {
     start: AtomicU32,
     /// Bytes of the segment that the reactor has marked dead, if this is its first seglet.
     dead: AtomicU32,
+    /// Bytes that tombstones in place of these dead entries may take at most.
+    guarded: AtomicU32,
     /// The segment's id.
     segment: AtomicU64,
+}
+
+/// What the reactor has counted as dead in a segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeadBytes {
+    pub(crate) dead: u32,
+    /// The most that tombstones in its place may take.
+    pub(crate) guarded: u32,
 }
 
 // SAFETY: the mapping belongs to this value until it is dropped, and `base` and `mapping` are
@@ -285,6 +295,7 @@ impl Memory {
         note.account.store(account, Ordering::Relaxed);
         note.start.store(start, Ordering::Relaxed);
         note.dead.store(0, Ordering::Relaxed);
+        note.guarded.store(0, Ordering::Relaxed);
         if let Some(previous) = previous {
             self.note(previous).next.store(number, Ordering::Relaxed);
         }
@@ -309,17 +320,22 @@ impl Memory {
         SegmentId(self.note(self.seglet_of(reference)).segment.load(Ordering::Relaxed))
     }
 
-    /// Counts bytes of the entry at a reference as dead. Reactor only: a plain load and store.
+    /// Counts bytes of the entry at a reference as dead, of which a tombstone in its place may
+    /// take `guarded`. To be called once the entry is marked. Reactor only: plain loads and stores.
     #[inline]
-    pub(crate) fn count_dead(&self, reference: Reference, bytes: usize) {
+    pub(crate) fn count_dead(&self, reference: Reference, bytes: usize, guarded: usize) {
         let account = self.note(self.seglet_of(reference)).account.load(Ordering::Relaxed);
-        let dead = &self.note(account).dead;
-        dead.store(dead.load(Ordering::Relaxed) + bytes as u32, Ordering::Relaxed);
+        let Note { dead, guarded: all, .. } = self.note(account);
+        all.store(all.load(Ordering::Relaxed) + guarded as u32, Ordering::Relaxed);
+        // Release: who sees the count sees the mark, and what is guarded.
+        dead.store(dead.load(Ordering::Relaxed) + bytes as u32, Ordering::Release);
     }
 
-    /// The dead bytes counted for the segment whose first seglet this is.
-    pub(crate) fn dead_bytes(&self, account: u32) -> u32 {
-        self.note(account).dead.load(Ordering::Relaxed)
+    /// What is counted for the segment whose first seglet this is.
+    pub(crate) fn dead_bytes(&self, account: u32) -> DeadBytes {
+        let note = self.note(account);
+        let dead = note.dead.load(Ordering::Acquire);
+        DeadBytes { dead, guarded: note.guarded.load(Ordering::Relaxed) }
     }
 
     #[inline(always)]

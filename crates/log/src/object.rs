@@ -48,6 +48,12 @@ impl Located {
         self.entry_bytes as usize
     }
 
+    /// The most bytes that a residual tombstone in its place may take.
+    #[inline]
+    pub(crate) fn guarded_bytes(&self) -> usize {
+        if self.fields.prior.is_some() { (self.key_at + self.key_bytes) as usize } else { 0 }
+    }
+
     #[inline]
     pub(crate) fn key<'a>(&self, memory: &'a Memory) -> Bytes<'a> {
         Bytes::within(memory, self.at, self.key_at as usize, self.key_bytes as usize)

@@ -37,7 +37,9 @@ pub struct CleanerOptions {
     pub free_fraction_low: f64,
     /// ...or at most this share of all that is not live, whichever is less.
     pub free_share_low: f64,
-    /// Combined cleaning runs once live tombstones fill this share of what is not live.
+    /// Combined cleaning runs once live tombstones fill this share of what is not live. The paper
+    /// has 0.4 here. With folded tombstones compaction leaves residual ones wherever an older
+    /// segment still stands, so memory is better served when those segments go sooner.
     pub tombstone_share_high: f64,
     /// The log on backups may grow to this multiple of the log's memory.
     pub disk_expansion: f64,
@@ -48,10 +50,11 @@ pub struct CleanerOptions {
     pub utilization_max: f64,
     /// Segments that one pass of combined cleaning takes at most.
     pub segments_per_pass: usize,
-    /// Live data and tombstones may fill this fraction of the memory that is not in reserve;
-    /// up to here the cleaner is sure to make progress.
+    /// Live data may fill this fraction of the memory that is not in reserve; up to here the
+    /// cleaner is sure to make progress. (Less where a segment has few seglets.)
     pub safe_fraction: f64,
-    /// Writes are refused once live data fills this fraction; deletes go on to the safe limit.
+    /// Writes that add data are refused once it fills this fraction; overwrites of the same size
+    /// go on to the safe limit, and deletes always.
     pub write_fraction: f64,
     /// Full segments kept for survivors, per cleaner that may run at once.
     pub pool_segments: usize,
@@ -75,7 +78,7 @@ impl Default for CleanerOptions {
             compaction: true,
             free_fraction_low: 0.10,
             free_share_low: 0.5,
-            tombstone_share_high: 0.4,
+            tombstone_share_high: 0.1,
             disk_expansion: 2.0,
             disk_share_high: 0.9,
             utilization_max: 0.98,
@@ -142,8 +145,8 @@ impl Options {
                 c.write_fraction, c.safe_fraction
             ));
         }
-        if c.disk_expansion < 1.0 || c.segments_per_pass == 0 {
-            return fail("disk_expansion must be at least 1 and segments_per_pass positive".into());
+        if c.disk_expansion < 1.0 || c.segments_per_pass < 2 {
+            return fail("disk_expansion must be at least 1 and segments_per_pass at least 2".into());
         }
         Ok(())
     }

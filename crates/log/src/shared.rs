@@ -17,7 +17,7 @@ use crate::index::IndexView;
 use crate::memory::Memory;
 use crate::options::Options;
 use crate::quiescence::{Readers, Turns};
-use crate::segment::Segment;
+use crate::segment::{Segment, straddle_bytes};
 use crossbeam_queue::SegQueue;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -84,17 +84,31 @@ pub(crate) struct Reserves {
     pub(crate) deletes: usize,
 }
 
-/// Seglets that hold whatever is left of a segment of so many: entries only shrink when they are
-/// cleaned, but fillings at the end of seglets fall elsewhere.
-pub(crate) fn stock_for(seglets: usize) -> usize {
-    seglets + 1 + seglets / 8
+/// Bytes of live data that the cleaner can live with.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LiveLimits {
+    /// Writes that add data are refused beyond this.
+    pub(crate) writes: u64,
+    /// All writes are refused beyond this: up to here cleaning is sure to make progress.
+    pub(crate) safe: u64,
+}
+
+/// Seglets that hold entries of so many bytes, in segments of a size: room for the filling at
+/// the end of each seglet, and for each survivor its header, the seglet in which it ends and what
+/// the longest entry did not fit into. Entries are copied one by one in an order that is not
+/// known in advance, so this is the worst case.
+fn stock_for(bytes: usize, seglet_bytes: usize, segment_bytes: usize) -> usize {
+    let survivors = 1 + bytes / (segment_bytes - segment_bytes / 4);
+    let filled = seglet_bytes - straddle_bytes(seglet_bytes);
+    bytes.div_ceil(filled) + survivors
 }
 
 impl Reserves {
     pub(crate) fn new(memory: &Memory, options: &Options) -> Reserves {
-        let segment_seglets = options.segment_bytes / memory.seglet_bytes();
         let digest_bytes = 256 + 3 * Reserves::segments_max(memory, options);
-        let pool = options.cleaner.pool_segments * stock_for(segment_seglets);
+        let segment_bytes = options.segment_bytes;
+        let stock = stock_for(segment_bytes, memory.seglet_bytes(), segment_bytes);
+        let pool = options.cleaner.pool_segments * stock;
         Reserves {
             emergency: 2 * digest_bytes.div_ceil(memory.seglet_bytes()),
             pool,
@@ -163,6 +177,11 @@ impl Shared {
         Ok(())
     }
 
+    /// Seglets that a cleaner needs to be sure of before it copies so many bytes.
+    pub(crate) fn stock_for(&self, bytes: usize) -> usize {
+        stock_for(bytes, self.memory.seglet_bytes(), self.options.segment_bytes)
+    }
+
     pub(crate) fn next_segment_id(&self) -> SegmentId {
         SegmentId(self.next_segment.fetch_add(1, Ordering::SeqCst))
     }
@@ -173,13 +192,17 @@ impl Shared {
         (seglets * self.memory.seglet_bytes()) as u64
     }
 
-    /// What writes may make of the live data: a share of the memory without the reserves and one
-    /// head, lower where segments have so few seglets that their last ones, half empty on
-    /// average, weigh in.
-    pub(crate) fn live_limit(&self) -> u64 {
-        let segment_seglets = self.options.segment_bytes / self.memory.seglet_bytes();
-        let fraction = self.options.cleaner.write_fraction.min(1.0 - 4.0 / segment_seglets as f64);
-        (self.usable_bytes() as f64 * fraction) as u64
+    /// How much live data the log may hold, out of the memory without the reserves and one head.
+    /// The shares are lower where seglets are so few to a segment or so small that the segments'
+    /// last ones, half empty on average, and the fillings weigh in.
+    pub(crate) fn limits(&self) -> LiveLimits {
+        let seglet_bytes = self.memory.seglet_bytes();
+        let ends = 1.5 * seglet_bytes as f64 / self.options.segment_bytes as f64;
+        let fillings = straddle_bytes(seglet_bytes) as f64 / seglet_bytes as f64;
+        let cleaner = &self.options.cleaner;
+        let safe = cleaner.safe_fraction.min(1.0 - ends - fillings) * self.usable_bytes() as f64;
+        let writes = safe * cleaner.write_fraction / cleaner.safe_fraction;
+        LiveLimits { writes: writes as u64, safe: safe as u64 }
     }
 
     fn usable_bytes(&self) -> u64 {

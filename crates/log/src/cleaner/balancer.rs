@@ -3,7 +3,7 @@
 //! With L the share of the log's memory that live objects take, F the share that is free and T
 //! the share that tombstones take, memory is low when F ≤ min(0.1, (1 − L) / 2). Cleaning earlier
 //! would only mean to clean fuller segments. When it must be done, compaction is preferred, for it
-//! costs no bandwidth, unless tombstones fill two fifths of what is not live (compaction cannot
+//! costs no bandwidth, unless tombstones fill a given share of what is not live (compaction cannot
 //! drop them) or the log on backups has grown close to its limit.
 //!
 //! F counts what writers may take: the reserves are not free in that sense, or a small memory
@@ -71,7 +71,8 @@ mod tests {
     #[test]
     fn the_verdict_follows_the_papers_formulas() {
         let memory = Memory::new(64 << 20).unwrap();
-        let options = Options { segment_bytes: 1 << 20, ..Options::default() };
+        let mut options = Options { segment_bytes: 1 << 20, ..Options::default() };
+        options.cleaner.tombstone_share_high = 0.4; // As in the paper.
         let shared = Shared::new(memory, thunderhead_wire::LogId(1), options);
         // Fractions of the log's memory: free, live, tombstones, and the log on backups.
         let cases = [

@@ -14,7 +14,7 @@ use crate::limits::CLEANERS_MAX;
 use crate::memory::Memory;
 use crate::quiescence::Stamp;
 use crate::segment::Segment;
-use crate::shared::{Shared, stock_for};
+use crate::shared::Shared;
 use std::sync::atomic::Ordering;
 
 /// A segment that may be cleaned.
@@ -34,8 +34,16 @@ impl Candidate {
 
     /// Bytes of entries that would have to be copied.
     fn live_bytes(&self, memory: &Memory) -> usize {
-        let dead = memory.dead_bytes(self.segment.account()) as usize + self.slack_bytes;
+        let dead = memory.dead_bytes(self.segment.account()).dead as usize + self.slack_bytes;
         self.segment.length.saturating_sub(dead)
+    }
+
+    /// The most bytes that cleaning it now can leave.
+    pub(crate) fn bytes_after(&self, memory: &Memory) -> usize {
+        // What is counted as dead here is seen as dead by the walk that follows, so it leaves a
+        // residual tombstone at most. What dies meanwhile leaves no more than its own size.
+        let dead = memory.dead_bytes(self.segment.account());
+        self.segment.length.saturating_sub(dead.dead as usize) + dead.guarded as usize
     }
 }
 
@@ -97,20 +105,43 @@ impl Candidates {
         best.map(|(_, at)| self.list.swap_remove(at))
     }
 
-    /// The segments of the next pass of combined cleaning, best first.
+    /// The segments of the next pass of combined cleaning.
+    ///
+    /// Cost-benefit may rank old segments first that are almost full and free nothing when they
+    /// are short of company. A log that waits for memory opens no segments, so its clock stands
+    /// still and the ranking would never change: then whatever gives back most is taken.
     pub(crate) fn pick_for_combining(&mut self, shared: &Shared) -> Vec<Candidate> {
-        let options = &shared.options.cleaner;
+        let seglet_bytes = shared.memory.seglet_bytes();
         let now = shared.next_segment.load(Ordering::Relaxed);
+        let by_worth = self.best(shared, |candidate, live| {
+            // The end of a short segment's last seglet is space too.
+            let segment = &candidate.segment;
+            let space = segment.disk_bytes.max(segment.seglets.len() * seglet_bytes);
+            let utilization = (live as f64 / space as f64).max(0.001);
+            let age = (now - segment.created.min(now) + 1) as f64;
+            (1.0 - utilization).max(0.001) * age / utilization
+        });
+        let picked = self.take_affordable(shared, &by_worth);
+        if !picked.is_empty() {
+            return picked;
+        }
+        let by_gain = self.best(shared, |candidate, live| {
+            (candidate.segment.seglets.len() * seglet_bytes) as f64 - live as f64
+        });
+        self.take_affordable(shared, &by_gain)
+    }
+
+    /// The places of the best candidates for a pass, best first.
+    fn best(&self, shared: &Shared, worth: impl Fn(&Candidate, usize) -> f64) -> Vec<usize> {
+        let options = &shared.options.cleaner;
         let mut ranked: Vec<(f64, usize)> = Vec::new();
         for (at, candidate) in self.list.iter().enumerate() {
-            let live = candidate.live_bytes(&shared.memory) as f64;
-            let utilization = live / candidate.segment.disk_bytes.max(1) as f64;
-            let full = candidate.segment.disk_bytes * 2 > shared.options.segment_bytes;
+            let live = candidate.live_bytes(&shared.memory);
+            let disk_bytes = candidate.segment.disk_bytes;
             // A short segment is worth taking however full it is: two of them make one.
-            if utilization <= options.utilization_max || !full {
-                let age = (now - candidate.segment.created.min(now) + 1) as f64;
-                let worth = (1.0 - utilization).max(0.001) * age / utilization.max(0.001);
-                ranked.push((worth, at));
+            let short = disk_bytes * 2 <= shared.options.segment_bytes;
+            if short || live as f64 <= options.utilization_max * disk_bytes as f64 {
+                ranked.push((worth(candidate, live), at));
             }
         }
         let most = options.segments_per_pass.min(ranked.len());
@@ -119,31 +150,32 @@ impl Candidates {
         }
         ranked.truncate(most);
         ranked.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
-        self.take_affordable(shared, &ranked)
+        ranked.into_iter().map(|(_, at)| at).collect()
     }
 
     /// Takes as many of the ranked candidates as there is memory to copy them to, if the pass
     /// is sure to give at least as much memory as it takes.
-    fn take_affordable(&mut self, shared: &Shared, ranked: &[(f64, usize)]) -> Vec<Candidate> {
+    fn take_affordable(&mut self, shared: &Shared, ranked: &[usize]) -> Vec<Candidate> {
         let keep = shared.reserves.for_survivors();
-        let mut affordable = shared.memory.free_seglets().saturating_sub(keep);
+        let affordable = shared.memory.free_seglets().saturating_sub(keep);
         let mut chosen: Vec<usize> = Vec::new();
-        let (mut seglets, mut live, mut disk) = (0, 0, 0);
-        for (_, at) in ranked {
+        let (mut seglets, mut live, mut disk, mut bytes) = (0, 0, 0, 0);
+        for at in ranked {
             let candidate = &self.list[*at];
-            let needed = stock_for(candidate.segment.seglets.len());
-            if needed > affordable {
+            let more = candidate.bytes_after(&shared.memory);
+            if shared.stock_for(bytes + more) > affordable {
                 continue;
             }
-            affordable -= needed;
+            bytes += more;
             seglets += candidate.segment.seglets.len();
             live += candidate.live_bytes(&shared.memory);
             disk += candidate.segment.disk_bytes;
             chosen.push(*at);
         }
         // Each survivor ends in a seglet that may be all but empty.
-        let survivors = live.div_ceil(shared.options.segment_bytes);
-        let after = live.div_ceil(shared.memory.seglet_bytes()) + survivors;
+        let seglet_bytes = shared.memory.seglet_bytes();
+        let filled = seglet_bytes - crate::segment::straddle_bytes(seglet_bytes) / 2;
+        let after = live.div_ceil(filled) + live / shared.options.segment_bytes;
         let frees_memory = after < seglets;
         let frees_disk = after == seglets && live + live / 4 < disk;
         if !frees_memory && !frees_disk {

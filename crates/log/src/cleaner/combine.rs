@@ -14,7 +14,7 @@ use crate::metadata::{SegmentHeader, SegmentKind};
 use crate::object::Located;
 use crate::quiescence::Reader;
 use crate::segment::{Appender, Entries, Room, Segment};
-use crate::shared::{Pass, Shared, stock_for};
+use crate::shared::{Pass, Shared};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -87,7 +87,7 @@ impl Output for Survivors<'_> {
 /// A segment that is being merged.
 struct Source<'a> {
     entries: Entries<'a>,
-    next: Option<(Reference, Frame, u64)>,
+    next: Option<(Frame, Located)>,
 }
 
 impl<'a> Source<'a> {
@@ -97,7 +97,7 @@ impl<'a> Source<'a> {
             if frame.flags & DEAD == 0
                 && let Some(located) = Located::of(memory, at, &frame)
             {
-                self.next = Some((at, frame, located.fields.birth.0));
+                self.next = Some((frame, located));
                 return;
             }
             mover.entry(at, &frame, output);
@@ -106,7 +106,7 @@ impl<'a> Source<'a> {
     }
 
     fn age(&self) -> u64 {
-        self.next.as_ref().map_or(u64::MAX, |(_, _, birth)| *birth)
+        self.next.as_ref().map_or(u64::MAX, |(_, located)| located.fields.birth.0)
     }
 }
 
@@ -118,9 +118,8 @@ pub(super) fn combine(
     place: usize,
     candidates: Vec<Candidate>,
 ) -> Result<(), Vec<Candidate>> {
-    let needed: usize =
-        candidates.iter().map(|candidate| stock_for(candidate.segment.seglets.len())).sum();
-    let Some(stock) = take_stock(shared, needed) else {
+    let most = candidates.iter().map(|candidate| candidate.bytes_after(&shared.memory)).sum();
+    let Some(stock) = take_stock(shared, shared.stock_for(most)) else {
         return Err(candidates);
     };
     // See `Ledger::publish_present`: announced before the first id is taken.
@@ -178,11 +177,11 @@ fn merge(
             return;
         }
         // As long as this source has the oldest entry, nothing else need be looked at.
-        while let Some((at, frame, birth)) = sources[oldest].next {
-            if birth > until {
+        while let Some((frame, located)) = sources[oldest].next {
+            if located.fields.birth.0 > until {
                 break;
             }
-            mover.entry(at, &frame, output);
+            mover.keyed(&frame, &located, output);
             sources[oldest].advance(memory, mover, output);
         }
     }

@@ -9,7 +9,7 @@ use crate::entry::{DEAD, Kind};
 use crate::memory::Reference;
 use crate::quiescence::Reader;
 use crate::segment::{Appender, Room};
-use crate::shared::{Shared, lock, stock_for};
+use crate::shared::{Shared, lock};
 use std::sync::atomic::Ordering;
 
 /// The one segment that a compaction writes.
@@ -52,7 +52,7 @@ pub(super) fn compact(
     candidate: Candidate,
 ) -> (Candidate, bool) {
     let old = &candidate.segment;
-    let Some(stock) = take_stock(shared, stock_for(old.seglets.len())) else {
+    let Some(stock) = take_stock(shared, shared.stock_for(candidate.bytes_after(&shared.memory))) else {
         return (candidate, false);
     };
     let drops = shared.sums.drops.load(Ordering::Relaxed);

@@ -83,31 +83,9 @@ impl<'a> Mover<'a> {
     pub(super) fn entry(&mut self, at: Reference, frame: &Frame, output: &mut impl Output) {
         let memory = &*self.shared.memory;
         match Kind::of(frame.flags) {
-            Some(Kind::Object) => {
-                let located = Located::of(memory, at, frame).expect("an object of ours decodes");
-                if frame.flags & entry::DEAD != 0 {
-                    self.leave_residual(&located, output);
-                    return;
-                }
-                let key = located.key(memory);
-                let hash = match key.as_slice() {
-                    Some(slice) => KeyHash::of(slice),
-                    None => KeyHash::of(&key.to_vec()),
-                };
-                let fields = &located.fields;
-                if let Some(tablet) = self.tablets.find(fields.table, hash, fields.birth) {
-                    self.tablets.tablets[tablet].index.prefetch(&self.guard, hash.0);
-                    self.relocate(at, frame, hash.0, tablet, output);
-                }
-            }
-            Some(Kind::Tombstone) => {
-                let located = Located::of(memory, at, frame).expect("a tombstone of ours decodes");
-                if located.fields.prior.is_some_and(|prior| !self.present.is_gone(prior)) {
-                    let (appender, to) = output.place(frame.entry_bytes());
-                    appender.copy(to, at, frame.entry_bytes());
-                    appender.advance(frame.entry_bytes());
-                    self.tombstone_bytes += frame.entry_bytes();
-                }
+            Some(Kind::Object | Kind::Tombstone) => {
+                let located = Located::of(memory, at, frame).expect("an entry of ours decodes");
+                self.keyed(frame, &located, output);
             }
             Some(Kind::Completion) if frame.flags & entry::DEAD == 0 => {
                 let body = segment::body_start(memory, at, frame);
@@ -116,6 +94,36 @@ impl<'a> Mover<'a> {
                 self.relocate(at, frame, hash, COMPLETIONS, output);
             }
             _ => {}
+        }
+    }
+
+    /// Moves or drops an object or a tombstone.
+    #[inline]
+    pub(super) fn keyed(&mut self, frame: &Frame, located: &Located, output: &mut impl Output) {
+        let memory = &*self.shared.memory;
+        let fields = &located.fields;
+        if Kind::of(frame.flags) == Some(Kind::Tombstone) {
+            if fields.prior.is_some_and(|prior| !self.present.is_gone(prior)) {
+                let bytes = frame.entry_bytes();
+                let (appender, to) = output.place(bytes);
+                appender.copy(to, located.at, bytes);
+                appender.advance(bytes);
+                self.tombstone_bytes += bytes;
+            }
+            return;
+        }
+        if frame.flags & entry::DEAD != 0 {
+            self.leave_residual(located, output);
+            return;
+        }
+        let key = located.key(memory);
+        let hash = match key.as_slice() {
+            Some(slice) => KeyHash::of(slice),
+            None => KeyHash::of(&key.to_vec()),
+        };
+        if let Some(tablet) = self.tablets.find(fields.table, hash, fields.birth) {
+            self.tablets.tablets[tablet].index.prefetch(&self.guard, hash.0);
+            self.relocate(located.at, frame, hash.0, tablet, output);
         }
     }
 

@@ -138,7 +138,7 @@ impl Log {
         let Some(at) = self.unlink_completion(lease, sequence) else { return false };
         let bytes = segment::frame(&self.memory, at).entry_bytes();
         segment::mark_dead(&self.memory, at);
-        self.memory.count_dead(at, bytes);
+        self.memory.count_dead(at, bytes, 0);
         self.live_bytes -= bytes as u64;
         self.count_mutation();
         true

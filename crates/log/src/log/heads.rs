@@ -1,13 +1,16 @@
 //! The head: where new entries go, and how the log moves on to the next one.
 //!
 //! A new head begins with its segment header, the digest of the log as it is from now on, the
-//! safe version and the tablets' statistics. Opening it is also what makes a finished pass of
-//! combined cleaning part of the log: its digest names the survivors and no longer the segments
-//! they came from.
+//! safe version and the tablets' statistics. A digest is also what makes a finished pass of
+//! combined cleaning part of the log: it names the survivors and no longer the segments they came
+//! from. When memory is short and a pass holds some, a new digest is appended in the midst of the
+//! head; of several digests in a head, the last one counts. (The papers open a new head instead.
+//! At high utilization that leaves many short segments, each with a last seglet half empty, which
+//! costs the memory that cleaning was to free.)
 //!
-//! When memory is exhausted, finished passes hold the very memory that is missing, and only a new
-//! digest sets it free. An *emergency head* is a head that holds that digest and takes no data;
-//! seglets for two of them are always kept back, so that one can follow another.
+//! When the head has no room for it and there is no memory for another, an *emergency head* holds
+//! the digest and takes no data; seglets for two of them are always kept back, so that one can
+//! follow another.
 
 use super::Log;
 use super::ledger::{Ledger, PendingDigest};
@@ -197,7 +200,8 @@ impl Log {
             statistics: self.statistics().collect(),
         };
         let Some(mut head) = Head::open(&self.shared, id, kind, keep, &self.ledger, about) else {
-            self.ledger.undo(id, integration);
+            self.ledger.remove_head(id);
+            self.ledger.undo(integration);
             return false;
         };
         self.head.send(&self.shared, &mut *self.replicator);
@@ -222,6 +226,30 @@ impl Log {
         true
     }
 
+    /// Takes in all passes that are ready by a new digest in the head, which goes on. False when
+    /// there is no room for it.
+    fn renew_digest(&mut self, keep: usize) -> bool {
+        if self.head.emergency {
+            return false;
+        }
+        let integration = self.ledger.integrate(None);
+        let body = metadata::encode_digest(self.ledger.digest());
+        let mut header = entry::plain(Kind::Digest, body.len());
+        let bytes = header.entry_bytes;
+        if !matches!(self.head.appender.prepare(bytes, keep), Room::At(_)) {
+            self.ledger.undo(integration);
+            return false;
+        }
+        let at = self.head.place(bytes);
+        self.head.appender.write(at, &mut header, [&body, &[]], self.seal);
+        self.head.appender.advance(bytes);
+        self.memory.count_dead(at, bytes, 0); // Nothing in memory needs it.
+        let mut pending = PendingDigest::at(self.head.position());
+        pending.take_in(integration);
+        self.ledger.digest_written(pending);
+        true
+    }
+
     pub(super) fn count_disk(&self, bytes: i64) {
         let disk = &self.shared.sums.disk_bytes;
         disk.store(disk.load(Ordering::Relaxed).wrapping_add_signed(bytes), Ordering::Relaxed);
@@ -236,7 +264,7 @@ impl Log {
         self.settle();
         let sums = &self.shared.sums;
         sums.live_bytes.store(self.live_bytes, Ordering::Relaxed);
-        self.live_limit = self.shared.live_limit();
+        self.limits = self.shared.limits();
         self.shared.turns.publish();
     }
 
@@ -247,8 +275,10 @@ impl Log {
         let segment_seglets = self.shared.options.segment_bytes / self.memory.seglet_bytes();
         let low = reserves.for_writes() + segment_seglets;
         if self.ledger.has_ready_pass() && (urgent || self.memory.free_seglets() <= low) {
-            let rolled = self.roll(reserves.for_writes()) || self.roll_to_emergency();
-            if rolled {
+            let keep = reserves.for_writes();
+            let taken_in =
+                self.renew_digest(keep) || self.roll(keep) || self.roll_to_emergency();
+            if taken_in {
                 self.head.send(&self.shared, &mut *self.replicator);
             }
         }

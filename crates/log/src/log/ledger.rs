@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   pass received ── survivors durable, and all that the head held then durable ──► ready
-//!   ready ── a new head's digest takes it in ──► digest written
+//!   ready ── the head's next digest, or a new head's, takes it in ──► digest written
 //!   digest written ── the digest is durable ──► settled: the cleaned segments are gone,
 //!                                               their replicas and memory are freed,
 //!                                               the survivors may be cleaned in their turn
@@ -143,9 +143,13 @@ impl Ledger {
         Integration { passes, emergency }
     }
 
-    /// Takes back [`Ledger::integrate`] and the head: it could not be opened.
-    pub(super) fn undo(&mut self, head: SegmentId, integration: Integration) {
+    /// Takes back [`Ledger::add_head`]: the head could not be opened.
+    pub(super) fn remove_head(&mut self, head: SegmentId) {
         self.in_digest.remove(&head);
+    }
+
+    /// Takes back [`Ledger::integrate`]: the digest could not be written.
+    pub(super) fn undo(&mut self, integration: Integration) {
         self.in_digest.extend(integration.emergency);
         for pass in &integration.passes {
             for segment in &pass.survivors {

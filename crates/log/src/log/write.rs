@@ -146,7 +146,6 @@ impl Log {
         current: Option<Current>,
     ) -> Result<LogPosition, Error> {
         let folded = self.shared.options.tombstones == Tombstones::Folded;
-        let old_bytes = current.as_ref().map_or(0, |current| current.entry.entry_bytes());
         let birth = self.head.id();
         let mut fields = ObjectFields { table, version, birth, prior: None };
         let (entry_bytes, replaced) = match &current {
@@ -167,10 +166,10 @@ impl Log {
         self.head.appender.advance(entry_bytes);
         self.live_bytes += entry_bytes as u64;
         self.tablets.list[tablet].live_bytes += entry_bytes as u64;
-        if let Some(replaced) = replaced {
-            self.bury(tablet, replaced, old_bytes);
+        if let (Some(replaced), Some(current)) = (replaced, current) {
+            self.bury(tablet, replaced, &current.entry);
             if !folded {
-                let version = current.map_or(Version::NONE, |c| c.entry.fields.version);
+                let version = current.entry.fields.version;
                 let prior = Some(self.memory.segment_of(replaced));
                 self.append_tombstone(ObjectFields { table, version, birth, prior }, key);
             }
@@ -243,9 +242,10 @@ impl Log {
 
     /// Counts a live entry of a tablet as dead, wherever it was when the index let go of it.
     #[inline]
-    pub(super) fn bury(&mut self, tablet: usize, at: Reference, bytes: usize) {
+    pub(super) fn bury(&mut self, tablet: usize, at: Reference, entry: &Located) {
+        let bytes = entry.entry_bytes();
         segment::mark_dead(&self.memory, at);
-        self.memory.count_dead(at, bytes);
+        self.memory.count_dead(at, bytes, entry.guarded_bytes());
         self.live_bytes -= bytes as u64;
         self.tablets.list[tablet].live_bytes -= bytes as u64;
     }
@@ -299,7 +299,7 @@ impl Log {
         let at = index.remove(current.found);
         let prior = Some(self.memory.segment_of(at));
         self.safe_version = self.safe_version.max(version);
-        self.bury(tablet, at, current.entry.entry_bytes());
+        self.bury(tablet, at, &current.entry);
         let fields = ObjectFields { table, version, birth: self.head.id(), prior };
         self.append_tombstone(fields, key);
         Ok(Some(version))
@@ -325,9 +325,11 @@ impl Log {
     #[inline]
     pub(super) fn admit(&self, new_bytes: u64, old_bytes: u64) -> Result<(), Error> {
         let live_bytes = self.live_bytes + new_bytes - old_bytes.min(new_bytes);
-        // An overwrite that makes nothing larger is admitted even when memory is full.
-        if live_bytes > self.live_limit && new_bytes > old_bytes + 64 {
-            let limit_bytes = self.live_limit;
+        // An overwrite that makes nothing larger is admitted beyond the limit for writes, though
+        // its header may have grown a little.
+        let grows = new_bytes > old_bytes + 64;
+        let limit_bytes = if grows { self.limits.writes } else { self.limits.safe };
+        if live_bytes > limit_bytes {
             return Err(Error::MemoryFull { live_bytes: self.live_bytes, limit_bytes });
         }
         Ok(())
