@@ -7,6 +7,7 @@
 
 pub mod log;
 pub mod machine;
+pub mod plot;
 pub mod random;
 pub mod table;
 

@@ -1,5 +1,6 @@
 //! What the benchmarks ask of the machine: cores, processor time, resident memory.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Keeps the calling thread on one core, if the machine has it. With the writer on one core and
@@ -11,10 +12,13 @@ pub fn pin(core: usize) {
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 
-/// Cores that this process may use.
+/// Cores that this process may use. Counted once: a thread that is pinned would count one.
 #[must_use]
 pub fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| {
+        std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
+    })
 }
 
 /// Processor time of the whole process.

@@ -8,10 +8,12 @@
 use super::subject::{Plan, Subject, Throughput, options_for, uniform, zipfian};
 use super::{progress, show};
 use crate::machine;
+use crate::plot::{Marks, Panel, Series, save};
 use crate::table::Table;
 use anyhow::Result;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use thunderhead_log::{NoReplication, Options, Replicator, SegmentBytes, SegmentKind, Tombstones};
 use thunderhead_wire::{LogPosition, SegmentId};
@@ -28,6 +30,18 @@ pub struct Arguments {
     /// Sizes of values, in bytes.
     #[arg(long, value_delimiter = ',', default_value = "100,1000,10000")]
     sizes: Vec<usize>,
+    /// Which objects are written: uniform, zipfian (90 % of the writes to 15 %).
+    #[arg(long, value_delimiter = ',', default_value = "uniform,zipfian")]
+    writes: Vec<Writes>,
+    /// Levels of cleaning: two, one.
+    #[arg(long, value_delimiter = ',', default_value = "two,one")]
+    levels: Vec<Levels>,
+    /// Tombstones: folded, classic.
+    #[arg(long, value_delimiter = ',', default_value = "folded,classic")]
+    tombstones: Vec<Scheme>,
+    /// Whether each write comes alone and not in batches of 64.
+    #[arg(long)]
+    singly: bool,
     /// Bandwidth of the backups in MB/s; unlimited when not given.
     #[arg(long)]
     bandwidth: Option<u64>,
@@ -40,6 +54,27 @@ pub struct Arguments {
     /// For programs.
     #[arg(long)]
     json: bool,
+    /// Draws the figures.
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Writes {
+    Uniform,
+    Zipfian,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Levels {
+    Two,
+    One,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Scheme {
+    Folded,
+    Classic,
 }
 
 /// One measured point.
@@ -177,32 +212,31 @@ impl Setup {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let mut points = Vec::new();
     let time = Duration::from_secs_f64(arguments.seconds);
-    let schemes = [
-        (true, Tombstones::Folded),
-        (true, Tombstones::Classic),
-        (false, Tombstones::Folded),
-        (false, Tombstones::Classic),
-    ];
     for value_bytes in &arguments.sizes {
-        for zipfian in [false, true] {
-            for (two_level, tombstones) in schemes {
-                for percent in &arguments.utilization {
-                    let setup = Setup {
-                        value_bytes: *value_bytes,
-                        zipfian,
-                        two_level,
-                        tombstones,
-                        bandwidth: arguments.bandwidth.map(|megabytes| megabytes * 1_000_000),
-                        batched: true,
-                        cleaners: arguments.cleaners,
-                        ..Setup::new(arguments.live, f64::from(*percent) / 100.0, time)
-                    };
-                    let point = setup.point()?;
-                    progress(&format!(
-                        "{value_bytes} B at {percent} %: {:.2} M/s",
-                        point.writes / 1e6
-                    ));
-                    points.push(point);
+        for writes in &arguments.writes {
+            for levels in &arguments.levels {
+                for scheme in &arguments.tombstones {
+                    for percent in &arguments.utilization {
+                        let setup = Setup {
+                            value_bytes: *value_bytes,
+                            zipfian: *writes == Writes::Zipfian,
+                            two_level: *levels == Levels::Two,
+                            tombstones: match scheme {
+                                Scheme::Folded => Tombstones::Folded,
+                                Scheme::Classic => Tombstones::Classic,
+                            },
+                            bandwidth: arguments.bandwidth.map(|megabytes| megabytes * 1_000_000),
+                            batched: !arguments.singly,
+                            cleaners: arguments.cleaners,
+                            ..Setup::new(arguments.live, f64::from(*percent) / 100.0, time)
+                        };
+                        let point = setup.point()?;
+                        progress(&format!(
+                            "{value_bytes} B, {writes:?}, {levels:?}, {scheme:?}, {percent} %: {:.2} M/s",
+                            point.writes / 1e6
+                        ));
+                        points.push(point);
+                    }
                 }
             }
         }
@@ -234,7 +268,52 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             format!("{:.2}", point.cleaner_cores),
         ]);
     }
+    if let Some(path) = &arguments.plot {
+        save(path, &panels(&points))?;
+    }
     show(arguments.json, &table, &points)
+}
+
+/// Three figures for each size and locality: throughput, cleaner bytes and processor time.
+fn panels(points: &[Point]) -> Vec<Panel> {
+    type Measure = fn(&Point) -> f64;
+    let measures: [(&str, Measure); 3] = [
+        ("MB/s of new entries", |point| point.megabytes),
+        ("cleaner bytes to backups / new byte", |point| point.cleaner_bytes),
+        ("cores that the cleaners keep busy", |point| point.cleaner_cores),
+    ];
+    let mut groups: Vec<(usize, bool)> =
+        points.iter().map(|point| (point.value_bytes, point.zipfian)).collect();
+    groups.dedup();
+    let mut panels = Vec::new();
+    for (value_bytes, zipfian) in groups {
+        for (y_label, measure) in measures {
+            let schemes = [(true, false), (true, true), (false, false), (false, true)];
+            let series = schemes.map(|(two_level, classic)| Series {
+                name: format!(
+                    "{} level{}, {}",
+                    if two_level { "two" } else { "one" },
+                    if two_level { "s" } else { "" },
+                    if classic { "classic" } else { "folded" }
+                ),
+                points: points
+                    .iter()
+                    .filter(|it| (it.value_bytes, it.zipfian) == (value_bytes, zipfian))
+                    .filter(|it| (it.two_level, it.classic) == (two_level, classic))
+                    .map(|point| (point.utilization * 100.0, measure(point)))
+                    .collect(),
+            });
+            let locality = if zipfian { "zipfian" } else { "uniform" };
+            panels.push(Panel {
+                title: format!("Values of {value_bytes} B, {locality} overwrites"),
+                x_label: "memory utilization, %".into(),
+                y_label: y_label.into(),
+                marks: Marks::Lines,
+                series: series.to_vec(),
+            });
+        }
+    }
+    panels
 }
 
 /// Backups that take a fixed number of bytes a second, new data and survivors in turn, and hold

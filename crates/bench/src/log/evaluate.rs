@@ -5,7 +5,7 @@
 
 use super::cleaner::Setup;
 use super::subject::{Plan, Subject, entry_bytes, options_for, uniform};
-use super::{index, progress, replay};
+use super::{allocators, index, progress, replay};
 use crate::machine;
 use crate::table::{Requirement, print_requirements};
 use anyhow::Result;
@@ -18,6 +18,8 @@ struct Scale {
     time: Duration,
     objects: [u64; 2],
     repeats: usize,
+    /// Live payload of the workloads whose sizes change.
+    workload_bytes: u64,
 }
 
 /// Collects requirements and says what is going on.
@@ -62,6 +64,7 @@ pub fn run(quick: bool, json: bool) -> Result<bool> {
             time: Duration::from_millis(300),
             objects: [2_500_000, 3_000_000],
             repeats: 1,
+            workload_bytes: 64 << 20,
         }
     } else {
         Scale {
@@ -69,6 +72,7 @@ pub fn run(quick: bool, json: bool) -> Result<bool> {
             time: Duration::from_secs(3),
             objects: [1_000_000, 10_000_000],
             repeats: 3,
+            workload_bytes: 1 << 30,
         }
     };
     let mut rows = Rows::default();
@@ -76,6 +80,7 @@ pub fn run(quick: bool, json: bool) -> Result<bool> {
     tombstones(&scale, &mut rows)?;
     levels(&scale, &mut rows)?;
     overhead(&scale, &mut rows)?;
+    workloads(&scale, &mut rows)?;
     lookups(&scale, &mut rows)?;
     overwrites(&scale, &mut rows)?;
     replays(&scale, &mut rows)?;
@@ -173,6 +178,27 @@ fn overhead(scale: &Scale, rows: &mut Rows) -> Result<()> {
             resident / count
         );
         rows.at_most(&what, 1.05, resident / configured, "×");
+    }
+    Ok(())
+}
+
+fn workloads(scale: &Scale, rows: &mut Rows) -> Result<()> {
+    for number in 0..8 {
+        let outcome = allocators::memory(number, scale.workload_bytes, 1.3)?;
+        let per_byte = |held: &allocators::Held| {
+            held.peak_bytes as f64 / held.payload[0].max(held.payload[1]) as f64
+        };
+        let mut others = String::new();
+        for (name, held) in &outcome.allocators {
+            others += &format!(", {name} {:.2}", per_byte(held));
+        }
+        let what = format!(
+            "{} completes 90 % full; process against live entries and index \
+             (resident per live byte: ours {:.2}{others})",
+            outcome.workload,
+            per_byte(&outcome.ours)
+        );
+        rows.at_most(&what, 1.13, outcome.ours.worst_ratio, "×");
     }
     Ok(())
 }

@@ -7,12 +7,14 @@
 use super::subject::{KEY_BYTES, Plan, Subject, TABLE, key, options_for};
 use super::{progress, show};
 use crate::machine::{median, seconds};
+use crate::plot::{Marks, Panel, Series, save};
 use crate::random::Random;
 use crate::table::Table;
 use anyhow::Result;
 use hashbrown::HashTable;
 use serde::Serialize;
 use std::hint::black_box;
+use std::path::PathBuf;
 use std::time::Instant;
 use thunderhead_log::BATCH;
 use thunderhead_wire::KeyHash;
@@ -21,11 +23,14 @@ use thunderhead_wire::KeyHash;
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// How many objects.
-    #[arg(long, value_delimiter = ',', default_value = "1000000,10000000")]
+    #[arg(long, value_delimiter = ',', default_value = "1000000,5000000,10000000,20000000,50000000")]
     objects: Vec<u64>,
     /// For programs.
     #[arg(long)]
     json: bool,
+    /// Draws the figure.
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
 }
 
 /// What was measured, in nanoseconds.
@@ -203,5 +208,34 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             table.row(&cells);
         }
     }
+    if let Some(path) = &arguments.plot {
+        save(path, &panels(&all))?;
+    }
     show(arguments.json, &table, &all)
+}
+
+fn panels(all: &[Figures]) -> Vec<Panel> {
+    let kinds = ["hit", "miss", "hit, batches of 64", "miss, batches of 64"];
+    let panel = |(at, kind): (usize, &str)| {
+        type Times = fn(&Figures) -> &[f64; 4];
+        let tables: [(&str, Times); 2] =
+            [("ours", |figures| &figures.ours), ("hashbrown", |figures| &figures.hashbrown)];
+        Panel {
+            title: format!("Lookup: {kind}"),
+            x_label: "million objects".into(),
+            y_label: "ns".into(),
+            marks: Marks::Lines,
+            series: tables
+                .into_iter()
+                .map(|(name, times)| Series {
+                    name: name.into(),
+                    points: all
+                        .iter()
+                        .map(|figures| (figures.objects as f64 / 1e6, times(figures)[at]))
+                        .collect(),
+                })
+                .collect(),
+        }
+    };
+    kinds.into_iter().enumerate().map(panel).collect()
 }

@@ -3,6 +3,7 @@
 use crate::machine;
 use crate::random::Random;
 use anyhow::{Context, Result, bail};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thunderhead_log::{
     CleanerThreads, Condition, Error, Log, LogId, Memory, NoReplication, Options, Put, Replicator,
@@ -40,12 +41,33 @@ pub struct Plan {
     pub cleaners: usize,
 }
 
-/// Options that suit so much live data: at least five hundred segments, as the papers' servers of
-/// 16 GB and 8 MB segments had.
+/// Options that suit so much live data: at least a hundred segments and rather five hundred, as
+/// the papers' servers of 16 GB and 8 MB segments had more still.
 #[must_use]
 pub fn options_for(live_bytes: u64) -> Options {
-    let segment_bytes = if live_bytes < 2 << 30 { 2 << 20 } else { 8 << 20 };
+    let segment_bytes = match live_bytes {
+        SMALL.. if live_bytes < 2 << 30 => 2 << 20,
+        SMALL.. => 8 << 20,
+        _ => 1 << 20,
+    };
     Options { segment_bytes, ..Options::default() }
+}
+
+/// Below this, seglets are smaller too.
+const SMALL: u64 = 256 << 20;
+
+/// A memory for so much live data, every page of it touched.
+///
+/// # Errors
+/// When it cannot be had.
+pub fn memory_for(bytes: u64, live_bytes: u64) -> Result<Arc<Memory>> {
+    let memory = if live_bytes < SMALL {
+        Memory::with_seglets(bytes as usize, 16 << 10)?
+    } else {
+        Memory::new(bytes as usize)?
+    };
+    memory.populate(&mut |_| {});
+    Ok(memory)
 }
 
 /// A log that holds `objects` objects.
@@ -102,10 +124,9 @@ impl Subject {
 
     fn prepared(plan: &Plan, replicator: Box<dyn Replicator>) -> Result<Subject> {
         let objects = plan.live_bytes / entry_bytes(plan.value_bytes);
-        let index_bytes = objects * 25 / 2 + (2 << 20);
+        let index_bytes = objects * 14 + (2 << 20);
         let log_bytes = (plan.live_bytes as f64 / plan.utilization) as u64;
-        let memory = Memory::new((log_bytes + index_bytes) as usize)?;
-        memory.populate(&mut |_| {});
+        let memory = memory_for(log_bytes + index_bytes, plan.live_bytes)?;
         let mut log = Log::new(&memory, LogId(7), plan.options.clone(), replicator)?;
         log.create_tablet(TabletRange::whole(TABLE)).context("creating the table")?;
         let cleaners =

@@ -1,0 +1,630 @@
+//! Figures 1 and 10 of the paper: memory under workloads whose object sizes change.
+//!
+//! Each workload of Table 1 has three phases: write several times the live data in one
+//! distribution of sizes while deleting at random what would be too much; delete a share of it at
+//! random; write as much again in another distribution. The same seeded sequence is run on our
+//! log, which keeps itself 90 % full of live entries, and on the allocators that are installed,
+//! each in a process of its own that loads it in place of the system's. Reported is how much
+//! memory each process held at most, less the benchmark's own list of live objects, for each byte
+//! of live payload (keys and values).
+//!
+//! Then the sequence is timed on smaller logs that are 70, 80 and 90 % full, beside one that is
+//! large enough never to be cleaned.
+
+use super::subject::{self, TABLE, options_for};
+use super::{progress, show};
+use crate::machine;
+use crate::plot::{Marks, Panel, Series, save};
+use crate::random::Random;
+use crate::table::Table;
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+use std::alloc::Layout;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+use thunderhead_log::{
+    CleanerThreads, Condition, Error, Log, LogId, NoReplication, Put, TabletRange,
+};
+
+/// What to run.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Arguments {
+    /// Bytes of live payload.
+    #[arg(long, default_value_t = 1 << 30)]
+    live: u64,
+    /// Each phase writes this many times the live payload.
+    #[arg(long, default_value_t = 5.0)]
+    churn: f64,
+    /// Workloads of Table 1, by number.
+    #[arg(long, value_delimiter = ',', default_value = "1,2,3,4,5,6,7,8")]
+    workloads: Vec<usize>,
+    /// Leaves the timed runs out.
+    #[arg(long)]
+    memory_only: bool,
+    /// For programs.
+    #[arg(long)]
+    json: bool,
+    /// Draws the figures.
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+    /// Runs one workload on this process's allocator, with these caps on the live payload.
+    #[arg(long, hide = true, value_delimiter = ',')]
+    child: Vec<u64>,
+}
+
+/// Sizes drawn uniformly from a range.
+#[derive(Clone, Copy, Debug)]
+struct Sizes(u64, u64);
+
+impl Sizes {
+    fn draw(self, random: &mut Random) -> u64 {
+        self.0 + random.below(self.1 - self.0 + 1)
+    }
+
+    fn mean(self) -> f64 {
+        (self.0 + self.1) as f64 / 2.0
+    }
+}
+
+/// A row of Table 1.
+#[derive(Clone, Copy, Debug)]
+struct Workload {
+    before: Sizes,
+    deleted: f64,
+    after: Option<Sizes>,
+}
+
+const WORKLOADS: [Workload; 8] = [
+    Workload { before: Sizes(100, 100), deleted: 0.0, after: None },
+    Workload { before: Sizes(100, 100), deleted: 0.0, after: Some(Sizes(130, 130)) },
+    Workload { before: Sizes(100, 100), deleted: 0.9, after: Some(Sizes(130, 130)) },
+    Workload { before: Sizes(100, 150), deleted: 0.0, after: Some(Sizes(200, 250)) },
+    Workload { before: Sizes(100, 150), deleted: 0.9, after: Some(Sizes(200, 250)) },
+    Workload { before: Sizes(100, 200), deleted: 0.5, after: Some(Sizes(1_000, 2_000)) },
+    Workload { before: Sizes(1_000, 2_000), deleted: 0.9, after: Some(Sizes(1_500, 2_500)) },
+    Workload { before: Sizes(50, 150), deleted: 0.9, after: Some(Sizes(5_000, 15_000)) },
+];
+
+/// An object as the benchmark remembers it: 48 bits that the store chose and 16 of its size.
+#[derive(Clone, Copy)]
+struct Item(u64);
+
+impl Item {
+    fn new(name: u64, size: u64) -> Item {
+        Item(name << 16 | size)
+    }
+
+    fn size(self) -> u64 {
+        self.0 & 0xffff
+    }
+
+    fn name(self) -> u64 {
+        self.0 >> 16
+    }
+}
+
+/// What a workload runs on.
+trait Store {
+    /// Whether the payload may grow by so much.
+    fn has_room(&self, payload: u64, more: u64) -> bool;
+    fn put(&mut self, size: u64) -> Result<Item>;
+    fn delete(&mut self, item: Item) -> Result<()>;
+    /// Bytes that the store needs at the least for what it holds, or 0 if it cannot say; see
+    /// [`Held::worst_ratio`].
+    fn needed(&self) -> u64;
+    /// The second distribution begins.
+    fn next_phase(&mut self);
+}
+
+/// What a store held while a workload ran on it.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Held {
+    /// The most resident bytes, without the benchmark's own.
+    pub peak_bytes: u64,
+    /// Resident bytes at the end.
+    pub end_bytes: u64,
+    /// The most live payload in the first phase and in the last.
+    pub payload: [u64; 2],
+    /// Live payload at the end.
+    pub end_payload: u64,
+    /// The most resident bytes for each byte needed, whenever the store was full.
+    pub worst_ratio: f64,
+    /// Operations a second.
+    pub operations: f64,
+}
+
+struct Run<'a, S> {
+    store: &'a mut S,
+    items: Vec<Item>,
+    most_items: usize,
+    payload: u64,
+    base_bytes: u64,
+    held: Held,
+    random: Random,
+    operations: u64,
+}
+
+impl<S: Store> Run<'_, S> {
+    fn delete_one(&mut self) -> Result<()> {
+        let at = self.random.below(self.items.len() as u64) as usize;
+        let item = self.items.swap_remove(at);
+        self.payload -= item.size();
+        self.operations += 1;
+        self.store.delete(item)
+    }
+
+    fn phase(&mut self, sizes: Sizes, bytes: u64, number: usize) -> Result<()> {
+        let mut written = 0;
+        let mut full = false;
+        while written < bytes {
+            let size = sizes.draw(&mut self.random);
+            while !self.items.is_empty() && !self.store.has_room(self.payload, size) {
+                self.delete_one()?;
+                full = true;
+            }
+            self.items.push(self.store.put(size)?);
+            self.payload += size;
+            written += size;
+            self.operations += 1;
+            self.most_items = self.most_items.max(self.items.len());
+            let most = &mut self.held.payload[number];
+            *most = self.payload.max(*most);
+            if self.operations.is_multiple_of(1 << 16) {
+                self.look(full);
+            }
+        }
+        self.look(full);
+        Ok(())
+    }
+
+    fn resident(&self) -> u64 {
+        let own = self.base_bytes + (self.most_items * size_of::<Item>()) as u64;
+        machine::resident_bytes().saturating_sub(own)
+    }
+
+    fn look(&mut self, full: bool) {
+        let resident = self.resident();
+        self.held.peak_bytes = self.held.peak_bytes.max(resident);
+        if full && self.store.needed() > 0 {
+            let ratio = resident as f64 / self.store.needed() as f64;
+            self.held.worst_ratio = self.held.worst_ratio.max(ratio);
+        }
+    }
+}
+
+/// Runs a workload on a store. `base_bytes` is what the process held before it.
+fn drive(
+    store: &mut impl Store,
+    workload: Workload,
+    live: u64,
+    churn: f64,
+    base_bytes: u64,
+) -> Result<Held> {
+    let smallest = workload.before.0.min(workload.after.map_or(u64::MAX, |sizes| sizes.0));
+    let mut run = Run {
+        store,
+        items: Vec::with_capacity((live * 2 / smallest) as usize),
+        most_items: 0,
+        payload: 0,
+        base_bytes,
+        held: Held::default(),
+        random: Random::new(5),
+        operations: 0,
+    };
+    let bytes = (live as f64 * churn) as u64;
+    let began = Instant::now();
+    run.phase(workload.before, bytes, 0)?;
+    let left = (run.items.len() as f64 * (1.0 - workload.deleted)) as usize;
+    while run.items.len() > left {
+        run.delete_one()?;
+    }
+    run.store.next_phase();
+    match workload.after {
+        Some(sizes) => run.phase(sizes, bytes, 1)?,
+        None => run.held.payload[1] = run.held.payload[0],
+    }
+    run.held.operations = run.operations as f64 / began.elapsed().as_secs_f64();
+    run.held.end_bytes = run.resident();
+    run.held.end_payload = run.payload;
+    Ok(run.held)
+}
+
+/// Our log.
+struct OurLog {
+    log: Log,
+    /// Live entries may fill this share of the log's memory...
+    utilization: f64,
+    /// ...or the live payload is capped, in the first phase and in the last.
+    caps: Option<[u64; 2]>,
+    phase: usize,
+    next: u64,
+    bytes: Vec<u8>,
+    /// Writes that wait for the rest of their batch.
+    waiting: Vec<Item>,
+    waiting_bytes: u64,
+    _cleaners: CleanerThreads,
+}
+
+impl OurLog {
+    fn new(memory_bytes: u64, live: u64, utilization: f64, caps: Option<[u64; 2]>) -> Result<Self> {
+        let memory = subject::memory_for(memory_bytes, live)?;
+        let replicator = Box::new(NoReplication::default());
+        let mut log = Log::new(&memory, LogId(7), options_for(live), replicator)?;
+        log.create_tablet(TabletRange::whole(TABLE)).context("creating the table")?;
+        let cleaners = CleanerThreads::start(&log, 1, |number| machine::pin(1 + number));
+        machine::pin(0);
+        Ok(OurLog {
+            log,
+            utilization,
+            caps,
+            phase: 0,
+            next: 0,
+            bytes: vec![7; 1 << 16],
+            waiting: Vec::new(),
+            waiting_bytes: 0,
+            _cleaners: cleaners,
+        })
+    }
+
+    fn write_waiting(&mut self) -> Result<()> {
+        let waiting = std::mem::take(&mut self.waiting);
+        self.waiting_bytes = 0;
+        let keys: Vec<[u8; 8]> = waiting.iter().map(|item| item.name().to_be_bytes()).collect();
+        let values = waiting.iter().map(|item| &self.bytes[..item.size() as usize - 8]);
+        let puts: Vec<Put<'_>> = keys
+            .iter()
+            .zip(values)
+            .map(|(key, value)| Put { table: TABLE, key, value, condition: Condition::Always })
+            .collect();
+        let mut again = Vec::new();
+        let mut refused = None;
+        self.log.write_batch(&puts, |at, result| match result {
+            Ok(_) => {}
+            Err(error) if error.is_transient() => again.push(at),
+            Err(error) => refused = Some(error),
+        });
+        if let Some(error) = refused {
+            bail!("a write is refused: {error}");
+        }
+        for at in again {
+            let Put { key, value, .. } = puts[at];
+            patiently(&mut self.log, |log| log.write(TABLE, key, value))?;
+        }
+        Ok(())
+    }
+}
+
+/// Tries until the cleaner has made room.
+fn patiently<T>(log: &mut Log, mut work: impl FnMut(&mut Log) -> Result<T, Error>) -> Result<T> {
+    loop {
+        match work(log) {
+            Err(error) if error.is_transient() => {
+                log.turn();
+                (0..20).for_each(|_| std::hint::spin_loop());
+            }
+            other => return other.map_err(Into::into),
+        }
+    }
+}
+
+impl Store for OurLog {
+    fn has_room(&self, payload: u64, more: u64) -> bool {
+        if let Some(caps) = self.caps {
+            return payload + more <= caps[self.phase];
+        }
+        let usage = self.log.usage();
+        let live = usage.live_bytes + self.waiting_bytes + more + 16;
+        live as f64 <= usage.log_bytes as f64 * self.utilization
+    }
+
+    fn put(&mut self, size: u64) -> Result<Item> {
+        let item = Item::new(self.next, size);
+        self.next += 1;
+        self.waiting.push(item);
+        self.waiting_bytes += size + 16;
+        if self.waiting.len() == thunderhead_log::BATCH {
+            self.write_waiting()?;
+        }
+        Ok(item)
+    }
+
+    fn delete(&mut self, item: Item) -> Result<()> {
+        let key = item.name().to_be_bytes();
+        let delete = |log: &mut Log| log.delete(TABLE, &key, Condition::Always);
+        if patiently(&mut self.log, delete)?.is_none() {
+            // It is among those that wait.
+            self.write_waiting()?;
+            patiently(&mut self.log, delete)?.context("an object is gone")?;
+        }
+        Ok(())
+    }
+
+    fn needed(&self) -> u64 {
+        let usage = self.log.usage();
+        usage.live_bytes + usage.index_bytes
+    }
+
+    fn next_phase(&mut self) {
+        self.phase = 1;
+    }
+}
+
+/// The process's own allocator.
+struct Malloc {
+    caps: [u64; 2],
+    phase: usize,
+}
+
+fn layout(size: u64) -> Result<Layout> {
+    Layout::from_size_align(size as usize, 8).context("a layout")
+}
+
+impl Store for Malloc {
+    fn has_room(&self, payload: u64, more: u64) -> bool {
+        payload + more <= self.caps[self.phase]
+    }
+
+    fn put(&mut self, size: u64) -> Result<Item> {
+        let layout = layout(size)?;
+        // SAFETY: no workload has objects of size 0.
+        let address = unsafe { std::alloc::alloc(layout) };
+        ensure!(!address.is_null(), "no memory");
+        // SAFETY: `address` was allocated with this size.
+        unsafe { std::ptr::write_bytes(address, 7, size as usize) };
+        Ok(Item::new(address.expose_provenance() as u64, size))
+    }
+
+    fn delete(&mut self, item: Item) -> Result<()> {
+        let address = std::ptr::with_exposed_provenance_mut(item.name() as usize);
+        // SAFETY: the item came from `put` and is deleted once.
+        unsafe { std::alloc::dealloc(address, layout(item.size())?) };
+        Ok(())
+    }
+
+    fn needed(&self) -> u64 {
+        0
+    }
+
+    fn next_phase(&mut self) {
+        self.phase = 1;
+    }
+}
+
+/// Memory in which so much payload of both distributions fits at a utilization.
+fn memory_for(workload: Workload, live: u64, utilization: f64) -> u64 {
+    let phase = |sizes: Sizes| {
+        let objects = live as f64 / sizes.mean();
+        objects * ((sizes.mean() + 13.0) / utilization + 14.0)
+    };
+    let most = phase(workload.before).max(workload.after.map_or(0.0, phase));
+    (most * 1.005) as u64 + (4 << 20)
+}
+
+/// Runs a workload on a log that is filled to a utilization.
+fn on_our_log(
+    workload: Workload,
+    live: u64,
+    churn: f64,
+    utilization: f64,
+    caps: Option<[u64; 2]>,
+    memory_bytes: u64,
+) -> Result<Held> {
+    let base = machine::resident_bytes();
+    let mut store = OurLog::new(memory_bytes, live, utilization, caps)?;
+    drive(&mut store, workload, live, churn, base)
+}
+
+const ALLOCATORS: [(&str, Option<&str>); 4] = [
+    ("glibc", None),
+    ("jemalloc", Some("libjemalloc.so.2")),
+    ("mimalloc", Some("libmimalloc.so.2")),
+    ("tcmalloc", Some("libtcmalloc_minimal.so.4")),
+];
+
+fn library(name: &str) -> Option<PathBuf> {
+    let places = [
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib",
+        "/usr/local/lib",
+    ];
+    places.iter().map(|place| Path::new(place).join(name)).find(|path| path.exists())
+}
+
+/// Runs a workload in a process of its own that has another allocator; nothing where the
+/// allocator is not installed.
+fn on_allocator(
+    file: Option<&str>,
+    number: usize,
+    live: u64,
+    churn: f64,
+    caps: [u64; 2],
+) -> Result<Option<Held>> {
+    let mut command = Command::new(std::env::current_exe()?);
+    if let Some(file) = file {
+        let Some(path) = library(file) else { return Ok(None) };
+        command.env("LD_PRELOAD", path);
+    }
+    let child = format!("{number},{},{}", caps[0], caps[1]);
+    command.args(["bench", "log", "allocators", "--child", &child]);
+    command.args(["--live", &live.to_string(), "--churn", &churn.to_string()]);
+    let output = command.stderr(Stdio::inherit()).output().context("starting a process")?;
+    ensure!(output.status.success(), "a process with another allocator failed");
+    Ok(Some(serde_json::from_slice(&output.stdout).context("what the process said")?))
+}
+
+fn run_child(arguments: &Arguments) -> Result<()> {
+    let [number, first, last] = arguments.child[..] else { bail!("--child takes three numbers") };
+    let workload = WORKLOADS.get(number as usize).context("no such workload")?;
+    let mut store = Malloc { caps: [first, last], phase: 0 };
+    let base = machine::resident_bytes();
+    let held = drive(&mut store, *workload, arguments.live, arguments.churn, base)?;
+    serde_json::to_writer(std::io::stdout().lock(), &held)?;
+    Ok(())
+}
+
+/// What one workload showed.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// W1 to W8.
+    pub workload: String,
+    /// Our log at 90 %.
+    pub ours: Held,
+    /// The allocators that are installed.
+    pub allocators: Vec<(String, Held)>,
+    /// Throughput at 70, 80 and 90 % relative to a log that is never cleaned.
+    pub relative: Vec<(u32, f64)>,
+}
+
+/// Measures the memory that a workload needs.
+///
+/// # Errors
+/// When the log cannot be made, a write is refused or a process fails.
+pub fn memory(number: usize, live: u64, churn: f64) -> Result<Outcome> {
+    let workload = WORKLOADS[number];
+    let memory_bytes = memory_for(workload, live, 0.9);
+    let ours = on_our_log(workload, live, churn, 0.9, None, memory_bytes)?;
+    // Two at a time: nothing is timed here.
+    let mut allocators = Vec::new();
+    for pair in ALLOCATORS.chunks(2) {
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = pair
+                .iter()
+                .map(|(name, file)| {
+                    let run = move || on_allocator(*file, number, live, churn, ours.payload);
+                    (name, scope.spawn(run))
+                })
+                .collect();
+            threads.into_iter().map(|(name, thread)| (name, thread.join())).collect()
+        });
+        for (name, result) in results {
+            let result = result.map_err(|_| anyhow::anyhow!("{name}: a thread panicked"))?;
+            match result.with_context(|| (*name).to_string())? {
+                Some(held) => allocators.push(((*name).to_string(), held)),
+                None => progress(&format!("{name} is not installed: left out")),
+            }
+        }
+    }
+    Ok(Outcome { workload: format!("W{}", number + 1), ours, allocators, relative: Vec::new() })
+}
+
+/// Measures how much cleaning slows a workload down.
+fn throughput(number: usize, live: u64, churn: f64) -> Result<Vec<(u32, f64)>> {
+    let workload = WORKLOADS[number];
+    let mut at = Vec::new();
+    let mut caps = [0; 2];
+    for percent in [70, 80, 90] {
+        let utilization = f64::from(percent) / 100.0;
+        let memory_bytes = memory_for(workload, live, utilization);
+        let held = on_our_log(workload, live, churn, utilization, None, memory_bytes)?;
+        at.push((percent, held.operations));
+        caps = held.payload;
+    }
+    // Everything that is ever written fits, tombstones included.
+    let all = memory_for(workload, (live as f64 * (2.0 * churn + 1.0)) as u64, 0.5);
+    let base = on_our_log(workload, live, churn, 1.0, Some(caps), all)?;
+    Ok(at.into_iter().map(|(percent, operations)| (percent, operations / base.operations)).collect())
+}
+
+/// Runs the experiment and prints it.
+///
+/// # Errors
+/// When it cannot be run.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    if !arguments.child.is_empty() {
+        return run_child(arguments);
+    }
+    ensure!(arguments.churn >= 1.0, "--churn is {}; it must be at least 1", arguments.churn);
+    let mut outcomes = Vec::new();
+    for number in &arguments.workloads {
+        ensure!((1..=8).contains(number), "there is no workload {number}; there are 1 to 8");
+        progress(&format!("W{number}: memory"));
+        let mut outcome = memory(number - 1, arguments.live, arguments.churn)?;
+        if !arguments.memory_only {
+            progress(&format!("W{number}: throughput"));
+            outcome.relative = throughput(number - 1, arguments.live / 4, arguments.churn)?;
+        }
+        outcomes.push(outcome);
+    }
+    if let Some(path) = &arguments.plot {
+        save(path, &panels(&outcomes))?;
+    }
+    show(arguments.json, &table(&outcomes), &outcomes)
+}
+
+fn per_byte(held: &Held) -> f64 {
+    let most = held.payload[0].max(held.payload[1]);
+    held.peak_bytes as f64 / most.max(1) as f64
+}
+
+fn table(outcomes: &[Outcome]) -> Table {
+    let mut table = Table::new(
+        "Resident bytes at most for each byte of live payload; our log is 90 % full",
+        &[
+            "workload",
+            "ours",
+            "glibc",
+            "jemalloc",
+            "mimalloc",
+            "tcmalloc",
+            "process / (live + index)",
+            "speed at 70 %",
+            "80 %",
+            "90 % of uncleaned",
+        ],
+    );
+    for outcome in outcomes {
+        let mut cells = vec![outcome.workload.clone(), format!("{:.2}", per_byte(&outcome.ours))];
+        for (name, _) in ALLOCATORS {
+            let found = outcome.allocators.iter().find(|(allocator, _)| allocator == name);
+            cells.push(found.map_or("-".into(), |(_, held)| format!("{:.2}", per_byte(held))));
+        }
+        cells.push(format!("{:.3}", outcome.ours.worst_ratio));
+        cells.extend(outcome.relative.iter().map(|(_, share)| format!("{share:.2}")));
+        table.row(&cells);
+    }
+    table
+}
+
+fn panels(outcomes: &[Outcome]) -> Vec<Panel> {
+    let groups: Vec<String> = outcomes.iter().map(|outcome| outcome.workload.clone()).collect();
+    let series = |name: &str, value: &dyn Fn(&Outcome) -> Option<f64>| Series {
+        name: name.into(),
+        points: outcomes
+            .iter()
+            .enumerate()
+            .filter_map(|(at, outcome)| Some((at as f64, value(outcome)?)))
+            .collect(),
+    };
+    let mut memory = vec![series("our log, 90 % full", &|outcome| Some(per_byte(&outcome.ours)))];
+    for (name, _) in ALLOCATORS {
+        memory.push(series(name, &|outcome| {
+            let found = outcome.allocators.iter().find(|(allocator, _)| allocator == name);
+            found.map(|(_, held)| per_byte(held))
+        }));
+    }
+    let speed = [0, 1, 2].map(|at| {
+        series(["70 % full", "80 % full", "90 % full"][at], &|outcome| {
+            outcome.relative.get(at).map(|(_, share)| *share)
+        })
+    });
+    let mut panels = vec![Panel {
+        title: "Memory under changing workloads".into(),
+        x_label: String::new(),
+        y_label: "resident bytes / live payload".into(),
+        marks: Marks::Bars(groups.clone()),
+        series: memory,
+    }];
+    if outcomes.iter().any(|outcome| !outcome.relative.is_empty()) {
+        panels.push(Panel {
+            title: "Our throughput with cleaning, relative to none".into(),
+            x_label: String::new(),
+            y_label: "relative throughput".into(),
+            marks: Marks::Bars(groups),
+            series: speed.to_vec(),
+        });
+    }
+    panels
+}

@@ -1,0 +1,332 @@
+//! Figures 13 and 14 of the paper: how segments should be chosen for cleaning, simulated.
+//!
+//! The workload is that of the original LFS study: a disk of fixed size with a given share of
+//! live data; each step overwrites one object, drawn uniformly or hot-and-cold (90 % of the
+//! writes to 10 % of the objects); when clean segments run out, some are cleaned and what lives
+//! in them is sorted by age and written to new ones. The y axis is LFS's write cost: all bytes
+//! read and written for each byte of new data, where a segment that is cleaned is read whole.
+//!
+//! The policies differ in what they take first:
+//!
+//! | name | formula |
+//! | --- | --- |
+//! | greedy | 1 − u |
+//! | object age | (1 − u) × age of the youngest object / (1 + u): LFS as published |
+//! | segment age | (1 − u) × age of the segment / (1 + u): LFS as its simulator must have been |
+//! | ours | (1 − u) × age of the segment / u: the cost when live data is in memory anyway |
+
+use super::{progress, show};
+use crate::plot::{Marks, Panel, Series, save};
+use crate::random::Random;
+use crate::table::Table;
+use anyhow::Result;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Utilizations of the disk, in percent.
+    #[arg(long, value_delimiter = ',', default_value = "10,20,30,40,50,60,70,80,90")]
+    utilization: Vec<u32>,
+    /// Segments of the simulated disk.
+    #[arg(long, default_value_t = 1000)]
+    segments: usize,
+    /// For programs.
+    #[arg(long)]
+    json: bool,
+    /// Draws the figure.
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+}
+
+/// What is cleaned first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Policy {
+    /// The emptiest.
+    Greedy,
+    /// LFS as published.
+    ObjectAge,
+    /// LFS with the age of the segment.
+    SegmentAge,
+    /// The formula that the log uses.
+    Ours,
+}
+
+impl Policy {
+    const ALL: [Policy; 4] =
+        [Policy::Greedy, Policy::ObjectAge, Policy::SegmentAge, Policy::Ours];
+
+    fn name(self) -> &'static str {
+        match self {
+            Policy::Greedy => "greedy",
+            Policy::ObjectAge => "object age",
+            Policy::SegmentAge => "segment age",
+            Policy::Ours => "ours",
+        }
+    }
+
+    fn worth(self, utilization: f64, object_age: f64, segment_age: f64) -> f64 {
+        let free = 1.0 - utilization;
+        match self {
+            Policy::Greedy => free,
+            Policy::ObjectAge => free * object_age / (1.0 + utilization),
+            Policy::SegmentAge => free * segment_age / (1.0 + utilization),
+            Policy::Ours => free * segment_age / utilization.max(1e-6),
+        }
+    }
+}
+
+/// One simulated point.
+#[derive(Clone, Debug, Serialize)]
+pub struct Point {
+    /// Whether 90 % of the writes go to 10 % of the objects.
+    pub hot_and_cold: bool,
+    /// What is cleaned first.
+    pub policy: Policy,
+    /// Live data as a share of the disk.
+    pub utilization: f64,
+    /// Bytes read and written for each new byte.
+    pub write_cost: f64,
+    /// Bytes that cleaning wrote for each new byte.
+    pub cleaner_bytes: f64,
+}
+
+/// Objects of a segment.
+const SEGMENT_OBJECTS: usize = 128;
+/// Segments that one pass cleans, and clean segments at which a pass is due.
+const PASS: usize = 16;
+const CLEAN_LOW: usize = 4;
+
+/// An object has no place before it is written first.
+const NOWHERE: u32 = u32::MAX;
+
+#[derive(Default)]
+struct Segment {
+    objects: Vec<u32>,
+    live: usize,
+    created: u64,
+    youngest: u64,
+}
+
+struct Disk {
+    policy: Policy,
+    segments: Vec<Segment>,
+    clean: Vec<usize>,
+    head: usize,
+    /// For each object: its place, segment by segment, and when it was written.
+    places: Vec<u32>,
+    written: Vec<u64>,
+    now: u64,
+    new: u64,
+    read: u64,
+    copied: u64,
+}
+
+impl Disk {
+    fn new(policy: Policy, segments: usize, objects: usize) -> Disk {
+        let mut clean: Vec<usize> = (0..segments).collect();
+        let head = clean.pop().unwrap_or_default();
+        Disk {
+            policy,
+            segments: (0..segments).map(|_| Segment::default()).collect(),
+            clean,
+            head,
+            places: vec![NOWHERE; objects],
+            written: vec![0; objects],
+            now: 0,
+            new: 0,
+            read: 0,
+            copied: 0,
+        }
+    }
+
+    fn overwrite(&mut self, object: usize) {
+        self.now += 1;
+        self.new += 1;
+        if self.places[object] != NOWHERE {
+            let old = self.places[object] as usize / SEGMENT_OBJECTS;
+            self.segments[old].live -= 1;
+        }
+        self.written[object] = self.now;
+        if self.segments[self.head].objects.len() == SEGMENT_OBJECTS {
+            while self.clean.len() <= CLEAN_LOW {
+                self.clean_some();
+            }
+            self.head = self.open();
+        }
+        self.append(self.head, object);
+    }
+
+    fn open(&mut self) -> usize {
+        let number = self.clean.pop().expect("cleaning leaves clean segments");
+        self.segments[number].created = self.now;
+        number
+    }
+
+    fn append(&mut self, to: usize, object: usize) {
+        let segment = &mut self.segments[to];
+        self.places[object] = (to * SEGMENT_OBJECTS + segment.objects.len()) as u32;
+        segment.objects.push(object as u32);
+        segment.live += 1;
+        segment.youngest = segment.youngest.max(self.written[object]);
+    }
+
+    fn clean_some(&mut self) {
+        let mut ranked: Vec<(f64, usize)> = (0..self.segments.len())
+            .filter(|at| *at != self.head && !self.segments[*at].objects.is_empty())
+            .map(|at| {
+                let segment = &self.segments[at];
+                let utilization = segment.live as f64 / SEGMENT_OBJECTS as f64;
+                let object_age = (self.now - segment.youngest) as f64;
+                let segment_age = (self.now - segment.created) as f64;
+                (self.policy.worth(utilization, object_age, segment_age), at)
+            })
+            .collect();
+        let pass = PASS.min(ranked.len());
+        ranked.select_nth_unstable_by(pass - 1, |a, b| b.0.total_cmp(&a.0));
+        let mut survivors: Vec<u32> = Vec::new();
+        for (_, at) in &ranked[..pass] {
+            let objects = std::mem::take(&mut self.segments[*at].objects);
+            if self.segments[*at].live > 0 {
+                self.read += SEGMENT_OBJECTS as u64;
+            }
+            for (slot, object) in objects.into_iter().enumerate() {
+                if self.places[object as usize] as usize == at * SEGMENT_OBJECTS + slot {
+                    survivors.push(object);
+                }
+            }
+            self.segments[*at] = Segment::default();
+            self.clean.push(*at);
+        }
+        survivors.sort_unstable_by_key(|object| self.written[*object as usize]);
+        self.copied += survivors.len() as u64;
+        for chunk in survivors.chunks(SEGMENT_OBJECTS) {
+            let to = self.open();
+            for object in chunk {
+                self.append(to, *object as usize);
+            }
+        }
+    }
+}
+
+/// Simulates one point until its costs have settled.
+#[must_use]
+pub fn simulate(policy: Policy, hot_and_cold: bool, utilization: f64, segments: usize) -> Point {
+    let capacity = segments * SEGMENT_OBJECTS;
+    let objects = (capacity as f64 * utilization) as usize;
+    let mut disk = Disk::new(policy, segments, objects);
+    (0..objects).for_each(|object| disk.overwrite(object));
+    let mut random = Random::new(1);
+    let hot = (objects / 10).max(1) as u64;
+    let mut draw = || {
+        if !hot_and_cold {
+            random.below(objects as u64)
+        } else if random.below(10) < 9 {
+            random.below(hot)
+        } else {
+            hot + random.below(objects as u64 - hot)
+        }
+    };
+    // Ten times the disk to settle, cold objects being rewritten once at least; ten to measure.
+    let steps = 10 * capacity;
+    (0..steps).for_each(|_| disk.overwrite(draw() as usize));
+    (disk.new, disk.read, disk.copied) = (0, 0, 0);
+    (0..steps).for_each(|_| disk.overwrite(draw() as usize));
+    Point {
+        hot_and_cold,
+        policy,
+        utilization,
+        write_cost: (disk.new + disk.read + disk.copied) as f64 / disk.new as f64,
+        cleaner_bytes: disk.copied as f64 / disk.new as f64,
+    }
+}
+
+/// Runs the experiment and prints it.
+///
+/// # Errors
+/// When the plot cannot be written.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let mut points = Vec::new();
+    for hot_and_cold in [false, true] {
+        for policy in Policy::ALL {
+            progress(&format!(
+                "{}, {}",
+                if hot_and_cold { "hot and cold" } else { "uniform" },
+                policy.name()
+            ));
+            for percent in &arguments.utilization {
+                let utilization = f64::from(*percent) / 100.0;
+                points.push(simulate(policy, hot_and_cold, utilization, arguments.segments));
+            }
+        }
+    }
+    let mut table = Table::new(
+        "LFS's write cost: bytes read and written for each new byte",
+        &["writes", "policy", "full", "write cost", "cleaner/new"],
+    );
+    for point in &points {
+        table.row(&[
+            if point.hot_and_cold { "hot-and-cold" } else { "uniform" }.into(),
+            point.policy.name().into(),
+            format!("{:.0} %", point.utilization * 100.0),
+            format!("{:.2}", point.write_cost),
+            format!("{:.2}", point.cleaner_bytes),
+        ]);
+    }
+    if let Some(path) = &arguments.plot {
+        let panel = |hot_and_cold: bool, title: &str| Panel {
+            title: title.into(),
+            x_label: "disk utilization, %".into(),
+            y_label: "write cost".into(),
+            marks: Marks::Lines,
+            series: Policy::ALL
+                .into_iter()
+                .map(|policy| Series {
+                    name: policy.name().into(),
+                    points: points
+                        .iter()
+                        .filter(|it| it.policy == policy && it.hot_and_cold == hot_and_cold)
+                        .map(|point| (point.utilization * 100.0, point.write_cost))
+                        .collect(),
+                })
+                .collect(),
+        };
+        let panels = [
+            panel(false, "Uniform overwrites"),
+            panel(true, "Hot and cold: 90 % of the writes to 10 % of the data"),
+        ];
+        save(path, &panels)?;
+    }
+    show(arguments.json, &table, &points)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_object_stays_where_it_was_last_written() {
+        for policy in Policy::ALL {
+            let mut disk = Disk::new(policy, 100, 8_000);
+            let mut random = Random::new(3);
+            (0..8_000).for_each(|object| disk.overwrite(object));
+            (0..60_000).for_each(|_| disk.overwrite(random.below(8_000) as usize));
+            let live: usize = disk.segments.iter().map(|segment| segment.live).sum();
+            assert_eq!(live, 8_000);
+            for (object, place) in disk.places.iter().enumerate() {
+                let (at, slot) =
+                    (*place as usize / SEGMENT_OBJECTS, *place as usize % SEGMENT_OBJECTS);
+                assert_eq!(disk.segments[at].objects[slot] as usize, object);
+            }
+            assert!(disk.copied > 0 && disk.read >= disk.copied);
+        }
+    }
+
+    #[test]
+    fn with_locality_the_age_of_objects_misleads() {
+        let cost = |policy| simulate(policy, true, 0.85, 200).write_cost;
+        assert!(cost(Policy::ObjectAge) > 1.2 * cost(Policy::SegmentAge));
+    }
+}
