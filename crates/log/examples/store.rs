@@ -65,7 +65,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for replica in replicas.values() {
         replay.segment(&replica.bytes)?;
     }
-    let report = replay.finish();
+    let report = replay.finish()?;
     println!("replayed {} segments: {} objects", report.segments, count(&rebuilt, everything)?);
     assert_eq!(before, count(&rebuilt, everything)?);
     Ok(())

@@ -46,6 +46,8 @@ pub struct Cleaner {
     shared: Arc<Shared>,
     reader: Reader,
     place: usize,
+    /// The last step looked through a segment, which frees nothing: it is the others' turn.
+    rescanned: bool,
 }
 
 impl Cleaner {
@@ -57,7 +59,7 @@ impl Cleaner {
             place
         };
         let reader = shared.readers.register()?;
-        Some(Cleaner { shared: Arc::clone(shared), reader, place })
+        Some(Cleaner { shared: Arc::clone(shared), reader, place, rescanned: false })
     }
 
     /// Does one piece of work, of at most a few milliseconds with segments of the usual size.
@@ -70,14 +72,21 @@ impl Cleaner {
         }
         match balancer::verdict(&shared) {
             Verdict::Rest => Step::Idle,
-            Verdict::Compact => self.first_of([Self::rescan, Self::compact, Self::combine]),
-            Verdict::Combine => self.first_of([Self::rescan, Self::combine, Self::compact]),
+            Verdict::Compact => self.first_of([Self::compact, Self::combine]),
+            Verdict::Combine => self.first_of([Self::combine, Self::compact]),
         }
     }
 
     /// Does the first kind of work that finds something to do.
-    fn first_of(&mut self, works: [fn(&mut Cleaner) -> Option<Step>; 3]) -> Step {
-        works.into_iter().find_map(|work| work(self)).unwrap_or(Step::Idle)
+    fn first_of(&mut self, works: [fn(&mut Cleaner) -> Option<Step>; 2]) -> Step {
+        let rescan: fn(&mut Cleaner) -> Option<Step> = Self::rescan;
+        let [first, second] = works;
+        // Many segments may want a look at once, after a table was dropped: memory comes between.
+        let order =
+            if self.rescanned { [first, second, rescan] } else { [rescan, first, second] };
+        let step = order.into_iter().find_map(|work| work(self)).unwrap_or(Step::Idle);
+        self.rescanned = step == Step::Rescanned;
+        step
     }
 
     fn compact(&mut self) -> Option<Step> {

@@ -1,7 +1,7 @@
 //! What can go wrong, split by whose fault it is: the caller's ([`Error`]), or damage in bytes
 //! that came from outside ([`Damage`]). A broken invariant of our own is neither: it panics.
 
-use thunderhead_wire::{SegmentId, TableId, TabletRange, Version};
+use thunderhead_wire::{LogId, TableId, TabletRange, Version};
 
 /// Why an operation was refused. Nothing has changed when one of these comes back.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,6 +44,22 @@ pub enum Error {
         /// The version the key has now; [`Version::NONE`] when it does not exist.
         current: Version,
     },
+    /// The update has been completed before; its record holds the outcome.
+    #[error(
+        "update {sequence} of lease {lease} was completed before: answer with its recorded outcome"
+    )]
+    AlreadyCompleted {
+        /// The client's lease.
+        lease: u64,
+        /// The update's number.
+        sequence: u64,
+    },
+    /// No version is that high.
+    #[error("version {version} is impossible: the highest is {}", Version::HIGHEST)]
+    VersionTooHigh {
+        /// What was given.
+        version: Version,
+    },
     /// Live data fills the memory up to the limit for writes. Reads and deletes go on; delete
     /// something or give the log more memory, then try again.
     #[error(
@@ -73,6 +89,8 @@ impl Error {
             Error::Condition { .. } => 6,
             Error::MemoryFull { .. } => 7,
             Error::CleanerBehind => 8,
+            Error::AlreadyCompleted { .. } => 9,
+            Error::VersionTooHigh { .. } => 10,
         }
     }
 
@@ -132,13 +150,13 @@ pub enum Damage {
         /// The newest version known here.
         known: u16,
     },
-    /// The segment belongs to another log or has another id than was expected.
-    #[error("the segment is {found}, not {expected}")]
-    WrongSegment {
-        /// The id in the header.
-        found: SegmentId,
-        /// The id that was asked for.
-        expected: SegmentId,
+    /// The segment belongs to another log than those before it.
+    #[error("the segment belongs to {found}, the segments before it to {expected}")]
+    OtherLog {
+        /// The log in the header.
+        found: LogId,
+        /// The log of the first segment.
+        expected: LogId,
     },
 }
 

@@ -472,7 +472,9 @@ impl<S: BlockSource> Index<S> {
         let last = self.buckets - 1;
         let into = last - (1usize << last.ilog2());
         let from = NonNull::from(self.blocks.bucket(last));
-        let needed = Chain::at(from).overflow_buckets() + 1;
+        // A chain of k overflow buckets holds up to 7 k + 8 entries, and each bucket that is
+        // appended gives 7 slots: the last one of the bucket before it becomes the link.
+        let needed = Chain::at(from).overflow_buckets() + 2;
         if !self.overflow.ensure(needed, &mut self.blocks) {
             return;
         }
@@ -504,7 +506,10 @@ impl<S: BlockSource> Drop for Index<S> {
         let blocks = self.blocks.take_all();
         let overflow = self.overflow.take_all().into_iter().chain(self.words.take_all());
         let source = self.blocks.source();
+        // A cleaner may still be looking into a directory that was retired.
+        let directories = std::mem::take(&mut self.blocks.directories);
         self.view.leave(Box::new(move || {
+            drop(directories);
             for (block, buckets) in blocks.into_iter().chain(overflow) {
                 // SAFETY: the last view is gone, so nobody can reach the block any more.
                 unsafe { source.free(block.into_inner(), buckets) };

@@ -260,7 +260,9 @@ fn decode<'a>(frame: &Frame, body: &'a [u8], offset: u32) -> Result<Entry<'a>, D
         Kind::SegmentHeader => Entry::Header(SegmentHeader::decode(body)?),
         Kind::Digest => Entry::Digest(metadata::decode_digest(body).ok_or(field("digest"))?),
         Kind::SafeVersion => {
-            Entry::SafeVersion(metadata::decode_safe_version(body).ok_or(field("safe version"))?)
+            let version = metadata::decode_safe_version(body);
+            let version = version.filter(|version| *version <= Version::HIGHEST);
+            Entry::SafeVersion(version.ok_or(field("safe version"))?)
         }
         Kind::TabletStatistics => {
             Entry::Statistics(metadata::decode_statistics(body).ok_or(field("tablet statistics"))?)
@@ -275,7 +277,8 @@ fn record<'a>(frame: &Frame, body: &'a [u8]) -> Option<Record<'a>> {
     let key = body.get(key_at..behind_key)?;
     let ObjectFields { table, version, birth, prior } = fields;
     // Values are stored as they came; keys have limits that a damaged length would exceed.
-    if key.is_empty() || key.len() > crate::limits::KEY_BYTES_MAX || version == Version::NONE {
+    let versions = Version::NONE.next()..=Version::HIGHEST;
+    if key.is_empty() || key.len() > crate::limits::KEY_BYTES_MAX || !versions.contains(&version) {
         return None;
     }
     Some(Record { table, key, version, birth, prior, value: &body[behind_key..] })

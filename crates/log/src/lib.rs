@@ -13,8 +13,8 @@
 //! - As the engine of a durable store: give it a [`Replicator`] that keeps the bytes safe, and
 //!   [`Replay`] them after a crash.
 //!
-//! One thread owns a [`Log`]. If many threads must write, give each a log of its own over the
-//! same [`Memory`], and divide the keys among them.
+//! One thread owns a [`Log`], and a log owns its [`Memory`]. If many threads must write, give each
+//! a log and a memory of its own, and divide the keys among them.
 //!
 //! # Example
 //!

@@ -56,6 +56,8 @@ pub struct Log {
     completions: Index<IndexBlocks>,
     replicator: Box<dyn Replicator>,
     safe_version: Version,
+    /// What the log says of it: deletes since then say so themselves.
+    logged_safe_version: Version,
     live_bytes: u64,
     /// What writes may at most make of `live_bytes`; refreshed at every turn.
     limits: LiveLimits,
@@ -65,7 +67,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Starts an empty log in a memory. `id` tells this log's segments from all others; draw it
+    /// Starts an empty log in a memory, which is the log's from then on. `id` tells this log's segments from all others; draw it
     /// at random.
     ///
     /// # Errors
@@ -79,6 +81,11 @@ impl Log {
         options.check(memory.seglet_bytes(), memory.seglets())?;
         let shared = Arc::new(Shared::new(Arc::clone(memory), id, options));
         shared.check_digest()?;
+        if !memory.claim() {
+            return Err(OptionsError(
+                "the memory belongs to a log already, and does so for good; make another".into(),
+            ));
+        }
         let no_memory = || OptionsError("the memory has no free seglets for another log".into());
         let blocks = IndexBlocks::new(Arc::clone(memory), shared.reserves.for_writes());
         let completions = new_index(&shared, &blocks).ok_or_else(no_memory)?;
@@ -99,6 +106,7 @@ impl Log {
             completions,
             replicator,
             safe_version: Version::NONE,
+            logged_safe_version: Version::NONE,
             live_bytes: 0,
             limits: LiveLimits::default(),
             mutations: 0,
@@ -136,12 +144,16 @@ impl Log {
         if let Some(other) = self.tablets.overlapping(range) {
             return Err(Error::TabletExists(other));
         }
-        let index = self.new_index().ok_or(Error::CleanerBehind)?;
+        let Some(index) = self.new_index() else {
+            self.turn(); // So that trying again is worth it.
+            return Err(Error::CleanerBehind);
+        };
         // Entries of an earlier life in this log must not count in this one. Their births are at
         // most the head at the time of the drop, so that head must be over.
         if self.dropped.get(&range.table).is_some_and(|head| *head >= self.head.id())
             && !self.roll(self.shared.reserves.for_writes())
         {
+            self.turn();
             return Err(Error::CleanerBehind);
         }
         let since = self.head.id();
@@ -158,8 +170,9 @@ impl Log {
         };
         self.live_bytes -= tablet.live_bytes;
         self.dropped.insert(range.table, self.head.id());
-        self.shared.sums.drops.fetch_add(1, Ordering::Relaxed);
         self.publish_tablets();
+        // After the tablets: a cleaner that sees this count sees them without this one.
+        self.shared.sums.drops.fetch_add(1, Ordering::Release);
         true
     }
 
@@ -277,8 +290,21 @@ impl Log {
     }
 
     /// Raises the safe version: new objects get higher ones. A tablet that comes from elsewhere
-    /// brings its former log's safe version along.
-    pub fn raise_safe_version(&mut self, version: Version) {
+    /// brings its former log's safe version along. Whoever gives up the former log waits until
+    /// this one is durable up to the position that is returned.
+    ///
+    /// # Errors
+    /// [`Error::VersionTooHigh`], or [`Error::CleanerBehind`].
+    pub fn raise_safe_version(&mut self, version: Version) -> Result<LogPosition, Error> {
+        if version > Version::HIGHEST {
+            return Err(Error::VersionTooHigh { version });
+        }
+        self.note_safe_version(version);
+        self.log_safe_version()
+    }
+
+    /// Raises the safe version, to be logged later.
+    pub(crate) fn note_safe_version(&mut self, version: Version) {
         self.safe_version = self.safe_version.max(version);
     }
 

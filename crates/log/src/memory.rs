@@ -28,6 +28,7 @@ use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use thunderhead_wire::SegmentId;
 
 /// The usual size of a seglet.
@@ -52,6 +53,8 @@ pub struct Memory {
     available: AtomicUsize,
     /// Seglets that hold index blocks.
     index_seglets: AtomicUsize,
+    /// A log has it.
+    claimed: AtomicBool,
 }
 
 /// What is known of a seglet.
@@ -148,6 +151,7 @@ impl Memory {
             free: AtomicU64::new(1),
             available: AtomicUsize::new(seglets),
             index_seglets: AtomicUsize::new(0),
+            claimed: AtomicBool::new(false),
         }))
     }
 
@@ -168,6 +172,11 @@ impl Memory {
             done += bytes;
             progress(done);
         }
+    }
+
+    /// Makes this the memory of a log; false when it already is one's.
+    pub(crate) fn claim(&self) -> bool {
+        !self.claimed.swap(true, Ordering::Relaxed)
     }
 
     /// Bytes of one seglet.

@@ -145,8 +145,11 @@ impl Options {
                 c.write_fraction, c.safe_fraction
             ));
         }
-        if c.disk_expansion < 1.0 || c.segments_per_pass < 2 {
-            return fail("disk_expansion must be at least 1 and segments_per_pass at least 2".into());
+        if c.pool_segments == 0 || c.pool_segments > 1024 {
+            return fail(format!("pool_segments is {}; it must be 1 to 1024", c.pool_segments));
+        }
+        if !(c.disk_expansion >= 1.0 && c.disk_expansion <= 100.0) || c.segments_per_pass < 2 {
+            return fail("disk_expansion must be 1 to 100 and segments_per_pass at least 2".into());
         }
         Ok(())
     }

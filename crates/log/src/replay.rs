@@ -25,15 +25,18 @@ use crate::inspect::{Entry, Record, SegmentReader};
 use crate::limits::BATCH;
 use crate::log::{Completion, Condition, Keys, Log, Purpose};
 use crate::memory::Reference;
+use crate::metadata::SegmentHeader;
 use crate::object::Located;
 use crate::segment::{Appender, Room};
 use std::sync::Arc;
-use thunderhead_wire::{KeyHash, SegmentId, TableId, TabletRange, Version};
+use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, TabletRange, Version};
 
 /// A replay in progress. See the module's documentation.
 pub struct Replay<'a> {
     log: &'a mut Log,
     tablets: Vec<(TabletRange, SegmentId)>,
+    /// The log that the segments belong to.
+    from: Option<LogId>,
     remembered: Remembered,
     report: Report,
 }
@@ -80,12 +83,27 @@ impl<'a> Replay<'a> {
         log: &'a mut Log,
         tablets: impl IntoIterator<Item = (TabletRange, SegmentId)>,
     ) -> Result<Replay<'a>, Error> {
-        let tablets: Vec<_> = tablets.into_iter().collect();
-        for (range, _) in &tablets {
-            log.create_tablet(*range)?;
+        let tablets: Vec<(TabletRange, SegmentId)> = tablets.into_iter().collect();
+        for (number, (range, _)) in tablets.iter().enumerate() {
+            if let Err(error) = log.create_tablet(*range) {
+                for (range, _) in &tablets[..number] {
+                    log.drop_tablet(*range);
+                }
+                return Err(error);
+            }
         }
-        let remembered = Remembered::new(log)?;
-        Ok(Replay { log, tablets, remembered, report: Report::default() })
+        match Remembered::new(log) {
+            Ok(remembered) => {
+                Ok(Replay { log, tablets, from: None, remembered, report: Report::default() })
+            }
+            Err(error) => {
+                for (range, _) in &tablets {
+                    log.drop_tablet(*range);
+                }
+                log.turn();
+                Err(error)
+            }
+        }
     }
 
     /// Replays one segment.
@@ -94,11 +112,23 @@ impl<'a> Replay<'a> {
     /// used.
     ///
     /// # Errors
-    /// When the segment has no usable header, or the log is out of memory at this moment; the
-    /// same segment may then be replayed again.
+    /// When the segment has no usable header, belongs to another log than the ones before, or
+    /// holds what this version must understand and does not: nothing that was rebuilt may be used
+    /// in the last case. When an entry is too long for the new log's segments. Or when the log is
+    /// out of memory at this moment; the same segment may then be replayed again.
     pub fn segment(&mut self, bytes: &[u8]) -> Result<(), ReplayError> {
+        let result = self.try_segment(bytes);
+        self.log.turn();
+        result
+    }
+
+    fn try_segment(&mut self, bytes: &[u8]) -> Result<(), ReplayError> {
         let reader = SegmentReader::new(bytes)?;
-        let segment = reader.header().segment;
+        let SegmentHeader { segment, log: found, .. } = *reader.header();
+        let expected = *self.from.get_or_insert(found);
+        if found != expected {
+            return Err(Damage::OtherLog { found, expected }.into());
+        }
         self.report.segments += 1;
         self.report.bytes += bytes.len() as u64;
         let mut batch: Vec<(Record<'_>, bool)> = Vec::with_capacity(BATCH);
@@ -107,6 +137,7 @@ impl<'a> Replay<'a> {
                 Ok((_, Entry::Object(record))) => batch.push((record, true)),
                 Ok((_, Entry::Tombstone(record))) => batch.push((record, false)),
                 Ok((_, other)) => self.other(other)?,
+                Err(damage @ Damage::UnknownKind { .. }) => return Err(damage.into()),
                 Err(damage) => self.report.damage.push((segment, damage)),
             }
             if batch.len() == BATCH {
@@ -115,14 +146,18 @@ impl<'a> Replay<'a> {
             }
         }
         self.batch(&batch)?;
-        self.log.turn();
         Ok(())
     }
 
-    /// Ends the replay.
-    pub fn finish(self) -> Report {
+    /// Ends the replay: what it learnt of versions that must not come again is logged. The old
+    /// segments may go once the log is durable up to [`Log::appended`].
+    ///
+    /// # Errors
+    /// [`Error::CleanerBehind`]: try again shortly.
+    pub fn finish(&mut self) -> Result<Report, Error> {
+        let logged = self.log.log_safe_version();
         self.log.turn();
-        self.report
+        logged.map(|_| self.report.clone())
     }
 
     fn batch(&mut self, batch: &[(Record<'_>, bool)]) -> Result<(), Error> {
@@ -157,7 +192,8 @@ impl<'a> Replay<'a> {
             return Ok(());
         }
         let Record { table, key, value, version, .. } = *record;
-        self.log.put(tablet, table, hash, key, value, version, current)?;
+        self.log.check_sizes(key, value)?;
+        self.log.put_admitted(tablet, table, hash, key, value, version, current)?;
         self.report.taken += 1;
         Ok(())
     }
@@ -169,7 +205,8 @@ impl<'a> Replay<'a> {
         record: &Record<'_>,
     ) -> Result<(), Error> {
         self.report.tombstones += 1;
-        self.log.raise_safe_version(record.version);
+        self.log.check_sizes(record.key, &[])?;
+        self.log.note_safe_version(record.version);
         self.remembered.remember(self.log, hash, record)?;
         let current = self.log.current(tablet, hash, record.key);
         if current.is_some_and(|it| it.entry.fields.version <= record.version) {
@@ -180,14 +217,14 @@ impl<'a> Replay<'a> {
 
     fn other(&mut self, entry: Entry<'_>) -> Result<(), Error> {
         match entry {
-            Entry::SafeVersion(version) => self.log.raise_safe_version(version),
+            Entry::SafeVersion(version) => self.log.note_safe_version(version),
             Entry::Completion { lease, sequence, table, key_hash, birth, result } => {
                 self.report.completions += 1;
                 if !self.counts(table, key_hash, birth) {
                     self.report.elsewhere += 1;
                 } else if self.log.completion(lease, sequence).is_none() {
                     let completion = Completion { lease, sequence, result };
-                    self.log.complete(table, key_hash, completion)?;
+                    self.log.complete_admitted(table, key_hash, completion)?;
                 }
             }
             _ => {}

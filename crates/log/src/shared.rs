@@ -168,7 +168,8 @@ impl Shared {
     /// Refuses sizes for which a digest could outgrow the segment that it opens.
     pub(crate) fn check_digest(&self) -> Result<(), OptionsError> {
         let segments = Reserves::segments_max(&self.memory, &self.options);
-        if 3 * segments + 1024 > self.options.segment_bytes {
+        let most = self.options.segment_bytes.min(crate::limits::BODY_BYTES_MAX);
+        if 3 * segments + 1024 > most {
             return Err(OptionsError(format!(
                 "a log of up to {segments} segments has digests too long for segments of {} bytes; make segments larger",
                 self.options.segment_bytes

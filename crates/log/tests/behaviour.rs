@@ -70,7 +70,7 @@ fn replay(segments: &[Vec<u8>], since: SegmentId) -> (Log, thunderhead_log::Repo
     for segment in segments {
         replay.segment(segment).unwrap();
     }
-    let report = replay.finish();
+    let report = replay.finish().unwrap();
     (log, report)
 }
 
@@ -415,7 +415,7 @@ fn one_flipped_bit_costs_at_most_a_seglet_and_invents_nothing() {
                 Err(ReplayError::Damaged(_)) => continue, // The header: use another replica.
                 result => result.unwrap(),
             }
-            let report = replay.finish();
+            let report = replay.finish().unwrap();
             assert_eq!(report.damage.len(), 1, "byte {at} bit {bit}: {report:?}");
             let found = keys(&log, range);
             assert!(found.iter().all(|(key, value)| truth.get(key) == Some(value)));

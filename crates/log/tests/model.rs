@@ -129,7 +129,7 @@ fn replayed(segments: &[Vec<u8>], tombstones: Tombstones) -> Model {
     for segment in segments {
         replay.segment(segment).unwrap();
     }
-    let report = replay.finish();
+    let report = replay.finish().unwrap();
     assert_eq!(report.damage, [], "nothing was torn here");
     contents(&log)
 }

@@ -50,6 +50,9 @@ impl Version {
     /// The version of a key that does not exist.
     pub const NONE: Version = Version(0);
 
+    /// No key ever gets this far; a higher version in a log or a message is damage.
+    pub const HIGHEST: Version = Version(1 << 62);
+
     /// The version after this one.
     #[must_use]
     pub fn next(self) -> Version {

@@ -65,7 +65,7 @@ pub fn measure(value_bytes: usize, bytes: u64) -> Result<Figures> {
         let (took, result) =
             seconds(|| segments.values().try_for_each(|replica| replay.segment(&replica.bytes)));
         result?;
-        assert_eq!(replay.finish().taken, objects, "every object is taken in");
+        assert_eq!(replay.finish()?.taken, objects, "every object is taken in");
         times.push(took);
     }
     let took = median(times);

@@ -187,7 +187,7 @@ impl Candidates {
 
     /// A segment in which more may be dead than is known, if there is one.
     pub(crate) fn pick_for_rescan(&mut self, shared: &Shared) -> Option<Candidate> {
-        let drops = shared.sums.drops.load(Ordering::Relaxed);
+        let drops = shared.sums.drops.load(Ordering::Acquire);
         let now = shared.next_segment.load(Ordering::Relaxed);
         let patience = 4 + self.list.len() as u64 / 2;
         let at = self.list.iter().position(|candidate| {

@@ -125,7 +125,7 @@ pub(super) fn combine(
     // See `Ledger::publish_present`: announced before the first id is taken.
     let bound = shared.next_segment.load(Ordering::SeqCst);
     shared.in_flight[place].store(bound, Ordering::SeqCst);
-    let drops = shared.sums.drops.load(Ordering::Relaxed);
+    let drops = shared.sums.drops.load(Ordering::Acquire);
     let cleaned: Vec<Segment> = candidates.into_iter().map(|candidate| candidate.segment).collect();
     let mut survivors = Survivors { shared, current: None, done: Vec::new(), stock };
     let mut mover = Mover::new(shared, reader);

@@ -55,7 +55,7 @@ pub(super) fn compact(
     let Some(stock) = take_stock(shared, shared.stock_for(candidate.bytes_after(&shared.memory))) else {
         return (candidate, false);
     };
-    let drops = shared.sums.drops.load(Ordering::Relaxed);
+    let drops = shared.sums.drops.load(Ordering::Acquire);
     let memory = &shared.memory;
     let capacity = stock.len() * memory.seglet_bytes();
     let Some(appender) = Appender::from_stock(memory, old.id, capacity, stock) else {
@@ -96,7 +96,7 @@ pub(super) fn compact(
 /// Looks through a candidate and counts what is of no use in it beside the dead.
 pub(super) fn rescan(shared: &Shared, candidate: &mut Candidate) {
     // A rescan relocates nothing, so it needs no place among the readers.
-    let drops = shared.sums.drops.load(Ordering::Relaxed);
+    let drops = shared.sums.drops.load(Ordering::Acquire);
     let sieve = super::mover::Sieve::new(shared);
     let memory = &*shared.memory;
     let mut slack_bytes = 0;

@@ -238,6 +238,11 @@ impl Overflow {
         }
     }
 
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn free_buckets(&self) -> usize {
+        self.free_count
+    }
+
     /// Sees to it that `count` buckets can be taken.
     pub(super) fn ensure<S: BlockSource>(&mut self, count: usize, blocks: &mut Blocks<S>) -> bool {
         while self.free_count < count {

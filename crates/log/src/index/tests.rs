@@ -55,6 +55,33 @@ fn an_index_grows_and_shrinks_with_what_it_holds() {
     assert_eq!(source.left(), 1 << 20);
 }
 
+/// Two full buckets become a chain of three.
+#[test]
+fn two_full_buckets_are_merged() {
+    // The lower two bits of the reference are those of the hash.
+    let hash = |reference: u64| reference & 3 | reference << 32;
+    let mut index = Index::new(HeapBlocks::new(1 << 10), Arc::new(Readers::new()), 1).unwrap();
+    let kept: Vec<u64> = (1..=8).flat_map(|n| [4 * n + 1, 4 * n + 3]).collect();
+    let removed = [4, 8, 12, 16];
+    for reference in removed.iter().chain(&kept) {
+        index.insert(hash(*reference), *reference, &Hashes(&hash)).unwrap();
+    }
+    assert_eq!(index.buckets, 4);
+    // No overflow bucket is free by chance.
+    index.overflow.ensure(1, &mut index.blocks);
+    while index.overflow.free_buckets() > 1 {
+        index.overflow.take_ensured();
+    }
+    for reference in removed {
+        let found = index.find(hash(reference), |other| other == reference).unwrap();
+        index.remove(found);
+    }
+    for reference in &kept {
+        assert!(index.find(hash(*reference), |other| other == *reference).is_some());
+    }
+    assert_eq!(all(&index, &hash).len(), 16);
+}
+
 #[test]
 fn an_insert_without_memory_changes_nothing() {
     let source = HeapBlocks::new(8);

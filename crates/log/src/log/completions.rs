@@ -34,7 +34,7 @@ impl Log {
     /// Writes an object if a condition holds, and with it the record that it was done.
     ///
     /// # Errors
-    /// As [`Log::write_if`].
+    /// As [`Log::write_if`], and [`Error::AlreadyCompleted`].
     pub fn write_completed(
         &mut self,
         table: TableId,
@@ -43,8 +43,21 @@ impl Log {
         condition: Condition,
         completion: Completion<'_>,
     ) -> Result<Written, Error> {
+        let written = self.try_write_completed(table, key, value, condition, completion);
+        self.count_mutation();
+        written
+    }
+
+    fn try_write_completed(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        value: &[u8],
+        condition: Condition,
+        completion: Completion<'_>,
+    ) -> Result<Written, Error> {
         self.check_sizes(key, value)?;
-        self.check_sizes(&[0], completion.result)?;
+        self.check_completion(completion)?;
         let hash = KeyHash::of(key);
         let tablet = self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
         let current = self.current(tablet, hash, key);
@@ -63,28 +76,47 @@ impl Log {
             self.forget_completion_at(record);
             self.head.appender.rewind(mark);
         }
-        let position = put?;
-        self.count_mutation();
-        Ok(Written { version, position })
+        Ok(Written { version, position: put? })
+    }
+
+    fn check_completion(&self, completion: Completion<'_>) -> Result<(), Error> {
+        let Completion { lease, sequence, result } = completion;
+        self.check_sizes(&[0], result)?;
+        match self.completion(lease, sequence) {
+            Some(_) => Err(Error::AlreadyCompleted { lease, sequence }),
+            None => Ok(()),
+        }
     }
 
     /// Appends the record of an update that wrote nothing.
     ///
     /// # Errors
-    /// [`Error::UnknownTablet`], or no memory: see [`Error`].
+    /// [`Error::UnknownTablet`], [`Error::AlreadyCompleted`], or no memory: see [`Error`].
     pub fn complete(
         &mut self,
         table: TableId,
         hash: KeyHash,
         completion: Completion<'_>,
     ) -> Result<LogPosition, Error> {
-        self.check_sizes(&[0], completion.result)?;
+        let bytes = completion.result.len() + 64;
+        let admitted = self.admit(bytes as u64, 0);
+        let completed = admitted.and_then(|()| self.complete_admitted(table, hash, completion));
+        self.count_mutation();
+        completed
+    }
+
+    /// The same however full the memory is, for a replay.
+    pub(crate) fn complete_admitted(
+        &mut self,
+        table: TableId,
+        hash: KeyHash,
+        completion: Completion<'_>,
+    ) -> Result<LogPosition, Error> {
+        self.check_completion(completion)?;
         self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
         self.make_room(completion.result.len() + 64, self.shared.reserves.for_writes())?;
         self.put_completion(table, hash, completion, 0)?;
-        let position = self.head.position();
-        self.count_mutation();
-        Ok(position)
+        Ok(self.head.position())
     }
 
     /// Appends a record for which room was made.

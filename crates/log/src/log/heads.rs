@@ -16,6 +16,7 @@ use super::Log;
 use super::ledger::{Ledger, PendingDigest};
 use crate::entry::{self, Kind, Seal};
 use crate::error::Error;
+use crate::limits::BODY_BYTES_MAX;
 use crate::memory::Reference;
 use crate::metadata::{self, SegmentHeader, SegmentKind, TabletStatistics};
 use crate::replicator::{Replicator, SegmentBytes};
@@ -79,7 +80,8 @@ impl Head {
             (Kind::SafeVersion, metadata::encode_safe_version(about.safe_version)),
         ];
         if kind == SegmentKind::Head {
-            let statistics = metadata::encode_statistics(about.statistics, segment_bytes / 16);
+            let statistics_max = (segment_bytes / 16).min(BODY_BYTES_MAX / 2);
+            let statistics = metadata::encode_statistics(about.statistics, statistics_max);
             entries.push((Kind::TabletStatistics, statistics));
         }
         let mut appender = Appender::open(memory, id, segment_bytes, keep)?;
@@ -153,6 +155,7 @@ impl Log {
 
     #[cold]
     fn make_more_room(&mut self, bytes: usize, keep: usize) -> Result<(), Error> {
+        debug_assert!(bytes <= self.shared.options.segment_bytes / 2, "sizes were checked");
         let mut waited = false;
         loop {
             let room = if self.head.emergency {
@@ -208,6 +211,7 @@ impl Log {
         self.replicator.opened(id, kind);
         head.send(&self.shared, &mut *self.replicator);
         self.replicator.closed(old, self.head.appender.length() as u32);
+        self.logged_safe_version = self.safe_version;
         let digest = head.position();
         let old_head = std::mem::replace(&mut self.head, head);
         let end = old_head.position();
@@ -224,6 +228,22 @@ impl Log {
         }
         self.ledger.digest_written(pending);
         true
+    }
+
+    /// Says in the log which version no deleted object exceeds, if the log does not say so yet.
+    pub(crate) fn log_safe_version(&mut self) -> Result<LogPosition, Error> {
+        if self.logged_safe_version < self.safe_version {
+            let body = metadata::encode_safe_version(self.safe_version);
+            let mut header = entry::plain(Kind::SafeVersion, body.len());
+            let bytes = header.entry_bytes;
+            self.make_room(bytes, self.shared.reserves.for_deletes())?;
+            let at = self.head.place(bytes);
+            self.head.appender.write(at, &mut header, [&body, &[]], self.seal);
+            self.head.appender.advance(bytes);
+            self.memory.count_dead(at, bytes, 0); // Nothing in memory needs it.
+            self.logged_safe_version = self.safe_version;
+        }
+        Ok(self.head.position())
     }
 
     /// Takes in all passes that are ready by a new digest in the head, which goes on. False when
@@ -268,8 +288,14 @@ impl Log {
         self.shared.turns.publish();
     }
 
-    /// Takes in finished passes; opens a new head for them when memory is short.
+    /// Takes in finished passes; writes a digest for them when memory is short.
     fn complete_cleaning(&mut self, urgent: bool) {
+        if urgent {
+            // A pass is ready once all that was appended before it is durable, so that must go
+            // out, though the turn may never end for a caller that only tries again.
+            self.head.send(&self.shared, &mut *self.replicator);
+            self.settle();
+        }
         self.receive_passes();
         let reserves = self.shared.reserves;
         let segment_seglets = self.shared.options.segment_bytes / self.memory.seglet_bytes();

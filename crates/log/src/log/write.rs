@@ -121,13 +121,30 @@ impl Log {
         version: Version,
         current: Option<Current>,
     ) -> Result<LogPosition, Error> {
-        let folded = self.shared.options.tombstones == Tombstones::Folded;
         let old_bytes = current.as_ref().map_or(0, |current| current.entry.entry_bytes());
+        self.admit((key.len() + value.len() + 64) as u64, old_bytes as u64)?;
+        self.put_admitted(tablet, table, hash, key, value, version, current)
+    }
+
+    /// Appends a version of an object, however full the memory is: what a replay takes in was
+    /// admitted once, and what is dead of it may not be known to be dead yet.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one record, not options")]
+    #[inline]
+    pub(crate) fn put_admitted(
+        &mut self,
+        tablet: usize,
+        table: TableId,
+        hash: KeyHash,
+        key: &[u8],
+        value: &[u8],
+        version: Version,
+        current: Option<Current>,
+    ) -> Result<LogPosition, Error> {
+        let folded = self.shared.options.tombstones == Tombstones::Folded;
         // Room for the largest header, and in the classic scheme for the tombstone behind it, so
         // that the two are never apart and nothing fails half way.
         let tombstone_bytes = if folded || current.is_none() { 0 } else { key.len() + 128 };
         let most = key.len() + value.len() + 64 + tombstone_bytes;
-        self.admit((most - tombstone_bytes) as u64, old_bytes as u64)?;
         self.make_room(most, self.shared.reserves.for_writes())?;
         self.put_placed(tablet, table, hash, key, value, version, current)
     }
@@ -305,7 +322,7 @@ impl Log {
         Ok(Some(version))
     }
 
-    pub(super) fn check_sizes(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    pub(crate) fn check_sizes(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         let options = &self.shared.options;
         if key.is_empty() {
             return Err(Error::KeyEmpty);

@@ -1,0 +1,250 @@
+//! What must hold at the edges: memory that is just enough, replays of odd segments, callers
+//! that only try again.
+
+use thunderhead_log::{
+    Cleaner, Completion, Condition, Damage, Error, Log, LogId, Memory, NoReplication, Options,
+    Recorder, Replay, ReplayError, Replicator, SegmentId, TableId, TabletRange, Version,
+};
+
+const TABLE: TableId = TableId(1);
+
+fn options() -> Options {
+    Options { segment_bytes: 16 << 10, ..Options::default() }
+}
+
+fn log_of(id: u64, bytes: usize, options: Options, replicator: Box<dyn Replicator>) -> Log {
+    let memory = Memory::with_seglets(bytes, 1024).unwrap();
+    Log::new(&memory, LogId(id), options, replicator).unwrap()
+}
+
+fn log_with_table(id: u64, replicator: Box<dyn Replicator>) -> Log {
+    let mut log = log_of(id, 1 << 20, options(), replicator);
+    log.create_tablet(TabletRange::whole(TABLE)).unwrap();
+    log
+}
+
+fn nothing() -> Box<NoReplication> {
+    Box::default()
+}
+
+fn segments(recorder: &Recorder) -> Vec<Vec<u8>> {
+    recorder.replicas(recorder.events()).into_values().map(|replica| replica.bytes).collect()
+}
+
+/// Steps the cleaner and tries again, and does nothing else: no turn.
+fn stubbornly<T>(
+    log: &mut Log,
+    cleaner: &mut Cleaner,
+    mut work: impl FnMut(&mut Log) -> Result<T, Error>,
+) -> Result<T, Error> {
+    for _ in 0..10_000 {
+        match work(log) {
+            Err(error) if error.is_transient() => drop(cleaner.step()),
+            other => return other,
+        }
+    }
+    panic!("trying again never helps: {:?}", log.usage());
+}
+
+#[test]
+fn a_memory_serves_one_log() {
+    let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
+    let log = Log::new(&memory, LogId(1), options(), nothing()).unwrap();
+    let second = Log::new(&memory, LogId(2), options(), nothing());
+    assert!(second.err().unwrap().to_string().contains("make another"));
+    drop(log);
+}
+
+#[test]
+fn callers_that_only_try_again_get_on() {
+    for compaction in [true, false] {
+        let mut options = options();
+        options.cleaner.compaction = compaction;
+        let mut log = log_of(1, 1 << 20, options, Box::new(Recorder::new()));
+        log.create_tablet(TabletRange::whole(TABLE)).unwrap();
+        let mut cleaner = log.cleaner().unwrap();
+        for round in 0..40_000u64 {
+            let key = (round % 300).to_be_bytes();
+            let completion = Completion { lease: 1, sequence: round, result: &[1; 400] };
+            stubbornly(&mut log, &mut cleaner, |log| {
+                log.write_completed(TABLE, &key, &[2; 300], Condition::Always, completion)
+            })
+            .unwrap();
+            assert!(round < 300 || log.forget_completion(1, round - 300));
+        }
+    }
+}
+
+#[test]
+fn tables_that_come_and_go_do_not_keep_the_cleaner_from_its_work() {
+    let mut log = log_with_table(1, nothing());
+    let mut cleaner = log.cleaner().unwrap();
+    let other = TabletRange::whole(TableId(2));
+    let mut behind = 0;
+    for round in 0..60_000u64 {
+        let key = (round * 7919 % 4000).to_be_bytes();
+        match log.write(TABLE, &key, &[3; 100]) {
+            Ok(_) => behind = 0,
+            Err(error) => {
+                assert_eq!(error, Error::CleanerBehind);
+                behind += 1;
+                assert!(behind < 200, "{:?}", log.usage());
+                if log.create_tablet(other).is_ok() {
+                    assert!(log.drop_tablet(other));
+                }
+                cleaner.step();
+                log.turn();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_log_is_rebuilt_in_a_memory_of_the_same_size() {
+    let recorder = Recorder::new();
+    let mut log = log_with_table(1, Box::new(recorder.clone()));
+    let mut cleaner = log.cleaner().unwrap();
+    let mut count = 0u64;
+    let full = loop {
+        let key = count.to_be_bytes();
+        match stubbornly(&mut log, &mut cleaner, |log| log.write(TABLE, &key, &[1; 100])) {
+            Ok(_) => count += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, Error::MemoryFull { .. }));
+    for round in 0..3 * count {
+        let key = (round % count).to_be_bytes();
+        match stubbornly(&mut log, &mut cleaner, |log| log.write(TABLE, &key, &[2; 100])) {
+            Ok(_) | Err(Error::MemoryFull { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    log.turn();
+    let mut rebuilt = log_of(2, 1 << 20, options(), nothing());
+    let mut cleaner = rebuilt.cleaner().unwrap();
+    let mut replay =
+        Replay::new(&mut rebuilt, [(TabletRange::whole(TABLE), SegmentId::NONE)]).unwrap();
+    for segment in segments(&recorder) {
+        let mut tries = 0;
+        while let Err(error) = replay.segment(&segment) {
+            assert_eq!(error, ReplayError::Log(Error::CleanerBehind));
+            cleaner.step();
+            tries += 1;
+            assert!(tries < 10_000);
+        }
+    }
+    replay.finish().unwrap();
+    for number in 0..count {
+        assert!(rebuilt.read(TABLE, &number.to_be_bytes()).unwrap().is_some());
+    }
+}
+
+#[test]
+fn versions_do_not_go_back_over_two_recoveries() {
+    let (first, second) = (Recorder::new(), Recorder::new());
+    let mut log = log_with_table(1, Box::new(first.clone()));
+    for _ in 0..50 {
+        log.write(TABLE, b"k", b"v").unwrap();
+    }
+    log.delete(TABLE, b"k", Condition::Present).unwrap();
+    log.turn();
+    let mut log = log_of(2, 1 << 20, options(), Box::new(second.clone()));
+    let tablets = [(TabletRange::whole(TABLE), SegmentId::NONE)];
+    let mut replay = Replay::new(&mut log, tablets).unwrap();
+    segments(&first).iter().for_each(|segment| replay.segment(segment).unwrap());
+    replay.finish().unwrap();
+    let mut log = log_of(3, 1 << 20, options(), nothing());
+    let mut replay = Replay::new(&mut log, tablets).unwrap();
+    segments(&second).iter().for_each(|segment| replay.segment(segment).unwrap());
+    replay.finish().unwrap();
+    assert!(log.write(TABLE, b"k", b"v").unwrap().version > Version(50));
+}
+
+#[test]
+fn a_safe_version_that_is_raised_is_in_the_log() {
+    let recorder = Recorder::new();
+    let mut log = log_with_table(1, Box::new(recorder.clone()));
+    let position = log.raise_safe_version(Version(900)).unwrap();
+    assert!(position <= log.appended());
+    let refused = log.raise_safe_version(Version(u64::MAX));
+    assert_eq!(refused, Err(Error::VersionTooHigh { version: Version(u64::MAX) }));
+    log.turn();
+    assert!(log.durable() >= position);
+    let mut rebuilt = log_of(2, 1 << 20, options(), nothing());
+    let tablets = [(TabletRange::whole(TABLE), SegmentId::NONE)];
+    let mut replay = Replay::new(&mut rebuilt, tablets).unwrap();
+    segments(&recorder).iter().for_each(|segment| replay.segment(segment).unwrap());
+    replay.finish().unwrap();
+    assert_eq!(rebuilt.safe_version(), Version(900));
+}
+
+#[test]
+fn a_replay_refuses_what_it_must_not_use() {
+    let (mine, others) = (Recorder::new(), Recorder::new());
+    for (id, recorder) in [(1, &mine), (9, &others)] {
+        let mut log = log_with_table(id, Box::new(recorder.clone()));
+        log.write(TABLE, b"k", b"v").unwrap();
+        log.turn();
+    }
+    let mut log = log_of(2, 1 << 20, options(), nothing());
+    let tablets = [(TabletRange::whole(TABLE), SegmentId::NONE)];
+    let mut replay = Replay::new(&mut log, tablets).unwrap();
+    let mine = segments(&mine);
+    replay.segment(&mine[0]).unwrap();
+    let foreign = replay.segment(&segments(&others)[0]);
+    assert!(matches!(foreign, Err(ReplayError::Damaged(Damage::OtherLog { .. }))));
+    // The last entry becomes one of a kind that this version must understand.
+    let mut newer = mine[0].clone();
+    let entries = thunderhead_log::inspect::SegmentReader::new(&newer).unwrap();
+    let at = entries.filter_map(Result::ok).last().unwrap().0 as usize;
+    let mix = |flags: u8| u32::from(flags).wrapping_mul(0x9e37_79b1);
+    let checksum = u32::from_le_bytes(newer[at + 1..at + 5].try_into().unwrap());
+    let flags = newer[at] & 0xe0 | 16;
+    let checksum = checksum ^ mix(newer[at]) ^ mix(flags);
+    newer[at] = flags;
+    newer[at + 1..at + 5].copy_from_slice(&checksum.to_le_bytes());
+    let unknown = replay.segment(&newer);
+    assert!(matches!(unknown, Err(ReplayError::Damaged(Damage::UnknownKind { kind: 16, .. }))));
+}
+
+#[test]
+fn a_replay_refuses_entries_too_long_for_the_new_segments() {
+    let recorder = Recorder::new();
+    let wide = Options { segment_bytes: 256 << 10, ..Options::default() };
+    let mut log = log_of(1, 4 << 20, wide, Box::new(recorder.clone()));
+    log.create_tablet(TabletRange::whole(TABLE)).unwrap();
+    log.write(TABLE, b"long", &[1; 20 << 10]).unwrap();
+    log.turn();
+    let mut narrow = log_of(2, 1 << 20, options(), nothing());
+    let tablets = [(TabletRange::whole(TABLE), SegmentId::NONE)];
+    let free = narrow.usage().free_bytes;
+    let mut replay = Replay::new(&mut narrow, tablets).unwrap();
+    let refused = replay.segment(&segments(&recorder)[0]);
+    assert!(matches!(refused, Err(ReplayError::Log(Error::ValueTooLong { .. }))));
+    drop(replay);
+    assert!(free - narrow.usage().free_bytes < 16 << 10, "{:?}", narrow.usage());
+}
+
+#[test]
+fn a_replay_that_cannot_begin_leaves_no_tablet_behind() {
+    let mut log = log_with_table(1, nothing());
+    let new = TabletRange::whole(TableId(2));
+    let tablets = [(new, SegmentId::NONE), (TabletRange::whole(TABLE), SegmentId::NONE)];
+    assert!(matches!(Replay::new(&mut log, tablets), Err(Error::TabletExists(_))));
+    log.turn();
+    log.create_tablet(new).unwrap();
+}
+
+#[test]
+fn an_update_is_completed_once() {
+    let mut log = log_with_table(1, nothing());
+    let completion = Completion { lease: 4, sequence: 2, result: b"first" };
+    log.write_completed(TABLE, b"k", b"1", Condition::Always, completion).unwrap();
+    let again = Completion { result: b"second", ..completion };
+    let refused = log.write_completed(TABLE, b"k", b"2", Condition::Always, again);
+    assert_eq!(refused, Err(Error::AlreadyCompleted { lease: 4, sequence: 2 }));
+    assert_eq!(log.read(TABLE, b"k").unwrap().unwrap().value().to_vec(), b"1");
+    assert_eq!(log.completion(4, 2).unwrap().to_vec(), b"first");
+    assert!(log.forget_completion(4, 2) && !log.forget_completion(4, 2));
+}
