@@ -7,9 +7,11 @@
 //!
 //! **Linear hashing.** The index grows by one bucket at a time, always the next one in order, and
 //! shrinks the same way, so no insert pauses for a rehash and nobody sizes a table in advance.
-//! Splitting a bucket needs the hashes of its entries, each a cache miss; since it is known which
-//! bucket is next, they are asked for a few inserts ahead. Buckets are found by the low bits of a
-//! hash, tags are bits 32 to 47: a tablet is a range of hashes, so the top bits say little.
+//! Buckets are found by the low bits of a hash; tags are bits 15 to 30. So once there are 2^16
+//! buckets, a tag says by itself which half of a split its entry goes to, and as many of its bits
+//! as tell entries of a bucket apart are left up to a hundred million entries and more. A smaller
+//! table reads the hashes of the entries; it is known which bucket is next, so they are asked for
+//! a few inserts ahead. (A tablet is a range of hashes, so the top bits say little.)
 //!
 //! **Tags.** Beside the buckets there is one word for each with a byte for each of its slots
 //! ([`tags`]). A lookup asks for both and looks at the word first, which mostly is in a cache.
@@ -54,6 +56,11 @@ pub(crate) const SLOTS: usize = 8;
 const LINK_TAG: u64 = 0xffff;
 const TAG_SHIFT: u32 = 48;
 const REFERENCE_BITS: u64 = (1 << TAG_SHIFT) - 1;
+
+/// The lowest bit of a hash that is in its tag.
+const TAG_BITS_FROM: u32 = 15;
+/// Bits of a hash that can be read off a tag: not the lowest, see [`tag_of`].
+const TAG_TELLS: std::ops::Range<u32> = TAG_BITS_FROM + 1..TAG_BITS_FROM + 16;
 
 /// A bucket splits when the index holds more than this many entries per hundred slots of primary
 /// buckets: about 12.4 bytes an entry with 1.15 cache lines per lookup.
@@ -133,8 +140,8 @@ pub(crate) struct Index<S: BlockSource> {
 
 #[inline(always)]
 fn tag_of(hash: u64) -> u64 {
-    let tag = (hash >> 32) & 0xffff;
-    // 0 would look like an empty slot and 0xffff like a link.
+    let tag = (hash >> TAG_BITS_FROM) & 0xffff;
+    // 0 would look like an empty slot and 0xffff like a link: the lowest bit gives way.
     (tag + u64::from(tag == 0) - u64::from(tag == LINK_TAG)) << TAG_SHIFT
 }
 
@@ -233,22 +240,17 @@ impl<S: BlockSource> Index<S> {
         crate::prefetch::read(std::ptr::from_ref(self.word(self.bucket_number(hash))).cast());
     }
 
-    /// Second step: asks for the bucket of a hash.
+    /// Second step: whether the hash may be here, by the word of its bucket.
+    #[inline]
+    pub(crate) fn may_have(&self, hash: u64) -> bool {
+        let (tag, word) = (tag_of(hash), self.load_word(self.bucket_number(hash)));
+        tags::may_hold(word, tag) || tags::may_lead_to(word, tag)
+    }
+
+    /// Also second step: asks for the bucket of a hash.
     #[inline]
     pub(crate) fn prefetch_bucket(&self, hash: u64) {
         crate::prefetch::read(std::ptr::from_ref(self.bucket(hash)).cast());
-    }
-
-    /// Second step of a lookup: false when the hash is not here; else asks for its bucket.
-    #[inline]
-    pub(crate) fn prefetch_bucket_of(&self, hash: u64) -> bool {
-        let (tag, number) = (tag_of(hash), self.bucket_number(hash));
-        let word = self.load_word(number);
-        let maybe = tags::may_hold(word, tag) || tags::may_lead_to(word, tag);
-        if maybe {
-            crate::prefetch::read(std::ptr::from_ref(self.blocks.bucket(number)).cast());
-        }
-        maybe
     }
 
     /// Third step: looks into the bucket for a reference that may be the one for a hash.
@@ -278,7 +280,6 @@ impl<S: BlockSource> Index<S> {
     pub(crate) fn find(&self, hash: u64, mut matches: impl FnMut(u64) -> bool) -> Option<Found> {
         let (tag, number) = (tag_of(hash), self.bucket_number(hash));
         let mut bucket = self.blocks.bucket(number);
-        crate::prefetch::read(std::ptr::from_ref(bucket).cast());
         let word = self.load_word(number);
         if !tags::may_hold(word, tag) {
             if !tags::may_lead_to(word, tag) {
@@ -413,9 +414,10 @@ impl<S: BlockSource> Index<S> {
     #[inline]
     fn prepare_split(&self, entries: &impl Entries) {
         let bucket = self.blocks.bucket(self.next_to_split());
+        let told_by_tags = TAG_TELLS.contains(&self.buckets.ilog2());
         match self.inserts_since_split {
             2 => crate::prefetch::read(std::ptr::from_ref(bucket).cast()),
-            4 => {
+            4 if !told_by_tags => {
                 for slot in &bucket.slots {
                     let slot = slot.load(Ordering::Relaxed);
                     if slot != 0 && !is_link(slot) {
@@ -433,7 +435,8 @@ impl<S: BlockSource> Index<S> {
         self.inserts_since_split = 0;
         self.blocks.free_limbo();
         self.words.free_limbo();
-        let bit = 1u64 << self.buckets.ilog2();
+        let bit = self.buckets.ilog2();
+        let told_by_tags = TAG_TELLS.contains(&bit);
         let (from, to) = (self.next_to_split(), self.buckets);
         let needed = Chain::of(self.blocks.bucket(from)).overflow_buckets();
         if !self.overflow.ensure(needed, &mut self.blocks)
@@ -450,7 +453,14 @@ impl<S: BlockSource> Index<S> {
         let mut target = Chain::at(to);
         chain::drain(
             from,
-            |reference| entries.hash(reference) & bit != 0,
+            |slot| {
+                let hash = if told_by_tags {
+                    slot >> TAG_SHIFT << TAG_BITS_FROM
+                } else {
+                    entries.hash(reference_in(slot))
+                };
+                hash >> bit & 1 != 0
+            },
             |slot| {
                 target.take_over(slot, || self.overflow.take_ensured());
             },

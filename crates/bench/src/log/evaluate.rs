@@ -72,7 +72,7 @@ pub fn run(quick: bool, json: bool) -> Result<bool> {
             time: Duration::from_secs(3),
             objects: [1_000_000, 10_000_000],
             repeats: 3,
-            workload_bytes: 1 << 30,
+            workload_bytes: 512 << 20,
         }
     };
     let mut rows = Rows::default();

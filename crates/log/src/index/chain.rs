@@ -57,7 +57,7 @@ fn move_slot(from: &AtomicU64, to: &AtomicU64, behind: u64) {
     }
 }
 
-/// Hands every entry of the chain whose reference `belongs` to `take`, which moves it away.
+/// Hands every entry of the chain whose slot `belongs` to `take`, which moves it away.
 pub(super) fn drain(
     first: NonNull<Bucket>,
     mut belongs: impl FnMut(u64) -> bool,
@@ -68,7 +68,7 @@ pub(super) fn drain(
         bucket = linked(current);
         for slot in &current.slots {
             let value = slot.load(Ordering::Acquire);
-            if value != 0 && !is_link(value) && belongs(reference_in(value)) {
+            if value != 0 && !is_link(value) && belongs(value) {
                 take(slot);
             }
         }

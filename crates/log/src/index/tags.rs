@@ -26,7 +26,7 @@ fn byte(tag: u64) -> u64 {
 /// The entry's place in a filter.
 #[inline(always)]
 fn filter_bit(tag: u64) -> u64 {
-    1 << (56 + (((tag >> TAG_SHIFT) & 0xff) * 7 >> 8))
+    1 << (56 + (((tag >> (TAG_SHIFT + 4)) & 0xff) * 7 >> 8))
 }
 
 /// Whether the bucket itself may hold an entry with a tag. Errs on one side only.

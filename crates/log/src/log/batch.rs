@@ -33,7 +33,7 @@ pub struct Put<'a> {
 pub(crate) struct Place {
     pub(crate) hash: KeyHash,
     pub(crate) tablet: Option<u32>,
-    /// The key is known not to exist.
+    /// The key did not exist when the batch began.
     absent: bool,
 }
 
@@ -72,10 +72,9 @@ impl Log {
         for place in places_used.iter_mut() {
             let Some(tablet) = place.tablet else { continue };
             let index = &self.tablets.list[tablet as usize].index;
-            if purpose == Purpose::Update {
+            place.absent = !index.may_have(place.hash.0);
+            if purpose == Purpose::Update || !place.absent {
                 index.prefetch_bucket(place.hash.0);
-            } else {
-                place.absent = !index.prefetch_bucket_of(place.hash.0);
             }
         }
         let mut behind = 0u64;

@@ -250,7 +250,9 @@ impl Log {
     pub(crate) fn current(&self, tablet: usize, hash: KeyHash, key: &[u8]) -> Option<Current> {
         let memory = &*self.memory;
         let mut entry = None;
-        let found = self.tablets.list[tablet].index.find(hash.0, |at| {
+        let index = &self.tablets.list[tablet].index;
+        index.prefetch_bucket(hash.0); // An update needs it whatever its word says.
+        let found = index.find(hash.0, |at| {
             entry = Located::read(memory, at).filter(|entry| entry.has_key(memory, key));
             entry.is_some()
         })?;
