@@ -82,8 +82,7 @@ impl Cleaner {
         let rescan: fn(&mut Cleaner) -> Option<Step> = Self::rescan;
         let [first, second] = works;
         // Many segments may want a look at once, after a table was dropped: memory comes between.
-        let order =
-            if self.rescanned { [first, second, rescan] } else { [rescan, first, second] };
+        let order = if self.rescanned { [first, second, rescan] } else { [rescan, first, second] };
         let step = order.into_iter().find_map(|work| work(self)).unwrap_or(Step::Idle);
         self.rescanned = step == Step::Rescanned;
         step

@@ -20,8 +20,8 @@ mod heads;
 mod ledger;
 mod write;
 
-pub use batch::Put;
 pub(crate) use batch::Purpose;
+pub use batch::Put;
 pub use completions::Completion;
 pub use write::{Condition, Written};
 

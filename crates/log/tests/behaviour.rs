@@ -261,7 +261,7 @@ fn overwrites_of_a_full_log_never_get_stuck() {
             random ^= random >> 7;
             random ^= random << 17;
             let number = random % written;
-            let key = (number + u64::from(number % 16 == 0)).to_le_bytes();
+            let key = (number + u64::from(number.is_multiple_of(16))).to_le_bytes();
             patiently(&mut log, &mut cleaner, |log| log.write(TABLE, &key, &[2; 60])).unwrap();
         }
         let left = keys(&log, TabletRange::whole(TABLE)).len() as u64;

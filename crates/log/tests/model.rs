@@ -100,10 +100,11 @@ fn recoverable(recorder: &Recorder, events: usize) -> Vec<Vec<u8>> {
         .rev()
         .filter(|replica| replica.open && replica.kind != SegmentKind::Survivor)
         .find_map(|replica| {
-            let digests = SegmentReader::new(&replica.bytes).ok()?.filter_map(|entry| match entry {
-                Ok((_, Entry::Digest(digest))) => Some(digest),
-                _ => None,
-            });
+            let digests =
+                SegmentReader::new(&replica.bytes).ok()?.filter_map(|entry| match entry {
+                    Ok((_, Entry::Digest(digest))) => Some(digest),
+                    _ => None,
+                });
             digests.last()
         });
     let Some(digest) = newest else { return Vec::new() };

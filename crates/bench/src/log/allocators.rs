@@ -395,7 +395,7 @@ impl Store for Malloc {
 fn memory_for(workload: Workload, live: u64, utilization: f64) -> u64 {
     let phase = |sizes: Sizes| {
         let objects = live as f64 / sizes.mean();
-        objects * ((sizes.mean() + 13.0) / utilization + 14.0)
+        objects * ((sizes.mean() + 13.0) / utilization + 14.5)
     };
     let most = phase(workload.before).max(workload.after.map_or(0.0, phase));
     (most * 1.005) as u64 + (4 << 20)
@@ -525,7 +525,10 @@ fn throughput(number: usize, live: u64, churn: f64) -> Result<Vec<(u32, f64)>> {
     // Everything that is ever written fits, tombstones included.
     let all = memory_for(workload, (live as f64 * (2.0 * churn + 1.0)) as u64, 0.5);
     let base = on_our_log(workload, live, churn, 1.0, Some(caps), all)?;
-    Ok(at.into_iter().map(|(percent, operations)| (percent, operations / base.operations)).collect())
+    Ok(at
+        .into_iter()
+        .map(|(percent, operations)| (percent, operations / base.operations))
+        .collect())
 }
 
 /// Runs the experiment and prints it.

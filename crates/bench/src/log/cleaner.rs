@@ -148,6 +148,15 @@ impl Setup {
     /// # Errors
     /// When the log cannot be made or filled.
     pub fn measure(&self) -> Result<Throughput> {
+        let mut settled = self.prepare()?;
+        settled.overwrite(self.time, self.batched)
+    }
+
+    /// Fills a log and overwrites it until the cleaners' work has settled.
+    ///
+    /// # Errors
+    /// When the log cannot be made or filled.
+    pub fn prepare(&self) -> Result<Settled> {
         let mut options = Options { tombstones: self.tombstones, ..options_for(self.live_bytes) };
         options.cleaner.compaction = self.two_level;
         let plan = Plan {
@@ -166,20 +175,21 @@ impl Setup {
             false => Box::new(uniform(subject.objects, 1)),
             true => Box::new(zipfian(subject.objects, 1)),
         };
-        // Settled means that the free memory has been written over at least once.
         self.settle(&mut subject, &mut *draw)?;
-        subject.overwrite(Duration::ZERO, self.time, self.batched, &mut *draw)
+        Ok(Settled { subject, draw })
     }
 
     fn settle(&self, subject: &mut Subject, draw: &mut dyn FnMut() -> u64) -> Result<()> {
         let began = Instant::now();
-        let enough = subject.log.usage().log_bytes + subject.log.usage().live_bytes / 2;
+        // The free memory has been filled, and half as much as is live written over.
+        let usage = subject.log.usage();
+        let enough = usage.log_bytes - usage.live_bytes / 2;
         let mut written = 0.0;
         while (written as u64) < enough && began.elapsed() < self.time * 6
             || began.elapsed() < self.time
         {
             let step = Duration::from_millis(200);
-            let throughput = subject.overwrite(Duration::ZERO, step, self.batched, draw)?;
+            let throughput = subject.overwrite(Duration::ZERO, step, true, draw)?;
             written += throughput.bytes * 0.2;
         }
         Ok(())
@@ -202,6 +212,22 @@ impl Setup {
             cleaner_bytes: throughput.cleaner_bytes,
             cleaner_cores: throughput.cleaner_cores,
         })
+    }
+}
+
+/// A log whose cleaners' work has settled.
+pub struct Settled {
+    subject: Subject,
+    draw: Box<dyn FnMut() -> u64>,
+}
+
+impl Settled {
+    /// Overwrites for a time and measures it.
+    ///
+    /// # Errors
+    /// When the log refuses a write for good.
+    pub fn overwrite(&mut self, time: Duration, batched: bool) -> Result<Throughput> {
+        self.subject.overwrite(Duration::ZERO, time, batched, &mut *self.draw)
     }
 }
 

@@ -23,7 +23,11 @@ use thunderhead_wire::KeyHash;
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// How many objects.
-    #[arg(long, value_delimiter = ',', default_value = "1000000,5000000,10000000,20000000,50000000")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "1000000,5000000,10000000,20000000,50000000"
+    )]
     objects: Vec<u64>,
     /// For programs.
     #[arg(long)]

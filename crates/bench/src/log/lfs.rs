@@ -55,8 +55,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    const ALL: [Policy; 4] =
-        [Policy::Greedy, Policy::ObjectAge, Policy::SegmentAge, Policy::Ours];
+    const ALL: [Policy; 4] = [Policy::Greedy, Policy::ObjectAge, Policy::SegmentAge, Policy::Ours];
 
     fn name(self) -> &'static str {
         match self {

@@ -108,8 +108,9 @@ impl Subject {
     /// When the memory cannot be had or the options do not fit it.
     pub fn new(plan: &Plan, replicator: Box<dyn Replicator>) -> Result<Subject> {
         let mut subject = Subject::prepared(plan, replicator)?;
-        for number in 0..subject.objects {
-            subject.write(number)?;
+        for first in (0..subject.objects).step_by(thunderhead_log::BATCH) {
+            let last = (first + thunderhead_log::BATCH as u64).min(subject.objects);
+            subject.write_batch(&(first..last).collect::<Vec<_>>())?;
         }
         Ok(subject)
     }
@@ -124,7 +125,7 @@ impl Subject {
 
     fn prepared(plan: &Plan, replicator: Box<dyn Replicator>) -> Result<Subject> {
         let objects = plan.live_bytes / entry_bytes(plan.value_bytes);
-        let index_bytes = objects * 14 + (2 << 20);
+        let index_bytes = objects * 29 / 2 + (2 << 20);
         let log_bytes = (plan.live_bytes as f64 / plan.utilization) as u64;
         let memory = memory_for(log_bytes + index_bytes, plan.live_bytes)?;
         let mut log = Log::new(&memory, LogId(7), plan.options.clone(), replicator)?;

@@ -52,7 +52,8 @@ pub(super) fn compact(
     candidate: Candidate,
 ) -> (Candidate, bool) {
     let old = &candidate.segment;
-    let Some(stock) = take_stock(shared, shared.stock_for(candidate.bytes_after(&shared.memory))) else {
+    let Some(stock) = take_stock(shared, shared.stock_for(candidate.bytes_after(&shared.memory)))
+    else {
         return (candidate, false);
     };
     let drops = shared.sums.drops.load(Ordering::Acquire);

@@ -1,16 +1,17 @@
 //! A byte for each slot, kept apart: what lets a lookup say "not here" without its bucket.
 //!
 //! ```text
-//!  word of a bucket:  | tag 7 or filter | tag 6 | … | tag 0 |     one byte each, 0 is empty
+//!  word of a bucket:  | tag 7 | tag 6 | … | tag 0 |     one byte each, 0 is empty
 //!  tag:     0 and seven bits of the hash, never all zero
-//!  filter:  1 and a seven-bit set: which kinds of entries lie in the overflow buckets behind
+//!  linked:  the top bit is 1; the rest of its byte and the top bits of the others are a set of
+//!           fourteen bits: which kinds of entries lie in the overflow buckets behind
 //! ```
 //!
 //! Buckets of ten million entries take 125 MB, their words an eighth of that: they stay in a
 //! processor's cache where the buckets do not, so a key that does not exist costs no trip to
 //! memory. The words belong to the reactor alone. Cleaners change references, never tags.
 
-use super::{Bucket, REFERENCE_BITS, SLOTS, TAG_SHIFT, chain, is_link};
+use super::{Bucket, REFERENCE_BITS, TAG_SHIFT, chain, is_link};
 use crate::sync::Ordering;
 
 const LOW: u64 = 0x0101_0101_0101_0101;
@@ -26,14 +27,16 @@ fn byte(tag: u64) -> u64 {
 /// The entry's place in a filter.
 #[inline(always)]
 fn filter_bit(tag: u64) -> u64 {
-    1 << (56 + (((tag >> (TAG_SHIFT + 4)) & 0xff) * 7 >> 8))
+    let kind = (((tag >> (TAG_SHIFT + 4)) & 0xff) * 14) >> 8;
+    if kind < 7 { 1 << (56 + kind) } else { 1 << (8 * (kind - 7) + 7) }
 }
 
 /// Whether the bucket itself may hold an entry with a tag. Errs on one side only.
 #[inline(always)]
 pub(super) fn may_hold(word: u64, tag: u64) -> bool {
-    let differences = word ^ (byte(tag) * LOW);
-    differences.wrapping_sub(LOW) & !differences & HIGH != 0
+    // Of a linked bucket, the last byte is none of a slot: taking it for one errs on that side.
+    let differences = (word & !HIGH) ^ (byte(tag) * LOW);
+    differences.wrapping_sub(LOW) & HIGH != 0
 }
 
 /// Whether an overflow bucket behind it may.
@@ -51,7 +54,7 @@ pub(super) fn with_slot(word: u64, at: usize, tag: u64) -> u64 {
 /// The word once a slot of the bucket has been emptied.
 #[inline(always)]
 pub(super) fn without_slot(word: u64, at: usize) -> u64 {
-    word & !(0xff << (8 * at))
+    word & !(0x7f << (8 * at))
 }
 
 /// The word once an entry has gone to an overflow bucket that was there.
@@ -65,13 +68,14 @@ pub(super) fn of_chain(first: &Bucket) -> u64 {
     let mut word = 0;
     for (at, slot) in first.slots.iter().enumerate() {
         let slot = slot.load(Ordering::Relaxed);
+        // The last slot of a bucket that is linked holds the link.
         if slot != 0 && !is_link(slot) {
             word = with_slot(word, at, slot & !REFERENCE_BITS);
         }
     }
     let mut behind = chain::linked(first);
     if behind.is_some() {
-        word = without_slot(word, SLOTS - 1) | LINKED;
+        word |= LINKED;
     }
     while let Some(bucket) = behind {
         for slot in &bucket.slots {
@@ -87,6 +91,7 @@ pub(super) fn of_chain(first: &Bucket) -> u64 {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use super::super::SLOTS;
     use super::*;
 
     #[test]
@@ -102,7 +107,11 @@ mod tests {
             }
             assert!(may_lead_to(with_overflow(LINKED, tag), tag));
             assert!(!may_hold(0, tag) && !may_lead_to(0, tag) && !may_lead_to(LINKED, tag));
-            assert!(!may_hold(with_overflow(LINKED, tag), tag), "a filter is no tag");
+            for at in 0..SLOTS - 1 {
+                let word = with_overflow(with_slot(LINKED, at, tag), tag);
+                assert!(may_hold(word, tag) && may_lead_to(word, tag));
+                assert!(may_lead_to(without_slot(word, at), tag));
+            }
         }
     }
 }

@@ -302,8 +302,7 @@ impl Log {
         let low = reserves.for_writes() + segment_seglets;
         if self.ledger.has_ready_pass() && (urgent || self.memory.free_seglets() <= low) {
             let keep = reserves.for_writes();
-            let taken_in =
-                self.renew_digest(keep) || self.roll(keep) || self.roll_to_emergency();
+            let taken_in = self.renew_digest(keep) || self.roll(keep) || self.roll_to_emergency();
             if taken_in {
                 self.head.send(&self.shared, &mut *self.replicator);
             }
