@@ -23,6 +23,7 @@ mod write;
 pub(crate) use batch::Purpose;
 pub use batch::Put;
 pub use completions::Completion;
+pub(crate) use write::NewVersion;
 pub use write::{Condition, Written};
 
 use crate::blocks::IndexBlocks;

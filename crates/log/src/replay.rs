@@ -23,7 +23,7 @@ use crate::error::{Damage, Error};
 use crate::index::Index;
 use crate::inspect::{Entry, Record, SegmentReader};
 use crate::limits::BATCH;
-use crate::log::{Completion, Condition, Keys, Log, Purpose};
+use crate::log::{Completion, Condition, Keys, Log, NewVersion, Purpose};
 use crate::memory::Reference;
 use crate::metadata::SegmentHeader;
 use crate::object::Located;
@@ -193,7 +193,8 @@ impl<'a> Replay<'a> {
         }
         let Record { table, key, value, version, .. } = *record;
         self.log.check_sizes(key, value)?;
-        self.log.put_admitted(tablet, table, hash, key, value, version, current)?;
+        let new = NewVersion { tablet, table, hash, key, value, version };
+        self.log.put_admitted(new, current)?;
         self.report.taken += 1;
         Ok(())
     }

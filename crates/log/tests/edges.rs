@@ -2,8 +2,9 @@
 //! that only try again.
 
 use thunderhead_log::{
-    Cleaner, Completion, Condition, Damage, Error, Log, LogId, Memory, NoReplication, Options,
-    Recorder, Replay, ReplayError, Replicator, SegmentId, TableId, TabletRange, Version,
+    Cleaner, CleanerThreads, Completion, Condition, Damage, Error, Log, LogId, Memory,
+    NoReplication, Options, Recorder, Replay, ReplayError, Replicator, SegmentId, TableId,
+    TabletRange, Tombstones, Version,
 };
 
 const TABLE: TableId = TableId(1);
@@ -247,4 +248,53 @@ fn an_update_is_completed_once() {
     assert_eq!(log.read(TABLE, b"k").unwrap().unwrap().value().to_vec(), b"1");
     assert_eq!(log.completion(4, 2).unwrap().to_vec(), b"first");
     assert!(log.forget_completion(4, 2) && !log.forget_completion(4, 2));
+}
+
+/// The real thing: two cleaners on threads of their own beside a writer that knows what it wrote.
+#[test]
+fn cleaners_on_threads_lose_nothing_and_change_nothing() {
+    for tombstones in [Tombstones::Folded, Tombstones::Classic] {
+        let options = Options { segment_bytes: 64 << 10, tombstones, ..Options::default() };
+        let mut log = log_of(1, 4 << 20, options, nothing());
+        log.create_tablet(TabletRange::whole(TABLE)).unwrap();
+        let _cleaners = CleanerThreads::start(&log, 2, |_| {});
+        let keys = 18_000u64;
+        let mut versions = vec![None; keys as usize];
+        let mut random = 88_172_645_463_325_252u64;
+        for round in 0..250_000u64 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let number = random % keys;
+            let key = number.to_be_bytes();
+            let value = [number.to_be_bytes(), round.to_be_bytes()].concat().repeat(8);
+            let expected = &mut versions[number as usize];
+            loop {
+                let result = if random >> 60 == 0 {
+                    log.delete(TABLE, &key, Condition::Always).map(|_| None)
+                } else {
+                    log.write(TABLE, &key, &value).map(|_| Some(round))
+                };
+                match result {
+                    Ok(now) => break *expected = now,
+                    Err(error) => assert!(error.is_transient(), "{error}"),
+                }
+                log.turn();
+            }
+            if round % 8 == 0 {
+                let other = (random >> 20) % keys;
+                check(&log, other, versions[other as usize]);
+            }
+        }
+        (0..keys).for_each(|number| check(&log, number, versions[number as usize]));
+        assert!(log.usage().compactions + log.usage().passes > 0, "{:?}", log.usage());
+    }
+}
+
+fn check(log: &Log, number: u64, round: Option<u64>) {
+    let found = log.read(TABLE, &number.to_be_bytes()).unwrap();
+    let found = found.map(|object| object.value().to_vec());
+    let expected =
+        round.map(|round| [number.to_be_bytes(), round.to_be_bytes()].concat().repeat(8));
+    assert_eq!(found, expected, "object {number}");
 }

@@ -147,6 +147,7 @@ impl Disk {
         if self.places[object] != NOWHERE {
             let old = self.places[object] as usize / SEGMENT_OBJECTS;
             self.segments[old].live -= 1;
+            self.places[object] = NOWHERE; // Cleaning must not take it for alive.
         }
         self.written[object] = self.now;
         if self.segments[self.head].objects.len() == SEGMENT_OBJECTS {

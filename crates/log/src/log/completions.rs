@@ -9,7 +9,7 @@
 //! the record is marked as *linked* to the entry behind it, and counts only with that one. When
 //! either finds no place in its index, the head's end has not moved and nothing has happened.
 
-use super::write::Written;
+use super::write::{NewVersion, Written};
 use super::{Condition, Log};
 use crate::entry::{CompletionFields, LINKED};
 use crate::error::Error;
@@ -71,7 +71,8 @@ impl Log {
 
         let mark = self.head.appender.mark();
         let record = self.put_completion(table, hash, completion, LINKED)?;
-        let put = self.put_placed(tablet, table, hash, key, value, version, current);
+        let new = NewVersion { tablet, table, hash, key, value, version };
+        let put = self.put_placed(new, current);
         if put.is_err() {
             self.forget_completion_at(record);
             self.head.appender.rewind(mark);

@@ -155,7 +155,7 @@ impl Log {
 
     #[cold]
     fn make_more_room(&mut self, bytes: usize, keep: usize) -> Result<(), Error> {
-        debug_assert!(bytes <= self.shared.options.segment_bytes / 2, "sizes were checked");
+        debug_assert!(bytes <= self.shared.options.segment_bytes * 3 / 4, "sizes were checked");
         let mut waited = false;
         loop {
             let room = if self.head.emergency {

@@ -59,6 +59,17 @@ pub(crate) struct Current {
     pub(crate) entry: Located,
 }
 
+/// A version of an object that is to be appended.
+#[derive(Clone, Copy)]
+pub(crate) struct NewVersion<'a> {
+    pub(crate) tablet: usize,
+    pub(crate) table: TableId,
+    pub(crate) hash: KeyHash,
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+    pub(crate) version: Version,
+}
+
 impl Log {
     /// Writes an object, whether the key exists or not.
     ///
@@ -104,64 +115,48 @@ impl Log {
         let existing = current.as_ref().map(|current| current.entry.fields.version);
         condition.check(existing.unwrap_or(Version::NONE))?;
         let version = existing.unwrap_or(self.safe_version).next();
-        let position = self.put(tablet, table, hash, key, value, version, current)?;
+        let new = NewVersion { tablet, table, hash, key, value, version };
+        let position = self.put(new, current)?;
         Ok(Written { version, position })
     }
 
     /// Appends a version of an object and makes it the current one.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one record, not options")]
     #[inline]
     pub(crate) fn put(
         &mut self,
-        tablet: usize,
-        table: TableId,
-        hash: KeyHash,
-        key: &[u8],
-        value: &[u8],
-        version: Version,
+        new: NewVersion<'_>,
         current: Option<Current>,
     ) -> Result<LogPosition, Error> {
         let old_bytes = current.as_ref().map_or(0, |current| current.entry.entry_bytes());
-        self.admit((key.len() + value.len() + 64) as u64, old_bytes as u64)?;
-        self.put_admitted(tablet, table, hash, key, value, version, current)
+        self.admit((new.key.len() + new.value.len() + 64) as u64, old_bytes as u64)?;
+        self.put_admitted(new, current)
     }
 
     /// Appends a version of an object, however full the memory is: what a replay takes in was
     /// admitted once, and what is dead of it may not be known to be dead yet.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one record, not options")]
     #[inline]
     pub(crate) fn put_admitted(
         &mut self,
-        tablet: usize,
-        table: TableId,
-        hash: KeyHash,
-        key: &[u8],
-        value: &[u8],
-        version: Version,
+        new: NewVersion<'_>,
         current: Option<Current>,
     ) -> Result<LogPosition, Error> {
         let folded = self.shared.options.tombstones == Tombstones::Folded;
         // Room for the largest header, and in the classic scheme for the tombstone behind it, so
         // that the two are never apart and nothing fails half way.
-        let tombstone_bytes = if folded || current.is_none() { 0 } else { key.len() + 128 };
-        let most = key.len() + value.len() + 64 + tombstone_bytes;
+        let tombstone_bytes = if folded || current.is_none() { 0 } else { new.key.len() + 128 };
+        let most = new.key.len() + new.value.len() + 64 + tombstone_bytes;
         self.make_room(most, self.shared.reserves.for_writes())?;
-        self.put_placed(tablet, table, hash, key, value, version, current)
+        self.put_placed(new, current)
     }
 
     /// Appends a version of an object for which room was made.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one record, not options")]
     #[inline]
     pub(super) fn put_placed(
         &mut self,
-        tablet: usize,
-        table: TableId,
-        hash: KeyHash,
-        key: &[u8],
-        value: &[u8],
-        version: Version,
+        new: NewVersion<'_>,
         current: Option<Current>,
     ) -> Result<LogPosition, Error> {
+        let NewVersion { tablet, table, hash, key, value, version } = new;
         let folded = self.shared.options.tombstones == Tombstones::Folded;
         let birth = self.head.id();
         let mut fields = ObjectFields { table, version, birth, prior: None };
