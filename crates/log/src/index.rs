@@ -171,7 +171,8 @@ fn same_tags(bucket: &Bucket, tag: u64) -> u32 {
 #[inline(always)]
 fn first_with(bucket: &Bucket, tag: u64) -> Option<u64> {
     let slot = bucket.slots.get(same_tags(bucket, tag).trailing_zeros() as usize)?;
-    Some(reference_in(slot.load(Ordering::Relaxed)))
+    // Acquire: a cleaner has written the entry before it stored the reference.
+    Some(reference_in(slot.load(Ordering::Acquire)))
 }
 
 impl<S: BlockSource> Index<S> {

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::index::Candidate;
 use crate::limits::BATCH;
 use crate::memory::Reference;
-use crate::object::Object;
+use crate::object::{Located, Object};
 use crate::prefetch;
 use thunderhead_wire::{KeyHash, TableId};
 
@@ -35,6 +35,8 @@ pub(crate) struct Place {
     pub(crate) tablet: Option<u32>,
     /// The key did not exist when the batch began.
     absent: bool,
+    /// Where its entry was when the batch began, if it has it; 0 where that is not known.
+    candidate: Reference,
 }
 
 const _: () = assert!(BATCH <= 64, "a set of the places in a batch is a word");
@@ -65,7 +67,7 @@ impl Log {
                 self.tablets.list[tablet].index.prefetch_word(hash.0);
             }
             let tablet = tablet.map(|tablet| tablet as u32);
-            *place = Place { hash, tablet, absent: false };
+            *place = Place { hash, tablet, absent: false, candidate: 0 };
             count += 1;
         }
         let places_used = &mut places[..count];
@@ -84,17 +86,21 @@ impl Log {
                 continue;
             }
             match self.tablets.list[tablet as usize].index.candidate(place.hash.0) {
-                Candidate::At(reference) => self.prefetch_entry(reference, purpose),
+                Candidate::At(reference) => {
+                    place.candidate = reference;
+                    self.prefetch_entry(reference, purpose);
+                }
                 Candidate::Absent => place.absent = true,
                 Candidate::Behind => behind |= 1 << at,
             }
         }
         while behind != 0 {
-            let Place { hash, tablet, .. } = places[behind.trailing_zeros() as usize];
+            let place = &mut places[behind.trailing_zeros() as usize];
             behind &= behind - 1;
-            let Some(tablet) = tablet else { continue };
+            let Some(tablet) = place.tablet else { continue };
             let index = &self.tablets.list[tablet as usize].index;
-            if let Some(reference) = index.candidate_behind(hash.0) {
+            if let Some(reference) = index.candidate_behind(place.hash.0) {
+                place.candidate = reference;
                 self.prefetch_entry(reference, purpose);
             }
         }
@@ -107,6 +113,21 @@ impl Log {
         if purpose == Purpose::Read {
             prefetch::read(self.memory.at(reference + 64));
         }
+    }
+
+    /// Reads an object of a batch. Nothing was written since the batch began, and what a cleaner
+    /// has moved since is still where it was until the turn ends: so the candidate is as good as
+    /// the index, if it has the key.
+    #[inline]
+    fn read_at(&self, tablet: usize, place: Place, key: &[u8]) -> Option<Object<'_>> {
+        let memory = &*self.memory;
+        if place.candidate != 0
+            && let Some(located) = Located::read(memory, place.candidate)
+            && located.has_key(memory, key)
+        {
+            return Some(Object { memory, located });
+        }
+        self.read_in(tablet, place.hash, key)
     }
 
     /// Reads many objects. `found` is called for every key in order, with `None` for a key that
@@ -133,7 +154,7 @@ impl Log {
             for (at, (table, key)) in batch[..count].iter().enumerate() {
                 let result = match places[at].tablet {
                     Some(_) if places[at].absent => Ok(None),
-                    Some(tablet) => Ok(self.read_in(tablet as usize, places[at].hash, key)),
+                    Some(tablet) => Ok(self.read_at(tablet as usize, places[at], key)),
                     None => Err(Error::UnknownTablet { table: *table }),
                 };
                 found(base + at, result);
