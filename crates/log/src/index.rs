@@ -255,6 +255,14 @@ impl<S: BlockSource> Index<S> {
         crate::prefetch::read(std::ptr::from_ref(self.bucket(hash)).cast());
     }
 
+    /// Third step for what will be inserted: asks for the bucket behind a full one.
+    #[inline]
+    pub(crate) fn prefetch_behind(&self, hash: u64) {
+        if let Some(next) = chain::linked(self.bucket(hash)) {
+            crate::prefetch::read(std::ptr::from_ref(next).cast());
+        }
+    }
+
     /// Third step: looks into the bucket for a reference that may be the one for a hash.
     #[inline]
     pub(crate) fn candidate(&self, hash: u64) -> Candidate {
@@ -419,7 +427,12 @@ impl<S: BlockSource> Index<S> {
         let told_by_tags = TAG_TELLS.contains(&self.buckets.ilog2());
         match self.inserts_since_split {
             2 => crate::prefetch::read(std::ptr::from_ref(bucket).cast()),
-            4 if !told_by_tags => {
+            4 if told_by_tags => {
+                if let Some(next) = chain::linked(bucket) {
+                    crate::prefetch::read(std::ptr::from_ref(next).cast());
+                }
+            }
+            4 => {
                 for slot in &bucket.slots {
                     let slot = slot.load(Ordering::Relaxed);
                     if slot != 0 && !is_link(slot) {

@@ -83,6 +83,9 @@ impl Log {
         for (at, place) in places_used.iter_mut().enumerate() {
             let Some(tablet) = place.tablet else { continue };
             if place.absent {
+                if purpose == Purpose::Update {
+                    self.tablets.list[tablet as usize].index.prefetch_behind(place.hash.0);
+                }
                 continue;
             }
             match self.tablets.list[tablet as usize].index.candidate(place.hash.0) {
