@@ -1,9 +1,14 @@
-//! Ids that every part of Thunderhead shares: what a table, a key's hash, a segment, a version
-//! and a log position are, as types that cannot be taken for one another.
+//! What every part of Thunderhead shares: the ids of tables, segments, versions and log positions,
+//! as types that cannot be taken for one another; the layouts of frames and messages; statuses.
 //!
-//! This crate does no I/O and holds no state. Message layouts join it with the RPC layer.
+//! This crate does no I/O and holds no state. `docs/protocol.md` describes the bytes; golden
+//! vectors in the tests here pin them.
 #![forbid(unsafe_code)]
 
+pub mod frame;
 mod ids;
+pub mod message;
+mod status;
 
 pub use ids::{KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, Version};
+pub use status::{Next, Status};

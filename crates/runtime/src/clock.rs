@@ -1,0 +1,46 @@
+//! What time it is, in either world.
+
+use crate::sim::clock::SimClock;
+use crate::time::Time;
+use std::rc::Rc;
+use std::time::Instant;
+
+/// A program's clock.
+#[derive(Clone, Debug)]
+pub enum Clock {
+    /// The machine's, counted from a moment before the program began.
+    Os(Instant),
+    /// A simulated machine's.
+    Sim(Rc<SimClock>),
+}
+
+impl Clock {
+    /// The machine's clock.
+    #[must_use]
+    #[allow(clippy::disallowed_methods, reason = "this is the runtime's clock")]
+    pub fn os() -> Clock {
+        Clock::Os(Instant::now())
+    }
+
+    /// The time that has passed; never goes back.
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> Time {
+        match self {
+            Clock::Os(origin) => Time(origin.elapsed().as_nanos() as u64),
+            Clock::Sim(clock) => clock.now(),
+        }
+    }
+
+    /// Nanoseconds since 1970, as far as this machine knows: may be wrong, and may jump.
+    #[must_use]
+    #[allow(clippy::disallowed_methods, reason = "this is the runtime's clock")]
+    pub fn wall(&self) -> u64 {
+        match self {
+            Clock::Os(_) => std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .map_or(0, |since| since.as_nanos() as u64),
+            Clock::Sim(clock) => clock.wall(),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! The world of the machine: its files, its threads, and the loop that gives a process its turns.
+
+mod disk;
+mod poller;
+mod threads;
+
+pub use disk::Directory;
+pub use poller::{Poller, Ready};
+pub use threads::Threads;
+
+use crate::alarm::Alarm;
+use crate::clock::Clock;
+use crate::polling::{Pacer, Polling, Usage};
+use crate::random::Random;
+use crate::world::{Process, World};
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::path::Path;
+
+/// The world of this machine, with its files in a directory, which is made if it is not there.
+///
+/// # Errors
+/// When the directory cannot be made, or the kernel gives no event descriptor.
+pub fn world(directory: &Path) -> io::Result<World> {
+    let directory = Directory::open(directory)?;
+    Ok(World {
+        clock: Clock::os(),
+        random: Random::from_seed(entropy()),
+        files: Box::new(directory.clone()),
+        workers: Box::new(Threads::new(directory)),
+        alarm: Alarm::os()?,
+    })
+}
+
+/// A number that nobody can guess.
+#[must_use]
+pub fn entropy() -> u64 {
+    // The standard library seeds its hash maps with the system's randomness.
+    RandomState::new().build_hasher().finish()
+}
+
+/// Gives a process turns until `stop` says so, which is asked after each; says where the time
+/// went.
+pub fn run(
+    process: &mut dyn Process,
+    clock: &Clock,
+    polling: Polling,
+    mut stop: impl FnMut() -> bool,
+) -> Usage {
+    let mut pacer = Pacer::new(polling, clock.now());
+    while !stop() {
+        let busy = process.turn();
+        let now = clock.now();
+        if pacer.turn_ended(now, busy) {
+            let at_most = process.deadline().map(|at| at.since(now));
+            process.sleep(at_most);
+            pacer.slept(clock.now());
+        }
+    }
+    pacer.usage()
+}

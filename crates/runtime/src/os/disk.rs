@@ -1,0 +1,121 @@
+//! The files of one directory of this machine.
+
+use crate::files::{FileId, Files, check_name};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// A directory and the files that are open in it.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    open: BTreeMap<FileId, File>,
+    count: u32,
+}
+
+impl Clone for Directory {
+    /// The same directory, nothing open.
+    fn clone(&self) -> Directory {
+        Directory { path: self.path.clone(), open: BTreeMap::new(), count: 0 }
+    }
+}
+
+impl Directory {
+    /// Opens a directory; makes it if it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn open(path: &Path) -> io::Result<Directory> {
+        std::fs::create_dir_all(path)?;
+        Ok(Directory { path: path.to_owned(), open: BTreeMap::new(), count: 0 })
+    }
+
+    fn path_of(&self, name: &str) -> io::Result<PathBuf> {
+        check_name(name)?;
+        Ok(self.path.join(name))
+    }
+
+    fn file(&self, file: FileId) -> io::Result<&File> {
+        self.open.get(&file).ok_or_else(|| io::Error::other("the file is not open"))
+    }
+
+    /// Makes a change of names durable.
+    #[allow(clippy::disallowed_methods, reason = "these are the runtime's files")]
+    fn sync_names(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+impl Files for Directory {
+    fn open(&mut self, name: &str, create: bool) -> io::Result<FileId> {
+        let path = self.path_of(name)?;
+        let is_new = create && !path.exists();
+        let file =
+            OpenOptions::new().read(true).write(true).create(create).truncate(false).open(path)?;
+        if is_new {
+            self.sync_names()?;
+        }
+        let id = FileId(self.count);
+        self.count += 1;
+        self.open.insert(id, file);
+        Ok(id)
+    }
+
+    fn close(&mut self, file: FileId) {
+        self.open.remove(&file);
+    }
+
+    fn read_at(&mut self, file: FileId, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let file = self.file(file)?;
+        let mut done = 0;
+        while done < into.len() {
+            match file.read_at(&mut into[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_at(&mut self, file: FileId, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file(file)?.write_all_at(bytes, offset)
+    }
+
+    fn sync(&mut self, file: FileId) -> io::Result<()> {
+        self.file(file)?.sync_data()
+    }
+
+    fn length(&mut self, file: FileId) -> io::Result<u64> {
+        Ok(self.file(file)?.metadata()?.len())
+    }
+
+    fn set_length(&mut self, file: FileId, length: u64) -> io::Result<()> {
+        self.file(file)?.set_len(length)
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
+        std::fs::rename(self.path_of(from)?, self.path_of(to)?)?;
+        self.sync_names()
+    }
+
+    fn remove(&mut self, name: &str) -> io::Result<()> {
+        std::fs::remove_file(self.path_of(name)?)?;
+        self.sync_names()
+    }
+
+    fn list(&mut self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&self.path)? {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                names.push(entry.file_name().to_string_lossy().into_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+}

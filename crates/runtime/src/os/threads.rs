@@ -1,0 +1,52 @@
+//! Workers as threads.
+
+use super::disk::Directory;
+use crate::workers::{Step, Worker, WorkerBell, Workers};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// The threads of a process. Dropping it ends them, each after the step it is in.
+#[derive(Debug)]
+pub struct Threads {
+    directory: Directory,
+    stop: Arc<AtomicBool>,
+    running: Vec<(WorkerBell, JoinHandle<()>)>,
+}
+
+impl Threads {
+    /// No threads yet; theirs will be the files of this directory.
+    #[must_use]
+    pub fn new(directory: Directory) -> Threads {
+        Threads { directory, stop: Arc::default(), running: Vec::new() }
+    }
+}
+
+impl Workers for Threads {
+    fn start(&mut self, name: &str, mut worker: Box<dyn Worker>) -> io::Result<WorkerBell> {
+        let bell = WorkerBell::new();
+        let (rings, stop) = (bell.clone(), Arc::clone(&self.stop));
+        let mut files = self.directory.clone();
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            while !stop.load(Ordering::SeqCst) {
+                let _ = rings.was_rung();
+                while worker.step(&mut files) == Step::Again && !stop.load(Ordering::SeqCst) {}
+                rings.wait();
+            }
+        })?;
+        self.running.push((bell.clone(), thread));
+        Ok(bell)
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        for (bell, thread) in self.running.drain(..) {
+            bell.ring();
+            // A worker that panicked has said so already.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The clock of a simulated machine: it follows the simulation's true time, but runs a little fast
+//! or slow and shows another date.
+
+use crate::time::Time;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// The true time of a simulation, shared by all its machines.
+pub type TrueTime = Rc<Cell<u64>>;
+
+/// One machine's clock.
+#[derive(Debug)]
+pub struct SimClock {
+    truth: TrueTime,
+    /// Where the present rate began: the true time and this clock's.
+    since: Cell<(u64, u64)>,
+    /// Millionths by which it runs fast.
+    drift: Cell<i64>,
+    /// What it adds for the wall clock.
+    wall_offset: Cell<i64>,
+}
+
+/// The wall clock of a machine without an error at the simulation's start: 2020-01-01.
+const EPOCH: u64 = 1_577_836_800_000_000_000;
+
+impl SimClock {
+    /// A clock that shows `shows` now and runs fast by so many millionths.
+    #[must_use]
+    pub fn new(truth: TrueTime, shows: Time, drift: i64) -> SimClock {
+        let since = Cell::new((truth.get(), shows.0));
+        SimClock { truth, since, drift: Cell::new(drift), wall_offset: Cell::new(0) }
+    }
+
+    /// What it shows.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        let (truth, own) = self.since.get();
+        let passed = self.truth.get() - truth;
+        Time(own + passed.saturating_add_signed(self.error(passed)))
+    }
+
+    fn error(&self, passed: u64) -> i64 {
+        (i128::from(passed) * i128::from(self.drift.get()) / 1_000_000) as i64
+    }
+
+    /// The true time at which it will show `at`; now, if it has shown that already.
+    #[must_use]
+    pub fn truth_of(&self, at: Time) -> u64 {
+        let (truth, own) = self.since.get();
+        let to_pass = i128::from(at.0.saturating_sub(own));
+        let passed = to_pass * 1_000_000 / (1_000_000 + i128::from(self.drift.get()));
+        let mut then = truth.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX));
+        // Rounding may have brought it a nanosecond too early.
+        let shown =
+            own.saturating_add((then - truth).saturating_add_signed(self.error(then - truth)));
+        if shown < at.0 {
+            then = then.saturating_add(at.0 - shown);
+        }
+        then.max(self.truth.get())
+    }
+
+    /// Makes it run at another rate from now on.
+    pub fn set_drift(&self, drift: i64) {
+        self.since.set((self.truth.get(), self.now().0));
+        self.drift.set(drift);
+    }
+
+    /// What it shows as the date, in nanoseconds since 1970.
+    #[must_use]
+    pub fn wall(&self) -> u64 {
+        (EPOCH + self.now().0).saturating_add_signed(self.wall_offset.get())
+    }
+
+    /// Sets the date by so many nanoseconds, forwards or back.
+    pub fn jump(&self, by: i64) {
+        self.wall_offset.set(self.wall_offset.get() + by);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_runs_fast_or_slow_and_never_back() {
+        let truth = TrueTime::default();
+        let clock = SimClock::new(Rc::clone(&truth), Time(1000), 500);
+        truth.set(2_000_000);
+        assert_eq!(clock.now(), Time(1000 + 2_001_000));
+        clock.set_drift(-500);
+        assert_eq!(clock.now(), Time(1000 + 2_001_000));
+        truth.set(4_000_000);
+        assert_eq!(clock.now(), Time(1000 + 2_001_000 + 1_999_000));
+        for at in [4_001_500, 5_000_001, 9_999_999] {
+            let then = clock.truth_of(Time(at));
+            truth.set(then);
+            assert!(clock.now() >= Time(at) && clock.now().0 <= at + 2, "{at}: {}", clock.now());
+        }
+        assert_eq!(clock.truth_of(Time(5)), truth.get(), "what has passed is now");
+    }
+
+    #[test]
+    fn the_date_jumps_and_the_time_does_not() {
+        let clock = SimClock::new(TrueTime::default(), Time(0), 0);
+        let before = clock.wall();
+        clock.jump(-3_600_000_000_000);
+        assert_eq!(clock.wall(), before - 3_600_000_000_000);
+        assert_eq!(clock.now(), Time(0));
+    }
+}

@@ -1,0 +1,37 @@
+//! All that a program may know of the outside, except the network.
+
+use crate::alarm::Alarm;
+use crate::clock::Clock;
+use crate::files::Files;
+use crate::random::Random;
+use crate::time::Time;
+use crate::workers::Workers;
+use std::time::Duration;
+
+/// What a process is built from.
+pub struct World {
+    /// Its clock.
+    pub clock: Clock,
+    /// Its random numbers.
+    pub random: Random,
+    /// Its files, to be used until it has its first turn.
+    pub files: Box<dyn Files>,
+    /// What works beside it.
+    pub workers: Box<dyn Workers>,
+    /// Wakes its reactor.
+    pub alarm: Alarm,
+}
+
+/// A program that runs: it is given turns on one thread.
+pub trait Process {
+    /// Takes what has arrived, handles it, sends what came of it. Returns whether there was
+    /// anything to do.
+    fn turn(&mut self) -> bool;
+
+    /// When it wants a turn though nothing arrives.
+    fn deadline(&self) -> Option<Time>;
+
+    /// Sleeps until something arrives, but no longer than this. Only called in the os world, after
+    /// a turn that did nothing.
+    fn sleep(&mut self, at_most: Option<Duration>);
+}

@@ -1,0 +1,221 @@
+//! How messages are cut out of a stream, and how two ends greet each other.
+//!
+//! ```text
+//!  frame     ┌────────────────┬─────────────────────────┐
+//!            │ head: u32      │ payload                 │   head = kind << 24 | payload bytes
+//!            └────────────────┴─────────────────────────┘
+//!  kind 0    a message: what rpc makes of it is its own affair
+//!  kind 1    a preface: the first frame in each direction, sent without waiting for the other's
+//!  kind 128… may be skipped by who does not know them; unknown kinds below close the connection
+//!
+//!  preface    0 magic "THUNDER\n"        8 version_min u16     10 version_max u16
+//!            12 message_bytes_max u32   16 features u64
+//!            24 door [16]               40 token [16]          56 (longer ones may come)
+//! ```
+//!
+//! All numbers are little-endian. The version that both ends speak is the highest that both know;
+//! features are those that both have. A server that offers shared memory names the *door* to knock
+//! at and the *token* to show there; all zeroes mean that it does not.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of a frame's head.
+pub const HEAD_BYTES: usize = 4;
+
+/// The longest payload that a frame's head can tell.
+pub const PAYLOAD_BYTES_MAX: usize = (1 << 24) - 1;
+
+/// The protocol version that this code speaks, and the oldest that it still understands.
+pub const VERSIONS: std::ops::RangeInclusive<u16> = 1..=1;
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Kind(pub u8);
+
+impl Kind {
+    /// A message.
+    pub const MESSAGE: Kind = Kind(0);
+    /// The greeting.
+    pub const PREFACE: Kind = Kind(1);
+
+    /// Whether who does not know this kind may pass it over.
+    #[must_use]
+    pub fn may_be_skipped(self) -> bool {
+        self.0 >= 128
+    }
+}
+
+/// The head of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// What the frame is.
+    pub kind: Kind,
+    /// Bytes that follow the head.
+    pub payload_bytes: usize,
+}
+
+impl Head {
+    /// The head's bytes.
+    #[inline]
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; HEAD_BYTES] {
+        debug_assert!(self.payload_bytes <= PAYLOAD_BYTES_MAX);
+        (u32::from(self.kind.0) << 24 | self.payload_bytes as u32).to_le_bytes()
+    }
+
+    /// The head at the beginning of some bytes, if they are enough.
+    #[inline]
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Option<Head> {
+        let head = u32::from_le_bytes(*bytes.first_chunk::<HEAD_BYTES>()?);
+        Some(Head { kind: Kind((head >> 24) as u8), payload_bytes: (head & 0xff_ffff) as usize })
+    }
+}
+
+/// The greeting of each end.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Preface {
+    magic: [u8; 8],
+    version_min: U16,
+    version_max: U16,
+    message_bytes_max: U32,
+    features: U64,
+    door: [u8; 16],
+    token: [u8; 16],
+}
+
+/// What a preface must begin with.
+pub const MAGIC: [u8; 8] = *b"THUNDER\n";
+
+/// Where to knock for shared memory, and what to show there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The door's name.
+    pub door: [u8; 16],
+    /// What tells the server whose connection this is.
+    pub token: [u8; 16],
+}
+
+/// What both ends agreed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Agreement {
+    /// The protocol version.
+    pub version: u16,
+    /// Features that both have.
+    pub features: u64,
+    /// The longest message that the other end takes.
+    pub message_bytes_max: usize,
+    /// Shared memory, if the other end offers it.
+    pub offer: Option<Offer>,
+}
+
+/// Why a greeting is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// It is no greeting of this protocol.
+    NotOurs,
+    /// No version is known to both ends.
+    Version {
+        /// The oldest that the other end knows.
+        min: u16,
+        /// The newest that it knows.
+        max: u16,
+    },
+}
+
+impl Preface {
+    /// The greeting of an end that has these features and takes messages up to a length.
+    #[must_use]
+    pub fn new(features: u64, message_bytes_max: usize, offer: Option<Offer>) -> Preface {
+        let zeroes = Offer { door: [0; 16], token: [0; 16] };
+        let Offer { door, token } = offer.unwrap_or(zeroes);
+        Preface {
+            magic: MAGIC,
+            version_min: (*VERSIONS.start()).into(),
+            version_max: (*VERSIONS.end()).into(),
+            message_bytes_max: (message_bytes_max as u32).into(),
+            features: features.into(),
+            door,
+            token,
+        }
+    }
+
+    /// The same greeting from an end that speaks other versions: for tests.
+    #[must_use]
+    pub fn with_versions(mut self, min: u16, max: u16) -> Preface {
+        (self.version_min, self.version_max) = (min.into(), max.into());
+        self
+    }
+
+    /// What an end with these features agrees on with the sender of this payload.
+    ///
+    /// # Errors
+    /// When the payload is no greeting, or the versions do not meet.
+    pub fn agree(payload: &[u8], features: u64) -> Result<Agreement, Mismatch> {
+        let (theirs, _) = Preface::ref_from_prefix(payload).map_err(|_| Mismatch::NotOurs)?;
+        if theirs.magic != MAGIC {
+            return Err(Mismatch::NotOurs);
+        }
+        let (min, max) = (theirs.version_min.get(), theirs.version_max.get());
+        let version = max.min(*VERSIONS.end());
+        if version < min || version < *VERSIONS.start() {
+            return Err(Mismatch::Version { min, max });
+        }
+        let offer = Offer { door: theirs.door, token: theirs.token };
+        Ok(Agreement {
+            version,
+            features: theirs.features.get() & features,
+            message_bytes_max: theirs.message_bytes_max.get() as usize,
+            offer: (offer.door != [0; 16]).then_some(offer),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preface_has_these_bytes() {
+        let offer = Offer { door: [0xd0; 16], token: [0x70; 16] };
+        let bytes = Preface::new(5, 0x0012_3456, Some(offer));
+        let mut golden = b"THUNDER\n\x01\0\x01\0\x56\x34\x12\0\x05\0\0\0\0\0\0\0".to_vec();
+        golden.extend([0xd0; 16]);
+        golden.extend([0x70; 16]);
+        assert_eq!(bytes.as_bytes(), golden);
+        let head = Head { kind: Kind::PREFACE, payload_bytes: golden.len() };
+        assert_eq!(head.to_bytes(), [56, 0, 0, 1]);
+        assert_eq!(Head::read(&head.to_bytes()), Some(head));
+        assert_eq!(Head::read(&[1, 2, 3]), None);
+    }
+
+    #[test]
+    fn two_ends_agree_on_the_highest_version_and_the_features_of_both() {
+        let ours = Preface::new(0b0110, 1000, None);
+        let agreed = Preface::agree(ours.as_bytes(), 0b0011);
+        let expected =
+            Agreement { version: 1, features: 0b0010, message_bytes_max: 1000, offer: None };
+        assert_eq!(agreed, Ok(expected));
+        let newer = ours.with_versions(1, 9);
+        assert_eq!(Preface::agree(newer.as_bytes(), 0).map(|it| it.version), Ok(1));
+    }
+
+    #[test]
+    fn what_is_no_greeting_or_of_other_versions_is_refused() {
+        let ours = Preface::new(0, 1000, None);
+        for (min, max) in [(2, 9), (0, 0), (9, 2)] {
+            let theirs = ours.with_versions(min, max);
+            let refused = Err(Mismatch::Version { min, max });
+            assert_eq!(Preface::agree(theirs.as_bytes(), 0), refused);
+        }
+        assert_eq!(Preface::agree(&ours.as_bytes()[..55], 0), Err(Mismatch::NotOurs));
+        assert_eq!(Preface::agree(b"GET / HTTP/1.1\r\n", 0), Err(Mismatch::NotOurs));
+        let mut other = ours.as_bytes().to_vec();
+        other[0] ^= 1;
+        assert_eq!(Preface::agree(&other, 0), Err(Mismatch::NotOurs));
+    }
+}

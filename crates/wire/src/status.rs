@@ -1,0 +1,121 @@
+//! The outcome of a request, as it goes over the wire.
+//!
+//! The list is append-only: a number never changes its meaning. Each status says what the caller
+//! does next; a status that a caller does not know is treated as [`Next::GiveUp`].
+
+/// What a caller does about a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It worked.
+    Take,
+    /// The request went to the wrong place: learn anew who is responsible, then send it there.
+    Refresh,
+    /// Send it again here after the time that the reply names.
+    Wait,
+    /// Report it; sending the same again gives the same.
+    GiveUp,
+}
+
+macro_rules! statuses {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $next:ident, $text:literal;)*) => {
+        /// The outcome of a request.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u16)]
+        #[non_exhaustive]
+        pub enum Status {
+            $($(#[$doc])* $name = $code,)*
+        }
+
+        impl Status {
+            /// All of them.
+            pub const ALL: &'static [Status] = &[$(Status::$name),*];
+
+            /// The status with a number.
+            #[must_use]
+            pub fn of_code(code: u16) -> Option<Status> {
+                match code {
+                    $($code => Some(Status::$name),)*
+                    _ => None,
+                }
+            }
+
+            /// What the caller does about it.
+            #[must_use]
+            pub fn next(self) -> Next {
+                match self {
+                    $(Status::$name => Next::$next,)*
+                }
+            }
+
+            /// A sentence for people.
+            #[must_use]
+            pub fn text(self) -> &'static str {
+                match self {
+                    $(Status::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+statuses! {
+    /// It worked.
+    Ok = 0, Take, "done";
+    /// Nobody knows this operation here.
+    UnknownOpcode = 1, GiveUp, "the server does not know this operation; it may be older than the client";
+    /// The request's bytes make no sense.
+    Malformed = 2, GiveUp, "the request is malformed; client and server may be of different versions";
+    /// The deadline passed before the server was done; the effect may or may not have happened.
+    DeadlineExceeded = 3, GiveUp, "the deadline passed before the server was done";
+    /// Too much to do at the moment.
+    Busy = 4, Wait, "the server is busy; it asks to be tried again later";
+    /// Another server is responsible.
+    Moved = 5, Refresh, "another server is responsible for this";
+    /// The answer is longer than the caller takes.
+    ReplyTooLong = 6, GiveUp, "the answer is longer than the client takes; ask for less";
+    /// The condition of a conditional update does not hold.
+    ConditionFailed = 7, GiveUp, "the condition does not hold";
+    /// No room.
+    NoSpace = 8, Wait, "the server has no room; delete something or add room";
+}
+
+impl Status {
+    /// The number that goes over the wire.
+    #[must_use]
+    pub fn code(self) -> u16 {
+        self as u16
+    }
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_never_change_their_meaning() {
+        use Status::*;
+        let golden = [
+            (0, Ok),
+            (1, UnknownOpcode),
+            (2, Malformed),
+            (3, DeadlineExceeded),
+            (4, Busy),
+            (5, Moved),
+            (6, ReplyTooLong),
+            (7, ConditionFailed),
+            (8, NoSpace),
+        ];
+        assert_eq!(golden.len(), Status::ALL.len(), "new statuses are added here too");
+        for (code, status) in golden {
+            assert_eq!(status.code(), code);
+            assert_eq!(Status::of_code(code), Some(status));
+        }
+        assert_eq!(Status::of_code(60_000), None);
+    }
+}
