@@ -1,0 +1,92 @@
+//! Messages between programs: over TCP, over shared memory where both ends share a host, or over a
+//! simulated network. What is said in them is the affair of `rpc`.
+//!
+//! A [`Transport`] belongs to one reactor. It never waits: [`Transport::poll`] takes what has
+//! arrived and tells a [`Handler`]; what is sent leaves at the end of the turn, in
+//! [`Transport::flush`], together with everything else for the same peer.
+//!
+//! # What a connection promises
+//!
+//! - It is greeted: both ends know version and features of the other before anything else.
+//! - A message arrives whole and as it was sent, or not at all. Over TCP and shared memory
+//!   messages arrive once and in order; **nobody may rely on that**: a datagram transport will
+//!   lose, repeat and reorder them, and the simulated one does.
+//! - When it is closed, both handlers learn of it at some time, once.
+//!
+//! It does not promise that what was sent has arrived: only an answer says that.
+//!
+//! # What a peer can do to us
+//!
+//! Close its connection, or have it closed. Whatever it sends, or does not send or read, costs at
+//! most the memory that [`Limits`] allow, and nobody else notices.
+
+pub mod os;
+mod peer;
+pub mod shm;
+pub mod sim;
+mod table;
+
+pub use peer::{Cause, ConnectionId, Counters, Limits, Peer, Via};
+pub use thunderhead_wire::frame::Agreement;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+use thunderhead_runtime::Time;
+
+/// Told what has arrived.
+pub trait Handler {
+    /// A connection is ready for messages: one that was accepted, or one that was asked for.
+    fn opened(&mut self, transport: &mut dyn Transport, connection: ConnectionId) {
+        let _ = (transport, connection);
+    }
+
+    /// A message has arrived.
+    fn message(&mut self, transport: &mut dyn Transport, from: ConnectionId, message: &[u8]);
+
+    /// A connection is no more; its id will not be used again. Also told of connections that were
+    /// asked for and never opened.
+    fn closed(&mut self, transport: &mut dyn Transport, connection: ConnectionId, why: Cause) {
+        let _ = (transport, connection, why);
+    }
+}
+
+/// A way to send messages.
+pub trait Transport {
+    /// Accepts connections at an address; port 0 stands for any that is free. Returns where.
+    ///
+    /// # Errors
+    /// When the address cannot be had.
+    fn listen(&mut self, address: SocketAddr) -> std::io::Result<SocketAddr>;
+
+    /// Asks for a connection. [`Handler::opened`] or [`Handler::closed`] follows.
+    fn connect(&mut self, address: SocketAddr) -> ConnectionId;
+
+    /// Takes what has arrived; says whether there was anything.
+    fn poll(&mut self, now: Time, handler: &mut dyn Handler) -> bool;
+
+    /// Sends a message, made of some parts; it leaves with the next flush, or earlier when it is
+    /// long. A connection that is closed takes it and forgets it.
+    fn send(&mut self, to: ConnectionId, parts: &[&[u8]]);
+
+    /// Lets everything leave that was sent in this turn.
+    fn flush(&mut self);
+
+    /// Closes a connection, after what was sent on it has left if the peer takes it. The handler
+    /// is not told.
+    fn close(&mut self, connection: ConnectionId, why: Cause);
+
+    /// Who is at the other end, once the connection is open.
+    fn peer(&self, connection: ConnectionId) -> Option<&Peer>;
+
+    /// Bytes that wait for the peer to take them.
+    fn waiting_bytes(&self, connection: ConnectionId) -> usize;
+
+    /// Sleeps until something arrives or the reactor's alarm rings, but no longer than this.
+    fn sleep(&mut self, at_most: Option<Duration>);
+
+    /// When it wants to be polled though nothing arrives.
+    fn deadline(&self) -> Option<Time>;
+
+    /// What it has done.
+    fn counters(&self) -> &Counters;
+}

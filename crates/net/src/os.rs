@@ -1,0 +1,260 @@
+//! Sockets and shared memory of this machine.
+//!
+//! # How it looks for work
+//!
+//! A poll asks epoll what is ready, and reads each ready connection once. Two cases are taken
+//! shorter, for there the asking costs more than the reading: connections over shared memory are
+//! looked at directly, and so is the connection that the last several messages all came from
+//! (a server with one busy client, a client that waits for its answer). Epoll is then asked every
+//! [`POLLS_PER_LOOK`]th time.
+//!
+//! # Shared memory
+//!
+//! A server names a door in its greeting, an abstract Unix socket with a random name, and a token.
+//! A client that finds itself on the same host knocks there and shows the token; it is handed the
+//! rings, and the connection goes on in them instead of the socket. If anything about that fails,
+//! it stays on the socket.
+
+mod connection;
+mod door;
+mod socket;
+
+mod turn;
+
+use crate::peer::{Cause, ConnectionId, Counters, Limits, Peer};
+use crate::table::{self, Table};
+use crate::{Handler, Transport};
+use connection::Connection;
+use door::Doorway;
+use rustix::fd::OwnedFd;
+use std::net::SocketAddr;
+use std::time::Duration;
+use thunderhead_runtime::os::{Poller, Ready};
+use thunderhead_runtime::{Time, World};
+
+/// Polls without asking epoll while there is a short cut.
+const POLLS_PER_LOOK: u32 = 16;
+
+/// Messages in a row from the same connection that make it a short cut.
+const STREAK: u32 = 8;
+
+/// Bytes read at once.
+const READ_BYTES: usize = 64 << 10;
+
+/// A message from this length on leaves at once, from where it lies, without being copied.
+const LONG_BYTES: usize = 32 << 10;
+
+/// How often deadlines are looked at.
+const SWEEP: Duration = Duration::from_millis(100);
+
+/// How to use the machine's network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// What connections are allowed.
+    pub limits: Limits,
+    /// The features of this end.
+    pub features: u64,
+    /// Whether to use shared memory where both ends share a host.
+    pub shared_memory: bool,
+    /// Bytes of the ring in each direction: a power of two.
+    pub ring_bytes: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            limits: Limits::default(),
+            features: 0,
+            shared_memory: true,
+            ring_bytes: 128 << 10,
+        }
+    }
+}
+
+/// The transport of this machine.
+pub struct OsTransport {
+    options: Options,
+    poller: Poller,
+    connections: Table<Connection>,
+    listeners: Vec<OwnedFd>,
+    doorway: Option<Doorway>,
+    counters: Counters,
+    now: Time,
+    /// What epoll said when the reactor woke up.
+    ready: Vec<Ready>,
+    woke: bool,
+    polls: u32,
+    /// The connection that the last messages came from, and how many.
+    last: Option<(ConnectionId, u32)>,
+    /// Connections over shared memory.
+    rings: Vec<ConnectionId>,
+    /// Connections with something to send.
+    unsent: Vec<ConnectionId>,
+    /// Connections that may go on with what was read from them before.
+    resumed: Vec<ConnectionId>,
+    /// Connections that failed while nobody could be told.
+    failed: Vec<(ConnectionId, Cause)>,
+    next_sweep: Time,
+    scratch: Vec<u8>,
+}
+
+impl OsTransport {
+    /// A transport for the reactor of this world.
+    ///
+    /// # Errors
+    /// When the kernel has no more descriptors.
+    pub fn new(world: &World, options: Options) -> std::io::Result<OsTransport> {
+        Ok(OsTransport {
+            options,
+            poller: Poller::new(world.alarm.clone())?,
+            connections: Table::default(),
+            listeners: Vec::new(),
+            doorway: None,
+            counters: Counters::default(),
+            now: world.clock.now(),
+            ready: Vec::new(),
+            woke: false,
+            polls: 0,
+            last: None,
+            rings: Vec::new(),
+            unsent: Vec::new(),
+            resumed: Vec::new(),
+            failed: Vec::new(),
+            next_sweep: Time(0),
+            scratch: vec![0; READ_BYTES],
+        })
+    }
+
+    /// Takes a connection out; says so once for each cause that is the peer's fault.
+    fn drop_connection(&mut self, id: ConnectionId, why: Cause) -> Option<Connection> {
+        let connection = self.connections.remove(id)?;
+        self.rings.retain(|other| *other != id);
+        if self.last.is_some_and(|(last, _)| last == id) {
+            self.last = None;
+        }
+        if let Some(doorway) = &mut self.doorway {
+            doorway.forget(&connection);
+        }
+        self.counters.open -= 1;
+        let usual = [Cause::ByUs, Cause::ByPeer, Cause::Refused, Cause::Reset].contains(&why);
+        if self.counters.count_closed(why) && !usual {
+            tracing::warn!(peer = %connection.address, "connection closed: {why}");
+        }
+        Some(connection)
+    }
+
+    /// Closes a connection and tells the handler.
+    fn fail(&mut self, id: ConnectionId, why: Cause, handler: &mut dyn Handler) {
+        if self.drop_connection(id, why).is_some() {
+            handler.closed(self, id, why);
+        }
+    }
+}
+
+impl Transport for OsTransport {
+    fn listen(&mut self, address: SocketAddr) -> std::io::Result<SocketAddr> {
+        let (listener, address) = socket::listen(address)?;
+        let token = table::Token::Listener(self.listeners.len() as u32);
+        self.poller.add(&listener, token.number(), true, false)?;
+        self.listeners.push(listener);
+        if self.options.shared_memory && self.doorway.is_none() {
+            // Without a door there is TCP.
+            self.doorway = Doorway::open(&self.poller).ok();
+        }
+        Ok(address)
+    }
+
+    fn connect(&mut self, address: SocketAddr) -> ConnectionId {
+        let connection = Connection::connect(address, self.now + self.options.limits.greeting);
+        let id = self.connections.insert(connection);
+        self.counters.open += 1;
+        let limit = self.options.limits.connections_max;
+        if self.connections.count() > limit {
+            self.failed.push((id, Cause::TooMany));
+            return id;
+        }
+        match socket::connect(address) {
+            Ok(socket) => {
+                let token = table::Token::Connection(id).number();
+                let added = self.poller.add(&socket, token, true, true);
+                if let Some(connection) = self.connections.get_mut(id) {
+                    connection.carry_by(socket);
+                }
+                if added.is_err() {
+                    self.failed.push((id, Cause::Reset));
+                }
+            }
+            Err(_) => self.failed.push((id, Cause::Refused)),
+        }
+        id
+    }
+
+    fn poll(&mut self, now: Time, handler: &mut dyn Handler) -> bool {
+        self.now = now;
+        self.turn(handler)
+    }
+
+    #[inline]
+    fn send(&mut self, to: ConnectionId, parts: &[&[u8]]) {
+        let Some(connection) = self.connections.get_mut(to) else { return };
+        self.counters.messages_out += 1;
+        if connection.is_idle_output() {
+            self.unsent.push(to);
+        }
+        let sent = connection.queue(parts, LONG_BYTES);
+        self.counters.bytes_out += sent as u64;
+        if connection.waiting_bytes() > self.options.limits.waiting_bytes_max {
+            self.failed.push((to, Cause::NotReading));
+        }
+    }
+
+    fn flush(&mut self) {
+        let mut unsent = std::mem::take(&mut self.unsent);
+        for id in unsent.drain(..) {
+            self.write(id);
+        }
+        self.unsent = unsent;
+    }
+
+    fn close(&mut self, id: ConnectionId, why: Cause) {
+        self.write(id);
+        self.drop_connection(id, why);
+    }
+
+    fn peer(&self, connection: ConnectionId) -> Option<&Peer> {
+        self.connections.get(connection)?.peer.as_ref()
+    }
+
+    fn waiting_bytes(&self, connection: ConnectionId) -> usize {
+        self.connections.get(connection).map_or(0, Connection::waiting_bytes)
+    }
+
+    fn sleep(&mut self, at_most: Option<Duration>) {
+        self.flush();
+        let may = self.failed.is_empty() && self.resumed.is_empty() && self.rings_may_sleep();
+        if may {
+            let until_sweep = self.deadline().map(|at| at.since(self.now));
+            let at_most = match (at_most, until_sweep) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+            self.ready.clear();
+            self.ready.extend_from_slice(self.poller.sleep(at_most));
+            self.woke = true;
+        }
+        self.rings_are_awake();
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        // Only connections that are to do something in time need to be looked at.
+        let waits = |connection: &Connection| connection.deadline(&self.options.limits).is_some();
+        if !self.failed.is_empty() {
+            return Some(self.now);
+        }
+        self.connections.iter().any(|(_, connection)| waits(connection)).then_some(self.next_sweep)
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+}

@@ -1,0 +1,279 @@
+//! One connection: what carries it, what has come in part, what waits to go out.
+
+use super::socket;
+use crate::peer::{Limits, Peer, Via};
+use crate::shm;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use std::io::IoSlice;
+use std::net::SocketAddr;
+use thunderhead_runtime::Time;
+use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, Offer, Preface};
+use zerocopy::IntoBytes;
+
+/// What carries bytes.
+pub(super) enum Carrier {
+    /// Nothing yet.
+    None,
+    Tcp(OwnedFd),
+    Rings(Box<shm::Channel>),
+}
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The socket is being connected.
+    Connecting,
+    /// The other end has not said hello yet.
+    Greeting,
+    /// Greeted; we have knocked at its door for shared memory.
+    Visiting,
+    /// Messages may come.
+    Open,
+}
+
+/// Why nothing more can be read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Broken {
+    /// The other end has closed.
+    Ended,
+    /// An error.
+    Reset,
+    /// Bytes in a ring that cannot be.
+    Corrupt,
+}
+
+/// Output buffers larger than this are given back when they are empty.
+const KEEP_BYTES: usize = 64 << 10;
+
+/// A connection.
+pub(super) struct Connection {
+    pub(super) carrier: Carrier,
+    pub(super) stage: Stage,
+    pub(super) address: SocketAddr,
+    pub(super) peer: Option<Peer>,
+    /// What we offered when it was accepted.
+    pub(super) offered: Option<Offer>,
+    pub(super) visit: Option<Box<shm::Visit>>,
+    /// We asked for it; else we accepted it.
+    pub(super) is_ours: bool,
+    /// What has come of a message, or of many that may not be handled yet.
+    pub(super) input: Vec<u8>,
+    output: Vec<u8>,
+    written: usize,
+    /// We take nothing from it until it has taken what it was sent.
+    pub(super) paused: bool,
+    /// Epoll tells when it takes more.
+    pub(super) waits_for_room: bool,
+    /// When the other end was last seen to do what it is waited for.
+    pub(super) progress: Time,
+    /// By when it must be open.
+    open_by: Time,
+}
+
+impl Connection {
+    pub(super) fn connect(address: SocketAddr, open_by: Time) -> Connection {
+        Connection {
+            carrier: Carrier::None,
+            stage: Stage::Connecting,
+            address,
+            peer: None,
+            offered: None,
+            visit: None,
+            is_ours: true,
+            input: Vec::new(),
+            output: Vec::new(),
+            written: 0,
+            paused: false,
+            waits_for_room: false,
+            progress: Time(0),
+            open_by,
+        }
+    }
+
+    pub(super) fn accepted(socket: OwnedFd, address: SocketAddr, open_by: Time) -> Connection {
+        let mut connection = Connection::connect(address, open_by);
+        connection.carrier = Carrier::Tcp(socket);
+        connection.stage = Stage::Greeting;
+        connection.is_ours = false;
+        connection
+    }
+
+    pub(super) fn carry_by(&mut self, socket: OwnedFd) {
+        self.carrier = Carrier::Tcp(socket);
+    }
+
+    pub(super) fn via(&self) -> Via {
+        match self.carrier {
+            Carrier::Rings(_) => Via::SharedMemory,
+            _ => Via::Tcp,
+        }
+    }
+
+    /// The descriptor that epoll watches for it.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.carrier {
+            Carrier::None => None,
+            Carrier::Tcp(socket) => Some(socket.as_fd()),
+            Carrier::Rings(channel) => Some(channel.socket()),
+        }
+    }
+
+    /// Whether the other end is on this host.
+    pub(super) fn is_local(&self) -> bool {
+        match &self.carrier {
+            Carrier::Tcp(socket) => {
+                socket::local(socket).is_some_and(|local| local.ip() == self.address.ip())
+            }
+            _ => false,
+        }
+    }
+
+    /// When it will be closed if nothing more happens on it.
+    pub(super) fn deadline(&self, limits: &Limits) -> Option<Time> {
+        if self.stage != Stage::Open {
+            return Some(self.open_by);
+        }
+        let unread = (self.waiting_bytes() > 0).then(|| self.progress + limits.not_reading);
+        let half =
+            (!self.input.is_empty() && !self.paused).then(|| self.progress + limits.unfinished);
+        unread.into_iter().chain(half).min()
+    }
+
+    pub(super) fn greet(&mut self, preface: &Preface) {
+        let payload = preface.as_bytes();
+        let head = Head { kind: Kind::PREFACE, payload_bytes: payload.len() };
+        self.output.extend_from_slice(&head.to_bytes());
+        self.output.extend_from_slice(payload);
+    }
+
+    #[inline]
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.output.len() - self.written
+    }
+
+    /// Whether it is not among those with something to send.
+    #[inline]
+    pub(super) fn is_idle_output(&self) -> bool {
+        self.output.is_empty()
+    }
+
+    /// Puts a message behind what waits. A long one leaves at once if nothing is in its way,
+    /// without being copied. Returns the bytes of its frame.
+    #[inline]
+    pub(super) fn queue(&mut self, parts: &[&[u8]], long: usize) -> usize {
+        let payload_bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let head = Head { kind: Kind::MESSAGE, payload_bytes }.to_bytes();
+        let mut skip = 0;
+        if payload_bytes >= long && self.stage == Stage::Open {
+            skip = self.write_long(&head, parts);
+        }
+        for part in std::iter::once(&head.as_slice()).chain(parts) {
+            let passed = skip.min(part.len());
+            skip -= passed;
+            self.output.extend_from_slice(&part[passed..]);
+        }
+        HEAD_BYTES + payload_bytes
+    }
+
+    /// Writes what waits and a long message behind it; returns how much of the message is gone.
+    #[cold]
+    fn write_long(&mut self, head: &[u8], parts: &[&[u8]]) -> usize {
+        let waiting = self.waiting_bytes();
+        let taken = match &mut self.carrier {
+            Carrier::None => 0,
+            Carrier::Tcp(socket) => {
+                let mut slices =
+                    vec![IoSlice::new(&self.output[self.written..]), IoSlice::new(head)];
+                slices.extend(parts.iter().map(|part| IoSlice::new(part)));
+                // An error will be met again by the next write, which knows whom to tell.
+                rustix::io::writev(&*socket, &slices).unwrap_or(0)
+            }
+            Carrier::Rings(channel) => {
+                let mut slices = vec![&self.output[self.written..], head];
+                slices.extend(parts);
+                let taken = channel.send(&slices).unwrap_or(0);
+                channel.flush();
+                taken
+            }
+        };
+        let of_waiting = taken.min(waiting);
+        self.written += of_waiting;
+        self.forget_written();
+        taken - of_waiting
+    }
+
+    fn forget_written(&mut self) {
+        if self.written == self.output.len() {
+            self.written = 0;
+            if self.output.capacity() > KEEP_BYTES {
+                self.output = Vec::new();
+            } else {
+                self.output.clear();
+            }
+        } else if self.written > self.output.len() / 2 && self.written > KEEP_BYTES {
+            self.output.drain(..self.written);
+            self.written = 0;
+        }
+    }
+
+    /// Writes what waits, as far as the other end takes it; returns how much that was.
+    #[inline]
+    pub(super) fn write(&mut self) -> Result<usize, Broken> {
+        let waiting = &self.output[self.written..];
+        let taken = match &mut self.carrier {
+            _ if waiting.is_empty() || self.stage == Stage::Connecting => 0,
+            Carrier::None => 0,
+            Carrier::Tcp(socket) => match rustix::net::send(socket, waiting, SEND) {
+                Ok(taken) => taken,
+                Err(Errno::AGAIN | Errno::INTR) => 0,
+                Err(_) => return Err(Broken::Reset),
+            },
+            Carrier::Rings(channel) => {
+                let taken = channel.send(&[waiting]).map_err(|_| Broken::Corrupt)?;
+                channel.flush();
+                taken
+            }
+        };
+        self.written += taken;
+        self.forget_written();
+        Ok(taken)
+    }
+
+    /// Reads what has come: into `scratch` if nothing has come in part before, else behind that.
+    /// Returns the bytes; 0 when there is nothing now.
+    #[inline]
+    pub(super) fn read(&mut self, scratch: &mut Vec<u8>, most: usize) -> Result<usize, Broken> {
+        match &mut self.carrier {
+            Carrier::None => Ok(0),
+            Carrier::Tcp(socket) => {
+                let result = if self.input.is_empty() {
+                    rustix::net::recv(socket, scratch.as_mut_slice(), RECEIVE)
+                        .map(|(count, _)| count)
+                } else {
+                    // As much as is expected, within reason: a length that a peer claims is paid
+                    // for only as its bytes come.
+                    self.input.reserve(most);
+                    let room = rustix::buffer::spare_capacity(&mut self.input);
+                    rustix::net::recv(socket, room, RECEIVE).map(|(_, count)| count)
+                };
+                match result {
+                    Ok(0) => Err(Broken::Ended),
+                    Ok(count) => Ok(count),
+                    Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+                    Err(_) => Err(Broken::Reset),
+                }
+            }
+            Carrier::Rings(channel) => {
+                let received = channel.receive(&mut self.input, most);
+                // The peer may sleep until there is room.
+                channel.flush();
+                received.map_err(|_| Broken::Corrupt)
+            }
+        }
+    }
+}
+
+const SEND: rustix::net::SendFlags =
+    rustix::net::SendFlags::DONTWAIT.union(rustix::net::SendFlags::NOSIGNAL);
+const RECEIVE: rustix::net::RecvFlags = rustix::net::RecvFlags::DONTWAIT;

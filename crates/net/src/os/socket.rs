@@ -1,0 +1,81 @@
+//! TCP sockets: non-blocking, without Nagle's delay, closed on exec.
+
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 4096;
+
+/// How long a peer's machine may be silent about what it was sent before it counts as gone.
+const SILENT_MS: u32 = 20_000;
+
+fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(net::socket_with(family, SocketType::STREAM, flags, None)?)
+}
+
+/// What every connection is given; where the kernel refuses, it goes without.
+fn tune(socket: impl AsFd) {
+    let socket = socket.as_fd();
+    let _ = sockopt::set_tcp_nodelay(socket, true);
+    // Half-open connections: whoever is gone without a word is found out.
+    let _ = sockopt::set_socket_keepalive(socket, true);
+    let _ = sockopt::set_tcp_keepidle(socket, Duration::from_secs(30));
+    let _ = sockopt::set_tcp_keepintvl(socket, Duration::from_secs(10));
+    let _ = sockopt::set_tcp_user_timeout(socket, SILENT_MS);
+}
+
+/// Listens; returns the socket and its address.
+pub(super) fn listen(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
+    let socket = socket(address)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        // An IPv6 address means IPv6: who wants both listens twice.
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    net::bind(&socket, &address)?;
+    net::listen(&socket, BACKLOG)?;
+    let address = local(&socket).ok_or_else(|| io::Error::other("the socket has no address"))?;
+    Ok((socket, address))
+}
+
+/// Begins to connect.
+pub(super) fn connect(address: SocketAddr) -> io::Result<OwnedFd> {
+    let socket = socket(address)?;
+    tune(&socket);
+    match net::connect(&socket, &address) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Accepts one connection, if one waits.
+pub(super) fn accept(listener: &OwnedFd) -> io::Result<Option<(OwnedFd, SocketAddr)>> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    match net::acceptfrom_with(listener, flags) {
+        Ok((socket, address)) => {
+            tune(&socket);
+            let address = address.and_then(|address| SocketAddr::try_from(address).ok());
+            Ok(address.map(|address| (socket, address)))
+        }
+        Err(rustix::io::Errno::AGAIN) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The socket's own address.
+pub(super) fn local(socket: impl AsFd) -> Option<SocketAddr> {
+    SocketAddr::try_from(net::getsockname(socket).ok()?).ok()
+}
+
+/// The error of a connection that was begun, if it failed.
+pub(super) fn error(socket: impl AsFd) -> Option<rustix::io::Errno> {
+    sockopt::socket_error(socket).map_or_else(Some, Result::err)
+}

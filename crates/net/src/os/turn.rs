@@ -1,0 +1,514 @@
+//! What a poll does: looks for what has happened, reads, cuts messages out of what was read.
+
+use super::connection::{Broken, Carrier, Connection, Stage};
+use super::{OsTransport, POLLS_PER_LOOK, READ_BYTES, STREAK, SWEEP, socket};
+use crate::peer::{Cause, ConnectionId, Peer, Via};
+use crate::shm;
+use crate::table::Token;
+use crate::{Handler, Transport};
+use rustix::io::Errno;
+use thunderhead_runtime::os::Ready;
+use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, Mismatch, Preface};
+
+/// The longest greeting that is listened to.
+const GREETING_BYTES_MAX: usize = 1024;
+
+/// Connections accepted in one turn.
+const ACCEPTS: usize = 64;
+
+impl From<Broken> for Cause {
+    fn from(broken: Broken) -> Cause {
+        match broken {
+            Broken::Ended => Cause::ByPeer,
+            Broken::Reset => Cause::Reset,
+            Broken::Corrupt => Cause::Malformed,
+        }
+    }
+}
+
+impl OsTransport {
+    #[inline]
+    pub(super) fn turn(&mut self, handler: &mut dyn Handler) -> bool {
+        let mut busy = !self.failed.is_empty() || !self.resumed.is_empty();
+        if busy {
+            self.go_on(handler);
+        }
+        busy |= !self.rings.is_empty() && self.poll_rings(handler);
+        let short_cut = self.last.filter(|(_, streak)| *streak >= STREAK).map(|(id, _)| id);
+        if let Some(id) = short_cut {
+            busy |= self.read(id, handler);
+        }
+        let has_short_cut = short_cut.is_some() || !self.rings.is_empty();
+        self.polls = (self.polls + 1) % POLLS_PER_LOOK;
+        if self.woke || !has_short_cut || self.polls == 0 {
+            busy |= self.look(handler);
+        }
+        busy
+    }
+
+    /// Tells of connections that failed, and goes on with those that may again.
+    #[cold]
+    fn go_on(&mut self, handler: &mut dyn Handler) {
+        for (id, why) in std::mem::take(&mut self.failed) {
+            self.fail(id, why, handler);
+        }
+        for id in std::mem::take(&mut self.resumed) {
+            self.digest_input(id, handler);
+        }
+    }
+
+    fn poll_rings(&mut self, handler: &mut dyn Handler) -> bool {
+        let mut busy = false;
+        for at in (0..self.rings.len()).rev() {
+            // The handler may close connections while we walk.
+            let Some(id) = self.rings.get(at).copied() else { continue };
+            let Some(connection) = self.connections.get(id) else { continue };
+            let Carrier::Rings(channel) = &connection.carrier else { continue };
+            let (ready, waits) = (channel.ready(), connection.waiting_bytes() > 0);
+            if waits {
+                self.write(id);
+            }
+            if ready {
+                busy |= self.read(id, handler);
+            }
+        }
+        busy
+    }
+
+    /// Asks epoll, unless it has just said.
+    fn look(&mut self, handler: &mut dyn Handler) -> bool {
+        let mut ready = std::mem::take(&mut self.ready);
+        if !std::mem::take(&mut self.woke) {
+            ready.clear();
+            ready.extend_from_slice(self.poller.look());
+        }
+        let mut busy = false;
+        for event in ready.drain(..) {
+            busy |= self.event(event, handler);
+        }
+        self.ready = ready;
+        if self.now >= self.next_sweep {
+            self.sweep(handler);
+        }
+        busy
+    }
+
+    fn event(&mut self, event: Ready, handler: &mut dyn Handler) -> bool {
+        match Token::of(event.token, &self.connections) {
+            Some(Token::Connection(id)) => self.connection_event(id, event, handler),
+            Some(Token::Listener(number)) => {
+                self.accept(number as usize);
+                true
+            }
+            Some(Token::Door) => {
+                let until = self.now + self.options.limits.greeting;
+                if let Some(doorway) = &mut self.doorway {
+                    doorway.accept(&self.poller, until);
+                }
+                true
+            }
+            Some(Token::Knock(number)) => {
+                self.admit(number);
+                true
+            }
+            Some(Token::Visit(id)) => {
+                self.visit(id, handler);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn connection_event(
+        &mut self,
+        id: ConnectionId,
+        event: Ready,
+        handler: &mut dyn Handler,
+    ) -> bool {
+        let Some(connection) = self.connections.get_mut(id) else { return false };
+        if connection.stage == Stage::Connecting {
+            if event.writable {
+                self.connected(id, handler);
+            }
+            return true;
+        }
+        if let Carrier::Rings(channel) = &mut connection.carrier {
+            if event.readable && channel.peer_gone() {
+                // What it sent before it went still counts.
+                while self.read(id, handler) {}
+                self.fail(id, Cause::ByPeer, handler);
+                return true;
+            }
+            return false;
+        }
+        if event.writable && connection.waits_for_room {
+            self.write(id);
+        }
+        event.readable && self.read(id, handler)
+    }
+
+    fn connected(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
+        let preface = self.preface(None);
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(error) = connection.fd().map(socket::error) else { return };
+        match error {
+            None => {
+                connection.stage = Stage::Greeting;
+                connection.greet(&preface);
+                self.counters.connected += 1;
+                self.unsent.push(id);
+                self.watch(id);
+            }
+            Some(Errno::CONNREFUSED) => self.fail(id, Cause::Refused, handler),
+            Some(_) => self.fail(id, Cause::Reset, handler),
+        }
+    }
+
+    fn preface(&self, offer: Option<thunderhead_wire::frame::Offer>) -> Preface {
+        Preface::new(self.options.features, self.options.limits.message_bytes_max, offer)
+    }
+
+    fn accept(&mut self, number: usize) {
+        for _ in 0..ACCEPTS {
+            let Some(listener) = self.listeners.get(number) else { return };
+            let (socket, address) = match socket::accept(listener) {
+                Ok(Some(accepted)) => accepted,
+                Ok(None) => return,
+                Err(error) => {
+                    // Out of descriptors, mostly. The others are served on; the next sweep looks
+                    // again.
+                    tracing::warn!("cannot accept connections at the moment: {error}");
+                    self.poller.remove(listener);
+                    return;
+                }
+            };
+            if self.connections.count() >= self.options.limits.connections_max {
+                if self.counters.count_closed(Cause::TooMany) {
+                    tracing::warn!(peer = %address, "connection closed: {}", Cause::TooMany);
+                }
+                continue;
+            }
+            let open_by = self.now + self.options.limits.greeting;
+            let id = self.connections.insert(Connection::accepted(socket, address, open_by));
+            self.counters.open += 1;
+            self.counters.accepted += 1;
+            let offer = self.doorway.as_mut().and_then(|doorway| doorway.offer(id));
+            let preface = self.preface(offer);
+            let Some(connection) = self.connections.get_mut(id) else { return };
+            connection.offered = offer;
+            connection.greet(&preface);
+            let token = Token::Connection(id).number();
+            let added = connection.fd().map(|fd| self.poller.add(fd, token, true, false));
+            if !matches!(added, Some(Ok(()))) {
+                self.failed.push((id, Cause::Reset));
+            }
+            self.unsent.push(id);
+        }
+    }
+
+    /// Someone at our door has shown a token: hands over the rings if it is a good one.
+    fn admit(&mut self, number: u32) {
+        let Some(doorway) = &mut self.doorway else { return };
+        let Some((id, knock)) = doorway.heard(number, &self.poller) else { return };
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        // Nothing may be on its way over the socket in either direction.
+        let quiet = connection.waiting_bytes() == 0 && connection.input.is_empty();
+        if connection.stage != Stage::Open || !quiet {
+            return;
+        }
+        if let Ok(channel) = knock.admit(self.options.ring_bytes) {
+            self.move_to_rings(id, channel);
+        }
+    }
+
+    /// We have knocked at a server's door: are we let in?
+    fn visit(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(visit) = connection.visit.take() else { return };
+        match visit.answer() {
+            Ok(shm::Answer::Pending(visit)) => {
+                connection.visit = Some(Box::new(visit));
+                return;
+            }
+            Ok(shm::Answer::Admitted(channel)) => {
+                // The channel's socket is the visit's.
+                self.poller.remove(channel.socket());
+                self.move_to_rings(id, channel);
+            }
+            Err(error) => tracing::debug!("no shared memory with this server: {error}"),
+        }
+        self.open(id, handler);
+    }
+
+    fn move_to_rings(&mut self, id: ConnectionId, channel: shm::Channel) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        if let Some(fd) = connection.fd() {
+            self.poller.remove(fd);
+        }
+        let token = Token::Connection(id).number();
+        if self.poller.add(channel.socket(), token, true, false).is_err() {
+            self.failed.push((id, Cause::Reset));
+            return;
+        }
+        connection.carrier = Carrier::Rings(Box::new(channel));
+        if let Some(peer) = &mut connection.peer {
+            peer.via = Via::SharedMemory;
+        }
+        self.rings.push(id);
+    }
+
+    fn open(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        connection.stage = Stage::Open;
+        handler.opened(self, id);
+    }
+
+    /// Tells epoll what a socket is waited for.
+    pub(super) fn watch(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get(id) else { return };
+        if let (Carrier::Tcp(_), Some(fd)) = (&connection.carrier, connection.fd()) {
+            let (read, write) = (!connection.paused, connection.waits_for_room);
+            let token = Token::Connection(id).number();
+            if self.poller.change(fd, token, read, write).is_err() {
+                self.failed.push((id, Cause::Reset));
+            }
+        }
+    }
+
+    /// Writes what waits on a connection.
+    #[inline]
+    pub(super) fn write(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        match connection.write() {
+            Ok(taken) => {
+                let waiting = connection.waiting_bytes();
+                if taken > 0 {
+                    connection.progress = self.now;
+                }
+                if waiting == 0 && !connection.waits_for_room && !connection.paused {
+                    return;
+                }
+                let resumes =
+                    connection.paused && waiting < self.options.limits.waiting_bytes_high / 2;
+                if resumes {
+                    connection.paused = false;
+                    self.resumed.push(id);
+                }
+                let waits = waiting > 0 && connection.stage != Stage::Connecting;
+                if waits != connection.waits_for_room || resumes {
+                    connection.waits_for_room = waits;
+                    self.watch(id);
+                }
+            }
+            Err(broken) => self.failed.push((id, broken.into())),
+        }
+    }
+
+    /// Reads a connection once; says whether there was something.
+    #[inline]
+    pub(super) fn read(&mut self, id: ConnectionId, handler: &mut dyn Handler) -> bool {
+        let Some(connection) = self.connections.get_mut(id) else { return false };
+        if connection.paused {
+            return false;
+        }
+        let in_scratch =
+            connection.input.is_empty() && matches!(connection.carrier, Carrier::Tcp(_));
+        let count = match connection.read(&mut self.scratch, READ_BYTES) {
+            Ok(0) => return false,
+            Ok(count) => count,
+            Err(broken) => {
+                self.fail(id, broken.into(), handler);
+                return true;
+            }
+        };
+        connection.progress = self.now;
+        self.counters.bytes_in += count as u64;
+        if !in_scratch {
+            self.digest_input(id, handler);
+            return true;
+        }
+        let scratch = std::mem::take(&mut self.scratch);
+        let bytes = &scratch[..count];
+        if let Some(used) = self.digest(id, bytes, handler)
+            && used < bytes.len()
+            && let Some(connection) = self.connections.get_mut(id)
+        {
+            connection.input.extend_from_slice(&bytes[used..]);
+        }
+        self.scratch = scratch;
+        true
+    }
+
+    /// Goes on with what was read before.
+    fn digest_input(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let mut input = std::mem::take(&mut connection.input);
+        let used = self.digest(id, &input, handler);
+        let (Some(used), Some(connection)) = (used, self.connections.get_mut(id)) else { return };
+        if used < input.len() {
+            input.drain(..used);
+            connection.input = input;
+        } else if input.capacity() <= 2 * READ_BYTES
+            && matches!(connection.carrier, Carrier::Rings(_))
+        {
+            // Rings are read into it every time; a socket only when something came in part.
+            input.clear();
+            connection.input = input;
+        }
+    }
+
+    /// Cuts frames out of bytes and hands them on. Returns how many bytes that were; `None` when
+    /// the connection is no more.
+    #[inline]
+    fn digest(
+        &mut self,
+        id: ConnectionId,
+        bytes: &[u8],
+        handler: &mut dyn Handler,
+    ) -> Option<usize> {
+        let mut at = 0;
+        while let Some(head) = Head::read(&bytes[at..]) {
+            let connection = self.connections.get(id)?;
+            if connection.waiting_bytes() > self.options.limits.waiting_bytes_high {
+                self.pause(id);
+                break;
+            }
+            let is_open = connection.stage == Stage::Open;
+            if let Some(why) = self.objection(head, is_open) {
+                self.fail(id, why, handler);
+                return None;
+            }
+            let end = at + HEAD_BYTES + head.payload_bytes;
+            let Some(payload) = bytes.get(at + HEAD_BYTES..end) else { break };
+            at = end;
+            if head.kind == Kind::MESSAGE {
+                self.counters.messages_in += 1;
+                self.last = match self.last {
+                    Some((last, streak)) if last == id => Some((last, streak.saturating_add(1))),
+                    _ => Some((id, 1)),
+                };
+                handler.message(self, id, payload);
+            } else if head.kind == Kind::PREFACE {
+                self.greeted(id, payload, handler);
+            }
+        }
+        self.connections.get(id).map(|_| at)
+    }
+
+    /// What is wrong with a frame, by its head and how far its connection is.
+    #[inline]
+    fn objection(&self, head: Head, is_open: bool) -> Option<Cause> {
+        let Head { kind, payload_bytes } = head;
+        if is_open {
+            if payload_bytes > self.options.limits.message_bytes_max {
+                return Some(Cause::TooLong);
+            }
+            return (kind != Kind::MESSAGE && !kind.may_be_skipped()).then_some(Cause::Malformed);
+        }
+        (kind != Kind::PREFACE || payload_bytes > GREETING_BYTES_MAX).then_some(Cause::NotOurs)
+    }
+
+    fn pause(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.get_mut(id)
+            && !connection.paused
+        {
+            connection.paused = true;
+            self.watch(id);
+            self.write(id);
+        }
+    }
+
+    fn greeted(&mut self, id: ConnectionId, payload: &[u8], handler: &mut dyn Handler) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        let agreement = match Preface::agree(payload, self.options.features) {
+            Ok(agreement) => agreement,
+            Err(Mismatch::NotOurs) => return self.fail(id, Cause::NotOurs, handler),
+            Err(Mismatch::Version { .. }) => {
+                // Our own greeting tells it which versions we have.
+                self.write(id);
+                return self.fail(id, Cause::Version, handler);
+            }
+        };
+        let (address, via) = (connection.address, connection.via());
+        connection.peer = Some(Peer { address, via, agreement });
+        if let Some(offer) = agreement.offer
+            && self.options.shared_memory
+            && connection.is_ours
+            && connection.is_local()
+            && let Ok(visit) = shm::Visit::knock(&offer.door, offer.token)
+            && self.poller.add(visit.fd(), Token::Visit(id).number(), true, false).is_ok()
+        {
+            connection.visit = Some(Box::new(visit));
+            connection.stage = Stage::Visiting;
+            return;
+        }
+        self.open(id, handler);
+    }
+
+    /// Closes what is too late.
+    #[cold]
+    fn sweep(&mut self, handler: &mut dyn Handler) {
+        self.next_sweep = self.now + SWEEP;
+        if let Some(doorway) = &mut self.doorway {
+            doorway.sweep(self.now);
+        }
+        for (number, listener) in self.listeners.iter().enumerate() {
+            // Those that were taken out when descriptors ran out; the others are in already.
+            let _ = self.poller.add(listener, Token::Listener(number as u32).number(), true, false);
+        }
+        let limits = self.options.limits;
+        let late: Vec<(ConnectionId, Stage)> = self
+            .connections
+            .iter()
+            .filter(|(_, it)| it.deadline(&limits).is_some_and(|by| by <= self.now))
+            .map(|(id, connection)| (id, connection.stage))
+            .collect();
+        for (id, stage) in late {
+            let waiting = self.waiting_bytes(id);
+            match stage {
+                Stage::Connecting => self.fail(id, Cause::Reset, handler),
+                Stage::Greeting => self.fail(id, Cause::NoGreeting, handler),
+                Stage::Visiting => self.give_up_visit(id, handler),
+                Stage::Open if waiting > 0 => self.fail(id, Cause::NotReading, handler),
+                Stage::Open => self.fail(id, Cause::Unfinished, handler),
+            }
+        }
+    }
+
+    /// The server does not answer at its door: stays on the socket.
+    fn give_up_visit(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
+        let visit = self.connections.get_mut(id).and_then(|connection| connection.visit.take());
+        if let Some(visit) = visit {
+            self.poller.remove(visit.fd());
+        }
+        self.open(id, handler);
+    }
+
+    /// Whether every connection over shared memory lets us sleep.
+    pub(super) fn rings_may_sleep(&mut self) -> bool {
+        let rings = &self.rings;
+        rings.iter().all(|id| match self.connections.get_mut(*id) {
+            Some(connection) => {
+                let waits = connection.waiting_bytes() > 0;
+                match &mut connection.carrier {
+                    Carrier::Rings(channel) => {
+                        let until = if waits { shm::Until::Either } else { shm::Until::Arrival };
+                        channel.prepare_sleep(until)
+                    }
+                    _ => true,
+                }
+            }
+            None => true,
+        })
+    }
+
+    pub(super) fn rings_are_awake(&mut self) {
+        for id in &self.rings {
+            if let Some(connection) = self.connections.get_mut(*id)
+                && let Carrier::Rings(channel) = &mut connection.carrier
+            {
+                channel.awake(false);
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Sleeping and waking: each end's word in the shared memory, and the socket between the ends.
+//!
+//! An end that has nothing to do announces in its word what it waits for, and may then block on the
+//! socket. An end that has done something another may wait for looks at that word; if it is not 0,
+//! it swaps 0 in and sends one byte. The kernel is asked for nothing as long as both are busy.
+//!
+//! ```text
+//!   the end that goes to sleep                 the end that has sent, or made room
+//!   1  store what it waits for in its word     1  store the header, or `consumed`
+//!   2  fence                                   2  fence
+//!   3  look at the ring: header, room          3  load the sleeper's word; if it says so,
+//!   4  nothing: block on the socket            4  swap 0 into it, and if it still was not 0
+//!                                              5  send a byte
+//! ```
+//!
+//! **No wake-up is lost.** Both fences are sequentially consistent, so one comes first. If the
+//! sleeper's does, the other's load at 3 sees the announcement or something later in that word's
+//! history; if the other's does, the sleeper's look at 3 sees the header or the new position, and
+//! it does not block. So whenever the sleeper blocks in vain, the other has seen its word, and there
+//! are three cases. The word says what the sleeper waits for: then the swap finds it non-zero, a
+//! byte is sent, and the socket is readable. The word is 0 because the other end took the
+//! announcement for an earlier event: then it has sent the byte for that one, which the sleeper has
+//! not read, for it reads bytes only between sleeps. The word is 0 because the sleeper withdrew its
+//! announcement: then it is awake, and looks again before its next sleep.
+//!
+//! The byte itself cannot get lost: if the socket takes no more, unread bytes are in it and it is
+//! readable; if sending fails otherwise, the peer counts as gone, and closing the socket wakes it.
+//! A byte may come for nothing, when the sleeper found out by itself; it costs one empty turn.
+//!
+//! **Room is made in time.** A sleeper that waits for room sees less than a line of it. By the
+//! argument in [`super::ring`], the peer publishes before it runs out of things to consume; and it
+//! publishes and looks at the sleeper's word before it goes to sleep itself.
+//!
+//! **A hostile peer** may write either word and send any bytes. So it can keep this end from being
+//! woken on its own behalf, and wake it for nothing. The bytes read in one call are limited; file
+//! descriptors sent along are closed by the kernel, for no room is given for them.
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// What an end waits for when it goes to sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Bytes from the peer.
+    Arrival,
+    /// Room for bytes to the peer, when a [`send`](super::Channel::send) has taken less than all.
+    Room,
+    /// Whichever comes first.
+    Either,
+}
+
+impl Until {
+    /// Whether bytes from the peer end the wait.
+    pub(super) fn arrival(self) -> bool {
+        self != Until::Room
+    }
+
+    /// Whether room ends the wait.
+    pub(super) fn room(self) -> bool {
+        self != Until::Arrival
+    }
+}
+
+/// What has happened that the peer may wait for. The bits are those of a sleeper's word.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Events(u64);
+
+impl Events {
+    const SENT: u64 = 1;
+    const ROOM: u64 = 2;
+
+    /// What ends a wait.
+    fn ending(until: Until) -> Events {
+        let mut events = Events::default();
+        if until.arrival() {
+            events.add_sent();
+        }
+        if until.room() {
+            events.add_room();
+        }
+        events
+    }
+
+    /// Something was sent.
+    #[inline]
+    pub(super) fn add_sent(&mut self) {
+        self.0 |= Events::SENT;
+    }
+
+    /// Room was made.
+    #[inline]
+    pub(super) fn add_room(&mut self) {
+        self.0 |= Events::ROOM;
+    }
+
+    /// Whether nothing has happened.
+    #[inline]
+    pub(super) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// Bytes read by one call that empties the socket: far more than an honest peer sends.
+const DRAINED_READS: usize = 8;
+
+/// One end's side of sleeping and waking.
+pub(super) struct Doorbell {
+    socket: OwnedFd,
+    own_word: usize,
+    peer_word: usize,
+    /// This end's word holds an announcement, unless the peer has taken it.
+    announced: bool,
+    /// The peer has closed the socket, or it broke.
+    gone: bool,
+}
+
+impl Doorbell {
+    /// For a non-blocking socket and the two ends' words.
+    pub(super) fn new(socket: OwnedFd, own_word: usize, peer_word: usize) -> Doorbell {
+        Doorbell { socket, own_word, peer_word, announced: false, gone: false }
+    }
+
+    /// The socket, to wait for.
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Announces that this end goes to sleep, unless the look at the rings that must follow says
+    /// otherwise. Contains the fence, which does for a [`Doorbell::wake`] right behind it too.
+    pub(super) fn announce(&mut self, words: &[AtomicU64], until: Until) {
+        words[self.own_word].store(Events::ending(until).0, Ordering::Relaxed);
+        self.announced = true;
+        fence(Ordering::SeqCst);
+    }
+
+    /// Takes the announcement back.
+    #[inline]
+    pub(super) fn withdraw(&mut self, words: &[AtomicU64]) {
+        if self.announced {
+            self.announced = false;
+            words[self.own_word].store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Wakes the peer if it waits for one of these events. A sequentially consistent fence must lie
+    /// between what happened and this call.
+    #[inline]
+    pub(super) fn wake(&mut self, words: &[AtomicU64], events: Events) {
+        let word = &words[self.peer_word];
+        if word.load(Ordering::Relaxed) & events.0 != 0 && word.swap(0, Ordering::Relaxed) != 0 {
+            self.send_byte();
+        }
+    }
+
+    #[cold]
+    fn send_byte(&mut self) {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match rustix::io::retry_on_intr(|| send(&self.socket, &[0], flags)) {
+            // A socket that is full is readable on the other side: a byte is on its way already.
+            Ok(_) | Err(Errno::AGAIN) => {}
+            // Nobody would wake the peer now, so this end must be closed, which does.
+            Err(_) => self.gone = true,
+        }
+    }
+
+    /// Whether the peer is known to be gone, without asking.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    /// Whether the peer has closed its socket. Reads the bytes that have come, so that the socket
+    /// is not readable any more; but not while asleep, when they are what is slept for.
+    pub(super) fn peer_gone(&mut self) -> bool {
+        let flags = RecvFlags::DONTWAIT;
+        let flags = if self.announced { flags | RecvFlags::PEEK } else { flags };
+        let reads = if self.announced { 1 } else { DRAINED_READS };
+        let mut bytes = [0; 64];
+        for _ in 0..reads {
+            if self.gone {
+                break;
+            }
+            match rustix::io::retry_on_intr(|| recv(&self.socket, &mut bytes, flags)) {
+                Ok((0, _)) => self.gone = true,
+                Ok(_) => {}
+                Err(Errno::AGAIN) => break,
+                Err(_) => self.gone = true,
+            }
+        }
+        self.gone
+    }
+}

@@ -1,0 +1,159 @@
+//! Copying between private bytes and shared words.
+//!
+//! It is separate because it is where the time of long messages goes, and because of its one piece
+//! of unsafe code. Shared memory is only ever read and written a whole word at a time, relaxed: the
+//! header's release and acquire order the payload behind it.
+
+use super::super::layout::WORD_BYTES;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+// Bytes are put into words so that the first is the lowest.
+const _: () = assert!(cfg!(target_endian = "little"), "only little-endian machines are supported");
+
+/// Writes the bytes of several slices into the words of a ring, one after another.
+pub(super) struct Pen<'a> {
+    words: &'a [AtomicU64],
+    /// The index of the next word to be stored.
+    next: usize,
+    /// Bytes that do not fill a word yet, and zeros.
+    held: u64,
+    held_bytes: usize,
+}
+
+impl<'a> Pen<'a> {
+    /// A pen that begins at a word. The words are a power of two.
+    #[inline]
+    pub(super) fn new(words: &'a [AtomicU64], next: usize) -> Pen<'a> {
+        Pen { words, next, held: 0, held_bytes: 0 }
+    }
+
+    /// Writes bytes behind the ones written before: together at most as many as the ring has.
+    #[inline]
+    pub(super) fn write(&mut self, mut bytes: &[u8]) {
+        if self.held_bytes > 0 {
+            let (head, rest) = bytes.split_at(bytes.len().min(WORD_BYTES - self.held_bytes));
+            self.held |= few(head) << (8 * self.held_bytes);
+            self.held_bytes += head.len();
+            if self.held_bytes < WORD_BYTES {
+                return;
+            }
+            self.store_held();
+            bytes = rest;
+        }
+        let (whole, rest) = bytes.as_chunks::<WORD_BYTES>();
+        let (run, wrapped) = whole.split_at(whole.len().min(self.words.len() - self.next));
+        store_all(&self.words[self.next..], run);
+        store_all(self.words, wrapped);
+        self.next = (self.next + whole.len()) & (self.words.len() - 1);
+        self.held = few(rest);
+        self.held_bytes = rest.len();
+    }
+
+    /// Writes what does not fill a word, and zeros for the rest of it.
+    #[inline]
+    pub(super) fn finish(mut self) {
+        if self.held_bytes > 0 {
+            self.store_held();
+        }
+    }
+
+    #[inline]
+    fn store_held(&mut self) {
+        self.words[self.next].store(self.held, Ordering::Relaxed);
+        self.next = (self.next + 1) & (self.words.len() - 1);
+        self.held = 0;
+        self.held_bytes = 0;
+    }
+}
+
+#[inline]
+fn store_all(words: &[AtomicU64], values: &[[u8; WORD_BYTES]]) {
+    for (word, value) in words.iter().zip(values) {
+        word.store(u64::from_le_bytes(*value), Ordering::Relaxed);
+    }
+}
+
+/// At most seven bytes as the low ones of a word, in at most three loads. Loads may overlap: the
+/// bytes they share land in the same place.
+#[inline]
+fn few(bytes: &[u8]) -> u64 {
+    let length = bytes.len();
+    if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
+        let (first, last) = (u32::from_le_bytes(*first), u32::from_le_bytes(*last));
+        return u64::from(first) | u64::from(last) << (8 * (length - 4));
+    }
+    if length == 0 {
+        return 0;
+    }
+    let byte = |at: usize| u64::from(bytes[at]) << (8 * at);
+    byte(0) | byte(length / 2) | byte(length - 1)
+}
+
+/// Copies `length` bytes that begin at a word of a ring onto the end of `into`. The words are a
+/// power of two and hold at least that many bytes.
+#[inline]
+pub(super) fn append(words: &[AtomicU64], start: usize, length: usize, into: &mut Vec<u8>) {
+    // Whole words are copied, so the last may bring up to seven bytes too many. They are written
+    // behind the end, where there is room for them.
+    let count = length.div_ceil(WORD_BYTES);
+    into.reserve(count * WORD_BYTES);
+    let (slots, _) = into.spare_capacity_mut().as_chunks_mut::<WORD_BYTES>();
+    let (run, wrapped) = slots[..count].split_at_mut(count.min(words.len() - start));
+    let copied = load_all(&words[start..], run) + load_all(words, wrapped);
+    debug_assert_eq!(copied, count);
+    assert!(copied * WORD_BYTES >= length, "the ring holds the record");
+    // SAFETY: `load_all` has written the first `copied` words behind the end, which lie within the
+    // capacity and are at least `length` bytes.
+    unsafe { into.set_len(into.len() + length) };
+}
+
+/// Loads words into slots, as many as there are of both, and returns how many.
+#[inline]
+fn load_all(words: &[AtomicU64], slots: &mut [[MaybeUninit<u8>; WORD_BYTES]]) -> usize {
+    let count = words.len().min(slots.len());
+    for (word, slot) in words.iter().zip(slots) {
+        slot.write_copy_of_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn few_bytes_become_the_low_bytes_of_a_word() {
+        for length in 0..WORD_BYTES {
+            let bytes: Vec<u8> = (1..=length as u8).collect();
+            let mut expected = [0; WORD_BYTES];
+            expected[..length].copy_from_slice(&bytes);
+            assert_eq!(few(&bytes), u64::from_le_bytes(expected), "{length}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn parts_are_written_as_one_and_read_back_wherever_they_begin(
+            parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..12),
+            start in 0..64usize,
+            before in prop::collection::vec(any::<u8>(), 0..9),
+        ) {
+            let words: Vec<AtomicU64> = (0..64).map(|_| AtomicU64::new(u64::MAX)).collect();
+            let mut pen = Pen::new(&words, start);
+            parts.iter().for_each(|part| pen.write(part));
+            pen.finish();
+            let expected = parts.concat();
+            let mut read = before.clone();
+            append(&words, start, expected.len(), &mut read);
+            prop_assert_eq!(&read[..before.len()], &before[..]);
+            prop_assert_eq!(&read[before.len()..], &expected[..]);
+            let touched = expected.len().div_ceil(WORD_BYTES);
+            for beyond in touched..64 {
+                let word = words[(start + beyond) & 63].load(Ordering::Relaxed);
+                prop_assert_eq!(word, u64::MAX);
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Whoever sleeps is woken, and only then.
+
+use super::super::channel::Channel;
+use super::super::doorbell::Until;
+use super::super::layout::{RING_BYTES_DEFAULT, RING_BYTES_MIN};
+use super::{Numbers, pattern, pattern_byte, readable, readable_within, received, send_all};
+
+#[test]
+fn a_flush_wakes_an_end_that_sleeps_and_no_other() {
+    let (mut here, mut there) = Channel::pair(RING_BYTES_MIN).unwrap();
+    send_all(&mut here, b"awake");
+    here.flush();
+    assert!(!readable_within(there.socket(), 0), "an end that is awake needs no byte");
+    assert_eq!(received(&mut there), b"awake");
+
+    assert!(there.prepare_sleep(Until::Arrival));
+    send_all(&mut here, b"asleep");
+    assert!(!readable_within(there.socket(), 0), "a send by itself does not wake");
+    here.flush();
+    assert!(readable(there.socket()));
+    assert!(!there.awake(true));
+    assert!(!readable_within(there.socket(), 0), "the byte was taken out");
+    assert_eq!(received(&mut there), b"asleep");
+
+    here.flush();
+    send_all(&mut here, b"again");
+    here.flush();
+    assert!(!readable_within(there.socket(), 0), "one sleep, one byte");
+}
+
+#[test]
+fn an_end_does_not_go_to_sleep_when_what_it_waits_for_is_there() {
+    let (mut here, mut there) = Channel::pair(RING_BYTES_MIN).unwrap();
+    send_all(&mut here, b"there already");
+    assert!(!there.prepare_sleep(Until::Arrival));
+    assert!(!there.prepare_sleep(Until::Either));
+    here.flush();
+    assert!(!readable_within(there.socket(), 0), "the announcement was taken back");
+    assert!(!there.prepare_sleep(Until::Room), "there is room");
+    received(&mut there);
+    assert!(there.prepare_sleep(Until::Arrival));
+}
+
+#[test]
+fn an_end_that_waits_for_room_sleeps_although_bytes_have_arrived() {
+    let (mut here, mut there) = Channel::pair(RING_BYTES_MIN).unwrap();
+    let bytes = vec![1; RING_BYTES_MIN];
+    assert!(here.send(&[&bytes]).unwrap() < bytes.len());
+    send_all(&mut there, b"not now");
+    assert!(here.prepare_sleep(Until::Room));
+    there.flush();
+    assert!(!readable_within(here.socket(), 0), "it does not wait for bytes");
+    received(&mut there);
+    there.flush();
+    assert!(readable(here.socket()));
+    assert!(!here.awake(true));
+    assert_eq!(here.send(&[&bytes[..100]]), Ok(100));
+}
+
+#[test]
+fn an_end_that_goes_to_sleep_tells_of_the_room_it_has_made() {
+    let (mut here, mut there) = Channel::pair(RING_BYTES_MIN).unwrap();
+    // Less than a quarter, which is not published by itself.
+    send_all(&mut here, &[7; 500]);
+    let bytes = vec![8; RING_BYTES_MIN];
+    assert_eq!(received(&mut there).len(), 500);
+    let sent = here.send(&[&bytes]).unwrap();
+    assert!(sent < RING_BYTES_MIN - 500);
+    assert!(here.prepare_sleep(Until::Room));
+    assert!(!there.prepare_sleep(Until::Arrival), "what filled the ring has arrived");
+    assert!(readable(here.socket()));
+}
+
+#[test]
+fn the_end_of_the_peer_is_seen_asleep_and_awake() {
+    let (mut here, mut there) = Channel::pair(RING_BYTES_MIN).unwrap();
+    assert!(!here.peer_gone());
+    assert!(here.prepare_sleep(Until::Arrival));
+    send_all(&mut there, b"last words");
+    there.flush();
+    assert!(!here.peer_gone(), "asking while asleep takes no wake-up away");
+    assert!(readable_within(here.socket(), 0));
+    drop(there);
+    assert!(readable(here.socket()));
+    assert!(here.awake(true));
+    assert!(here.peer_gone());
+    assert!(here.awake(false), "once known, it stays known");
+    assert_eq!(received(&mut here), b"last words");
+    send_all(&mut here, b"to nobody");
+    here.flush();
+}
+
+/// One end of an exchange in which both send and check a long stream.
+struct Talker {
+    channel: Channel,
+    numbers: Numbers,
+    sent: usize,
+    arrived: usize,
+    total: usize,
+    sleeps: usize,
+}
+
+impl Talker {
+    fn new(channel: Channel, seed: u64, total: usize) -> Talker {
+        Talker { channel, numbers: Numbers(seed), sent: 0, arrived: 0, total, sleeps: 0 }
+    }
+
+    /// Sends and receives until both streams are over. The end is given back, for the peer may
+    /// still be busy with the last bytes.
+    fn run(mut self, largest: usize) -> Talker {
+        let (mut out, mut into) = (Vec::new(), Vec::new());
+        while self.sent < self.total || self.arrived < self.total {
+            let moved = self.send_some(&mut out, largest) + self.receive_some(&mut into);
+            if self.numbers.below(4) > 0 {
+                self.channel.flush();
+            }
+            if moved == 0 {
+                self.rest(largest);
+            }
+        }
+        // Some of it may be untold, and the peer waits for it.
+        self.channel.flush();
+        self
+    }
+
+    /// An end that ran ahead without bound would never sleep.
+    fn may_send(&self, largest: usize) -> bool {
+        self.sent < self.total && self.sent <= self.arrived + 16 * largest
+    }
+
+    fn send_some(&mut self, out: &mut Vec<u8>, largest: usize) -> usize {
+        if !self.may_send(largest) {
+            return 0;
+        }
+        let length = (1 + self.numbers.below(largest)).min(self.total - self.sent);
+        pattern(self.sent, out, length);
+        let (one, other) = out.split_at(self.numbers.below(length + 1));
+        let sent = self.channel.send(&[one, other]).unwrap();
+        self.sent += sent;
+        sent
+    }
+
+    fn receive_some(&mut self, into: &mut Vec<u8>) -> usize {
+        into.clear();
+        let limit = 1 + self.numbers.below(5000);
+        let bytes = self.channel.receive(into, limit).unwrap();
+        for (at, byte) in into.iter().enumerate() {
+            assert_eq!(*byte, pattern_byte(self.arrived + at), "at {}", self.arrived + at);
+        }
+        self.arrived += bytes;
+        bytes
+    }
+
+    /// Polls a while or not at all, and blocks when nothing happens.
+    fn rest(&mut self, largest: usize) {
+        for _ in 0..self.numbers.below(3) * 200 {
+            if self.channel.ready() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        // Nothing moved, so what it may send did not fit.
+        let until = if self.may_send(largest) { Until::Either } else { Until::Arrival };
+        if self.channel.prepare_sleep(until) {
+            self.sleeps += 1;
+            assert!(readable(self.channel.socket()), "stuck at {} / {}", self.sent, self.arrived);
+            assert!(!self.channel.awake(true), "the peer is there");
+        }
+    }
+}
+
+fn talk(ring_bytes: usize, total: usize, largest: usize) {
+    let (here, there) = Channel::pair(ring_bytes).unwrap();
+    let talkers = std::thread::scope(|scope| {
+        let talkers = [Talker::new(here, 1, total), Talker::new(there, 2, total)];
+        let threads = talkers.map(|talker| scope.spawn(move || talker.run(largest)));
+        threads.map(|thread| thread.join().expect("an exchange comes to its end"))
+    });
+    assert!(talkers.iter().map(|talker| talker.sleeps).sum::<usize>() > 0, "the test sleeps");
+}
+
+#[test]
+fn two_threads_that_sleep_and_wake_never_get_stuck_with_small_messages() {
+    talk(RING_BYTES_MIN, 4 << 20, 100);
+}
+
+#[test]
+fn two_threads_that_sleep_and_wake_never_get_stuck_with_messages_larger_than_the_ring() {
+    talk(RING_BYTES_MIN, 16 << 20, 20_000);
+}
+
+#[test]
+fn two_threads_that_sleep_and_wake_never_get_stuck_with_rings_of_the_usual_size() {
+    talk(RING_BYTES_DEFAULT, 64 << 20, 50_000);
+}

@@ -1,0 +1,371 @@
+//! A simulated network: what real ones do to messages, from a seed.
+//!
+//! Hosts are told apart by their IP addresses. Between any two there is a [`Link`] in each
+//! direction, with a delay, a bandwidth, and faults. Two kinds of links:
+//!
+//! - *streams*, as TCP makes them: what is lost is sent again after a while, nothing is repeated,
+//!   and each connection delivers in order. A connection that gets nothing through for
+//!   [`SILENT`] breaks.
+//! - *datagrams*: messages are lost, repeated and overtake one another.
+//!
+//! Packets are in flight until their time has come; then they lie in the inbox of their host until
+//! its process polls. A host without a process answers packets with a reset, as a kernel does; one
+//! without power does not answer.
+
+mod transport;
+
+pub use transport::SimTransport;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_runtime::Random;
+use thunderhead_runtime::sim::clock::TrueTime;
+use thunderhead_runtime::sim::trace::Trace;
+use thunderhead_wire::frame::Kind;
+
+/// How long a stream may get nothing through before it breaks.
+pub const SILENT: Duration = Duration::from_secs(20);
+
+/// After what time a stream sends again what was lost.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// What one direction between two hosts is like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// What every packet takes.
+    pub delay: Duration,
+    /// What it takes beside, on average; sometimes much more.
+    pub jitter: Duration,
+    /// Bytes a second.
+    pub bytes_per_second: u64,
+    /// How likely a packet is lost.
+    pub loss: f64,
+    /// How likely a datagram comes twice.
+    pub duplicates: f64,
+    /// How likely a datagram is held back long enough to be overtaken by many.
+    pub stragglers: f64,
+    /// How likely a packet breaks its connection.
+    pub resets: f64,
+    /// Whether connections are streams; else they are datagrams.
+    pub streams: bool,
+    /// Nothing gets through.
+    pub blocked: bool,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Link {
+            delay: Duration::from_micros(5),
+            jitter: Duration::from_micros(2),
+            bytes_per_second: 2_500_000_000,
+            loss: 0.0,
+            duplicates: 0.0,
+            stragglers: 0.0,
+            resets: 0.0,
+            streams: true,
+            blocked: false,
+        }
+    }
+}
+
+/// The network of a simulation. Clones are handles to the same.
+#[derive(Clone)]
+pub struct Network(Rc<RefCell<State>>);
+
+/// Names a connection in all of the network.
+type Wire = u64;
+
+pub(crate) struct State {
+    truth: TrueTime,
+    random: Random,
+    trace: Trace,
+    usual: Link,
+    links: BTreeMap<(IpAddr, IpAddr), Link>,
+    /// When the last packet of a direction has left its sender.
+    sent_by: BTreeMap<(IpAddr, IpAddr), u64>,
+    hosts: BTreeMap<IpAddr, Host>,
+    in_flight: BTreeMap<(u64, u64), Packet>,
+    /// Bytes on their way from one end of a connection to the other end's process.
+    waiting: BTreeMap<(Wire, IpAddr), usize>,
+    count: u64,
+}
+
+#[derive(Default)]
+struct Host {
+    /// Counts the processes that ran here; the present one has this number.
+    process: u64,
+    is_running: bool,
+    has_power: bool,
+    inbox: VecDeque<Packet>,
+    /// The ends of connections here, with the other host.
+    ends: BTreeMap<Wire, IpAddr>,
+}
+
+#[derive(Clone, Debug)]
+struct Packet {
+    wire: Wire,
+    from: IpAddr,
+    to: IpAddr,
+    content: Content,
+    /// When it was sent first.
+    sent: u64,
+    /// Its place in a stream.
+    sequence: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+enum Content {
+    /// Asks for a connection to a port, with the greeting.
+    Open {
+        port: u16,
+        preface: Vec<u8>,
+    },
+    Frame {
+        kind: Kind,
+        payload: Vec<u8>,
+    },
+    /// The sender has closed.
+    Close,
+    /// There is no such connection; `refused` if there never was.
+    Reset {
+        refused: bool,
+    },
+}
+
+impl Content {
+    fn bytes(&self) -> usize {
+        match self {
+            Content::Open { preface, .. } => preface.len(),
+            Content::Frame { payload, .. } => payload.len(),
+            Content::Close | Content::Reset { .. } => 0,
+        }
+    }
+
+    fn number(&self) -> u64 {
+        match self {
+            Content::Open { .. } => 1,
+            Content::Frame { .. } => 2,
+            Content::Close => 3,
+            Content::Reset { .. } => 4,
+        }
+    }
+}
+
+impl Network {
+    /// A network whose links are all alike at first.
+    #[must_use]
+    pub fn new(truth: TrueTime, random: Random, trace: Trace, usual: Link) -> Network {
+        Network(Rc::new(RefCell::new(State {
+            truth,
+            random,
+            trace,
+            usual,
+            links: BTreeMap::new(),
+            sent_by: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            count: 0,
+        })))
+    }
+
+    /// What a direction is like.
+    #[must_use]
+    pub fn link(&self, from: IpAddr, to: IpAddr) -> Link {
+        self.0.borrow().link(from, to)
+    }
+
+    /// Makes a direction like this from now on.
+    pub fn set_link(&self, from: IpAddr, to: IpAddr, link: Link) {
+        self.0.borrow_mut().links.insert((from, to), link);
+    }
+
+    /// Makes every direction like this from now on.
+    pub fn set_all_links(&self, link: Link) {
+        let mut state = self.0.borrow_mut();
+        state.usual = link;
+        state.links.clear();
+    }
+
+    /// A process begins on a host.
+    pub(crate) fn start(&self, host: IpAddr) -> u64 {
+        let mut state = self.0.borrow_mut();
+        let host = state.hosts.entry(host).or_default();
+        host.process += 1;
+        (host.is_running, host.has_power) = (true, true);
+        host.process
+    }
+
+    /// The process of a host ends, or the power of the host goes. Only of the former do its peers
+    /// hear.
+    pub fn stop(&self, host: IpAddr, power_goes: bool) {
+        let mut state = self.0.borrow_mut();
+        let Some(it) = state.hosts.get_mut(&host) else { return };
+        it.is_running = false;
+        it.has_power = !power_goes;
+        it.inbox.clear();
+        let ends = std::mem::take(&mut it.ends);
+        state.waiting.retain(|(_, to), _| *to != host);
+        if !power_goes {
+            for (wire, peer) in ends {
+                state.send(wire, host, peer, Content::Reset { refused: false }, None);
+            }
+        }
+    }
+
+    /// When the next packet arrives.
+    #[must_use]
+    pub fn next(&self) -> Option<u64> {
+        self.0.borrow().in_flight.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Delivers what has arrived by now; returns the hosts that got something.
+    pub fn deliver(&self) -> BTreeSet<IpAddr> {
+        let mut state = self.0.borrow_mut();
+        let now = state.truth.get();
+        let mut woken = BTreeSet::new();
+        while let Some(first) = state.in_flight.first_entry()
+            && first.key().0 <= now
+        {
+            let packet = first.remove();
+            woken.extend(state.arrive(packet));
+        }
+        woken
+    }
+}
+
+impl State {
+    fn link(&self, from: IpAddr, to: IpAddr) -> Link {
+        let link = self.links.get(&(from, to)).copied().unwrap_or(self.usual);
+        // What a host tells itself does not leave it.
+        Link { blocked: link.blocked && from != to, ..link }
+    }
+
+    fn fly(&mut self, at: u64, packet: Packet) {
+        self.count += 1;
+        self.in_flight.insert((at, self.count), packet);
+    }
+
+    /// Puts a packet on its way.
+    fn send(
+        &mut self,
+        wire: Wire,
+        from: IpAddr,
+        to: IpAddr,
+        content: Content,
+        sequence: Option<u64>,
+    ) {
+        let (link, now) = (self.link(from, to), self.truth.get());
+        let bytes = content.bytes() as u64 + 64;
+        *self.waiting.entry((wire, to)).or_default() += content.bytes();
+        let leaves = self.sent_by.entry((from, to)).or_default();
+        *leaves = now.max(*leaves) + bytes * 1_000_000_000 / link.bytes_per_second.max(1);
+        let mut at = *leaves + self.delay(&link);
+        let packet = Packet { wire, from, to, content, sent: now, sequence };
+        if self.random.chance(link.resets) {
+            let reset = Content::Reset { refused: false };
+            let back = Packet { from: to, to: from, content: reset, ..packet.clone() };
+            self.fly(now, back);
+        }
+        if self.random.chance(link.loss) {
+            if !link.streams {
+                return self.lost(&packet);
+            }
+            at += AGAIN.as_nanos() as u64;
+        }
+        if !link.streams && self.random.chance(link.duplicates) {
+            let again = at + self.delay(&link) * 10;
+            *self.waiting.entry((wire, to)).or_default() += packet.content.bytes();
+            self.fly(again, packet.clone());
+        }
+        if !link.streams && self.random.chance(link.stragglers) {
+            at += self.random.below(50_000_000);
+        }
+        self.fly(at, packet);
+    }
+
+    fn delay(&mut self, link: &Link) -> u64 {
+        let jitter = self.random.exponential(link.jitter.as_nanos() as f64);
+        link.delay.as_nanos() as u64 + jitter as u64
+    }
+
+    fn lost(&mut self, packet: &Packet) {
+        self.taken(packet.wire, packet.to, packet.content.bytes());
+        self.note(packet, 100, "lost");
+    }
+
+    /// Bytes have reached the other end's process, or never will.
+    fn taken(&mut self, wire: Wire, to: IpAddr, bytes: usize) {
+        if let Some(waiting) = self.waiting.get_mut(&(wire, to)) {
+            *waiting = waiting.saturating_sub(bytes);
+            if *waiting == 0 {
+                self.waiting.remove(&(wire, to));
+            }
+        }
+    }
+
+    fn note(&self, packet: &Packet, what: u64, word: &str) {
+        let Packet { wire, from, to, content, .. } = packet;
+        let numbers = [what, *wire, content.number(), content.bytes() as u64];
+        self.trace.record(&numbers, || {
+            let content = match content {
+                Content::Open { port, .. } => format!("open port {port}"),
+                Content::Frame { kind, payload } => format!("kind {} {payload:02x?}", kind.0),
+                other => format!("{other:?}"),
+            };
+            format!("{from} → {to} wire {wire}: {word}: {content}")
+        });
+    }
+
+    /// A packet's time has come. Returns the host whose inbox it is in.
+    fn arrive(&mut self, packet: Packet) -> Option<IpAddr> {
+        let link = self.link(packet.from, packet.to);
+        let host = self.hosts.entry(packet.to).or_default();
+        if link.blocked || !host.has_power {
+            self.stuck(packet, link.streams);
+            return None;
+        }
+        if !host.is_running {
+            self.note(&packet, 101, "nobody is there");
+            self.taken(packet.wire, packet.to, packet.content.bytes());
+            if !matches!(packet.content, Content::Reset { .. }) {
+                let refused = matches!(packet.content, Content::Open { .. });
+                let reset = Content::Reset { refused };
+                self.send(packet.wire, packet.to, packet.from, reset, None);
+            }
+            return None;
+        }
+        self.note(&packet, 102, "arrives");
+        let to = packet.to;
+        self.hosts.entry(to).or_default().inbox.push_back(packet);
+        Some(to)
+    }
+
+    /// A packet cannot get there: a stream tries again until it breaks.
+    fn stuck(&mut self, packet: Packet, streams: bool) {
+        let now = self.truth.get();
+        if !streams {
+            return self.lost(&packet);
+        }
+        if now - packet.sent < SILENT.as_nanos() as u64 {
+            return self.fly(now + AGAIN.as_nanos() as u64, packet);
+        }
+        self.lost(&packet);
+        let sender = self.hosts.get(&packet.from);
+        let waits = sender.is_some_and(|host| host.ends.contains_key(&packet.wire));
+        if waits && !matches!(packet.content, Content::Reset { .. }) {
+            // The sender's own kernel tells it.
+            let (to, content) = (packet.from, Content::Reset { refused: false });
+            self.fly(now, Packet { from: to, to, content, sequence: None, ..packet });
+        }
+    }
+}
+
+/// An address on a host of the simulation.
+#[must_use]
+pub fn address(host: IpAddr, port: u16) -> SocketAddr {
+    SocketAddr::new(host, port)
+}

@@ -1,0 +1,156 @@
+//! Calls by a thread that waits for its answers, and does the I/O itself meanwhile: no handoff
+//! between threads, no wake-up on the way.
+
+use crate::calls::{CallError, CallId, Calls, Ended, For};
+use crate::node::outcome;
+use crate::opcode::Opcode;
+use std::net::SocketAddr;
+use std::time::Duration;
+use thunderhead_net::{Cause, ConnectionId, Handler, Transport};
+use thunderhead_runtime::clock::Clock;
+use thunderhead_runtime::polling::{Pacer, Polling};
+use thunderhead_runtime::{Time, World};
+use thunderhead_wire::message::MessageHead;
+
+/// Makes calls from the thread it is on.
+pub struct Caller {
+    clock: Clock,
+    transport: Box<dyn Transport>,
+    calls: Calls,
+    pacer: Pacer,
+    now: Time,
+}
+
+impl Caller {
+    /// A caller in a world, on a transport of that world.
+    #[must_use]
+    pub fn new(world: &World, transport: Box<dyn Transport>, polling: Polling) -> Caller {
+        let clock = world.clock.clone();
+        let now = clock.now();
+        Caller { pacer: Pacer::new(polling, now), clock, transport, calls: Calls::default(), now }
+    }
+
+    /// Calls a server and waits for the answer.
+    ///
+    /// # Errors
+    /// As the server or the connection has them: see [`CallError`].
+    pub fn call<T>(
+        &mut self,
+        to: SocketAddr,
+        opcode: Opcode,
+        parts: &[&[u8]],
+        timeout: Option<Duration>,
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T, CallError> {
+        let id = self.begin(to, opcode, parts, timeout)?;
+        let (mut take, mut result) = (Some(take), None);
+        while result.is_none() {
+            self.wait(&mut |ended, outcome| {
+                if ended == id {
+                    result = take.take().map(|take| outcome.map(take));
+                }
+            });
+        }
+        result.unwrap_or(Err(CallError::Late))
+    }
+
+    /// Begins a call; [`Caller::wait`] or [`Caller::poll`] tells what came of it.
+    ///
+    /// # Errors
+    /// When it cannot even be begun.
+    #[inline]
+    pub fn begin(
+        &mut self,
+        to: SocketAddr,
+        opcode: Opcode,
+        parts: &[&[u8]],
+        timeout: Option<Duration>,
+    ) -> Result<CallId, CallError> {
+        self.now = self.clock.now();
+        let (timing, transport) = ((self.now, timeout), self.transport.as_mut());
+        let begun = self.calls.call(transport, to, opcode.code(), parts, timing, For::Service);
+        begun.map_err(|(error, _)| error)
+    }
+
+    /// Sends what was begun and takes what has arrived, without waiting; `done` is told of each
+    /// call that has ended. Returns whether anything arrived.
+    #[inline]
+    pub fn poll(&mut self, done: &mut dyn FnMut(CallId, Result<&[u8], CallError>)) -> bool {
+        self.transport.flush();
+        self.now = self.clock.now();
+        let Caller { transport, calls, now, .. } = self;
+        let mut busy = transport.poll(*now, &mut Answers { calls, done });
+        for (id, _, error) in calls.late(*now) {
+            done(id, Err(error));
+            busy = true;
+        }
+        busy
+    }
+
+    /// Like [`Caller::poll`], but spins a little where nothing has arrived, and sleeps in the end.
+    pub fn wait(&mut self, done: &mut dyn FnMut(CallId, Result<&[u8], CallError>)) {
+        while !self.poll(done) {
+            if self.pacer.turn_ended(self.now, false) {
+                let deadlines = [self.calls.deadline(), self.transport.deadline()];
+                let next = deadlines.into_iter().flatten().min();
+                self.transport.sleep(next.map(|at| at.since(self.now)));
+                self.pacer.slept(self.clock.now());
+            }
+        }
+        self.pacer.turn_ended(self.now, true);
+    }
+
+    /// Calls that wait for their answers.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.calls.count()
+    }
+
+    /// The transport.
+    #[must_use]
+    pub fn transport(&self) -> &dyn Transport {
+        self.transport.as_ref()
+    }
+}
+
+struct Answers<'a> {
+    calls: &'a mut Calls,
+    done: &'a mut dyn FnMut(CallId, Result<&[u8], CallError>),
+}
+
+impl Answers<'_> {
+    fn end(&mut self, ended: Vec<Ended>) {
+        for (id, _, error) in ended {
+            (self.done)(id, Err(error));
+        }
+    }
+}
+
+impl Handler for Answers<'_> {
+    fn opened(&mut self, transport: &mut dyn Transport, connection: ConnectionId) {
+        let ended = self.calls.opened(transport, connection);
+        self.end(ended);
+        transport.flush();
+    }
+
+    #[inline]
+    fn message(&mut self, transport: &mut dyn Transport, from: ConnectionId, message: &[u8]) {
+        match MessageHead::split(message) {
+            Some((head, body)) if head.is_reply() => {
+                if self.calls.is_from(head.id(), from) && self.calls.take(head.id()).is_some() {
+                    (self.done)(CallId(head.id()), outcome(head, body));
+                }
+            }
+            // Nobody asks a caller anything.
+            _ => {
+                transport.close(from, Cause::Malformed);
+                self.closed(transport, from, Cause::Malformed);
+            }
+        }
+    }
+
+    fn closed(&mut self, _: &mut dyn Transport, connection: ConnectionId, why: Cause) {
+        let ended = self.calls.closed(connection, why);
+        self.end(ended);
+    }
+}

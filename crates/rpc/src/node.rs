@@ -1,0 +1,280 @@
+//! A service on a transport: what either world gives turns.
+
+use crate::calls::{CallError, CallId, Calls, Ended, For};
+use crate::context::{Context, ReplyTo, Request, State};
+use crate::opcode::Opcode;
+use crate::tasks::{self, Calling};
+use std::time::Duration;
+use thunderhead_net::{Cause, ConnectionId, Handler, Transport};
+use thunderhead_runtime::clock::Clock;
+use thunderhead_runtime::tasks::Tasks;
+use thunderhead_runtime::timers::Timers;
+use thunderhead_runtime::workers::Workers;
+use thunderhead_runtime::{Process, Time, World};
+use thunderhead_wire::Status;
+use thunderhead_wire::message::MessageHead;
+
+/// What a program does. Nothing in it may wait.
+pub trait Service {
+    /// The node has its first turn.
+    fn start(&mut self, context: &mut Context<'_>) {
+        let _ = context;
+    }
+
+    /// A request has come. It may be answered now or later, or never.
+    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>);
+
+    /// What came of a call.
+    fn reply(
+        &mut self,
+        context: &mut Context<'_>,
+        call: CallId,
+        outcome: Result<&[u8], CallError>,
+    ) {
+        let _ = (context, call, outcome);
+    }
+
+    /// A timer has gone off.
+    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
+        let _ = (context, number);
+    }
+
+    /// Everything that had arrived is handled; what is sent now leaves together with the rest.
+    /// Also called when a worker has rung the node's alarm.
+    fn turn_over(&mut self, context: &mut Context<'_>) {
+        let _ = context;
+    }
+}
+
+/// A node that answers nothing: for programs that only call.
+impl Service for () {
+    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        context.refuse(request.reply_to, Status::UnknownOpcode, 0, &[]);
+    }
+}
+
+/// A service on a transport.
+pub struct Node<S> {
+    transport: Box<dyn Transport>,
+    clock: Clock,
+    state: State,
+    service: S,
+    started: bool,
+    /// Ends the workers when the node goes.
+    _workers: Box<dyn Workers>,
+}
+
+impl<S: Service> Node<S> {
+    /// A node in a world. The service has had its chance to use the world's files and workers.
+    #[must_use]
+    pub fn new(world: World, transport: Box<dyn Transport>, service: S) -> Node<S> {
+        let now = world.clock.now();
+        let state = State {
+            now,
+            calls: Calls::default(),
+            timers: Timers::default(),
+            random: world.random,
+            tasks: Tasks::new(world.alarm.clone(), now),
+            calling: Calling::new(world.alarm.clone()),
+            alarm: world.alarm,
+            failed: Vec::new(),
+            failures: 0,
+        };
+        let (clock, _workers) = (world.clock, world.workers);
+        Node { transport, clock, state, service, started: false, _workers }
+    }
+
+    /// The service.
+    pub fn service(&mut self) -> &mut S {
+        &mut self.service
+    }
+
+    /// What tasks of this node are spawned with.
+    #[must_use]
+    pub fn tasks(&self) -> &Tasks {
+        &self.state.tasks
+    }
+
+    /// What tasks of this node make calls with.
+    #[must_use]
+    pub fn calling(&self) -> Calling {
+        self.state.calling.clone()
+    }
+
+    /// The transport.
+    #[must_use]
+    pub fn transport(&self) -> &dyn Transport {
+        self.transport.as_ref()
+    }
+
+    /// Accepts connections at an address.
+    ///
+    /// # Errors
+    /// When the address cannot be had.
+    pub fn listen(
+        &mut self,
+        address: std::net::SocketAddr,
+    ) -> std::io::Result<std::net::SocketAddr> {
+        self.transport.listen(address)
+    }
+
+    fn with_service<T>(&mut self, act: impl FnOnce(&mut S, &mut Context<'_>) -> T) -> T {
+        let Node { transport, state, service, .. } = self;
+        act(service, &mut Context { transport: transport.as_mut(), state })
+    }
+
+    /// What does not come from the network: failed calls, timers, tasks.
+    fn inner_work(&mut self, rung: bool) -> bool {
+        let now = self.state.now;
+        let mut busy = rung;
+        for ended in self.state.calls.late(now) {
+            busy = true;
+            self.with_service(|service, context| end(service, context, ended));
+        }
+        while let Some(number) = self.state.timers.due(now) {
+            busy = true;
+            self.with_service(|service, context| service.timer(context, number));
+        }
+        // A task that was woken has rung.
+        if rung || self.state.tasks.next().is_some_and(|at| at <= now) {
+            busy |= self.state.tasks.run(now);
+            self.make_calls();
+        }
+        for (id, error) in std::mem::take(&mut self.state.failed) {
+            self.with_service(|service, context| service.reply(context, id, Err(error)));
+        }
+        busy
+    }
+
+    /// Makes the calls that tasks want.
+    fn make_calls(&mut self) {
+        let wanted = std::mem::take(&mut *self.state.calling.wanted.borrow_mut());
+        for call in wanted {
+            let timing = (self.state.now, call.timeout);
+            let (code, parts) = (call.opcode.code(), [call.body.as_slice()]);
+            let outcome_for = For::Slot(call.slot);
+            let transport = self.transport.as_mut();
+            let made = self.state.calls.call(transport, call.to, code, &parts, timing, outcome_for);
+            if let Err((error, For::Slot(slot))) = made {
+                tasks::deliver(&slot, Err(error));
+            }
+        }
+    }
+}
+
+fn end<S: Service>(service: &mut S, context: &mut Context<'_>, ended: Ended) {
+    let (id, outcome_for, error) = ended;
+    match outcome_for {
+        For::Service => service.reply(context, id, Err(error)),
+        For::Slot(slot) => tasks::deliver(&slot, Err(error)),
+    }
+}
+
+impl<S: Service> Process for Node<S> {
+    fn turn(&mut self) -> bool {
+        let now = self.clock.now();
+        self.state.now = now;
+        if !self.started {
+            self.started = true;
+            self.with_service(Service::start);
+        }
+        let Node { transport, state, service, .. } = self;
+        let mut busy = transport.poll(now, &mut Dispatch { state, service });
+        let rung = self.state.alarm.was_rung();
+        busy |= self.inner_work(rung);
+        self.with_service(Service::turn_over);
+        self.transport.flush();
+        busy
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let State { calls, timers, tasks, .. } = &self.state;
+        [calls.deadline(), timers.next(), tasks.next(), self.transport.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn sleep(&mut self, at_most: Option<Duration>) {
+        self.transport.sleep(at_most);
+    }
+}
+
+impl<S> Drop for Node<S> {
+    fn drop(&mut self) {
+        // Tasks hold handles to what holds them.
+        self.state.tasks.clear();
+    }
+}
+
+/// Takes messages apart and hands them on.
+struct Dispatch<'a, S> {
+    state: &'a mut State,
+    service: &'a mut S,
+}
+
+impl<S: Service> Handler for Dispatch<'_, S> {
+    fn opened(&mut self, transport: &mut dyn Transport, connection: ConnectionId) {
+        for ended in self.state.calls.opened(transport, connection) {
+            end(self.service, &mut Context { transport, state: self.state }, ended);
+        }
+    }
+
+    #[inline]
+    fn message(&mut self, transport: &mut dyn Transport, from: ConnectionId, message: &[u8]) {
+        let Some((head, body)) = MessageHead::split(message) else {
+            transport.close(from, Cause::Malformed);
+            return self.closed(transport, from, Cause::Malformed);
+        };
+        let mut context = Context { transport, state: self.state };
+        if head.is_reply() {
+            return reply(self.service, &mut context, from, head, body);
+        }
+        let now = context.state.now;
+        let deadline = match head.number() {
+            0 => Time::NEVER,
+            timeout_us => now + Duration::from_micros(u64::from(timeout_us)),
+        };
+        let reply_to = ReplyTo { connection: from, id: head.id(), deadline };
+        match Opcode::of_code(head.code()) {
+            Some(Opcode::Ping) => context.reply(reply_to, &[]),
+            Some(opcode) => self.service.request(&mut context, Request { opcode, body, reply_to }),
+            None => context.refuse(reply_to, Status::UnknownOpcode, 0, &[]),
+        }
+    }
+
+    fn closed(&mut self, transport: &mut dyn Transport, connection: ConnectionId, why: Cause) {
+        for ended in self.state.calls.closed(connection, why) {
+            end(self.service, &mut Context { transport, state: self.state }, ended);
+        }
+    }
+}
+
+fn reply<S: Service>(
+    service: &mut S,
+    context: &mut Context<'_>,
+    from: ConnectionId,
+    head: &MessageHead,
+    body: &[u8],
+) {
+    let calls = &mut context.state.calls;
+    // A reply that comes from elsewhere answers nothing.
+    if !calls.is_from(head.id(), from) {
+        return;
+    }
+    let Some(call) = calls.take(head.id()) else { return };
+    let outcome = outcome(head, body);
+    match call.outcome_for {
+        For::Service => service.reply(context, CallId(head.id()), outcome),
+        For::Slot(slot) => tasks::deliver(&slot, outcome),
+    }
+}
+
+/// What a reply says.
+pub(crate) fn outcome<'b>(head: &MessageHead, body: &'b [u8]) -> Result<&'b [u8], CallError> {
+    match Status::of_code(head.code()) {
+        Some(Status::Ok) => Ok(body),
+        Some(status) => Err(CallError::Refused { status, hint: head.number() }),
+        None => Err(CallError::UnknownStatus(head.code())),
+    }
+}

@@ -1,0 +1,135 @@
+//! What to do about a call that failed: one place for all the rules.
+//!
+//! - *Moved*: learn anew who is responsible, then try there; at once the first time.
+//! - *Busy, no space*: wait as long as the server asks, and a little at random, so that those who
+//!   were sent away together do not come back together.
+//! - *Connection broken or never made*: try again, waiting longer each time.
+//! - Anything else is final.
+//!
+//! Never beyond the deadline, and never what must not be repeated once it may have been carried
+//! out. Plain logic, with time and randomness as arguments.
+
+use crate::calls::CallError;
+use crate::opcode::Repeat;
+use std::time::Duration;
+use thunderhead_runtime::{Random, Time};
+use thunderhead_wire::Next;
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Send it again at this time; after learning who is responsible, if `refresh`.
+    Again {
+        /// When.
+        at: Time,
+        /// Whether to learn anew who is responsible.
+        refresh: bool,
+    },
+    /// Report the error.
+    GiveUp,
+}
+
+/// The history of one operation's attempts.
+#[derive(Clone, Debug)]
+pub struct Retry {
+    repeat: Repeat,
+    deadline: Time,
+    failures: u32,
+}
+
+/// The first wait after a broken connection.
+const WAIT_MIN: Duration = Duration::from_millis(1);
+
+/// The longest.
+const WAIT_MAX: Duration = Duration::from_millis(500);
+
+impl Retry {
+    /// An operation that has not been tried yet.
+    #[must_use]
+    pub fn new(repeat: Repeat, deadline: Time) -> Retry {
+        Retry { repeat, deadline, failures: 0 }
+    }
+
+    /// What to do about an error.
+    pub fn decide(&mut self, error: CallError, now: Time, random: &mut Random) -> Decision {
+        let first = self.failures == 0;
+        self.failures += 1;
+        let (wait, refresh) = match error {
+            CallError::Refused { status, hint } => match status.next() {
+                Next::Refresh => (if first { Duration::ZERO } else { self.backoff(random) }, true),
+                Next::Wait => {
+                    let asked = Duration::from_micros(u64::from(hint));
+                    (asked.min(WAIT_MAX) + self.backoff(random), false)
+                }
+                Next::Take | Next::GiveUp => return Decision::GiveUp,
+            },
+            CallError::Unreachable(_) => (self.backoff(random), true),
+            CallError::Broken | CallError::Late if self.repeat == Repeat::Never => {
+                return Decision::GiveUp;
+            }
+            CallError::Broken | CallError::Late => (self.backoff(random), true),
+            CallError::UnknownStatus(_) | CallError::TooLong => return Decision::GiveUp,
+        };
+        let at = now + wait;
+        if at >= self.deadline { Decision::GiveUp } else { Decision::Again { at, refresh } }
+    }
+
+    /// Twice as long with every failure, and something at random.
+    fn backoff(&self, random: &mut Random) -> Duration {
+        let doublings = (self.failures - 1).min(16);
+        let most = WAIT_MIN.saturating_mul(1 << doublings).min(WAIT_MAX);
+        Duration::from_nanos(random.below(most.as_nanos() as u64) + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thunderhead_net::Cause;
+    use thunderhead_wire::Status;
+
+    const NOW: Time = Time(1_000_000_000);
+
+    fn decide(repeat: Repeat, errors: &[CallError]) -> Decision {
+        let mut retry = Retry::new(repeat, NOW + Duration::from_secs(10));
+        let mut random = Random::from_seed(1);
+        let mut last = Decision::GiveUp;
+        for error in errors {
+            last = retry.decide(*error, NOW, &mut random);
+        }
+        last
+    }
+
+    #[test]
+    fn every_failure_has_its_rule() {
+        let moved = CallError::Refused { status: Status::Moved, hint: 0 };
+        assert_eq!(decide(Repeat::Never, &[moved]), Decision::Again { at: NOW, refresh: true });
+        let busy = CallError::Refused { status: Status::Busy, hint: 300 };
+        let Decision::Again { at, refresh: false } = decide(Repeat::Never, &[busy]) else {
+            panic!("what was refused can be sent again, whatever it is")
+        };
+        assert!(at > NOW + Duration::from_micros(300));
+        let failed = CallError::Refused { status: Status::ConditionFailed, hint: 0 };
+        for error in [failed, CallError::TooLong, CallError::UnknownStatus(999)] {
+            assert_eq!(decide(Repeat::Safe, &[error]), Decision::GiveUp);
+        }
+        for error in [CallError::Broken, CallError::Late] {
+            assert_eq!(decide(Repeat::Never, &[error]), Decision::GiveUp);
+            let again = |repeat| matches!(decide(repeat, &[error]), Decision::Again { .. });
+            assert!(again(Repeat::Safe) && again(Repeat::Identified));
+        }
+        let unreachable = CallError::Unreachable(Cause::Refused);
+        let again = decide(Repeat::Never, &[unreachable]);
+        assert!(matches!(again, Decision::Again { refresh: true, .. }), "it was never sent");
+    }
+
+    #[test]
+    fn waits_grow_but_never_beyond_a_limit_or_the_deadline() {
+        let errors = [CallError::Broken; 40];
+        let Decision::Again { at, .. } = decide(Repeat::Safe, &errors) else { panic!() };
+        assert!(at.since(NOW) <= WAIT_MAX);
+        let mut retry = Retry::new(Repeat::Safe, NOW + Duration::from_micros(1));
+        let busy = CallError::Refused { status: Status::Busy, hint: 5 };
+        assert_eq!(retry.decide(busy, NOW, &mut Random::from_seed(1)), Decision::GiveUp);
+    }
+}

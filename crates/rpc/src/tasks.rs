@@ -1,0 +1,85 @@
+//! Calls by tasks, with `await`.
+
+use crate::calls::CallError;
+use crate::opcode::Opcode;
+use std::cell::RefCell;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use thunderhead_runtime::alarm::Alarm;
+
+/// Where the outcome of a task's call is put.
+pub(crate) type Slot = Rc<RefCell<Outcome>>;
+
+#[derive(Default)]
+pub(crate) struct Outcome {
+    result: Option<Result<Vec<u8>, CallError>>,
+    waker: Option<Waker>,
+}
+
+/// A call that a task wants to be made.
+pub(crate) struct Wanted {
+    pub(crate) to: SocketAddr,
+    pub(crate) opcode: Opcode,
+    pub(crate) body: Vec<u8>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) slot: Slot,
+}
+
+/// Makes calls for the tasks of a node. Clones make them for the same node.
+#[derive(Clone)]
+pub struct Calling {
+    pub(crate) wanted: Rc<RefCell<Vec<Wanted>>>,
+    alarm: Alarm,
+}
+
+impl Calling {
+    pub(crate) fn new(alarm: Alarm) -> Calling {
+        Calling { wanted: Rc::default(), alarm }
+    }
+
+    /// Calls a server and waits for the body of its reply. Giving up the future gives up the
+    /// reply; the request may be carried out all the same.
+    pub fn call(
+        &self,
+        to: SocketAddr,
+        opcode: Opcode,
+        body: Vec<u8>,
+        timeout: Option<Duration>,
+    ) -> impl Future<Output = Result<Vec<u8>, CallError>> + use<> {
+        let slot = Slot::default();
+        let wanted = Wanted { to, opcode, body, timeout, slot: Rc::clone(&slot) };
+        self.wanted.borrow_mut().push(wanted);
+        self.alarm.ring();
+        Awaited(slot)
+    }
+}
+
+struct Awaited(Slot);
+
+impl Future for Awaited {
+    type Output = Result<Vec<u8>, CallError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut outcome = self.0.borrow_mut();
+        match outcome.result.take() {
+            Some(result) => Poll::Ready(result),
+            None => {
+                outcome.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// Puts an outcome where the task finds it, and wakes the task.
+pub(crate) fn deliver(slot: &Slot, result: Result<&[u8], CallError>) {
+    let mut outcome = slot.borrow_mut();
+    outcome.result = Some(result.map(<[u8]>::to_vec));
+    if let Some(waker) = outcome.waker.take() {
+        waker.wake();
+    }
+}
