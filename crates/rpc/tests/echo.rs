@@ -11,7 +11,8 @@ use thunderhead_runtime::{Process, World, os};
 use thunderhead_wire::Status;
 
 fn world(name: &str) -> World {
-    let directory = std::env::temp_dir().join(format!("thunderhead-rpc-{}-{name}", std::process::id()));
+    let directory =
+        std::env::temp_dir().join(format!("thunderhead-rpc-{}-{name}", std::process::id()));
     os::world(&directory).expect("a directory for temporary files")
 }
 

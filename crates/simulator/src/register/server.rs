@@ -1,0 +1,271 @@
+//! The register's service: state in memory, records to the journal, answers once they are durable.
+//!
+//! An answer waits until everything that it depends on is durable: an update for its own record, a
+//! read for the record of what it shows. Whoever asks again for an update that was done gets the
+//! same answer, as long as the record of it is kept: until the client says that it needs it no
+//! more.
+
+use super::Flaw;
+use super::journal::{BODY_BYTES, Body, Journal, RECORD_BYTES, record};
+use super::protocol::{Reply, Update};
+use crate::linearizability::{Action, Condition, Outcome, Version};
+use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::io;
+use thunderhead_rpc::{Context, Opcode, ReplyTo, Request, Service};
+use thunderhead_runtime::World;
+use thunderhead_runtime::workers::WorkerBell;
+use thunderhead_wire::Status;
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Requests that may wait for the journal at once.
+const WAITING_MAX: usize = 1024;
+
+/// What a busy server asks for, in microseconds.
+const BUSY_US: u32 = 2000;
+
+/// The service.
+pub struct Register {
+    flaw: Flaw,
+    journal: Journal,
+    bell: WorkerBell,
+    /// The journal has been read.
+    ready: bool,
+    registers: BTreeMap<u64, Held>,
+    clients: BTreeMap<u64, Known>,
+    /// The highest version ever given.
+    highest: u64,
+    /// Bytes of records so far.
+    appended: u64,
+    waiting: VecDeque<Waiting>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Held {
+    /// `None` once it is deleted.
+    value: Option<u64>,
+    version: u64,
+    /// The end of its record.
+    position: u64,
+}
+
+#[derive(Default)]
+struct Known {
+    first_unacknowledged: u64,
+    done: BTreeMap<u64, (Outcome, u64)>,
+}
+
+struct Waiting {
+    position: u64,
+    reply_to: ReplyTo,
+    reply: Reply,
+}
+
+impl Register {
+    /// A register whose journal is in the files of this world.
+    ///
+    /// # Errors
+    /// When there can be no worker.
+    pub fn new(world: &mut World, flaw: Flaw) -> io::Result<Register> {
+        let journal = Journal::default();
+        let worker = journal.worker(world.alarm.clone(), flaw == Flaw::TrustsFailedSync);
+        let bell = world.workers.start("journal", Box::new(worker))?;
+        Ok(Register {
+            flaw,
+            journal,
+            bell,
+            ready: false,
+            registers: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            highest: 0,
+            appended: 0,
+            waiting: VecDeque::new(),
+        })
+    }
+
+    fn read(&mut self, context: &mut Context<'_>, body: &[u8], reply_to: ReplyTo) {
+        let Ok(key) = U64::ref_from_bytes(body) else {
+            return context.refuse(reply_to, Status::Malformed, 0, &[]);
+        };
+        let held = self.registers.get(&key.get()).copied().unwrap_or_default();
+        let outcome = match held.value {
+            Some(value) => Outcome::Found(Version(held.version), value),
+            None => Outcome::Absent,
+        };
+        let position = if self.flaw == Flaw::ShowsUnsynced { 0 } else { held.position };
+        self.answer_at(context, position, reply_to, outcome);
+    }
+
+    fn update(&mut self, context: &mut Context<'_>, body: &[u8], reply_to: ReplyTo) {
+        let update = Update::ref_from_bytes(body).ok();
+        let Some((update, action)) = update.and_then(|it| Some((it, it.action()?))) else {
+            return context.refuse(reply_to, Status::Malformed, 0, &[]);
+        };
+        if self.waiting.len() >= WAITING_MAX {
+            return context.refuse(reply_to, Status::Busy, BUSY_US, &[]);
+        }
+        let (client, sequence) = (update.identity.client.get(), update.identity.sequence.get());
+        if self.flaw != Flaw::ForgetsIdentities {
+            let known = self.clients.entry(client).or_default();
+            if let Some((outcome, position)) = known.done.get(&sequence).copied() {
+                return self.answer_at(context, position, reply_to, outcome);
+            }
+            if sequence < known.first_unacknowledged {
+                // A straggler: nobody waits for it, and it may have been done long ago.
+                return;
+            }
+        }
+        let key = update.key.get();
+        let held = self.registers.get(&key).copied().unwrap_or_default();
+        let (outcome, value, version) = self.decide(action, held);
+        if !self.has_room() {
+            return context.refuse(reply_to, Status::NoSpace, BUSY_US, &[]);
+        }
+        let mut body: Body = [0; BODY_BYTES];
+        body[..24].copy_from_slice(update.identity.as_bytes());
+        body[24..32].copy_from_slice(&key.to_le_bytes());
+        body[32..40].copy_from_slice(&version.to_le_bytes());
+        body[40..41].copy_from_slice(&[u8::from(value.is_some())]);
+        body[41..48].copy_from_slice(&value.unwrap_or(0).to_le_bytes()[..7]);
+        body[48..72].copy_from_slice(Reply::new(outcome).as_bytes());
+        self.journal.lock().pending.extend_from_slice(&record(&body));
+        self.bell.ring();
+        self.apply(&body);
+        let position = if self.flaw == Flaw::AcknowledgesEarly { 0 } else { self.appended };
+        self.answer_at(context, position, reply_to, outcome);
+    }
+
+    /// What an update does to a register: the answer, and the register's value and version then.
+    fn decide(&self, action: Action, held: Held) -> (Outcome, Option<u64>, u64) {
+        let current = held.value.map_or(Version::NONE, |_| Version(held.version));
+        let unchanged = (held.value, held.version);
+        let holds = |condition| match condition {
+            Condition::Always => true,
+            Condition::Absent => held.value.is_none(),
+            Condition::Present => held.value.is_some(),
+            Condition::VersionIs(version) => version == current,
+        };
+        let next = match (self.flaw, held.value) {
+            (Flaw::VersionsGoBack, None) => 1,
+            (Flaw::VersionsGoBack, Some(_)) => held.version + 1,
+            _ => self.highest + 1,
+        };
+        let (outcome, (value, version)) = match action {
+            Action::Write { condition, .. } | Action::Delete { condition } if !holds(condition) => {
+                (Outcome::Refused(current), unchanged)
+            }
+            Action::Write { value, .. } => {
+                (Outcome::Done(Version(next), value), (Some(value), next))
+            }
+            Action::Increment { by } => {
+                // The value has seven bytes in the journal.
+                let sum = held.value.unwrap_or(0).wrapping_add(by) & ((1 << 56) - 1);
+                (Outcome::Done(Version(next), sum), (Some(sum), next))
+            }
+            Action::Delete { .. } if held.value.is_some() => {
+                (Outcome::Deleted(current), (None, held.version))
+            }
+            Action::Delete { .. } | Action::Read => (Outcome::Absent, unchanged),
+        };
+        (outcome, value, version)
+    }
+
+    /// Takes a record into account.
+    fn apply(&mut self, body: &Body) {
+        let number = |at: usize| {
+            body.get(at..at + 8)
+                .and_then(|it| it.first_chunk())
+                .map_or(0, |it| u64::from_le_bytes(*it))
+        };
+        let (client, sequence, first) = (number(0), number(8), number(16));
+        let (key, version) = (number(24), number(32));
+        let value = (body[40] == 1).then(|| number(40) >> 8);
+        let outcome = Reply::ref_from_bytes(&body[48..]).ok().and_then(Reply::outcome);
+        self.appended += RECORD_BYTES as u64;
+        let position = self.appended;
+        self.highest = self.highest.max(version);
+        self.registers.insert(key, Held { value, version, position });
+        let known = self.clients.entry(client).or_default();
+        known.first_unacknowledged = known.first_unacknowledged.max(first);
+        known.done = known.done.split_off(&known.first_unacknowledged);
+        if let Some(outcome) = outcome {
+            known.done.insert(sequence, (outcome, position));
+        }
+    }
+
+    /// Whether there is room for another record; asks for more in time.
+    fn has_room(&mut self) -> bool {
+        let mut shared = self.journal.lock();
+        let needed = self.appended + RECORD_BYTES as u64;
+        if needed + 64 * RECORD_BYTES as u64 > shared.room && !shared.wants_room {
+            shared.wants_room = true;
+            self.bell.ring();
+        }
+        needed <= shared.room
+    }
+
+    /// Answers once the journal is durable up to a position.
+    fn answer_at(
+        &mut self,
+        context: &mut Context<'_>,
+        position: u64,
+        reply_to: ReplyTo,
+        outcome: Outcome,
+    ) {
+        let reply = Reply::new(outcome);
+        if position <= self.journal.lock().durable {
+            context.reply(reply_to, &[reply.as_bytes()]);
+        } else {
+            self.waiting.push_back(Waiting { position, reply_to, reply });
+        }
+    }
+
+    /// The journal was read anew: begins from what it holds.
+    fn recover(&mut self, records: &[Body]) {
+        self.registers.clear();
+        self.clients.clear();
+        self.waiting.clear();
+        (self.highest, self.appended) = (0, 0);
+        for body in records {
+            self.apply(body);
+        }
+        self.ready = true;
+    }
+}
+
+impl Service for Register {
+    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        let Request { opcode, body, reply_to } = request;
+        match opcode {
+            Opcode::RegisterRead | Opcode::RegisterUpdate if !self.ready => {
+                context.refuse(reply_to, Status::Busy, BUSY_US, &[]);
+            }
+            Opcode::RegisterRead => self.read(context, body, reply_to),
+            Opcode::RegisterUpdate => self.update(context, body, reply_to),
+            _ => context.refuse(reply_to, Status::UnknownOpcode, 0, &[]),
+        }
+    }
+
+    fn turn_over(&mut self, context: &mut Context<'_>) {
+        let (durable, recovered, failed) = {
+            let mut shared = self.journal.lock();
+            (shared.durable, shared.recovered.take(), shared.failed)
+        };
+        if let Some(records) = recovered {
+            self.recover(&records);
+        } else if failed && self.ready {
+            // Nobody is told anything about what was not durable: it may be or not.
+            self.ready = false;
+            self.waiting.clear();
+            self.bell.ring();
+        }
+        let now = context.now();
+        self.waiting.retain(|waiting| {
+            if waiting.position <= durable {
+                context.reply(waiting.reply_to, &[waiting.reply.as_bytes()]);
+            }
+            waiting.position > durable && waiting.reply_to.deadline > now
+        });
+    }
+}

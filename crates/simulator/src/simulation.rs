@@ -1,0 +1,396 @@
+//! The loop of a simulation: what happens next, on which host, and what follows from it.
+//!
+//! Time stands still while something happens and jumps to the next thing then. Three kinds of
+//! things happen: packets arrive, hosts have turns or worker steps, and whatever was planned
+//! ([`Simulation::at`]) takes place. Everything that is drawn is drawn from the seed.
+
+use crate::host::{Boot, Host, Program};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_net::Limits;
+use thunderhead_net::sim::{Link, Network};
+use thunderhead_runtime::sim::clock::TrueTime;
+use thunderhead_runtime::sim::disk::{DiskModel, SimDisk};
+use thunderhead_runtime::sim::trace::Trace;
+use thunderhead_runtime::{Process, Random};
+
+/// Names a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(pub usize);
+
+/// How a simulation begins.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Everything is drawn from it.
+    pub seed: u64,
+    /// Keep the trace as text.
+    pub keeps_text: bool,
+    /// What links are like.
+    pub link: Link,
+    /// What disks are like.
+    pub disk: DiskModel,
+}
+
+impl Options {
+    /// A simulation where nothing goes wrong by itself.
+    #[must_use]
+    pub fn calm(seed: u64) -> Options {
+        Options { seed, keeps_text: false, link: Link::default(), disk: DiskModel::default() }
+    }
+}
+
+type Act = Box<dyn FnOnce(&mut Simulation)>;
+
+enum Event {
+    Turn(HostId, u64),
+    Step(HostId, u64, usize),
+    Planned(Act),
+}
+
+/// A cluster in a box.
+pub struct Simulation {
+    truth: TrueTime,
+    trace: Trace,
+    network: Network,
+    random: Random,
+    disk: DiskModel,
+    hosts: Vec<Host>,
+    by_address: BTreeMap<IpAddr, HostId>,
+    events: BTreeMap<(u64, u64), Event>,
+    count: u64,
+    turns: u64,
+}
+
+/// What a turn takes.
+const TURN: Duration = Duration::from_nanos(700);
+
+/// What it takes to wake a thread, at most.
+const WAKE: Duration = Duration::from_micros(30);
+
+impl Simulation {
+    /// A simulation without hosts.
+    #[must_use]
+    pub fn new(options: Options) -> Simulation {
+        let Options { seed, keeps_text, link, disk } = options;
+        let truth = TrueTime::default();
+        let mut random = Random::from_seed(seed);
+        let trace = Trace::new(Rc::clone(&truth), keeps_text);
+        let network = Network::new(Rc::clone(&truth), random.split(), trace.clone(), link);
+        Simulation {
+            truth,
+            trace,
+            network,
+            random,
+            disk,
+            hosts: Vec::new(),
+            by_address: BTreeMap::new(),
+            events: BTreeMap::new(),
+            count: 0,
+            turns: 0,
+        }
+    }
+
+    /// Adds a host and starts its program.
+    pub fn add_host(
+        &mut self,
+        name: &str,
+        program: impl Fn(Boot) -> Box<dyn Process> + 'static,
+    ) -> HostId {
+        let id = HostId(self.hosts.len());
+        let number = id.0 as u32 + 1;
+        let address = IpAddr::V4(Ipv4Addr::from_bits(10 << 24 | number));
+        let program: Program = Rc::new(program);
+        self.hosts.push(Host {
+            name: name.to_owned(),
+            address,
+            disk: SimDisk::new(self.disk, self.random.split()),
+            program,
+            drift: 0,
+            running: None,
+            lives: 0,
+            paused_until: 0,
+            stop_is_power: false,
+            limits: Limits::default(),
+        });
+        self.by_address.insert(address, id);
+        self.start(id);
+        id
+    }
+
+    /// A host's address.
+    #[must_use]
+    pub fn address(&self, host: HostId) -> IpAddr {
+        self.hosts[host.0].address
+    }
+
+    /// A host's disk.
+    #[must_use]
+    pub fn disk(&self, host: HostId) -> &SimDisk {
+        &self.hosts[host.0].disk
+    }
+
+    /// The network.
+    #[must_use]
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// The true time, in nanoseconds; what it points to moves on with the simulation.
+    #[must_use]
+    pub fn truth(&self) -> TrueTime {
+        Rc::clone(&self.truth)
+    }
+
+    /// The true time now.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        Duration::from_nanos(self.truth.get())
+    }
+
+    /// Random numbers for planning faults.
+    pub fn random(&mut self) -> &mut Random {
+        &mut self.random
+    }
+
+    /// A number that two runs share if just the same happened in them.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        self.trace.digest()
+    }
+
+    /// Turns that hosts have had.
+    #[must_use]
+    pub fn turns(&self) -> u64 {
+        self.turns
+    }
+
+    /// What has happened since the last call, in words, if they are kept.
+    #[must_use]
+    pub fn take_trace(&self) -> Vec<String> {
+        self.trace.take_lines()
+    }
+
+    /// Plans something for a time.
+    pub fn at(&mut self, time: Duration, act: impl FnOnce(&mut Simulation) + 'static) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.schedule(nanos.max(self.truth.get()), Event::Planned(Box::new(act)));
+    }
+
+    /// Plans something for so long from now.
+    pub fn after(&mut self, wait: Duration, act: impl FnOnce(&mut Simulation) + 'static) {
+        self.at(self.now() + wait, act);
+    }
+
+    fn schedule(&mut self, at: u64, event: Event) {
+        self.count += 1;
+        self.events.insert((at, self.count), event);
+    }
+
+    fn note(&self, host: HostId, what: u64, word: &str) {
+        let name = &self.hosts[host.0].name;
+        self.trace.record(&[200 + what, host.0 as u64], || format!("{name}: {word}"));
+    }
+
+    /// Whether a process runs on a host.
+    #[must_use]
+    pub fn is_running(&self, host: HostId) -> bool {
+        self.hosts[host.0].running.is_some()
+    }
+
+    /// Starts the program of a host where none runs.
+    pub fn start(&mut self, host: HostId) {
+        let Simulation { truth, network, random, hosts, .. } = self;
+        if hosts[host.0].running.is_none() {
+            hosts[host.0].boot(truth, network, random);
+            self.note(host, 1, "starts");
+            self.wake(host, Duration::ZERO);
+        }
+    }
+
+    /// Kills the process of a host: what it wrote is kept, its connections break.
+    pub fn crash(&mut self, host: HostId) {
+        self.stop(host, false);
+    }
+
+    /// Takes the power from a host: what was not synced may be lost, its peers hear nothing.
+    pub fn cut_power(&mut self, host: HostId) {
+        self.stop(host, true);
+    }
+
+    fn stop(&mut self, host: HostId, power: bool) {
+        self.note(host, 2 + u64::from(power), if power { "loses power" } else { "crashes" });
+        let Host { running, disk, address, .. } = &mut self.hosts[host.0];
+        let was_running = running.take().is_some();
+        if power {
+            disk.lose_power();
+        } else {
+            disk.restart();
+        }
+        if was_running || power {
+            self.network.stop(*address, power);
+        }
+    }
+
+    /// Has a host stop at the nth operation of its disk from now on: in the middle of whatever it
+    /// is doing.
+    pub fn stop_at_disk_operation(&mut self, host: HostId, operations: u64, power: bool) {
+        self.hosts[host.0].stop_is_power = power;
+        self.hosts[host.0].disk.stop_after(operations);
+    }
+
+    /// Gives a host no turns for a while, as a stopped process or a stalled machine gets none.
+    pub fn pause(&mut self, host: HostId, duration: Duration) {
+        self.note(host, 4, "is paused");
+        let until = self.truth.get() + duration.as_nanos() as u64;
+        self.hosts[host.0].paused_until = until;
+    }
+
+    /// Makes the clock of a host run fast by so many millionths, now and after restarts.
+    pub fn set_drift(&mut self, host: HostId, drift: i64) {
+        self.note(host, 5, "has another clock rate");
+        self.hosts[host.0].drift = drift;
+        if let Some(running) = &self.hosts[host.0].running {
+            running.clock.set_drift(drift);
+        }
+    }
+
+    /// Sets the date of a host forwards or back.
+    pub fn jump_clock(&mut self, host: HostId, by_ns: i64) {
+        self.note(host, 6, "has another date");
+        if let Some(running) = &self.hosts[host.0].running {
+            running.clock.jump(by_ns);
+        }
+    }
+
+    /// Has a host have a turn at the latest after so long.
+    fn wake(&mut self, host: HostId, after: Duration) {
+        let now = self.truth.get();
+        let Host { running: Some(running), paused_until, lives, .. } = &mut self.hosts[host.0]
+        else {
+            return;
+        };
+        let at = (now + after.as_nanos() as u64).max(*paused_until);
+        if running.turn_at.is_none_or(|planned| planned > at) {
+            running.turn_at = Some(at);
+            let event = Event::Turn(host, *lives);
+            self.schedule(at, event);
+        }
+    }
+
+    /// Runs until a time.
+    pub fn run_until(&mut self, time: Duration) {
+        let end = time.as_nanos() as u64;
+        while self.step(end) {}
+        self.truth.set(end.max(self.truth.get()));
+    }
+
+    /// Runs for so long.
+    pub fn run_for(&mut self, duration: Duration) {
+        self.run_until(self.now() + duration);
+    }
+
+    /// Lets the next thing happen, if it does by `end`.
+    fn step(&mut self, end: u64) -> bool {
+        let event = self.events.first_key_value().map(|((at, _), _)| *at);
+        let packet = self.network.next();
+        let Some(next) = event.into_iter().chain(packet).min().filter(|next| *next <= end) else {
+            return false;
+        };
+        self.truth.set(next.max(self.truth.get()));
+        if packet == Some(next) {
+            for address in self.network.deliver() {
+                if let Some(host) = self.by_address.get(&address).copied() {
+                    let wait = Duration::from_nanos(self.random.below(TURN.as_nanos() as u64));
+                    self.wake(host, wait);
+                }
+            }
+            return true;
+        }
+        match self.events.pop_first() {
+            Some(((at, _), Event::Turn(host, life))) => self.turn(host, life, at),
+            Some(((at, _), Event::Step(host, life, worker))) => self.work(host, life, worker, at),
+            Some((_, Event::Planned(act))) => act(self),
+            None => {}
+        }
+        true
+    }
+
+    fn turn(&mut self, id: HostId, life: u64, at: u64) {
+        let host = &mut self.hosts[id.0];
+        let Some(running) = host.running.as_mut().filter(|_| host.lives == life) else { return };
+        if running.turn_at != Some(at) {
+            return;
+        }
+        running.turn_at = None;
+        if host.paused_until > at {
+            return self.wake(id, Duration::ZERO);
+        }
+        self.turns += 1;
+        running.process.turn();
+        if host.disk.has_stopped() {
+            let power = host.stop_is_power;
+            return self.stop(id, power);
+        }
+        let deadline = running.process.deadline().map(|at| running.clock.truth_of(at));
+        let again = running.alarm.is_ringing();
+        if let Some(deadline) = deadline {
+            let wait = deadline.saturating_sub(self.truth.get()).max(TURN.as_nanos() as u64);
+            self.wake(id, Duration::from_nanos(wait));
+        }
+        if again {
+            self.wake(id, TURN);
+        }
+        self.wake_workers(id);
+    }
+
+    /// Gives steps to workers whose bell was rung.
+    fn wake_workers(&mut self, id: HostId) {
+        let now = self.truth.get();
+        let host = &mut self.hosts[id.0];
+        let (life, paused_until) = (host.lives, host.paused_until);
+        let Some(running) = &mut host.running else { return };
+        let mut planned = Vec::new();
+        // A process may have started workers in its first turn.
+        running.steps.resize(running.workers.count(), None);
+        running.busy_until.resize(running.workers.count(), 0);
+        for worker in 0..running.steps.len() {
+            if running.steps[worker].is_none() && running.workers.is_ringing(worker) {
+                let wait = self.random.below(WAKE.as_nanos() as u64);
+                let at = running.busy_until[worker].max(now).max(paused_until) + wait;
+                running.steps[worker] = Some(at);
+                planned.push((at, Event::Step(id, life, worker)));
+            }
+        }
+        for (at, event) in planned {
+            self.schedule(at, event);
+        }
+    }
+
+    fn work(&mut self, id: HostId, life: u64, worker: usize, at: u64) {
+        let host = &mut self.hosts[id.0];
+        let Some(running) = host.running.as_mut().filter(|_| host.lives == life) else { return };
+        running.steps[worker] = None;
+        if host.paused_until > at {
+            return self.wake_workers(id);
+        }
+        let _ = host.disk.take_spent();
+        running.workers.step(worker);
+        let spent = host.disk.take_spent();
+        running.busy_until[worker] = at + spent.as_nanos() as u64;
+        if host.disk.has_stopped() {
+            let power = host.stop_is_power;
+            return self.stop(id, power);
+        }
+        let (name, rings) = (running.workers.name(worker), running.alarm.is_ringing());
+        self.trace.record(&[210, id.0 as u64, spent.as_nanos() as u64], || {
+            format!("{}: {name} works for {spent:?}", self.hosts[id.0].name)
+        });
+        if rings {
+            let wait = Duration::from_nanos(self.random.below(WAKE.as_nanos() as u64));
+            self.wake(id, spent + wait);
+        }
+        self.wake_workers(id);
+    }
+}
