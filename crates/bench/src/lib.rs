@@ -9,6 +9,7 @@ pub mod log;
 pub mod machine;
 pub mod plot;
 pub mod random;
+pub mod rpc;
 pub mod table;
 
 use anyhow::Result;
@@ -25,10 +26,12 @@ pub struct Arguments {
 enum Command {
     /// Log-structured memory by itself.
     Log(log::Arguments),
+    /// Round trips, requests and their price, each beside its floor.
+    Rpc(rpc::Arguments),
     /// What an area must show, required beside measured; status 1 where one falls short.
     Evaluate {
-        /// The area: log.
-        #[arg(value_parser = ["log"])]
+        /// The area: log or rpc.
+        #[arg(value_parser = ["log", "rpc"])]
         area: String,
         /// Smaller and shorter.
         #[arg(long)]
@@ -46,6 +49,10 @@ enum Command {
 pub fn run(arguments: Arguments) -> Result<bool> {
     match arguments.command {
         Command::Log(arguments) => log::run(arguments).map(|()| true),
-        Command::Evaluate { quick, json, .. } => log::evaluate::run(quick, json),
+        Command::Rpc(arguments) => rpc::run(arguments).map(|()| true),
+        Command::Evaluate { area, quick, json } => match area.as_str() {
+            "log" => log::evaluate::run(quick, json),
+            _ => rpc::evaluate::run(quick, json),
+        },
     }
 }

@@ -71,10 +71,7 @@ pub struct Requirement {
 }
 
 /// Prints requirements; says whether all hold.
-///
-/// # Errors
-/// When the output cannot be written.
-pub fn print_requirements(rows: &[Requirement], to: &mut dyn Write) -> io::Result<bool> {
+fn print_requirements(rows: &[Requirement], to: &mut dyn Write) -> io::Result<bool> {
     let mut table = Table::new("", &["what", "required", "measured", ""]);
     for row in rows {
         let verdict = match (row.pass, row.required.as_str()) {
@@ -86,4 +83,50 @@ pub fn print_requirements(rows: &[Requirement], to: &mut dyn Write) -> io::Resul
     }
     table.print(to)?;
     Ok(rows.iter().all(|row| row.pass))
+}
+
+/// Collects requirements and says what is going on.
+#[derive(Default)]
+pub(crate) struct Rows(Vec<Requirement>);
+
+impl Rows {
+    pub(crate) fn at_least(&mut self, what: &str, least: f64, measured: f64, unit: &str) {
+        self.add(
+            what,
+            format!("≥ {least} {unit}"),
+            format!("{measured:.2} {unit}"),
+            measured >= least,
+        );
+    }
+
+    pub(crate) fn at_most(&mut self, what: &str, most: f64, measured: f64, unit: &str) {
+        self.add(
+            what,
+            format!("≤ {most} {unit}"),
+            format!("{measured:.2} {unit}"),
+            measured <= most,
+        );
+    }
+
+    /// A figure that nothing is required of.
+    pub(crate) fn reported(&mut self, what: &str, measured: f64, unit: &str) {
+        self.add(what, "reported".into(), format!("{measured:.2} {unit}"), true);
+    }
+
+    fn add(&mut self, what: &str, required: String, measured: String, pass: bool) {
+        let required = required.trim_end().to_string();
+        let measured = measured.trim_end().to_string();
+        crate::log::progress(&format!("{what}: {measured} (required: {required})"));
+        self.0.push(Requirement { what: what.into(), required, measured, pass });
+    }
+
+    /// Prints all of them; false when one is not met.
+    pub(crate) fn show(&self, json: bool) -> anyhow::Result<bool> {
+        let mut out = io::stdout().lock();
+        if json {
+            serde_json::to_writer_pretty(&mut out, &self.0)?;
+            return Ok(self.0.iter().all(|row| row.pass));
+        }
+        Ok(print_requirements(&self.0, &mut out)?)
+    }
 }

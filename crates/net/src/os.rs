@@ -47,6 +47,9 @@ const LONG_BYTES: usize = 32 << 10;
 /// How often deadlines are looked at.
 const SWEEP: Duration = Duration::from_millis(100);
 
+/// Without a turn for so long, though one was asked for, we were stopped ourselves.
+const STALL: Duration = Duration::from_secs(1);
+
 /// How to use the machine's network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -190,6 +193,10 @@ impl Transport for OsTransport {
     }
 
     fn poll(&mut self, now: Time, handler: &mut dyn Handler) -> bool {
+        if now.since(self.now) > STALL && self.deadline().is_some() {
+            // It was we who did nothing for a while, not the peers: they get another chance.
+            self.next_sweep = now + STALL;
+        }
         self.now = now;
         self.turn(handler)
     }
@@ -199,6 +206,8 @@ impl Transport for OsTransport {
         let Some(connection) = self.connections.get_mut(to) else { return };
         self.counters.messages_out += 1;
         if connection.is_idle_output() {
+            // From now on the peer has something to take.
+            connection.progress = self.now;
             self.unsent.push(to);
         }
         let sent = connection.queue(parts, LONG_BYTES);

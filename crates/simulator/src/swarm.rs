@@ -160,6 +160,42 @@ pub fn run_plan(
     }
 }
 
+/// A cluster of five hosts where nothing goes wrong: a register and four machines with a client
+/// each, who ask for something every ten milliseconds. For measuring the simulator.
+#[must_use]
+pub fn five_hosts(seed: u64, duration: Duration) -> Outcomes {
+    let mut simulation = Simulation::new(Options::calm(seed));
+    let server = simulation.add_host("server", |boot| register_node(boot, Flaw::None));
+    let to = address(simulation.address(server), PORT);
+    let truth = simulation.truth();
+    let recorder = Recorder::new(move || truth.get());
+    let working = Rc::new(Cell::new(0));
+    let workload = Workload {
+        keys: 16,
+        operations: u64::MAX,
+        thinks: Duration::from_millis(10),
+        deadline: Duration::from_secs(1),
+        timeout: Duration::from_millis(200),
+    };
+    for number in 0..4 {
+        let (recorder, working) = (recorder.clone(), Rc::clone(&working));
+        simulation.add_host(&format!("client {number}"), move |boot| {
+            client_node(boot, to, (1, workload), &recorder, &working)
+        });
+    }
+    simulation.run_until(duration);
+    let history = recorder.history();
+    Outcomes {
+        seed,
+        digest: simulation.digest(),
+        failure: linearizability::check(&history).err().map(|violation| violation.to_string()),
+        history,
+        trace: Vec::new(),
+        virtual_time: simulation.now(),
+        turns: simulation.turns(),
+    }
+}
+
 fn register_node(mut boot: Boot, flaw: Flaw) -> Box<dyn Process> {
     match Register::new(&mut boot.world, flaw) {
         Ok(register) => {

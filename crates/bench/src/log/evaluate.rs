@@ -5,9 +5,9 @@
 
 use super::cleaner::Setup;
 use super::subject::{Plan, Subject, entry_bytes, options_for, uniform};
-use super::{allocators, index, progress, replay};
+use super::{allocators, index, replay};
 use crate::machine;
-use crate::table::{Requirement, print_requirements};
+use crate::table::Rows;
 use anyhow::Result;
 use std::time::Duration;
 use thunderhead_log::Tombstones;
@@ -20,42 +20,6 @@ struct Scale {
     repeats: usize,
     /// Live payload of the workloads whose sizes change.
     workload_bytes: u64,
-}
-
-/// Collects requirements and says what is going on.
-#[derive(Default)]
-struct Rows(Vec<Requirement>);
-
-impl Rows {
-    fn at_least(&mut self, what: &str, least: f64, measured: f64, unit: &str) {
-        self.add(
-            what,
-            format!("≥ {least} {unit}"),
-            format!("{measured:.2} {unit}"),
-            measured >= least,
-        );
-    }
-
-    fn at_most(&mut self, what: &str, most: f64, measured: f64, unit: &str) {
-        self.add(
-            what,
-            format!("≤ {most} {unit}"),
-            format!("{measured:.2} {unit}"),
-            measured <= most,
-        );
-    }
-
-    /// A figure that nothing is required of.
-    fn reported(&mut self, what: &str, measured: f64, unit: &str) {
-        self.add(what, "reported".into(), format!("{measured:.2} {unit}"), true);
-    }
-
-    fn add(&mut self, what: &str, required: String, measured: String, pass: bool) {
-        let required = required.trim_end().to_string();
-        let measured = measured.trim_end().to_string();
-        progress(&format!("{what}: {measured} (required: {required})"));
-        self.0.push(Requirement { what: what.into(), required, measured, pass });
-    }
 }
 
 /// Measures and prints all requirements; false when one is not met.
@@ -89,12 +53,7 @@ pub fn run(quick: bool, json: bool) -> Result<bool> {
     lookups(&scale, &mut rows)?;
     overwrites(&scale, &mut rows)?;
     replays(&scale, &mut rows)?;
-    let mut out = std::io::stdout().lock();
-    if json {
-        serde_json::to_writer_pretty(&mut out, &rows.0)?;
-        return Ok(rows.0.iter().all(|row| row.pass));
-    }
-    Ok(print_requirements(&rows.0, &mut out)?)
+    rows.show(json)
 }
 
 fn repeated(scale: &Scale, mut measure: impl FnMut() -> Result<f64>) -> Result<f64> {

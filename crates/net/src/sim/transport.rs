@@ -112,6 +112,14 @@ impl SimTransport {
     }
 
     fn fail(&mut self, id: ConnectionId, why: Cause, handler: &mut dyn Handler) {
+        // The other end is told, unless it was the other end that told us.
+        if ![Cause::ByPeer, Cause::Reset, Cause::Refused].contains(&why)
+            && let Some(connection) = self.connections.get(id)
+        {
+            let (wire, to) = (connection.wire, connection.remote.ip());
+            let reset = Content::Reset { refused: false };
+            self.network.0.borrow_mut().send(wire, self.host, to, reset, None);
+        }
         if self.remove(id, why).is_some() {
             handler.closed(self, id, why);
         }

@@ -1,0 +1,143 @@
+//! How long one client waits for one answer, beside the least that the channel takes.
+
+use super::floors::latencies::Latencies;
+use super::floors::ping_pong::{ping_pong_tcp, ping_pong_tcp_blocking_server, ping_pong_unix};
+use super::floors::ring::ping_pong_ring;
+use super::subject::{Setup, beside, round_trips};
+use crate::log::show;
+use crate::machine::median;
+use crate::table::Table;
+use anyhow::Result;
+use serde::Serialize;
+use std::time::Duration;
+use thunderhead_runtime::polling::Polling;
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Round trips of each measurement.
+    #[arg(long, default_value_t = 100_000)]
+    rounds: u64,
+    /// Measurements of each kind; the medians of their medians count.
+    #[arg(long, default_value_t = 5)]
+    repeats: usize,
+    /// For programs.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Nanoseconds.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Figures {
+    /// What was measured.
+    pub what: String,
+    /// Of the floor: median and 99 of 100.
+    pub floor: [f64; 2],
+    /// Of ours.
+    pub ours: [f64; 2],
+}
+
+impl Figures {
+    /// How many times the floor ours is.
+    #[must_use]
+    pub fn ratio(&self) -> f64 {
+        self.ours[0] / self.floor[0]
+    }
+}
+
+/// Measures floor and ours in turn, so that slow moments of the machine meet both.
+fn in_turn(
+    what: &str,
+    repeats: usize,
+    mut floor: impl FnMut() -> Result<Latencies>,
+    mut ours: impl FnMut() -> Result<Latencies>,
+) -> Result<Figures> {
+    let mut figures: [Vec<f64>; 4] = Default::default();
+    for _ in 0..repeats {
+        let (floor, ours) = (floor()?, ours()?);
+        figures[0].push(floor.median());
+        figures[1].push(floor.percentile(0.99));
+        figures[2].push(ours.median());
+        figures[3].push(ours.percentile(0.99));
+    }
+    let [floor_median, floor_tail, ours_median, ours_tail] = figures.map(median);
+    let (floor, ours) = ([floor_median, floor_tail], [ours_median, ours_tail]);
+    Ok(Figures { what: what.to_owned(), floor, ours })
+}
+
+/// Over TCP, both ends polling.
+///
+/// # Errors
+/// When it cannot be run.
+pub fn tcp(rounds: u64, repeats: usize) -> Result<Figures> {
+    in_turn(
+        "TCP, both poll",
+        repeats,
+        || ping_pong_tcp(rounds),
+        || {
+            let setup = Setup::tcp(Polling::Always);
+            Ok(beside(setup, |address| round_trips(address, false, rounds, Duration::ZERO))?.0)
+        },
+    )
+}
+
+/// Over shared memory, both ends polling.
+///
+/// # Errors
+/// When it cannot be run.
+pub fn shared_memory(rounds: u64, repeats: usize) -> Result<Figures> {
+    in_turn(
+        "shared memory, both poll",
+        repeats,
+        || ping_pong_ring(rounds),
+        || {
+            let setup = Setup { shared_memory: true, polling: Polling::Always };
+            Ok(beside(setup, |address| round_trips(address, true, rounds, Duration::ZERO))?.0)
+        },
+    )
+}
+
+/// A client that asks now and then a server that has gone to sleep, beside one that blocks.
+///
+/// # Errors
+/// When it cannot be run.
+pub fn now_and_then(rounds: u64, repeats: usize, pause: Duration) -> Result<Figures> {
+    let what = format!("TCP, a polling client every {pause:?}, server adaptive against blocking");
+    in_turn(
+        &what,
+        repeats,
+        || ping_pong_tcp_blocking_server(rounds, pause),
+        || {
+            let setup = Setup::tcp(Polling::default());
+            Ok(beside(setup, |address| round_trips(address, false, rounds, pause))?.0)
+        },
+    )
+}
+
+/// Runs the experiment and prints it.
+///
+/// # Errors
+/// When it cannot be run.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let Arguments { rounds, repeats, json } = *arguments;
+    let few = (rounds / 50).max(100);
+    let mut all = vec![
+        tcp(rounds, repeats)?,
+        shared_memory(rounds, repeats)?,
+        now_and_then(few, repeats, Duration::from_millis(1))?,
+    ];
+    let unix = ping_pong_unix(rounds)?;
+    let floor = [unix.median(), unix.percentile(0.99)];
+    all.push(Figures { what: "Unix socket, both poll".into(), floor, ours: [f64::NAN; 2] });
+    let columns = ["channel", "floor p50 ns", "p99", "ours p50 ns", "p99", "ratio"];
+    let mut table = Table::new("Round trips, 30 B out and 130 B back", &columns);
+    for figures in &all {
+        let number = |it: f64| if it.is_nan() { "-".to_owned() } else { format!("{it:.0}") };
+        let Figures { what, floor, ours } = figures;
+        let ratio = figures.ratio();
+        let ratio = if ratio.is_nan() { "-".to_owned() } else { format!("{ratio:.2}") };
+        let cells = [floor[0], floor[1], ours[0], ours[1]].map(number);
+        table.row(&[&[what.clone()], cells.as_slice(), &[ratio]].concat());
+    }
+    show(json, &table, &all)
+}

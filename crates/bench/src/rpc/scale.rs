@@ -1,0 +1,123 @@
+//! A server that nobody asks anything, and one with very many connections.
+
+use super::floors::load::{Load, generate};
+use super::subject::{REPLY_FRAME_BYTES, Served, Setup, beside, greet, request_frame};
+use crate::log::{progress, show};
+use crate::machine::resident_bytes;
+use crate::table::Table;
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+use thunderhead_runtime::polling::Polling;
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Seconds for which a server is watched while nobody asks it anything.
+    #[arg(long, default_value_t = 60.0)]
+    seconds: f64,
+    /// Idle connections meanwhile.
+    #[arg(long, default_value_t = 100)]
+    idle: usize,
+    /// The many connections.
+    #[arg(long, default_value_t = 10_000)]
+    connections: usize,
+    /// For programs.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figures {
+    /// Share of a core that an idle server takes.
+    pub idle_core: f64,
+    /// Connections that were served at once.
+    pub connections: usize,
+    /// Requests a second over all of them, one in flight on each.
+    pub requests: f64,
+    /// Resident bytes of this process, server and client, for each idle connection.
+    pub bytes_per_connection: f64,
+}
+
+fn open(address: SocketAddr, count: usize) -> Result<Vec<TcpStream>> {
+    let mut streams = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut stream = TcpStream::connect(address).context("connect")?;
+        greet(&mut stream)?;
+        streams.push(stream);
+    }
+    Ok(streams)
+}
+
+/// The share of a core that a server takes with so many idle connections.
+///
+/// # Errors
+/// When it cannot be run.
+pub fn idle(connections: usize, duration: Duration) -> Result<f64> {
+    let setup = Setup::tcp(Polling::default());
+    let ((), served) = beside(setup, |address| {
+        let streams = open(address, connections)?;
+        std::thread::sleep(duration);
+        drop(streams);
+        Ok(())
+    })?;
+    let Served { usage, processor, .. } = served;
+    let whole = usage.busy + usage.spinning + usage.blocked;
+    Ok(processor.as_secs_f64() / whole.as_secs_f64())
+}
+
+/// Serves so many connections; returns requests a second and bytes for each.
+///
+/// # Errors
+/// When it cannot be run, for example for want of descriptors.
+pub fn many(connections: usize, duration: Duration) -> Result<(f64, f64)> {
+    let needed = connections as u64 * 2 + 100;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    if limit.current.is_some_and(|current| current < needed) {
+        let wanted = rustix::process::Rlimit { current: Some(needed), maximum: limit.maximum };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, wanted)
+            .with_context(|| format!("raise the limit of descriptors to {needed}"))?;
+    }
+    let setup = Setup::tcp(Polling::default());
+    let (figures, _) = beside(setup, |address| {
+        let before = resident_bytes();
+        let streams = open(address, connections)?;
+        let bytes = resident_bytes().saturating_sub(before) as f64 / connections as f64;
+        drop(streams);
+        let load = Load {
+            address,
+            connections,
+            depth: 1,
+            request: &request_frame(),
+            reply_bytes: REPLY_FRAME_BYTES,
+            stamp: None,
+            warm_up: duration / 10,
+            duration,
+        };
+        Ok((generate(&load, &mut greet)?.per_second(), bytes))
+    })?;
+    Ok(figures)
+}
+
+/// Runs the experiment and prints it.
+///
+/// # Errors
+/// When it cannot be run.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let Arguments { seconds, idle: idle_connections, connections, json } = *arguments;
+    let duration = Duration::from_secs_f64(seconds.clamp(0.1, 600.0));
+    progress(&format!("{idle_connections} idle connections for {duration:?}"));
+    let idle_core = idle(idle_connections, duration)?;
+    progress(&format!("{connections} connections"));
+    let (requests, bytes_per_connection) = many(connections, Duration::from_secs(2))?;
+    let figures = Figures { idle_core, connections, requests, bytes_per_connection };
+    let mut table = Table::new("Connections", &["what", "measured"]);
+    let core = format!("{:.3} % of a core", figures.idle_core * 100.0);
+    table.row(&[format!("idle server, {idle_connections} idle connections"), core]);
+    table.row(&[format!("{connections} connections: requests/s"), format!("{requests:.0}")]);
+    let bytes = format!("{bytes_per_connection:.0} B");
+    table.row(&["resident memory for each idle connection, both ends".to_owned(), bytes]);
+    show(json, &table, &figures)
+}

@@ -1,0 +1,248 @@
+//! Our own echo server, on a core of its own beside whoever asks it.
+
+use super::floors;
+use super::floors::latencies::Latencies;
+use crate::machine;
+use anyhow::{Context, Result, anyhow, ensure};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use thunderhead_net::os::{Options, OsTransport};
+use thunderhead_net::{Limits, Transport};
+use thunderhead_rpc::echo::Echo;
+use thunderhead_rpc::{Caller, Node, Opcode};
+use thunderhead_runtime::alarm::Alarm;
+use thunderhead_runtime::polling::{Polling, Usage};
+use thunderhead_runtime::{World, os};
+use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, Preface};
+use thunderhead_wire::message::{MESSAGE_HEAD_BYTES, MessageHead};
+use zerocopy::IntoBytes;
+
+/// Bytes of a whole request, as it goes over a socket.
+pub const REQUEST_FRAME_BYTES: usize = HEAD_BYTES + MESSAGE_HEAD_BYTES + floors::REQUEST_BYTES;
+
+/// Bytes of a whole reply.
+pub const REPLY_FRAME_BYTES: usize = HEAD_BYTES + MESSAGE_HEAD_BYTES + floors::REPLY_BYTES;
+
+/// What a server did while it was asked.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Served {
+    /// Where its reactor's time went.
+    pub usage: Usage,
+    /// Processor time of its thread.
+    pub processor: Duration,
+    /// Requests it answered.
+    pub answered: u64,
+}
+
+/// How a server is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Whether clients may use shared memory.
+    pub shared_memory: bool,
+    /// How it spends idle time.
+    pub polling: Polling,
+}
+
+impl Setup {
+    /// A server on TCP alone.
+    #[must_use]
+    pub fn tcp(polling: Polling) -> Setup {
+        Setup { shared_memory: false, polling }
+    }
+
+    fn options(self) -> Options {
+        let limits = Limits { connections_max: 20_000, ..Limits::default() };
+        Options { shared_memory: self.shared_memory, limits, ..Options::default() }
+    }
+}
+
+/// A world whose files nobody uses.
+fn world() -> Result<(World, Scrap)> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("thunderhead-bench-{}-{number}", std::process::id());
+    let scrap = Scrap(std::env::temp_dir().join(name));
+    Ok((os::world(&scrap.0).context("make a directory for temporary files")?, scrap))
+}
+
+/// A directory that goes when it is dropped.
+struct Scrap(PathBuf);
+
+impl Drop for Scrap {
+    fn drop(&mut self) {
+        // Nothing was put there.
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// Runs an echo server beside a client, each on a core of its own.
+///
+/// # Errors
+/// When either fails.
+pub fn beside<T>(
+    setup: Setup,
+    client: impl FnOnce(SocketAddr) -> Result<T>,
+) -> Result<(T, Served)> {
+    let (tell, told) = mpsc::channel();
+    let stop = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let server = scope.spawn(move || -> Result<Served> {
+            machine::pin(floors::SERVER_CORE);
+            let (world, _scrap) = world()?;
+            let (clock, alarm) = (world.clock.clone(), world.alarm.clone());
+            let transport = OsTransport::new(&world, setup.options())?;
+            let mut node = Node::new(world, Box::new(transport), Echo::default());
+            let address = node.listen((Ipv4Addr::LOCALHOST, 0).into()).context("listen")?;
+            tell.send((address, alarm)).ok().context("tell the client")?;
+            let began = machine::thread_time();
+            let stopped = || stop.load(Ordering::Relaxed);
+            let usage = os::run(&mut node, &clock, setup.polling, stopped);
+            let processor = machine::thread_time() - began;
+            Ok(Served { usage, processor, answered: node.service().answered })
+        });
+        let outcome = match told.recv_timeout(floors::PATIENCE) {
+            Ok((address, alarm)) => {
+                let end = End(stop, alarm);
+                let outcome = floors::pinned(floors::CLIENT_CORE, || client(address));
+                drop(end);
+                outcome
+            }
+            Err(_) => Err(anyhow!("no server came up")),
+        };
+        let served = server.join().map_err(|_| anyhow!("the server's thread panicked"))??;
+        Ok((outcome?, served))
+    })
+}
+
+/// Ends the server when it is dropped, also where the client panics.
+struct End<'a>(&'a AtomicBool, Alarm);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        self.1.ring();
+    }
+}
+
+/// A caller of such a server.
+///
+/// # Errors
+/// When the kernel has no descriptors.
+pub fn caller(setup: Setup) -> Result<Caller> {
+    let (world, _scrap) = world()?;
+    let transport: Box<dyn Transport> = Box::new(OsTransport::new(&world, setup.options())?);
+    Ok(Caller::new(&world, transport, setup.polling))
+}
+
+/// The body of a request for [`floors::REPLY_BYTES`].
+#[must_use]
+pub fn body() -> [u8; floors::REQUEST_BYTES] {
+    let mut body = [7; floors::REQUEST_BYTES];
+    body[..4].copy_from_slice(&(floors::REPLY_BYTES as u32).to_le_bytes());
+    body
+}
+
+/// Round trips of a polling client, one at a time, with a pause before each that is not counted.
+///
+/// # Errors
+/// When a call fails.
+pub fn round_trips(
+    address: SocketAddr,
+    shared_memory: bool,
+    rounds: u64,
+    pause: Duration,
+) -> Result<Latencies> {
+    let mut caller = caller(Setup { shared_memory, polling: Polling::Always })?;
+    let (body, timeout) = (body(), Some(floors::PATIENCE));
+    let mut latencies = Latencies::new();
+    let warm_up = (rounds / 10).min(10_000);
+    for round in 0..warm_up + rounds {
+        let pausing = Instant::now();
+        while pausing.elapsed() < pause {
+            std::hint::spin_loop();
+        }
+        let sent = Instant::now();
+        let bytes = caller.call(address, Opcode::Echo, &[&body], timeout, <[u8]>::len)?;
+        let latency = sent.elapsed();
+        ensure!(bytes == floors::REPLY_BYTES, "the server answered something else");
+        if round >= warm_up {
+            latencies.record(latency);
+        }
+    }
+    Ok(latencies)
+}
+
+/// Requests a second of one client that keeps some in flight.
+///
+/// # Errors
+/// When a call fails.
+pub fn in_flight(
+    address: SocketAddr,
+    shared_memory: bool,
+    depth: usize,
+    duration: Duration,
+) -> Result<f64> {
+    let mut caller = caller(Setup { shared_memory, polling: Polling::Always })?;
+    let (body, timeout) = (body(), Some(floors::PATIENCE));
+    caller.call(address, Opcode::Echo, &[&body], timeout, |_| ())?;
+    for _ in 0..depth {
+        caller.begin(address, Opcode::Echo, &[&body], timeout)?;
+    }
+    let (mut done, mut failed) = (0u64, None);
+    let began = Instant::now();
+    let mut counted_from = None;
+    loop {
+        let before = done;
+        caller.poll(&mut |_, outcome| match outcome {
+            Ok(_) => done += 1,
+            Err(error) => failed = Some(error),
+        });
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        for _ in before..done {
+            caller.begin(address, Opcode::Echo, &[&body], timeout)?;
+        }
+        if before == done {
+            continue;
+        }
+        let now = began.elapsed();
+        match counted_from {
+            None if now > duration / 10 => counted_from = Some((now, done)),
+            Some((from, at)) if now - from > duration => {
+                return Ok((done - at) as f64 / (now - from).as_secs_f64());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The bytes of a request, for generators that know nothing of the protocol.
+#[must_use]
+pub fn request_frame() -> Vec<u8> {
+    let body = body();
+    let head = MessageHead::request(1, Opcode::Echo.code(), 0);
+    let payload_bytes = MESSAGE_HEAD_BYTES + body.len();
+    let mut frame = Head { kind: Kind::MESSAGE, payload_bytes }.to_bytes().to_vec();
+    frame.extend_from_slice(head.as_bytes());
+    frame.extend_from_slice(&body);
+    frame
+}
+
+/// Greets a server over a plain socket.
+///
+/// # Errors
+/// When the server does not greet back.
+pub fn greet(stream: &mut TcpStream) -> Result<()> {
+    let preface = Preface::new(0, 1 << 20, None);
+    let payload = preface.as_bytes();
+    let head = Head { kind: Kind::PREFACE, payload_bytes: payload.len() };
+    stream.write_all(&[&head.to_bytes(), payload].concat())?;
+    let mut theirs = vec![0; HEAD_BYTES + payload.len()];
+    stream.read_exact(&mut theirs)?;
+    Ok(())
+}

@@ -1,0 +1,127 @@
+//! How many requests one server core answers, beside bare echo servers.
+
+use super::floors::Waiting;
+use super::floors::echo::echo_throughput;
+use super::floors::load::{Load, generate};
+use super::floors::ring::ring_throughput;
+use super::subject::{REPLY_FRAME_BYTES, Setup, beside, greet, in_flight, request_frame};
+use crate::log::show;
+use crate::machine::median;
+use crate::table::Table;
+use anyhow::Result;
+use serde::Serialize;
+use std::net::SocketAddr;
+use std::time::Duration;
+use thunderhead_runtime::polling::Polling;
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Measurements of each kind; their medians count.
+    #[arg(long, default_value_t = 5)]
+    repeats: usize,
+    /// For programs.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Requests a second.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figures {
+    /// What was measured.
+    pub what: String,
+    /// Of the floor.
+    pub floor: f64,
+    /// Of ours.
+    pub ours: f64,
+}
+
+impl Figures {
+    /// Ours as a share of the floor's.
+    #[must_use]
+    pub fn ratio(&self) -> f64 {
+        self.ours / self.floor
+    }
+}
+
+/// Drives our server over plain sockets, as the bare one is driven.
+fn drive(address: SocketAddr, connections: usize, depth: usize, duration: Duration) -> Result<f64> {
+    let load = Load {
+        address,
+        connections,
+        depth,
+        request: &request_frame(),
+        reply_bytes: REPLY_FRAME_BYTES,
+        stamp: None,
+        warm_up: duration / 10,
+        duration,
+    };
+    Ok(generate(&load, &mut greet)?.per_second())
+}
+
+/// Over TCP: so many connections with so many requests in flight on each.
+///
+/// # Errors
+/// When it cannot be run.
+pub fn tcp(
+    connections: usize,
+    depth: usize,
+    duration: Duration,
+    repeats: usize,
+) -> Result<Figures> {
+    let (mut floors, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..repeats {
+        let floor = echo_throughput(Waiting::Polling, connections, depth, duration)?;
+        floors.push(floor.per_second());
+        let setup = Setup::tcp(Polling::Always);
+        let (rate, _) = beside(setup, |address| drive(address, connections, depth, duration))?;
+        ours.push(rate);
+    }
+    let what = format!("TCP, {connections} connections, {depth} in flight on each");
+    Ok(Figures { what, floor: median(floors), ours: median(ours) })
+}
+
+/// Over shared memory: one client with so many requests in flight.
+///
+/// # Errors
+/// When it cannot be run.
+pub fn shared_memory(depth: usize, duration: Duration, repeats: usize) -> Result<Figures> {
+    let (mut floors, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..repeats {
+        floors.push(ring_throughput(depth, duration)?);
+        let setup = Setup { shared_memory: true, polling: Polling::Always };
+        ours.push(beside(setup, |address| in_flight(address, true, depth, duration))?.0);
+    }
+    let what = format!("shared memory, {depth} in flight");
+    Ok(Figures { what, floor: median(floors), ours: median(ours) })
+}
+
+/// Runs the experiment and prints it.
+///
+/// # Errors
+/// When it cannot be run.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let Arguments { seconds, repeats, json } = *arguments;
+    let duration = Duration::from_secs_f64(seconds.clamp(0.01, 60.0));
+    let mut all = Vec::new();
+    for (connections, depth) in [(1, 1), (8, 1), (32, 1), (8, 32)] {
+        all.push(tcp(connections, depth, duration, repeats)?);
+    }
+    for depth in [1, 4, 16, 60] {
+        all.push(shared_memory(depth, duration, repeats)?);
+    }
+    let columns = ["load", "floor K/s", "ours K/s", "share"];
+    let mut table = Table::new("Requests a second, one server core", &columns);
+    for figures in &all {
+        table.row(&[
+            figures.what.clone(),
+            format!("{:.0}", figures.floor / 1e3),
+            format!("{:.0}", figures.ours / 1e3),
+            format!("{:.2}", figures.ratio()),
+        ]);
+    }
+    show(json, &table, &all)
+}

@@ -1,0 +1,325 @@
+//! What every transport promises, tried on each: TCP over IPv4 and IPv6, shared memory, and the
+//! simulated network as streams and as datagrams.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_net::os::{Options, OsTransport};
+use thunderhead_net::sim::{Link, Network, SimTransport};
+use thunderhead_net::{Cause, ConnectionId, Handler, Limits, Transport, Via};
+use thunderhead_runtime::sim::clock::TrueTime;
+use thunderhead_runtime::sim::trace::Trace;
+use thunderhead_runtime::{Random, Time, os};
+
+/// What one end was told.
+#[derive(Default)]
+struct Heard {
+    opened: Vec<ConnectionId>,
+    closed: Vec<(ConnectionId, Cause)>,
+    messages: Vec<(ConnectionId, Vec<u8>)>,
+    /// Send every message back.
+    echoes: bool,
+}
+
+impl Handler for Heard {
+    fn opened(&mut self, _: &mut dyn Transport, connection: ConnectionId) {
+        self.opened.push(connection);
+    }
+
+    fn message(&mut self, transport: &mut dyn Transport, from: ConnectionId, message: &[u8]) {
+        if self.echoes {
+            transport.send(from, &[message]);
+        }
+        self.messages.push((from, message.to_vec()));
+    }
+
+    fn closed(&mut self, _: &mut dyn Transport, connection: ConnectionId, why: Cause) {
+        self.closed.push((connection, why));
+    }
+}
+
+/// A server and a client on one thread.
+struct Pair {
+    name: &'static str,
+    via: Via,
+    server: Box<dyn Transport>,
+    client: Box<dyn Transport>,
+    at_server: Heard,
+    at_client: Heard,
+    address: SocketAddr,
+    now: Time,
+    advance: Box<dyn FnMut()>,
+}
+
+const FEATURES: u64 = 0b101;
+
+fn limits() -> Limits {
+    Limits { message_bytes_max: 1 << 20, connections_max: 4, ..Limits::default() }
+}
+
+fn on_this_machine(name: &'static str, listen: &str, shared_memory: bool) -> Pair {
+    let options =
+        Options { limits: limits(), features: FEATURES, shared_memory, ..Options::default() };
+    let world = |side: &str| {
+        let name = format!("thunderhead-net-{}-{name}-{side}", std::process::id());
+        os::world(&std::env::temp_dir().join(name)).unwrap()
+    };
+    let mut server = OsTransport::new(&world("server"), options).unwrap();
+    let client = OsTransport::new(&world("client"), options).unwrap();
+    let address = server.listen(listen.parse().unwrap()).unwrap();
+    Pair {
+        name,
+        via: if shared_memory { Via::SharedMemory } else { Via::Tcp },
+        server: Box::new(server),
+        client: Box::new(client),
+        at_server: Heard::default(),
+        at_client: Heard::default(),
+        address,
+        now: Time(1),
+        advance: Box::new(|| {}),
+    }
+}
+
+fn simulated(name: &'static str, streams: bool) -> Pair {
+    let truth: TrueTime = Rc::new(Cell::new(0));
+    let trace = Trace::new(Rc::clone(&truth), false);
+    let link = Link { streams, ..Link::default() };
+    let network = Network::new(Rc::clone(&truth), Random::from_seed(7), trace, link);
+    let hosts = ["10.0.0.1", "10.0.0.2"].map(|host| host.parse().unwrap());
+    let mut server = SimTransport::new(&network, hosts[0], limits(), FEATURES);
+    let client = SimTransport::new(&network, hosts[1], limits(), FEATURES);
+    let address = server.listen(SocketAddr::new(hosts[0], 7000)).unwrap();
+    Pair {
+        name,
+        via: Via::Simulated,
+        server: Box::new(server),
+        client: Box::new(client),
+        at_server: Heard::default(),
+        at_client: Heard::default(),
+        address,
+        now: Time(1),
+        advance: Box::new(move || {
+            if let Some(next) = network.next() {
+                truth.set(next);
+                network.deliver();
+            }
+        }),
+    }
+}
+
+fn every_transport() -> [Pair; 5] {
+    [
+        on_this_machine("tcp", "127.0.0.1:0", false),
+        on_this_machine("tcp6", "[::1]:0", false),
+        on_this_machine("shm", "127.0.0.1:0", true),
+        simulated("streams", true),
+        simulated("datagrams", false),
+    ]
+}
+
+impl Pair {
+    fn turn(&mut self) {
+        self.client.poll(self.now, &mut self.at_client);
+        self.client.flush();
+        (self.advance)();
+        self.server.poll(self.now, &mut self.at_server);
+        self.server.flush();
+    }
+
+    /// Takes turns until something holds.
+    fn until(&mut self, what: &str, holds: impl Fn(&Pair) -> bool) {
+        for _ in 0..1_000_000 {
+            if holds(self) {
+                return;
+            }
+            self.turn();
+        }
+        panic!("{}: never {what}", self.name);
+    }
+
+    fn open(&mut self) -> ConnectionId {
+        let count = self.at_server.opened.len();
+        let connection = self.client.connect(self.address);
+        self.until("opened", |it| {
+            it.at_client.opened.contains(&connection) && it.at_server.opened.len() > count
+        });
+        connection
+    }
+
+    fn send(&mut self, connection: ConnectionId, message: &[u8]) {
+        self.client.send(connection, &[message]);
+    }
+}
+
+fn message(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * 7 + length) as u8).collect()
+}
+
+#[test]
+fn both_ends_are_greeted_before_anything_else() {
+    for mut pair in every_transport() {
+        let connection = pair.open();
+        let peer = pair.client.peer(connection).unwrap();
+        assert_eq!(peer.via, pair.via, "{}", pair.name);
+        assert_eq!(peer.address, pair.address);
+        assert_eq!(peer.agreement.features, FEATURES);
+        assert_eq!(peer.agreement.message_bytes_max, 1 << 20);
+        let there = pair.server.peer(pair.at_server.opened[0]).unwrap();
+        assert_eq!(there.agreement.version, 1);
+        assert_eq!((pair.server.counters().accepted, pair.client.counters().connected), (1, 1));
+    }
+}
+
+#[test]
+fn messages_of_any_length_arrive_whole_and_as_they_were_sent() {
+    let lengths = [0, 1, 3, 55, 56, 57, 4095, 4096, 65_535, 65_536, 65_537, 300_000, 1 << 20];
+    for mut pair in every_transport() {
+        pair.at_server.echoes = true;
+        let connection = pair.open();
+        for length in lengths {
+            let sent = message(length);
+            // In parts, as callers send them.
+            let (head, body) = sent.split_at(length / 3);
+            pair.client.send(connection, &[head, b"", body]);
+            pair.until("answered", |it| !it.at_client.messages.is_empty());
+            let (from, received) = pair.at_client.messages.remove(0);
+            assert_eq!(from, connection);
+            assert!(received == sent, "{} {length}", pair.name);
+        }
+    }
+}
+
+#[test]
+fn many_messages_in_flight_all_arrive_once() {
+    for mut pair in every_transport() {
+        pair.at_server.echoes = true;
+        let connection = pair.open();
+        let mut expected: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
+        for number in 0..2000u32 {
+            let mut sent = message(number as usize % 300);
+            sent.extend(number.to_le_bytes());
+            pair.send(connection, &sent);
+            *expected.entry(sent).or_default() += 1;
+            if number % 100 == 0 {
+                pair.turn();
+            }
+        }
+        pair.until("all answered", |it| it.at_client.messages.len() == 2000);
+        for (_, received) in &pair.at_client.messages {
+            *expected.get_mut(received).unwrap() -= 1;
+        }
+        assert!(expected.values().all(|left| *left == 0));
+    }
+}
+
+#[test]
+fn a_message_that_is_too_long_closes_its_connection_and_no_other() {
+    for mut pair in every_transport() {
+        let (bad, good) = (pair.open(), pair.open());
+        pair.send(bad, &message((1 << 20) + 1));
+        pair.until("closed", |it| !it.at_client.closed.is_empty());
+        assert_eq!(pair.at_client.closed[0].0, bad);
+        assert_eq!(pair.at_server.closed[0].1, Cause::TooLong, "{}", pair.name);
+        assert_eq!(pair.server.counters().closed(Cause::TooLong), 1);
+        pair.send(good, b"still here");
+        pair.until("received", |it| !it.at_server.messages.is_empty());
+        assert!(pair.client.peer(bad).is_none());
+    }
+}
+
+#[test]
+fn what_is_closed_is_closed_on_both_sides_once() {
+    for mut pair in every_transport() {
+        let connection = pair.open();
+        pair.send(connection, b"last words");
+        pair.client.close(connection, Cause::ByUs);
+        // What is sent after that goes nowhere.
+        pair.send(connection, b"too late");
+        pair.until("closed", |it| !it.at_server.closed.is_empty());
+        for _ in 0..100 {
+            pair.turn();
+        }
+        let heard: Vec<&[u8]> = pair.at_server.messages.iter().map(|it| it.1.as_slice()).collect();
+        // Where messages overtake one another, the end may overtake the last.
+        assert!(heard == [b"last words"] || pair.name == "datagrams" && heard.is_empty());
+        assert_eq!(pair.at_server.closed.len(), 1);
+        assert_eq!(pair.at_server.closed[0].1, Cause::ByPeer);
+        assert!(pair.at_client.closed.is_empty(), "who closes is not told");
+        assert_eq!((pair.server.counters().open, pair.client.counters().open), (0, 0));
+        let next = pair.open();
+        assert_ne!(next, connection, "ids are not used again");
+    }
+}
+
+#[test]
+fn an_address_where_nobody_listens_refuses() {
+    for mut pair in every_transport() {
+        let nowhere = SocketAddr::new(pair.address.ip(), 1);
+        let connection = pair.client.connect(nowhere);
+        pair.until("refused", |it| !it.at_client.closed.is_empty());
+        assert_eq!(pair.at_client.closed, [(connection, Cause::Refused)], "{}", pair.name);
+    }
+}
+
+#[test]
+fn more_connections_than_allowed_are_turned_away_and_the_others_stay() {
+    for mut pair in every_transport() {
+        // The client has the same limit: it is the server's that is tried here.
+        let mut other = every_transport().into_iter().find(|it| it.name == pair.name).unwrap();
+        if pair.via == Via::Simulated {
+            continue;
+        }
+        let held: Vec<ConnectionId> = (0..4).map(|_| pair.open()).collect();
+        other.client.connect(pair.address);
+        while other.at_client.closed.is_empty() {
+            other.client.poll(pair.now, &mut other.at_client);
+            other.client.flush();
+            pair.turn();
+        }
+        assert_eq!(pair.server.counters().closed(Cause::TooMany), 1, "{}", pair.name);
+        for connection in held {
+            pair.send(connection, b"still here");
+        }
+        pair.until("received", |it| it.at_server.messages.len() == 4);
+        // The client's own limit.
+        let fifth = pair.client.connect(pair.address);
+        pair.until("turned away", |it| it.at_client.closed.contains(&(fifth, Cause::TooMany)));
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_held_back_and_closed_in_the_end() {
+    for mut pair in every_transport() {
+        if pair.via == Via::Simulated {
+            continue;
+        }
+        pair.at_server.echoes = true;
+        let (deaf, good) = (pair.open(), pair.open());
+        let sent = message(64 << 10);
+        let most = (Limits::default().waiting_bytes_high + (2 << 20)) as u64;
+        for _ in 0..400 {
+            pair.client.send(deaf, &[&sent]);
+            pair.client.flush();
+            // The client never polls: it reads nothing.
+            pair.server.poll(pair.now, &mut pair.at_server);
+            pair.server.flush();
+        }
+        let taken = pair.at_server.messages.len() as u64 * sent.len() as u64;
+        let in_sockets = 12 << 20;
+        assert!(taken < most + in_sockets, "{}: {taken} bytes were taken", pair.name);
+        for seconds in [31, 1, 1] {
+            pair.now = pair.now + Duration::from_secs(seconds);
+            for _ in 0..20 {
+                pair.server.poll(pair.now, &mut pair.at_server);
+                pair.server.flush();
+            }
+        }
+        assert_eq!(pair.at_server.closed.len(), 1, "{}", pair.name);
+        assert_eq!(pair.at_server.closed[0].1, Cause::NotReading, "{}", pair.name);
+        pair.at_server.messages.clear();
+        pair.send(good, b"unaffected");
+        pair.until("received", |it| it.at_server.messages.iter().any(|it| it.1 == b"unaffected"));
+    }
+}
