@@ -51,9 +51,15 @@ enum Command {
         #[arg(long, default_value_t = 60)]
         seconds: u32,
     },
+    /// Run a simulation: `sim SEED` tells all about one, `sim --swarm COUNT` runs many.
+    Sim {
+        /// SEED, or --swarm COUNT; also --first SEED, --flaw NAME, --json.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        arguments: Vec<String>,
+    },
     /// Measure an area's requirements afresh.
     Evaluate {
-        /// What to measure: log.
+        /// What to measure: log or rpc.
         area: String,
         /// Smaller and shorter: says whether it works, not how fast it is.
         #[arg(long)]
@@ -91,6 +97,7 @@ fn main() -> Result<()> {
             run("cargo", &["clippy", "--fix", "--allow-dirty", "--workspace", "--all-targets"])
         }
         Command::Fuzz { target, seconds } => steps::fuzz(target.as_deref(), seconds),
+        Command::Sim { arguments } => steps::sim(&arguments),
         Command::Evaluate { area, quick, json } => steps::evaluate(&area, quick, json),
     }
 }

@@ -7,14 +7,17 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// Seconds that each fuzz target gets in a full test.
-const FUZZ_SECONDS: u32 = 20;
+const FUZZ_SECONDS: u32 = 15;
+
+/// Seeds that the swarm runs in a full test.
+const SWARM_SEEDS: u64 = 10_000;
 
 /// The versions of the tools that `cargo install` brings.
 const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
 const CARGO_FUZZ: (&str, &str) = ("cargo-fuzz", "0.13.2");
 
 /// The fuzz targets; `fuzz/fuzz_targets` holds one file for each.
-const FUZZ_TARGETS: [&str; 2] = ["entry", "segment"];
+const FUZZ_TARGETS: [&str; 5] = ["connection", "entry", "greeting", "ring", "segment"];
 
 /// Packages of Debian that the allocator benchmark measures.
 const ALLOCATORS: [(&str, &str); 3] = [
@@ -33,12 +36,13 @@ pub(crate) enum Step {
     Loom,
     Asan,
     Fuzz,
+    Swarm,
     Example,
     Evaluate,
 }
 
 impl Step {
-    pub(crate) const ALL: [Step; 9] = [
+    pub(crate) const ALL: [Step; 10] = [
         Step::Lint,
         Step::Tidy,
         Step::Deny,
@@ -46,6 +50,7 @@ impl Step {
         Step::Loom,
         Step::Asan,
         Step::Fuzz,
+        Step::Swarm,
         Step::Example,
         Step::Evaluate,
     ];
@@ -59,6 +64,7 @@ impl Step {
             Step::Loom => "loom",
             Step::Asan => "asan",
             Step::Fuzz => "fuzz",
+            Step::Swarm => "swarm",
             Step::Example => "example",
             Step::Evaluate => "evaluate",
         }
@@ -73,6 +79,7 @@ impl Step {
             Step::Loom => "model checks of the concurrent parts",
             Step::Asan => "unit and property tests under AddressSanitizer",
             Step::Fuzz => "every fuzz target for a while",
+            Step::Swarm => "the register among faults, from many seeds",
             Step::Example => "the example store",
             Step::Evaluate => "the evaluation in small: it must complete",
         }
@@ -93,19 +100,30 @@ impl Step {
             ),
             Step::Asan => asan(),
             Step::Fuzz => fuzz(None, FUZZ_SECONDS),
+            Step::Swarm => sim(&["--swarm".to_owned(), SWARM_SEEDS.to_string()]),
             Step::Example => run(
                 "cargo",
                 &["run", "--quiet", "--release", "-p", "thunderhead-log", "--example", "store"],
             ),
-            // What it measures on a busy machine is not worth failing for; that it runs is.
-            Step::Evaluate => {
-                evaluate("log", true, false).or_else(|error| match error.downcast_ref::<Failed>() {
-                    Some(Failed { code: Some(1), .. }) => Ok(()),
-                    _ => Err(error),
-                })
-            }
+            Step::Evaluate => ["log", "rpc"].into_iter().try_for_each(evaluate_for_show),
         }
     }
+}
+
+/// What is measured on a busy machine is not worth failing for; that it can be is.
+fn evaluate_for_show(area: &str) -> Result<()> {
+    evaluate(area, true, false).or_else(|error| match error.downcast_ref::<Failed>() {
+        Some(Failed { code: Some(1), .. }) => Ok(()),
+        _ => Err(error),
+    })
+}
+
+/// Runs simulations: one seed, or a swarm of them.
+pub(crate) fn sim(arguments: &[String]) -> Result<()> {
+    let mut all = vec!["run", "--quiet", "--release", "-p", "thunderhead-simulator"];
+    all.extend(["--example", "sim", "--"]);
+    all.extend(arguments.iter().map(String::as_str));
+    run("cargo", &all)
 }
 
 /// Everything that CI runs.
@@ -154,6 +172,10 @@ fn asan() -> Result<()> {
             "thunderhead-log",
             "--package",
             "thunderhead-wire",
+            "--package",
+            "thunderhead-net",
+            "--package",
+            "thunderhead-runtime",
             "--lib",
             "--tests",
             "--target",
@@ -182,7 +204,9 @@ pub(crate) fn fuzz(target: Option<&str>, seconds: u32) -> Result<()> {
 
 /// Measures an area's requirements with the release build.
 pub(crate) fn evaluate(area: &str, quick: bool, json: bool) -> Result<()> {
-    install_allocators();
+    if area == "log" {
+        install_allocators();
+    }
     run("cargo", &["build", "--quiet", "--release", "--package", "thunderhead"])?;
     let mut arguments = vec!["bench", "evaluate", area];
     arguments.extend(quick.then_some("--quick"));

@@ -11,6 +11,9 @@ use thunderhead_runtime::Time;
 use thunderhead_wire::frame::{Kind, Mismatch, Preface};
 use zerocopy::IntoBytes;
 
+/// After what time a datagram that asks for a connection is sent again.
+const AGAIN: Duration = Duration::from_millis(20);
+
 /// The transport of a simulated process.
 pub struct SimTransport {
     network: Network,
@@ -34,6 +37,9 @@ struct Connection {
     peer: Option<Peer>,
     /// By when it must be greeted.
     open_by: Time,
+    /// When to ask for it again: datagrams may have been lost.
+    again_at: Time,
+    is_ours: bool,
     sent: u64,
     /// The next place in the stream.
     expected: u64,
@@ -84,6 +90,8 @@ impl SimTransport {
             remote,
             peer: None,
             open_by,
+            again_at: Time::NEVER,
+            is_ours: false,
             sent: 0,
             expected: 0,
             early: BTreeMap::new(),
@@ -143,8 +151,11 @@ impl SimTransport {
             (Content::Open { port, preface }, None) => {
                 self.accept(wire, from, port, preface, handler)
             }
-            // Asked for twice.
-            (Content::Open { .. }, Some(_)) => {}
+            // Asked for again: our greeting may have been lost.
+            (Content::Open { .. }, Some(id)) => {
+                let payload = self.preface();
+                self.put(id, Content::Frame { kind: Kind::PREFACE, payload });
+            }
             (Content::Reset { refused }, Some(id)) => {
                 let why = if refused { Cause::Refused } else { Cause::Reset };
                 self.fail(id, why, handler);
@@ -257,6 +268,23 @@ impl SimTransport {
         }
     }
 
+    /// Asks again for connections over datagrams that have not been opened yet.
+    fn ask_again(&mut self) {
+        let silent: Vec<(ConnectionId, u16)> = self
+            .connections
+            .iter()
+            .filter(|(_, it)| it.peer.is_none() && it.is_ours && it.again_at <= self.now)
+            .map(|(id, it)| (id, it.remote.port()))
+            .collect();
+        for (id, port) in silent {
+            let preface = self.preface();
+            self.put(id, Content::Open { port, preface });
+            if let Some(connection) = self.connections.get_mut(id) {
+                connection.again_at = self.now + AGAIN;
+            }
+        }
+    }
+
     fn late(&mut self, handler: &mut dyn Handler) {
         let late: Vec<ConnectionId> = self
             .connections
@@ -295,6 +323,11 @@ impl Transport for SimTransport {
         self.counters.connected += 1;
         let preface = self.preface();
         self.put(id, Content::Open { port: address.port(), preface });
+        let streams = self.network.link(self.host, address.ip()).streams;
+        let again_at = if streams { Time::NEVER } else { self.now + AGAIN };
+        if let Some(connection) = self.connections.get_mut(id) {
+            (connection.is_ours, connection.again_at) = (true, again_at);
+        }
         id
     }
 
@@ -318,6 +351,7 @@ impl Transport for SimTransport {
             busy = true;
             self.packet(packet, handler);
         }
+        self.ask_again();
         self.late(handler);
         busy
     }
@@ -362,7 +396,7 @@ impl Transport for SimTransport {
             return Some(self.now);
         }
         let unopened = self.connections.iter().filter(|(_, it)| it.peer.is_none());
-        unopened.map(|(_, it)| it.open_by).min()
+        unopened.map(|(_, it)| it.open_by.min(it.again_at)).min()
     }
 
     fn counters(&self) -> &Counters {

@@ -1,0 +1,80 @@
+//! The echo service in the simulator: calls end with an answer or an error by their deadline,
+//! whatever the network does, and an answer is the right one.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_net::sim::{Link, address};
+use thunderhead_rpc::echo::Echo;
+use thunderhead_rpc::{CallError, Node, Opcode};
+use thunderhead_runtime::sim::disk::DiskModel;
+use thunderhead_simulator::{Options, Simulation};
+
+/// What became of 200 calls of one client, each given 100 ms.
+fn outcomes(seed: u64, link: Link) -> (Vec<Result<(), CallError>>, Duration) {
+    let options = Options { seed, keeps_text: false, link, disk: DiskModel::default() };
+    let mut simulation = Simulation::new(options);
+    let server = simulation.add_host("server", |boot| {
+        let mut node = Node::new(boot.world, boot.transport, Echo::default());
+        node.listen(SocketAddr::new(boot.address, 7)).unwrap();
+        Box::new(node)
+    });
+    let to = address(simulation.address(server), 7);
+    let (results, longest) =
+        (Rc::new(RefCell::new(Vec::new())), Rc::new(Cell::new(Duration::ZERO)));
+    let (told, slowest) = (Rc::clone(&results), Rc::clone(&longest));
+    simulation.add_host("client", move |boot| {
+        let clock = boot.world.clock.clone();
+        let node = Node::new(boot.world, boot.transport, ());
+        let (calling, told, slowest) = (node.calling(), Rc::clone(&told), Rc::clone(&slowest));
+        node.tasks().spawn(async move {
+            for number in 0..200u32 {
+                let mut body = 40u32.to_le_bytes().to_vec();
+                body.extend(number.to_le_bytes());
+                let began = clock.now();
+                let timeout = Some(Duration::from_millis(100));
+                let reply = calling.call(to, Opcode::Echo, body, timeout).await;
+                slowest.set(slowest.get().max(clock.now().since(began)));
+                told.borrow_mut().push(reply.map(|reply| {
+                    assert_eq!((reply.len(), &reply[..4]), (40, number.to_le_bytes().as_slice()));
+                }));
+            }
+        });
+        Box::new(node)
+    });
+    simulation.run_until(Duration::from_secs(60));
+    (results.take(), longest.get())
+}
+
+#[test]
+fn on_a_good_network_every_call_is_answered() {
+    for streams in [true, false] {
+        let (results, longest) = outcomes(1, Link { streams, ..Link::default() });
+        assert_eq!(results.len(), 200);
+        assert!(results.iter().all(Result::is_ok));
+        assert!(longest < Duration::from_micros(100), "{longest:?}");
+    }
+}
+
+#[test]
+fn on_a_bad_network_every_call_ends_in_time_and_no_answer_is_given_to_another() {
+    let bad = Link { loss: 0.2, duplicates: 0.3, stragglers: 0.2, resets: 0.02, ..Link::default() };
+    let mut late = 0;
+    for seed in 0..20 {
+        for streams in [true, false] {
+            let (results, longest) = outcomes(seed, Link { streams, ..bad });
+            assert_eq!(results.len(), 200);
+            assert!(longest < Duration::from_millis(110), "{longest:?}");
+            late += results.iter().filter(|it| it.is_err()).count();
+        }
+    }
+    assert!((100..6000).contains(&late), "{late}");
+}
+
+#[test]
+fn over_a_broken_link_calls_fail_by_their_deadline() {
+    let (results, longest) = outcomes(3, Link { blocked: true, ..Link::default() });
+    assert!(results.iter().all(Result::is_err));
+    assert!(longest < Duration::from_millis(110));
+}
