@@ -58,6 +58,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     edges(root, &mut findings)?;
     architecture(root, &mut findings);
     format_version(root, &mut findings);
+    protocol(root, &mut findings);
     for finding in &findings {
         println!("{finding}");
     }
@@ -206,6 +207,30 @@ fn format_version(root: &Path, findings: &mut Vec<String>) {
         && !document.contains(&format!("Format version: {version}"))
     {
         findings.push(format!("docs/format.md:1: must say \"Format version: {version}\""));
+    }
+}
+
+/// Operations are in the protocol's document, by number and name, and so is its version.
+fn protocol(root: &Path, findings: &mut Vec<String>) {
+    let document = fs::read_to_string(root.join("docs/protocol.md")).unwrap_or_default();
+    let code = fs::read_to_string(root.join("crates/rpc/src/opcode.rs")).unwrap_or_default();
+    for line in code.lines().filter(|line| line.contains(", level ") && line.contains(" = ")) {
+        let parts: Vec<&str> = line.split(['=', ',']).map(str::trim).collect();
+        let [_, code, name, ..] = parts.as_slice() else { continue };
+        let row = format!("| {code} | {} |", name.trim_matches('"'));
+        if !code.starts_with('$') && !document.contains(&row) {
+            findings.push(format!("docs/protocol.md:1: must have a row \"{row}\""));
+        }
+    }
+    let code = fs::read_to_string(root.join("crates/wire/src/frame.rs")).unwrap_or_default();
+    let newest = code
+        .split("RangeInclusive<u16> = ")
+        .nth(1)
+        .and_then(|rest| rest.split(';').next()?.split("..=").nth(1));
+    if let Some(version) = newest
+        && !document.contains(&format!("Protocol version: {version}"))
+    {
+        findings.push(format!("docs/protocol.md:1: must say \"Protocol version: {version}\""));
     }
 }
 

@@ -12,6 +12,9 @@ use thunderhead_runtime::polling::{Pacer, Polling};
 use thunderhead_runtime::{Time, World};
 use thunderhead_wire::message::MessageHead;
 
+/// Told of each call that has ended.
+pub type Done<'d> = dyn FnMut(CallId, Result<&[u8], CallError>) + 'd;
+
 /// Makes calls from the thread it is on.
 pub struct Caller {
     clock: Clock,
@@ -75,7 +78,7 @@ impl Caller {
     /// Sends what was begun and takes what has arrived, without waiting; `done` is told of each
     /// call that has ended. Returns whether anything arrived.
     #[inline]
-    pub fn poll(&mut self, done: &mut dyn FnMut(CallId, Result<&[u8], CallError>)) -> bool {
+    pub fn poll(&mut self, done: &mut Done<'_>) -> bool {
         self.transport.flush();
         self.now = self.clock.now();
         let Caller { transport, calls, now, .. } = self;
@@ -88,7 +91,7 @@ impl Caller {
     }
 
     /// Like [`Caller::poll`], but spins a little where nothing has arrived, and sleeps in the end.
-    pub fn wait(&mut self, done: &mut dyn FnMut(CallId, Result<&[u8], CallError>)) {
+    pub fn wait(&mut self, done: &mut Done<'_>) {
         while !self.poll(done) {
             if self.pacer.turn_ended(self.now, false) {
                 let deadlines = [self.calls.deadline(), self.transport.deadline()];
@@ -115,7 +118,7 @@ impl Caller {
 
 struct Answers<'a> {
     calls: &'a mut Calls,
-    done: &'a mut dyn FnMut(CallId, Result<&[u8], CallError>),
+    done: &'a mut Done<'a>,
 }
 
 impl Answers<'_> {

@@ -26,7 +26,7 @@ mod opcode;
 mod retry;
 mod tasks;
 
-pub use caller::Caller;
+pub use caller::{Caller, Done};
 pub use calls::{CallError, CallId};
 pub use context::{Context, ReplyTo, Request};
 pub use node::{Node, Service};
