@@ -11,7 +11,7 @@ use thunderhead_net::os::{Options, OsTransport};
 use thunderhead_rpc::echo::Echo;
 use thunderhead_rpc::{Caller, Node, Opcode};
 use thunderhead_runtime::polling::Polling;
-use thunderhead_runtime::{Process, os};
+use thunderhead_runtime::os;
 use thunderhead_wire::frame::{Head, Kind, Preface};
 use zerocopy::IntoBytes;
 
@@ -44,7 +44,7 @@ impl Pair {
         let mut answered = None;
         while answered.is_none() {
             self.good.poll(&mut |_, outcome| answered = Some(outcome.is_ok()));
-            self.node.turn();
+            self.node.turn_now();
         }
         assert_eq!(answered, Some(true));
     }
@@ -66,7 +66,7 @@ fuzz_target!(|data: &[u8]| {
             if stream.write_all(piece).is_err() {
                 break;
             }
-            pair.node.turn();
+            pair.node.turn_now();
         }
         pair.check();
         drop(stream);

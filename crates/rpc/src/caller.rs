@@ -45,6 +45,7 @@ impl Caller {
         timeout: Option<Duration>,
         take: impl FnOnce(&[u8]) -> T,
     ) -> Result<T, CallError> {
+        self.now = self.clock.now();
         let id = self.begin(to, opcode, parts, timeout)?;
         let (mut take, mut result) = (Some(take), None);
         while result.is_none() {
@@ -57,7 +58,8 @@ impl Caller {
         result.unwrap_or(Err(CallError::Late))
     }
 
-    /// Begins a call; [`Caller::wait`] or [`Caller::poll`] tells what came of it.
+    /// Begins a call; [`Caller::wait`] or [`Caller::poll`] tells what came of it. Its time-out
+    /// counts from the last poll.
     ///
     /// # Errors
     /// When it cannot even be begun.
@@ -69,7 +71,6 @@ impl Caller {
         parts: &[&[u8]],
         timeout: Option<Duration>,
     ) -> Result<CallId, CallError> {
-        self.now = self.clock.now();
         let (timing, transport) = ((self.now, timeout), self.transport.as_mut());
         let begun = self.calls.call(transport, to, opcode.code(), parts, timing, For::Service);
         begun.map_err(|(error, _)| error)

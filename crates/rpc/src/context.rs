@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_net::{ConnectionId, Transport};
 use thunderhead_runtime::alarm::Alarm;
+use thunderhead_runtime::slice::{Budget, SLICE};
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::timers::{TimerId, Timers};
 use thunderhead_runtime::{Random, Time};
@@ -46,6 +47,7 @@ pub(crate) struct State {
     /// Calls that failed before they were made, to be told at the end of the turn.
     pub(crate) failed: Vec<(CallId, CallError)>,
     pub(crate) failures: u64,
+    pub(crate) is_simulated: bool,
 }
 
 /// What a service sees of the node it runs on, during one call into it.
@@ -60,6 +62,13 @@ impl Context<'_> {
     #[must_use]
     pub fn now(&self) -> Time {
         self.state.now
+    }
+
+    /// A slice for long work: see [`thunderhead_runtime::slice`]. Strict in debug builds and in the
+    /// simulator.
+    #[must_use]
+    pub fn slice(&self) -> Budget {
+        Budget::new(SLICE, cfg!(debug_assertions) || self.state.is_simulated)
     }
 
     /// Random numbers.

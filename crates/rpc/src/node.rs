@@ -79,6 +79,7 @@ impl<S: Service> Node<S> {
             alarm: world.alarm,
             failed: Vec::new(),
             failures: 0,
+            is_simulated: matches!(world.clock, Clock::Sim(_)),
         };
         let (clock, _workers) = (world.clock, world.workers);
         Node { transport, clock, state, service, started: false, _workers }
@@ -116,6 +117,12 @@ impl<S: Service> Node<S> {
         address: std::net::SocketAddr,
     ) -> std::io::Result<std::net::SocketAddr> {
         self.transport.listen(address)
+    }
+
+    /// A turn at the time that the clock shows now.
+    pub fn turn_now(&mut self) -> bool {
+        let now = self.clock.now();
+        self.turn(now)
     }
 
     fn with_service<T>(&mut self, act: impl FnOnce(&mut S, &mut Context<'_>) -> T) -> T {
@@ -171,8 +178,7 @@ fn end<S: Service>(service: &mut S, context: &mut Context<'_>, ended: Ended) {
 }
 
 impl<S: Service> Process for Node<S> {
-    fn turn(&mut self) -> bool {
-        let now = self.clock.now();
+    fn turn(&mut self, now: Time) -> bool {
         self.state.now = now;
         if !self.started {
             self.started = true;

@@ -7,7 +7,7 @@ use thunderhead_net::{Transport, Via};
 use thunderhead_rpc::echo::Echo;
 use thunderhead_rpc::{CallError, CallId, Caller, Node, Opcode};
 use thunderhead_runtime::polling::Polling;
-use thunderhead_runtime::{Process, World, os};
+use thunderhead_runtime::{World, os};
 use thunderhead_wire::Status;
 
 fn world(name: &str) -> World {
@@ -43,7 +43,7 @@ impl Pair {
         let mut ended = Vec::new();
         while ended.len() < count {
             self.caller.poll(&mut |id, outcome| ended.push((id, outcome.map(<[u8]>::to_vec))));
-            self.node.turn();
+            self.node.turn_now();
         }
         ended
     }

@@ -75,12 +75,11 @@ impl Alarm {
         may
     }
 
-    /// The reactor says that it is awake.
-    pub fn wake_up(&self) {
+    /// The reactor says that it is awake; whether it was the bell that woke it.
+    pub fn wake_up(&self, by_bell: bool) {
         self.0.asleep.store(false, Ordering::SeqCst);
-        if let Some(bell) = &self.0.bell {
+        if by_bell && let Some(bell) = &self.0.bell {
             let mut count = [0; 8];
-            // Mostly nobody has rung.
             let _ = rustix::io::read(bell, &mut count);
         }
     }

@@ -48,14 +48,17 @@ pub fn run(
     polling: Polling,
     mut stop: impl FnMut() -> bool,
 ) -> Usage {
-    let mut pacer = Pacer::new(polling, clock.now());
+    // The clock is read once a turn: the end of one is the beginning of the next.
+    let mut now = clock.now();
+    let mut pacer = Pacer::new(polling, now);
     while !stop() {
-        let busy = process.turn();
-        let now = clock.now();
+        let busy = process.turn(now);
+        now = clock.now();
         if pacer.turn_ended(now, busy) {
             let at_most = process.deadline().map(|at| at.since(now));
             process.sleep(at_most);
-            pacer.slept(clock.now());
+            now = clock.now();
+            pacer.slept(now);
         }
     }
     pacer.usage()

@@ -25,8 +25,8 @@ pub struct World {
 /// A program that runs: it is given turns on one thread.
 pub trait Process {
     /// Takes what has arrived, handles it, sends what came of it. Returns whether there was
-    /// anything to do.
-    fn turn(&mut self) -> bool;
+    /// anything to do. `now` is the time of this turn, by the world's clock.
+    fn turn(&mut self, now: Time) -> bool;
 
     /// When it wants a turn though nothing arrives.
     fn deadline(&self) -> Option<Time>;

@@ -328,7 +328,7 @@ impl Simulation {
             return self.wake(id, Duration::ZERO);
         }
         self.turns += 1;
-        running.process.turn();
+        running.process.turn(running.clock.now());
         if host.disk.has_stopped() {
             let power = host.stop_is_power;
             return self.stop(id, power);

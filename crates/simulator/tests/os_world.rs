@@ -9,7 +9,7 @@ use std::time::Duration;
 use thunderhead_net::os::{Options, OsTransport};
 use thunderhead_rpc::Node;
 use thunderhead_runtime::clock::Clock;
-use thunderhead_runtime::{Process, os};
+use thunderhead_runtime::os;
 use thunderhead_simulator::linearizability::{self, Outcome};
 use thunderhead_simulator::register::{Client, Flaw, Recorder, Register, Workload};
 
@@ -74,8 +74,8 @@ fn the_register_serves_real_clients_and_survives_being_killed() {
         }
         let (mut kills, mut answered) = (0, 0);
         while working.get() > 0 {
-            node.turn();
-            clients.turn();
+            node.turn_now();
+            clients.turn_now();
             let now = recorder.history().iter().filter(|it| it.outcome != Outcome::Unknown).count();
             if now >= answered + 50 && kills < 3 {
                 // In the midst of whatever it is doing.

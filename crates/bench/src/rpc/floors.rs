@@ -6,7 +6,8 @@
 //!
 //! The server's half runs in a thread on [`SERVER_CORE`] and the client's half on the calling
 //! thread, kept on [`CLIENT_CORE`] meanwhile. The `serve` functions and [`echo::EpollEcho`] stand
-//! alone too, for a child process to call.
+//! alone too, for a child process to call; it must not be started within [`pinned`], because it
+//! inherits the one core and sees no other.
 
 pub mod echo;
 pub mod latencies;

@@ -24,6 +24,8 @@ pub struct Poller {
     alarm: Alarm,
     events: Vec<epoll::Event>,
     ready: Vec<Ready>,
+    /// The alarm's bell was among what was ready.
+    rung: bool,
 }
 
 /// The alarm's token.
@@ -43,7 +45,7 @@ impl Poller {
             epoll::add(&epoll, bell, epoll::EventData::new_u64(ALARM), epoll::EventFlags::IN)?;
         }
         let events = Vec::with_capacity(EVENTS);
-        Ok(Poller { epoll, alarm, events, ready: Vec::with_capacity(EVENTS) })
+        Ok(Poller { epoll, alarm, events, ready: Vec::with_capacity(EVENTS), rung: false })
     }
 
     /// The alarm it was made with.
@@ -92,7 +94,7 @@ impl Poller {
     pub fn sleep(&mut self, at_most: Option<Duration>) -> &[Ready] {
         if self.alarm.go_to_sleep() {
             self.wait(at_most);
-            self.alarm.wake_up();
+            self.alarm.wake_up(self.rung);
         } else {
             self.ready.clear();
         }
@@ -102,6 +104,7 @@ impl Poller {
     fn wait(&mut self, at_most: Option<Duration>) -> &[Ready] {
         self.events.clear();
         self.ready.clear();
+        self.rung = false;
         let timeout = at_most.map(|time| Timespec {
             tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(time.subsec_nanos()),
@@ -111,6 +114,7 @@ impl Poller {
         for event in &self.events {
             let (token, flags) = (event.data.u64(), event.flags);
             if token == ALARM {
+                self.rung = true;
                 continue;
             }
             let ended = epoll::EventFlags::HUP | epoll::EventFlags::ERR | epoll::EventFlags::RDHUP;

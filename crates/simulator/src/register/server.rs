@@ -12,6 +12,7 @@ use crate::linearizability::{Action, Condition, Outcome, Version};
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::io;
+use std::time::Duration;
 use thunderhead_rpc::{Context, Opcode, ReplyTo, Request, Service};
 use thunderhead_runtime::World;
 use thunderhead_runtime::workers::WorkerBell;
@@ -22,6 +23,9 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Requests that may wait for the journal at once.
 const WAITING_MAX: usize = 1024;
 
+/// What taking in a record of the journal takes, about.
+const APPLYING: Duration = Duration::from_nanos(400);
+
 /// What a busy server asks for, in microseconds.
 const BUSY_US: u32 = 2000;
 
@@ -30,8 +34,10 @@ pub struct Register {
     flaw: Flaw,
     journal: Journal,
     bell: WorkerBell,
-    /// The journal has been read.
+    /// The journal has been read and taken in.
     ready: bool,
+    /// What is to be taken in, and how much of it has been.
+    recovering: Option<(Vec<Body>, usize)>,
     registers: BTreeMap<u64, Held>,
     clients: BTreeMap<u64, Known>,
     /// The highest version ever given.
@@ -76,6 +82,7 @@ impl Register {
             journal,
             bell,
             ready: false,
+            recovering: None,
             registers: BTreeMap::new(),
             clients: BTreeMap::new(),
             highest: 0,
@@ -222,15 +229,32 @@ impl Register {
     }
 
     /// The journal was read anew: begins from what it holds.
-    fn recover(&mut self, records: &[Body]) {
+    fn begin_recovery(&mut self, records: Vec<Body>) {
         self.registers.clear();
         self.clients.clear();
         self.waiting.clear();
         (self.highest, self.appended) = (0, 0);
-        for body in records {
+        self.recovering = Some((records, 0));
+        self.ready = false;
+    }
+
+    /// Takes in what a slice has time for; the others have a turn in between.
+    fn recover(&mut self, context: &Context<'_>) {
+        let Some((records, mut next)) = self.recovering.take() else { return };
+        let mut budget = context.slice();
+        while let Some(body) = records.get(next) {
             self.apply(body);
+            next += 1;
+            if !budget.spend(APPLYING) {
+                break;
+            }
         }
-        self.ready = true;
+        if next < records.len() {
+            self.recovering = Some((records, next));
+            context.alarm().ring();
+        } else {
+            self.ready = true;
+        }
     }
 }
 
@@ -253,7 +277,10 @@ impl Service for Register {
             (shared.durable, shared.recovered.take(), shared.failed)
         };
         if let Some(records) = recovered {
-            self.recover(&records);
+            self.begin_recovery(records);
+        }
+        if self.recovering.is_some() {
+            self.recover(context);
         } else if failed && self.ready {
             // Nobody is told anything about what was not durable: it may be or not.
             self.ready = false;
