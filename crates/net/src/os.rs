@@ -6,7 +6,7 @@
 //! shorter, for there the asking costs more than the reading: connections over shared memory are
 //! looked at directly, and so is the connection that the last several messages all came from
 //! (a server with one busy client, a client that waits for its answer). Epoll is then asked every
-//! [`POLLS_PER_LOOK`]th time.
+//! `POLLS_PER_LOOK`th time.
 //!
 //! # Shared memory
 //!

@@ -137,7 +137,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         let ratio = figures.ratio();
         let ratio = if ratio.is_nan() { "-".to_owned() } else { format!("{ratio:.2}") };
         let cells = [floor[0], floor[1], ours[0], ours[1]].map(number);
-        table.row(&[&[what.clone()], cells.as_slice(), &[ratio]].concat());
+        table.row(&[std::slice::from_ref(what), cells.as_slice(), &[ratio]].concat());
     }
     show(json, &table, &all)
 }

@@ -222,17 +222,21 @@ impl Connection {
     pub(super) fn write(&mut self) -> Result<usize, Broken> {
         let waiting = &self.output[self.written..];
         let taken = match &mut self.carrier {
-            _ if waiting.is_empty() || self.stage == Stage::Connecting => 0,
             Carrier::None => 0,
+            Carrier::Tcp(_) if waiting.is_empty() || self.stage == Stage::Connecting => 0,
             Carrier::Tcp(socket) => match rustix::net::send(socket, waiting, SEND) {
                 Ok(taken) => taken,
                 Err(Errno::AGAIN | Errno::INTR) => 0,
                 Err(_) => return Err(Broken::Reset),
             },
             Carrier::Rings(channel) => {
-                let taken = channel.send(&[waiting]).map_err(|_| Broken::Corrupt)?;
+                let sent = match waiting {
+                    [] => Ok(0),
+                    waiting => channel.send(&[waiting]),
+                };
+                // Also ends what was received in this turn.
                 channel.flush();
-                taken
+                sent.map_err(|_| Broken::Corrupt)?
             }
         };
         self.written += taken;
@@ -265,10 +269,7 @@ impl Connection {
                 }
             }
             Carrier::Rings(channel) => {
-                let received = channel.receive(&mut self.input, most);
-                // The peer may sleep until there is room.
-                channel.flush();
-                received.map_err(|_| Broken::Corrupt)
+                channel.receive(&mut self.input, most).map_err(|_| Broken::Corrupt)
             }
         }
     }

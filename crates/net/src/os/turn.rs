@@ -324,6 +324,10 @@ impl OsTransport {
         connection.progress = self.now;
         self.counters.bytes_in += count as u64;
         if !in_scratch {
+            if matches!(connection.carrier, Carrier::Rings(_)) {
+                // The ring is tidied up at the end of the turn, when answers are on their way.
+                self.unsent.push(id);
+            }
             self.digest_input(id, handler);
             return true;
         }

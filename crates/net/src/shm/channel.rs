@@ -56,8 +56,9 @@ impl Channel {
     }
 
     /// Copies what has arrived onto the end of `into`, until there is no more or at least `limit`
-    /// bytes have been copied: less than a quarter of the ring beyond it. Returns the bytes copied,
-    /// 0 when nothing has arrived. Call [`Channel::flush`] sooner or later, for room may be made.
+    /// bytes have been copied: less than a quarter of the ring beyond it. One call copies no more
+    /// than about a ring, so that a peer that never stops sending cannot hold its caller. Returns
+    /// the bytes copied, 0 when nothing has arrived. Call [`Channel::flush`] sooner or later, for room may be made.
     ///
     /// Every byte is to be judged as coming from the peer, who may be anybody.
     ///
@@ -96,15 +97,17 @@ impl Channel {
         sent
     }
 
-    /// Wakes the peer if it sleeps and waits for what has happened since the last call. To be
-    /// called once for all that a turn has sent and received: it costs a fence, which waits until
-    /// the peer's core has given up the lines just written.
+    /// Ends a turn: wakes the peer if it sleeps and waits for what has happened since the last
+    /// call, and tidies up behind what was received. To be called once for all that a turn has
+    /// received and sent, for it costs a fence, which waits until the peer's core has given up the
+    /// lines just written.
     #[inline]
     pub fn flush(&mut self) {
         if !self.untold.is_empty() {
             fence(Ordering::SeqCst);
             self.tell();
         }
+        self.consumer.clear(self.mapping.words());
     }
 
     /// Wakes the peer if need be. A fence lies before.

@@ -36,7 +36,7 @@
 //! **A hostile peer** may change any word at any time. All accesses are atomic, each word is read
 //! once and judged as read, and every index is reduced to the ring, so that it can make this end
 //! read rubbish or get [`Corrupt`](super::Corrupt), and no more. It cannot make a call last long
-//! either: a record has at least one byte, and the caller limits the bytes.
+//! either: a record has at least one byte, and a call copies no more bytes than a ring has.
 
 mod consumer;
 mod copy;
@@ -77,9 +77,20 @@ impl<'a> Ring<'a> {
     }
 }
 
-/// The longest payload of a record in a ring of this size: with its header it takes a quarter.
-fn payload_max(ring_bytes: u64) -> u64 {
+/// The most that a producer puts into one record, header included. A longer message becomes several
+/// records, so that the consumer copies one while the producer writes the next; a record of 4 KiB
+/// is where sixteen kilobytes there and back took the least time, by a quarter.
+const RECORD_BYTES: u64 = 4096;
+
+/// The longest payload of a record that a consumer believes: with its header it takes a quarter of
+/// the ring.
+fn believed_payload(ring_bytes: u64) -> u64 {
     ring_bytes / 4 - WORD_BYTES as u64
+}
+
+/// The longest payload of a record that a producer makes.
+fn produced_payload(ring_bytes: u64) -> u64 {
+    believed_payload(ring_bytes).min(RECORD_BYTES - WORD_BYTES as u64)
 }
 
 /// The bytes of the ring that a record takes.
@@ -96,7 +107,7 @@ pub(super) fn header(payload: u64) -> u64 {
 
 /// The length of the payload that a word announces, if the word is a header.
 #[inline]
-fn payload_of(word: u64, payload_max: u64) -> Option<u64> {
+fn payload_of(word: u64, believed: u64) -> Option<u64> {
     let payload = word & u64::from(u32::MAX);
-    (word >> 32 == MARKER && (1..=payload_max).contains(&payload)).then_some(payload)
+    (word >> 32 == MARKER && (1..=believed).contains(&payload)).then_some(payload)
 }

@@ -1,9 +1,11 @@
 //! What one key is, as far as the answers so far tell, and what each operation does to it.
+//!
+//! It is apart from the search so that the rules of the register stand in one place.
 
 use super::{Action, Condition, Operation, Outcome, Version};
 use std::fmt;
 
-/// A key's state. Versions that no answer has told yet are known by their bounds only.
+/// A key's state. A version that no answer has told is known by its lower bound only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct State {
     /// No version up to here can be given to anything any more.
@@ -13,7 +15,7 @@ pub(super) struct State {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Live {
-    /// Its version, or nothing when it is only known to be above `last`.
+    /// Its version, which is `last` then, or nothing when it is only known to be above `last`.
     version: Option<Version>,
     value: u64,
 }
@@ -24,6 +26,7 @@ pub(super) enum Need {
     Nothing,
     Absence,
     Presence,
+    /// Just this version, which is never [`Version::NONE`].
     Version(Version),
 }
 
@@ -45,11 +48,11 @@ fn holds(condition: Condition, version: Version) -> bool {
 pub(super) fn answers<K>(operation: &Operation<K>) -> bool {
     match (operation.action, operation.outcome) {
         (_, Outcome::Unknown) | (Action::Read, Outcome::Absent) => true,
-        (Action::Read, Outcome::Found(version, _)) => version != Version::NONE,
+        (Action::Read, Outcome::Found(version, _))
+        | (Action::Increment { .. }, Outcome::Done(version, _)) => version != Version::NONE,
         (Action::Write { value, .. }, Outcome::Done(version, now)) => {
             version != Version::NONE && value == now
         }
-        (Action::Increment { .. }, Outcome::Done(version, _)) => version != Version::NONE,
         (Action::Delete { condition }, Outcome::Deleted(version)) => {
             version != Version::NONE && holds(condition, version)
         }
@@ -61,107 +64,114 @@ pub(super) fn answers<K>(operation: &Operation<K>) -> bool {
     }
 }
 
-/// The versions that an operation saw, with their values where it saw those.
-pub(super) fn versions_seen<K>(operation: &Operation<K>) -> Vec<(Version, Option<u64>)> {
-    let mut seen = Vec::new();
-    match operation.outcome {
-        Outcome::Found(version, value) => seen.push((version, Some(value))),
-        Outcome::Deleted(version) => seen.push((version, None)),
-        Outcome::Refused(version) if version != Version::NONE => seen.push((version, None)),
-        _ => {}
-    }
-    if let (Action::Write { condition: Condition::VersionIs(version), .. }, Outcome::Done(..)) =
-        (operation.action, operation.outcome)
-    {
-        seen.push((version, None));
-    }
-    seen
-}
-
 /// What an operation with its outcome requires of the state before it.
 pub(super) fn needs(action: Action, outcome: Outcome) -> Need {
-    let condition = match action {
-        Action::Write { condition, .. } | Action::Delete { condition } => condition,
-        Action::Read | Action::Increment { .. } => Condition::Always,
+    let condition = match (outcome, action) {
+        (Outcome::Absent | Outcome::Refused(Version::NONE), _) => Condition::Absent,
+        (Outcome::Found(version, _) | Outcome::Deleted(version), _)
+        | (Outcome::Refused(version), _) => Condition::VersionIs(version),
+        (_, Action::Write { condition, .. } | Action::Delete { condition }) => condition,
+        (_, Action::Read | Action::Increment { .. }) => Condition::Always,
     };
-    match outcome {
-        Outcome::Found(version, _) | Outcome::Deleted(version) => Need::Version(version),
-        Outcome::Absent | Outcome::Refused(Version::NONE) => Need::Absence,
-        Outcome::Refused(version) => Need::Version(version),
-        Outcome::Done(..) | Outcome::Unknown => match condition {
-            Condition::Always => Need::Nothing,
-            Condition::Absent => Need::Absence,
-            Condition::Present => Need::Presence,
-            Condition::VersionIs(version) => Need::Version(version),
-        },
+    match condition {
+        Condition::Always => Need::Nothing,
+        Condition::Absent | Condition::VersionIs(Version::NONE) => Need::Absence,
+        Condition::Present => Need::Presence,
+        Condition::VersionIs(version) => Need::Version(version),
+    }
+}
+
+/// An update as it acts when it acts, so that equal ones look equal; nothing when it never does.
+pub(super) fn effect(action: Action) -> Option<Action> {
+    let nothing = Condition::VersionIs(Version::NONE);
+    match action {
+        Action::Read => None,
+        Action::Write { value, condition } if condition == nothing => {
+            Some(Action::Write { value, condition: Condition::Absent })
+        }
+        Action::Delete { condition } if condition == nothing => None,
+        Action::Delete { condition: Condition::Absent } => None,
+        Action::Delete { condition: Condition::Always } => {
+            Some(Action::Delete { condition: Condition::Present })
+        }
+        Action::Write { .. } | Action::Delete { .. } | Action::Increment { .. } => Some(action),
     }
 }
 
 impl State {
     /// The state after an operation with its outcome, if it can happen now. An unknown outcome
-    /// stands for having happened, not for having been refused: that would change nothing.
+    /// stands for having changed something: anything else would leave the state as it is.
     pub(super) fn after(self, action: Action, outcome: Outcome) -> Option<State> {
         let met = self.meeting(needs(action, outcome))?;
-        let given = match outcome {
-            Outcome::Found(_, value) => return met.with_value(value),
-            Outcome::Absent | Outcome::Refused(_) => return Some(met),
-            Outcome::Deleted(_) => return Some(met.deleted()),
-            Outcome::Done(version, _) => Some(version),
-            Outcome::Unknown => None,
-        };
         let value = match action {
-            Action::Read => return Some(met),
-            Action::Delete { .. } => return met.live.map(|_| met.deleted()),
-            Action::Write { value, .. } => value,
-            Action::Increment { by } => met.live.map_or(0, |live| live.value).wrapping_add(by),
-        };
-        if let Outcome::Done(_, answered) = outcome
-            && answered != value
-        {
-            return None;
-        }
-        let last = met.deleted().last;
-        match given {
-            Some(version) if version <= last => None,
-            Some(version) => {
-                let live = Some(Live { version: Some(version), value });
-                Some(State { last: version, live })
+            Action::Read | Action::Delete { .. } => None,
+            Action::Write { value, .. } => Some(value),
+            Action::Increment { by } => {
+                Some(met.live.map_or(0, |live| live.value).wrapping_add(by))
             }
-            None => Some(State { last, live: Some(Live { version: None, value }) }),
+        };
+        match outcome {
+            Outcome::Found(_, seen) => (met.value() == Some(seen)).then_some(met),
+            Outcome::Absent | Outcome::Refused(_) => Some(met),
+            Outcome::Done(version, answered) => {
+                let live = Some(Live { version: Some(version), value: answered });
+                let fits = value == Some(answered) && version > met.used_up()?;
+                fits.then_some(State { last: version, live })
+            }
+            Outcome::Unknown if value.is_some() => {
+                let live = value.map(|value| Live { version: None, value });
+                Some(State { last: met.used_up()?, live })
+            }
+            Outcome::Deleted(_) | Outcome::Unknown => {
+                met.live?;
+                Some(State { last: met.used_up()?, live: None })
+            }
         }
     }
 
     /// The state if it is as required, with what that tells about it.
-    fn meeting(self, need: Need) -> Option<State> {
+    pub(super) fn meeting(self, need: Need) -> Option<State> {
         match (need, self.live) {
             (Need::Nothing, _) | (Need::Absence, None) | (Need::Presence, Some(_)) => Some(self),
-            (Need::Version(version), Some(live)) => match live.version {
-                Some(known) => (known == version).then_some(self),
-                None if version > self.last => {
-                    let live = Some(Live { version: Some(version), ..live });
-                    Some(State { last: version, live })
-                }
-                None => None,
-            },
-            (Need::Version(version), None) => (version == Version::NONE).then_some(self),
-            (Need::Absence, Some(_)) | (Need::Presence, None) => None,
+            (Need::Version(version), Some(Live { version: Some(known), .. })) => {
+                (known == version).then_some(self)
+            }
+            (Need::Version(version), Some(Live { version: None, value })) => {
+                let live = Some(Live { version: Some(version), value });
+                (version > self.last).then_some(State { last: version, live })
+            }
+            (Need::Absence, Some(_)) | (Need::Presence | Need::Version(_), None) => None,
         }
     }
 
-    fn with_value(self, value: u64) -> Option<State> {
-        (self.live?.value == value).then_some(self)
+    /// The value, if the key exists.
+    pub(super) fn value(self) -> Option<u64> {
+        self.live.map(|live| live.value)
     }
 
-    /// The state without the object; a version that nobody was told is used up all the same.
-    fn deleted(self) -> State {
-        let used = self.live.is_some_and(|live| live.version.is_none());
-        State { last: if used { self.last.next() } else { self.last }, live: None }
+    pub(super) fn is_absent(self) -> bool {
+        self.live.is_none()
+    }
+
+    /// The version up to which none can be given any more; what exists may have a higher one.
+    pub(super) fn last(self) -> Version {
+        self.last
+    }
+
+    /// The lowest version that new ones can be just above: one that nobody was told is used up all
+    /// the same. Nothing when there is no such version.
+    fn used_up(self) -> Option<Version> {
+        match self.live {
+            Some(Live { version: None, .. }) => self.last.0.checked_add(1).map(Version),
+            _ => Some(self.last),
+        }
     }
 }
 
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.live {
+            None if self.last == Version::NONE => write!(f, "absent from the beginning"),
             None => write!(f, "absent, after {}", self.last),
             Some(Live { version: Some(version), value }) => write!(f, "{value} at {version}"),
             Some(Live { version: None, value }) => {

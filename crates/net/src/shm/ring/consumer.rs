@@ -3,13 +3,9 @@
 use super::super::error::Corrupt;
 use super::super::layout::{End, LINE_BYTES, Layout, WORD_BYTES};
 use super::copy::append;
-use super::{Ring, payload_max, payload_of, span};
+use super::{Ring, believed_payload, payload_of, span};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Lines zeroed by a call that finds nothing to receive: few, so that what arrives in the meantime
-/// does not wait for long.
-const IDLE_LINES: u64 = 8;
 
 /// What the consuming end of a ring keeps to itself. Every call is given the words of the mapping.
 pub(in super::super) struct Consumer {
@@ -35,7 +31,7 @@ impl Consumer {
             area: layout.ring_written_by(writer),
             consumed_word: layout.consumed_from(writer),
             ring_bytes,
-            payload_max: payload_max(ring_bytes),
+            payload_max: believed_payload(ring_bytes),
             consumed: 0,
             cleared: 0,
             published: 0,
@@ -49,8 +45,9 @@ impl Consumer {
         ring.word(self.consumed).load(Ordering::Acquire) != 0
     }
 
-    /// Copies records onto the end of `into` until there are no more, or at least `limit` bytes
-    /// have been copied. Returns the bytes copied, and whether room was published on the way.
+    /// Copies records onto the end of `into` until there are no more, or at least `limit` bytes or
+    /// as many as the ring has have been copied. Returns the bytes copied, and whether room was
+    /// published on the way.
     #[inline]
     pub(in super::super) fn receive(
         &mut self,
@@ -59,6 +56,7 @@ impl Consumer {
         limit: usize,
     ) -> Result<(usize, bool), Corrupt> {
         let ring = Ring::new(&words[self.area.clone()]);
+        let limit = limit.min(self.ring_bytes as usize);
         let before = into.len();
         let mut published = false;
         while into.len() - before < limit {
@@ -76,11 +74,6 @@ impl Consumer {
                 published |= self.publish(words);
             }
         }
-        // Zeroing takes the lines from the producer, which an answer should not have to wait for.
-        // So it is done when there is nothing else to do, or all at once before publishing.
-        if into.len() == before && self.cleared < self.consumed {
-            self.clear(ring, IDLE_LINES);
-        }
         Ok((into.len() - before, published))
     }
 
@@ -89,16 +82,18 @@ impl Consumer {
         if self.published == self.consumed {
             return false;
         }
-        self.clear(Ring::new(&words[self.area.clone()]), u64::MAX);
+        self.clear(words);
         words[self.consumed_word].store(self.consumed, Ordering::Release);
         self.published = self.consumed;
         true
     }
 
-    /// Zeroes the starts of at most so many lines that have been consumed.
-    fn clear(&mut self, ring: Ring<'_>, lines: u64) {
-        let lines = lines.min((self.consumed - self.cleared) / LINE_BYTES);
-        for _ in 0..lines {
+    /// Zeroes the starts of the lines that have been consumed. That takes the lines away from the
+    /// producer, so it is best done when an answer is on its way already.
+    #[inline]
+    pub(in super::super) fn clear(&mut self, words: &[AtomicU64]) {
+        let ring = Ring::new(&words[self.area.clone()]);
+        while self.cleared < self.consumed {
             ring.word(self.cleared).store(0, Ordering::Relaxed);
             self.cleared += LINE_BYTES;
         }

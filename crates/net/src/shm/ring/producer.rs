@@ -3,7 +3,7 @@
 use super::super::error::Corrupt;
 use super::super::layout::{End, LINE_BYTES, Layout, WORD_BYTES};
 use super::copy::Pen;
-use super::{Ring, header, payload_max, span};
+use super::{Ring, header, produced_payload, span};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,14 +29,14 @@ impl Producer {
             area: layout.ring_written_by(end),
             consumed_word: layout.consumed_from(end),
             ring_bytes,
-            payload_max: payload_max(ring_bytes),
+            payload_max: produced_payload(ring_bytes),
             produced: 0,
             consumed: 0,
         }
     }
 
-    /// Appends as much of the concatenation of `parts` as there is room for, in as few records as
-    /// possible, and returns the bytes taken.
+    /// Appends as much of the concatenation of `parts` as there is room for, and returns the
+    /// bytes taken.
     pub(in super::super) fn send(
         &mut self,
         words: &[AtomicU64],

@@ -13,7 +13,7 @@ const NAME: &str = "THUNDERHEAD_SHM_TEST_DOOR";
 /// Bytes the client sends and has sent back.
 const BYTES: usize = 4 << 20;
 
-/// Receives at least one byte, asleep until there is one.
+/// Receives at least one byte, asleep until there is one; none when the peer is gone.
 fn receive(channel: &mut Channel, into: &mut Vec<u8>) -> usize {
     loop {
         let bytes = channel.receive(into, usize::MAX).unwrap();
@@ -64,7 +64,7 @@ fn the_client_of_the_test_below() {
         send(&mut channel, chunk);
         let before = back.len();
         while back.len() < before + chunk.len() {
-            receive(&mut channel, &mut back);
+            assert_ne!(receive(&mut channel, &mut back), 0, "the server lives");
         }
     }
     assert!(back == bytes, "the server sends back what it gets");

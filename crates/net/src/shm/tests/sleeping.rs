@@ -4,6 +4,8 @@ use super::super::channel::Channel;
 use super::super::doorbell::Until;
 use super::super::layout::{RING_BYTES_DEFAULT, RING_BYTES_MIN};
 use super::{Numbers, pattern, pattern_byte, readable, readable_within, received, send_all};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[test]
 fn a_flush_wakes_an_end_that_sleeps_and_no_other() {
@@ -192,4 +194,120 @@ fn two_threads_that_sleep_and_wake_never_get_stuck_with_messages_larger_than_the
 #[test]
 fn two_threads_that_sleep_and_wake_never_get_stuck_with_rings_of_the_usual_size() {
     talk(RING_BYTES_DEFAULT, 64 << 20, 50_000);
+}
+
+/// Spins a while, so that two threads meet at all distances.
+fn dawdle(numbers: &mut Numbers, limit: usize) {
+    for _ in 0..numbers.below(limit) {
+        std::hint::black_box(&numbers);
+    }
+}
+
+/// Keeps this thread on one of the first two cores that it may use. Two threads that wake each
+/// other are else put on one core, where they never meet.
+fn keep_to_core(number: usize) {
+    let mine = sched_getaffinity(None).expect("a thread may ask where it runs");
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| mine.is_set(*core));
+    if let Some(core) = cores.nth(number) {
+        let mut one = CpuSet::new();
+        one.set(core);
+        sched_setaffinity(None, &one).expect("a thread may stay where it may run");
+    }
+}
+
+/// Sends single bytes to an end that goes to sleep at the same moment, over and over.
+#[test]
+fn bytes_that_arrive_just_as_an_end_goes_to_sleep_wake_it() {
+    const ROUNDS: usize = 100_000;
+    let (mut here, mut there) = Channel::pair(RING_BYTES_MIN).unwrap();
+    let arrived = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            keep_to_core(1);
+            let _let_go = LetGo(&[&arrived]);
+            let (mut numbers, mut into) = (Numbers(3), Vec::new());
+            for round in 1..=ROUNDS {
+                dawdle(&mut numbers, 2000);
+                if there.prepare_sleep(Until::Arrival) {
+                    assert!(readable(there.socket()), "stuck in round {round}");
+                    assert!(!there.awake(true));
+                }
+                while there.receive(&mut into, 1).unwrap() == 0 {
+                    std::thread::yield_now();
+                }
+                arrived.store(round, Ordering::Release);
+            }
+        });
+        keep_to_core(0);
+        let mut numbers = Numbers(4);
+        for round in 1..=ROUNDS {
+            await_round(&arrived, round - 1);
+            dawdle(&mut numbers, 2000);
+            // It can fail only when the other thread has given up.
+            if here.send(&[b"!"]) != Ok(1) {
+                return;
+            }
+            here.flush();
+        }
+    });
+}
+
+/// Makes room for an end that goes to sleep for want of it at the same moment, over and over.
+#[test]
+fn room_that_is_made_just_as_an_end_goes_to_sleep_wakes_it() {
+    const ROUNDS: usize = 50_000;
+    let (mut here, mut there) = Channel::pair(RING_BYTES_MIN).unwrap();
+    let (started, finished) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            keep_to_core(1);
+            let _let_go = LetGo(&[&started, &finished]);
+            let mut numbers = Numbers(5);
+            let bytes = [5; 2 * RING_BYTES_MIN];
+            for round in 1..=ROUNDS {
+                assert!(there.send(&[&bytes]).unwrap() < bytes.len());
+                started.store(round, Ordering::Release);
+                // Longer than the other thread, which has to hear of the start first.
+                dawdle(&mut numbers, 3000);
+                if there.prepare_sleep(Until::Room) {
+                    assert!(readable(there.socket()), "stuck in round {round}");
+                    assert!(!there.awake(true));
+                }
+                await_round(&finished, round);
+            }
+        });
+        keep_to_core(0);
+        let (mut numbers, mut into) = (Numbers(6), Vec::new());
+        for round in 1..=ROUNDS {
+            await_round(&started, round);
+            dawdle(&mut numbers, 1000);
+            into.clear();
+            here.receive(&mut into, 1000).unwrap();
+            here.flush();
+            // The rest, so that the next round fills a ring that is nearly empty.
+            here.receive(&mut into, usize::MAX).unwrap();
+            here.flush();
+            finished.store(round, Ordering::Release);
+        }
+    });
+}
+
+/// Lets the other thread go on when this one panics, so that the test fails and does not hang.
+struct LetGo<'a>(&'a [&'a AtomicUsize]);
+
+impl Drop for LetGo<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|counter| counter.store(usize::MAX, Ordering::Release));
+    }
+}
+
+/// Waits for the other thread, beside the channel.
+fn await_round(counter: &AtomicUsize, round: usize) {
+    let mut spins = 0;
+    while counter.load(Ordering::Acquire) < round {
+        spins += 1;
+        if spins % 1000 == 0 {
+            std::thread::yield_now();
+        }
+    }
 }

@@ -1,0 +1,171 @@
+//! One order of a key's operations, as far as it goes, and what can come next in it.
+
+use super::explanation::{Explanation, Goal};
+use super::history::{self, Event, History, Milestone};
+use super::register::{self, Need, State};
+use super::{Operation, Outcome, Version};
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::rc::Rc;
+
+/// How far an attempt has come, but for the updates without an answer that are part of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    pub(super) state: State,
+    pub(super) next_milestone: usize,
+    pub(super) next_called: usize,
+    /// Answered operations that were called early enough to come next.
+    pub(super) active: Vec<usize>,
+    /// How many operations have observed the present version.
+    observed: usize,
+}
+
+/// One order of the operations, as far as it goes.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Attempt {
+    pub(super) place: Place,
+    /// How many updates of each group without an answer are part of it, of those with any.
+    pub(super) spent: Rc<BTreeMap<usize, usize>>,
+    /// How many answered operations are part of it.
+    pub(super) answered: usize,
+}
+
+/// What can come next, after all that only observes the present state.
+pub(super) struct Next {
+    /// What updates without an answer may explain.
+    pub(super) goals: Vec<Goal>,
+    /// An answered update that needs no explanation.
+    pub(super) update: Option<Explanation>,
+}
+
+impl Place {
+    /// Takes in what was called before the earliest answer of what is left. Says whether any
+    /// answered operation is left.
+    pub(super) fn take_called<K>(&mut self, history: &History<'_, K>) -> bool {
+        let answered = |at: &usize| history.operations[*at].answered;
+        let mut horizon = self.active.iter().map(answered).min();
+        while let Some(operation) = history.operations.get(self.next_called)
+            && horizon.is_none_or(|horizon| operation.called <= horizon)
+        {
+            if operation.outcome != Outcome::Unknown {
+                self.active.push(self.next_called);
+                let horizon = horizon.get_or_insert(operation.answered);
+                *horizon = operation.answered.min(*horizon);
+            }
+            self.next_called += 1;
+        }
+        !self.active.is_empty()
+    }
+
+    /// What can come next, after all that only observes the present state.
+    pub(super) fn next<K: Clone + Debug>(&self, history: &History<'_, K>) -> Next {
+        let milestone = history.milestones.get(self.next_milestone);
+        let (mut goals, mut update, mut needs_absence) = (Vec::new(), None, false);
+        if !self.state.is_absent()
+            && self.observed < self.last(history).map_or(0, |last| last.observers)
+        {
+            // Who has seen this version could not do so any more.
+            return Next { goals, update };
+        }
+        match milestone.map(|milestone| (milestone.event, milestone.version)) {
+            Some((Event::Update(at) | Event::Delete(at), version)) if self.active.contains(&at) => {
+                let operation = history.operations[at];
+                let need = register::needs(operation.action, operation.outcome);
+                let after = self.state.after(operation.action, operation.outcome);
+                let goal = Goal::Update(at);
+                update = after.map(|state| Explanation { goal, spent: Vec::new(), state });
+                // A version that is needed has been seen, and so was a milestone of its own.
+                let may_be_explained = !matches!(need, Need::Version(_));
+                if update.is_none() && may_be_explained && version > self.state.last() {
+                    goals.push(goal);
+                    needs_absence = need == Need::Absence;
+                }
+            }
+            Some((Event::Unanswered(value), version)) if self.sees(history, version) => {
+                goals.push(Goal::Version(version, value));
+            }
+            _ => {}
+        }
+        // A version that is deleted for sure is not deleted in another way.
+        if !milestone.is_some_and(|milestone| matches!(milestone.event, Event::Delete(_)))
+            && !self.state.is_absent()
+            && history.may_be_deleted(self.state.last(), self.next_called)
+            && self.sees_absence(history)
+        {
+            // Who needs absence next may as well let others see it first.
+            goals.insert(if needs_absence { 0 } else { goals.len() }, Goal::Absence);
+        }
+        Next { goals, update }
+    }
+
+    /// Whether every attempt that explains all comes to this place, or to one like it where more
+    /// is left to do, after all that only observes the present state.
+    ///
+    /// The milestones and what saw their versions have just one order. So attempts that have come
+    /// to a certain milestone differ only in who has seen absence, if the milestone tells the state
+    /// and nobody has spoiled it since. If nobody waits for absence here, then no other attempt had
+    /// more behind it when it came to the milestone.
+    pub(super) fn is_inevitable<K>(&self, history: &History<'_, K>) -> bool {
+        let is_told = match self.last(history).map(|last| last.event) {
+            None | Some(Event::Unanswered(None)) => false,
+            Some(Event::Delete(_)) => true,
+            Some(Event::Update(_) | Event::Unanswered(Some(_))) => !self.state.is_absent(),
+        };
+        is_told && !self.sees_absence(history)
+    }
+
+    /// The milestone that was passed last: what is live is of its version.
+    fn last<'a, K>(&self, history: &'a History<'_, K>) -> Option<&'a Milestone> {
+        history.milestones[..self.next_milestone].last()
+    }
+
+    fn sees<K>(&self, history: &History<'_, K>, version: Version) -> bool {
+        self.active.iter().any(|at| {
+            history::version_seen(history.operations[*at]).is_some_and(|(seen, _)| seen == version)
+        })
+    }
+
+    fn sees_absence<K>(&self, history: &History<'_, K>) -> bool {
+        self.active.iter().any(|at| {
+            let Operation { action, outcome, .. } = history.operations[*at];
+            register::only_observes(*outcome) && register::needs(*action, *outcome) == Need::Absence
+        })
+    }
+}
+
+impl Attempt {
+    /// Gives everything that only observes the present state its place: it changes nothing, so
+    /// there is no better moment for it. Says whether there was any.
+    pub(super) fn observe<K>(&mut self, history: &History<'_, K>) -> bool {
+        let Place { state, active, observed, .. } = &mut self.place;
+        let before = active.len();
+        active.retain(|at| {
+            let Operation { action, outcome, .. } = history.operations[*at];
+            !register::only_observes(*outcome) || state.after(*action, *outcome) != Some(*state)
+        });
+        let count = before - active.len();
+        if !state.is_absent() {
+            *observed += count;
+        }
+        self.answered += count;
+        count > 0
+    }
+
+    /// Goes on with an explanation.
+    pub(super) fn explain(&mut self, explanation: Explanation) {
+        let Explanation { goal, spent, state } = explanation;
+        if !spent.is_empty() {
+            let all = Rc::make_mut(&mut self.spent);
+            for group in spent {
+                *all.entry(group).or_default() += 1;
+            }
+        }
+        self.place.state = state;
+        self.place.observed = 0;
+        self.place.next_milestone += usize::from(goal != Goal::Absence);
+        if let Goal::Update(at) = goal {
+            self.place.active.retain(|other| *other != at);
+            self.answered += 1;
+        }
+    }
+}
