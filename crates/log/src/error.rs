@@ -54,10 +54,10 @@ pub enum Error {
         /// The update's number.
         sequence: u64,
     },
-    /// No version is that high.
+    /// No version is that high: one that was given, or the one that a write would have made.
     #[error("version {version} is impossible: the highest is {}", Version::HIGHEST)]
     VersionTooHigh {
-        /// What was given.
+        /// What was given, or would have been written.
         version: Version,
     },
     /// Live data fills the memory up to the limit for writes. Reads and deletes go on; delete

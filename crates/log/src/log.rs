@@ -294,6 +294,9 @@ impl Log {
     /// brings its former log's safe version along. Whoever gives up the former log waits until
     /// this one is durable up to the position that is returned.
     ///
+    /// At [`Version::HIGHEST`] no version is left for new objects: writes of keys that do not
+    /// exist are refused from then on.
+    ///
     /// # Errors
     /// [`Error::VersionTooHigh`], or [`Error::CleanerBehind`].
     pub fn raise_safe_version(&mut self, version: Version) -> Result<LogPosition, Error> {

@@ -3,7 +3,7 @@
 
 use thunderhead_log::{
     Cleaner, CleanerThreads, Completion, Condition, Damage, Error, Log, LogId, Memory,
-    NoReplication, Options, Recorder, Replay, ReplayError, Replicator, SegmentId, TableId,
+    NoReplication, Options, Put, Recorder, Replay, ReplayError, Replicator, SegmentId, TableId,
     TabletRange, Tombstones, Version,
 };
 
@@ -178,6 +178,37 @@ fn a_safe_version_that_is_raised_is_in_the_log() {
     segments(&recorder).iter().for_each(|segment| replay.segment(segment).unwrap());
     replay.finish().unwrap();
     assert_eq!(rebuilt.safe_version(), Version(900));
+}
+
+#[test]
+fn no_write_makes_a_version_that_a_replay_would_refuse() {
+    let recorder = Recorder::new();
+    let mut log = log_with_table(1, Box::new(recorder.clone()));
+    log.raise_safe_version(Version(Version::HIGHEST.0 - 1)).unwrap();
+    assert_eq!(log.write(TABLE, b"k", b"v").unwrap().version, Version::HIGHEST);
+    log.raise_safe_version(Version::HIGHEST).unwrap();
+    let refused = Err(Error::VersionTooHigh { version: Version::HIGHEST.next() });
+    for key in [b"k", b"n"] {
+        assert_eq!(log.write(TABLE, key, b"w"), refused);
+        let condition = Condition::VersionBelow(Version(u64::MAX));
+        assert_eq!(log.write_if(TABLE, key, b"w", condition), refused);
+        let completion = Completion { lease: 1, sequence: 1, result: b"" };
+        let completed = log.write_completed(TABLE, key, b"w", Condition::Always, completion);
+        assert_eq!(completed, refused);
+        let put = Put { table: TABLE, key, value: b"w", condition: Condition::Always };
+        log.write_batch(&[put], |_, written| assert_eq!(written, refused));
+    }
+    assert!(log.completion(1, 1).is_none());
+    log.turn();
+    let tablets = [(TabletRange::whole(TABLE), SegmentId::NONE)];
+    let mut rebuilt = log_of(2, 1 << 20, options(), nothing());
+    let mut replay = Replay::new(&mut rebuilt, tablets).unwrap();
+    segments(&recorder).iter().for_each(|segment| replay.segment(segment).unwrap());
+    assert_eq!(replay.finish().unwrap().damage, []);
+    assert_eq!(rebuilt.read(TABLE, b"k").unwrap().unwrap().version(), Version::HIGHEST);
+    // A delete makes no version; creating the key again would.
+    assert_eq!(log.delete(TABLE, b"k", Condition::Always), Ok(Some(Version::HIGHEST)));
+    assert_eq!(log.write(TABLE, b"k", b"v"), refused);
 }
 
 #[test]
