@@ -60,15 +60,18 @@ pub enum Error {
         /// What was given, or would have been written.
         version: Version,
     },
-    /// Live data fills the memory up to the limit for writes. Reads and deletes go on; delete
-    /// something or give the log more memory, then try again.
+    /// Live data and indexes fill the memory up to the limit, and cleaning cannot help. Reads and
+    /// deletes go on; delete objects or drop tablets, then try again. A memory does not grow: if
+    /// all of this must be kept, replay it into a log that is made with a larger [`Memory`].
+    ///
+    /// [`Memory`]: crate::Memory
     #[error(
-        "memory is full: {live_bytes} bytes of live data, {limit_bytes} allowed; delete data or add memory"
+        "memory is full: {live_bytes} bytes of live data, of which {limit_bytes} are allowed beside the indexes; delete objects or drop tablets, or make the log with a larger memory"
     )]
     MemoryFull {
         /// Live bytes in the log.
         live_bytes: u64,
-        /// The most that writes may make of them.
+        /// The most that they may be: less than the memory, for indexes and reserves share it.
         limit_bytes: u64,
     },
     /// There is room, but the cleaners have not freed it yet. Let them run and try again.

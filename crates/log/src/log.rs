@@ -192,6 +192,17 @@ impl Log {
         })
     }
 
+    /// Why there is no memory for something that passes by the limit for writes: the cleaners are
+    /// behind, unless live data and `besides`, which they cannot free either, is more than they
+    /// are sure to make progress with.
+    pub(crate) fn no_memory(&self, besides: u64) -> Error {
+        let limit_bytes = self.shared.limits().safe.saturating_sub(besides);
+        if self.live_bytes > limit_bytes {
+            return Error::MemoryFull { live_bytes: self.live_bytes, limit_bytes };
+        }
+        Error::CleanerBehind
+    }
+
     /// An empty index in this log's memory.
     pub(crate) fn new_index(&self) -> Option<Index<IndexBlocks>> {
         new_index(&self.shared, &self.blocks)

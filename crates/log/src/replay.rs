@@ -68,7 +68,9 @@ pub enum ReplayError {
     /// The segment as a whole is unusable; use another replica.
     #[error("the segment cannot be used: {0}")]
     Damaged(#[from] Damage),
-    /// The new log has no room at this moment; replay the segment again later.
+    /// The new log cannot go on. With [`Error::CleanerBehind`] it has no room at this moment:
+    /// replay the segment again once the cleaners have run. With [`Error::MemoryFull`] its memory
+    /// is too small for what is alive, and trying again does not help.
     #[error("the log that is being rebuilt cannot go on: {0}")]
     Log(#[from] Error),
 }
@@ -114,12 +116,19 @@ impl<'a> Replay<'a> {
     /// # Errors
     /// When the segment has no usable header, belongs to another log than the ones before, or
     /// holds what this version must understand and does not: nothing that was rebuilt may be used
-    /// in the last case. When an entry is too long for the new log's segments. Or when the log is
-    /// out of memory at this moment; the same segment may then be replayed again.
+    /// in the last case. When an entry is too long for the new log's segments. When the log is
+    /// out of memory at this moment ([`Error::CleanerBehind`]); the same segment may then be
+    /// replayed again. Or when its memory is too small ([`Error::MemoryFull`]).
     pub fn segment(&mut self, bytes: &[u8]) -> Result<(), ReplayError> {
         let result = self.try_segment(bytes);
         self.log.turn();
-        result
+        match result {
+            // What is replayed passes by the limit for writes, so this is where it is held to one.
+            Err(ReplayError::Log(Error::CleanerBehind)) => {
+                Err(self.log.no_memory(self.remembered.taken_bytes()).into())
+            }
+            other => other,
+        }
     }
 
     fn try_segment(&mut self, bytes: &[u8]) -> Result<(), ReplayError> {
@@ -244,9 +253,15 @@ struct Remembered {
 
 impl Remembered {
     fn new(log: &Log) -> Result<Remembered, Error> {
-        let index = log.new_index().ok_or(Error::CleanerBehind)?;
+        let index = log.new_index().ok_or_else(|| log.no_memory(0))?;
         let segment_bytes = log.options().segment_bytes;
         Ok(Remembered { index, full: Vec::new(), current: None, segment_bytes })
+    }
+
+    /// Bytes of its tombstones' seglets, which no cleaner frees.
+    fn taken_bytes(&self) -> u64 {
+        let appenders = self.full.iter().chain(&self.current);
+        appenders.map(|appender| appender.taken_bytes() as u64).sum()
     }
 
     /// The version up to which a key is known to be dead.

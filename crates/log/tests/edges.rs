@@ -123,21 +123,51 @@ fn a_full_log_is_rebuilt_in_a_memory_of_the_same_size() {
     }
     log.turn();
     let mut rebuilt = log_of(2, 1 << 20, options(), nothing());
-    let mut cleaner = rebuilt.cleaner().unwrap();
-    let mut replay =
-        Replay::new(&mut rebuilt, [(TabletRange::whole(TABLE), SegmentId::NONE)]).unwrap();
-    for segment in segments(&recorder) {
-        let mut tries = 0;
-        while let Err(error) = replay.segment(&segment) {
-            assert_eq!(error, ReplayError::Log(Error::CleanerBehind));
-            cleaner.step();
-            tries += 1;
-            assert!(tries < 10_000);
-        }
-    }
-    replay.finish().unwrap();
+    replayed(&segments(&recorder), &mut rebuilt).unwrap();
     for number in 0..count {
         assert!(rebuilt.read(TABLE, &number.to_be_bytes()).unwrap().is_some());
+    }
+}
+
+/// Replays into a log until it is through, or the log says for good that it cannot go on.
+fn replayed(segments: &[Vec<u8>], rebuilt: &mut Log) -> Result<(), ReplayError> {
+    let mut cleaner = rebuilt.cleaner().unwrap();
+    let mut replay = Replay::new(rebuilt, [(TabletRange::whole(TABLE), SegmentId::NONE)]).unwrap();
+    for segment in segments {
+        let mut tries = 0;
+        while let Err(error) = replay.segment(segment) {
+            if error != ReplayError::Log(Error::CleanerBehind) {
+                return Err(error);
+            }
+            cleaner.step();
+            tries += 1;
+            assert!(tries < 10_000, "trying again never helps");
+        }
+    }
+    replay.finish().map(drop).map_err(Into::into)
+}
+
+#[test]
+fn a_replay_into_too_small_a_memory_ends_with_an_error_that_is_final() {
+    // Live objects alone; tombstones alone, of which a replay remembers each.
+    for delete in [false, true] {
+        let recorder = Recorder::new();
+        let mut log = log_with_table(1, Box::new(recorder.clone()));
+        let mut cleaner = log.cleaner().unwrap();
+        for number in 0..7_000u64 {
+            let key = [number.to_be_bytes(); 4].concat();
+            stubbornly(&mut log, &mut cleaner, |log| log.write(TABLE, &key, &[1; 50])).unwrap();
+            if delete {
+                stubbornly(&mut log, &mut cleaner, |log| {
+                    log.delete(TABLE, &key, Condition::Always)
+                })
+                .unwrap();
+            }
+        }
+        log.turn();
+        let mut rebuilt = log_of(2, 300 << 10, options(), nothing());
+        let error = replayed(&segments(&recorder), &mut rebuilt).unwrap_err();
+        assert!(matches!(error, ReplayError::Log(Error::MemoryFull { .. })), "{error}");
     }
 }
 
