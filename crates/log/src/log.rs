@@ -136,16 +136,28 @@ impl Log {
         crate::Cleaner::new(&self.shared)
     }
 
-    /// Makes a tablet live here, empty.
+    /// Makes a tablet live here, empty. It costs an eighth of a seglet for its index from the
+    /// start, 8 KiB with seglets of the usual size, and some hundred bytes beside the memory. That
+    /// is nothing for a table and too much for each of a million users: give those a prefix of
+    /// their keys instead.
     ///
     /// # Errors
-    /// [`Error::TabletExists`] when it overlaps one that does, [`Error::CleanerBehind`] when
-    /// there is no memory for its index at this moment.
+    /// [`Error::TabletExists`] when it overlaps one that does. [`Error::MemoryFull`] when its index
+    /// would leave less room than what is live and one object of full length need. And
+    /// [`Error::CleanerBehind`] when there is no memory for its index at this moment.
     pub fn create_tablet(&mut self, range: TabletRange) -> Result<(), Error> {
         if let Some(other) = self.tablets.overlapping(range) {
             return Err(Error::TabletExists(other));
         }
-        let Some(index) = self.new_index() else {
+        let index = self.new_index();
+        // With the index taken: what it left over is what the cleaners must get by with.
+        let limit_bytes = self.shared.limits().writes;
+        if limit_bytes < self.live_bytes + self.shared.options.entry_bytes_max() {
+            drop(index);
+            self.turn();
+            return Err(Error::MemoryFull { live_bytes: self.live_bytes, limit_bytes });
+        }
+        let Some(index) = index else {
             self.turn(); // So that trying again is worth it.
             return Err(Error::CleanerBehind);
         };

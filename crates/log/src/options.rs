@@ -104,6 +104,11 @@ impl Options {
         limits::KEY_BYTES_MAX.min(self.segment_bytes / 8)
     }
 
+    /// What the longest object takes in the log, and no less than it is admitted as.
+    pub(crate) fn entry_bytes_max(&self) -> u64 {
+        (self.key_bytes_max() + self.value_bytes_max() + limits::HEADER_BYTES_MAX) as u64
+    }
+
     /// Says which option cannot work, if one cannot.
     pub(crate) fn check(&self, seglet_bytes: usize, seglets: usize) -> Result<(), OptionsError> {
         let fail = |message: String| Err(OptionsError(message));

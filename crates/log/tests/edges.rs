@@ -129,6 +129,38 @@ fn a_full_log_is_rebuilt_in_a_memory_of_the_same_size() {
     }
 }
 
+#[test]
+fn tablets_leave_the_memory_that_writes_and_deletes_need() {
+    for live in [0u64, 1_000] {
+        let mut log = log_with_table(1, nothing());
+        let mut cleaner = log.cleaner().unwrap();
+        for number in 0..live {
+            log.write(TABLE, &number.to_be_bytes(), &[1; 100]).unwrap();
+        }
+        let mut tables = (2..).map(|table| TabletRange::whole(TableId(table)));
+        let full = tables
+            .by_ref()
+            .find_map(|table| {
+                stubbornly(&mut log, &mut cleaner, |log| log.create_tablet(table)).err()
+            })
+            .unwrap();
+        assert!(matches!(full, Error::MemoryFull { .. }), "{full}");
+        // The longest object finds room beside what was there, and so does every delete.
+        let long = vec![2; log.options().value_bytes_max()];
+        stubbornly(&mut log, &mut cleaner, |log| log.write(TABLE, &[2; 2048], &long)).unwrap();
+        for round in 0..20 * live {
+            let key = (round % live.max(1)).to_be_bytes();
+            let work = |log: &mut Log| log.delete(TABLE, &key, Condition::Present);
+            stubbornly(&mut log, &mut cleaner, work).unwrap();
+            stubbornly(&mut log, &mut cleaner, |log| log.write(TABLE, &key, &[3; 90])).unwrap();
+        }
+        log.delete(TABLE, &[2; 2048], Condition::Present).unwrap();
+        assert!(log.drop_tablet(TabletRange::whole(TableId(2))));
+        log.turn();
+        log.create_tablet(TabletRange::whole(TableId(2))).unwrap();
+    }
+}
+
 /// Replays into a log until it is through, or the log says for good that it cannot go on.
 fn replayed(segments: &[Vec<u8>], rebuilt: &mut Log) -> Result<(), ReplayError> {
     let mut cleaner = rebuilt.cleaner().unwrap();
