@@ -144,6 +144,10 @@ fn a_write_whose_condition_fails_says_which_version_is_there() {
     }
     let absent = log.write_if(TABLE, b"other", b"", Condition::Present);
     assert_eq!(absent, Err(Error::Condition { current: Version::NONE }));
+    let below = Condition::VersionBelow(Version::NONE);
+    assert_eq!(log.delete(TABLE, b"other", below), Ok(None));
+    log.write_if(TABLE, b"other", b"", below).unwrap();
+    assert!(log.write_if(TABLE, b"other", b"", below).is_err());
 }
 
 #[test]

@@ -38,7 +38,7 @@ impl Condition {
             Condition::Absent => current == Version::NONE,
             Condition::Present => current != Version::NONE,
             Condition::VersionIs(version) => current == version,
-            Condition::VersionBelow(version) => current < version,
+            Condition::VersionBelow(version) => current == Version::NONE || current < version,
         };
         if holds { Ok(()) } else { Err(Error::Condition { current }) }
     }
