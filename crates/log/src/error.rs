@@ -38,6 +38,9 @@ pub enum Error {
     /// A tablet to be created overlaps one that is already here.
     #[error("the tablet {0} overlaps one that is already here")]
     TabletExists(TabletRange),
+    /// A tablet to be created has no hashes: its first comes after its last.
+    #[error("the tablet {0} is empty: its first hash must be at most its last")]
+    RangeReversed(TabletRange),
     /// The condition of a conditional operation does not hold.
     #[error("the condition does not hold: the object's version is {current}")]
     Condition {
@@ -94,6 +97,7 @@ impl Error {
             Error::CleanerBehind => 8,
             Error::AlreadyCompleted { .. } => 9,
             Error::VersionTooHigh { .. } => 10,
+            Error::RangeReversed(_) => 11,
         }
     }
 

@@ -82,6 +82,7 @@ impl Log {
         options.check(memory.seglet_bytes(), memory.seglets())?;
         let shared = Arc::new(Shared::new(Arc::clone(memory), id, options));
         shared.check_digest()?;
+        shared.check_room()?;
         if !memory.claim() {
             return Err(OptionsError(
                 "the memory belongs to a log already, and does so for good; make another".into(),
@@ -142,10 +143,14 @@ impl Log {
     /// their keys instead.
     ///
     /// # Errors
-    /// [`Error::TabletExists`] when it overlaps one that does. [`Error::MemoryFull`] when its index
+    /// [`Error::RangeReversed`] when no hash is in the range. [`Error::TabletExists`] when it
+    /// overlaps a tablet that lives here. [`Error::MemoryFull`] when its index
     /// would leave less room than what is live and one object of full length need. And
     /// [`Error::CleanerBehind`] when there is no memory for its index at this moment.
     pub fn create_tablet(&mut self, range: TabletRange) -> Result<(), Error> {
+        if range.first > range.last {
+            return Err(Error::RangeReversed(range));
+        }
         if let Some(other) = self.tablets.overlapping(range) {
             return Err(Error::TabletExists(other));
         }

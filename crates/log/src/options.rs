@@ -122,14 +122,26 @@ impl Options {
         if self.segment_bytes > 1 << 30 {
             return fail(format!("segment_bytes is {}; the limit is 1 GiB", self.segment_bytes));
         }
-        let needed = (3 + self.cleaner.pool_segments) * (self.segment_bytes / seglet_bytes);
+        let c = &self.cleaner;
+        if c.pool_segments == 0 || c.pool_segments > 1024 {
+            return fail(format!("pool_segments is {}; it must be 1 to 1024", c.pool_segments));
+        }
+        let segment_seglets = self.segment_bytes / seglet_bytes;
+        let needed = (3 + c.pool_segments) * segment_seglets;
         if seglets < needed {
             return fail(format!(
-                "the memory has {seglets} seglets; segments of {} bytes need at least {needed}: give more memory or make segments smaller",
+                "the memory has {seglets} seglets; segments of {} bytes need at least {needed}: make a larger memory or smaller segments",
                 self.segment_bytes
             ));
         }
-        let c = &self.cleaner;
+        // Two segments and the pool are what the cleaners cannot do without.
+        let most = seglets - (2 + c.pool_segments) * segment_seglets;
+        if c.delete_seglets > most {
+            return fail(format!(
+                "delete_seglets is {}; with a memory of {seglets} seglets it must be at most {most}",
+                c.delete_seglets
+            ));
+        }
         let fractions = [
             ("free_fraction_low", c.free_fraction_low),
             ("free_share_low", c.free_share_low),
@@ -150,11 +162,14 @@ impl Options {
                 c.write_fraction, c.safe_fraction
             ));
         }
-        if c.pool_segments == 0 || c.pool_segments > 1024 {
-            return fail(format!("pool_segments is {}; it must be 1 to 1024", c.pool_segments));
+        if !(c.disk_expansion >= 1.0 && c.disk_expansion <= 100.0) {
+            return fail(format!("disk_expansion is {}; it must be 1 to 100", c.disk_expansion));
         }
-        if !(c.disk_expansion >= 1.0 && c.disk_expansion <= 100.0) || c.segments_per_pass < 2 {
-            return fail("disk_expansion must be 1 to 100 and segments_per_pass at least 2".into());
+        if c.segments_per_pass < 2 {
+            return fail(format!(
+                "segments_per_pass is {}; it must be at least 2",
+                c.segments_per_pass
+            ));
         }
         Ok(())
     }

@@ -558,18 +558,42 @@ fn no_acknowledged_write_is_lost_while_backups_lag_behind_the_cleaner() {
 #[test]
 fn options_that_cannot_work_are_refused_with_a_reason() {
     let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
-    let bad: [fn(&mut Options); 6] = [
-        |options| options.segment_bytes = 1500,
-        |options| options.segment_bytes = 1 << 30,
-        |options| options.cleaner.safe_fraction = 1.5,
-        |options| options.cleaner.write_fraction = 0.99,
-        |options| options.cleaner.segments_per_pass = 0,
-        |options| options.cleaner.free_fraction_low = f64::NAN,
+    type Change = fn(&mut Options);
+    // Each with what the refusal must say: the value given, and what is allowed.
+    let bad: [(Change, [&str; 2]); 15] = [
+        (|options| options.segment_bytes = 1500, ["1500", "1024"]),
+        (|options| options.segment_bytes = 0, ["is 0", "at least eight"]),
+        (|options| options.segment_bytes = 1 << 30, ["1073741824", "at least 4194304"]),
+        (|options| options.segment_bytes = 1 << 40, ["1099511627776", "1 GiB"]),
+        (|options| options.cleaner.safe_fraction = 1.5, ["1.5", "at most 1"]),
+        (|options| options.cleaner.write_fraction = 0.99, ["0.99", "0.98"]),
+        (|options| options.cleaner.write_fraction = 1e-9, ["write_fraction (0.0", "at least"]),
+        (|options| options.cleaner.segments_per_pass = 1, ["is 1", "at least 2"]),
+        (|options| options.cleaner.disk_expansion = 0.5, ["is 0.5", "1 to 100"]),
+        (|options| options.cleaner.free_fraction_low = f64::NAN, ["NaN", "over 0"]),
+        (|options| options.cleaner.delete_seglets = usize::MAX, ["18446744073709551615", "944"]),
+        (|options| options.cleaner.delete_seglets = 945, ["is 945", "at most 944"]),
+        (|options| options.cleaner.pool_segments = usize::MAX, ["is 18446744073709551615", "1024"]),
+        (|options| options.cleaner.pool_segments = 0, ["is 0", "1 to 1024"]),
+        (|options| options.cleaner.pool_segments = 58, ["pool_segments (58)", "at least 4160"]),
     ];
-    for change in bad {
+    for (change, parts) in bad {
         let mut options = small();
         change(&mut options);
         let result = Log::new(&memory, LogId(1), options, Box::new(NoReplication::default()));
-        assert!(!result.err().unwrap().to_string().is_empty());
+        let text = result.err().unwrap().to_string();
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
     }
+    // Refusals leave the memory to whoever asks for what can work.
+    let mut most = small();
+    most.cleaner.delete_seglets = 900;
+    Log::new(&memory, LogId(1), most, Box::new(NoReplication::default())).unwrap();
+}
+
+#[test]
+fn a_tablet_without_hashes_is_refused() {
+    let mut log = log();
+    let range = TabletRange { table: TableId(2), first: KeyHash(2), last: KeyHash(1) };
+    assert_eq!(log.create_tablet(range), Err(Error::RangeReversed(range)));
+    log.create_tablet(TabletRange { last: KeyHash(2), ..range }).unwrap();
 }
