@@ -42,7 +42,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let again = log.write_if(SESSIONS, b"session-7", b"{}", Condition::VersionIs(version));
     println!("the same again: {}", again.err().ok_or("the version has moved on")?);
     log.delete(SESSIONS, b"session-8", Condition::Always)?;
+    // What was written goes to the replicator at the end of a turn, and is safe once it says so. A
+    // server does this after each round of requests.
     log.turn();
+    assert_eq!(log.durable(), log.appended());
 
     let usage = log.usage();
     println!(

@@ -4,15 +4,9 @@
 //! shared. That thread alone reads, writes and deletes; [`Cleaner`](crate::Cleaner)s, each on a
 //! thread of its own or stepped in between, move entries and free memory beside it.
 //!
-//! **Turns.** What a read returns borrows the log. Every call that takes `&mut self` is therefore
-//! a point at which no reference into the memory is alive, and once in a while such a call takes
-//! a *turn*: it tells the cleaners that memory unlinked before may be reused, hands new bytes to
-//! the [`Replicator`], learns how far they are durable and completes cleaning passes. A server
-//! calls [`Log::turn`] at the end of each of its turns; a user who never calls it loses nothing.
-//!
-//! **Waiting.** No call blocks. When memory is short a write comes back with
-//! [`Error::CleanerBehind`](crate::Error::CleanerBehind) and is tried again after the cleaners
-//! have run.
+//! What a read returns borrows the log. Every call that takes `&mut self` is therefore a point at
+//! which no reference into the memory is alive, and once in a while such a call takes a *turn*
+//! (see [`Log`]): only then may memory be reused that was unlinked before.
 
 mod batch;
 mod completions;
@@ -45,6 +39,48 @@ use std::sync::atomic::Ordering;
 use thunderhead_wire::{KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, Version};
 
 /// A key-value store's memory: see the [crate's documentation](crate) for an example.
+///
+/// # Turns
+///
+/// What is written is in memory at once, for every read that follows. It is handed to the
+/// [`Replicator`] at the end of a *turn*, in one piece with everything that was written since the
+/// last one. (Sooner only when a segment is full or memory is short.) A turn also learns how far
+/// the copies are durable, takes finished cleaning passes into the log and lets the cleaners reuse
+/// memory that was unlinked.
+///
+/// A turn ends
+/// - when [`Log::turn`] is called: a server does so after each round of requests;
+/// - by itself after every 64 writes and deletes, and after every [`BATCH`](crate::BATCH)
+///   operations of [`Log::write_batch`];
+/// - when the log is dropped, for the last time. (Not in a thread that panics: what a panic
+///   interrupted may be half done. Nor does this wait until the last bytes are durable.)
+///
+/// So the last writes of a log that sits idle are in no copy until somebody calls `turn`.
+///
+/// # Durability
+///
+/// A write is safe once [`Log::durable`] has reached the position that it returned
+/// ([`Written::position`]): not when the call returns, and with most replicators not when the turn
+/// ends either. Answer a client no sooner.
+///
+/// ```
+/// # use thunderhead_log::*;
+/// # fn serve(log: &mut Log, users: TableId) -> Result<(), Error> {
+/// let written = log.write(users, b"alice", b"hello")?;
+/// // … the other requests of this round …
+/// log.turn();
+/// // Now, or after one of the next turns:
+/// if log.durable() >= written.position {
+///     // Answer.
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Waiting
+///
+/// No call blocks. When memory is short a write comes back with [`Error::CleanerBehind`] and is
+/// tried again after the cleaners have run. [`Error::MemoryFull`] is final.
 pub struct Log {
     pub(crate) memory: Arc<Memory>,
     pub(crate) shared: Arc<Shared>,
@@ -306,7 +342,8 @@ impl Log {
         self.head.position()
     }
 
-    /// How far the stream of heads is known to be durable.
+    /// How far the stream of heads is known to be durable, as of the last turn. A write is safe
+    /// once this has reached its position.
     #[must_use]
     pub fn durable(&self) -> LogPosition {
         self.ledger.durable()
@@ -362,6 +399,16 @@ impl Log {
             entries_moved: load(&sums.counters.entries_moved),
             residuals: load(&sums.counters.residuals),
             rescans: load(&sums.counters.rescans),
+        }
+    }
+}
+
+impl Drop for Log {
+    /// Takes a last turn, so that the replicator has everything that was appended.
+    fn drop(&mut self) {
+        // A panic may have left something half done, which no copy should have.
+        if !std::thread::panicking() {
+            self.turn();
         }
     }
 }

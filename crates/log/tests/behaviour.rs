@@ -507,6 +507,19 @@ fn a_read_of_what_is_not_durable_yet_says_when_it_will_be() {
 }
 
 #[test]
+fn a_log_that_is_dropped_hands_over_its_last_writes() {
+    let recorder = Recorder::new();
+    let mut log = log_in(1 << 20, small(), Box::new(recorder.clone()));
+    log.write(TABLE, b"k", b"v").unwrap();
+    log.write(TABLE, b"gone", b"v").unwrap();
+    log.delete(TABLE, b"gone", Condition::Present).unwrap();
+    drop(log);
+    let (rebuilt, _) = replay(&recorded(&recorder), SegmentId::NONE);
+    let found = keys(&rebuilt, TabletRange::whole(TABLE));
+    assert_eq!(found, BTreeMap::from([(b"k".to_vec(), b"v".to_vec())]));
+}
+
+#[test]
 fn no_acknowledged_write_is_lost_while_backups_lag_behind_the_cleaner() {
     // While the backups are held up, the cleaner goes on. Whatever crash point is chosen, every
     // write that was durable then is found, at its version or a later one.

@@ -49,7 +49,7 @@ impl Condition {
 pub struct Written {
     /// The object's new version.
     pub version: Version,
-    /// The write is safe once the log is durable up to here.
+    /// The write is safe once [`Log::durable`] has reached this.
     pub position: LogPosition,
 }
 
