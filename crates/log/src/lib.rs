@@ -98,7 +98,7 @@ pub use cleaner::{Cleaner, Step};
 pub use entry::FORMAT_VERSION;
 pub use error::{Damage, Error, OptionsError};
 pub use index::Cursor;
-pub use limits::{BATCH, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use limits::{BATCH, CLEANERS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use log::{Completion, Condition, Log, Put, Usage, Written};
 pub use memory::{Memory, SEGLET_BYTES};
 pub use metadata::{SegmentHeader, SegmentKind, TabletStatistics};

@@ -26,8 +26,8 @@ pub const BATCH: usize = 64;
 /// [`Log::turn`](crate::Log::turn): small, for a turn costs a fence, and large enough to hide it.
 pub(crate) const MUTATIONS_PER_TURN: u32 = 64;
 
-/// Cleaner threads of one log. More than a machine of today would give one shard.
-pub(crate) const CLEANERS_MAX: usize = 16;
+/// The most cleaners that one log has at a time. More than a machine of today would give one shard.
+pub const CLEANERS_MAX: usize = 16;
 
 /// Seglets of one memory: references hold 48 bits of address and seglet numbers 32.
 pub(crate) const SEGLETS_MAX: usize = (u32::MAX - 1) as usize;
