@@ -8,7 +8,7 @@
 use super::subject::{self, Plan, Subject, Throughput, options_for, uniform, zipfian};
 use super::{progress, show};
 use crate::machine;
-use crate::plot::{Marks, Panel, Series, save};
+use crate::plot::{self, Marks, Panel, Series, save};
 use crate::table::Table;
 use anyhow::{Result, ensure};
 use serde::Serialize;
@@ -269,6 +269,7 @@ impl Arguments {
 /// When the arguments make no sense, or it cannot be run.
 pub fn run(arguments: &Arguments) -> Result<()> {
     arguments.check()?;
+    plot::check(arguments.plot.as_deref())?;
     let mut points = Vec::new();
     let time = Duration::from_secs_f64(arguments.seconds);
     for value_bytes in &arguments.sizes {
@@ -327,10 +328,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             format!("{:.2}", point.cleaner_cores),
         ]);
     }
+    // First, for it must not be lost if the figure cannot be drawn after all.
+    show(arguments.json, &table, &points)?;
     if let Some(path) = &arguments.plot {
         save(path, &panels(&points))?;
     }
-    show(arguments.json, &table, &points)
+    Ok(())
 }
 
 /// Three figures for each size and locality: throughput, cleaner bytes and processor time.

@@ -16,7 +16,7 @@
 //! | ours | (1 − u) × age of the segment / u: the cost when live data is in memory anyway |
 
 use super::{progress, show};
-use crate::plot::{Marks, Panel, Series, save};
+use crate::plot::{self, Marks, Panel, Series, save};
 use crate::random::Random;
 use crate::table::Table;
 use anyhow::{Result, bail, ensure};
@@ -291,6 +291,7 @@ impl Arguments {
 /// When the arguments make no sense, or the plot cannot be written.
 pub fn run(arguments: &Arguments) -> Result<()> {
     arguments.check()?;
+    plot::check(arguments.plot.as_deref())?;
     let mut points = Vec::new();
     for hot_and_cold in [false, true] {
         for policy in Policy::ALL {
@@ -318,6 +319,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             format!("{:.2}", point.cleaner_bytes),
         ]);
     }
+    // First, for it must not be lost if the figure cannot be drawn after all.
+    show(arguments.json, &table, &points)?;
     if let Some(path) = &arguments.plot {
         let panel = |hot_and_cold: bool, title: &str| Panel {
             title: title.into(),
@@ -342,7 +345,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         ];
         save(path, &panels)?;
     }
-    show(arguments.json, &table, &points)
+    Ok(())
 }
 
 #[cfg(test)]
