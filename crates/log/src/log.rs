@@ -167,7 +167,8 @@ impl Log {
         &self.shared.options
     }
 
-    /// A cleaner for this log: give it a thread, or step it yourself.
+    /// A cleaner for this log: give it a thread, or step it yourself. `None` while
+    /// [`CLEANERS_MAX`](crate::CLEANERS_MAX) others live.
     #[must_use]
     pub fn cleaner(&self) -> Option<crate::Cleaner> {
         crate::Cleaner::new(&self.shared)

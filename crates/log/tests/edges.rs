@@ -2,9 +2,9 @@
 //! that only try again.
 
 use thunderhead_log::{
-    Cleaner, CleanerThreads, Completion, Condition, Damage, Error, Log, LogId, Memory,
-    NoReplication, Options, Put, Recorder, Replay, ReplayError, Replicator, SegmentId, TableId,
-    TabletRange, Tombstones, Version,
+    CLEANERS_MAX, Cleaner, CleanerThreads, Completion, Condition, Damage, Error, Log, LogId,
+    Memory, NoReplication, Options, Put, Recorder, Replay, ReplayError, Replicator, SegmentId,
+    TableId, TabletRange, Tombstones, Version,
 };
 
 const TABLE: TableId = TableId(1);
@@ -54,6 +54,17 @@ fn a_memory_serves_one_log() {
     let second = Log::new(&memory, LogId(2), options(), nothing());
     assert!(second.err().unwrap().to_string().contains("make another"));
     drop(log);
+}
+
+#[test]
+fn a_log_has_so_many_cleaners_and_no_more() {
+    let log = log_with_table(1, nothing());
+    let cleaner = log.cleaner().unwrap();
+    let threads = CleanerThreads::start(&log, 100, |_| {});
+    assert_eq!(threads.count(), CLEANERS_MAX - 1);
+    assert!(log.cleaner().is_none());
+    drop((threads, cleaner));
+    assert_eq!(CleanerThreads::start(&log, 100, |_| {}).count(), CLEANERS_MAX);
 }
 
 #[test]
