@@ -30,7 +30,8 @@ use thunderhead_log::{
 /// What to run.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// Bytes of live payload, at least 32 MiB: less cannot fill a memory to 90 %.
+    /// Bytes of live payload: at least 256 MiB, or 64 MiB with --memory-only. Less cannot fill a
+    /// memory to 90 %.
     #[arg(long, default_value_t = 1 << 30)]
     live: u64,
     /// Each phase writes this many times the live payload: 1 to 1000.
@@ -54,8 +55,8 @@ pub struct Arguments {
 }
 
 /// In less, reserves and the head take more than a tenth of the memory. (The timed runs are on a
-/// quarter of it, and say with an error when that is too little.)
-const LIVE_MIN: u64 = 32 << 20;
+/// quarter of what is given.)
+const LIVE_MIN: u64 = 64 << 20;
 const LIVE_MAX: u64 = 1 << 46;
 
 /// Sizes drawn uniformly from a range.
@@ -541,9 +542,10 @@ impl Arguments {
     /// Refuses what cannot be measured, before anything is.
     fn check(&self) -> Result<()> {
         let Arguments { live, churn, .. } = *self;
+        let least = if self.memory_only { LIVE_MIN } else { 4 * LIVE_MIN };
         ensure!(
-            (LIVE_MIN..=LIVE_MAX).contains(&live),
-            "--live is {live}; it must be {LIVE_MIN} to {LIVE_MAX}"
+            (least..=LIVE_MAX).contains(&live),
+            "--live is {live}; it must be {least} to {LIVE_MAX}"
         );
         ensure!((1.0..=1000.0).contains(&churn), "--churn is {churn}; it must be 1 to 1000");
         for number in &self.workloads {
