@@ -85,5 +85,40 @@ pub fn print_requirements(rows: &[Requirement], to: &mut dyn Write) -> io::Resul
         table.row(&[row.what.clone(), row.required.clone(), row.measured.clone(), verdict.into()]);
     }
     table.print(to)?;
+    writeln!(to, "{}", closing_line(rows))?;
     Ok(rows.iter().all(|row| row.pass))
+}
+
+/// What the verdict is and what it is worth.
+#[must_use]
+pub fn closing_line(rows: &[Requirement]) -> String {
+    let short = rows.iter().filter(|row| !row.pass).count();
+    if short == 0 {
+        return format!("None of {} rows fell short: status 0.", rows.len());
+    }
+    format!(
+        "{short} of {} rows fell short: status 1. Figures say little with --quick, or on a machine \
+         that is not idle.",
+        rows.len()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_says_what_the_status_means() {
+        let row = |pass| Requirement {
+            what: "w".into(),
+            required: "r".into(),
+            measured: "m".into(),
+            pass,
+        };
+        let mut out = Vec::new();
+        assert!(!print_requirements(&[row(true), row(false)], &mut out).unwrap());
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.lines().last().unwrap().starts_with("1 of 2 rows fell short: status 1."));
+        assert!(closing_line(&[row(true)]).ends_with("status 0."));
+    }
 }

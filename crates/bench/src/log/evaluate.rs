@@ -92,6 +92,8 @@ pub fn run(quick: bool, json: bool) -> Result<bool> {
     let mut out = std::io::stdout().lock();
     if json {
         serde_json::to_writer_pretty(&mut out, &rows.0)?;
+        std::io::Write::write_all(&mut out, b"\n")?;
+        progress(&crate::table::closing_line(&rows.0));
         return Ok(rows.0.iter().all(|row| row.pass));
     }
     Ok(print_requirements(&rows.0, &mut out)?)
