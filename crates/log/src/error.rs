@@ -10,7 +10,8 @@ pub enum Error {
     /// The key has no bytes.
     #[error("the key is empty; give at least one byte")]
     KeyEmpty,
-    /// The key is longer than [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX).
+    /// The key is longer than [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX), or than an eighth of a
+    /// segment of this log: [`Options::key_bytes_max`](crate::Options::key_bytes_max).
     #[error("the key has {bytes} bytes; the limit is {limit}")]
     KeyTooLong {
         /// What was given.
@@ -18,8 +19,8 @@ pub enum Error {
         /// What is allowed.
         limit: usize,
     },
-    /// The value is longer than [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX), or than a segment of
-    /// this log can hold.
+    /// The value is longer than [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX), or than an eighth of
+    /// a segment of this log: [`Options::value_bytes_max`](crate::Options::value_bytes_max).
     #[error("the value has {bytes} bytes; the limit is {limit}")]
     ValueTooLong {
         /// What was given.

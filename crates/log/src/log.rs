@@ -104,11 +104,12 @@ pub struct Log {
 }
 
 impl Log {
-    /// Starts an empty log in a memory, which is the log's from then on. `id` tells this log's segments from all others; draw it
-    /// at random.
+    /// Starts an empty log in a memory, which is this log's from then on, for good: another log
+    /// needs a memory of its own. `id` tells this log's segments from all others; draw it at
+    /// random.
     ///
     /// # Errors
-    /// When the options cannot work with this memory.
+    /// When the options cannot work with this memory, or a log was made in it before.
     pub fn new(
         memory: &Arc<Memory>,
         id: LogId,
@@ -273,7 +274,8 @@ impl Log {
         self.shared.publish_tablets(TabletMap { tablets, completions });
     }
 
-    /// Finds an object.
+    /// Finds an object. A key that cannot exist, empty or too long, does not: that is `Ok(None)`,
+    /// while writes and deletes refuse such a key, for there it is a mistake.
     ///
     /// # Errors
     /// [`Error::UnknownTablet`] when the key's tablet does not live here.

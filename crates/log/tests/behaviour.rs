@@ -604,6 +604,48 @@ fn options_that_cannot_work_are_refused_with_a_reason() {
 }
 
 #[test]
+fn a_memory_of_an_impossible_size_is_refused_with_what_is_possible() {
+    for (bytes, seglet_bytes, part) in [
+        (1 << 20, 1 << 17, "1048832 to "),
+        (8448 - 1, 1024, "8448 to "),
+        (usize::MAX, 1024, " to "),
+        (1 << 47, 1 << 16, " to 140737488355327"),
+    ] {
+        let text = Memory::with_seglets(bytes, seglet_bytes).err().unwrap().to_string();
+        assert!(text.contains(part) && text.contains(&bytes.to_string()), "{text}");
+    }
+    Memory::with_seglets(8448, 1024).unwrap();
+}
+
+#[test]
+fn reads_find_no_key_that_cannot_exist() {
+    let mut log = log();
+    assert!(log.read(TABLE, b"").unwrap().is_none());
+    assert!(log.read(TABLE, &vec![1; KEY_BYTES_MAX + 1]).unwrap().is_none());
+    assert_eq!(log.write(TABLE, b"", b""), Err(Error::KeyEmpty));
+}
+
+#[test]
+fn an_unfinished_replay_is_given_up_by_dropping_its_tablets() {
+    let recorder = Recorder::new();
+    let mut log = log_in(1 << 20, small(), Box::new(recorder.clone()));
+    let completion = Completion { lease: 1, sequence: 1, result: b"done" };
+    log.write_completed(TABLE, b"k", b"v", Condition::Always, completion).unwrap();
+    log.turn();
+    let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
+    let replicator = Box::new(NoReplication::default());
+    let mut log = Log::new(&memory, LogId(4), small(), replicator).unwrap();
+    let range = TabletRange::whole(TABLE);
+    let mut replay = Replay::new(&mut log, [(range, SegmentId::NONE)]).unwrap();
+    replay.segment(&recorded(&recorder)[0]).unwrap();
+    drop(replay);
+    assert!(log.read(TABLE, b"k").unwrap().is_some(), "it stays when the replay is dropped");
+    assert!(log.drop_tablet(range));
+    log.create_tablet(range).unwrap();
+    assert!(log.read(TABLE, b"k").unwrap().is_none());
+}
+
+#[test]
 fn a_tablet_without_hashes_is_refused() {
     let mut log = log();
     let range = TabletRange { table: TableId(2), first: KeyHash(2), last: KeyHash(1) };
