@@ -31,7 +31,7 @@ use thunderhead_log::{
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
     /// Bytes of live payload: at least 256 MiB, or 64 MiB with --memory-only. Less cannot fill a
-    /// memory to 90 %.
+    /// memory to 90 %. The default needs 7.2 GB of memory, or 6.1 GB with --memory-only.
     #[arg(long, default_value_t = 1 << 30)]
     live: u64,
     /// Each phase writes this many times the live payload: 1 to 1000.
@@ -208,10 +208,9 @@ fn drive(
     churn: f64,
     base_bytes: u64,
 ) -> Result<Held> {
-    let smallest = workload.before.0.min(workload.after.map_or(u64::MAX, |sizes| sizes.0));
     let mut run = Run {
         store,
-        items: Vec::with_capacity((live * 2 / smallest) as usize),
+        items: Vec::with_capacity(items(workload, live) as usize),
         most_items: 0,
         payload: 0,
         base_bytes,
@@ -408,6 +407,16 @@ fn memory_for(workload: Workload, live: u64, utilization: f64) -> u64 {
     (most * 1.005) as u64 + (4 << 20)
 }
 
+/// Memory in which everything fits that a workload ever writes.
+fn uncleaned(workload: Workload, live: u64, churn: f64) -> u64 {
+    memory_for(workload, (live as f64 * (2.0 * churn + 1.0)) as u64, 0.5)
+}
+
+/// Objects that a workload has at most.
+fn items(workload: Workload, live: u64) -> u64 {
+    live * 2 / workload.before.0.min(workload.after.map_or(u64::MAX, |sizes| sizes.0))
+}
+
 /// Runs a workload on a log that is filled to a utilization.
 fn on_our_log(
     workload: Workload,
@@ -530,7 +539,7 @@ fn throughput(number: usize, live: u64, churn: f64) -> Result<Vec<(u32, f64)>> {
         caps = held.payload;
     }
     // Everything that is ever written fits, tombstones included.
-    let all = memory_for(workload, (live as f64 * (2.0 * churn + 1.0)) as u64, 0.5);
+    let all = uncleaned(workload, live, churn);
     let base = on_our_log(workload, live, churn, 1.0, Some(caps), all)?;
     Ok(at
         .into_iter()
@@ -553,6 +562,21 @@ impl Arguments {
         }
         Ok(())
     }
+
+    /// The most memory that any of its steps takes, with the benchmark's lists of live objects.
+    fn memory_bytes(&self) -> u64 {
+        let Arguments { live, churn, .. } = *self;
+        let step = |number: &usize| {
+            let workload = WORKLOADS[number - 1];
+            let items = items(workload, live) * size_of::<Item>() as u64;
+            let ours = memory_for(workload, live, 0.9) + items;
+            // Two at a time; the worst of them hold a little over twice the payload.
+            let allocators = 2 * (live * 5 / 2 + items);
+            let timed = if self.memory_only { 0 } else { uncleaned(workload, live / 4, churn) };
+            ours.max(allocators).max(timed)
+        };
+        self.workloads.iter().map(step).max().unwrap_or(0)
+    }
 }
 
 /// Runs the experiment and prints it.
@@ -564,6 +588,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         return run_child(arguments);
     }
     arguments.check()?;
+    let needed = arguments.memory_bytes();
+    machine::ensure_memory(needed, "--live, or --churn, or add --memory-only")?;
     plot::check(arguments.plot.as_deref())?;
     let mut outcomes = Vec::new();
     for number in &arguments.workloads {

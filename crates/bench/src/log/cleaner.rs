@@ -23,7 +23,8 @@ use thunderhead_wire::{LogPosition, SegmentId};
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Bytes of live entries.
+    /// Bytes of live entries. The memory needed is this by the lowest utilization, and 15 bytes an
+    /// object for the index: 1.9 GB for the defaults.
     #[arg(long, default_value_t = 512 << 20)]
     live: u64,
     /// Utilizations, in percent: 1 to 95.
@@ -261,6 +262,19 @@ impl Arguments {
         );
         Ok(())
     }
+
+    /// The memory of the largest log: of the smallest objects in the emptiest memory.
+    fn memory_bytes(&self) -> u64 {
+        let percent = self.utilization.iter().copied().min().unwrap_or(100);
+        let plan = Plan {
+            value_bytes: self.sizes.iter().copied().min().unwrap_or_default(),
+            live_bytes: self.live,
+            utilization: f64::from(percent) / 100.0,
+            options: options_for(self.live),
+            cleaners: self.cleaners,
+        };
+        plan.memory_bytes()
+    }
 }
 
 /// Runs the experiment and prints it.
@@ -269,6 +283,8 @@ impl Arguments {
 /// When the arguments make no sense, or it cannot be run.
 pub fn run(arguments: &Arguments) -> Result<()> {
     arguments.check()?;
+    let needed = arguments.memory_bytes();
+    machine::ensure_memory(needed, "--live, or leave out low --utilization")?;
     plot::check(arguments.plot.as_deref())?;
     let mut points = Vec::new();
     let time = Duration::from_secs_f64(arguments.seconds);

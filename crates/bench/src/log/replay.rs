@@ -15,7 +15,8 @@ pub struct Arguments {
     /// Sizes of values, in bytes.
     #[arg(long, value_delimiter = ',', default_value = "100,1000,10000")]
     sizes: Vec<usize>,
-    /// Bytes to replay for each size, at least 256 objects.
+    /// Bytes to replay for each size, at least 256 objects. Three to four times as much memory is
+    /// needed: 1.9 GB for the default.
     #[arg(long, default_value_t = 512 << 20)]
     bytes: u64,
     /// For programs.
@@ -39,13 +40,19 @@ pub struct Figures {
     pub gigabytes: f64,
 }
 
+/// The memory of a log with so many bytes of objects, and room for its index.
+fn log_memory_bytes(value_bytes: usize, bytes: u64) -> u64 {
+    let objects = bytes / super::subject::entry_bytes(value_bytes);
+    bytes + bytes / 4 + objects * 13 + (64 << 20)
+}
+
 /// Replays so many bytes of objects of one size; the median of three times.
 ///
 /// # Errors
 /// When a log cannot be made, or the replay fails.
 pub fn measure(value_bytes: usize, bytes: u64) -> Result<Figures> {
     let objects = bytes / super::subject::entry_bytes(value_bytes);
-    let memory_bytes = (bytes + bytes / 4 + objects * 13) as usize + (64 << 20);
+    let memory_bytes = log_memory_bytes(value_bytes, bytes) as usize;
     let recorder = Recorder::new();
     {
         let memory = Memory::new(memory_bytes)?;
@@ -88,6 +95,12 @@ impl Arguments {
             .iter()
             .try_for_each(|size| subject::check_size(*size, self.bytes, &options(), "--bytes"))
     }
+
+    fn memory_bytes(&self) -> u64 {
+        // A log beside the recording, whose pieces are put together in buffers that double.
+        let needed = |size: &usize| log_memory_bytes(*size, self.bytes) + 2 * self.bytes;
+        self.sizes.iter().map(needed).max().unwrap_or(0)
+    }
 }
 
 /// Runs the experiment and prints it.
@@ -96,6 +109,7 @@ impl Arguments {
 /// When it cannot be run.
 pub fn run(arguments: &Arguments) -> Result<()> {
     arguments.check()?;
+    machine::ensure_memory(arguments.memory_bytes(), "--bytes")?;
     let all: Result<Vec<Figures>> =
         arguments.sizes.iter().map(|size| measure(*size, arguments.bytes)).collect();
     let all = all?;

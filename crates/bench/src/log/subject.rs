@@ -41,6 +41,20 @@ pub struct Plan {
     pub cleaners: usize,
 }
 
+impl Plan {
+    fn objects(&self) -> u64 {
+        self.live_bytes / entry_bytes(self.value_bytes)
+    }
+
+    /// The memory that it takes: the log at this utilization and the index.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        let index_bytes = self.objects() * 29 / 2 + (2 << 20);
+        let log_bytes = (self.live_bytes as f64 / self.utilization) as u64;
+        log_bytes + index_bytes
+    }
+}
+
 /// Options that suit so much live data: at least a hundred segments and rather five hundred, as
 /// the papers' servers of 16 GB and 8 MB segments had more still.
 #[must_use]
@@ -147,10 +161,8 @@ impl Subject {
     }
 
     fn prepared(plan: &Plan, replicator: Box<dyn Replicator>) -> Result<Subject> {
-        let objects = plan.live_bytes / entry_bytes(plan.value_bytes);
-        let index_bytes = objects * 29 / 2 + (2 << 20);
-        let log_bytes = (plan.live_bytes as f64 / plan.utilization) as u64;
-        let memory = memory_for(log_bytes + index_bytes, plan.live_bytes)?;
+        let objects = plan.objects();
+        let memory = memory_for(plan.memory_bytes(), plan.live_bytes)?;
         let mut log = Log::new(&memory, LogId(7), plan.options.clone(), replicator)?;
         log.create_tablet(TabletRange::whole(TABLE)).context("creating the table")?;
         let cleaners =
