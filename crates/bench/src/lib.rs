@@ -28,12 +28,16 @@ enum Command {
     Log(log::Arguments),
     /// Round trips, requests and their price, each beside its floor.
     Rpc(rpc::Arguments),
-    /// What an area must show, required beside measured; status 1 where one falls short.
+    /// What an area must show, required beside measured.
+    ///
+    /// Status 0: all of it is met. 1: a row fell short. 2: something could not be measured. The
+    /// machine should be idle, or rows fall short for no fault of the store.
     Evaluate {
         /// The area: log or rpc.
         #[arg(value_parser = ["log", "rpc"])]
         area: String,
-        /// Smaller and shorter.
+        /// Smaller and shorter: says whether everything works, and not how fast it is. Rows may
+        /// fall short, with status 1.
         #[arg(long)]
         quick: bool,
         /// For programs.

@@ -42,6 +42,39 @@ pub fn resident_bytes() -> u64 {
     pages * rustix::param::page_size() as u64
 }
 
+/// Bytes that processes can still have without swapping, if the system says so.
+#[must_use]
+pub fn available_bytes() -> Option<u64> {
+    available_in(&std::fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+fn available_in(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kilobytes * 1024)
+}
+
+/// Refuses what would take more memory than the machine has to give: it would be swapped, or
+/// somebody's process ended. `flag` is the one to lower.
+///
+/// # Errors
+/// When it does not fit.
+pub fn ensure_memory(needed: u64, flag: &str) -> anyhow::Result<()> {
+    fits(needed, available_bytes(), flag)
+}
+
+fn fits(needed: u64, available: Option<u64>, flag: &str) -> anyhow::Result<()> {
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    let available = available.unwrap_or(u64::MAX);
+    anyhow::ensure!(
+        needed <= available,
+        "this needs {} MiB of memory and the machine has {} MiB available; lower {flag}",
+        mib(needed),
+        mib(available)
+    );
+    Ok(())
+}
+
 /// Seconds that something takes.
 pub fn seconds<T>(work: impl FnOnce() -> T) -> (f64, T) {
     let began = Instant::now();
@@ -54,4 +87,20 @@ pub fn seconds<T>(work: impl FnOnce() -> T) -> (f64, T) {
 pub fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_what_there_is() {
+        let meminfo = "MemTotal: 9000 kB\nMemFree: 10 kB\nMemAvailable:    2048 kB\n";
+        let available = available_in(meminfo);
+        assert_eq!(available, Some(2 << 20));
+        fits(2 << 20, available, "--live").unwrap();
+        let text = fits(5 << 20, available, "--live").unwrap_err().to_string();
+        assert!(text.contains("5 MiB") && text.contains("2 MiB") && text.contains("--live"));
+        fits(u64::MAX, available_in("nothing"), "--live").unwrap();
+    }
 }

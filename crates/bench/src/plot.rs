@@ -46,6 +46,22 @@ pub struct Panel {
     pub series: Vec<Series>,
 }
 
+/// Finds out whether a figure can be written, before there is one: a measurement of minutes must
+/// not end with a path that was mistyped. Leaves nothing behind and changes no file.
+///
+/// # Errors
+/// When it cannot.
+pub fn check(path: Option<&Path>) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let open = |new: bool| std::fs::OpenOptions::new().write(true).create_new(new).open(path);
+    let result = match open(true) {
+        Ok(_) => std::fs::remove_file(path),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => open(false).map(drop),
+        Err(error) => Err(error),
+    };
+    result.with_context(|| format!("--plot: {} cannot be written", path.display()))
+}
+
 /// Draws panels below each other into a file.
 ///
 /// # Errors
@@ -227,6 +243,22 @@ mod tests {
             assert!(top / step <= 10.0 && step > 0.0);
         }
         assert!(round_up(f64::NAN).0 > 0.0 && round_up(0.0).0 > 0.0);
+    }
+
+    #[test]
+    fn a_path_is_tried_without_a_trace() {
+        let folder = std::env::temp_dir().join(format!("plot-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("figure.svg");
+        check(Some(&path)).unwrap();
+        assert!(!path.exists());
+        std::fs::write(&path, "before").unwrap();
+        check(Some(&path)).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "before");
+        assert!(check(Some(&folder)).is_err());
+        assert!(check(Some(&folder.join("no/figure.svg"))).is_err());
+        std::fs::remove_dir_all(&folder).unwrap();
+        check(None).unwrap();
     }
 
     #[test]

@@ -82,6 +82,7 @@ fn print_requirements(rows: &[Requirement], to: &mut dyn Write) -> io::Result<bo
         table.row(&[row.what.clone(), row.required.clone(), row.measured.clone(), verdict.into()]);
     }
     table.print(to)?;
+    writeln!(to, "{}", closing_line(rows))?;
     Ok(rows.iter().all(|row| row.pass))
 }
 
@@ -113,7 +114,7 @@ impl Rows {
         self.add(what, "reported".into(), format!("{measured:.2} {unit}"), true);
     }
 
-    fn add(&mut self, what: &str, required: String, measured: String, pass: bool) {
+    pub(crate) fn add(&mut self, what: &str, required: String, measured: String, pass: bool) {
         let required = required.trim_end().to_string();
         let measured = measured.trim_end().to_string();
         crate::log::progress(&format!("{what}: {measured} (required: {required})"));
@@ -125,8 +126,44 @@ impl Rows {
         let mut out = io::stdout().lock();
         if json {
             serde_json::to_writer_pretty(&mut out, &self.0)?;
+            io::Write::write_all(&mut out, b"\n")?;
+            crate::log::progress(&closing_line(&self.0));
             return Ok(self.0.iter().all(|row| row.pass));
         }
         Ok(print_requirements(&self.0, &mut out)?)
+    }
+}
+
+/// What the verdict is and what it is worth.
+#[must_use]
+pub fn closing_line(rows: &[Requirement]) -> String {
+    let short = rows.iter().filter(|row| !row.pass).count();
+    if short == 0 {
+        return format!("None of {} rows fell short: status 0.", rows.len());
+    }
+    format!(
+        "{short} of {} rows fell short: status 1. Figures say little with --quick, or on a machine \
+         that is not idle.",
+        rows.len()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_says_what_the_status_means() {
+        let row = |pass| Requirement {
+            what: "w".into(),
+            required: "r".into(),
+            measured: "m".into(),
+            pass,
+        };
+        let mut out = Vec::new();
+        assert!(!print_requirements(&[row(true), row(false)], &mut out).unwrap());
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.lines().last().unwrap().starts_with("1 of 2 rows fell short: status 1."));
+        assert!(closing_line(&[row(true)]).ends_with("status 0."));
     }
 }

@@ -8,6 +8,7 @@ use thunderhead_log::{
 };
 
 const SESSIONS: TableId = TableId(1);
+const MEMORY_BYTES: usize = 16 << 20;
 
 fn options() -> Options {
     Options { segment_bytes: 1 << 20, ..Options::default() }
@@ -16,12 +17,12 @@ fn options() -> Options {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let everything = TabletRange::whole(SESSIONS);
     let recorder = Recorder::new();
-    let memory = Memory::new(64 << 20)?;
+    let memory = Memory::new(MEMORY_BYTES)?;
     let mut log = Log::new(&memory, LogId(1), options(), Box::new(recorder.clone()))?;
     log.create_tablet(everything)?;
     let cleaners = CleanerThreads::start(&log, 1, |_| {});
 
-    // Far more is written than fits: what was overwritten makes room for what comes.
+    // Four times as much is written as fits: what was overwritten makes room for what comes.
     for number in 0..1_000_000u32 {
         let key = format!("session-{}", number % 50_000);
         let value = format!("{{\"clicks\": {number}, \"page\": \"/article/{}\"}}", number % 97);
@@ -42,15 +43,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let again = log.write_if(SESSIONS, b"session-7", b"{}", Condition::VersionIs(version));
     println!("the same again: {}", again.err().ok_or("the version has moved on")?);
     log.delete(SESSIONS, b"session-8", Condition::Always)?;
+    // What was written goes to the replicator at the end of a turn, and is safe once it says so. A
+    // server does this after each round of requests.
     log.turn();
+    assert_eq!(log.durable(), log.appended());
 
     let usage = log.usage();
     println!(
         "{} MB written into {} MB, {} MB of it live; cleaners moved {} entries",
         recorder.events_bytes() >> 20,
-        64,
+        MEMORY_BYTES >> 20,
         usage.live_bytes >> 20,
         usage.entries_moved
+    );
+    assert!(
+        recorder.events_bytes() > 3 * MEMORY_BYTES as u64 && usage.compactions + usage.passes > 0
     );
 
     // A crash: all that is left is what was recorded.
@@ -58,7 +65,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let before = count(&log, everything)?;
     let replicas = recorder.replicas(recorder.events());
     drop(log);
-    let memory = Memory::new(64 << 20)?;
+    let memory = Memory::new(MEMORY_BYTES)?;
     let replicator = Box::new(Recorder::new());
     let mut rebuilt = Log::new(&memory, LogId(2), options(), replicator)?;
     // More may have been written than fits: the cleaners keep up with the replay, too.
@@ -66,9 +73,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut replay = Replay::new(&mut rebuilt, [(everything, SegmentId::NONE)])?;
     for replica in replicas.values() {
         while let Err(error) = replay.segment(&replica.bytes) {
+            // Everything else is final: `MemoryFull` where the memory is too small for what lives.
             if error != ReplayError::Log(Error::CleanerBehind) {
                 return Err(error.into());
             }
+            std::thread::yield_now();
         }
     }
     let report = replay.finish()?;

@@ -41,7 +41,14 @@ pub enum Step {
     Rescanned,
 }
 
-/// One cleaner of a log. See the module's documentation.
+/// One cleaner of a log, from [`Log::cleaner`](crate::Log::cleaner): makes free memory out of what
+/// was overwritten and deleted.
+///
+/// Give it a thread that calls [`Cleaner::step`] in a loop, as
+/// [`CleanerThreads`](crate::CleanerThreads) does, or step it between operations, as a simulator
+/// does. Several may run at once. It never waits for the log's thread, nor that one for it; what it
+/// frees can be used once the log has taken a [turn](crate::Log#turns), and some of it only once
+/// everything that was appended before is durable.
 pub struct Cleaner {
     shared: Arc<Shared>,
     reader: Reader,

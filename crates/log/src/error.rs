@@ -10,7 +10,8 @@ pub enum Error {
     /// The key has no bytes.
     #[error("the key is empty; give at least one byte")]
     KeyEmpty,
-    /// The key is longer than [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX).
+    /// The key is longer than [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX), or than an eighth of a
+    /// segment of this log: [`Options::key_bytes_max`](crate::Options::key_bytes_max).
     #[error("the key has {bytes} bytes; the limit is {limit}")]
     KeyTooLong {
         /// What was given.
@@ -18,8 +19,8 @@ pub enum Error {
         /// What is allowed.
         limit: usize,
     },
-    /// The value is longer than [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX), or than a segment of
-    /// this log can hold.
+    /// The value is longer than [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX), or than an eighth of
+    /// a segment of this log: [`Options::value_bytes_max`](crate::Options::value_bytes_max).
     #[error("the value has {bytes} bytes; the limit is {limit}")]
     ValueTooLong {
         /// What was given.
@@ -38,6 +39,9 @@ pub enum Error {
     /// A tablet to be created overlaps one that is already here.
     #[error("the tablet {0} overlaps one that is already here")]
     TabletExists(TabletRange),
+    /// A tablet to be created has no hashes: its first comes after its last.
+    #[error("the tablet {0} is empty: its first hash must be at most its last")]
+    RangeReversed(TabletRange),
     /// The condition of a conditional operation does not hold.
     #[error("the condition does not hold: the object's version is {current}")]
     Condition {
@@ -54,21 +58,24 @@ pub enum Error {
         /// The update's number.
         sequence: u64,
     },
-    /// No version is that high.
+    /// No version is that high: one that was given, or the one that a write would have made.
     #[error("version {version} is impossible: the highest is {}", Version::HIGHEST)]
     VersionTooHigh {
-        /// What was given.
+        /// What was given, or would have been written.
         version: Version,
     },
-    /// Live data fills the memory up to the limit for writes. Reads and deletes go on; delete
-    /// something or give the log more memory, then try again.
+    /// Live data and indexes fill the memory up to the limit, and cleaning cannot help. Reads and
+    /// deletes go on; delete objects or drop tablets, then try again. A memory does not grow: if
+    /// all of this must be kept, replay it into a log that is made with a larger [`Memory`].
+    ///
+    /// [`Memory`]: crate::Memory
     #[error(
-        "memory is full: {live_bytes} bytes of live data, {limit_bytes} allowed; delete data or add memory"
+        "memory is full: {live_bytes} bytes of live data, of which {limit_bytes} are allowed beside the indexes; delete objects or drop tablets, or make the log with a larger memory"
     )]
     MemoryFull {
         /// Live bytes in the log.
         live_bytes: u64,
-        /// The most that writes may make of them.
+        /// The most that they may be: less than the memory, for indexes and reserves share it.
         limit_bytes: u64,
     },
     /// There is room, but the cleaners have not freed it yet. Let them run and try again.
@@ -91,6 +98,7 @@ impl Error {
             Error::CleanerBehind => 8,
             Error::AlreadyCompleted { .. } => 9,
             Error::VersionTooHigh { .. } => 10,
+            Error::RangeReversed(_) => 11,
         }
     }
 

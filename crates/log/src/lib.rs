@@ -34,9 +34,21 @@
 //! let object = log.read(users, b"alice")?.expect("it was just written");
 //! assert_eq!(object.version(), written.version);
 //! assert_eq!(object.value().as_slice(), Some(&b"hello"[..]));
+//!
+//! log.turn(); // Now the replicator has it, and here it is durable at once.
+//! assert!(log.durable() >= written.position);
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Turns, and when a write is safe
+//!
+//! What is written is handed to the [`Replicator`] at the end of a *turn*: when [`Log::turn`] is
+//! called, by itself every 64 writes, and when the log is dropped. A server calls it after each
+//! round of requests. A write is safe once [`Log::durable`] has reached the position that the write
+//! returned; [`Log`] says more.
+//!
+//! # References
 //!
 //! What a read returns borrows the log, so nothing can be freed under it:
 //!
@@ -86,7 +98,7 @@ pub use cleaner::{Cleaner, Step};
 pub use entry::FORMAT_VERSION;
 pub use error::{Damage, Error, OptionsError};
 pub use index::Cursor;
-pub use limits::{BATCH, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use limits::{BATCH, CLEANERS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use log::{Completion, Condition, Log, Put, Usage, Written};
 pub use memory::{Memory, SEGLET_BYTES};
 pub use metadata::{SegmentHeader, SegmentKind, TabletStatistics};

@@ -3,11 +3,13 @@
 //! What an operator may change is in [`Options`](crate::Options); what follows from the format or
 //! from the machine is here.
 
-/// The longest key, in bytes. An empty key is refused as well: it is almost always a mistake.
+/// The longest key, in bytes, in segments of half a MiB and more; in smaller ones an eighth of a
+/// segment: see [`Options::key_bytes_max`](crate::Options::key_bytes_max). An empty key is refused as well: it is almost always a mistake.
 pub const KEY_BYTES_MAX: usize = 64 * 1024;
 
-/// The longest value, in bytes. An eighth of a default segment, so that little is lost at the end
-/// of a segment when the next object does not fit.
+/// The longest value, in bytes, in segments of 8 MiB (the default) and more; in smaller ones an
+/// eighth of a segment, so that little is lost at its end when the next object does not fit: see
+/// [`Options::value_bytes_max`](crate::Options::value_bytes_max).
 pub const VALUE_BYTES_MAX: usize = 1024 * 1024;
 
 /// The longest entry header, from its flags to the length of its key: what a reader may load
@@ -26,11 +28,14 @@ pub const BATCH: usize = 64;
 /// [`Log::turn`](crate::Log::turn): small, for a turn costs a fence, and large enough to hide it.
 pub(crate) const MUTATIONS_PER_TURN: u32 = 64;
 
-/// Cleaner threads of one log. More than a machine of today would give one shard.
-pub(crate) const CLEANERS_MAX: usize = 16;
+/// The most cleaners that one log has at a time. More than a machine of today would give one shard.
+pub const CLEANERS_MAX: usize = 16;
 
 /// Seglets of one memory: references hold 48 bits of address and seglet numbers 32.
 pub(crate) const SEGLETS_MAX: usize = (u32::MAX - 1) as usize;
+
+/// Bytes of one memory: what an address holds in a process of today, and so a reference.
+pub(crate) const MEMORY_BYTES_MAX: usize = (1 << 47) - 1;
 
 const _: () = assert!(BODY_BYTES_MAX > KEY_BYTES_MAX + VALUE_BYTES_MAX + HEADER_BYTES_MAX);
 const _: () = assert!(BATCH.is_power_of_two());

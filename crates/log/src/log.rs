@@ -4,15 +4,9 @@
 //! shared. That thread alone reads, writes and deletes; [`Cleaner`](crate::Cleaner)s, each on a
 //! thread of its own or stepped in between, move entries and free memory beside it.
 //!
-//! **Turns.** What a read returns borrows the log. Every call that takes `&mut self` is therefore
-//! a point at which no reference into the memory is alive, and once in a while such a call takes
-//! a *turn*: it tells the cleaners that memory unlinked before may be reused, hands new bytes to
-//! the [`Replicator`], learns how far they are durable and completes cleaning passes. A server
-//! calls [`Log::turn`] at the end of each of its turns; a user who never calls it loses nothing.
-//!
-//! **Waiting.** No call blocks. When memory is short a write comes back with
-//! [`Error::CleanerBehind`](crate::Error::CleanerBehind) and is tried again after the cleaners
-//! have run.
+//! What a read returns borrows the log. Every call that takes `&mut self` is therefore a point at
+//! which no reference into the memory is alive, and once in a while such a call takes a *turn*
+//! (see [`Log`]): only then may memory be reused that was unlinked before.
 
 mod batch;
 mod completions;
@@ -45,6 +39,48 @@ use std::sync::atomic::Ordering;
 use thunderhead_wire::{KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, Version};
 
 /// A key-value store's memory: see the [crate's documentation](crate) for an example.
+///
+/// # Turns
+///
+/// What is written is in memory at once, for every read that follows. It is handed to the
+/// [`Replicator`] at the end of a *turn*, in one piece with everything that was written since the
+/// last one. (Sooner only when a segment is full or memory is short.) A turn also learns how far
+/// the copies are durable, takes finished cleaning passes into the log and lets the cleaners reuse
+/// memory that was unlinked.
+///
+/// A turn ends
+/// - when [`Log::turn`] is called: a server does so after each round of requests;
+/// - by itself after every 64 writes and deletes, and after every [`BATCH`](crate::BATCH)
+///   operations of [`Log::write_batch`];
+/// - when the log is dropped, for the last time. (Not in a thread that panics: what a panic
+///   interrupted may be half done. Nor does this wait until the last bytes are durable.)
+///
+/// So the last writes of a log that sits idle are in no copy until somebody calls `turn`.
+///
+/// # Durability
+///
+/// A write is safe once [`Log::durable`] has reached the position that it returned
+/// ([`Written::position`]): not when the call returns, and with most replicators not when the turn
+/// ends either. Answer a client no sooner.
+///
+/// ```
+/// # use thunderhead_log::*;
+/// # fn serve(log: &mut Log, users: TableId) -> Result<(), Error> {
+/// let written = log.write(users, b"alice", b"hello")?;
+/// // … the other requests of this round …
+/// log.turn();
+/// // Now, or after one of the next turns:
+/// if log.durable() >= written.position {
+///     // Answer.
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Waiting
+///
+/// No call blocks. When memory is short a write comes back with [`Error::CleanerBehind`] and is
+/// tried again after the cleaners have run. [`Error::MemoryFull`] is final.
 pub struct Log {
     pub(crate) memory: Arc<Memory>,
     pub(crate) shared: Arc<Shared>,
@@ -68,11 +104,12 @@ pub struct Log {
 }
 
 impl Log {
-    /// Starts an empty log in a memory, which is the log's from then on. `id` tells this log's segments from all others; draw it
-    /// at random.
+    /// Starts an empty log in a memory, which is this log's from then on, for good: another log
+    /// needs a memory of its own. `id` tells this log's segments from all others; draw it at
+    /// random.
     ///
     /// # Errors
-    /// When the options cannot work with this memory.
+    /// When the options cannot work with this memory, or a log was made in it before.
     pub fn new(
         memory: &Arc<Memory>,
         id: LogId,
@@ -82,6 +119,7 @@ impl Log {
         options.check(memory.seglet_bytes(), memory.seglets())?;
         let shared = Arc::new(Shared::new(Arc::clone(memory), id, options));
         shared.check_digest()?;
+        shared.check_room()?;
         if !memory.claim() {
             return Err(OptionsError(
                 "the memory belongs to a log already, and does so for good; make another".into(),
@@ -130,22 +168,39 @@ impl Log {
         &self.shared.options
     }
 
-    /// A cleaner for this log: give it a thread, or step it yourself.
+    /// A cleaner for this log: give it a thread, or step it yourself. `None` while
+    /// [`CLEANERS_MAX`](crate::CLEANERS_MAX) others live.
     #[must_use]
     pub fn cleaner(&self) -> Option<crate::Cleaner> {
         crate::Cleaner::new(&self.shared)
     }
 
-    /// Makes a tablet live here, empty.
+    /// Makes a tablet live here, empty. It costs an eighth of a seglet for its index from the
+    /// start, 8 KiB with seglets of the usual size, and some hundred bytes beside the memory. That
+    /// is nothing for a table and too much for each of a million users: give those a prefix of
+    /// their keys instead.
     ///
     /// # Errors
-    /// [`Error::TabletExists`] when it overlaps one that does, [`Error::CleanerBehind`] when
-    /// there is no memory for its index at this moment.
+    /// [`Error::RangeReversed`] when no hash is in the range. [`Error::TabletExists`] when it
+    /// overlaps a tablet that lives here. [`Error::MemoryFull`] when its index
+    /// would leave less room than what is live and one object of full length need. And
+    /// [`Error::CleanerBehind`] when there is no memory for its index at this moment.
     pub fn create_tablet(&mut self, range: TabletRange) -> Result<(), Error> {
+        if range.first > range.last {
+            return Err(Error::RangeReversed(range));
+        }
         if let Some(other) = self.tablets.overlapping(range) {
             return Err(Error::TabletExists(other));
         }
-        let Some(index) = self.new_index() else {
+        let index = self.new_index();
+        // With the index taken: what it left over is what the cleaners must get by with.
+        let limit_bytes = self.shared.limits().writes;
+        if limit_bytes < self.live_bytes + self.shared.options.entry_bytes_max() {
+            drop(index);
+            self.turn();
+            return Err(Error::MemoryFull { live_bytes: self.live_bytes, limit_bytes });
+        }
+        let Some(index) = index else {
             self.turn(); // So that trying again is worth it.
             return Err(Error::CleanerBehind);
         };
@@ -192,6 +247,17 @@ impl Log {
         })
     }
 
+    /// Why there is no memory for something that passes by the limit for writes: the cleaners are
+    /// behind, unless live data and `besides`, which they cannot free either, is more than they
+    /// are sure to make progress with.
+    pub(crate) fn no_memory(&self, besides: u64) -> Error {
+        let limit_bytes = self.shared.limits().safe.saturating_sub(besides);
+        if self.live_bytes > limit_bytes {
+            return Error::MemoryFull { live_bytes: self.live_bytes, limit_bytes };
+        }
+        Error::CleanerBehind
+    }
+
     /// An empty index in this log's memory.
     pub(crate) fn new_index(&self) -> Option<Index<IndexBlocks>> {
         new_index(&self.shared, &self.blocks)
@@ -208,7 +274,8 @@ impl Log {
         self.shared.publish_tablets(TabletMap { tablets, completions });
     }
 
-    /// Finds an object.
+    /// Finds an object. A key that cannot exist, empty or too long, does not: that is `Ok(None)`,
+    /// while writes and deletes refuse such a key, for there it is a mistake.
     ///
     /// # Errors
     /// [`Error::UnknownTablet`] when the key's tablet does not live here.
@@ -278,7 +345,8 @@ impl Log {
         self.head.position()
     }
 
-    /// How far the stream of heads is known to be durable.
+    /// How far the stream of heads is known to be durable, as of the last turn. A write is safe
+    /// once this has reached its position.
     #[must_use]
     pub fn durable(&self) -> LogPosition {
         self.ledger.durable()
@@ -293,6 +361,9 @@ impl Log {
     /// Raises the safe version: new objects get higher ones. A tablet that comes from elsewhere
     /// brings its former log's safe version along. Whoever gives up the former log waits until
     /// this one is durable up to the position that is returned.
+    ///
+    /// At [`Version::HIGHEST`] no version is left for new objects: writes of keys that do not
+    /// exist are refused from then on.
     ///
     /// # Errors
     /// [`Error::VersionTooHigh`], or [`Error::CleanerBehind`].
@@ -331,6 +402,16 @@ impl Log {
             entries_moved: load(&sums.counters.entries_moved),
             residuals: load(&sums.counters.residuals),
             rescans: load(&sums.counters.rescans),
+        }
+    }
+}
+
+impl Drop for Log {
+    /// Takes a last turn, so that the replicator has everything that was appended.
+    fn drop(&mut self) {
+        // A panic may have left something half done, which no copy should have.
+        if !std::thread::panicking() {
+            self.turn();
         }
     }
 }

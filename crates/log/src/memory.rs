@@ -1,8 +1,7 @@
 //! The memory of a log: one mapping, cut into seglets, with a free list that threads share.
 //!
 //! Everything that grows with the data lives here: segments and index blocks alike, so that one
-//! number bounds them all. A [`Memory`] may serve several logs (the shards of a process), which
-//! then share its seglets.
+//! number bounds them all. A [`Memory`] is one log's, for good.
 //!
 //! ```text
 //!  reference (48 bits) = seglet number × seglet_bytes + offset        seglet numbers start at 1,
@@ -37,7 +36,8 @@ pub const SEGLET_BYTES: usize = 64 * 1024;
 /// Where an entry is: its address inside the memory. Never 0.
 pub(crate) type Reference = u64;
 
-/// A bounded piece of the machine's memory, shared by the logs and indexes of one process.
+/// A bounded piece of the machine's memory, for one log with all that belongs to it: segments,
+/// indexes and reserves. It does not grow, and once a log was made in it no other can be.
 pub struct Memory {
     /// One seglet before the mapping, so that a reference is an offset from here.
     base: *mut u8,
@@ -93,7 +93,10 @@ impl Memory {
     /// size. The pages are not touched yet: see [`Memory::populate`].
     ///
     /// # Errors
-    /// When `bytes` is too small or too large, or the system refuses the mapping.
+    /// When `bytes` is too small or too large, or the system refuses the mapping. (A log needs
+    /// more than the least memory: at least four segments of its options, see [`Log::new`].)
+    ///
+    /// [`Log::new`]: crate::Log::new
     pub fn new(bytes: usize) -> Result<Arc<Memory>, OptionsError> {
         Memory::with_seglets(bytes, SEGLET_BYTES)
     }
@@ -109,10 +112,12 @@ impl Memory {
                 "seglet_bytes is {seglet_bytes}; it must be a power of two from 1024 to 16 MiB"
             ));
         }
-        let seglets = bytes / (seglet_bytes + size_of::<Note>());
-        if !(8..=limits::SEGLETS_MAX).contains(&seglets) || bytes >= 1 << 47 {
+        let each = seglet_bytes + size_of::<Note>();
+        let seglets = bytes / each;
+        let (least, most) = (8 * each, (limits::SEGLETS_MAX * each).min(limits::MEMORY_BYTES_MAX));
+        if !(least..=most).contains(&bytes) {
             return fail(format!(
-                "a memory of {bytes} bytes cannot be cut into seglets of {seglet_bytes}"
+                "a memory of {bytes} bytes is impossible; with seglets of {seglet_bytes} bytes it must be {least} to {most}"
             ));
         }
         let mapped_bytes = seglets * seglet_bytes;

@@ -19,7 +19,12 @@ pub enum Tombstones {
 /// How one log behaves. `Options::default()` suits a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Bytes of a full segment, a multiple of the seglet size.
+    /// Bytes of a full segment: a multiple of the seglet size, at least eight of it and at most
+    /// 1 GiB. An eighth of it limits keys and values, where that is less than [`KEY_BYTES_MAX`]
+    /// and [`VALUE_BYTES_MAX`]. The memory must hold three segments and `pool_segments` more.
+    ///
+    /// [`KEY_BYTES_MAX`]: crate::KEY_BYTES_MAX
+    /// [`VALUE_BYTES_MAX`]: crate::VALUE_BYTES_MAX
     pub segment_bytes: usize,
     /// How the log remembers that an object is gone.
     pub tombstones: Tombstones,
@@ -41,14 +46,14 @@ pub struct CleanerOptions {
     /// has 0.4 here. With folded tombstones compaction leaves residual ones wherever an older
     /// segment still stands, so memory is better served when those segments go sooner.
     pub tombstone_share_high: f64,
-    /// The log on backups may grow to this multiple of the log's memory.
+    /// The log on backups may grow to this multiple of the log's memory: 1 to 100.
     pub disk_expansion: f64,
     /// Combined cleaning runs once the log on backups reaches this share of its limit.
     pub disk_share_high: f64,
     /// Segments that are fuller than this are never chosen for combined cleaning: cleaning them
     /// would cost more memory than it frees.
     pub utilization_max: f64,
-    /// Segments that one pass of combined cleaning takes at most.
+    /// Segments that one pass of combined cleaning takes at most; at least 2.
     pub segments_per_pass: usize,
     /// Live data may fill this fraction of the memory that is not in reserve; up to here the
     /// cleaner is sure to make progress. (Less where a segment has few seglets.)
@@ -56,9 +61,10 @@ pub struct CleanerOptions {
     /// Writes that add data are refused once it fills this fraction; overwrites of the same size
     /// go on to the safe limit, and deletes always.
     pub write_fraction: f64,
-    /// Full segments kept for survivors, per cleaner that may run at once.
+    /// Full segments kept for survivors, per cleaner that may run at once: 1 to 1024.
     pub pool_segments: usize,
-    /// Seglets that only deletes may take.
+    /// Seglets that only deletes may take. They hold no live data, so most of the memory must be
+    /// left to others.
     pub delete_seglets: usize,
 }
 
@@ -92,16 +98,23 @@ impl Default for CleanerOptions {
 }
 
 impl Options {
-    /// The longest value that a segment of this size takes.
+    /// The longest value that a log with these segments takes: an eighth of one, and at most
+    /// [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX).
     #[must_use]
     pub fn value_bytes_max(&self) -> usize {
         limits::VALUE_BYTES_MAX.min(self.segment_bytes / 8)
     }
 
-    /// The longest key that a segment of this size takes.
+    /// The longest key that a log with these segments takes: an eighth of one, and at most
+    /// [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX).
     #[must_use]
     pub fn key_bytes_max(&self) -> usize {
         limits::KEY_BYTES_MAX.min(self.segment_bytes / 8)
+    }
+
+    /// What the longest object takes in the log, and no less than it is admitted as.
+    pub(crate) fn entry_bytes_max(&self) -> u64 {
+        (self.key_bytes_max() + self.value_bytes_max() + limits::HEADER_BYTES_MAX) as u64
     }
 
     /// Says which option cannot work, if one cannot.
@@ -117,14 +130,26 @@ impl Options {
         if self.segment_bytes > 1 << 30 {
             return fail(format!("segment_bytes is {}; the limit is 1 GiB", self.segment_bytes));
         }
-        let needed = (3 + self.cleaner.pool_segments) * (self.segment_bytes / seglet_bytes);
+        let c = &self.cleaner;
+        if c.pool_segments == 0 || c.pool_segments > 1024 {
+            return fail(format!("pool_segments is {}; it must be 1 to 1024", c.pool_segments));
+        }
+        let segment_seglets = self.segment_bytes / seglet_bytes;
+        let needed = (3 + c.pool_segments) * segment_seglets;
         if seglets < needed {
             return fail(format!(
-                "the memory has {seglets} seglets; segments of {} bytes need at least {needed}: give more memory or make segments smaller",
+                "the memory has {seglets} seglets; segments of {} bytes need at least {needed}: make a larger memory or smaller segments",
                 self.segment_bytes
             ));
         }
-        let c = &self.cleaner;
+        // Two segments and the pool are what the cleaners cannot do without.
+        let most = seglets - (2 + c.pool_segments) * segment_seglets;
+        if c.delete_seglets > most {
+            return fail(format!(
+                "delete_seglets is {}; with a memory of {seglets} seglets it must be at most {most}",
+                c.delete_seglets
+            ));
+        }
         let fractions = [
             ("free_fraction_low", c.free_fraction_low),
             ("free_share_low", c.free_share_low),
@@ -145,11 +170,14 @@ impl Options {
                 c.write_fraction, c.safe_fraction
             ));
         }
-        if c.pool_segments == 0 || c.pool_segments > 1024 {
-            return fail(format!("pool_segments is {}; it must be 1 to 1024", c.pool_segments));
+        if !(c.disk_expansion >= 1.0 && c.disk_expansion <= 100.0) {
+            return fail(format!("disk_expansion is {}; it must be 1 to 100", c.disk_expansion));
         }
-        if !(c.disk_expansion >= 1.0 && c.disk_expansion <= 100.0) || c.segments_per_pass < 2 {
-            return fail("disk_expansion must be 1 to 100 and segments_per_pass at least 2".into());
+        if c.segments_per_pass < 2 {
+            return fail(format!(
+                "segments_per_pass is {}; it must be at least 2",
+                c.segments_per_pass
+            ));
         }
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! Rebuilds tablets from segments, whole or torn, in any order. Recovery is made of this.
+//! Rebuilds tablets from segments, whole or torn, in any order. Recovery is made of this. What it
+//! promises is with [`Replay`]; this is how.
 //!
 //! Every record is compared with what is known of its key so far, and the newest wins:
 //!
@@ -31,7 +32,47 @@ use crate::segment::{Appender, Room};
 use std::sync::Arc;
 use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, TabletRange, Version};
 
-/// A replay in progress. See the module's documentation.
+/// Rebuilds tablets in a log from the segments of another one, whole or torn, in any order.
+///
+/// # What it promises
+///
+/// Of each key the newest version counts, be it an object or a tombstone, in whichever order the
+/// segments come. So after all of them the tablets hold what they held when the last durable byte
+/// was appended, under the same versions, and nothing that was deleted. Replaying a segment twice,
+/// or again after an error, changes nothing. Entries that fail their checksum are reported and
+/// passed over, and never taken for something else. What is rebuilt is appended to the new log as
+/// any write is, with tombstones where they are needed, so the new log stands on its own once it is
+/// durable up to [`Log::appended`] after [`Replay::finish`].
+///
+/// A tablet gives the segment at which its former owner took it over ([`Log::tablets`]); entries
+/// born earlier belong to a former life of it and are passed over.
+///
+/// # What the caller must see to
+///
+/// **That the segments are complete.** A replay cannot miss what it was never shown. The segments
+/// that belong to a log are those that the last digest of its newest open head names
+/// (`docs/format.md`), and all of them must be there:
+///
+/// - Read the copies with [`SegmentReader`]. The newest open head is the one with the highest id
+///   among the segments whose header says [`SegmentKind::Head`] or [`SegmentKind::EmergencyHead`],
+///   that hold a digest and that were not closed; whether a segment was closed is for the
+///   [`Replicator`](crate::Replicator) to remember. Its last [`Entry::Digest`] lists the ids.
+/// - Each of them must be among the copies, with all the bytes that were durable: a closed one with
+///   the length that `closed` told. Only the open head may end in the midst of an entry
+///   ([`Damage::Torn`]): that one was not durable.
+/// - Use another copy of a segment that is refused or that [`Report::damage`] names. Segments that
+///   the digest does not name must stay out.
+///
+/// **That an unfinished replay is not used.** The tablets live in the log from [`Replay::new`] on,
+/// and stay, half filled, when the replay is dropped before its end. To give up, drop the `Replay`
+/// and then its tablets ([`Log::drop_tablet`]). Completion records that came with them stay; a new
+/// replay finds and keeps them, and where there will be none they are to be forgotten one by one
+/// ([`Log::forget_completion`]). Where the log was made for the replay, drop it as a whole.
+///
+/// [`SegmentReader`]: crate::inspect::SegmentReader
+/// [`Entry::Digest`]: crate::inspect::Entry::Digest
+/// [`SegmentKind::Head`]: crate::SegmentKind::Head
+/// [`SegmentKind::EmergencyHead`]: crate::SegmentKind::EmergencyHead
 pub struct Replay<'a> {
     log: &'a mut Log,
     tablets: Vec<(TabletRange, SegmentId)>,
@@ -68,14 +109,17 @@ pub enum ReplayError {
     /// The segment as a whole is unusable; use another replica.
     #[error("the segment cannot be used: {0}")]
     Damaged(#[from] Damage),
-    /// The new log has no room at this moment; replay the segment again later.
+    /// The new log cannot go on. With [`Error::CleanerBehind`] it has no room at this moment:
+    /// replay the segment again once the cleaners have run. With [`Error::MemoryFull`] its memory
+    /// is too small for what is alive, and trying again does not help.
     #[error("the log that is being rebuilt cannot go on: {0}")]
     Log(#[from] Error),
 }
 
 impl<'a> Replay<'a> {
     /// Begins to rebuild tablets in a log where they do not live yet. Each comes with the
-    /// segment from which on its entries count.
+    /// segment from which on its entries count. From now on the tablets live there, however the
+    /// replay ends: to give it up, drop them.
     ///
     /// # Errors
     /// When one of the tablets already lives there, or there is no memory.
@@ -114,12 +158,19 @@ impl<'a> Replay<'a> {
     /// # Errors
     /// When the segment has no usable header, belongs to another log than the ones before, or
     /// holds what this version must understand and does not: nothing that was rebuilt may be used
-    /// in the last case. When an entry is too long for the new log's segments. Or when the log is
-    /// out of memory at this moment; the same segment may then be replayed again.
+    /// in the last case. When an entry is too long for the new log's segments. When the log is
+    /// out of memory at this moment ([`Error::CleanerBehind`]); the same segment may then be
+    /// replayed again. Or when its memory is too small ([`Error::MemoryFull`]).
     pub fn segment(&mut self, bytes: &[u8]) -> Result<(), ReplayError> {
         let result = self.try_segment(bytes);
         self.log.turn();
-        result
+        match result {
+            // What is replayed passes by the limit for writes, so this is where it is held to one.
+            Err(ReplayError::Log(Error::CleanerBehind)) => {
+                Err(self.log.no_memory(self.remembered.taken_bytes()).into())
+            }
+            other => other,
+        }
     }
 
     fn try_segment(&mut self, bytes: &[u8]) -> Result<(), ReplayError> {
@@ -244,9 +295,15 @@ struct Remembered {
 
 impl Remembered {
     fn new(log: &Log) -> Result<Remembered, Error> {
-        let index = log.new_index().ok_or(Error::CleanerBehind)?;
+        let index = log.new_index().ok_or_else(|| log.no_memory(0))?;
         let segment_bytes = log.options().segment_bytes;
         Ok(Remembered { index, full: Vec::new(), current: None, segment_bytes })
+    }
+
+    /// Bytes of its tombstones' seglets, which no cleaner frees.
+    fn taken_bytes(&self) -> u64 {
+        let appenders = self.full.iter().chain(&self.current);
+        appenders.map(|appender| appender.taken_bytes() as u64).sum()
     }
 
     /// The version up to which a key is known to be dead.

@@ -1,18 +1,8 @@
 //! The seam between a log and whatever keeps its copies: backups in a cluster, nothing in a
 //! cache, a recording in a test.
 //!
-//! The log says what it did, in the order that safety demands; the replicator says how far the
-//! copies have come. Everything happens on the log's own thread, inside [`Log::turn`] and the
-//! calls that take a turn, so an implementation must not block: it queues and returns.
-//!
-//! **The order is law** (TOCS §4.5). A new head is opened and its digest appended before the old
-//! head is closed, and the old head is closed before data is appended to the new one. An
-//! implementation may overlap the work but must make its effects durable in that order.
-//!
-//! What the bytes of a replica promise: they are the segment's bytes as `docs/format.md` has
-//! them, except that the dead bit of an entry means nothing there and is ignored.
-//!
-//! [`Log::turn`]: crate::Log::turn
+//! The log says what it did, in the order that safety demands (TOCS §4.5); the replicator says how
+//! far the copies have come. The contract is with the trait, [`Replicator`].
 
 use crate::memory::{Memory, Reference};
 use crate::metadata::SegmentKind;
@@ -20,9 +10,35 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thunderhead_wire::{LogPosition, SegmentId};
 
-/// Keeps copies of a log's segments. See the module's documentation for the order of the calls.
+/// Keeps copies of a log's segments, on backups or wherever they are safe.
+///
+/// # What it is told, and when
+///
+/// All calls come on the log's own thread, at the end of its [turns](crate::Log#turns) and, when a
+/// segment is full or memory is short, from within a write. **An implementation must not block:**
+/// the log serves nobody meanwhile. It queues and returns, and says later how far it has come.
+///
+/// For each segment the calls are `opened`, `appended` as often as there is something, `closed` and,
+/// some time later, `freed`. For the heads, which come one after another, that is:
+///
+/// ```text
+/// opened(new) · appended(new, its header and digest) · closed(old) · appended(new, data) · …
+/// ```
+///
+/// - A new head's digest is appended before the old head is closed, and the old one is closed before
+///   data is appended to the new one. So at every moment some open head has a digest.
+/// - A survivor is opened, appended whole and closed at once, between the calls for a head.
+/// - The bytes of a segment are appended in order and without gaps.
+/// - `freed` comes for a segment that no durable digest names any more.
+///
+/// **The order is law.** The work may overlap, but its effects must become durable in the order of
+/// the calls: whatever a crash leaves must be what some prefix of them did. What counts as durable,
+/// and so how many copies there are, is the implementation's to say.
+///
+/// The bytes are as `docs/format.md` has them, except that the *dead* bit of an entry means nothing
+/// in a copy.
 pub trait Replicator: Send {
-    /// A segment exists and will get bytes.
+    /// A segment exists and will get bytes. Ids never come again.
     fn opened(&mut self, segment: SegmentId, kind: SegmentKind);
 
     /// Bytes were added to a segment, from this offset on. A survivor comes whole, in one call.
@@ -34,7 +50,8 @@ pub trait Replicator: Send {
     /// A durable digest no longer names the segment: its copies may go.
     fn freed(&mut self, segment: SegmentId);
 
-    /// How far the stream of heads is durable. Never goes back.
+    /// How far the stream of heads is durable: everything that was appended to them up to this
+    /// position. Never goes back. Asked at the end of each turn.
     fn durable(&mut self) -> LogPosition;
 
     /// Whether a survivor, once closed, is durable whole.

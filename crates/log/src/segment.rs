@@ -151,6 +151,11 @@ impl Appender {
         self.memory.seglet_start(seglet) + (offset % self.memory.seglet_bytes()) as u64
     }
 
+    /// Bytes of the seglets that it has taken.
+    pub(crate) fn taken_bytes(&self) -> usize {
+        self.seglets.len() * self.memory.seglet_bytes()
+    }
+
     /// Finds the place for an entry and the seglets to hold it; leaves `keep` seglets free.
     #[inline]
     pub(crate) fn reserve(&mut self, bytes: usize, keep: usize) -> Room {

@@ -178,6 +178,23 @@ impl Shared {
         Ok(())
     }
 
+    /// Refuses reserves and fractions that leave no room for live data: not even for one object
+    /// of full length.
+    pub(crate) fn check_room(&self) -> Result<(), OptionsError> {
+        let (room, needed) = (self.limits().writes, self.options.entry_bytes_max());
+        if room < needed {
+            let cleaner = &self.options.cleaner;
+            return Err(OptionsError(format!(
+                "beside its reserves the memory holds {room} bytes of live data, and it must hold at least {needed}; make a larger memory or smaller segments, or lower delete_seglets ({}) or pool_segments ({}), or raise safe_fraction ({}) or write_fraction ({})",
+                cleaner.delete_seglets,
+                cleaner.pool_segments,
+                cleaner.safe_fraction,
+                cleaner.write_fraction
+            )));
+        }
+        Ok(())
+    }
+
     /// Seglets that a cleaner needs to be sure of before it copies so many bytes.
     pub(crate) fn stock_for(&self, bytes: usize) -> usize {
         stock_for(bytes, self.memory.seglet_bytes(), self.options.segment_bytes)

@@ -24,7 +24,11 @@ pub struct CleanerThreads {
 }
 
 impl CleanerThreads {
-    /// Starts `count` threads. `on_start` runs on each of them first: to pin it to a core, say.
+    /// Starts `count` threads, but no more than make [`CLEANERS_MAX`] cleaners of this log in all:
+    /// see [`CleanerThreads::count`]. `on_start` runs on each of them first: to pin it to a core,
+    /// say.
+    ///
+    /// [`CLEANERS_MAX`]: crate::CLEANERS_MAX
     #[expect(
         clippy::disallowed_methods,
         reason = "threads for those who have no runtime; a server steps its cleaners itself"
@@ -46,6 +50,12 @@ impl CleanerThreads {
             })
             .collect();
         CleanerThreads { stop, threads }
+    }
+
+    /// How many threads were started.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.threads.len()
     }
 }
 

@@ -144,6 +144,10 @@ fn a_write_whose_condition_fails_says_which_version_is_there() {
     }
     let absent = log.write_if(TABLE, b"other", b"", Condition::Present);
     assert_eq!(absent, Err(Error::Condition { current: Version::NONE }));
+    let below = Condition::VersionBelow(Version::NONE);
+    assert_eq!(log.delete(TABLE, b"other", below), Ok(None));
+    log.write_if(TABLE, b"other", b"", below).unwrap();
+    assert!(log.write_if(TABLE, b"other", b"", below).is_err());
 }
 
 #[test]
@@ -503,6 +507,19 @@ fn a_read_of_what_is_not_durable_yet_says_when_it_will_be() {
 }
 
 #[test]
+fn a_log_that_is_dropped_hands_over_its_last_writes() {
+    let recorder = Recorder::new();
+    let mut log = log_in(1 << 20, small(), Box::new(recorder.clone()));
+    log.write(TABLE, b"k", b"v").unwrap();
+    log.write(TABLE, b"gone", b"v").unwrap();
+    log.delete(TABLE, b"gone", Condition::Present).unwrap();
+    drop(log);
+    let (rebuilt, _) = replay(&recorded(&recorder), SegmentId::NONE);
+    let found = keys(&rebuilt, TabletRange::whole(TABLE));
+    assert_eq!(found, BTreeMap::from([(b"k".to_vec(), b"v".to_vec())]));
+}
+
+#[test]
 fn no_acknowledged_write_is_lost_while_backups_lag_behind_the_cleaner() {
     // While the backups are held up, the cleaner goes on. Whatever crash point is chosen, every
     // write that was durable then is found, at its version or a later one.
@@ -554,18 +571,84 @@ fn no_acknowledged_write_is_lost_while_backups_lag_behind_the_cleaner() {
 #[test]
 fn options_that_cannot_work_are_refused_with_a_reason() {
     let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
-    let bad: [fn(&mut Options); 6] = [
-        |options| options.segment_bytes = 1500,
-        |options| options.segment_bytes = 1 << 30,
-        |options| options.cleaner.safe_fraction = 1.5,
-        |options| options.cleaner.write_fraction = 0.99,
-        |options| options.cleaner.segments_per_pass = 0,
-        |options| options.cleaner.free_fraction_low = f64::NAN,
+    type Change = fn(&mut Options);
+    // Each with what the refusal must say: the value given, and what is allowed.
+    let bad: [(Change, [&str; 2]); 15] = [
+        (|options| options.segment_bytes = 1500, ["1500", "1024"]),
+        (|options| options.segment_bytes = 0, ["is 0", "at least eight"]),
+        (|options| options.segment_bytes = 1 << 30, ["1073741824", "at least 4194304"]),
+        (|options| options.segment_bytes = 1 << 40, ["1099511627776", "1 GiB"]),
+        (|options| options.cleaner.safe_fraction = 1.5, ["1.5", "at most 1"]),
+        (|options| options.cleaner.write_fraction = 0.99, ["0.99", "0.98"]),
+        (|options| options.cleaner.write_fraction = 1e-9, ["write_fraction (0.0", "at least"]),
+        (|options| options.cleaner.segments_per_pass = 1, ["is 1", "at least 2"]),
+        (|options| options.cleaner.disk_expansion = 0.5, ["is 0.5", "1 to 100"]),
+        (|options| options.cleaner.free_fraction_low = f64::NAN, ["NaN", "over 0"]),
+        (|options| options.cleaner.delete_seglets = usize::MAX, ["18446744073709551615", "944"]),
+        (|options| options.cleaner.delete_seglets = 945, ["is 945", "at most 944"]),
+        (|options| options.cleaner.pool_segments = usize::MAX, ["is 18446744073709551615", "1024"]),
+        (|options| options.cleaner.pool_segments = 0, ["is 0", "1 to 1024"]),
+        (|options| options.cleaner.pool_segments = 58, ["pool_segments (58)", "at least 4160"]),
     ];
-    for change in bad {
+    for (change, parts) in bad {
         let mut options = small();
         change(&mut options);
         let result = Log::new(&memory, LogId(1), options, Box::new(NoReplication::default()));
-        assert!(!result.err().unwrap().to_string().is_empty());
+        let text = result.err().unwrap().to_string();
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
     }
+    // Refusals leave the memory to whoever asks for what can work.
+    let mut most = small();
+    most.cleaner.delete_seglets = 900;
+    Log::new(&memory, LogId(1), most, Box::new(NoReplication::default())).unwrap();
+}
+
+#[test]
+fn a_memory_of_an_impossible_size_is_refused_with_what_is_possible() {
+    for (bytes, seglet_bytes, part) in [
+        (1 << 20, 1 << 17, "1048832 to "),
+        (8448 - 1, 1024, "8448 to "),
+        (usize::MAX, 1024, " to "),
+        (1 << 47, 1 << 16, " to 140737488355327"),
+    ] {
+        let text = Memory::with_seglets(bytes, seglet_bytes).err().unwrap().to_string();
+        assert!(text.contains(part) && text.contains(&bytes.to_string()), "{text}");
+    }
+    Memory::with_seglets(8448, 1024).unwrap();
+}
+
+#[test]
+fn reads_find_no_key_that_cannot_exist() {
+    let mut log = log();
+    assert!(log.read(TABLE, b"").unwrap().is_none());
+    assert!(log.read(TABLE, &vec![1; KEY_BYTES_MAX + 1]).unwrap().is_none());
+    assert_eq!(log.write(TABLE, b"", b""), Err(Error::KeyEmpty));
+}
+
+#[test]
+fn an_unfinished_replay_is_given_up_by_dropping_its_tablets() {
+    let recorder = Recorder::new();
+    let mut log = log_in(1 << 20, small(), Box::new(recorder.clone()));
+    let completion = Completion { lease: 1, sequence: 1, result: b"done" };
+    log.write_completed(TABLE, b"k", b"v", Condition::Always, completion).unwrap();
+    log.turn();
+    let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
+    let replicator = Box::new(NoReplication::default());
+    let mut log = Log::new(&memory, LogId(4), small(), replicator).unwrap();
+    let range = TabletRange::whole(TABLE);
+    let mut replay = Replay::new(&mut log, [(range, SegmentId::NONE)]).unwrap();
+    replay.segment(&recorded(&recorder)[0]).unwrap();
+    drop(replay);
+    assert!(log.read(TABLE, b"k").unwrap().is_some(), "it stays when the replay is dropped");
+    assert!(log.drop_tablet(range));
+    log.create_tablet(range).unwrap();
+    assert!(log.read(TABLE, b"k").unwrap().is_none());
+}
+
+#[test]
+fn a_tablet_without_hashes_is_refused() {
+    let mut log = log();
+    let range = TabletRange { table: TableId(2), first: KeyHash(2), last: KeyHash(1) };
+    assert_eq!(log.create_tablet(range), Err(Error::RangeReversed(range)));
+    log.create_tablet(TabletRange { last: KeyHash(2), ..range }).unwrap();
 }

@@ -2,9 +2,9 @@
 //! that only try again.
 
 use thunderhead_log::{
-    Cleaner, CleanerThreads, Completion, Condition, Damage, Error, Log, LogId, Memory,
-    NoReplication, Options, Recorder, Replay, ReplayError, Replicator, SegmentId, TableId,
-    TabletRange, Tombstones, Version,
+    CLEANERS_MAX, Cleaner, CleanerThreads, Completion, Condition, Damage, Error, Log, LogId,
+    Memory, NoReplication, Options, Put, Recorder, Replay, ReplayError, Replicator, SegmentId,
+    TableId, TabletRange, Tombstones, Version,
 };
 
 const TABLE: TableId = TableId(1);
@@ -54,6 +54,17 @@ fn a_memory_serves_one_log() {
     let second = Log::new(&memory, LogId(2), options(), nothing());
     assert!(second.err().unwrap().to_string().contains("make another"));
     drop(log);
+}
+
+#[test]
+fn a_log_has_so_many_cleaners_and_no_more() {
+    let log = log_with_table(1, nothing());
+    let cleaner = log.cleaner().unwrap();
+    let threads = CleanerThreads::start(&log, 100, |_| {});
+    assert_eq!(threads.count(), CLEANERS_MAX - 1);
+    assert!(log.cleaner().is_none());
+    drop((threads, cleaner));
+    assert_eq!(CleanerThreads::start(&log, 100, |_| {}).count(), CLEANERS_MAX);
 }
 
 #[test]
@@ -123,21 +134,83 @@ fn a_full_log_is_rebuilt_in_a_memory_of_the_same_size() {
     }
     log.turn();
     let mut rebuilt = log_of(2, 1 << 20, options(), nothing());
-    let mut cleaner = rebuilt.cleaner().unwrap();
-    let mut replay =
-        Replay::new(&mut rebuilt, [(TabletRange::whole(TABLE), SegmentId::NONE)]).unwrap();
-    for segment in segments(&recorder) {
-        let mut tries = 0;
-        while let Err(error) = replay.segment(&segment) {
-            assert_eq!(error, ReplayError::Log(Error::CleanerBehind));
-            cleaner.step();
-            tries += 1;
-            assert!(tries < 10_000);
-        }
-    }
-    replay.finish().unwrap();
+    replayed(&segments(&recorder), &mut rebuilt).unwrap();
     for number in 0..count {
         assert!(rebuilt.read(TABLE, &number.to_be_bytes()).unwrap().is_some());
+    }
+}
+
+#[test]
+fn tablets_leave_the_memory_that_writes_and_deletes_need() {
+    for live in [0u64, 1_000] {
+        let mut log = log_with_table(1, nothing());
+        let mut cleaner = log.cleaner().unwrap();
+        for number in 0..live {
+            log.write(TABLE, &number.to_be_bytes(), &[1; 100]).unwrap();
+        }
+        let mut tables = (2..).map(|table| TabletRange::whole(TableId(table)));
+        let full = tables
+            .by_ref()
+            .find_map(|table| {
+                stubbornly(&mut log, &mut cleaner, |log| log.create_tablet(table)).err()
+            })
+            .unwrap();
+        assert!(matches!(full, Error::MemoryFull { .. }), "{full}");
+        // The longest object finds room beside what was there, and so does every delete.
+        let long = vec![2; log.options().value_bytes_max()];
+        stubbornly(&mut log, &mut cleaner, |log| log.write(TABLE, &[2; 2048], &long)).unwrap();
+        for round in 0..20 * live {
+            let key = (round % live.max(1)).to_be_bytes();
+            let work = |log: &mut Log| log.delete(TABLE, &key, Condition::Present);
+            stubbornly(&mut log, &mut cleaner, work).unwrap();
+            stubbornly(&mut log, &mut cleaner, |log| log.write(TABLE, &key, &[3; 90])).unwrap();
+        }
+        log.delete(TABLE, &[2; 2048], Condition::Present).unwrap();
+        assert!(log.drop_tablet(TabletRange::whole(TableId(2))));
+        log.turn();
+        log.create_tablet(TabletRange::whole(TableId(2))).unwrap();
+    }
+}
+
+/// Replays into a log until it is through, or the log says for good that it cannot go on.
+fn replayed(segments: &[Vec<u8>], rebuilt: &mut Log) -> Result<(), ReplayError> {
+    let mut cleaner = rebuilt.cleaner().unwrap();
+    let mut replay = Replay::new(rebuilt, [(TabletRange::whole(TABLE), SegmentId::NONE)]).unwrap();
+    for segment in segments {
+        let mut tries = 0;
+        while let Err(error) = replay.segment(segment) {
+            if error != ReplayError::Log(Error::CleanerBehind) {
+                return Err(error);
+            }
+            cleaner.step();
+            tries += 1;
+            assert!(tries < 10_000, "trying again never helps");
+        }
+    }
+    replay.finish().map(drop).map_err(Into::into)
+}
+
+#[test]
+fn a_replay_into_too_small_a_memory_ends_with_an_error_that_is_final() {
+    // Live objects alone; tombstones alone, of which a replay remembers each.
+    for delete in [false, true] {
+        let recorder = Recorder::new();
+        let mut log = log_with_table(1, Box::new(recorder.clone()));
+        let mut cleaner = log.cleaner().unwrap();
+        for number in 0..7_000u64 {
+            let key = [number.to_be_bytes(); 4].concat();
+            stubbornly(&mut log, &mut cleaner, |log| log.write(TABLE, &key, &[1; 50])).unwrap();
+            if delete {
+                stubbornly(&mut log, &mut cleaner, |log| {
+                    log.delete(TABLE, &key, Condition::Always)
+                })
+                .unwrap();
+            }
+        }
+        log.turn();
+        let mut rebuilt = log_of(2, 300 << 10, options(), nothing());
+        let error = replayed(&segments(&recorder), &mut rebuilt).unwrap_err();
+        assert!(matches!(error, ReplayError::Log(Error::MemoryFull { .. })), "{error}");
     }
 }
 
@@ -178,6 +251,37 @@ fn a_safe_version_that_is_raised_is_in_the_log() {
     segments(&recorder).iter().for_each(|segment| replay.segment(segment).unwrap());
     replay.finish().unwrap();
     assert_eq!(rebuilt.safe_version(), Version(900));
+}
+
+#[test]
+fn no_write_makes_a_version_that_a_replay_would_refuse() {
+    let recorder = Recorder::new();
+    let mut log = log_with_table(1, Box::new(recorder.clone()));
+    log.raise_safe_version(Version(Version::HIGHEST.0 - 1)).unwrap();
+    assert_eq!(log.write(TABLE, b"k", b"v").unwrap().version, Version::HIGHEST);
+    log.raise_safe_version(Version::HIGHEST).unwrap();
+    let refused = Err(Error::VersionTooHigh { version: Version::HIGHEST.next() });
+    for key in [b"k", b"n"] {
+        assert_eq!(log.write(TABLE, key, b"w"), refused);
+        let condition = Condition::VersionBelow(Version(u64::MAX));
+        assert_eq!(log.write_if(TABLE, key, b"w", condition), refused);
+        let completion = Completion { lease: 1, sequence: 1, result: b"" };
+        let completed = log.write_completed(TABLE, key, b"w", Condition::Always, completion);
+        assert_eq!(completed, refused);
+        let put = Put { table: TABLE, key, value: b"w", condition: Condition::Always };
+        log.write_batch(&[put], |_, written| assert_eq!(written, refused));
+    }
+    assert!(log.completion(1, 1).is_none());
+    log.turn();
+    let tablets = [(TabletRange::whole(TABLE), SegmentId::NONE)];
+    let mut rebuilt = log_of(2, 1 << 20, options(), nothing());
+    let mut replay = Replay::new(&mut rebuilt, tablets).unwrap();
+    segments(&recorder).iter().for_each(|segment| replay.segment(segment).unwrap());
+    assert_eq!(replay.finish().unwrap().damage, []);
+    assert_eq!(rebuilt.read(TABLE, b"k").unwrap().unwrap().version(), Version::HIGHEST);
+    // A delete makes no version; creating the key again would.
+    assert_eq!(log.delete(TABLE, b"k", Condition::Always), Ok(Some(Version::HIGHEST)));
+    assert_eq!(log.write(TABLE, b"k", b"v"), refused);
 }
 
 #[test]

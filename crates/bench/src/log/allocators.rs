@@ -14,7 +14,7 @@
 use super::subject::{self, TABLE, options_for};
 use super::{progress, show};
 use crate::machine;
-use crate::plot::{Marks, Panel, Series, save};
+use crate::plot::{self, Marks, Panel, Series, save};
 use crate::random::Random;
 use crate::table::Table;
 use anyhow::{Context, Result, bail, ensure};
@@ -30,10 +30,11 @@ use thunderhead_log::{
 /// What to run.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// Bytes of live payload.
+    /// Bytes of live payload: at least 256 MiB, or 64 MiB with --memory-only. Less cannot fill a
+    /// memory to 90 %. The default needs 7.2 GB of memory, or 6.1 GB with --memory-only.
     #[arg(long, default_value_t = 1 << 30)]
     live: u64,
-    /// Each phase writes this many times the live payload.
+    /// Each phase writes this many times the live payload: 1 to 1000.
     #[arg(long, default_value_t = 5.0)]
     churn: f64,
     /// Workloads of Table 1, by number.
@@ -52,6 +53,11 @@ pub struct Arguments {
     #[arg(long, hide = true, value_delimiter = ',')]
     child: Vec<u64>,
 }
+
+/// In less, reserves and the head take more than a tenth of the memory. (The timed runs are on a
+/// quarter of what is given.)
+const LIVE_MIN: u64 = 64 << 20;
+const LIVE_MAX: u64 = 1 << 46;
 
 /// Sizes drawn uniformly from a range.
 #[derive(Clone, Copy, Debug)]
@@ -128,8 +134,9 @@ pub struct Held {
     pub payload: [u64; 2],
     /// Live payload at the end.
     pub end_payload: u64,
-    /// The most resident bytes for each byte needed, whenever the store was full.
-    pub worst_ratio: f64,
+    /// The most resident bytes for each byte needed, whenever the store was full; nothing when it
+    /// never was, or does not know what it needs.
+    pub worst_ratio: Option<f64>,
     /// Operations a second.
     pub operations: f64,
 }
@@ -188,7 +195,7 @@ impl<S: Store> Run<'_, S> {
         self.held.peak_bytes = self.held.peak_bytes.max(resident);
         if full && self.store.needed() > 0 {
             let ratio = resident as f64 / self.store.needed() as f64;
-            self.held.worst_ratio = self.held.worst_ratio.max(ratio);
+            self.held.worst_ratio = Some(self.held.worst_ratio.map_or(ratio, |it| it.max(ratio)));
         }
     }
 }
@@ -201,10 +208,9 @@ fn drive(
     churn: f64,
     base_bytes: u64,
 ) -> Result<Held> {
-    let smallest = workload.before.0.min(workload.after.map_or(u64::MAX, |sizes| sizes.0));
     let mut run = Run {
         store,
-        items: Vec::with_capacity((live * 2 / smallest) as usize),
+        items: Vec::with_capacity(items(workload, live) as usize),
         most_items: 0,
         payload: 0,
         base_bytes,
@@ -401,6 +407,16 @@ fn memory_for(workload: Workload, live: u64, utilization: f64) -> u64 {
     (most * 1.005) as u64 + (4 << 20)
 }
 
+/// Memory in which everything fits that a workload ever writes.
+fn uncleaned(workload: Workload, live: u64, churn: f64) -> u64 {
+    memory_for(workload, (live as f64 * (2.0 * churn + 1.0)) as u64, 0.5)
+}
+
+/// Objects that a workload has at most.
+fn items(workload: Workload, live: u64) -> u64 {
+    live * 2 / workload.before.0.min(workload.after.map_or(u64::MAX, |sizes| sizes.0))
+}
+
 /// Runs a workload on a log that is filled to a utilization.
 fn on_our_log(
     workload: Workload,
@@ -523,12 +539,44 @@ fn throughput(number: usize, live: u64, churn: f64) -> Result<Vec<(u32, f64)>> {
         caps = held.payload;
     }
     // Everything that is ever written fits, tombstones included.
-    let all = memory_for(workload, (live as f64 * (2.0 * churn + 1.0)) as u64, 0.5);
+    let all = uncleaned(workload, live, churn);
     let base = on_our_log(workload, live, churn, 1.0, Some(caps), all)?;
     Ok(at
         .into_iter()
         .map(|(percent, operations)| (percent, operations / base.operations))
         .collect())
+}
+
+impl Arguments {
+    /// Refuses what cannot be measured, before anything is.
+    fn check(&self) -> Result<()> {
+        let Arguments { live, churn, .. } = *self;
+        let least = if self.memory_only { LIVE_MIN } else { 4 * LIVE_MIN };
+        ensure!(
+            (least..=LIVE_MAX).contains(&live),
+            "--live is {live}; it must be {least} to {LIVE_MAX}"
+        );
+        ensure!((1.0..=1000.0).contains(&churn), "--churn is {churn}; it must be 1 to 1000");
+        for number in &self.workloads {
+            ensure!((1..=8).contains(number), "there is no workload {number}; there are 1 to 8");
+        }
+        Ok(())
+    }
+
+    /// The most memory that any of its steps takes, with the benchmark's lists of live objects.
+    fn memory_bytes(&self) -> u64 {
+        let Arguments { live, churn, .. } = *self;
+        let step = |number: &usize| {
+            let workload = WORKLOADS[number - 1];
+            let items = items(workload, live) * size_of::<Item>() as u64;
+            let ours = memory_for(workload, live, 0.9) + items;
+            // Two at a time; the worst of them hold a little over twice the payload.
+            let allocators = 2 * (live * 5 / 2 + items);
+            let timed = if self.memory_only { 0 } else { uncleaned(workload, live / 4, churn) };
+            ours.max(allocators).max(timed)
+        };
+        self.workloads.iter().map(step).max().unwrap_or(0)
+    }
 }
 
 /// Runs the experiment and prints it.
@@ -539,10 +587,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if !arguments.child.is_empty() {
         return run_child(arguments);
     }
-    ensure!(arguments.churn >= 1.0, "--churn is {}; it must be at least 1", arguments.churn);
+    arguments.check()?;
+    let needed = arguments.memory_bytes();
+    machine::ensure_memory(needed, "--live, or --churn, or add --memory-only")?;
+    plot::check(arguments.plot.as_deref())?;
     let mut outcomes = Vec::new();
     for number in &arguments.workloads {
-        ensure!((1..=8).contains(number), "there is no workload {number}; there are 1 to 8");
         progress(&format!("W{number}: memory"));
         let mut outcome = memory(number - 1, arguments.live, arguments.churn)?;
         if !arguments.memory_only {
@@ -551,10 +601,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
         outcomes.push(outcome);
     }
+    // First, for it must not be lost if the figure cannot be drawn after all.
+    show(arguments.json, &table(&outcomes), &outcomes)?;
     if let Some(path) = &arguments.plot {
         save(path, &panels(&outcomes))?;
     }
-    show(arguments.json, &table(&outcomes), &outcomes)
+    Ok(())
 }
 
 fn per_byte(held: &Held) -> f64 {
@@ -584,7 +636,8 @@ fn table(outcomes: &[Outcome]) -> Table {
             let found = outcome.allocators.iter().find(|(allocator, _)| allocator == name);
             cells.push(found.map_or("-".into(), |(_, held)| format!("{:.2}", per_byte(held))));
         }
-        cells.push(format!("{:.3}", outcome.ours.worst_ratio));
+        let ratio = outcome.ours.worst_ratio;
+        cells.push(ratio.map_or("not reached".into(), |ratio| format!("{ratio:.3}")));
         cells.extend(outcome.relative.iter().map(|(_, share)| format!("{share:.2}")));
         table.row(&cells);
     }
@@ -630,4 +683,18 @@ fn panels(outcomes: &[Outcome]) -> Vec<Panel> {
         });
     }
     panels
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_never_was_full_has_no_ratio() {
+        let run = |memory_bytes| {
+            on_our_log(WORKLOADS[0], 4 << 20, 1.0, 0.3, None, memory_bytes).unwrap().worst_ratio
+        };
+        assert_eq!(run(64 << 20), None);
+        assert!(run(10 << 20).is_some_and(|ratio| ratio > 1.0));
+    }
 }

@@ -5,26 +5,29 @@
 //! unlimited speed, or modelled: `--bandwidth` bytes a second that new data and survivors share,
 //! as three replicas on the paper's machines did with 700 MB/s.
 
-use super::subject::{Plan, Subject, Throughput, options_for, uniform, zipfian};
+use super::subject::{self, Plan, Subject, Throughput, options_for, uniform, zipfian};
 use super::{progress, show};
 use crate::machine;
-use crate::plot::{Marks, Panel, Series, save};
+use crate::plot::{self, Marks, Panel, Series, save};
 use crate::table::Table;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use thunderhead_log::{NoReplication, Options, Replicator, SegmentBytes, SegmentKind, Tombstones};
+use thunderhead_log::{
+    CLEANERS_MAX, NoReplication, Options, Replicator, SegmentBytes, SegmentKind, Tombstones,
+};
 use thunderhead_wire::{LogPosition, SegmentId};
 
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Bytes of live entries.
+    /// Bytes of live entries. The memory needed is this by the lowest utilization, and 15 bytes an
+    /// object for the index: 1.9 GB for the defaults.
     #[arg(long, default_value_t = 512 << 20)]
     live: u64,
-    /// Utilizations, in percent.
+    /// Utilizations, in percent: 1 to 95.
     #[arg(long, value_delimiter = ',', default_value = "30,50,70,80,90")]
     utilization: Vec<u32>,
     /// Sizes of values, in bytes.
@@ -42,13 +45,13 @@ pub struct Arguments {
     /// Whether each write comes alone and not in batches of 64.
     #[arg(long)]
     singly: bool,
-    /// Bandwidth of the backups in MB/s; unlimited when not given.
+    /// Bandwidth of the backups in MB/s, 1 to 1000000; unlimited when not given.
     #[arg(long)]
     bandwidth: Option<u64>,
-    /// Seconds of overwriting for each point, after as many to settle.
+    /// Seconds of overwriting for each point, 0.01 to 3600, after as many to settle.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// Cleaner threads.
+    /// Cleaner threads: 1 to 16, the most that a log has.
     #[arg(long, default_value_t = 1)]
     cleaners: usize,
     /// For programs.
@@ -231,11 +234,58 @@ impl Settled {
     }
 }
 
+impl Arguments {
+    /// Refuses what cannot be measured, or would be without end, before anything is.
+    fn check(&self) -> Result<()> {
+        for percent in &self.utilization {
+            ensure!(
+                (1..=95).contains(percent),
+                "--utilization is {percent}; it must be 1 to 95, for the cleaner needs free memory"
+            );
+        }
+        for size in &self.sizes {
+            subject::check_size(*size, self.live, &options_for(self.live), "--live")?;
+        }
+        ensure!(
+            self.bandwidth.is_none_or(|bandwidth| (1..=1_000_000).contains(&bandwidth)),
+            "--bandwidth must be 1 to 1000000 MB/s; leave it out where backups are no limit"
+        );
+        let seconds = self.seconds;
+        ensure!(
+            (0.01..=3600.0).contains(&seconds),
+            "--seconds is {seconds}; it must be 0.01 to 3600"
+        );
+        ensure!(
+            (1..=CLEANERS_MAX).contains(&self.cleaners),
+            "--cleaners is {}; it must be 1 to {CLEANERS_MAX}, and without one memory stays full",
+            self.cleaners
+        );
+        Ok(())
+    }
+
+    /// The memory of the largest log: of the smallest objects in the emptiest memory.
+    fn memory_bytes(&self) -> u64 {
+        let percent = self.utilization.iter().copied().min().unwrap_or(100);
+        let plan = Plan {
+            value_bytes: self.sizes.iter().copied().min().unwrap_or_default(),
+            live_bytes: self.live,
+            utilization: f64::from(percent) / 100.0,
+            options: options_for(self.live),
+            cleaners: self.cleaners,
+        };
+        plan.memory_bytes()
+    }
+}
+
 /// Runs the experiment and prints it.
 ///
 /// # Errors
-/// When it cannot be run.
+/// When the arguments make no sense, or it cannot be run.
 pub fn run(arguments: &Arguments) -> Result<()> {
+    arguments.check()?;
+    let needed = arguments.memory_bytes();
+    machine::ensure_memory(needed, "--live, or leave out low --utilization")?;
+    plot::check(arguments.plot.as_deref())?;
     let mut points = Vec::new();
     let time = Duration::from_secs_f64(arguments.seconds);
     for value_bytes in &arguments.sizes {
@@ -294,10 +344,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             format!("{:.2}", point.cleaner_cores),
         ]);
     }
+    // First, for it must not be lost if the figure cannot be drawn after all.
+    show(arguments.json, &table, &points)?;
     if let Some(path) = &arguments.plot {
         save(path, &panels(&points))?;
     }
-    show(arguments.json, &table, &points)
+    Ok(())
 }
 
 /// Three figures for each size and locality: throughput, cleaner bytes and processor time.
@@ -443,4 +495,46 @@ impl Replicator for Modelled {
 #[must_use]
 pub fn spare_cores() -> usize {
     machine::cores().saturating_sub(1).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(clap::Parser)]
+    struct Command {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_refused() {
+        let bad = [
+            ["--cleaners", "0"],
+            ["--cleaners", "17"],
+            ["--bandwidth", "0"],
+            ["--bandwidth", "18446744073709551615"],
+            ["--utilization", "0"],
+            ["--utilization", "99"],
+            ["--utilization", "200"],
+            ["--sizes", "10000000"],
+            ["--seconds", "0"],
+            ["--seconds", "nan"],
+            ["--seconds", "1e30"],
+            ["--live", "0"],
+            ["--live", "1000"],
+            ["--live", "18446744073709551615"],
+        ];
+        let check = |arguments: &[&str]| {
+            let arguments = [&["cleaner"], arguments].concat();
+            Command::try_parse_from(arguments).unwrap().arguments.check()
+        };
+        for arguments in bad {
+            assert!(check(&arguments).is_err(), "{arguments:?}");
+        }
+        assert!(check(&["--sizes", "1000000", "--live", "20000000"]).is_err());
+        check(&[]).unwrap();
+        check(&["--cleaners", "16", "--bandwidth", "1", "--seconds", "0.5"]).unwrap();
+    }
 }

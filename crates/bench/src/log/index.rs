@@ -4,13 +4,13 @@
 //! address of the object's bytes and a comparison of the key. Keys are drawn at random; a miss is
 //! a key that was never written. The longest insert of the fill is the longest pause.
 
-use super::subject::{KEY_BYTES, Plan, Subject, TABLE, key, options_for};
+use super::subject::{KEY_BYTES, OBJECTS_MIN, Plan, Subject, TABLE, key, options_for};
 use super::{progress, show};
-use crate::machine::{median, seconds};
-use crate::plot::{Marks, Panel, Series, save};
+use crate::machine::{ensure_memory, median, seconds};
+use crate::plot::{self, Marks, Panel, Series, save};
 use crate::random::Random;
 use crate::table::Table;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use hashbrown::HashTable;
 use serde::Serialize;
 use std::hint::black_box;
@@ -22,7 +22,7 @@ use thunderhead_wire::KeyHash;
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// How many objects.
+    /// How many objects: 256 to 1000000000000. A million need 0.2 GB of memory, the default 9 GB.
     #[arg(
         long,
         value_delimiter = ',',
@@ -36,6 +36,9 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 }
+
+/// Keys from 2^40 on are those that are never written.
+const OBJECTS_MAX: u64 = 1_000_000_000_000;
 
 /// What was measured, in nanoseconds.
 #[derive(Clone, Debug, Serialize)]
@@ -52,18 +55,24 @@ pub struct Figures {
     pub index_bytes: f64,
 }
 
+fn plan(objects: u64) -> Plan {
+    let live_bytes = objects * super::subject::entry_bytes(16);
+    let options = options_for(live_bytes);
+    Plan { value_bytes: 16, live_bytes, utilization: 0.8, options, cleaners: 1 }
+}
+
+/// The most memory that a measurement takes: two logs, while inserts into the second are timed.
+/// The other table comes later, and is smaller than a log.
+fn memory_bytes(objects: u64) -> u64 {
+    2 * plan(objects).memory_bytes()
+}
+
 /// Measures lookups among so many objects.
 ///
 /// # Errors
 /// When the log cannot be made.
 pub fn measure(objects: u64) -> Result<Figures> {
-    let plan = Plan {
-        value_bytes: 16,
-        live_bytes: objects * super::subject::entry_bytes(16),
-        utilization: 0.8,
-        options: options_for(objects * super::subject::entry_bytes(16)),
-        cleaners: 1,
-    };
+    let plan = plan(objects);
     let mut subject = Subject::unreplicated(&plan)?;
     let objects = subject.objects;
     let longest_insert_us = longest_insert(objects)?;
@@ -158,14 +167,7 @@ fn key_at(at: *const u8) -> [u8; KEY_BYTES] {
 /// the best of three fills is taken.
 fn longest_insert(objects: u64) -> Result<f64> {
     let fills = (0..3).map(|_| {
-        let plan = Plan {
-            value_bytes: 16,
-            live_bytes: objects * super::subject::entry_bytes(16),
-            utilization: 0.8,
-            options: options_for(objects * super::subject::entry_bytes(16)),
-            cleaners: 1,
-        };
-        let mut subject = Subject::empty(&plan)?;
+        let mut subject = Subject::empty(&plan(objects))?;
         let mut longest = 0.0f64;
         for number in 0..objects {
             let began = Instant::now();
@@ -178,11 +180,28 @@ fn longest_insert(objects: u64) -> Result<f64> {
     Ok(fills?.into_iter().fold(f64::INFINITY, f64::min))
 }
 
+impl Arguments {
+    /// Refuses what cannot be measured, before anything is.
+    fn check(&self) -> Result<()> {
+        for objects in &self.objects {
+            ensure!(
+                (OBJECTS_MIN..=OBJECTS_MAX).contains(objects),
+                "--objects is {objects}; it must be {OBJECTS_MIN} to {OBJECTS_MAX}"
+            );
+        }
+        Ok(())
+    }
+}
+
 /// Runs the experiment and prints it.
 ///
 /// # Errors
 /// When it cannot be run.
 pub fn run(arguments: &Arguments) -> Result<()> {
+    arguments.check()?;
+    let most = arguments.objects.iter().copied().max().unwrap_or(0);
+    ensure_memory(memory_bytes(most), "--objects")?;
+    plot::check(arguments.plot.as_deref())?;
     let mut all = Vec::new();
     for objects in &arguments.objects {
         progress(&format!("{objects} objects"));
@@ -212,10 +231,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             table.row(&cells);
         }
     }
+    // First, for it must not be lost if the figure cannot be drawn after all.
+    show(arguments.json, &table, &all)?;
     if let Some(path) = &arguments.plot {
         save(path, &panels(&all))?;
     }
-    show(arguments.json, &table, &all)
+    Ok(())
 }
 
 fn panels(all: &[Figures]) -> Vec<Panel> {

@@ -16,20 +16,20 @@
 //! | ours | (1 − u) × age of the segment / u: the cost when live data is in memory anyway |
 
 use super::{progress, show};
-use crate::plot::{Marks, Panel, Series, save};
+use crate::plot::{self, Marks, Panel, Series, save};
 use crate::random::Random;
 use crate::table::Table;
-use anyhow::Result;
+use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 use std::path::PathBuf;
 
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Utilizations of the disk, in percent.
+    /// Utilizations of the disk, in percent: 1 to 99, and so that some segments stay clean.
     #[arg(long, value_delimiter = ',', default_value = "10,20,30,40,50,60,70,80,90")]
     utilization: Vec<u32>,
-    /// Segments of the simulated disk.
+    /// Segments of the simulated disk: 32 to 100000.
     #[arg(long, default_value_t = 1000)]
     segments: usize,
     /// For programs.
@@ -98,6 +98,9 @@ const SEGMENT_OBJECTS: usize = 128;
 const PASS: usize = 16;
 const CLEAN_LOW: usize = 4;
 
+/// Segments of a disk: from two passes on, and few enough that ranking them takes no hours.
+const SEGMENTS: std::ops::RangeInclusive<usize> = 2 * PASS..=100_000;
+
 /// An object has no place before it is written first.
 const NOWHERE: u32 = u32::MAX;
 
@@ -141,7 +144,7 @@ impl Disk {
         }
     }
 
-    fn overwrite(&mut self, object: usize) {
+    fn overwrite(&mut self, object: usize) -> Result<()> {
         self.now += 1;
         self.new += 1;
         if self.places[object] != NOWHERE {
@@ -151,12 +154,21 @@ impl Disk {
         }
         self.written[object] = self.now;
         if self.segments[self.head].objects.len() == SEGMENT_OBJECTS {
-            while self.clean.len() <= CLEAN_LOW {
+            // What a pass leaves behind is the last that the next one takes, so after as many
+            // passes as there are segments each has been cleaned, and the disk is too full.
+            for _ in 0..self.segments.len() {
+                if self.clean.len() > CLEAN_LOW {
+                    break;
+                }
                 self.clean_some();
+            }
+            if self.clean.len() <= CLEAN_LOW {
+                bail!("the disk is so full that cleaning frees nothing; lower --utilization");
             }
             self.head = self.open();
         }
         self.append(self.head, object);
+        Ok(())
     }
 
     fn open(&mut self) -> usize {
@@ -212,12 +224,19 @@ impl Disk {
 }
 
 /// Simulates one point until its costs have settled.
-#[must_use]
-pub fn simulate(policy: Policy, hot_and_cold: bool, utilization: f64, segments: usize) -> Point {
+///
+/// # Errors
+/// When the disk is so full that cleaning does not get on.
+pub fn simulate(
+    policy: Policy,
+    hot_and_cold: bool,
+    utilization: f64,
+    segments: usize,
+) -> Result<Point> {
     let capacity = segments * SEGMENT_OBJECTS;
     let objects = (capacity as f64 * utilization) as usize;
     let mut disk = Disk::new(policy, segments, objects);
-    (0..objects).for_each(|object| disk.overwrite(object));
+    (0..objects).try_for_each(|object| disk.overwrite(object))?;
     let mut random = Random::new(1);
     let hot = (objects / 10).max(1) as u64;
     let mut draw = || {
@@ -231,23 +250,48 @@ pub fn simulate(policy: Policy, hot_and_cold: bool, utilization: f64, segments: 
     };
     // Ten times the disk to settle, cold objects being rewritten once at least; ten to measure.
     let steps = 10 * capacity;
-    (0..steps).for_each(|_| disk.overwrite(draw() as usize));
+    (0..steps).try_for_each(|_| disk.overwrite(draw() as usize))?;
     (disk.new, disk.read, disk.copied) = (0, 0, 0);
-    (0..steps).for_each(|_| disk.overwrite(draw() as usize));
-    Point {
+    (0..steps).try_for_each(|_| disk.overwrite(draw() as usize))?;
+    Ok(Point {
         hot_and_cold,
         policy,
         utilization,
         write_cost: (disk.new + disk.read + disk.copied) as f64 / disk.new as f64,
         cleaner_bytes: disk.copied as f64 / disk.new as f64,
+    })
+}
+
+impl Arguments {
+    /// Refuses what cannot be simulated, before anything is.
+    fn check(&self) -> Result<()> {
+        let segments = self.segments;
+        let (least, most) = (SEGMENTS.start(), SEGMENTS.end());
+        ensure!(
+            SEGMENTS.contains(&segments),
+            "--segments is {segments}; it must be {least} to {most}"
+        );
+        // Clean ones, the head, and one that is gained.
+        let spare = CLEAN_LOW + 2;
+        for percent in &self.utilization {
+            let highest = (segments - spare) * 100 / segments;
+            ensure!(
+                (1..=highest.min(99)).contains(&(*percent as usize)),
+                "--utilization is {percent}; with {segments} segments it must be 1 to {highest}, \
+                 for {spare} of them cannot be live"
+            );
+        }
+        Ok(())
     }
 }
 
 /// Runs the experiment and prints it.
 ///
 /// # Errors
-/// When the plot cannot be written.
+/// When the arguments make no sense, or the plot cannot be written.
 pub fn run(arguments: &Arguments) -> Result<()> {
+    arguments.check()?;
+    plot::check(arguments.plot.as_deref())?;
     let mut points = Vec::new();
     for hot_and_cold in [false, true] {
         for policy in Policy::ALL {
@@ -258,7 +302,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             ));
             for percent in &arguments.utilization {
                 let utilization = f64::from(*percent) / 100.0;
-                points.push(simulate(policy, hot_and_cold, utilization, arguments.segments));
+                points.push(simulate(policy, hot_and_cold, utilization, arguments.segments)?);
             }
         }
     }
@@ -275,6 +319,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             format!("{:.2}", point.cleaner_bytes),
         ]);
     }
+    // First, for it must not be lost if the figure cannot be drawn after all.
+    show(arguments.json, &table, &points)?;
     if let Some(path) = &arguments.plot {
         let panel = |hot_and_cold: bool, title: &str| Panel {
             title: title.into(),
@@ -299,7 +345,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         ];
         save(path, &panels)?;
     }
-    show(arguments.json, &table, &points)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -311,8 +357,8 @@ mod tests {
         for policy in Policy::ALL {
             let mut disk = Disk::new(policy, 100, 8_000);
             let mut random = Random::new(3);
-            (0..8_000).for_each(|object| disk.overwrite(object));
-            (0..60_000).for_each(|_| disk.overwrite(random.below(8_000) as usize));
+            (0..8_000).try_for_each(|object| disk.overwrite(object)).unwrap();
+            (0..60_000).try_for_each(|_| disk.overwrite(random.below(8_000) as usize)).unwrap();
             let live: usize = disk.segments.iter().map(|segment| segment.live).sum();
             assert_eq!(live, 8_000);
             for (object, place) in disk.places.iter().enumerate() {
@@ -325,8 +371,37 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_that_cannot_be_cleaned_is_refused() {
+        let check = |segments, utilization| {
+            let utilization = vec![utilization];
+            Arguments { utilization, segments, json: false, plot: None }.check()
+        };
+        let bad = [
+            (100, 99),
+            (100, 100),
+            (100, 250),
+            (100, 0),
+            (10, 90),
+            (0, 50),
+            (1, 50),
+            (99_999_999_999_999, 50),
+        ];
+        for (segments, utilization) in bad {
+            assert!(check(segments, utilization).is_err(), "{segments} {utilization}");
+        }
+        for (segments, utilization) in [(100, 94), (32, 81), (32, 1)] {
+            check(segments, utilization).unwrap();
+            for policy in Policy::ALL {
+                simulate(policy, true, f64::from(utilization) / 100.0, segments).unwrap();
+            }
+        }
+        // What only turns out on the way ends as well.
+        assert!(simulate(Policy::Greedy, false, 0.97, 100).is_err());
+    }
+
+    #[test]
     fn with_locality_the_age_of_objects_misleads() {
-        let cost = |policy| simulate(policy, true, 0.85, 200).write_cost;
+        let cost = |policy| simulate(policy, true, 0.85, 200).unwrap().write_cost;
         assert!(cost(Policy::ObjectAge) > 1.2 * cost(Policy::SegmentAge));
     }
 }

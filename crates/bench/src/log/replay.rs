@@ -1,7 +1,7 @@
 //! How fast a replay takes in what a log wrote: on one core, with no cleaner in the way.
 
 use super::show;
-use super::subject::{TABLE, key};
+use super::subject::{self, TABLE, key};
 use crate::machine::{self, median, seconds};
 use crate::table::Table;
 use anyhow::{Result, anyhow};
@@ -15,12 +15,18 @@ pub struct Arguments {
     /// Sizes of values, in bytes.
     #[arg(long, value_delimiter = ',', default_value = "100,1000,10000")]
     sizes: Vec<usize>,
-    /// Bytes to replay for each size.
+    /// Bytes to replay for each size, at least 256 objects. Three to four times as much memory is
+    /// needed: 1.9 GB for the default.
     #[arg(long, default_value_t = 512 << 20)]
     bytes: u64,
     /// For programs.
     #[arg(long)]
     json: bool,
+}
+
+/// As a server has them.
+fn options() -> Options {
+    Options::default()
 }
 
 /// What was measured.
@@ -34,18 +40,24 @@ pub struct Figures {
     pub gigabytes: f64,
 }
 
+/// The memory of a log with so many bytes of objects, and room for its index.
+fn log_memory_bytes(value_bytes: usize, bytes: u64) -> u64 {
+    let objects = bytes / super::subject::entry_bytes(value_bytes);
+    bytes + bytes / 4 + objects * 13 + (64 << 20)
+}
+
 /// Replays so many bytes of objects of one size; the median of three times.
 ///
 /// # Errors
 /// When a log cannot be made, or the replay fails.
 pub fn measure(value_bytes: usize, bytes: u64) -> Result<Figures> {
     let objects = bytes / super::subject::entry_bytes(value_bytes);
-    let memory_bytes = (bytes + bytes / 4 + objects * 13) as usize + (64 << 20);
+    let memory_bytes = log_memory_bytes(value_bytes, bytes) as usize;
     let recorder = Recorder::new();
     {
         let memory = Memory::new(memory_bytes)?;
         let replicator = Box::new(recorder.clone());
-        let mut log = Log::new(&memory, LogId(1), Options::default(), replicator)?;
+        let mut log = Log::new(&memory, LogId(1), options(), replicator)?;
         log.create_tablet(TabletRange::whole(TABLE))?;
         let value = vec![7; value_bytes];
         for number in 0..objects {
@@ -60,7 +72,7 @@ pub fn measure(value_bytes: usize, bytes: u64) -> Result<Figures> {
         let memory = Memory::new(memory_bytes)?;
         memory.populate(&mut |_| {});
         let replicator = Box::new(NoReplication::default());
-        let mut log = Log::new(&memory, LogId(2), Options::default(), replicator)?;
+        let mut log = Log::new(&memory, LogId(2), options(), replicator)?;
         let mut replay = Replay::new(&mut log, [(TabletRange::whole(TABLE), SegmentId::NONE)])?;
         let (took, result) =
             seconds(|| segments.values().try_for_each(|replica| replay.segment(&replica.bytes)));
@@ -76,11 +88,28 @@ pub fn measure(value_bytes: usize, bytes: u64) -> Result<Figures> {
     })
 }
 
+impl Arguments {
+    /// Refuses what cannot be measured, before anything is.
+    fn check(&self) -> Result<()> {
+        self.sizes
+            .iter()
+            .try_for_each(|size| subject::check_size(*size, self.bytes, &options(), "--bytes"))
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        // A log beside the recording, whose pieces are put together in buffers that double.
+        let needed = |size: &usize| log_memory_bytes(*size, self.bytes) + 2 * self.bytes;
+        self.sizes.iter().map(needed).max().unwrap_or(0)
+    }
+}
+
 /// Runs the experiment and prints it.
 ///
 /// # Errors
 /// When it cannot be run.
 pub fn run(arguments: &Arguments) -> Result<()> {
+    arguments.check()?;
+    machine::ensure_memory(arguments.memory_bytes(), "--bytes")?;
     let all: Result<Vec<Figures>> =
         arguments.sizes.iter().map(|size| measure(*size, arguments.bytes)).collect();
     let all = all?;
@@ -93,4 +122,18 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         ]);
     }
     show(arguments.json, &table, &all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_replayed_is_refused() {
+        let check = |size, bytes| Arguments { sizes: vec![size], bytes, json: false }.check();
+        for (size, bytes) in [(100, 0), (10_000, 1 << 20), (2 << 20, 1 << 40), (1, u64::MAX)] {
+            assert!(check(size, bytes).is_err(), "{size} {bytes}");
+        }
+        check(100, 1 << 20).unwrap();
+    }
 }

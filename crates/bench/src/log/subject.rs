@@ -2,11 +2,11 @@
 
 use crate::machine;
 use crate::random::Random;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thunderhead_log::{
-    CleanerThreads, Condition, Error, Log, LogId, Memory, NoReplication, Options, Put, Replicator,
+    CleanerThreads, Condition, Log, LogId, Memory, NoReplication, Options, Put, Replicator,
     TabletRange, Usage,
 };
 use thunderhead_wire::TableId;
@@ -41,6 +41,20 @@ pub struct Plan {
     pub cleaners: usize,
 }
 
+impl Plan {
+    fn objects(&self) -> u64 {
+        self.live_bytes / entry_bytes(self.value_bytes)
+    }
+
+    /// The memory that it takes: the log at this utilization and the index.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        let index_bytes = self.objects() * 29 / 2 + (2 << 20);
+        let log_bytes = (self.live_bytes as f64 / self.utilization) as u64;
+        log_bytes + index_bytes
+    }
+}
+
 /// Options that suit so much live data: at least a hundred segments and rather five hundred, as
 /// the papers' servers of 16 GB and 8 MB segments had more still.
 #[must_use]
@@ -69,6 +83,29 @@ pub fn memory_for(bytes: u64, live_bytes: u64) -> Result<Arc<Memory>> {
     memory.populate(&mut |_| {});
     Ok(memory)
 }
+
+/// Refuses values that do not fit a log with these options, and so few that nothing can be said of
+/// them. `flag` is the one that says how many bytes there are.
+///
+/// # Errors
+/// When the size, or the bytes, must be changed.
+pub fn check_size(value_bytes: usize, bytes: u64, options: &Options, flag: &str) -> Result<()> {
+    let most = options.value_bytes_max();
+    ensure!(
+        value_bytes <= most,
+        "--sizes is {value_bytes}; with {flag} {bytes} it must be at most {most}"
+    );
+    let least = OBJECTS_MIN * entry_bytes(value_bytes);
+    ensure!(
+        (least..=1 << 46).contains(&bytes),
+        "{flag} is {bytes}; with values of {value_bytes} bytes it must be {least} to {}",
+        1u64 << 46
+    );
+    Ok(())
+}
+
+/// Fewer objects than this say nothing.
+pub const OBJECTS_MIN: u64 = 256;
 
 /// A log that holds `objects` objects.
 pub struct Subject {
@@ -124,10 +161,8 @@ impl Subject {
     }
 
     fn prepared(plan: &Plan, replicator: Box<dyn Replicator>) -> Result<Subject> {
-        let objects = plan.live_bytes / entry_bytes(plan.value_bytes);
-        let index_bytes = objects * 29 / 2 + (2 << 20);
-        let log_bytes = (plan.live_bytes as f64 / plan.utilization) as u64;
-        let memory = memory_for(log_bytes + index_bytes, plan.live_bytes)?;
+        let objects = plan.objects();
+        let memory = memory_for(plan.memory_bytes(), plan.live_bytes)?;
         let mut log = Log::new(&memory, LogId(7), plan.options.clone(), replicator)?;
         log.create_tablet(TabletRange::whole(TABLE)).context("creating the table")?;
         let cleaners =
@@ -175,11 +210,15 @@ impl Subject {
             .map(|key| Put { table: TABLE, key, value: &self.value, condition: Condition::Always })
             .collect();
         let mut again = Vec::new();
+        let mut refused = None;
         self.log.write_batch(&puts, |at, result| match result {
             Ok(_) => {}
-            Err(Error::CleanerBehind) => again.push(at),
-            Err(error) => panic!("a benchmark's write is refused for good: {error}"),
+            Err(error) if error.is_transient() => again.push(at),
+            Err(error) => refused = Some(error),
         });
+        if let Some(error) = refused {
+            bail!("a write is refused, of {} objects: {error}", self.objects);
+        }
         again.into_iter().try_for_each(|at| self.write(numbers[at]))
     }
 

@@ -63,7 +63,7 @@ impl Log {
         let current = self.current(tablet, hash, key);
         let existing = current.as_ref().map(|current| current.entry.fields.version);
         condition.check(existing.unwrap_or(Version::NONE))?;
-        let version = existing.unwrap_or(self.safe_version).next();
+        let version = self.version_after(existing)?;
         let most = key.len() * 2 + value.len() + completion.result.len() + 512;
         let old_bytes = current.as_ref().map_or(0, |current| current.entry.entry_bytes());
         self.admit(most as u64, old_bytes as u64)?;

@@ -38,7 +38,7 @@ impl Condition {
             Condition::Absent => current == Version::NONE,
             Condition::Present => current != Version::NONE,
             Condition::VersionIs(version) => current == version,
-            Condition::VersionBelow(version) => current < version,
+            Condition::VersionBelow(version) => current == Version::NONE || current < version,
         };
         if holds { Ok(()) } else { Err(Error::Condition { current }) }
     }
@@ -49,7 +49,7 @@ impl Condition {
 pub struct Written {
     /// The object's new version.
     pub version: Version,
-    /// The write is safe once the log is durable up to here.
+    /// The write is safe once [`Log::durable`] has reached this.
     pub position: LogPosition,
 }
 
@@ -84,7 +84,8 @@ impl Log {
     ///
     /// # Errors
     /// A key or value of an impossible size, a tablet that does not live here, a condition that
-    /// does not hold, or no memory: see [`Error`]. Nothing has changed then.
+    /// does not hold, no version left above the present one, or no memory: see [`Error`]. Nothing
+    /// has changed then.
     #[inline]
     pub fn write_if(
         &mut self,
@@ -114,10 +115,21 @@ impl Log {
         let current = self.current(tablet, hash, key);
         let existing = current.as_ref().map(|current| current.entry.fields.version);
         condition.check(existing.unwrap_or(Version::NONE))?;
-        let version = existing.unwrap_or(self.safe_version).next();
+        let version = self.version_after(existing)?;
         let new = NewVersion { tablet, table, hash, key, value, version };
         let position = self.put(new, current)?;
         Ok(Written { version, position })
+    }
+
+    /// The version of a write to a key that has this one now. What is above the highest would be
+    /// refused as damage by whoever replays it, so it must not be written.
+    #[inline]
+    pub(super) fn version_after(&self, existing: Option<Version>) -> Result<Version, Error> {
+        let version = existing.unwrap_or(self.safe_version).next();
+        if version > Version::HIGHEST {
+            return Err(Error::VersionTooHigh { version });
+        }
+        Ok(version)
     }
 
     /// Appends a version of an object and makes it the current one.
