@@ -98,6 +98,10 @@ pub struct OsTransport {
     /// Connections that failed while nobody could be told.
     failed: Vec<(ConnectionId, Cause)>,
     next_sweep: Time,
+    /// A listener or the door was taken out of epoll for want of descriptors.
+    deaf: bool,
+    /// That was said.
+    warned: bool,
     scratch: Vec<u8>,
 }
 
@@ -124,6 +128,8 @@ impl OsTransport {
             resumed: Vec::new(),
             failed: Vec::new(),
             next_sweep: Time(0),
+            deaf: false,
+            warned: false,
             scratch: vec![0; READ_BYTES],
         })
     }
@@ -207,7 +213,7 @@ impl Transport for OsTransport {
         self.counters.messages_out += 1;
         if connection.is_idle_output() {
             // From now on the peer has something to take.
-            connection.progress = self.now;
+            connection.taken = self.now;
             self.unsent.push(to);
         }
         let sent = connection.queue(parts, LONG_BYTES);
@@ -260,7 +266,8 @@ impl Transport for OsTransport {
         if !self.failed.is_empty() {
             return Some(self.now);
         }
-        self.connections.iter().any(|(_, connection)| waits(connection)).then_some(self.next_sweep)
+        let waits = self.deaf || self.connections.iter().any(|(_, connection)| waits(connection));
+        waits.then_some(self.next_sweep)
     }
 
     fn counters(&self) -> &Counters {

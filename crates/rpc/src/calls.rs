@@ -12,7 +12,7 @@ use thunderhead_wire::Status;
 use thunderhead_wire::message::{MESSAGE_HEAD_BYTES, MessageHead};
 use zerocopy::IntoBytes;
 
-/// Names a call of one node. Never used again.
+/// Names a call of one node. Not used again before four thousand million others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub(crate) u64);
 
@@ -246,7 +246,11 @@ impl Calls {
             return Vec::new();
         }
         let late = self.ids(|call| call.deadline <= now);
-        let ended = self.end_all(&late, |_| CallError::Late);
+        // What was never sent was not carried out.
+        let ended = self.end_all(&late, |call| match call.unsent {
+            Some(_) => CallError::Unreachable(Cause::NoGreeting),
+            None => CallError::Late,
+        });
         let waiting = self.slots.iter().filter_map(|(_, call)| call.as_ref());
         self.earliest = waiting.map(|call| call.deadline).min().filter(|at| *at != Time::NEVER);
         ended

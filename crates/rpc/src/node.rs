@@ -138,7 +138,9 @@ impl<S: Service> Node<S> {
             busy = true;
             self.with_service(|service, context| end(service, context, ended));
         }
-        while let Some(number) = self.state.timers.due(now) {
+        // Those that timers set for now have their turn in the next one.
+        let due: Vec<u64> = std::iter::from_fn(|| self.state.timers.due(now)).collect();
+        for number in due {
             busy = true;
             self.with_service(|service, context| service.timer(context, number));
         }
@@ -180,6 +182,7 @@ fn end<S: Service>(service: &mut S, context: &mut Context<'_>, ended: Ended) {
 impl<S: Service> Process for Node<S> {
     fn turn(&mut self, now: Time) -> bool {
         self.state.now = now;
+        self.state.tasks.set_now(now);
         if !self.started {
             self.started = true;
             self.with_service(Service::start);

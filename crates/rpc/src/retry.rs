@@ -59,7 +59,7 @@ impl Retry {
                 Next::Refresh => (if first { Duration::ZERO } else { self.backoff(random) }, true),
                 Next::Wait => {
                     let asked = Duration::from_micros(u64::from(hint));
-                    (asked.min(WAIT_MAX) + self.backoff(random), false)
+                    (asked + self.backoff(random), false)
                 }
                 Next::Take | Next::GiveUp => return Decision::GiveUp,
             },

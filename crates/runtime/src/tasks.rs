@@ -1,7 +1,7 @@
 //! Futures that live on the reactor's thread.
 //!
-//! They run once a turn, in the order in which they were woken, each at most once, so that no
-//! chain of them keeps a turn from ending. They need not be `Send`; their wakers are, and may be
+//! They run once a turn, in the order in which they were woken; what is woken in a turn runs in the
+//! next, so that no chain of them keeps a turn from ending. They need not be `Send`; their wakers are, and may be
 //! used from other threads. When the process dies they are dropped where they wait.
 
 use crate::alarm::Alarm;
@@ -81,6 +81,12 @@ impl Tasks {
         self.0.new.borrow_mut().push((id, Box::pin(task)));
         let ready = Arc::clone(&self.0.ready);
         Waker::from(Arc::new(Wakes { task: id, ready })).wake();
+    }
+
+    /// A turn has begun: what is asked for from now on counts from here.
+    #[inline]
+    pub fn set_now(&self, now: Time) {
+        self.0.now.set(now);
     }
 
     /// Runs what can run; says whether anything did.

@@ -169,7 +169,8 @@ impl Preface {
         Ok(Agreement {
             version,
             features: theirs.features.get() & features,
-            message_bytes_max: theirs.message_bytes_max.get() as usize,
+            // Whatever it says, no frame tells more.
+            message_bytes_max: (theirs.message_bytes_max.get() as usize).min(PAYLOAD_BYTES_MAX),
             offer: (offer.door != [0; 16]).then_some(offer),
         })
     }
@@ -200,6 +201,9 @@ mod tests {
         let expected =
             Agreement { version: 1, features: 0b0010, message_bytes_max: 1000, offer: None };
         assert_eq!(agreed, Ok(expected));
+        let boastful = Preface::new(0, u32::MAX as usize, None);
+        let agreed = Preface::agree(boastful.as_bytes(), 0).unwrap();
+        assert_eq!(agreed.message_bytes_max, PAYLOAD_BYTES_MAX);
         let newer = ours.with_versions(1, 9);
         assert_eq!(Preface::agree(newer.as_bytes(), 0).map(|it| it.version), Ok(1));
     }

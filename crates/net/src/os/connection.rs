@@ -43,6 +43,9 @@ pub(super) enum Broken {
     Corrupt,
 }
 
+/// What there is room for at least when a message has come in part.
+const READ_MIN: usize = 512;
+
 /// Output buffers larger than this are given back when they are empty.
 const KEEP_BYTES: usize = 64 << 10;
 
@@ -55,6 +58,8 @@ pub(super) struct Connection {
     /// What we offered when it was accepted.
     pub(super) offered: Option<Offer>,
     pub(super) visit: Option<Box<shm::Visit>>,
+    /// Rings that we gave to the client and that it has not used yet.
+    pub(super) admitted: Option<Box<shm::Channel>>,
     /// We asked for it; else we accepted it.
     pub(super) is_ours: bool,
     /// What has come of a message, or of many that may not be handled yet.
@@ -65,8 +70,10 @@ pub(super) struct Connection {
     pub(super) paused: bool,
     /// Epoll tells when it takes more.
     pub(super) waits_for_room: bool,
-    /// When the other end was last seen to do what it is waited for.
-    pub(super) progress: Time,
+    /// When the other end last took something of what waits for it, or what waits began to.
+    pub(super) taken: Time,
+    /// When the message began that has come in part.
+    pub(super) begun: Time,
     /// By when it must be open.
     open_by: Time,
 }
@@ -80,13 +87,15 @@ impl Connection {
             peer: None,
             offered: None,
             visit: None,
+            admitted: None,
             is_ours: true,
             input: Vec::new(),
             output: Vec::new(),
             written: 0,
             paused: false,
             waits_for_room: false,
-            progress: Time(0),
+            taken: Time(0),
+            begun: Time(0),
             open_by,
         }
     }
@@ -134,9 +143,10 @@ impl Connection {
         if self.stage != Stage::Open {
             return Some(self.open_by);
         }
-        let unread = (self.waiting_bytes() > 0).then(|| self.progress + limits.not_reading);
-        let half =
-            (!self.input.is_empty() && !self.paused).then(|| self.progress + limits.unfinished);
+        let unread = (self.waiting_bytes() > 0).then(|| self.taken + limits.not_reading);
+        // The longest message gets through within the time at a few hundred kilobytes a second.
+        let half = !self.input.is_empty() && !self.paused;
+        let half = half.then(|| self.begun + limits.unfinished);
         unread.into_iter().chain(half).min()
     }
 
@@ -186,8 +196,9 @@ impl Connection {
                 let mut slices =
                     vec![IoSlice::new(&self.output[self.written..]), IoSlice::new(head)];
                 slices.extend(parts.iter().map(|part| IoSlice::new(part)));
+                let mut control = rustix::net::SendAncillaryBuffer::default();
                 // An error will be met again by the next write, which knows whom to tell.
-                rustix::io::writev(&*socket, &slices).unwrap_or(0)
+                rustix::net::sendmsg(&*socket, &slices, &mut control, SEND).unwrap_or(0)
             }
             Carrier::Rings(channel) => {
                 let mut slices = vec![&self.output[self.written..], head];
@@ -257,7 +268,10 @@ impl Connection {
                 } else {
                     // As much as is expected, within reason: a length that a peer claims is paid
                     // for only as its bytes come.
-                    self.input.reserve(most);
+                    let expected = Head::read(&self.input).map_or(0, |head| {
+                        (HEAD_BYTES + head.payload_bytes).saturating_sub(self.input.len())
+                    });
+                    self.input.reserve(expected.clamp(READ_MIN, most));
                     let room = rustix::buffer::spare_capacity(&mut self.input);
                     rustix::net::recv(socket, room, RECEIVE).map(|(_, count)| count)
                 };

@@ -13,6 +13,9 @@ use thunderhead_wire::frame::Offer;
 /// Those at the door at once; more have to stay on their sockets.
 const KNOCKS_MAX: usize = 256;
 
+/// Those let in in one turn.
+const ACCEPTS: usize = 64;
+
 /// The door of a transport that listens.
 pub(super) struct Doorway {
     name: [u8; 16],
@@ -45,16 +48,32 @@ impl Doorway {
         Some(Offer { door: self.name, token })
     }
 
-    /// Lets in who stands at the door.
-    pub(super) fn accept(&mut self, poller: &Poller, until: Time) {
-        while let Ok(Some(knock)) = self.door.accept() {
-            self.count = self.count.wrapping_add(1);
-            let token = Token::Knock(self.count).number();
-            if self.knocks.len() < KNOCKS_MAX && poller.add(knock.fd(), token, true, false).is_ok()
-            {
-                self.knocks.insert(self.count, (knock, until));
+    /// Lets in who stands at the door; false when the door had to be taken out of epoll.
+    pub(super) fn accept(&mut self, poller: &Poller, until: Time) -> bool {
+        for _ in 0..ACCEPTS {
+            match self.door.accept() {
+                Ok(Some(knock)) => {
+                    self.count = self.count.wrapping_add(1);
+                    let token = Token::Knock(self.count).number();
+                    let room = self.knocks.len() < KNOCKS_MAX;
+                    if room && poller.add(knock.fd(), token, true, false).is_ok() {
+                        self.knocks.insert(self.count, (knock, until));
+                    }
+                }
+                Ok(None) => return true,
+                Err(_) => {
+                    poller.remove(self.door.fd());
+                    return false;
+                }
             }
         }
+        true
+    }
+
+    /// Puts the door back into epoll.
+    pub(super) fn listen_again(&self, poller: &Poller) {
+        // It may be in it still.
+        let _ = poller.add(self.door.fd(), Token::Door.number(), true, false);
     }
 
     /// Someone at the door has said something: whose connection is it? Each token is good once.

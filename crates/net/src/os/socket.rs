@@ -9,8 +9,9 @@ use std::time::Duration;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
 
-/// How long a peer's machine may be silent about what it was sent before it counts as gone.
-const SILENT_MS: u32 = 20_000;
+/// How long what was sent may go unacknowledged, or a peer may leave its window closed, before the
+/// kernel gives up: longer than we wait ourselves, for we know the cause.
+const SILENT_MS: u32 = 45_000;
 
 fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
     let family = match address {
@@ -57,7 +58,9 @@ pub(super) fn connect(address: SocketAddr) -> io::Result<OwnedFd> {
 }
 
 /// Accepts one connection, if one waits.
-pub(super) fn accept(listener: &OwnedFd) -> io::Result<Option<(OwnedFd, SocketAddr)>> {
+pub(super) fn accept(
+    listener: &OwnedFd,
+) -> Result<Option<(OwnedFd, SocketAddr)>, rustix::io::Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     match net::acceptfrom_with(listener, flags) {
         Ok((socket, address)) => {
@@ -66,7 +69,7 @@ pub(super) fn accept(listener: &OwnedFd) -> io::Result<Option<(OwnedFd, SocketAd
             Ok(address.map(|address| (socket, address)))
         }
         Err(rustix::io::Errno::AGAIN) => Ok(None),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }
 

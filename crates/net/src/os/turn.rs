@@ -39,8 +39,10 @@ impl OsTransport {
             busy |= self.read(id, handler);
         }
         let has_short_cut = short_cut.is_some() || !self.rings.is_empty();
-        self.polls = (self.polls + 1) % POLLS_PER_LOOK;
-        if self.woke || !has_short_cut || self.polls == 0 {
+        // A poll that found much took as long as many that found nothing.
+        self.polls += if busy { POLLS_PER_LOOK / 4 } else { 1 };
+        if self.woke || !has_short_cut || self.polls >= POLLS_PER_LOOK {
+            self.polls = 0;
             busy |= self.look(handler);
         }
         busy
@@ -103,7 +105,7 @@ impl OsTransport {
             Some(Token::Door) => {
                 let until = self.now + self.options.limits.greeting;
                 if let Some(doorway) = &mut self.doorway {
-                    doorway.accept(&self.poller, until);
+                    self.deaf |= !doorway.accept(&self.poller, until);
                 }
                 true
             }
@@ -134,8 +136,13 @@ impl OsTransport {
         }
         if let Carrier::Rings(channel) = &mut connection.carrier {
             if event.readable && channel.peer_gone() {
-                // What it sent before it went still counts.
-                while self.read(id, handler) {}
+                // What it sent before it went still counts: no more than a ring holds.
+                let most = self.options.ring_bytes.div_ceil(READ_BYTES) + 1;
+                for _ in 0..most {
+                    if !self.read(id, handler) {
+                        break;
+                    }
+                }
                 self.fail(id, Cause::ByPeer, handler);
                 return true;
             }
@@ -174,11 +181,16 @@ impl OsTransport {
             let (socket, address) = match socket::accept(listener) {
                 Ok(Some(accepted)) => accepted,
                 Ok(None) => return,
+                // The one that waited is gone already.
+                Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => continue,
                 Err(error) => {
                     // Out of descriptors, mostly. The others are served on; the next sweep looks
                     // again.
-                    tracing::warn!("cannot accept connections at the moment: {error}");
+                    if !std::mem::replace(&mut self.warned, true) {
+                        tracing::warn!("cannot accept connections at the moment: {error}");
+                    }
                     self.poller.remove(listener);
+                    self.deaf = true;
                     return;
                 }
             };
@@ -216,14 +228,38 @@ impl OsTransport {
         if connection.stage != Stage::Open || !quiet {
             return;
         }
-        if let Ok(channel) = knock.admit(self.options.ring_bytes) {
-            self.move_to_rings(id, channel);
+        let Ok(mut channel) = knock.admit(self.options.ring_bytes) else { return };
+        if !channel.prepare_sleep(shm::Until::Arrival) {
+            return self.move_to_rings(id, channel);
+        }
+        // The client may still stay on the socket, if it cannot use what it is given. So we move
+        // when its first message comes through the ring, which wakes this end.
+        let token = Token::Visit(id).number();
+        if self.poller.add(channel.socket(), token, true, false).is_ok() {
+            connection.admitted = Some(Box::new(channel));
+        }
+    }
+
+    /// A client that we gave rings has used them, or gone away from them.
+    fn admitted(&mut self, id: ConnectionId, mut channel: Box<shm::Channel>) {
+        let gone = channel.awake(true);
+        if channel.ready() {
+            self.poller.remove(channel.socket());
+            self.move_to_rings(id, *channel);
+        } else if !gone
+            && channel.prepare_sleep(shm::Until::Arrival)
+            && let Some(connection) = self.connections.get_mut(id)
+        {
+            connection.admitted = Some(channel);
         }
     }
 
     /// We have knocked at a server's door: are we let in?
     fn visit(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
         let Some(connection) = self.connections.get_mut(id) else { return };
+        if let Some(channel) = connection.admitted.take() {
+            return self.admitted(id, channel);
+        }
         let Some(visit) = connection.visit.take() else { return };
         match visit.answer() {
             Ok(shm::Answer::Pending(visit)) => {
@@ -240,7 +276,8 @@ impl OsTransport {
         self.open(id, handler);
     }
 
-    fn move_to_rings(&mut self, id: ConnectionId, channel: shm::Channel) {
+    fn move_to_rings(&mut self, id: ConnectionId, mut channel: shm::Channel) {
+        channel.awake(false);
         let Some(connection) = self.connections.get_mut(id) else { return };
         if let Some(fd) = connection.fd() {
             self.poller.remove(fd);
@@ -260,6 +297,7 @@ impl OsTransport {
     fn open(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.stage = Stage::Open;
+        self.watch(id);
         handler.opened(self, id);
     }
 
@@ -267,7 +305,8 @@ impl OsTransport {
     pub(super) fn watch(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get(id) else { return };
         if let (Carrier::Tcp(_), Some(fd)) = (&connection.carrier, connection.fd()) {
-            let (read, write) = (!connection.paused, connection.waits_for_room);
+            let visiting = connection.stage == Stage::Visiting;
+            let (read, write) = (!connection.paused && !visiting, connection.waits_for_room);
             let token = Token::Connection(id).number();
             if self.poller.change(fd, token, read, write).is_err() {
                 self.failed.push((id, Cause::Reset));
@@ -283,7 +322,7 @@ impl OsTransport {
             Ok(taken) => {
                 let waiting = connection.waiting_bytes();
                 if taken > 0 {
-                    connection.progress = self.now;
+                    connection.taken = self.now;
                 }
                 if waiting == 0 && !connection.waits_for_room && !connection.paused {
                     return;
@@ -308,7 +347,7 @@ impl OsTransport {
     #[inline]
     pub(super) fn read(&mut self, id: ConnectionId, handler: &mut dyn Handler) -> bool {
         let Some(connection) = self.connections.get_mut(id) else { return false };
-        if connection.paused {
+        if connection.paused || connection.stage == Stage::Visiting {
             return false;
         }
         let in_scratch =
@@ -317,11 +356,22 @@ impl OsTransport {
             Ok(0) => return false,
             Ok(count) => count,
             Err(broken) => {
+                if broken == Broken::Ended
+                    && let Some(channel) = connection.admitted.take()
+                {
+                    // The client has moved to the rings and closed the socket behind it.
+                    self.poller.remove(channel.socket());
+                    self.move_to_rings(id, *channel);
+                    return true;
+                }
                 self.fail(id, broken.into(), handler);
                 return true;
             }
         };
-        connection.progress = self.now;
+        if connection.input.is_empty() || !in_scratch && connection.input.len() == count {
+            // A message begins, or many do: it has so long to come to its end.
+            connection.begun = self.now;
+        }
         self.counters.bytes_in += count as u64;
         if !in_scratch {
             if matches!(connection.carrier, Carrier::Rings(_)) {
@@ -350,6 +400,9 @@ impl OsTransport {
         let used = self.digest(id, &input, handler);
         let (Some(used), Some(connection)) = (used, self.connections.get_mut(id)) else { return };
         if used < input.len() {
+            if used > 0 {
+                connection.begun = self.now;
+            }
             input.drain(..used);
             connection.input = input;
         } else if input.capacity() <= 2 * READ_BYTES
@@ -373,8 +426,15 @@ impl OsTransport {
         let mut at = 0;
         while let Some(head) = Head::read(&bytes[at..]) {
             let connection = self.connections.get(id)?;
-            if connection.waiting_bytes() > self.options.limits.waiting_bytes_high {
+            // Only who is asked holds back: a caller that stopped reading answers while it has much
+            // to say, and a server that does the same, would wait for each other.
+            let held_back = connection.waiting_bytes() > self.options.limits.waiting_bytes_high;
+            if held_back && !connection.is_ours {
                 self.pause(id);
+                break;
+            }
+            // What comes behind a greeting is for later.
+            if connection.stage == Stage::Visiting {
                 break;
             }
             let is_open = connection.stage == Stage::Open;
@@ -444,6 +504,8 @@ impl OsTransport {
         {
             connection.visit = Some(Box::new(visit));
             connection.stage = Stage::Visiting;
+            // The server closes the socket once it has handed over; that is not the end.
+            self.watch(id);
             return;
         }
         self.open(id, handler);
@@ -456,9 +518,15 @@ impl OsTransport {
         if let Some(doorway) = &mut self.doorway {
             doorway.sweep(self.now);
         }
-        for (number, listener) in self.listeners.iter().enumerate() {
-            // Those that were taken out when descriptors ran out; the others are in already.
-            let _ = self.poller.add(listener, Token::Listener(number as u32).number(), true, false);
+        if std::mem::take(&mut self.deaf) {
+            for (number, listener) in self.listeners.iter().enumerate() {
+                // Those that were taken out when descriptors ran out; others are in already.
+                let token = Token::Listener(number as u32).number();
+                let _ = self.poller.add(listener, token, true, false);
+            }
+            if let Some(doorway) = &self.doorway {
+                doorway.listen_again(&self.poller);
+            }
         }
         let limits = self.options.limits;
         let late: Vec<(ConnectionId, Stage)> = self
@@ -496,7 +564,12 @@ impl OsTransport {
                 let waits = connection.waiting_bytes() > 0;
                 match &mut connection.carrier {
                     Carrier::Rings(channel) => {
-                        let until = if waits { shm::Until::Either } else { shm::Until::Arrival };
+                        let until = match (connection.paused, waits) {
+                            // What has arrived is left where it is.
+                            (true, _) => shm::Until::Room,
+                            (false, true) => shm::Until::Either,
+                            (false, false) => shm::Until::Arrival,
+                        };
                         channel.prepare_sleep(until)
                     }
                     _ => true,
@@ -510,8 +583,9 @@ impl OsTransport {
         for id in &self.rings {
             if let Some(connection) = self.connections.get_mut(*id)
                 && let Carrier::Rings(channel) = &mut connection.carrier
+                && channel.awake(false)
             {
-                channel.awake(false);
+                self.failed.push((*id, Cause::ByPeer));
             }
         }
     }
