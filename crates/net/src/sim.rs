@@ -24,6 +24,7 @@ use std::time::Duration;
 use thunderhead_runtime::Random;
 use thunderhead_runtime::sim::clock::TrueTime;
 use thunderhead_runtime::sim::trace::Trace;
+use thunderhead_wire::KeyHash;
 use thunderhead_wire::frame::Kind;
 
 /// How long a stream may get nothing through before it breaks.
@@ -144,6 +145,16 @@ impl Content {
         }
     }
 
+    /// Tells it from others of its kind.
+    fn fingerprint(&self) -> u64 {
+        match self {
+            Content::Open { preface, .. } => KeyHash::of(preface).0,
+            Content::Frame { payload, .. } => KeyHash::of(payload).0,
+            Content::Close => 0,
+            Content::Reset { refused } => u64::from(*refused),
+        }
+    }
+
     fn number(&self) -> u64 {
         match self {
             Content::Open { .. } => 1,
@@ -208,6 +219,20 @@ impl Network {
         it.has_power = !power_goes;
         it.inbox.clear();
         let ends = std::mem::take(&mut it.ends);
+        // What was to be sent again dies with it, and of what it had just sent some has not left.
+        let now = state.truth.get();
+        let mut unsure: Vec<(u64, u64)> = state
+            .in_flight
+            .iter()
+            .filter(|(_, packet)| packet.from == host && packet.sequence.is_some())
+            .map(|(place, _)| *place)
+            .collect();
+        for place in unsure.drain(..) {
+            let again = place.0 > now + AGAIN.as_nanos() as u64 / 2;
+            if again || power_goes && state.random.chance(0.5) {
+                state.in_flight.remove(&place);
+            }
+        }
         state.waiting.retain(|(_, to), _| *to != host);
         if !power_goes {
             for (wire, peer) in ends {
@@ -266,9 +291,12 @@ impl State {
         let mut at = *leaves + self.delay(&link);
         let packet = Packet { wire, from, to, content, sent: now, sequence };
         if self.random.chance(link.resets) {
+            // Both ends hear of it.
             let reset = Content::Reset { refused: false };
-            let back = Packet { from: to, to: from, content: reset, ..packet.clone() };
+            let back = Packet { from: to, to: from, content: reset.clone(), ..packet.clone() };
+            let forth = Packet { content: reset, ..packet.clone() };
             self.fly(now, back);
+            self.fly(at, Packet { sequence: None, ..forth });
         }
         if self.random.chance(link.loss) {
             if !link.streams {
@@ -309,7 +337,7 @@ impl State {
 
     fn note(&self, packet: &Packet, what: u64, word: &str) {
         let Packet { wire, from, to, content, .. } = packet;
-        let numbers = [what, *wire, content.number(), content.bytes() as u64];
+        let numbers = [what, *wire, content.number(), content.fingerprint()];
         self.trace.record(&numbers, || {
             let content = match content {
                 Content::Open { port, .. } => format!("open port {port}"),

@@ -41,6 +41,8 @@ impl Server {
         let limits = Limits { message_bytes_max: 1000, ..Limits::default() };
         let options = Options { limits, ..Options::default() };
         let mut transport = OsTransport::new(&os::world(&directory).unwrap(), options).unwrap();
+        // Nothing is written there.
+        let _ = std::fs::remove_dir(&directory);
         let address = transport.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         Server { transport, heard: Heard::default(), address, now: Time(1) }
     }
@@ -55,15 +57,16 @@ impl Server {
 
     fn turns(&mut self, count: usize) {
         for _ in 0..count {
+            self.now = self.now + Duration::from_micros(1);
             self.transport.poll(self.now, &mut self.heard);
             self.transport.flush();
         }
     }
 
-    /// So many seconds go by, the last two of them with turns.
+    /// So many seconds go by, with turns in the last two of them.
     fn later(&mut self, seconds: u64) {
-        for part in [seconds - 2, 1, 1] {
-            self.now = self.now + Duration::from_secs(part);
+        for part in [seconds * 1000 - 1800, 900, 900] {
+            self.now = self.now + Duration::from_millis(part);
             self.turns(40);
         }
     }
@@ -180,6 +183,23 @@ fn a_peer_that_says_nothing_or_does_not_finish_is_closed_in_time() {
     assert_eq!(server.heard.closed, [Cause::Unfinished]);
     server.check_unaffected(&mut good);
     assert_eq!(server.transport.counters().open, 1);
+}
+
+#[test]
+fn a_peer_that_sends_a_byte_now_and_then_does_not_stay() {
+    let mut server = Server::new();
+    let mut slow = server.connect();
+    slow.write_all(&preface()).unwrap();
+    slow.write_all(&frame(Kind::MESSAGE, &[1; 500])[..10]).unwrap();
+    server.turns(1000);
+    for _ in 0..2 {
+        server.later(14);
+        slow.write_all(&[1]).unwrap();
+        server.turns(1000);
+    }
+    assert_eq!(server.heard.closed, []);
+    server.later(5);
+    assert_eq!(server.heard.closed, [Cause::Unfinished]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! One connection for each address, made when it is first needed; calls wait until it is open.
 //! When it breaks, its calls fail at once, and the next call makes a new one.
 
+use crate::context;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -112,11 +113,7 @@ impl Calls {
                     self.free.push(slot);
                     return Err((CallError::TooLong, outcome_for));
                 }
-                match parts {
-                    [] => transport.send(connection, &[head.as_bytes()]),
-                    [body] => transport.send(connection, &[head.as_bytes(), body]),
-                    parts => transport.send(connection, &[&[head.as_bytes()], parts].concat()),
-                }
+                context::send(transport, connection, &head, parts);
             }
             None => {
                 self.connect(transport, to);

@@ -50,6 +50,24 @@ pub(crate) struct State {
     pub(crate) is_simulated: bool,
 }
 
+/// Sends a message; one of a few parts without allocating.
+#[inline]
+pub(crate) fn send(
+    transport: &mut dyn Transport,
+    to: ConnectionId,
+    head: &MessageHead,
+    parts: &[&[u8]],
+) {
+    let head = head.as_bytes();
+    match parts {
+        [] => transport.send(to, &[head]),
+        [one] => transport.send(to, &[head, one]),
+        [one, two] => transport.send(to, &[head, one, two]),
+        [one, two, three] => transport.send(to, &[head, one, two, three]),
+        many => transport.send(to, &[&[head], many].concat()),
+    }
+}
+
 /// What a service sees of the node it runs on, during one call into it.
 pub struct Context<'a> {
     pub(crate) transport: &'a mut dyn Transport,
@@ -123,11 +141,7 @@ impl Context<'_> {
             let head = MessageHead::reply(to.id, Status::ReplyTooLong.code(), 0);
             return self.transport.send(to.connection, &[head.as_bytes()]);
         }
-        match parts {
-            [] => self.transport.send(to.connection, &[head.as_bytes()]),
-            [body] => self.transport.send(to.connection, &[head.as_bytes(), body]),
-            parts => self.transport.send(to.connection, &[&[head.as_bytes()], parts].concat()),
-        }
+        send(self.transport, to.connection, &head, parts);
     }
 
     /// Calls a server; [`Service::reply`](crate::Service::reply) is told what came of it.

@@ -13,7 +13,10 @@ use thunderhead_wire::Status;
 fn world(name: &str) -> World {
     let directory =
         std::env::temp_dir().join(format!("thunderhead-rpc-{}-{name}", std::process::id()));
-    os::world(&directory).expect("a directory for temporary files")
+    let world = os::world(&directory).expect("a directory for temporary files");
+    // Nothing is written there.
+    let _ = std::fs::remove_dir(&directory);
+    world
 }
 
 struct Pair {

@@ -1,7 +1,7 @@
 //! What a poll does: looks for what has happened, reads, cuts messages out of what was read.
 
 use super::connection::{Broken, Carrier, Connection, Stage};
-use super::{OsTransport, POLLS_PER_LOOK, READ_BYTES, STREAK, SWEEP, socket};
+use super::{LOOK_EVERY, OsTransport, READ_BYTES, STREAK, SWEEP, socket};
 use crate::peer::{Cause, ConnectionId, Peer, Via};
 use crate::shm;
 use crate::table::Token;
@@ -34,18 +34,45 @@ impl OsTransport {
             self.go_on(handler);
         }
         busy |= !self.rings.is_empty() && self.poll_rings(handler);
-        let short_cut = self.last.filter(|(_, streak)| *streak >= STREAK).map(|(id, _)| id);
-        if let Some(id) = short_cut {
+        let busiest = self.last.filter(|(_, streak)| *streak >= STREAK).map(|(id, _)| id);
+        if self.hot != busiest {
+            self.cool();
+            self.heat(busiest);
+        }
+        if let Some(id) = self.hot {
             busy |= self.read(id, handler);
         }
-        let has_short_cut = short_cut.is_some() || !self.rings.is_empty();
-        // A poll that found much took as long as many that found nothing.
-        self.polls += if busy { POLLS_PER_LOOK / 4 } else { 1 };
-        if self.woke || !has_short_cut || self.polls >= POLLS_PER_LOOK {
-            self.polls = 0;
+        let has_short_cut = self.hot.is_some() || !self.rings.is_empty();
+        if self.woke || !has_short_cut || self.now >= self.next_look {
+            self.next_look = self.now + LOOK_EVERY;
             busy |= self.look(handler);
         }
         busy
+    }
+
+    /// Takes the busiest connection out of epoll: it is read in every poll, and what epoll does
+    /// whenever something arrives for it is for nothing.
+    #[cold]
+    fn heat(&mut self, busiest: Option<ConnectionId>) {
+        let Some(connection) = busiest.and_then(|id| self.connections.get(id)) else { return };
+        let is_plain = !connection.paused && !connection.waits_for_room;
+        if let (Carrier::Tcp(socket), true) = (&connection.carrier, is_plain) {
+            self.poller.remove(socket);
+            self.hot = busiest;
+        }
+    }
+
+    /// Puts it back.
+    #[cold]
+    pub(super) fn cool(&mut self) {
+        let Some(id) = self.hot.take() else { return };
+        let Some(connection) = self.connections.get(id) else { return };
+        if let Carrier::Tcp(socket) = &connection.carrier {
+            let token = Token::Connection(id).number();
+            if self.poller.add(socket, token, true, false).is_err() {
+                self.failed.push((id, Cause::Reset));
+            }
+        }
     }
 
     /// Tells of connections that failed, and goes on with those that may again.
@@ -277,6 +304,9 @@ impl OsTransport {
     }
 
     fn move_to_rings(&mut self, id: ConnectionId, mut channel: shm::Channel) {
+        if self.hot == Some(id) {
+            self.hot = None;
+        }
         channel.awake(false);
         let Some(connection) = self.connections.get_mut(id) else { return };
         if let Some(fd) = connection.fd() {
@@ -303,6 +333,10 @@ impl OsTransport {
 
     /// Tells epoll what a socket is waited for.
     pub(super) fn watch(&mut self, id: ConnectionId) {
+        if self.hot == Some(id) {
+            self.cool();
+            self.last = None;
+        }
         let Some(connection) = self.connections.get(id) else { return };
         if let (Carrier::Tcp(_), Some(fd)) = (&connection.carrier, connection.fd()) {
             let visiting = connection.stage == Stage::Visiting;

@@ -5,7 +5,8 @@
 //!
 //! - [`SealedMemory`] is a file whose size is what its layout needs and can never change again:
 //!   sealed against shrinking, growing and further sealing. So touching a page of it never raises
-//!   SIGBUS, short of the machine having no memory left.
+//!   SIGBUS, short of the machine having no memory left. (The peer may still punch holes into it;
+//!   they read as zeros, and are filled again when they are written.)
 //! - [`Mapping`] is such a file in this process's address space, lent as a slice of [`AtomicU64`].
 //!   Nothing else is ever made of it: the peer may write at any time, and only an atomic access
 //!   has a meaning then. What it reads may be any value; that is for the reader to bear.

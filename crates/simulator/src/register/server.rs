@@ -126,9 +126,6 @@ impl Register {
         let key = update.key.get();
         let held = self.registers.get(&key).copied().unwrap_or_default();
         let (outcome, value, version) = self.decide(action, held);
-        if !self.has_room() {
-            return context.refuse(reply_to, Status::NoSpace, BUSY_US, &[]);
-        }
         let mut body: Body = [0; BODY_BYTES];
         body[..24].copy_from_slice(update.identity.as_bytes());
         body[24..32].copy_from_slice(&key.to_le_bytes());
@@ -136,8 +133,9 @@ impl Register {
         body[40..41].copy_from_slice(&[u8::from(value.is_some())]);
         body[41..48].copy_from_slice(&value.unwrap_or(0).to_le_bytes()[..7]);
         body[48..72].copy_from_slice(Reply::new(outcome).as_bytes());
-        self.journal.lock().pending.extend_from_slice(&record(&body));
-        self.bell.ring();
+        if !self.append(&body) {
+            return context.refuse(reply_to, Status::NoSpace, BUSY_US, &[]);
+        }
         self.apply(&body);
         let position = if self.flaw == Flaw::AcknowledgesEarly { 0 } else { self.appended };
         self.answer_at(context, position, reply_to, outcome);
@@ -201,15 +199,21 @@ impl Register {
         }
     }
 
-    /// Whether there is room for another record; asks for more in time.
-    fn has_room(&mut self) -> bool {
+    /// Appends a record if there is room, and asks for more room in time. Not when the journal has
+    /// failed or was begun anew in the meantime: what is in memory is of no worth then.
+    fn append(&mut self, body: &Body) -> bool {
         let mut shared = self.journal.lock();
         let needed = self.appended + RECORD_BYTES as u64;
         if needed + 64 * RECORD_BYTES as u64 > shared.room && !shared.wants_room {
             shared.wants_room = true;
             self.bell.ring();
         }
-        needed <= shared.room
+        let welcome = needed <= shared.room && !shared.failed && shared.recovered.is_none();
+        if welcome {
+            shared.pending.extend_from_slice(&record(body));
+            self.bell.ring();
+        }
+        welcome
     }
 
     /// Answers once the journal is durable up to a position.
@@ -221,7 +225,12 @@ impl Register {
         outcome: Outcome,
     ) {
         let reply = Reply::new(outcome);
-        if position <= self.journal.lock().durable {
+        let durable = {
+            let shared = self.journal.lock();
+            // A journal that was begun anew counts from another state.
+            if shared.recovered.is_some() { 0 } else { shared.durable }
+        };
+        if position <= durable {
             context.reply(reply_to, &[reply.as_bytes()]);
         } else {
             self.waiting.push_back(Waiting { position, reply_to, reply });

@@ -215,7 +215,19 @@ fn keep_to_core(number: usize) {
     }
 }
 
-/// Sends single bytes to an end that goes to sleep at the same moment, over and over.
+/// Receives one record and never sleeps. It looks for the next one too, so that the line is in this
+/// core's cache and the sender takes its time to write there.
+fn receive_awake(channel: &mut Channel) {
+    let mut into = Vec::new();
+    while channel.receive(&mut into, 1).unwrap() == 0 {
+        std::thread::yield_now();
+    }
+    let _ = channel.ready();
+}
+
+/// Sends to an end that goes to sleep at the same moment, over and over. To be easily mistaken, the
+/// sender first sends a byte while the other is awake, which brings the sleeper's word into its
+/// cache, and then a record of some lines, which may still be on their way while it looks at that word.
 #[test]
 fn bytes_that_arrive_just_as_an_end_goes_to_sleep_wake_it() {
     const ROUNDS: usize = 100_000;
@@ -225,16 +237,15 @@ fn bytes_that_arrive_just_as_an_end_goes_to_sleep_wake_it() {
         scope.spawn(|| {
             keep_to_core(1);
             let _let_go = LetGo(&[&arrived]);
-            let (mut numbers, mut into) = (Numbers(3), Vec::new());
+            let mut numbers = Numbers(3);
             for round in 1..=ROUNDS {
-                dawdle(&mut numbers, 2000);
+                receive_awake(&mut there);
+                dawdle(&mut numbers, 1500);
                 if there.prepare_sleep(Until::Arrival) {
                     assert!(readable(there.socket()), "stuck in round {round}");
                     assert!(!there.awake(true));
                 }
-                while there.receive(&mut into, 1).unwrap() == 0 {
-                    std::thread::yield_now();
-                }
+                receive_awake(&mut there);
                 arrived.store(round, Ordering::Release);
             }
         });
@@ -242,12 +253,14 @@ fn bytes_that_arrive_just_as_an_end_goes_to_sleep_wake_it() {
         let mut numbers = Numbers(4);
         for round in 1..=ROUNDS {
             await_round(&arrived, round - 1);
-            dawdle(&mut numbers, 2000);
-            // It can fail only when the other thread has given up.
-            if here.send(&[b"!"]) != Ok(1) {
-                return;
+            for (bytes, limit) in [(1, 1), (1 + numbers.below(900), 1000)] {
+                dawdle(&mut numbers, limit);
+                // It can fail only when the other thread has given up.
+                if here.send(&[&[b'!'; 900][..bytes]]) != Ok(bytes) {
+                    return;
+                }
+                here.flush();
             }
-            here.flush();
         }
     });
 }
