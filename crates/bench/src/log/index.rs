@@ -22,7 +22,7 @@ use thunderhead_wire::KeyHash;
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// How many objects: 256 to 1000000000000. A million need 0.2 GB of memory, the default 9 GB.
+    /// How many objects: some 100000 to 1000000000000. A million need 0.2 GB of memory, the default 9 GB.
     #[arg(
         long,
         value_delimiter = ',',
