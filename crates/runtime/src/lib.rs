@@ -8,7 +8,7 @@
 //! Nothing above this crate and `net` asks the operating system for anything.
 //!
 //! - A **turn** takes what has arrived, handles it and sends what came of it. Nothing in a turn
-//!   waits; long work goes in slices ([`slice`]) with turns between them.
+//!   waits; long work goes in slices ([`mod@slice`]) with turns between them.
 //! - Between turns an os process spins or sleeps as its [`polling::Pacer`] says.
 //! - **Tasks** ([`tasks`]) are futures that live on the same thread, for what is easier to say in
 //!   steps than in states.

@@ -130,15 +130,31 @@ pub struct Held {
     pub peak_bytes: u64,
     /// Resident bytes at the end.
     pub end_bytes: u64,
-    /// The most live payload in the first phase and in the last.
-    pub payload: [u64; 2],
+    /// The most live payload in the first phase.
+    pub first_payload_bytes: u64,
+    /// The most live payload in the last phase.
+    pub last_payload_bytes: u64,
     /// Live payload at the end.
-    pub end_payload: u64,
+    pub end_payload_bytes: u64,
     /// The most resident bytes for each byte needed, whenever the store was full; nothing when it
     /// never was, or does not know what it needs.
     pub worst_ratio: Option<f64>,
     /// Operations a second.
-    pub operations: f64,
+    pub operations_per_second: f64,
+}
+
+impl Held {
+    /// The most live payload of both phases, for the stores that come after.
+    fn caps(&self) -> [u64; 2] {
+        [self.first_payload_bytes, self.last_payload_bytes]
+    }
+
+    /// The most resident bytes for each byte of the most live payload.
+    #[must_use]
+    pub fn per_byte(&self) -> f64 {
+        let most = self.first_payload_bytes.max(self.last_payload_bytes);
+        self.peak_bytes as f64 / most.max(1) as f64
+    }
 }
 
 struct Run<'a, S> {
@@ -175,7 +191,10 @@ impl<S: Store> Run<'_, S> {
             written += size;
             self.operations += 1;
             self.most_items = self.most_items.max(self.items.len());
-            let most = &mut self.held.payload[number];
+            let most = match number {
+                0 => &mut self.held.first_payload_bytes,
+                _ => &mut self.held.last_payload_bytes,
+            };
             *most = self.payload.max(*most);
             if self.operations.is_multiple_of(1 << 16) {
                 self.look(full);
@@ -228,11 +247,11 @@ fn drive(
     run.store.next_phase();
     match workload.after {
         Some(sizes) => run.phase(sizes, bytes, 1)?,
-        None => run.held.payload[1] = run.held.payload[0],
+        None => run.held.last_payload_bytes = run.held.first_payload_bytes,
     }
-    run.held.operations = run.operations as f64 / began.elapsed().as_secs_f64();
+    run.held.operations_per_second = run.operations as f64 / began.elapsed().as_secs_f64();
     run.held.end_bytes = run.resident();
-    run.held.end_payload = run.payload;
+    run.held.end_payload_bytes = run.payload;
     Ok(run.held)
 }
 
@@ -489,9 +508,28 @@ pub struct Outcome {
     /// Our log at 90 %.
     pub ours: Held,
     /// The allocators that are installed.
-    pub allocators: Vec<(String, Held)>,
+    pub allocators: Vec<Rival>,
     /// Throughput at 70, 80 and 90 % relative to a log that is never cleaned.
-    pub relative: Vec<(u32, f64)>,
+    pub relative: Vec<Relative>,
+}
+
+/// What an allocator held.
+#[derive(Clone, Debug, Serialize)]
+pub struct Rival {
+    /// The allocator.
+    pub name: String,
+    /// What it held.
+    #[serde(flatten)]
+    pub held: Held,
+}
+
+/// Throughput of a log that is cleaned.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Relative {
+    /// How full it was.
+    pub utilization_percent: u32,
+    /// Its throughput as a share of that of a log that is never cleaned.
+    pub share_of_uncleaned: f64,
 }
 
 /// Measures the memory that a workload needs.
@@ -509,7 +547,7 @@ pub fn memory(number: usize, live: u64, churn: f64) -> Result<Outcome> {
             let threads: Vec<_> = pair
                 .iter()
                 .map(|(name, file)| {
-                    let run = move || on_allocator(*file, number, live, churn, ours.payload);
+                    let run = move || on_allocator(*file, number, live, churn, ours.caps());
                     (name, scope.spawn(run))
                 })
                 .collect();
@@ -518,7 +556,7 @@ pub fn memory(number: usize, live: u64, churn: f64) -> Result<Outcome> {
         for (name, result) in results {
             let result = result.map_err(|_| anyhow::anyhow!("{name}: a thread panicked"))?;
             match result.with_context(|| (*name).to_string())? {
-                Some(held) => allocators.push(((*name).to_string(), held)),
+                Some(held) => allocators.push(Rival { name: (*name).to_string(), held }),
                 None => progress(&format!("{name} is not installed: left out")),
             }
         }
@@ -527,7 +565,7 @@ pub fn memory(number: usize, live: u64, churn: f64) -> Result<Outcome> {
 }
 
 /// Measures how much cleaning slows a workload down.
-fn throughput(number: usize, live: u64, churn: f64) -> Result<Vec<(u32, f64)>> {
+fn throughput(number: usize, live: u64, churn: f64) -> Result<Vec<Relative>> {
     let workload = WORKLOADS[number];
     let mut at = Vec::new();
     let mut caps = [0; 2];
@@ -535,15 +573,18 @@ fn throughput(number: usize, live: u64, churn: f64) -> Result<Vec<(u32, f64)>> {
         let utilization = f64::from(percent) / 100.0;
         let memory_bytes = memory_for(workload, live, utilization);
         let held = on_our_log(workload, live, churn, utilization, None, memory_bytes)?;
-        at.push((percent, held.operations));
-        caps = held.payload;
+        at.push((percent, held.operations_per_second));
+        caps = held.caps();
     }
     // Everything that is ever written fits, tombstones included.
     let all = uncleaned(workload, live, churn);
     let base = on_our_log(workload, live, churn, 1.0, Some(caps), all)?;
     Ok(at
         .into_iter()
-        .map(|(percent, operations)| (percent, operations / base.operations))
+        .map(|(utilization_percent, operations)| Relative {
+            utilization_percent,
+            share_of_uncleaned: operations / base.operations_per_second,
+        })
         .collect())
 }
 
@@ -609,11 +650,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-fn per_byte(held: &Held) -> f64 {
-    let most = held.payload[0].max(held.payload[1]);
-    held.peak_bytes as f64 / most.max(1) as f64
-}
-
 fn table(outcomes: &[Outcome]) -> Table {
     let mut table = Table::new(
         "Resident bytes at most for each byte of live payload; our log is 90 % full",
@@ -631,14 +667,14 @@ fn table(outcomes: &[Outcome]) -> Table {
         ],
     );
     for outcome in outcomes {
-        let mut cells = vec![outcome.workload.clone(), format!("{:.2}", per_byte(&outcome.ours))];
+        let mut cells = vec![outcome.workload.clone(), format!("{:.2}", outcome.ours.per_byte())];
         for (name, _) in ALLOCATORS {
-            let found = outcome.allocators.iter().find(|(allocator, _)| allocator == name);
-            cells.push(found.map_or("-".into(), |(_, held)| format!("{:.2}", per_byte(held))));
+            let found = outcome.allocators.iter().find(|rival| rival.name == name);
+            cells.push(found.map_or("-".into(), |rival| format!("{:.2}", rival.held.per_byte())));
         }
         let ratio = outcome.ours.worst_ratio;
         cells.push(ratio.map_or("not reached".into(), |ratio| format!("{ratio:.3}")));
-        cells.extend(outcome.relative.iter().map(|(_, share)| format!("{share:.2}")));
+        cells.extend(outcome.relative.iter().map(|it| format!("{:.2}", it.share_of_uncleaned)));
         table.row(&cells);
     }
     table
@@ -654,16 +690,16 @@ fn panels(outcomes: &[Outcome]) -> Vec<Panel> {
             .filter_map(|(at, outcome)| Some((at as f64, value(outcome)?)))
             .collect(),
     };
-    let mut memory = vec![series("our log, 90 % full", &|outcome| Some(per_byte(&outcome.ours)))];
+    let mut memory = vec![series("our log, 90 % full", &|outcome| Some(outcome.ours.per_byte()))];
     for (name, _) in ALLOCATORS {
         memory.push(series(name, &|outcome| {
-            let found = outcome.allocators.iter().find(|(allocator, _)| allocator == name);
-            found.map(|(_, held)| per_byte(held))
+            let found = outcome.allocators.iter().find(|rival| rival.name == name);
+            found.map(|rival| rival.held.per_byte())
         }));
     }
     let speed = [0, 1, 2].map(|at| {
         series(["70 % full", "80 % full", "90 % full"][at], &|outcome| {
-            outcome.relative.get(at).map(|(_, share)| *share)
+            outcome.relative.get(at).map(|it| it.share_of_uncleaned)
         })
     });
     let mut panels = vec![Panel {

@@ -94,11 +94,11 @@ pub struct Point {
     /// Live entries as a share of memory.
     pub utilization: f64,
     /// Writes a second.
-    pub writes: f64,
+    pub writes_per_second: f64,
     /// Megabytes of new entries a second.
-    pub megabytes: f64,
+    pub megabytes_per_second: f64,
     /// Bytes written by combined cleaning for each new byte.
-    pub cleaner_bytes: f64,
+    pub cleaner_bytes_per_new_byte: f64,
     /// Cores that the cleaners kept busy.
     pub cleaner_cores: f64,
 }
@@ -210,9 +210,9 @@ impl Setup {
             two_level: self.two_level,
             classic: self.tombstones == Tombstones::Classic,
             utilization: self.utilization,
-            writes: throughput.writes,
-            megabytes: throughput.bytes / 1e6,
-            cleaner_bytes: throughput.cleaner_bytes,
+            writes_per_second: throughput.writes,
+            megabytes_per_second: throughput.bytes / 1e6,
+            cleaner_bytes_per_new_byte: throughput.cleaner_bytes,
             cleaner_cores: throughput.cleaner_cores,
         })
     }
@@ -309,7 +309,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                         let point = setup.point()?;
                         progress(&format!(
                             "{value_bytes} B, {writes:?}, {levels:?}, {scheme:?}, {percent} %: {:.2} M/s",
-                            point.writes / 1e6
+                            point.writes_per_second / 1e6
                         ));
                         points.push(point);
                     }
@@ -338,9 +338,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             if point.two_level { "two" } else { "one" }.into(),
             if point.classic { "classic" } else { "folded" }.into(),
             format!("{:.0} %", point.utilization * 100.0),
-            format!("{:.0}", point.writes / 1e3),
-            format!("{:.0}", point.megabytes),
-            format!("{:.2}", point.cleaner_bytes),
+            format!("{:.0}", point.writes_per_second / 1e3),
+            format!("{:.0}", point.megabytes_per_second),
+            format!("{:.2}", point.cleaner_bytes_per_new_byte),
             format!("{:.2}", point.cleaner_cores),
         ]);
     }
@@ -356,8 +356,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn panels(points: &[Point]) -> Vec<Panel> {
     type Measure = fn(&Point) -> f64;
     let measures: [(&str, Measure); 3] = [
-        ("MB/s of new entries", |point| point.megabytes),
-        ("cleaner bytes to backups / new byte", |point| point.cleaner_bytes),
+        ("MB/s of new entries", |point| point.megabytes_per_second),
+        ("cleaner bytes to backups / new byte", |point| point.cleaner_bytes_per_new_byte),
         ("cores that the cleaners keep busy", |point| point.cleaner_cores),
     ];
     let mut groups: Vec<(usize, bool)> =

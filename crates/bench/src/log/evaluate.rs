@@ -169,18 +169,15 @@ fn overhead(scale: &Scale, rows: &mut Rows) -> Result<()> {
 fn workloads(scale: &Scale, rows: &mut Rows) -> Result<()> {
     for number in 0..8 {
         let outcome = allocators::memory(number, scale.workload_bytes, 1.3)?;
-        let per_byte = |held: &allocators::Held| {
-            held.peak_bytes as f64 / held.payload[0].max(held.payload[1]) as f64
-        };
         let mut others = String::new();
-        for (name, held) in &outcome.allocators {
-            others += &format!(", {name} {:.2}", per_byte(held));
+        for allocators::Rival { name, held } in &outcome.allocators {
+            others += &format!(", {name} {:.2}", held.per_byte());
         }
         let what = format!(
             "{} completes 90 % full; process against live entries and index \
              (resident per live byte: ours {:.2}{others})",
             outcome.workload,
-            per_byte(&outcome.ours)
+            outcome.ours.per_byte()
         );
         match outcome.ours.worst_ratio {
             Some(ratio) => rows.at_most(&what, 1.13, ratio, "×"),
@@ -193,13 +190,14 @@ fn workloads(scale: &Scale, rows: &mut Rows) -> Result<()> {
 
 fn lookups(scale: &Scale, rows: &mut Rows) -> Result<()> {
     let figures = index::measure(scale.objects[1])?;
+    let (ours, theirs) = (figures.ours.list(), figures.hashbrown.list());
     let names = ["hit", "miss", "hit in batches of 64", "miss in batches of 64"];
     for (at, name) in names.into_iter().enumerate() {
         let what = format!(
             "lookup among {} objects, {name}: {:.0} ns against hashbrown's {:.0} ns",
-            figures.objects, figures.ours[at], figures.hashbrown[at]
+            figures.objects, ours[at], theirs[at]
         );
-        rows.at_most(&what, 1.1, figures.ours[at] / figures.hashbrown[at], "×");
+        rows.at_most(&what, 1.1, ours[at] / theirs[at], "×");
     }
     rows.at_most("longest insert while growing", 1.0, figures.longest_insert_us / 1e3, "ms");
     Ok(())
@@ -229,8 +227,8 @@ fn overwrites(scale: &Scale, rows: &mut Rows) -> Result<()> {
 
 fn replays(scale: &Scale, rows: &mut Rows) -> Result<()> {
     let small = replay::measure(100, scale.live_bytes / 2)?;
-    rows.at_least("replay of 100 B objects, one core", 4.0, small.objects / 1e6, "M/s");
+    rows.at_least("replay of 100 B objects, one core", 4.0, small.objects_per_second / 1e6, "M/s");
     let large = replay::measure(10_000, scale.live_bytes)?;
-    rows.at_least("replay of 10 KB objects, one core", 1.5, large.gigabytes, "GB/s");
+    rows.at_least("replay of 10 KB objects, one core", 1.5, large.gigabytes_per_second, "GB/s");
     Ok(())
 }

@@ -22,7 +22,7 @@ use thunderhead_wire::KeyHash;
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// How many objects: 256 to 1000000000000. A million need 0.2 GB of memory, the default 9 GB.
+    /// How many objects: some 100000 to 1000000000000. A million need 0.2 GB of memory, the default 9 GB.
     #[arg(
         long,
         value_delimiter = ',',
@@ -40,19 +40,40 @@ pub struct Arguments {
 /// Keys from 2^40 on are those that are never written.
 const OBJECTS_MAX: u64 = 1_000_000_000_000;
 
-/// What was measured, in nanoseconds.
+/// Nanoseconds per lookup.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Lookups {
+    /// Of a key that exists.
+    pub hit_ns: f64,
+    /// Of a key that does not.
+    pub miss_ns: f64,
+    /// The first in batches.
+    pub batched_hit_ns: f64,
+    /// The second in batches.
+    pub batched_miss_ns: f64,
+}
+
+impl Lookups {
+    /// The four, in order.
+    #[must_use]
+    pub fn list(&self) -> [f64; 4] {
+        [self.hit_ns, self.miss_ns, self.batched_hit_ns, self.batched_miss_ns]
+    }
+}
+
+/// What was measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     /// Objects in both tables.
     pub objects: u64,
-    /// Ours: hit, miss, hit in batches, miss in batches.
-    pub ours: [f64; 4],
+    /// Ours.
+    pub ours: Lookups,
     /// hashbrown's.
-    pub hashbrown: [f64; 4],
+    pub hashbrown: Lookups,
     /// The longest insert in a new table, in microseconds.
     pub longest_insert_us: f64,
     /// Index bytes for each object.
-    pub index_bytes: f64,
+    pub index_bytes_per_object: f64,
 }
 
 fn plan(objects: u64) -> Plan {
@@ -140,20 +161,20 @@ pub fn measure(objects: u64) -> Result<Figures> {
         took * 1e9 / f64::from(count)
     };
     let miss = 1 << 40;
-    let ours = [
-        repeat(&mut |seed| single(seed, 0)),
-        repeat(&mut |seed| single(seed, miss)),
-        repeat(&mut |seed| batched(seed, 0)),
-        repeat(&mut |seed| batched(seed, miss)),
-    ];
-    let hashbrown = [
-        repeat(&mut |seed| theirs(seed, 0)),
-        repeat(&mut |seed| theirs(seed, miss)),
-        repeat(&mut |seed| theirs_batched(seed, 0)),
-        repeat(&mut |seed| theirs_batched(seed, miss)),
-    ];
-    let index_bytes = log.usage().index_bytes as f64 / objects as f64;
-    Ok(Figures { objects, ours, hashbrown, longest_insert_us, index_bytes })
+    let ours = Lookups {
+        hit_ns: repeat(&mut |seed| single(seed, 0)),
+        miss_ns: repeat(&mut |seed| single(seed, miss)),
+        batched_hit_ns: repeat(&mut |seed| batched(seed, 0)),
+        batched_miss_ns: repeat(&mut |seed| batched(seed, miss)),
+    };
+    let hashbrown = Lookups {
+        hit_ns: repeat(&mut |seed| theirs(seed, 0)),
+        miss_ns: repeat(&mut |seed| theirs(seed, miss)),
+        batched_hit_ns: repeat(&mut |seed| theirs_batched(seed, 0)),
+        batched_miss_ns: repeat(&mut |seed| theirs_batched(seed, miss)),
+    };
+    let index_bytes_per_object = log.usage().index_bytes as f64 / objects as f64;
+    Ok(Figures { objects, ours, hashbrown, longest_insert_us, index_bytes_per_object })
 }
 
 /// The key of which a table holds the address.
@@ -223,10 +244,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     for figures in &all {
         for (name, times) in [("ours", figures.ours), ("hashbrown", figures.hashbrown)] {
             let mut cells = vec![figures.objects.to_string(), name.to_string()];
-            cells.extend(times.iter().map(|time| format!("{time:.0}")));
+            cells.extend(times.list().iter().map(|time| format!("{time:.0}")));
             if name == "ours" {
                 cells.push(format!("{:.0}", figures.longest_insert_us));
-                cells.push(format!("{:.1}", figures.index_bytes));
+                cells.push(format!("{:.1}", figures.index_bytes_per_object));
             }
             table.row(&cells);
         }
@@ -242,7 +263,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn panels(all: &[Figures]) -> Vec<Panel> {
     let kinds = ["hit", "miss", "hit, batches of 64", "miss, batches of 64"];
     let panel = |(at, kind): (usize, &str)| {
-        type Times = fn(&Figures) -> &[f64; 4];
+        type Times = fn(&Figures) -> &Lookups;
         let tables: [(&str, Times); 2] =
             [("ours", |figures| &figures.ours), ("hashbrown", |figures| &figures.hashbrown)];
         Panel {
@@ -256,7 +277,7 @@ fn panels(all: &[Figures]) -> Vec<Panel> {
                     name: name.into(),
                     points: all
                         .iter()
-                        .map(|figures| (figures.objects as f64 / 1e6, times(figures)[at]))
+                        .map(|figures| (figures.objects as f64 / 1e6, times(figures).list()[at]))
                         .collect(),
                 })
                 .collect(),

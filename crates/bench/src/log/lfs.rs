@@ -89,7 +89,7 @@ pub struct Point {
     /// Bytes read and written for each new byte.
     pub write_cost: f64,
     /// Bytes that cleaning wrote for each new byte.
-    pub cleaner_bytes: f64,
+    pub cleaner_bytes_per_new_byte: f64,
 }
 
 /// Objects of a segment.
@@ -258,7 +258,7 @@ pub fn simulate(
         policy,
         utilization,
         write_cost: (disk.new + disk.read + disk.copied) as f64 / disk.new as f64,
-        cleaner_bytes: disk.copied as f64 / disk.new as f64,
+        cleaner_bytes_per_new_byte: disk.copied as f64 / disk.new as f64,
     })
 }
 
@@ -316,7 +316,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             point.policy.name().into(),
             format!("{:.0} %", point.utilization * 100.0),
             format!("{:.2}", point.write_cost),
-            format!("{:.2}", point.cleaner_bytes),
+            format!("{:.2}", point.cleaner_bytes_per_new_byte),
         ]);
     }
     // First, for it must not be lost if the figure cannot be drawn after all.

@@ -35,9 +35,9 @@ pub struct Figures {
     /// Bytes of a value.
     pub value_bytes: usize,
     /// Objects a second.
-    pub objects: f64,
+    pub objects_per_second: f64,
     /// Gigabytes a second.
-    pub gigabytes: f64,
+    pub gigabytes_per_second: f64,
 }
 
 /// The memory of a log with so many bytes of objects, and room for its index.
@@ -83,8 +83,10 @@ pub fn measure(value_bytes: usize, bytes: u64) -> Result<Figures> {
     let took = median(times);
     Ok(Figures {
         value_bytes,
-        objects: objects as f64 / took,
-        gigabytes: (objects * super::subject::entry_bytes(value_bytes)) as f64 / took / 1e9,
+        objects_per_second: objects as f64 / took,
+        gigabytes_per_second: (objects * super::subject::entry_bytes(value_bytes)) as f64
+            / took
+            / 1e9,
     })
 }
 
@@ -117,8 +119,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     for figures in &all {
         table.row(&[
             format!("{} B", figures.value_bytes),
-            format!("{:.2}", figures.objects / 1e6),
-            format!("{:.2}", figures.gigabytes),
+            format!("{:.2}", figures.objects_per_second / 1e6),
+            format!("{:.2}", figures.gigabytes_per_second),
         ]);
     }
     show(arguments.json, &table, &all)

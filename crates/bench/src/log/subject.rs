@@ -163,7 +163,8 @@ impl Subject {
     fn prepared(plan: &Plan, replicator: Box<dyn Replicator>) -> Result<Subject> {
         let objects = plan.objects();
         let memory = memory_for(plan.memory_bytes(), plan.live_bytes)?;
-        let mut log = Log::new(&memory, LogId(7), plan.options.clone(), replicator)?;
+        let mut log = Log::new(&memory, LogId(7), plan.options.clone(), replicator)
+            .with_context(|| format!("{objects} objects are too few to make a log for"))?;
         log.create_tablet(TabletRange::whole(TABLE)).context("creating the table")?;
         let cleaners =
             CleanerThreads::start(&log, plan.cleaners, |number| machine::pin(1 + number));
