@@ -68,18 +68,29 @@ pub fn idle(connections: usize, duration: Duration) -> Result<f64> {
     Ok(processor.as_secs_f64() / whole.as_secs_f64())
 }
 
+/// Sees to it that this process may have so many descriptors.
+fn allow_descriptors(needed: u64) -> Result<()> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    // Beyond the maximum only with privileges.
+    let maximum = maximum.map(|maximum| maximum.max(needed));
+    let wanted = Rlimit { current: Some(needed), maximum };
+    setrlimit(Resource::Nofile, wanted).with_context(|| {
+        format!(
+            "this needs {needed} descriptors: allow them (ulimit -n) or use fewer --connections"
+        )
+    })
+}
+
 /// Serves so many connections; returns requests a second and bytes for each.
 ///
 /// # Errors
 /// When it cannot be run, for example for want of descriptors.
 pub fn many(connections: usize, duration: Duration) -> Result<(f64, f64)> {
-    let needed = connections as u64 * 2 + 100;
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    if limit.current.is_some_and(|current| current < needed) {
-        let wanted = rustix::process::Rlimit { current: Some(needed), maximum: limit.maximum };
-        rustix::process::setrlimit(rustix::process::Resource::Nofile, wanted)
-            .with_context(|| format!("raise the limit of descriptors to {needed}"))?;
-    }
+    allow_descriptors(connections as u64 * 2 + 100)?;
     let setup = Setup::tcp(Polling::default());
     let (figures, _) = beside(setup, |address| {
         let before = resident_bytes();
