@@ -29,6 +29,9 @@ enum Command {
     Price(price::Arguments),
     /// An idle server, and one with very many connections.
     Scale(scale::Arguments),
+    /// The clients of `scale`, in a process of their own.
+    #[command(hide = true)]
+    Crowd(scale::Crowd),
 }
 
 /// Runs an experiment.
@@ -41,5 +44,6 @@ pub fn run(arguments: Arguments) -> Result<()> {
         Command::Throughput(arguments) => throughput::run(&arguments),
         Command::Price(arguments) => price::run(&arguments),
         Command::Scale(arguments) => scale::run(&arguments),
+        Command::Crowd(arguments) => scale::crowd(&arguments),
     }
 }

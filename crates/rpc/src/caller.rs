@@ -33,7 +33,8 @@ impl Caller {
         Caller { pacer: Pacer::new(polling, now), clock, transport, calls: Calls::default(), now }
     }
 
-    /// Calls a server and waits for the answer.
+    /// Calls a server and waits for the answer. Nobody is told of calls that were begun before and
+    /// end meanwhile: a thread either calls, or begins and waits.
     ///
     /// # Errors
     /// As the server or the connection has them: see [`CallError`].

@@ -95,7 +95,7 @@ fn connections(scale: &Scale, rows: &mut Rows) -> Result<()> {
     let (requests, bytes) = scale::many(scale.connections, scale.time)?;
     let what = format!("{} connections, one request in flight on each", scale.connections);
     rows.reported(&what, requests / 1e3, "K/s");
-    rows.reported("resident memory for each idle connection, both ends", bytes, "B");
+    rows.reported("resident memory of the server for each idle connection", bytes, "B");
     Ok(())
 }
 

@@ -5,9 +5,11 @@ use super::subject::{REPLY_FRAME_BYTES, Served, Setup, beside, greet, request_fr
 use crate::log::{progress, show};
 use crate::machine::resident_bytes;
 use crate::table::Table;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::Serialize;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use thunderhead_runtime::polling::Polling;
 
@@ -28,6 +30,17 @@ pub struct Arguments {
     json: bool,
 }
 
+/// What the process of many clients is told.
+#[derive(Debug, clap::Args)]
+pub struct Crowd {
+    /// The server.
+    address: SocketAddr,
+    /// Connections to it.
+    connections: usize,
+    /// How long to ask.
+    seconds: f64,
+}
+
 /// What was measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
@@ -37,7 +50,7 @@ pub struct Figures {
     pub connections: usize,
     /// Requests a second over all of them, one in flight on each.
     pub requests: f64,
-    /// Resident bytes of this process, server and client, for each idle connection.
+    /// Resident bytes of the server for each idle connection.
     pub bytes_per_connection: f64,
 }
 
@@ -85,31 +98,64 @@ fn allow_descriptors(needed: u64) -> Result<()> {
     })
 }
 
-/// Serves so many connections; returns requests a second and bytes for each.
+/// Serves so many connections; returns requests a second and resident bytes of the server for
+/// each. Their other ends are in a process of their own, for the sake of descriptors and so that
+/// its memory does not count.
 ///
 /// # Errors
 /// When it cannot be run, for example for want of descriptors.
 pub fn many(connections: usize, duration: Duration) -> Result<(f64, f64)> {
-    allow_descriptors(connections as u64 * 2 + 100)?;
+    allow_descriptors(connections as u64 + 100)?;
     let setup = Setup::tcp(Polling::default());
     let (figures, _) = beside(setup, |address| {
         let before = resident_bytes();
-        let streams = open(address, connections)?;
+        let seconds = duration.as_secs_f64().to_string();
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["bench", "rpc", "crowd", &address.to_string()])
+            .args([&connections.to_string(), &seconds])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("start the process of the clients")?;
+        let mut lines = BufReader::new(child.stdout.take().context("its output")?).lines();
+        let opened = lines.next().context("the clients' process ended early")??;
+        ensure!(opened == "open", "the clients' process says {opened}");
         let bytes = resident_bytes().saturating_sub(before) as f64 / connections as f64;
-        drop(streams);
-        let load = Load {
-            address,
-            connections,
-            depth: 1,
-            request: &request_frame(),
-            reply_bytes: REPLY_FRAME_BYTES,
-            stamp: None,
-            warm_up: duration / 10,
-            duration,
-        };
-        Ok((generate(&load, &mut greet)?.per_second(), bytes))
+        // The end of its input lets it go on.
+        drop(child.stdin.take());
+        let rate = lines.next().context("the clients' process ended early")??;
+        child.wait()?;
+        Ok((rate.parse()?, bytes))
     })?;
     Ok(figures)
+}
+
+/// The other end of [`many`], in its own process.
+///
+/// # Errors
+/// When a connection fails.
+pub fn crowd(arguments: &Crowd) -> Result<()> {
+    let Crowd { address, connections, seconds } = *arguments;
+    allow_descriptors(connections as u64 + 100)?;
+    let streams = open(address, connections)?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "open")?;
+    out.flush()?;
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    drop(streams);
+    let duration = Duration::from_secs_f64(seconds.clamp(0.01, 60.0));
+    let load = Load {
+        address,
+        connections,
+        depth: 1,
+        request: &request_frame(),
+        reply_bytes: REPLY_FRAME_BYTES,
+        stamp: None,
+        warm_up: duration / 10,
+        duration,
+    };
+    writeln!(out, "{}", generate(&load, &mut greet)?.per_second())?;
+    Ok(())
 }
 
 /// Runs the experiment and prints it.
@@ -129,6 +175,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     table.row(&[format!("idle server, {idle_connections} idle connections"), core]);
     table.row(&[format!("{connections} connections: requests/s"), format!("{requests:.0}")]);
     let bytes = format!("{bytes_per_connection:.0} B");
-    table.row(&["resident memory for each idle connection, both ends".to_owned(), bytes]);
+    table.row(&["resident memory of the server for each idle connection".to_owned(), bytes]);
     show(json, &table, &figures)
 }
