@@ -27,6 +27,7 @@ use crate::{Handler, Transport};
 use connection::Connection;
 use door::Doorway;
 use rustix::fd::OwnedFd;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_runtime::os::{Poller, Ready};
@@ -99,6 +100,8 @@ pub struct OsTransport {
     unsent: Vec<ConnectionId>,
     /// Connections that may go on with what was read from them before.
     resumed: Vec<ConnectionId>,
+    /// Connections that may have to do something in time; no other has a deadline.
+    timed: BTreeSet<ConnectionId>,
     /// Connections that failed while nobody could be told.
     failed: Vec<(ConnectionId, Cause)>,
     next_sweep: Time,
@@ -131,6 +134,7 @@ impl OsTransport {
             rings: Vec::new(),
             unsent: Vec::new(),
             resumed: Vec::new(),
+            timed: BTreeSet::new(),
             failed: Vec::new(),
             next_sweep: Time(0),
             deaf: false,
@@ -143,6 +147,7 @@ impl OsTransport {
     fn drop_connection(&mut self, id: ConnectionId, why: Cause) -> Option<Connection> {
         let connection = self.connections.remove(id)?;
         self.rings.retain(|other| *other != id);
+        self.timed.remove(&id);
         if self.last.is_some_and(|(last, _)| last == id) {
             self.last = None;
         }
@@ -184,6 +189,7 @@ impl Transport for OsTransport {
     fn connect(&mut self, address: SocketAddr) -> ConnectionId {
         let connection = Connection::connect(address, self.now + self.options.limits.greeting);
         let id = self.connections.insert(connection);
+        self.timed.insert(id);
         self.counters.open += 1;
         let limit = self.options.limits.connections_max;
         if self.connections.count() > limit {
@@ -272,13 +278,10 @@ impl Transport for OsTransport {
     }
 
     fn deadline(&self) -> Option<Time> {
-        // Only connections that are to do something in time need to be looked at.
-        let waits = |connection: &Connection| connection.deadline(&self.options.limits).is_some();
         if !self.failed.is_empty() {
             return Some(self.now);
         }
-        let waits = self.deaf || self.connections.iter().any(|(_, connection)| waits(connection));
-        waits.then_some(self.next_sweep)
+        (self.deaf || !self.timed.is_empty()).then_some(self.next_sweep)
     }
 
     fn counters(&self) -> &Counters {

@@ -255,6 +255,7 @@ impl OsTransport {
             }
             let open_by = self.now + self.options.limits.greeting;
             let id = self.connections.insert(Connection::accepted(socket, address, open_by));
+            self.timed.insert(id);
             self.counters.open += 1;
             self.counters.accepted += 1;
             let offer = self.doorway.as_mut().and_then(|doorway| doorway.offer(id));
@@ -381,6 +382,9 @@ impl OsTransport {
         match connection.write() {
             Ok(taken) => {
                 let waiting = connection.waiting_bytes();
+                if waiting > 0 {
+                    self.timed.insert(id);
+                }
                 if taken > 0 {
                     connection.taken = self.now;
                 }
@@ -448,6 +452,7 @@ impl OsTransport {
             && let Some(connection) = self.connections.get_mut(id)
         {
             connection.input.extend_from_slice(&bytes[used..]);
+            self.timed.insert(id);
         }
         self.scratch = scratch;
         true
@@ -465,6 +470,7 @@ impl OsTransport {
             }
             input.drain(..used);
             connection.input = input;
+            self.timed.insert(id);
         } else if input.capacity() <= 2 * READ_BYTES
             && matches!(connection.carrier, Carrier::Rings(_))
         {
@@ -589,12 +595,16 @@ impl OsTransport {
             }
         }
         let limits = self.options.limits;
-        let late: Vec<(ConnectionId, Stage)> = self
-            .connections
-            .iter()
-            .filter(|(_, it)| it.deadline(&limits).is_some_and(|by| by <= self.now))
-            .map(|(id, connection)| (id, connection.stage))
-            .collect();
+        let (connections, now) = (&self.connections, self.now);
+        let mut late: Vec<(ConnectionId, Stage)> = Vec::new();
+        self.timed.retain(|id| {
+            let Some(connection) = connections.get(*id) else { return false };
+            let deadline = connection.deadline(&limits);
+            if deadline.is_some_and(|by| by <= now) {
+                late.push((*id, connection.stage));
+            }
+            deadline.is_some()
+        });
         for (id, stage) in late {
             let waiting = self.waiting_bytes(id);
             match stage {

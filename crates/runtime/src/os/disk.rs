@@ -28,7 +28,15 @@ impl Directory {
     /// # Errors
     /// When it cannot be made.
     pub fn open(path: &Path) -> io::Result<Directory> {
+        let is_new = !path.exists();
         std::fs::create_dir_all(path)?;
+        if is_new {
+            // A directory that was made is there for good only once its own names are.
+            // Those further above may not be ours to open; they were there before, mostly.
+            if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
+                sync_names(above)?;
+            }
+        }
         Ok(Directory { path: path.to_owned(), open: BTreeMap::new(), count: 0 })
     }
 
@@ -41,11 +49,15 @@ impl Directory {
         self.open.get(&file).ok_or_else(|| io::Error::other("the file is not open"))
     }
 
-    /// Makes a change of names durable.
-    #[allow(clippy::disallowed_methods, reason = "these are the runtime's files")]
     fn sync_names(&self) -> io::Result<()> {
-        File::open(&self.path)?.sync_all()
+        sync_names(&self.path)
     }
+}
+
+/// Makes changes of names in a directory durable.
+#[allow(clippy::disallowed_methods, reason = "these are the runtime's files")]
+fn sync_names(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
 }
 
 impl Files for Directory {
