@@ -16,6 +16,9 @@ const GREETING_BYTES_MAX: usize = 1024;
 /// How often the hot connection is asked in one turn: some microseconds.
 const HOT_TRIES: u32 = 16;
 
+/// How long to leave the core to its other half in between.
+const HOT_PAUSES: u32 = 4;
+
 /// How often rings are looked at in one turn: a fraction of a microsecond.
 const RING_TRIES: u32 = 8;
 
@@ -52,6 +55,10 @@ impl OsTransport {
                 if self.read(id, handler) {
                     busy = true;
                     break;
+                }
+                // Cores may share what they compute with: the other end may be on the other half.
+                for _ in 0..HOT_PAUSES {
+                    std::hint::spin_loop();
                 }
             }
         }
