@@ -8,7 +8,6 @@
 pub mod log;
 pub mod machine;
 pub mod plot;
-pub mod random;
 pub mod rpc;
 pub mod table;
 

@@ -221,16 +221,18 @@ impl Network {
         let ends = std::mem::take(&mut it.ends);
         // What was to be sent again dies with it, and of what it had just sent some has not left.
         let now = state.truth.get();
-        let mut unsure: Vec<(u64, u64)> = state
+        let unsure: Vec<(u64, u64)> = state
             .in_flight
             .iter()
             .filter(|(_, packet)| packet.from == host && packet.sequence.is_some())
             .map(|(place, _)| *place)
             .collect();
-        for place in unsure.drain(..) {
+        for place in unsure {
             let again = place.0 > now + AGAIN.as_nanos() as u64 / 2;
-            if again || power_goes && state.random.chance(0.5) {
-                state.in_flight.remove(&place);
+            if (again || power_goes && state.random.chance(0.5))
+                && let Some(packet) = state.in_flight.remove(&place)
+            {
+                state.lost(&packet);
             }
         }
         state.waiting.retain(|(_, to), _| *to != host);

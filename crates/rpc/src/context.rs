@@ -94,30 +94,10 @@ impl Context<'_> {
         &mut self.state.random
     }
 
-    /// Tasks of this node.
-    #[must_use]
-    pub fn tasks(&self) -> &Tasks {
-        &self.state.tasks
-    }
-
-    /// What tasks make calls with.
-    #[must_use]
-    pub fn calling(&self) -> Calling {
-        self.state.calling.clone()
-    }
-
     /// Wakes this node from other threads.
     #[must_use]
     pub fn alarm(&self) -> &Alarm {
         &self.state.alarm
-    }
-
-    /// Accepts connections at an address.
-    ///
-    /// # Errors
-    /// When the address cannot be had.
-    pub fn listen(&mut self, address: SocketAddr) -> std::io::Result<SocketAddr> {
-        self.transport.listen(address)
     }
 
     /// Answers a request with a body made of some parts.

@@ -138,7 +138,8 @@ impl<S: Service> Node<S> {
             busy = true;
             self.with_service(|service, context| end(service, context, ended));
         }
-        // Those that timers set for now have their turn in the next one.
+        // Taken out first: a timer that sets another one for this moment must not keep the turn
+        // from ending.
         let due: Vec<u64> = std::iter::from_fn(|| self.state.timers.due(now)).collect();
         for number in due {
             busy = true;

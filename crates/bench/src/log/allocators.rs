@@ -11,11 +11,10 @@
 //! Then the sequence is timed on smaller logs that are 70, 80 and 90 % full, beside one that is
 //! large enough never to be cleaned.
 
-use super::subject::{self, TABLE, options_for};
+use super::subject::{self, TABLE, options_for, write_all};
 use super::{progress, show};
 use crate::machine;
 use crate::plot::{self, Marks, Panel, Series, save};
-use crate::random::Random;
 use crate::table::Table;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -26,6 +25,7 @@ use std::time::Instant;
 use thunderhead_log::{
     CleanerThreads, Condition, Error, Log, LogId, NoReplication, Put, TabletRange,
 };
+use thunderhead_runtime::Random;
 
 /// What to run.
 #[derive(Clone, Debug, clap::Args)]
@@ -234,7 +234,7 @@ fn drive(
         payload: 0,
         base_bytes,
         held: Held::default(),
-        random: Random::new(5),
+        random: Random::from_seed(5),
         operations: 0,
     };
     let bytes = (live as f64 * churn) as u64;
@@ -302,17 +302,7 @@ impl OurLog {
             .zip(values)
             .map(|(key, value)| Put { table: TABLE, key, value, condition: Condition::Always })
             .collect();
-        let mut again = Vec::new();
-        let mut refused = None;
-        self.log.write_batch(&puts, |at, result| match result {
-            Ok(_) => {}
-            Err(error) if error.is_transient() => again.push(at),
-            Err(error) => refused = Some(error),
-        });
-        if let Some(error) = refused {
-            bail!("a write is refused: {error}");
-        }
-        for at in again {
+        for at in write_all(&mut self.log, &puts)? {
             let Put { key, value, .. } = puts[at];
             patiently(&mut self.log, |log| log.write(TABLE, key, value))?;
         }

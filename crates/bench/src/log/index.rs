@@ -8,7 +8,6 @@ use super::subject::{KEY_BYTES, OBJECTS_MIN, Plan, Subject, TABLE, key, options_
 use super::{progress, show};
 use crate::machine::{ensure_memory, median, seconds};
 use crate::plot::{self, Marks, Panel, Series, save};
-use crate::random::Random;
 use crate::table::Table;
 use anyhow::{Result, ensure};
 use hashbrown::HashTable;
@@ -17,6 +16,7 @@ use std::hint::black_box;
 use std::path::PathBuf;
 use std::time::Instant;
 use thunderhead_log::BATCH;
+use thunderhead_runtime::Random;
 use thunderhead_wire::KeyHash;
 
 /// What to run.
@@ -109,7 +109,7 @@ pub fn measure(objects: u64) -> Result<Figures> {
     let repeat = |work: &mut dyn FnMut(u64) -> f64| median((0..5).map(work).collect());
     let count = 1_000_000;
     let single = |seed: u64, base: u64| {
-        let mut random = Random::new(seed);
+        let mut random = Random::from_seed(seed);
         let (took, hits) = seconds(|| {
             (0..count)
                 .filter(|_| {
@@ -122,7 +122,7 @@ pub fn measure(objects: u64) -> Result<Figures> {
         took * 1e9 / f64::from(count)
     };
     let batched = |seed: u64, base: u64| {
-        let mut random = Random::new(seed);
+        let mut random = Random::from_seed(seed);
         let (took, ()) = seconds(|| {
             for _ in 0..count / BATCH as i32 {
                 let keys: [[u8; KEY_BYTES]; BATCH] =
@@ -136,7 +136,7 @@ pub fn measure(objects: u64) -> Result<Figures> {
         took * 1e9 / f64::from(count)
     };
     let theirs = |seed: u64, base: u64| {
-        let mut random = Random::new(seed);
+        let mut random = Random::from_seed(seed);
         let (took, ()) = seconds(|| {
             for _ in 0..count {
                 let key = key(base + random.below(objects));
@@ -147,7 +147,7 @@ pub fn measure(objects: u64) -> Result<Figures> {
         took * 1e9 / f64::from(count)
     };
     let theirs_batched = |seed: u64, base: u64| {
-        let mut random = Random::new(seed);
+        let mut random = Random::from_seed(seed);
         let (took, ()) = seconds(|| {
             for _ in 0..count / BATCH as i32 {
                 let keys: [[u8; KEY_BYTES]; BATCH] =

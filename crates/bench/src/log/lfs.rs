@@ -17,11 +17,11 @@
 
 use super::{progress, show};
 use crate::plot::{self, Marks, Panel, Series, save};
-use crate::random::Random;
 use crate::table::Table;
 use anyhow::{Result, bail, ensure};
 use serde::Serialize;
 use std::path::PathBuf;
+use thunderhead_runtime::Random;
 
 /// What to run.
 #[derive(Debug, clap::Args)]
@@ -237,7 +237,7 @@ pub fn simulate(
     let objects = (capacity as f64 * utilization) as usize;
     let mut disk = Disk::new(policy, segments, objects);
     (0..objects).try_for_each(|object| disk.overwrite(object))?;
-    let mut random = Random::new(1);
+    let mut random = Random::from_seed(1);
     let hot = (objects / 10).max(1) as u64;
     let mut draw = || {
         if !hot_and_cold {
@@ -356,7 +356,7 @@ mod tests {
     fn every_object_stays_where_it_was_last_written() {
         for policy in Policy::ALL {
             let mut disk = Disk::new(policy, 100, 8_000);
-            let mut random = Random::new(3);
+            let mut random = Random::from_seed(3);
             (0..8_000).try_for_each(|object| disk.overwrite(object)).unwrap();
             (0..60_000).try_for_each(|_| disk.overwrite(random.below(8_000) as usize)).unwrap();
             let live: usize = disk.segments.iter().map(|segment| segment.live).sum();

@@ -1,7 +1,6 @@
 //! A log under test: filled to a given utilization, then overwritten.
 
 use crate::machine;
-use crate::random::Random;
 use anyhow::{Context, Result, bail, ensure};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,6 +8,7 @@ use thunderhead_log::{
     CleanerThreads, Condition, Log, LogId, Memory, NoReplication, Options, Put, Replicator,
     TabletRange, Usage,
 };
+use thunderhead_runtime::Random;
 use thunderhead_wire::TableId;
 
 /// The table that everything is in.
@@ -210,16 +210,8 @@ impl Subject {
             .iter()
             .map(|key| Put { table: TABLE, key, value: &self.value, condition: Condition::Always })
             .collect();
-        let mut again = Vec::new();
-        let mut refused = None;
-        self.log.write_batch(&puts, |at, result| match result {
-            Ok(_) => {}
-            Err(error) if error.is_transient() => again.push(at),
-            Err(error) => refused = Some(error),
-        });
-        if let Some(error) = refused {
-            bail!("a write is refused, of {} objects: {error}", self.objects);
-        }
+        let again = write_all(&mut self.log, &puts)
+            .with_context(|| format!("writing some of {} objects", self.objects))?;
         again.into_iter().try_for_each(|at| self.write(numbers[at]))
     }
 
@@ -278,20 +270,34 @@ impl Subject {
 
 /// Draws any object with the same chance.
 pub fn uniform(objects: u64, seed: u64) -> impl FnMut() -> u64 {
-    let mut random = Random::new(seed);
+    let mut random = Random::from_seed(seed);
     move || random.below(objects)
 }
 
 /// Draws so that 90 % of the writes go to 15 % of the objects, by Zipf's law within all of them:
 /// the papers' measure of locality.
 pub fn zipfian(objects: u64, seed: u64) -> impl FnMut() -> u64 {
-    let mut random = Random::new(seed);
+    let mut random = Random::from_seed(seed);
     // With the continuous law of exponent s < 1, a share x of the objects gets x^(1-s) of the
     // writes: 0.15^(1-s) = 0.9.
     let exponent = 1.0 / (0.9f64.ln() / 0.15f64.ln());
     move || {
-        let rank = (random.unit().powf(exponent) * objects as f64) as u64;
+        let rank = (random.fraction().powf(exponent) * objects as f64) as u64;
         // Objects of like popularity must not lie side by side in the log.
         rank.wrapping_mul(0x9e37_79b9_7f4a_7c15) % objects
+    }
+}
+
+/// Writes a batch; returns the places of what must be written again, when the cleaners are behind.
+pub(super) fn write_all(log: &mut Log, puts: &[Put<'_>]) -> Result<Vec<usize>> {
+    let (mut again, mut refused) = (Vec::new(), None);
+    log.write_batch(puts, |at, result| match result {
+        Ok(_) => {}
+        Err(error) if error.is_transient() => again.push(at),
+        Err(error) => refused = Some(error),
+    });
+    match refused {
+        Some(error) => bail!("a write is refused: {error}"),
+        None => Ok(again),
     }
 }

@@ -1,6 +1,7 @@
 //! The server's side of handing over shared memory: who knocked, and whose connection it is.
 
 use super::connection::Connection;
+use super::turn::ACCEPTS;
 use crate::peer::ConnectionId;
 use crate::shm::{Door, Knock};
 use crate::table::Token;
@@ -12,9 +13,6 @@ use thunderhead_wire::frame::Offer;
 
 /// Those at the door at once; more have to stay on their sockets.
 const KNOCKS_MAX: usize = 256;
-
-/// Those let in in one turn.
-const ACCEPTS: usize = 64;
 
 /// The door of a transport that listens.
 pub(super) struct Doorway {

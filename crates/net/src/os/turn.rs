@@ -22,8 +22,8 @@ const HOT_PAUSES: u32 = 4;
 /// How often rings are looked at in one turn: a fraction of a microsecond.
 const RING_TRIES: u32 = 8;
 
-/// Connections accepted in one turn.
-const ACCEPTS: usize = 64;
+/// Those let in in one turn, at a listener and at the door.
+pub(super) const ACCEPTS: usize = 64;
 
 impl From<Broken> for Cause {
     fn from(broken: Broken) -> Cause {

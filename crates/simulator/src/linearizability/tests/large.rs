@@ -162,7 +162,7 @@ const CHANGES: [(&str, Change); 5] = [
 
 /// Changes an answer in this way, wherever that is possible.
 fn changed(change: Change, workload: Workload) -> Vec<Operation<u64>> {
-    let mut random = Random::new(!workload.seed);
+    let mut random = Random::from_seed(!workload.seed);
     let mut history = record(workload);
     let done = (0..100).any(|_| change(&mut random, &mut history));
     assert!(done, "nothing to change: {workload:?}");

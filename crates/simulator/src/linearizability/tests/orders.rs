@@ -144,7 +144,7 @@ fn history(unanswered: u32, count: usize) -> impl Strategy<Value = Vec<Operation
 
 /// What clients of a right register recorded, with some outcomes changed by a little.
 fn almost_right(seed: u64, count: usize, changes: usize) -> Vec<Operation<u8>> {
-    let mut random = Random::new(!seed);
+    let mut random = Random::from_seed(!seed);
     let workload = Workload {
         seed,
         operations: count,

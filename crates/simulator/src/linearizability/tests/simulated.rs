@@ -4,31 +4,7 @@
 use super::*;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-
-/// xorshift64*: the same seed gives the same history everywhere.
-pub(super) struct Random(u64);
-
-impl Random {
-    pub(super) fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub(super) fn draw(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// A number below a bound.
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        (self.draw() >> 16) % bound
-    }
-
-    fn one_in(&mut self, count: u64) -> bool {
-        self.below(count) == 0
-    }
-}
+pub(super) use thunderhead_runtime::Random;
 
 /// What clients do.
 #[derive(Clone, Copy, Debug)]
@@ -135,7 +111,7 @@ struct Simulation {
 pub(super) fn record(workload: Workload) -> Vec<Operation<u64>> {
     let mut simulation = Simulation {
         workload,
-        random: Random::new(workload.seed),
+        random: Random::from_seed(workload.seed),
         events: BinaryHeap::new(),
         registers: vec![Register::default(); workload.keys as usize],
         history: Vec::new(),
@@ -157,7 +133,7 @@ pub(super) fn record(workload: Workload) -> Vec<Operation<u64>> {
 impl Simulation {
     fn happens(&mut self, time: u64, event: Event) {
         // What happens at the same time happens in any order.
-        let order = self.random.draw();
+        let order = self.random.number();
         self.events.push(Reverse((time, order, event)));
     }
 
@@ -179,7 +155,7 @@ impl Simulation {
         let outcome = Outcome::Unknown;
         self.history.push(Operation { key, called: now, answered: now, action, outcome });
         // Some things take much longer than others, be it that nobody waits for them.
-        let slowness = if self.random.one_in(50) { 500 } else { 20 };
+        let slowness = if self.random.below(50) == 0 { 500 } else { 20 };
         let acts = now + self.random.below(slowness);
         if fate != Fate::RequestLost {
             self.happens(acts, Event::Act(at));
