@@ -61,14 +61,15 @@ pub trait Transport {
     /// Asks for a connection. [`Handler::opened`] or [`Handler::closed`] follows.
     fn connect(&mut self, address: SocketAddr) -> ConnectionId;
 
-    /// Takes what has arrived; says whether there was anything.
+    /// Lets leave what was sent before, takes what has arrived, and lets the answers to that leave.
+    /// Says whether anything arrived.
     fn poll(&mut self, now: Time, handler: &mut dyn Handler) -> bool;
 
-    /// Sends a message, made of some parts; it leaves with the next flush, or earlier when it is
-    /// long. A connection that is closed takes it and forgets it.
+    /// Sends a message, made of some parts; it leaves with the next flush or poll, or at once when
+    /// it is long. A connection that is closed takes it and forgets it.
     fn send(&mut self, to: ConnectionId, parts: &[&[u8]]);
 
-    /// Lets everything leave that was sent in this turn.
+    /// Lets everything leave that was sent.
     fn flush(&mut self);
 
     /// Closes a connection, after what was sent on it has left if the peer takes it. The handler

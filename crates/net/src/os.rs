@@ -37,6 +37,9 @@ use thunderhead_runtime::{Time, World};
 /// and nobody else waits for longer than this.
 const LOOK_EVERY: Duration = Duration::from_micros(40);
 
+/// How much longer, while it is not asked at a moment that costs nothing.
+const LOOK_SLACK: Duration = Duration::from_micros(20);
+
 /// Messages in a row from the same connection that make it a short cut.
 const STREAK: u32 = 8;
 
@@ -90,6 +93,8 @@ pub struct OsTransport {
     woke: bool,
     /// When to ask epoll though there is a short cut.
     next_look: Time,
+    /// Something was sent since the last turn.
+    sent: bool,
     /// The connection that the last messages came from, and how many.
     last: Option<(ConnectionId, u32)>,
     /// The connection that is read in every poll and is not in epoll.
@@ -129,6 +134,7 @@ impl OsTransport {
             ready: Vec::new(),
             woke: false,
             next_look: Time(0),
+            sent: false,
             last: None,
             hot: None,
             rings: Vec::new(),
@@ -141,6 +147,19 @@ impl OsTransport {
             warned: false,
             scratch: vec![0; READ_BYTES],
         })
+    }
+
+    /// Writes what waits on all connections, once on each.
+    #[inline(always)]
+    fn write_all(&mut self) {
+        if self.unsent.is_empty() {
+            return;
+        }
+        let mut unsent = std::mem::take(&mut self.unsent);
+        for id in unsent.drain(..) {
+            self.write(id);
+        }
+        self.unsent = unsent;
     }
 
     /// Takes a connection out; says so once for each cause that is the peer's fault.
@@ -218,7 +237,10 @@ impl Transport for OsTransport {
             self.next_sweep = now + STALL;
         }
         self.now = now;
-        self.turn(handler)
+        self.write_all();
+        let busy = self.turn(handler);
+        self.write_all();
+        busy
     }
 
     #[inline]
@@ -238,11 +260,7 @@ impl Transport for OsTransport {
     }
 
     fn flush(&mut self) {
-        let mut unsent = std::mem::take(&mut self.unsent);
-        for id in unsent.drain(..) {
-            self.write(id);
-        }
-        self.unsent = unsent;
+        self.write_all();
     }
 
     fn close(&mut self, id: ConnectionId, why: Cause) {

@@ -50,7 +50,7 @@ impl Caller {
         let id = self.begin(to, opcode, parts, timeout)?;
         let (mut take, mut result) = (Some(take), None);
         while result.is_none() {
-            self.wait(&mut |ended, outcome| {
+            self.wait_from_now(&mut |ended, outcome| {
                 if ended == id {
                     result = take.take().map(|take| outcome.map(take));
                 }
@@ -81,8 +81,12 @@ impl Caller {
     /// call that has ended. Returns whether anything arrived.
     #[inline]
     pub fn poll(&mut self, done: &mut Done<'_>) -> bool {
-        self.transport.flush();
         self.now = self.clock.now();
+        self.look(done)
+    }
+
+    #[inline(always)]
+    fn look(&mut self, done: &mut Done<'_>) -> bool {
         let Caller { transport, calls, now, .. } = self;
         let mut busy = transport.poll(*now, &mut Answers { calls, done });
         for (id, _, error) in calls.late(*now) {
@@ -94,12 +98,21 @@ impl Caller {
 
     /// Like [`Caller::poll`], but spins a little where nothing has arrived, and sleeps in the end.
     pub fn wait(&mut self, done: &mut Done<'_>) {
-        while !self.poll(done) {
+        self.now = self.clock.now();
+        self.wait_from_now(done);
+    }
+
+    /// Like [`Caller::wait`], where the clock was read a moment ago.
+    #[inline(always)]
+    fn wait_from_now(&mut self, done: &mut Done<'_>) {
+        while !self.look(done) {
+            self.now = self.clock.now();
             if self.pacer.turn_ended(self.now, false) {
                 let deadlines = [self.calls.deadline(), self.transport.deadline()];
                 let next = deadlines.into_iter().flatten().min();
                 self.transport.sleep(next.map(|at| at.since(self.now)));
-                self.pacer.slept(self.clock.now());
+                self.now = self.clock.now();
+                self.pacer.slept(self.now);
             }
         }
         self.pacer.turn_ended(self.now, true);

@@ -15,11 +15,11 @@ use thunderhead_runtime::polling::Polling;
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Round trips of each measurement.
-    #[arg(long, default_value_t = 100_000)]
+    /// Round trips of each measurement. Short ones, many times in turn: machines have moods.
+    #[arg(long, default_value_t = 5_000)]
     rounds: u64,
     /// Measurements of each kind; the medians of their medians count.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 61)]
     repeats: usize,
     /// For programs.
     #[arg(long)]
@@ -35,14 +35,11 @@ pub struct Figures {
     pub floor: [f64; 2],
     /// Of ours.
     pub ours: [f64; 2],
-}
-
-impl Figures {
-    /// How many times the floor ours is.
-    #[must_use]
-    pub fn ratio(&self) -> f64 {
-        self.ours[0] / self.floor[0]
-    }
+    /// How many times the floor ours is: the median of what each pair of measurements that
+    /// followed each other says.
+    pub ratio: f64,
+    /// By how much ours is above the floor, found in the same way.
+    pub above: f64,
 }
 
 /// Measures floor and ours in turn, so that slow moments of the machine meet both.
@@ -52,17 +49,19 @@ fn in_turn(
     mut floor: impl FnMut() -> Result<Latencies>,
     mut ours: impl FnMut() -> Result<Latencies>,
 ) -> Result<Figures> {
-    let mut figures: [Vec<f64>; 4] = Default::default();
+    let mut figures: [Vec<f64>; 6] = Default::default();
     for _ in 0..repeats {
         let (floor, ours) = (floor()?, ours()?);
-        figures[0].push(floor.median());
-        figures[1].push(floor.percentile(0.99));
-        figures[2].push(ours.median());
-        figures[3].push(ours.percentile(0.99));
+        let (low, high) = (floor.median(), ours.median());
+        let found =
+            [low, floor.percentile(0.99), high, ours.percentile(0.99), high / low, high - low];
+        for (list, value) in figures.iter_mut().zip(found) {
+            list.push(value);
+        }
     }
-    let [floor_median, floor_tail, ours_median, ours_tail] = figures.map(median);
-    let (floor, ours) = ([floor_median, floor_tail], [ours_median, ours_tail]);
-    Ok(Figures { what: what.to_owned(), floor, ours })
+    let [floor, floor_tail, ours, ours_tail, ratio, above] = figures.map(median);
+    let (floor, ours) = ([floor, floor_tail], [ours, ours_tail]);
+    Ok(Figures { what: what.to_owned(), floor, ours, ratio, above })
 }
 
 /// Over TCP, both ends polling.
@@ -120,7 +119,7 @@ pub fn now_and_then(rounds: u64, repeats: usize, pause: Duration) -> Result<Figu
 /// When it cannot be run.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let Arguments { rounds, repeats, json } = *arguments;
-    let few = (rounds / 50).max(100);
+    let few = (rounds / 50).max(50);
     let mut all = vec![
         tcp(rounds, repeats)?,
         shared_memory(rounds, repeats)?,
@@ -128,13 +127,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     ];
     let unix = ping_pong_unix(rounds)?;
     let floor = [unix.median(), unix.percentile(0.99)];
-    all.push(Figures { what: "Unix socket, both poll".into(), floor, ours: [f64::NAN; 2] });
+    let what = "Unix socket, both poll".to_owned();
+    let (ours, ratio, above) = ([f64::NAN; 2], f64::NAN, f64::NAN);
+    all.push(Figures { what, floor, ours, ratio, above });
     let columns = ["channel", "floor p50 ns", "p99", "ours p50 ns", "p99", "ratio"];
     let mut table = Table::new("Round trips, 30 B out and 130 B back", &columns);
     for figures in &all {
         let number = |it: f64| if it.is_nan() { "-".to_owned() } else { format!("{it:.0}") };
-        let Figures { what, floor, ours } = figures;
-        let ratio = figures.ratio();
+        let Figures { what, floor, ours, ratio, .. } = figures;
         let ratio = if ratio.is_nan() { "-".to_owned() } else { format!("{ratio:.2}") };
         let cells = [floor[0], floor[1], ours[0], ours[1]].map(number);
         table.row(&[std::slice::from_ref(what), cells.as_slice(), &[ratio]].concat());

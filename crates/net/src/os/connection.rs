@@ -229,7 +229,7 @@ impl Connection {
     }
 
     /// Writes what waits, as far as the other end takes it; returns how much that was.
-    #[inline]
+    #[inline(always)]
     pub(super) fn write(&mut self) -> Result<usize, Broken> {
         let waiting = &self.output[self.written..];
         let taken = match &mut self.carrier {
@@ -257,7 +257,7 @@ impl Connection {
 
     /// Reads what has come: into `scratch` if nothing has come in part before, else behind that.
     /// Returns the bytes; 0 when there is nothing now.
-    #[inline]
+    #[inline(always)]
     pub(super) fn read(&mut self, scratch: &mut Vec<u8>, most: usize) -> Result<usize, Broken> {
         match &mut self.carrier {
             Carrier::None => Ok(0),
@@ -266,12 +266,7 @@ impl Connection {
                     rustix::net::recv(socket, scratch.as_mut_slice(), RECEIVE)
                         .map(|(count, _)| count)
                 } else {
-                    // As much as is expected, within reason: a length that a peer claims is paid
-                    // for only as its bytes come.
-                    let expected = Head::read(&self.input).map_or(0, |head| {
-                        (HEAD_BYTES + head.payload_bytes).saturating_sub(self.input.len())
-                    });
-                    self.input.reserve(expected.clamp(READ_MIN, most));
+                    make_room(&mut self.input, most);
                     let room = rustix::buffer::spare_capacity(&mut self.input);
                     rustix::net::recv(socket, room, RECEIVE).map(|(_, count)| count)
                 };
@@ -287,6 +282,14 @@ impl Connection {
             }
         }
     }
+}
+
+/// Room for as much as is expected, within reason: a length that a peer claims is paid for only as
+/// its bytes come.
+fn make_room(input: &mut Vec<u8>, most: usize) {
+    let expected = Head::read(input)
+        .map_or(0, |head| (HEAD_BYTES + head.payload_bytes).saturating_sub(input.len()));
+    input.reserve(expected.clamp(READ_MIN, most));
 }
 
 const SEND: rustix::net::SendFlags =

@@ -86,6 +86,7 @@ impl Poller {
     }
 
     /// Looks what is ready, without waiting.
+    #[inline(always)]
     pub fn look(&mut self) -> &[Ready] {
         self.wait(Some(Duration::ZERO))
     }
@@ -101,6 +102,7 @@ impl Poller {
         &self.ready
     }
 
+    #[inline(always)]
     fn wait(&mut self, at_most: Option<Duration>) -> &[Ready] {
         self.events.clear();
         self.ready.clear();
