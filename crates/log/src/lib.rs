@@ -99,7 +99,7 @@ pub use entry::FORMAT_VERSION;
 pub use error::{Damage, Error, OptionsError};
 pub use index::Cursor;
 pub use limits::{BATCH, CLEANERS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-pub use log::{Completion, Condition, Log, Put, Usage, Written};
+pub use log::{Completion, Log, Put, Usage, Written};
 pub use memory::{Memory, SEGLET_BYTES};
 pub use metadata::{SegmentHeader, SegmentKind, TabletStatistics};
 pub use object::{Bytes, Object};
@@ -107,4 +107,6 @@ pub use options::{CleanerOptions, Options, Tombstones};
 pub use replay::{Replay, ReplayError, Report};
 pub use replicator::{Event, NoReplication, Recorder, Replica, Replicator, SegmentBytes};
 pub use threads::CleanerThreads;
-pub use thunderhead_wire::{KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, Version};
+pub use thunderhead_wire::{
+    Condition, KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, Version,
+};

@@ -18,7 +18,7 @@ pub(crate) use batch::Purpose;
 pub use batch::Put;
 pub use completions::Completion;
 pub(crate) use write::NewVersion;
-pub use write::{Condition, Written};
+pub use write::Written;
 
 use crate::blocks::IndexBlocks;
 use crate::entry::Seal;

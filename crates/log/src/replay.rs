@@ -24,13 +24,13 @@ use crate::error::{Damage, Error};
 use crate::index::Index;
 use crate::inspect::{Entry, Record, SegmentReader};
 use crate::limits::BATCH;
-use crate::log::{Completion, Condition, Keys, Log, NewVersion, Purpose};
+use crate::log::{Completion, Keys, Log, NewVersion, Purpose};
 use crate::memory::Reference;
 use crate::metadata::SegmentHeader;
 use crate::object::Located;
 use crate::segment::{Appender, Room};
 use std::sync::Arc;
-use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, TabletRange, Version};
+use thunderhead_wire::{Condition, KeyHash, LogId, SegmentId, TableId, TabletRange, Version};
 
 /// Rebuilds tablets in a log from the segments of another one, whole or torn, in any order.
 ///

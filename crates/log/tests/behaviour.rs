@@ -352,6 +352,36 @@ fn a_completion_record_and_its_object_are_replayed_together_or_not_at_all() {
 }
 
 #[test]
+fn a_completion_record_and_its_delete_are_replayed_together_or_not_at_all() {
+    let recorder = Recorder::new();
+    let mut log = log_in(1 << 20, small(), Box::new(recorder.clone()));
+    let version = log.write(TABLE, b"k", b"v").unwrap().version;
+    let written = log.appended().offset as usize;
+    let completion = |sequence| Completion { lease: 7, sequence, result: b"gone" };
+    let refused = log.delete_completed(TABLE, b"k", Condition::Absent, completion(1));
+    assert_eq!(refused, Err(Error::Condition { current: version }));
+    assert!(log.completion(7, 1).is_none(), "nothing has happened");
+    let deleted = log.delete_completed(TABLE, b"k", Condition::Always, completion(1));
+    assert_eq!(deleted, Ok(Some(version)));
+    let again = log.delete_completed(TABLE, b"k", Condition::Always, completion(1));
+    assert_eq!(again, Err(Error::AlreadyCompleted { lease: 7, sequence: 1 }));
+    // There is nothing to delete any more; that is an outcome too.
+    let deleted = log.delete_completed(TABLE, b"k", Condition::Always, completion(2));
+    assert_eq!(deleted, Ok(None));
+    log.turn();
+    let whole = recorded(&recorder).pop().unwrap();
+    let (mut with, mut without) = (0, 0);
+    for length in written..=whole.len() {
+        let (rebuilt, _) = replay(&[whole[..length].to_vec()], SegmentId::NONE);
+        let record = rebuilt.completion(7, 1).is_some();
+        assert_eq!(record, rebuilt.read(TABLE, b"k").unwrap().is_none(), "{length}");
+        assert!(record || rebuilt.completion(7, 2).is_none(), "{length}");
+        *(if record { &mut with } else { &mut without }) += 1;
+    }
+    assert!(with > 0 && without > 20, "{with} {without}");
+}
+
+#[test]
 fn completion_records_outlive_cleaning_and_are_forgotten_when_told() {
     let mut log = log_in(256 << 10, small(), Box::new(NoReplication::default()));
     let mut cleaner = log.cleaner().unwrap();
@@ -365,6 +395,15 @@ fn completion_records_outlive_cleaning_and_are_forgotten_when_told() {
         patiently(&mut log, &mut cleaner, |log| log.write(TABLE, &key, &[1; 100])).unwrap();
     }
     assert!(log.usage().entries_moved > 0);
+    let (mut seen, mut cursor) = (Vec::new(), Some(thunderhead_log::Cursor::default()));
+    while let Some(at) = cursor {
+        cursor = log.scan_completions(at, |lease, sequence, result| {
+            assert_eq!((lease, result.to_vec()), (1, sequence.to_string().into_bytes()));
+            seen.push(sequence);
+        });
+    }
+    seen.sort_unstable();
+    assert!(seen.into_iter().eq(0..100));
     for sequence in 0..100 {
         let result = log.completion(1, sequence).unwrap().to_vec();
         assert_eq!(result, sequence.to_string().into_bytes());

@@ -27,6 +27,9 @@ pub enum CallError {
         status: Status,
         /// What the server adds: for "busy" the microseconds to wait.
         hint: u32,
+        /// The first eight bytes of what it says beside that, as a number, 0 if there are none: for
+        /// a condition that does not hold the version that the object has.
+        detail: u64,
     },
     /// The server says something that this program does not know.
     #[error("the server answered with status {0}, which this program does not know; upgrade it")]

@@ -284,7 +284,10 @@ fn reply<S: Service>(
 pub(crate) fn outcome<'b>(head: &MessageHead, body: &'b [u8]) -> Result<&'b [u8], CallError> {
     match Status::of_code(head.code()) {
         Some(Status::Ok) => Ok(body),
-        Some(status) => Err(CallError::Refused { status, hint: head.number() }),
+        Some(status) => {
+            let detail = body.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
+            Err(CallError::Refused { status, hint: head.number(), detail })
+        }
         None => Err(CallError::UnknownStatus(head.code())),
     }
 }

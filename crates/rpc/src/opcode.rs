@@ -17,6 +17,8 @@ pub enum ServiceKind {
     Echo,
     /// The toy register, for testing the stack.
     Register,
+    /// A shard: tables' objects.
+    Shard,
 }
 
 /// What may be done about a request of which nobody knows whether it was carried out.
@@ -100,6 +102,18 @@ opcodes! {
     RegisterRead = 16, "register read", Register, level 0, Safe, calls [];
     /// Writes, deletes or increments a register.
     RegisterUpdate = 17, "register update", Register, level 0, Identified, calls [];
+    /// Reads an object.
+    Read = 32, "read", Shard, level 1, Safe, calls [];
+    /// Writes an object.
+    Write = 33, "write", Shard, level 1, Identified, calls [];
+    /// Deletes an object.
+    Delete = 34, "delete", Shard, level 1, Identified, calls [];
+    /// Adds to a number.
+    Increment = 35, "increment", Shard, level 1, Identified, calls [];
+    /// Reads many objects.
+    ReadMany = 36, "read many", Shard, level 1, Safe, calls [];
+    /// Writes, deletes and increments many objects, each by itself.
+    UpdateMany = 37, "update many", Shard, level 1, Identified, calls [];
 }
 
 impl Opcode {
@@ -156,7 +170,18 @@ mod tests {
 
     #[test]
     fn numbers_and_names_are_unique_and_for_ever() {
-        let golden = [(1, "ping"), (2, "echo"), (16, "register read"), (17, "register update")];
+        let golden = [
+            (1, "ping"),
+            (2, "echo"),
+            (16, "register read"),
+            (17, "register update"),
+            (32, "read"),
+            (33, "write"),
+            (34, "delete"),
+            (35, "increment"),
+            (36, "read many"),
+            (37, "update many"),
+        ];
         let table: Vec<_> = Opcode::ALL.iter().map(|it| (it.code(), it.name())).collect();
         assert_eq!(table, golden, "new operations are added here too");
         for opcode in Opcode::ALL {

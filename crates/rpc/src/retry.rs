@@ -55,7 +55,7 @@ impl Retry {
         let first = self.failures == 0;
         self.failures += 1;
         let (wait, refresh) = match error {
-            CallError::Refused { status, hint } => match status.next() {
+            CallError::Refused { status, hint, .. } => match status.next() {
                 Next::Refresh => (if first { Duration::ZERO } else { self.backoff(random) }, true),
                 Next::Wait => {
                     let asked = Duration::from_micros(u64::from(hint));
@@ -102,14 +102,14 @@ mod tests {
 
     #[test]
     fn every_failure_has_its_rule() {
-        let moved = CallError::Refused { status: Status::Moved, hint: 0 };
+        let moved = CallError::Refused { status: Status::Moved, hint: 0, detail: 0 };
         assert_eq!(decide(Repeat::Never, &[moved]), Decision::Again { at: NOW, refresh: true });
-        let busy = CallError::Refused { status: Status::Busy, hint: 300 };
+        let busy = CallError::Refused { status: Status::Busy, hint: 300, detail: 0 };
         let Decision::Again { at, refresh: false } = decide(Repeat::Never, &[busy]) else {
             panic!("what was refused can be sent again, whatever it is")
         };
         assert!(at > NOW + Duration::from_micros(300));
-        let failed = CallError::Refused { status: Status::ConditionFailed, hint: 0 };
+        let failed = CallError::Refused { status: Status::ConditionFailed, hint: 0, detail: 0 };
         for error in [failed, CallError::TooLong, CallError::UnknownStatus(999)] {
             assert_eq!(decide(Repeat::Safe, &[error]), Decision::GiveUp);
         }
@@ -129,7 +129,7 @@ mod tests {
         let Decision::Again { at, .. } = decide(Repeat::Safe, &errors) else { panic!() };
         assert!(at.since(NOW) <= WAIT_MAX);
         let mut retry = Retry::new(Repeat::Safe, NOW + Duration::from_micros(1));
-        let busy = CallError::Refused { status: Status::Busy, hint: 5 };
+        let busy = CallError::Refused { status: Status::Busy, hint: 5, detail: 0 };
         assert_eq!(retry.decide(busy, NOW, &mut Random::from_seed(1)), Decision::GiveUp);
     }
 }

@@ -106,8 +106,8 @@ fn many_calls_in_flight_each_get_their_own_answer() {
 #[test]
 fn what_is_asked_wrongly_is_refused_and_the_connection_stays() {
     for (mut pair, _) in both() {
-        let malformed = Err(CallError::Refused { status: Status::Malformed, hint: 0 });
-        let unknown = Err(CallError::Refused { status: Status::UnknownOpcode, hint: 0 });
+        let malformed = Err(CallError::Refused { status: Status::Malformed, hint: 0, detail: 0 });
+        let unknown = Err(CallError::Refused { status: Status::UnknownOpcode, hint: 0, detail: 0 });
         assert_eq!(pair.call(Opcode::Echo, &[b"abc"]), malformed);
         assert_eq!(pair.call(Opcode::Echo, &[&u32::MAX.to_le_bytes()]), malformed);
         assert_eq!(pair.call(Opcode::RegisterRead, &[]), unknown);

@@ -1,14 +1,18 @@
 //! What every part of Thunderhead shares: the ids of tables, segments, versions and log positions,
-//! as types that cannot be taken for one another; the layouts of frames and messages; statuses.
+//! as types that cannot be taken for one another; the layouts of frames, messages and operations;
+//! statuses.
 //!
 //! This crate does no I/O and holds no state. `docs/protocol.md` describes the bytes; golden
 //! vectors in the tests here pin them.
 #![forbid(unsafe_code)]
 
+mod condition;
 pub mod frame;
 mod ids;
 pub mod message;
+pub mod operations;
 mod status;
 
+pub use condition::Condition;
 pub use ids::{KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, Version};
 pub use status::{Next, Status};

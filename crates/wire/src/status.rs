@@ -77,6 +77,22 @@ statuses! {
     ConditionFailed = 7, GiveUp, "the condition does not hold";
     /// No room.
     NoSpace = 8, Wait, "the server has no room; delete something or add room";
+    /// There is no such object.
+    NotFound = 9, GiveUp, "there is no such object";
+    /// The key has no bytes.
+    KeyEmpty = 10, GiveUp, "the key is empty; give at least one byte";
+    /// The key is too long.
+    KeyTooLong = 11, GiveUp, "the key is too long; at most 64 KB are allowed";
+    /// The value is too long.
+    ValueTooLong = 12, GiveUp, "the value is too long; at most 1 MB is allowed";
+    /// What is to be incremented is no number.
+    NotANumber = 13, GiveUp, "the object is no number: its value must have exactly 8 bytes";
+    /// The sum has no room in a number of 64 bits.
+    Overflow = 14, GiveUp, "the sum is too large for a number of 64 bits; the object was not changed";
+    /// The client said that it has the answer to this update.
+    Stale = 15, GiveUp, "the client has acknowledged the answer to this update before";
+    /// No version is left above the present one.
+    VersionsExhausted = 16, GiveUp, "the object has had all versions there are; use another key";
 }
 
 impl Status {
@@ -110,6 +126,14 @@ mod tests {
             (6, ReplyTooLong),
             (7, ConditionFailed),
             (8, NoSpace),
+            (9, NotFound),
+            (10, KeyEmpty),
+            (11, KeyTooLong),
+            (12, ValueTooLong),
+            (13, NotANumber),
+            (14, Overflow),
+            (15, Stale),
+            (16, VersionsExhausted),
         ];
         assert_eq!(golden.len(), Status::ALL.len(), "new statuses are added here too");
         for (code, status) in golden {

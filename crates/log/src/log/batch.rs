@@ -6,14 +6,14 @@
 //! time a line is needed it is there. A read whose word says that the key does not exist is done
 //! after the second step.
 
-use super::{Condition, Log, Written};
+use super::{Log, Written};
 use crate::error::Error;
 use crate::index::Candidate;
 use crate::limits::BATCH;
 use crate::memory::Reference;
 use crate::object::{Located, Object};
 use crate::prefetch;
-use thunderhead_wire::{KeyHash, TableId};
+use thunderhead_wire::{Condition, KeyHash, TableId};
 
 /// One write of a batch.
 #[derive(Clone, Copy, Debug)]

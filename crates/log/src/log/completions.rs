@@ -9,15 +9,15 @@
 //! the record is marked as *linked* to the entry behind it, and counts only with that one. When
 //! either finds no place in its index, the head's end has not moved and nothing has happened.
 
-use super::write::{NewVersion, Written};
-use super::{Condition, Log};
+use super::Log;
+use super::write::{NewVersion, Written, check};
 use crate::entry::{CompletionFields, LINKED};
 use crate::error::Error;
-use crate::index::Entries;
+use crate::index::{Cursor, Entries};
 use crate::memory::{Memory, Reference};
 use crate::object::Bytes;
 use crate::segment;
-use thunderhead_wire::{KeyHash, LogPosition, TableId, Version};
+use thunderhead_wire::{Condition, KeyHash, LogPosition, TableId, Version};
 
 /// Names an update of a client, and holds its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Log {
         let tablet = self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
         let current = self.current(tablet, hash, key);
         let existing = current.as_ref().map(|current| current.entry.fields.version);
-        condition.check(existing.unwrap_or(Version::NONE))?;
+        check(condition, existing.unwrap_or(Version::NONE))?;
         let version = self.version_after(existing)?;
         let most = key.len() * 2 + value.len() + completion.result.len() + 512;
         let old_bytes = current.as_ref().map_or(0, |current| current.entry.entry_bytes());
@@ -78,6 +78,47 @@ impl Log {
             self.head.appender.rewind(mark);
         }
         Ok(Written { version, position: put? })
+    }
+
+    /// Deletes an object if a condition holds, and with it records that it was done. Returns the
+    /// version it had, or `None` when there was none; that is recorded too.
+    ///
+    /// # Errors
+    /// As [`Log::delete`], and [`Error::AlreadyCompleted`].
+    pub fn delete_completed(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        condition: Condition,
+        completion: Completion<'_>,
+    ) -> Result<Option<Version>, Error> {
+        let deleted = self.try_delete_completed(table, key, condition, completion);
+        self.count_mutation();
+        deleted
+    }
+
+    fn try_delete_completed(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        condition: Condition,
+        completion: Completion<'_>,
+    ) -> Result<Option<Version>, Error> {
+        self.check_sizes(key, &[])?;
+        self.check_completion(completion)?;
+        let hash = KeyHash::of(key);
+        let tablet = self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
+        let current = self.current(tablet, hash, key);
+        let existing = current.as_ref().map(|current| current.entry.fields.version);
+        check(condition, existing.unwrap_or(Version::NONE))?;
+        // A delete always finds room, and so does what says that it was done. There is then enough
+        // for the tombstone too, which fails for no other reason and so never leaves the record
+        // alone.
+        let most = key.len() + completion.result.len() + 256;
+        self.make_room(most, self.shared.reserves.for_deletes())?;
+        let flag = if existing.is_some() { LINKED } else { 0 };
+        self.put_completion(table, hash, completion, flag)?;
+        Ok(current.map(|current| self.delete_placed(tablet, table, key, &current)))
     }
 
     fn check_completion(&self, completion: Completion<'_>) -> Result<(), Error> {
@@ -164,6 +205,20 @@ impl Log {
             same
         })?;
         found
+    }
+
+    /// Visits some records, with lease, sequence and outcome, and returns where to go on, or `None`
+    /// at the end. Begin with `Cursor::default()`. As [`Log::scan`] does for objects.
+    pub fn scan_completions(
+        &self,
+        cursor: Cursor,
+        mut visit: impl FnMut(u64, u64, Bytes<'_>),
+    ) -> Option<Cursor> {
+        let memory = &*self.memory;
+        self.completions.scan(cursor, &Records(memory), |at| {
+            let (fields, result) = completion_at(memory, at);
+            visit(fields.lease, fields.sequence, result);
+        })
     }
 
     /// Forgets a record: its client has the answer, or is gone. True when there was one.

@@ -13,35 +13,12 @@ use crate::object::Located;
 use crate::options::Tombstones;
 use crate::segment;
 use std::sync::atomic::Ordering;
-use thunderhead_wire::{KeyHash, LogPosition, TableId, Version};
+use thunderhead_wire::{Condition, KeyHash, LogPosition, TableId, Version};
 
-/// When an update goes ahead.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Condition {
-    /// Always.
-    #[default]
-    Always,
-    /// Only when the key does not exist.
-    Absent,
-    /// Only when the key exists.
-    Present,
-    /// Only when the key has exactly this version.
-    VersionIs(Version),
-    /// Only when the key has a version below this one, or does not exist.
-    VersionBelow(Version),
-}
-
-impl Condition {
-    pub(super) fn check(self, current: Version) -> Result<(), Error> {
-        let holds = match self {
-            Condition::Always => true,
-            Condition::Absent => current == Version::NONE,
-            Condition::Present => current != Version::NONE,
-            Condition::VersionIs(version) => current == version,
-            Condition::VersionBelow(version) => current == Version::NONE || current < version,
-        };
-        if holds { Ok(()) } else { Err(Error::Condition { current }) }
-    }
+/// Refuses an update whose condition does not hold.
+#[inline]
+pub(super) fn check(condition: Condition, current: Version) -> Result<(), Error> {
+    if condition.holds(current) { Ok(()) } else { Err(Error::Condition { current }) }
 }
 
 /// What became of a write.
@@ -114,7 +91,7 @@ impl Log {
     ) -> Result<Written, Error> {
         let current = self.current(tablet, hash, key);
         let existing = current.as_ref().map(|current| current.entry.fields.version);
-        condition.check(existing.unwrap_or(Version::NONE))?;
+        check(condition, existing.unwrap_or(Version::NONE))?;
         let version = self.version_after(existing)?;
         let new = NewVersion { tablet, table, hash, key, value, version };
         let position = self.put(new, current)?;
@@ -315,12 +292,23 @@ impl Log {
         condition: Condition,
     ) -> Result<Option<Version>, Error> {
         let Some(current) = self.current(tablet, hash, key) else {
-            condition.check(Version::NONE)?;
+            check(condition, Version::NONE)?;
             return Ok(None);
         };
-        let version = current.entry.fields.version;
-        condition.check(version)?;
+        check(condition, current.entry.fields.version)?;
         self.make_room(key.len() + 128, self.shared.reserves.for_deletes())?;
+        Ok(Some(self.delete_placed(tablet, table, key, &current)))
+    }
+
+    /// Deletes an object for whose tombstone room was made.
+    pub(super) fn delete_placed(
+        &mut self,
+        tablet: usize,
+        table: TableId,
+        key: &[u8],
+        current: &Current,
+    ) -> Version {
+        let version = current.entry.fields.version;
         let index = &mut self.tablets.list[tablet].index;
         let at = index.remove(current.found);
         let prior = Some(self.memory.segment_of(at));
@@ -328,7 +316,7 @@ impl Log {
         self.bury(tablet, at, &current.entry);
         let fields = ObjectFields { table, version, birth: self.head.id(), prior };
         self.append_tombstone(fields, key);
-        Ok(Some(version))
+        version
     }
 
     pub(crate) fn check_sizes(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {

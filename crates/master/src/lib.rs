@@ -1,0 +1,40 @@
+//! A shard's service: operations on the objects of its tablets.
+//!
+//! A [`Shard`] owns a [`Log`](thunderhead_log::Log) and answers requests in the turns of its
+//! reactor. Nothing in it waits:
+//!
+//! - A **read** is answered at once, unless what it shows is not durable yet: then it is *parked*,
+//!   or a crash could unsay what a client has seen.
+//! - An **update** is appended, and its answer parked until the log is durable that far. At the end
+//!   of the turn the log hands over what the turn has appended ([`Log::turn`]); whatever became
+//!   durable meanwhile lets answers go.
+//!
+//! # Exactly once
+//!
+//! An update carries the identity that its client gave it: lease, sequence, and up to where the
+//! client has all its answers. The outcome is appended together with the effect, as a completion
+//! record; whoever asks again gets the recorded outcome. Also refusals that depend on the object (a
+//! condition that failed, a value that is no number) are recorded, for the object may have changed
+//! when the question comes again. What does not depend on it (a key that is too long) and what
+//! promises that nothing has happened (no room) is not.
+//!
+//! A record is forgotten once its client says that it has the answer. An update from before that is
+//! a straggler of the network, and is refused as stale. Each record also says how far its client
+//! had its answers, and the last of a client is kept: so that is known after a replay, too.
+//!
+//! # Not here yet
+//!
+//! Tablets are given to a shard by its caller, and what the log appends goes to whatever
+//! [`Replicator`](thunderhead_log::Replicator) the log was made with. Coordinator, replication to
+//! backups, leases that end and enumeration come on top.
+//!
+//! [`Log::turn`]: thunderhead_log::Log::turn
+#![forbid(unsafe_code)]
+
+mod clients;
+mod objects;
+mod outcome;
+mod parked;
+mod shard;
+
+pub use shard::{Shard, Statistics};

@@ -1,0 +1,69 @@
+//! Answers that wait for the log to be durable.
+
+use std::collections::VecDeque;
+use thunderhead_rpc::{Context, ReplyTo};
+use thunderhead_wire::{LogPosition, Status};
+
+/// The longest body that is kept in place.
+const SMALL: usize = 16;
+
+/// An answer.
+#[derive(Clone)]
+pub(crate) struct Answer {
+    pub(crate) status: Status,
+    pub(crate) hint: u32,
+    body: Body,
+}
+
+#[derive(Clone)]
+enum Body {
+    Small([u8; SMALL], u8),
+    Large(Vec<u8>),
+}
+
+impl Answer {
+    pub(crate) fn new(status: Status, hint: u32, body: &[u8]) -> Answer {
+        let mut small = [0; SMALL];
+        let body = match small.get_mut(..body.len()) {
+            Some(place) => {
+                place.copy_from_slice(body);
+                Body::Small(small, body.len() as u8)
+            }
+            None => Body::Large(body.to_vec()),
+        };
+        Answer { status, hint, body }
+    }
+
+    pub(crate) fn send(&self, context: &mut Context<'_>, to: ReplyTo) {
+        let body = match &self.body {
+            Body::Small(bytes, length) => &bytes[..usize::from(*length)],
+            Body::Large(bytes) => bytes,
+        };
+        match self.status {
+            Status::Ok => context.reply(to, &[body]),
+            status => context.refuse(to, status, self.hint, &[body]),
+        }
+    }
+}
+
+/// Answers in the order in which they were parked, which is that of what they wait for but for
+/// reads of what was written a little earlier: these wait a little longer than they must.
+#[derive(Default)]
+pub(crate) struct Parked(VecDeque<(LogPosition, ReplyTo, Answer)>);
+
+impl Parked {
+    pub(crate) fn park(&mut self, until: LogPosition, to: ReplyTo, answer: Answer) {
+        self.0.push_back((until, to, answer));
+    }
+
+    /// Sends what waits for no more than this.
+    pub(crate) fn release(&mut self, durable: LogPosition, context: &mut Context<'_>) {
+        while let Some((_, to, answer)) = self.0.pop_front_if(|(until, ..)| *until <= durable) {
+            answer.send(context, to);
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+}

@@ -1,0 +1,294 @@
+//! A shard in the simulator: clients that try again over a network that loses, repeats and delays,
+//! a log that becomes durable late, and a shard that crashes and is rebuilt from its replicas.
+//! What the clients saw must be linearizable, and every update done once.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_log::{Log, Tombstones};
+use thunderhead_log::{
+    LogId, Memory, Options as LogOptions, Recorder as Replicas, Replay, SegmentId, TableId,
+    TabletRange,
+};
+use thunderhead_master::Shard;
+use thunderhead_net::sim::{Link, address};
+use thunderhead_rpc::{CallError, Calling, Decision, Node, Opcode, Retry};
+use thunderhead_runtime::clock::Clock;
+use thunderhead_runtime::tasks::Tasks;
+use thunderhead_runtime::{Process, Random};
+use thunderhead_simulator::linearizability::{
+    self, Action, Condition as Judged, Operation, Outcome, Version as Seen,
+};
+use thunderhead_simulator::{Boot, Options, Simulation};
+use thunderhead_wire::operations::{Identity, ObjectHead};
+use thunderhead_wire::{Condition, Status, Version};
+use zerocopy::IntoBytes;
+
+const PORT: u16 = 7100;
+const TABLE: TableId = TableId(1);
+const TROUBLE: Duration = Duration::from_millis(1500);
+const HEALING: Duration = Duration::from_secs(40);
+
+/// A way to be wrong, to see that the judge notices.
+#[derive(Clone, Copy, PartialEq)]
+enum Flaw {
+    None,
+    /// Clients send no identities, so that a retry repeats its effect.
+    NoIdentities,
+    /// What was not durable is lost in a crash, and answers did not wait for it.
+    ForgetsTheLast,
+}
+
+/// The replicas that the shard's log has now; what outlives it.
+type Backup = Rc<RefCell<Replicas>>;
+
+fn shard_node(boot: Boot, backup: &Backup, flaw: Flaw) -> Box<dyn Process> {
+    let memory = Memory::with_seglets(4 << 20, 4096).unwrap();
+    let options = LogOptions {
+        segment_bytes: 32 << 10,
+        tombstones: Tombstones::Folded,
+        ..LogOptions::default()
+    };
+    let replicas = Replicas::new();
+    let id = LogId(1 + boot.world.clock.now().0);
+    let mut log = Log::new(&memory, id, options, Box::new(replicas.clone())).unwrap();
+    let old = backup.borrow().clone();
+    let events =
+        if flaw == Flaw::ForgetsTheLast { old.events() - old.events().min(3) } else { usize::MAX };
+    let old: Vec<_> = old.replicas(events).into_values().map(|replica| replica.bytes).collect();
+    let whole = TabletRange::whole(TABLE);
+    let mut replay = Replay::new(&mut log, [(whole, SegmentId::NONE)]).unwrap();
+    for bytes in old.iter().filter(|bytes| !bytes.is_empty()) {
+        replay.segment(bytes).unwrap();
+    }
+    replay.finish().unwrap();
+    log.turn();
+    *backup.borrow_mut() = replicas;
+    let mut node = Node::new(boot.world, boot.transport, Shard::new(log));
+    node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
+    Box::new(node)
+}
+
+#[derive(Clone)]
+struct History {
+    time: Rc<dyn Fn() -> u64>,
+    operations: Rc<RefCell<Vec<Operation<u64>>>>,
+}
+
+struct Client {
+    calling: Calling,
+    tasks: Tasks,
+    clock: Clock,
+    random: Random,
+    server: SocketAddr,
+    history: History,
+    lease: u64,
+    sequence: u64,
+    seen: Version,
+    flaw: Flaw,
+}
+
+impl Client {
+    async fn run(mut self, operations: u64, working: Rc<Cell<u64>>) {
+        for _ in 0..operations {
+            let thinks = self.random.exponential(5e6) as u64;
+            self.tasks.sleep(Duration::from_nanos(thinks)).await;
+            self.operate().await;
+        }
+        working.set(working.get() - 1);
+    }
+
+    fn choose(&mut self) -> (Action, Condition) {
+        let condition = match self.random.below(8) {
+            0 => Condition::Absent,
+            1 => Condition::Present,
+            2 | 3 => Condition::VersionIs(self.seen),
+            _ => Condition::Always,
+        };
+        let judged = match condition {
+            Condition::Absent => Judged::Absent,
+            Condition::Present => Judged::Present,
+            Condition::VersionIs(version) => Judged::VersionIs(Seen(version.0)),
+            _ => Judged::Always,
+        };
+        match self.random.below(10) {
+            0..3 => (Action::Read, Condition::Always),
+            3..6 => {
+                let value = self.random.below(1 << 48);
+                (Action::Write { value, condition: judged }, condition)
+            }
+            6 => (Action::Delete { condition: judged }, condition),
+            _ => (Action::Increment { by: 1 + self.random.below(1000) }, Condition::Always),
+        }
+    }
+
+    async fn operate(&mut self) {
+        let key = self.random.below(3);
+        let (action, condition) = self.choose();
+        let called = (self.history.time)();
+        let number = self.history.operations.borrow().len();
+        let outcome = Outcome::Unknown;
+        let operation = Operation { key, called, answered: called, action, outcome };
+        self.history.operations.borrow_mut().push(operation);
+
+        let name = key.to_be_bytes();
+        let head = ObjectHead::new(TABLE, name.len(), condition, 0);
+        let (opcode, argument) = match action {
+            Action::Read => (Opcode::Read, None),
+            Action::Write { value, .. } => (Opcode::Write, Some(value)),
+            Action::Delete { .. } => (Opcode::Delete, None),
+            Action::Increment { by } => (Opcode::Increment, Some(by)),
+        };
+        let mut body = Vec::new();
+        if opcode != Opcode::Read {
+            self.sequence += 1;
+            let identity = match self.flaw {
+                Flaw::NoIdentities => Identity::NONE,
+                _ => Identity::new(self.lease, self.sequence, self.sequence),
+            };
+            body.extend_from_slice(identity.as_bytes());
+        }
+        body.extend_from_slice(head.as_bytes());
+        body.extend_from_slice(&name);
+        body.extend(argument.map(u64::to_le_bytes).into_iter().flatten());
+        let deadline = self.clock.now() + Duration::from_millis(800);
+        let mut retry = Retry::new(opcode.repeat(), deadline);
+        let outcome = loop {
+            let timeout = Some(Duration::from_millis(40));
+            match self.calling.call(self.server, opcode, body.clone(), timeout).await {
+                Ok(reply) => break self.understand(action, &reply),
+                Err(CallError::Refused { status: Status::NotFound, .. }) => break Outcome::Absent,
+                Err(CallError::Refused { status: Status::ConditionFailed, detail, .. }) => {
+                    self.seen = Version(detail);
+                    break Outcome::Refused(Seen(detail));
+                }
+                Err(error) => match retry.decide(error, self.clock.now(), &mut self.random) {
+                    Decision::Again { at, .. } => self.tasks.sleep_until(at).await,
+                    Decision::GiveUp => break Outcome::Unknown,
+                },
+            }
+        };
+        if outcome != Outcome::Unknown {
+            let mut operations = self.history.operations.borrow_mut();
+            operations[number].answered = (self.history.time)();
+            operations[number].outcome = outcome;
+        }
+    }
+
+    fn understand(&mut self, action: Action, reply: &[u8]) -> Outcome {
+        let number = |at: usize| u64::from_le_bytes(reply[at..at + 8].try_into().unwrap());
+        let version = Seen(number(0));
+        if version.0 > 0 {
+            self.seen = Version(version.0);
+        }
+        match action {
+            Action::Read => Outcome::Found(version, number(8)),
+            Action::Write { value, .. } => Outcome::Done(version, value),
+            Action::Increment { .. } => Outcome::Done(version, number(8)),
+            Action::Delete { .. } if version.0 == 0 => Outcome::Absent,
+            Action::Delete { .. } => Outcome::Deleted(version),
+        }
+    }
+}
+
+/// Runs a seed; says what the judge says.
+fn run(seed: u64, flaw: Flaw) -> Result<usize, String> {
+    let mut random = Random::from_seed(seed);
+    let rare = |random: &mut Random, most: f64| {
+        if random.chance(0.5) { 0.0 } else { random.fraction() * most }
+    };
+    let link = Link {
+        delay: Duration::from_nanos(random.within(2_000..200_000)),
+        jitter: Duration::from_nanos(random.below(100_000)),
+        loss: rare(&mut random, 0.05),
+        duplicates: rare(&mut random, 0.1),
+        stragglers: rare(&mut random, 0.05),
+        resets: rare(&mut random, 0.01),
+        streams: random.chance(0.5),
+        ..Link::default()
+    };
+    let mut simulation = Simulation::new(Options { link, ..Options::calm(seed) });
+    let backup: Backup = Rc::new(RefCell::new(Replicas::new()));
+    let own = Rc::clone(&backup);
+    let server = simulation.add_host("shard", move |boot| shard_node(boot, &own, flaw));
+    let to = address(simulation.address(server), PORT);
+    let truth = simulation.truth();
+    let history = History { time: Rc::new(move || truth.get()), operations: Rc::default() };
+    let working = Rc::new(Cell::new(0));
+    for number in 0..random.within(1..4) {
+        let (history, working, tasks) = (history.clone(), Rc::clone(&working), random.within(1..4));
+        simulation.add_host(&format!("client {number}"), move |mut boot| {
+            let mut random = boot.world.random.split();
+            let clock = boot.world.clock.clone();
+            let node = Node::new(boot.world, boot.transport, ());
+            for _ in 0..tasks {
+                working.set(working.get() + 1);
+                let client = Client {
+                    calling: node.calling(),
+                    tasks: node.tasks().clone(),
+                    clock: clock.clone(),
+                    lease: 1 + random.below(1 << 60),
+                    random: random.split(),
+                    server: to,
+                    history: history.clone(),
+                    sequence: 0,
+                    seen: Version::NONE,
+                    flaw,
+                };
+                node.tasks().spawn(client.run(30, Rc::clone(&working)));
+            }
+            Box::new(node)
+        });
+    }
+    let mut at = Duration::ZERO;
+    while at < TROUBLE {
+        at += Duration::from_nanos(random.exponential(1e8) as u64 + 1);
+        let a_while = Duration::from_micros(random.within(100..100_000));
+        let own = Rc::clone(&backup);
+        match random.below(4) {
+            0 => {
+                simulation.at(at, move |it| it.crash(server));
+                simulation.at(at + a_while, move |it| it.start(server));
+            }
+            1 => simulation.at(at, move |it| it.pause(server, a_while)),
+            _ => {
+                // What was appended is durable late; a crash may find it all the same.
+                simulation.at(at, move |_| own.borrow().hold(true));
+                let own = Rc::clone(&backup);
+                simulation.at(at + a_while, move |_| own.borrow().hold(false));
+            }
+        }
+    }
+    simulation.run_until(TROUBLE + Duration::from_secs(1));
+    backup.borrow().hold(false);
+    simulation.start(server);
+    simulation.network().set_all_links(Link::default());
+    simulation.run_for(HEALING);
+    if working.get() > 0 {
+        return Err(format!("{} clients never came to an end", working.get()));
+    }
+    let operations = history.operations.borrow();
+    let answered = operations.iter().filter(|it| it.outcome != Outcome::Unknown).count();
+    linearizability::check(&operations).map_err(|violation| violation.to_string())?;
+    Ok(answered)
+}
+
+#[test]
+fn what_clients_see_is_linearizable_and_every_update_is_done_once() {
+    let mut answered = 0;
+    for seed in 0..300 {
+        answered += run(seed, Flaw::None).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+    assert!(answered > 10_000, "{answered}");
+}
+
+#[test]
+fn a_client_without_identities_is_caught() {
+    assert!((0..300).any(|seed| run(seed, Flaw::NoIdentities).is_err()));
+}
+
+#[test]
+fn a_log_that_loses_what_it_called_durable_is_caught() {
+    assert!((0..300).any(|seed| run(seed, Flaw::ForgetsTheLast).is_err()));
+}

@@ -1,0 +1,34 @@
+//! When an operation on an object goes ahead.
+
+use crate::Version;
+
+/// When an operation on an object goes ahead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Condition {
+    /// Always.
+    #[default]
+    Always,
+    /// Only when the key does not exist.
+    Absent,
+    /// Only when the key exists.
+    Present,
+    /// Only when the key has exactly this version.
+    VersionIs(Version),
+    /// Only when the key has a version below this one, or does not exist.
+    VersionBelow(Version),
+}
+
+impl Condition {
+    /// Whether it holds for an object that has this version now.
+    #[inline]
+    #[must_use]
+    pub fn holds(self, current: Version) -> bool {
+        match self {
+            Condition::Always => true,
+            Condition::Absent => current == Version::NONE,
+            Condition::Present => current != Version::NONE,
+            Condition::VersionIs(version) => current == version,
+            Condition::VersionBelow(version) => current == Version::NONE || current < version,
+        }
+    }
+}

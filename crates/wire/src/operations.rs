@@ -1,0 +1,387 @@
+//! The bodies of operations on objects, as views of the bytes as they came.
+//!
+//! ```text
+//!  object head   0 table u64    8 version u64   16 key_bytes u32   20 condition u8   21 flags u8   22 (zero) [2]
+//!  identity      0 lease u64    8 sequence u64   16 first_unacknowledged u64
+//!
+//!  read          object head, key                               answer: version u64, value
+//!  write         identity, object head, key, value              answer: version u64
+//!  delete        identity, object head, key                     answer: version u64, 0 if there was none
+//!  increment     identity, object head, key, by [8]             answer: version u64, value [8]
+//!
+//!  read many     (object head, key)*                            answer: (part head, value)*
+//!  update many   identity, (object head, update head, key, argument)*
+//!                                                               answer: (part head, value)*
+//!  update head   0 argument_bytes u32   4 kind u8   5 (zero) [3]
+//!  part head     0 version u64    8 status u16   10 (zero) [2]   12 value_bytes u32
+//! ```
+//!
+//! Where a condition fails, the answer's body is the version that the object has now, 0 if there is
+//! none. `by` and the value of an increment are a little-endian i64, or an IEEE double when the flag
+//! *float* is set. Of the updates of one message the first has the sequence of the identity, each
+//! further one the next.
+//!
+//! An identity with lease 0 is none: such an update may be repeated by a retry.
+
+use crate::{Condition, TableId, Version};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The number of an increment is a floating-point number.
+pub const FLOAT: u8 = 1;
+
+/// Which object, and when to go ahead.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct ObjectHead {
+    table: U64,
+    version: U64,
+    key_bytes: U32,
+    condition: u8,
+    flags: u8,
+    zero: [u8; 2],
+}
+
+/// Bytes of an [`ObjectHead`].
+pub const OBJECT_HEAD_BYTES: usize = size_of::<ObjectHead>();
+
+impl ObjectHead {
+    /// The head for a key of so many bytes.
+    #[must_use]
+    pub fn new(table: TableId, key_bytes: usize, condition: Condition, flags: u8) -> ObjectHead {
+        let (number, version) = match condition {
+            Condition::Always => (0, Version::NONE),
+            Condition::Absent => (1, Version::NONE),
+            Condition::Present => (2, Version::NONE),
+            Condition::VersionIs(version) => (3, version),
+            Condition::VersionBelow(version) => (4, version),
+        };
+        ObjectHead {
+            table: table.0.into(),
+            version: version.0.into(),
+            // Longer keys are refused by whoever looks at the length.
+            key_bytes: u32::try_from(key_bytes).unwrap_or(u32::MAX).into(),
+            condition: number,
+            flags,
+            zero: [0; 2],
+        }
+    }
+
+    /// The table.
+    #[inline]
+    #[must_use]
+    pub fn table(&self) -> TableId {
+        TableId(self.table.get())
+    }
+
+    /// When to go ahead; `None` for a condition that is not known here.
+    #[inline]
+    #[must_use]
+    pub fn condition(&self) -> Option<Condition> {
+        let version = Version(self.version.get());
+        Some(match self.condition {
+            0 => Condition::Always,
+            1 => Condition::Absent,
+            2 => Condition::Present,
+            3 => Condition::VersionIs(version),
+            4 => Condition::VersionBelow(version),
+            _ => return None,
+        })
+    }
+
+    /// Whether the number of an increment is a floating-point number.
+    #[inline]
+    #[must_use]
+    pub fn is_float(&self) -> bool {
+        self.flags & FLOAT != 0
+    }
+
+    /// Takes a head and its key off the front of some bytes.
+    #[inline]
+    #[must_use]
+    pub fn take(bytes: &[u8]) -> Option<(&ObjectHead, &[u8], &[u8])> {
+        let (head, rest) = ObjectHead::ref_from_prefix(bytes).ok()?;
+        let (key, rest) = rest.split_at_checked(head.key_bytes.get() as usize)?;
+        Some((head, key, rest))
+    }
+}
+
+/// By whom an update is, so that it is done once however often it arrives.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct Identity {
+    lease: U64,
+    sequence: U64,
+    first_unacknowledged: U64,
+}
+
+/// Bytes of an [`Identity`].
+pub const IDENTITY_BYTES: usize = size_of::<Identity>();
+
+impl Identity {
+    /// No identity: a retry may repeat the update.
+    pub const NONE: Identity =
+        Identity { lease: U64::ZERO, sequence: U64::ZERO, first_unacknowledged: U64::ZERO };
+
+    /// The identity of an update. Of those of the lease before `first_unacknowledged` the client
+    /// has all answers.
+    #[must_use]
+    pub fn new(lease: u64, sequence: u64, first_unacknowledged: u64) -> Identity {
+        Identity {
+            lease: lease.into(),
+            sequence: sequence.into(),
+            first_unacknowledged: first_unacknowledged.into(),
+        }
+    }
+
+    /// The client's lease; 0 for none.
+    #[inline]
+    #[must_use]
+    pub fn lease(&self) -> u64 {
+        self.lease.get()
+    }
+
+    /// The number of the update.
+    #[inline]
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        self.sequence.get()
+    }
+
+    /// The first update of which the client may still ask.
+    #[inline]
+    #[must_use]
+    pub fn first_unacknowledged(&self) -> u64 {
+        self.first_unacknowledged.get()
+    }
+
+    /// The identity of a later update of the same message.
+    #[inline]
+    #[must_use]
+    pub fn plus(&self, count: u64) -> Identity {
+        Identity { sequence: self.sequence().wrapping_add(count).into(), ..*self }
+    }
+}
+
+/// What an update of many does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpdateKind {
+    /// Writes the argument.
+    Write,
+    /// Deletes.
+    Delete,
+    /// Adds the argument, 8 bytes.
+    Increment,
+}
+
+/// What one of many updates does, and how long its argument is.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct UpdateHead {
+    argument_bytes: U32,
+    kind: u8,
+    zero: [u8; 3],
+}
+
+impl UpdateHead {
+    /// The head for an argument of so many bytes.
+    #[must_use]
+    pub fn new(kind: UpdateKind, argument_bytes: usize) -> UpdateHead {
+        let kind = match kind {
+            UpdateKind::Write => 1,
+            UpdateKind::Delete => 2,
+            UpdateKind::Increment => 3,
+        };
+        let argument_bytes = u32::try_from(argument_bytes).unwrap_or(u32::MAX).into();
+        UpdateHead { argument_bytes, kind, zero: [0; 3] }
+    }
+
+    /// What it does; `None` for something that is not known here.
+    #[must_use]
+    pub fn kind(&self) -> Option<UpdateKind> {
+        Some(match self.kind {
+            1 => UpdateKind::Write,
+            2 => UpdateKind::Delete,
+            3 => UpdateKind::Increment,
+            _ => return None,
+        })
+    }
+}
+
+/// One of many reads.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadPart<'a> {
+    /// Which object, and when.
+    pub head: &'a ObjectHead,
+    /// Its key.
+    pub key: &'a [u8],
+}
+
+impl<'a> ReadPart<'a> {
+    /// Takes one off the front of some bytes.
+    #[inline]
+    #[must_use]
+    pub fn take(bytes: &'a [u8]) -> Option<(ReadPart<'a>, &'a [u8])> {
+        let (head, key, rest) = ObjectHead::take(bytes)?;
+        Some((ReadPart { head, key }, rest))
+    }
+}
+
+/// One of many updates.
+#[derive(Clone, Copy, Debug)]
+pub struct UpdatePart<'a> {
+    /// Which object, and when.
+    pub head: &'a ObjectHead,
+    /// What to do.
+    pub kind: UpdateKind,
+    /// Its key.
+    pub key: &'a [u8],
+    /// The value, or what to add.
+    pub argument: &'a [u8],
+}
+
+impl<'a> UpdatePart<'a> {
+    /// Takes one off the front of some bytes.
+    #[must_use]
+    pub fn take(bytes: &'a [u8]) -> Option<(UpdatePart<'a>, &'a [u8])> {
+        let (head, rest) = ObjectHead::ref_from_prefix(bytes).ok()?;
+        let (update, rest) = UpdateHead::ref_from_prefix(rest).ok()?;
+        let (key, rest) = rest.split_at_checked(head.key_bytes.get() as usize)?;
+        let (argument, rest) = rest.split_at_checked(update.argument_bytes.get() as usize)?;
+        Some((UpdatePart { head, kind: update.kind()?, key, argument }, rest))
+    }
+
+    /// Puts one behind others.
+    pub fn put(
+        into: &mut Vec<u8>,
+        head: &ObjectHead,
+        kind: UpdateKind,
+        key: &[u8],
+        argument: &[u8],
+    ) {
+        into.extend_from_slice(head.as_bytes());
+        into.extend_from_slice(UpdateHead::new(kind, argument.len()).as_bytes());
+        into.extend_from_slice(key);
+        into.extend_from_slice(argument);
+    }
+}
+
+/// What became of one of many.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct PartHead {
+    version: U64,
+    status: U16,
+    zero: [u8; 2],
+    value_bytes: U32,
+}
+
+/// Bytes of a [`PartHead`].
+pub const PART_HEAD_BYTES: usize = size_of::<PartHead>();
+
+impl PartHead {
+    /// The head of an answer with a value of so many bytes.
+    #[must_use]
+    pub fn new(status: u16, version: Version, value_bytes: usize) -> PartHead {
+        PartHead {
+            version: version.0.into(),
+            status: status.into(),
+            zero: [0; 2],
+            value_bytes: u32::try_from(value_bytes).unwrap_or(u32::MAX).into(),
+        }
+    }
+
+    /// The status, as a number.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.status.get()
+    }
+
+    /// The object's version, or the one it has if a condition failed.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        Version(self.version.get())
+    }
+
+    /// Takes a head and its value off the front of some bytes.
+    #[must_use]
+    pub fn take(bytes: &[u8]) -> Option<(&PartHead, &[u8], &[u8])> {
+        let (head, rest) = PartHead::ref_from_prefix(bytes).ok()?;
+        let (value, rest) = rest.split_at_checked(head.value_bytes.get() as usize)?;
+        Some((head, value, rest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_bytes() {
+        let head = ObjectHead::new(TableId(0x0102), 3, Condition::VersionIs(Version(9)), FLOAT);
+        let mut bytes = vec![2, 1, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0];
+        bytes.extend([3, 0, 0, 0, 3, 1, 0, 0]);
+        assert_eq!(head.as_bytes(), bytes);
+        let identity = Identity::new(5, 6, 4);
+        let words: Vec<u8> = [5u64, 6, 4].iter().flat_map(|it| it.to_le_bytes()).collect();
+        assert_eq!(identity.as_bytes(), words);
+        let update = UpdateHead::new(UpdateKind::Increment, 8);
+        assert_eq!(update.as_bytes(), [8, 0, 0, 0, 3, 0, 0, 0]);
+        let part = PartHead::new(7, Version(258), 5);
+        assert_eq!(part.as_bytes(), [2, 1, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 5, 0, 0, 0]);
+    }
+
+    #[test]
+    fn what_is_put_is_taken() {
+        let mut bytes = Vec::new();
+        let conditions = [
+            Condition::Always,
+            Condition::Absent,
+            Condition::Present,
+            Condition::VersionIs(Version(3)),
+            Condition::VersionBelow(Version(4)),
+        ];
+        for condition in conditions {
+            let head = ObjectHead::new(TableId(1), 3, condition, 0);
+            UpdatePart::put(&mut bytes, &head, UpdateKind::Write, b"key", b"value");
+        }
+        let mut rest = bytes.as_slice();
+        for condition in conditions {
+            let (part, behind) = UpdatePart::take(rest).unwrap();
+            assert_eq!(part.head.condition(), Some(condition));
+            assert_eq!((part.key, part.argument), (&b"key"[..], &b"value"[..]));
+            rest = behind;
+        }
+        assert!(rest.is_empty());
+        for length in 0..44 {
+            assert!(UpdatePart::take(&bytes[..length.min(39)]).is_none(), "{length}");
+        }
+    }
+
+    #[test]
+    fn lengths_that_lie_are_refused() {
+        let head = ObjectHead::new(TableId(1), usize::MAX, Condition::Always, 0);
+        let bytes = [head.as_bytes(), b"key"].concat();
+        assert!(ObjectHead::take(&bytes).is_none());
+        let part = PartHead::new(0, Version(1), usize::MAX);
+        assert!(PartHead::take(part.as_bytes()).is_none());
+    }
+}
