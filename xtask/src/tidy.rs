@@ -10,12 +10,23 @@ use std::process::Command;
 const LINES_MAX: usize = 800;
 
 /// Which of our crates may depend on which: arrows go down only.
-const EDGES: [(&str, &[&str]); 9] = [
+const EDGES: &[(&str, &[&str])] = &[
     ("thunderhead-wire", &[]),
     ("thunderhead-log", &["thunderhead-wire"]),
     ("thunderhead-runtime", &[]),
     ("thunderhead-net", &["thunderhead-runtime", "thunderhead-wire"]),
     ("thunderhead-rpc", &["thunderhead-net", "thunderhead-runtime", "thunderhead-wire"]),
+    (
+        "thunderhead-master",
+        &[
+            "thunderhead-log",
+            "thunderhead-net",
+            "thunderhead-rpc",
+            "thunderhead-runtime",
+            "thunderhead-simulator",
+            "thunderhead-wire",
+        ],
+    ),
     (
         "thunderhead-simulator",
         &["thunderhead-net", "thunderhead-rpc", "thunderhead-runtime", "thunderhead-wire"],

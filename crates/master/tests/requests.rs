@@ -1,0 +1,395 @@
+//! A shard's answers, over the machine's own loopback, server and client taking turns on one
+//! thread: every operation, every refusal, and what waits for the log.
+
+use proptest::prelude::*;
+use std::net::SocketAddr;
+use std::time::Duration;
+use thunderhead_log::{
+    Log, LogId, Memory, NoReplication, Options as LogOptions, Recorder, Replicator, TableId,
+    TabletRange,
+};
+use thunderhead_master::Shard;
+use thunderhead_net::Transport;
+use thunderhead_net::os::{Options, OsTransport};
+use thunderhead_rpc::{CallError, CallId, Caller, Node, Opcode};
+use thunderhead_runtime::polling::Polling;
+use thunderhead_runtime::{World, os};
+use thunderhead_wire::operations::{FLOAT, Identity, ObjectHead, PartHead, UpdateKind, UpdatePart};
+use thunderhead_wire::{Condition, Status, Version};
+use zerocopy::IntoBytes;
+
+const TABLE: TableId = TableId(7);
+
+fn world(name: &str) -> World {
+    let directory =
+        std::env::temp_dir().join(format!("thunderhead-master-{}-{name}", std::process::id()));
+    let world = os::world(&directory).expect("a directory for temporary files");
+    // Nothing is written there.
+    let _ = std::fs::remove_dir(&directory);
+    world
+}
+
+type Ended = Result<Vec<u8>, CallError>;
+
+struct Pair {
+    node: Node<Shard>,
+    caller: Caller,
+    address: SocketAddr,
+}
+
+impl Pair {
+    fn new(bytes: usize, replicator: Box<dyn Replicator>) -> Pair {
+        let memory = Memory::with_seglets(bytes, 4096).unwrap();
+        let options = LogOptions { segment_bytes: 64 << 10, ..LogOptions::default() };
+        let mut log = Log::new(&memory, LogId(1), options, replicator).unwrap();
+        log.create_tablet(TabletRange::whole(TABLE)).unwrap();
+        let server = world("server");
+        let options = Options { shared_memory: false, ..Options::default() };
+        let transport = OsTransport::new(&server, options).unwrap();
+        let mut node = Node::new(server, Box::new(transport), Shard::new(log));
+        let address = node.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let client = world("client");
+        let transport: Box<dyn Transport> = Box::new(OsTransport::new(&client, options).unwrap());
+        Pair { node, caller: Caller::new(&client, transport, Polling::Always), address }
+    }
+
+    fn small() -> Pair {
+        Pair::new(2 << 20, Box::new(NoReplication::default()))
+    }
+
+    fn begin(&mut self, opcode: Opcode, body: &[u8]) -> CallId {
+        self.caller.begin(self.address, opcode, &[body], Some(Duration::from_secs(60))).unwrap()
+    }
+
+    /// Both take so many turns; what has ended until then.
+    fn turns(&mut self, count: usize) -> Vec<(CallId, Ended)> {
+        let mut ended = Vec::new();
+        for _ in 0..count {
+            self.caller.poll(&mut |id, outcome| ended.push((id, outcome.map(<[u8]>::to_vec))));
+            self.node.turn_now();
+        }
+        ended
+    }
+
+    fn finish(&mut self) -> Ended {
+        loop {
+            if let Some((_, outcome)) = self.turns(1).pop() {
+                return outcome;
+            }
+        }
+    }
+
+    fn call(&mut self, opcode: Opcode, body: &[u8]) -> Ended {
+        self.begin(opcode, body);
+        self.finish()
+    }
+
+    fn read(&mut self, key: &[u8]) -> Ended {
+        self.call(Opcode::Read, &read_body(key, Condition::Always))
+    }
+
+    fn update(&mut self, opcode: Opcode, key: &[u8], argument: &[u8]) -> Ended {
+        self.call(opcode, &update_body(Identity::NONE, key, Condition::Always, 0, argument))
+    }
+}
+
+fn read_body(key: &[u8], condition: Condition) -> Vec<u8> {
+    [ObjectHead::new(TABLE, key.len(), condition, 0).as_bytes(), key].concat()
+}
+
+fn update_body(
+    identity: Identity,
+    key: &[u8],
+    condition: Condition,
+    flags: u8,
+    argument: &[u8],
+) -> Vec<u8> {
+    let head = ObjectHead::new(TABLE, key.len(), condition, flags);
+    [identity.as_bytes(), head.as_bytes(), key, argument].concat()
+}
+
+fn version(ended: &Ended) -> u64 {
+    u64::from_le_bytes(ended.as_ref().unwrap()[..8].try_into().unwrap())
+}
+
+fn status(ended: &Ended) -> Status {
+    match ended {
+        Ok(_) => Status::Ok,
+        Err(CallError::Refused { status, .. }) => *status,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn objects_are_written_read_and_deleted() {
+    let mut pair = Pair::small();
+    assert_eq!(status(&pair.read(b"k")), Status::NotFound);
+    let first = version(&pair.update(Opcode::Write, b"k", b"one"));
+    let second = version(&pair.update(Opcode::Write, b"k", b"two"));
+    assert!(second > first && first > 0);
+    let read = pair.read(b"k");
+    assert_eq!(version(&read), second);
+    assert_eq!(&read.unwrap()[8..], b"two");
+    assert_eq!(version(&pair.update(Opcode::Delete, b"k", b"")), second);
+    assert_eq!(version(&pair.update(Opcode::Delete, b"k", b"")), 0, "there was none");
+    assert_eq!(status(&pair.read(b"k")), Status::NotFound);
+    assert!(version(&pair.update(Opcode::Write, b"k", b"three")) > second, "it never goes back");
+}
+
+#[test]
+fn conditions_hold_operations_back_and_tell_the_version() {
+    let mut pair = Pair::small();
+    let now = version(&pair.update(Opcode::Write, b"k", b"v"));
+    let failed = CallError::Refused { status: Status::ConditionFailed, hint: 0, detail: now };
+    let other = Condition::VersionIs(Version(now + 1));
+    for condition in [Condition::Absent, other, Condition::VersionBelow(Version(now))] {
+        let read = pair.call(Opcode::Read, &read_body(b"k", condition));
+        assert_eq!(read, Err(failed));
+        for (opcode, argument) in
+            [(Opcode::Write, &b"w"[..]), (Opcode::Delete, b""), (Opcode::Increment, &[0; 8])]
+        {
+            let body = update_body(Identity::NONE, b"k", condition, 0, argument);
+            assert_eq!(pair.call(opcode, &body), Err(failed), "{opcode} {condition:?}");
+        }
+    }
+    let same = Condition::VersionIs(Version(now));
+    let body = update_body(Identity::NONE, b"k", same, 0, b"w");
+    assert!(version(&pair.call(Opcode::Write, &body)) > now);
+}
+
+#[test]
+fn numbers_are_added_to_and_what_is_none_is_refused() {
+    let mut pair = Pair::small();
+    let add = |pair: &mut Pair, by: i64| pair.update(Opcode::Increment, b"n", &by.to_le_bytes());
+    let sum = |ended: Ended| i64::from_le_bytes(ended.unwrap()[8..].try_into().unwrap());
+    assert_eq!(sum(add(&mut pair, 5)), 5, "what is not there counts as 0");
+    assert_eq!(sum(add(&mut pair, -7)), -2);
+    assert_eq!(sum(add(&mut pair, i64::MAX)), i64::MAX - 2);
+    assert_eq!(status(&add(&mut pair, 3)), Status::Overflow);
+    assert_eq!(sum(add(&mut pair, 2)), i64::MAX, "the refused one has changed nothing");
+    pair.update(Opcode::Write, b"n", b"text").unwrap();
+    assert_eq!(status(&add(&mut pair, 1)), Status::NotANumber);
+
+    let float = |pair: &mut Pair, by: f64| {
+        let body = update_body(Identity::NONE, b"f", Condition::Always, FLOAT, &by.to_le_bytes());
+        pair.call(Opcode::Increment, &body)
+    };
+    let read = float(&mut pair, 1.5).and_then(|_| float(&mut pair, 0.25)).unwrap();
+    assert_eq!(f64::from_le_bytes(read[8..].try_into().unwrap()), 1.75);
+    assert!(float(&mut pair, f64::MAX).is_ok());
+    assert_eq!(status(&float(&mut pair, f64::MAX)), Status::Overflow);
+    assert_eq!(status(&float(&mut pair, f64::NAN)), Status::Overflow);
+}
+
+#[test]
+fn an_update_with_an_identity_is_done_once() {
+    let mut pair = Pair::small();
+    let body = |sequence, first, condition: Condition, by: u64| {
+        let identity = Identity::new(3, sequence, first);
+        update_body(identity, b"n", condition, 0, &by.to_le_bytes())
+    };
+    let one = pair.call(Opcode::Increment, &body(1, 1, Condition::Always, 5));
+    let again = pair.call(Opcode::Increment, &body(1, 1, Condition::Always, 5));
+    assert_eq!(one, again);
+    // A refusal is an outcome like any other, though the object has changed since.
+    let refused = pair.call(Opcode::Increment, &body(2, 1, Condition::Absent, 5));
+    assert_eq!(status(&refused), Status::ConditionFailed);
+    pair.update(Opcode::Delete, b"n", b"").unwrap();
+    assert_eq!(pair.call(Opcode::Increment, &body(2, 1, Condition::Absent, 5)), refused);
+    let delete = update_body(Identity::new(3, 3, 1), b"n", Condition::Always, 0, b"");
+    assert_eq!(version(&pair.call(Opcode::Delete, &delete)), 0);
+    pair.update(Opcode::Write, b"n", b"v").unwrap();
+    assert_eq!(version(&pair.call(Opcode::Delete, &delete)), 0, "it was done before");
+    assert!(pair.read(b"n").is_ok());
+    assert_eq!(pair.node.service().statistics().records, 3);
+    // The client has all answers before 4: their records go but for the last, and who asks once
+    // more is a straggler.
+    pair.call(Opcode::Increment, &body(4, 4, Condition::Absent, 5)).unwrap_err();
+    assert_eq!(pair.node.service().statistics().records, 2);
+    let late = pair.call(Opcode::Increment, &body(1, 1, Condition::Always, 5));
+    assert_eq!(status(&late), Status::Stale);
+}
+
+#[test]
+fn nothing_is_answered_that_a_crash_could_unsay() {
+    let recorder = Recorder::new();
+    let mut pair = Pair::new(2 << 20, Box::new(recorder.clone()));
+    pair.update(Opcode::Write, b"old", b"1").unwrap();
+    recorder.hold(true);
+    let write = update_body(Identity::NONE, b"new", Condition::Always, 0, b"2");
+    let parked = [
+        pair.begin(Opcode::Write, &write),
+        pair.begin(Opcode::Read, &read_body(b"new", Condition::Always)),
+        pair.begin(Opcode::Read, &read_body(b"none", Condition::Always)),
+        pair.begin(Opcode::ReadMany, &read_body(b"new", Condition::Always)),
+    ];
+    let free = pair.begin(Opcode::Read, &read_body(b"old", Condition::Always));
+    let mut ended = Vec::new();
+    while ended.is_empty() {
+        ended = pair.turns(1);
+    }
+    ended.extend(pair.turns(200));
+    let ids = |ended: &[(CallId, Ended)]| ended.iter().map(|(id, _)| *id).collect::<Vec<_>>();
+    assert_eq!(ids(&ended), [free], "what is durable is shown at once");
+    assert_eq!(pair.node.service().statistics().parked, 4);
+    recorder.hold(false);
+    let mut ended = Vec::new();
+    while ended.len() < 4 {
+        ended.extend(pair.turns(1));
+    }
+    assert_eq!(ids(&ended), parked);
+    assert_eq!(&ended[1].1.as_ref().unwrap()[8..], b"2");
+    assert_eq!(status(&ended[2].1), Status::NotFound);
+}
+
+#[test]
+fn many_are_read_and_updated_in_one_message() {
+    let mut pair = Pair::small();
+    let mut body = Identity::new(9, 1, 1).as_bytes().to_vec();
+    let head = |key: &[u8], condition| ObjectHead::new(TABLE, key.len(), condition, 0);
+    for number in 0..70u64 {
+        let key = number.to_be_bytes();
+        let (head, value) = (head(&key, Condition::Always), vec![number as u8; 100]);
+        UpdatePart::put(&mut body, &head, UpdateKind::Write, &key, &value);
+    }
+    let absent = head(&[0; 8], Condition::Absent);
+    UpdatePart::put(&mut body, &absent, UpdateKind::Delete, &[0; 8], b"");
+    let by = 3u64.to_le_bytes();
+    UpdatePart::put(&mut body, &head(b"n", Condition::Always), UpdateKind::Increment, b"n", &by);
+    let answer = pair.call(Opcode::UpdateMany, &body).unwrap();
+    assert_eq!(pair.call(Opcode::UpdateMany, &body).as_ref(), Ok(&answer), "once");
+    let mut rest = answer.as_slice();
+    let mut parts = Vec::new();
+    while let Some((part, value, behind)) = PartHead::take(rest) {
+        parts.push((part.status(), part.version(), value.to_vec()));
+        rest = behind;
+    }
+    assert_eq!(parts.len(), 72);
+    assert!(parts[..70].iter().all(|(status, version, _)| *status == 0 && version.0 > 0));
+    assert_eq!(parts[70].0, Status::ConditionFailed.code());
+    assert_eq!(parts[70].1, parts[0].1);
+    assert_eq!(parts[71].2, by);
+
+    let mut body = Vec::new();
+    for number in [0u64, 69, 1000] {
+        body.extend(read_body(&number.to_be_bytes(), Condition::Always));
+    }
+    let answer = pair.call(Opcode::ReadMany, &body).unwrap();
+    let (first, value, rest) = PartHead::take(&answer).unwrap();
+    assert_eq!((first.status(), value), (0, &[0; 100][..]));
+    let (_, value, rest) = PartHead::take(rest).unwrap();
+    assert_eq!(value, &[69; 100][..]);
+    let (last, value, rest) = PartHead::take(rest).unwrap();
+    assert_eq!((last.status(), value, rest), (Status::NotFound.code(), &[][..], &[][..]));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_the_reason() {
+    let mut pair = Pair::small();
+    let long = vec![1; 70_000];
+    let refusals: [(Opcode, Vec<u8>, Status); 12] = [
+        (
+            Opcode::Write,
+            update_body(Identity::NONE, b"", Condition::Always, 0, b"v"),
+            Status::KeyEmpty,
+        ),
+        (
+            Opcode::Write,
+            update_body(Identity::NONE, &long, Condition::Always, 0, b"v"),
+            Status::KeyTooLong,
+        ),
+        (
+            Opcode::Write,
+            update_body(Identity::NONE, b"k", Condition::Always, 0, &long),
+            Status::ValueTooLong,
+        ),
+        (
+            Opcode::Increment,
+            update_body(Identity::NONE, b"k", Condition::Always, 0, b"1234567"),
+            Status::Malformed,
+        ),
+        (
+            Opcode::Delete,
+            update_body(Identity::NONE, b"k", Condition::Always, 0, b"?"),
+            Status::Malformed,
+        ),
+        (Opcode::Read, [read_body(b"k", Condition::Always), vec![0]].concat(), Status::Malformed),
+        (Opcode::Read, Vec::new(), Status::Malformed),
+        (Opcode::Write, vec![0; 47], Status::Malformed),
+        (Opcode::ReadMany, vec![255; 30], Status::Malformed),
+        (Opcode::ReadMany, read_body(b"k", Condition::Always).repeat(129), Status::Malformed),
+        (Opcode::UpdateMany, vec![0; 25], Status::Malformed),
+        (Opcode::Echo, vec![0; 4], Status::UnknownOpcode),
+    ];
+    for (opcode, body, expected) in refusals {
+        assert_eq!(status(&pair.call(opcode, &body)), expected, "{opcode} {}", body.len());
+    }
+    let head = ObjectHead::new(TableId(8), 1, Condition::Always, 0);
+    let elsewhere = [head.as_bytes(), b"k"].concat();
+    assert_eq!(status(&pair.call(Opcode::Read, &elsewhere)), Status::Moved);
+    assert!(pair.update(Opcode::Write, b"k", b"v").is_ok(), "and it goes on");
+}
+
+#[test]
+fn a_full_shard_refuses_writes_but_not_reads_and_deletes() {
+    let mut pair = Pair::new(1 << 20, Box::new(NoReplication::default()));
+    let mut cleaner = pair.node.service().log().cleaner().unwrap();
+    let mut written = 0u64;
+    let full = loop {
+        cleaner.step();
+        let ended = pair.update(Opcode::Write, &written.to_be_bytes(), &[1; 1000]);
+        match status(&ended) {
+            Status::Ok => written += 1,
+            Status::Busy => {}
+            status => break status,
+        }
+    };
+    assert_eq!(full, Status::NoSpace);
+    assert!(written > 500, "{written}");
+    assert!(pair.read(&0u64.to_be_bytes()).is_ok());
+    for number in 0..50u64 {
+        // With an identity: also the record finds room.
+        let identity = Identity::new(1, number + 1, number + 1);
+        let body = update_body(identity, &number.to_be_bytes(), Condition::Always, 0, b"");
+        while status(&pair.call(Opcode::Delete, &body)) != Status::Ok {
+            cleaner.step();
+        }
+    }
+    let again = loop {
+        cleaner.step();
+        let ended = pair.update(Opcode::Write, b"again", &[2; 1000]);
+        if status(&ended) != Status::Busy {
+            break ended;
+        }
+    };
+    assert!(again.is_ok(), "{again:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_bytes_upset_a_shard(
+        requests in prop::collection::vec((0usize..6, prop::collection::vec(any::<u8>(), 0..120)), 1..40)
+    ) {
+        const OPCODES: [Opcode; 6] = [
+            Opcode::Read,
+            Opcode::Write,
+            Opcode::Delete,
+            Opcode::Increment,
+            Opcode::ReadMany,
+            Opcode::UpdateMany,
+        ];
+        let mut pair = Pair::small();
+        for (opcode, mut body) in requests {
+            // Heads that are nearly right get further.
+            if body.len() > 60 {
+                let at = if OPCODES[opcode] == Opcode::Read { 0 } else { 24 };
+                body[at..at + 8].copy_from_slice(&TABLE.0.to_le_bytes());
+                body[at + 16..at + 22].copy_from_slice(&[4, 0, 0, 0, 0, 0]);
+            }
+            let ended = pair.call(OPCODES[opcode], &body);
+            prop_assert!(matches!(ended, Ok(_) | Err(CallError::Refused { .. })), "{ended:?}");
+        }
+    }
+}
