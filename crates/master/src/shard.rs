@@ -189,8 +189,8 @@ impl Shard {
         };
         self.statistics.updates += parts.len() as u64;
         self.buffer.clear();
-        for (number, part) in parts.iter().enumerate() {
-            let identity = identity.plus(number as u64);
+        for (sequence, part) in &parts {
+            let identity = identity.with_sequence(*sequence);
             let outcome = objects::update(&mut self.log, &mut self.clients, identity, part);
             outcome.to_part().put(&mut self.buffer);
         }

@@ -245,17 +245,19 @@ fn nothing_is_answered_that_a_crash_could_unsay() {
 #[test]
 fn many_are_read_and_updated_in_one_message() {
     let mut pair = Pair::small();
-    let mut body = Identity::new(9, 1, 1).as_bytes().to_vec();
-    let head = |key: &[u8], condition| ObjectHead::new(TABLE, key.len(), condition, 0);
+    let mut body = Identity::new(9, 0, 1).as_bytes().to_vec();
+    let mut sequence = 0;
+    let mut put = |kind, key: &[u8], condition, argument: &[u8]| {
+        let head = &ObjectHead::new(TABLE, key.len(), condition, 0);
+        sequence += 1;
+        UpdatePart { head, kind, key, argument }.put(sequence, &mut body);
+    };
     for number in 0..70u64 {
-        let key = number.to_be_bytes();
-        let (head, value) = (head(&key, Condition::Always), vec![number as u8; 100]);
-        UpdatePart::put(&mut body, &head, UpdateKind::Write, &key, &value);
+        put(UpdateKind::Write, &number.to_be_bytes(), Condition::Always, &[number as u8; 100]);
     }
-    let absent = head(&[0; 8], Condition::Absent);
-    UpdatePart::put(&mut body, &absent, UpdateKind::Delete, &[0; 8], b"");
+    put(UpdateKind::Delete, &[0; 8], Condition::Absent, b"");
     let by = 3u64.to_le_bytes();
-    UpdatePart::put(&mut body, &head(b"n", Condition::Always), UpdateKind::Increment, b"n", &by);
+    put(UpdateKind::Increment, b"n", Condition::Always, &by);
     let answer = pair.call(Opcode::UpdateMany, &body).unwrap();
     assert_eq!(pair.call(Opcode::UpdateMany, &body).as_ref(), Ok(&answer), "once");
     let mut rest = answer.as_slice();

@@ -12,14 +12,13 @@
 //!  read many     (object head, key)*                            answer: (part head, value)*
 //!  update many   identity, (object head, update head, key, argument)*
 //!                                                               answer: (part head, value)*
-//!  update head   0 argument_bytes u32   4 kind u8   5 (zero) [3]
+//!  update head   0 sequence u64    8 argument_bytes u32   12 kind u8   13 (zero) [3]
 //!  part head     0 version u64    8 status u16   10 (zero) [2]   12 value_bytes u32
 //! ```
 //!
 //! Where a condition fails, the answer's body is the version that the object has now, 0 if there is
 //! none. `by` and the value of an increment are a little-endian i64, or an IEEE double when the flag
-//! *float* is set. Of the updates of one message the first has the sequence of the identity, each
-//! further one the next.
+//! *float* is set. Each update of many has its own sequence; that of the identity is not looked at.
 //!
 //! An identity with lease 0 is none: such an update may be repeated by a retry.
 
@@ -169,11 +168,11 @@ impl Identity {
         self.first_unacknowledged.get()
     }
 
-    /// The identity of a later update of the same message.
+    /// The identity of another update of the same client.
     #[inline]
     #[must_use]
-    pub fn plus(&self, count: u64) -> Identity {
-        Identity { sequence: self.sequence().wrapping_add(count).into(), ..*self }
+    pub fn with_sequence(&self, sequence: u64) -> Identity {
+        Identity { sequence: sequence.into(), ..*self }
     }
 }
 
@@ -194,22 +193,23 @@ pub enum UpdateKind {
 )]
 #[repr(C)]
 pub struct UpdateHead {
+    sequence: U64,
     argument_bytes: U32,
     kind: u8,
     zero: [u8; 3],
 }
 
 impl UpdateHead {
-    /// The head for an argument of so many bytes.
+    /// The head for an update with this sequence and an argument of so many bytes.
     #[must_use]
-    pub fn new(kind: UpdateKind, argument_bytes: usize) -> UpdateHead {
+    pub fn new(sequence: u64, kind: UpdateKind, argument_bytes: usize) -> UpdateHead {
         let kind = match kind {
             UpdateKind::Write => 1,
             UpdateKind::Delete => 2,
             UpdateKind::Increment => 3,
         };
         let argument_bytes = u32::try_from(argument_bytes).unwrap_or(u32::MAX).into();
-        UpdateHead { argument_bytes, kind, zero: [0; 3] }
+        UpdateHead { sequence: sequence.into(), argument_bytes, kind, zero: [0; 3] }
     }
 
     /// What it does; `None` for something that is not known here.
@@ -257,28 +257,24 @@ pub struct UpdatePart<'a> {
 }
 
 impl<'a> UpdatePart<'a> {
-    /// Takes one off the front of some bytes.
+    /// Takes one off the front of some bytes, with its sequence.
     #[must_use]
-    pub fn take(bytes: &'a [u8]) -> Option<(UpdatePart<'a>, &'a [u8])> {
+    pub fn take(bytes: &'a [u8]) -> Option<((u64, UpdatePart<'a>), &'a [u8])> {
         let (head, rest) = ObjectHead::ref_from_prefix(bytes).ok()?;
         let (update, rest) = UpdateHead::ref_from_prefix(rest).ok()?;
         let (key, rest) = rest.split_at_checked(head.key_bytes.get() as usize)?;
         let (argument, rest) = rest.split_at_checked(update.argument_bytes.get() as usize)?;
-        Some((UpdatePart { head, kind: update.kind()?, key, argument }, rest))
+        let part = UpdatePart { head, kind: update.kind()?, key, argument };
+        Some(((update.sequence.get(), part), rest))
     }
 
-    /// Puts one behind others.
-    pub fn put(
-        into: &mut Vec<u8>,
-        head: &ObjectHead,
-        kind: UpdateKind,
-        key: &[u8],
-        argument: &[u8],
-    ) {
-        into.extend_from_slice(head.as_bytes());
-        into.extend_from_slice(UpdateHead::new(kind, argument.len()).as_bytes());
-        into.extend_from_slice(key);
-        into.extend_from_slice(argument);
+    /// Puts it behind others, with its sequence.
+    pub fn put(&self, sequence: u64, into: &mut Vec<u8>) {
+        into.extend_from_slice(self.head.as_bytes());
+        let update = UpdateHead::new(sequence, self.kind, self.argument.len());
+        into.extend_from_slice(update.as_bytes());
+        into.extend_from_slice(self.key);
+        into.extend_from_slice(self.argument);
     }
 }
 
@@ -343,8 +339,8 @@ mod tests {
         let identity = Identity::new(5, 6, 4);
         let words: Vec<u8> = [5u64, 6, 4].iter().flat_map(|it| it.to_le_bytes()).collect();
         assert_eq!(identity.as_bytes(), words);
-        let update = UpdateHead::new(UpdateKind::Increment, 8);
-        assert_eq!(update.as_bytes(), [8, 0, 0, 0, 3, 0, 0, 0]);
+        let update = UpdateHead::new(258, UpdateKind::Increment, 8);
+        assert_eq!(update.as_bytes(), [2, 1, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 3, 0, 0, 0]);
         let part = PartHead::new(7, Version(258), 5);
         assert_eq!(part.as_bytes(), [2, 1, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 5, 0, 0, 0]);
     }
@@ -361,18 +357,21 @@ mod tests {
         ];
         for condition in conditions {
             let head = ObjectHead::new(TableId(1), 3, condition, 0);
-            UpdatePart::put(&mut bytes, &head, UpdateKind::Write, b"key", b"value");
+            let kind = UpdateKind::Write;
+            let part = UpdatePart { head: &head, kind, key: b"key", argument: b"value" };
+            part.put(9, &mut bytes);
         }
         let mut rest = bytes.as_slice();
         for condition in conditions {
-            let (part, behind) = UpdatePart::take(rest).unwrap();
+            let ((sequence, part), behind) = UpdatePart::take(rest).unwrap();
+            assert_eq!(sequence, 9);
             assert_eq!(part.head.condition(), Some(condition));
             assert_eq!((part.key, part.argument), (&b"key"[..], &b"value"[..]));
             rest = behind;
         }
         assert!(rest.is_empty());
-        for length in 0..44 {
-            assert!(UpdatePart::take(&bytes[..length.min(39)]).is_none(), "{length}");
+        for length in 0..48 {
+            assert!(UpdatePart::take(&bytes[..length]).is_none(), "{length}");
         }
     }
 
