@@ -17,6 +17,18 @@ const EDGES: &[(&str, &[&str])] = &[
     ("thunderhead-net", &["thunderhead-runtime", "thunderhead-wire"]),
     ("thunderhead-rpc", &["thunderhead-net", "thunderhead-runtime", "thunderhead-wire"]),
     (
+        "thunderhead-client",
+        &[
+            "thunderhead-log",
+            "thunderhead-master",
+            "thunderhead-net",
+            "thunderhead-rpc",
+            "thunderhead-runtime",
+            "thunderhead-simulator",
+            "thunderhead-wire",
+        ],
+    ),
+    (
         "thunderhead-master",
         &[
             "thunderhead-log",

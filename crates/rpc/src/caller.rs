@@ -50,7 +50,7 @@ impl Caller {
         let id = self.begin(to, opcode, parts, timeout)?;
         let (mut take, mut result) = (Some(take), None);
         while result.is_none() {
-            self.wait_from_now(&mut |ended, outcome| {
+            self.wait_from_now(Time::NEVER, &mut |ended, outcome| {
                 if ended == id {
                     result = take.take().map(|take| outcome.map(take));
                 }
@@ -98,17 +98,26 @@ impl Caller {
 
     /// Like [`Caller::poll`], but spins a little where nothing has arrived, and sleeps in the end.
     pub fn wait(&mut self, done: &mut Done<'_>) {
-        self.now = self.clock.now();
-        self.wait_from_now(done);
+        self.wait_until(Time::NEVER, done);
     }
 
-    /// Like [`Caller::wait`], where the clock was read a moment ago.
+    /// Like [`Caller::wait`], but not beyond a time.
+    pub fn wait_until(&mut self, until: Time, done: &mut Done<'_>) {
+        self.now = self.clock.now();
+        self.wait_from_now(until, done);
+    }
+
+    /// Like [`Caller::wait_until`], where the clock was read a moment ago.
     #[inline(always)]
-    fn wait_from_now(&mut self, done: &mut Done<'_>) {
+    fn wait_from_now(&mut self, until: Time, done: &mut Done<'_>) {
         while !self.look(done) {
             self.now = self.clock.now();
+            if self.now >= until {
+                return;
+            }
             if self.pacer.turn_ended(self.now, false) {
-                let deadlines = [self.calls.deadline(), self.transport.deadline()];
+                let until = (until != Time::NEVER).then_some(until);
+                let deadlines = [self.calls.deadline(), self.transport.deadline(), until];
                 let next = deadlines.into_iter().flatten().min();
                 self.transport.sleep(next.map(|at| at.since(self.now)));
                 self.now = self.clock.now();

@@ -1,0 +1,198 @@
+//! What can be asked for, and what is answered.
+
+use crate::error::Error;
+use thunderhead_rpc::{CallError, Opcode};
+use thunderhead_wire::operations::{FLOAT, Identity, ObjectHead, PartHead, UpdateKind, UpdatePart};
+use thunderhead_wire::{Condition, Status, TableId, Version};
+use zerocopy::IntoBytes;
+
+/// A number to add, and the number that comes of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Number {
+    /// A whole number.
+    Integer(i64),
+    /// A floating-point number.
+    Float(f64),
+}
+
+impl Number {
+    fn to_bytes(self) -> [u8; 8] {
+        match self {
+            Number::Integer(number) => number.to_le_bytes(),
+            Number::Float(number) => number.to_le_bytes(),
+        }
+    }
+
+    /// The number of the same kind with these bytes.
+    fn like(self, bytes: [u8; 8]) -> Number {
+        match self {
+            Number::Integer(_) => Number::Integer(i64::from_le_bytes(bytes)),
+            Number::Float(_) => Number::Float(f64::from_le_bytes(bytes)),
+        }
+    }
+}
+
+/// What to do with one object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operation {
+    /// The table.
+    pub table: TableId,
+    /// The key.
+    pub key: Vec<u8>,
+    /// When to go ahead.
+    pub condition: Condition,
+    /// What to do.
+    pub action: Action,
+}
+
+/// What to do with an object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Read it.
+    Read,
+    /// Write this value.
+    Write(Vec<u8>),
+    /// Delete it.
+    Delete,
+    /// Add this to it; what does not exist counts as 0.
+    Increment(Number),
+}
+
+/// What came of an operation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// It was read.
+    Found {
+        /// Its version.
+        version: Version,
+        /// Its value.
+        value: Vec<u8>,
+    },
+    /// There is no such object, to be read or deleted.
+    Absent,
+    /// It was written, and has this version now.
+    Written(Version),
+    /// It was deleted; this was its version.
+    Deleted(Version),
+    /// It was incremented.
+    Sum {
+        /// Its version now.
+        version: Version,
+        /// Its value now.
+        number: Number,
+    },
+}
+
+impl Operation {
+    pub(crate) fn is_update(&self) -> bool {
+        self.action != Action::Read
+    }
+
+    pub(crate) fn opcode(&self) -> Opcode {
+        match self.action {
+            Action::Read => Opcode::Read,
+            Action::Write(_) => Opcode::Write,
+            Action::Delete => Opcode::Delete,
+            Action::Increment(_) => Opcode::Increment,
+        }
+    }
+
+    fn head(&self) -> ObjectHead {
+        let is_float = matches!(self.action, Action::Increment(Number::Float(_)));
+        let flags = if is_float { FLOAT } else { 0 };
+        ObjectHead::new(self.table, self.key.len(), self.condition, flags)
+    }
+
+    /// The body of a request for it alone.
+    pub(crate) fn body(&self, identity: Identity) -> Vec<u8> {
+        let value = match &self.action {
+            Action::Write(value) => value.len(),
+            _ => 8,
+        };
+        let mut body = Vec::with_capacity(48 + self.key.len() + value);
+        if self.is_update() {
+            body.extend_from_slice(identity.as_bytes());
+        }
+        body.extend_from_slice(self.head().as_bytes());
+        body.extend_from_slice(&self.key);
+        match &self.action {
+            Action::Write(value) => body.extend_from_slice(value),
+            Action::Increment(by) => body.extend_from_slice(&by.to_bytes()),
+            Action::Read | Action::Delete => {}
+        }
+        body
+    }
+
+    /// Puts it behind others of its kind; bytes about that it adds.
+    pub(crate) fn put(&self, sequence: u64, into: &mut Vec<u8>) {
+        let head = &self.head();
+        let (kind, argument) = match &self.action {
+            Action::Read => {
+                into.extend_from_slice(head.as_bytes());
+                return into.extend_from_slice(&self.key);
+            }
+            Action::Write(value) => (UpdateKind::Write, value.as_slice()),
+            Action::Delete => (UpdateKind::Delete, &[][..]),
+            Action::Increment(by) => (UpdateKind::Increment, &by.to_bytes()[..]),
+        };
+        UpdatePart { head, kind, key: &self.key, argument }.put(sequence, into);
+    }
+
+    /// Bytes about that it takes in a message, and its answer.
+    pub(crate) fn bytes(&self) -> usize {
+        let value = match &self.action {
+            Action::Write(value) => value.len(),
+            _ => 8,
+        };
+        64 + self.key.len() + value
+    }
+
+    /// What the answer to it alone says.
+    pub(crate) fn understand(&self, body: &[u8]) -> Result<Answer, Error> {
+        let (version, rest) = body.split_first_chunk().ok_or(Error::Incomprehensible)?;
+        self.done(Version(u64::from_le_bytes(*version)), rest)
+    }
+
+    /// What a part of an answer to many says: an answer, a final error, or something to be tried
+    /// again.
+    pub(crate) fn understand_part(
+        &self,
+        head: &PartHead,
+        value: &[u8],
+    ) -> Result<Result<Answer, Error>, CallError> {
+        match Status::of_code(head.status()) {
+            Some(Status::Ok) => Ok(self.done(head.version(), value)),
+            Some(status) => self.refused(status, head.version().0),
+            None => Ok(Err(Error::Incomprehensible)),
+        }
+    }
+
+    /// What a refusal means: an answer, a final error, or something to be tried again.
+    pub(crate) fn refused(
+        &self,
+        status: Status,
+        detail: u64,
+    ) -> Result<Result<Answer, Error>, CallError> {
+        match status {
+            Status::NotFound if !self.is_update() => Ok(Ok(Answer::Absent)),
+            Status::ConditionFailed => Ok(Err(Error::ConditionFailed { version: Version(detail) })),
+            Status::Moved | Status::Busy | Status::NoSpace => {
+                Err(CallError::Refused { status, hint: 0, detail })
+            }
+            status => Ok(Err(Error::Refused(status))),
+        }
+    }
+
+    fn done(&self, version: Version, rest: &[u8]) -> Result<Answer, Error> {
+        Ok(match &self.action {
+            Action::Read => Answer::Found { version, value: rest.to_vec() },
+            Action::Write(_) => Answer::Written(version),
+            Action::Delete if version == Version::NONE => Answer::Absent,
+            Action::Delete => Answer::Deleted(version),
+            Action::Increment(by) => {
+                let sum = rest.first_chunk().ok_or(Error::Incomprehensible)?;
+                Answer::Sum { version, number: by.like(*sum) }
+            }
+        })
+    }
+}

@@ -1,0 +1,168 @@
+//! The front for a thread that waits, against a shard on this machine.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use thunderhead_client::{
+    Action, Answer, Blocking, Error, MapSource, Number, Obstacle, Operation, TabletMap,
+};
+use thunderhead_log::{
+    Condition, Log, LogId, Memory, NoReplication, Options as LogOptions, TableId, TabletRange,
+};
+use thunderhead_master::Shard;
+use thunderhead_net::os::{Options, OsTransport};
+use thunderhead_rpc::{Caller, Node};
+use thunderhead_runtime::alarm::Alarm;
+use thunderhead_runtime::polling::Polling;
+use thunderhead_runtime::{Random, World, os};
+
+const TABLE: TableId = TableId(1);
+
+fn world(name: &str) -> World {
+    let directory =
+        std::env::temp_dir().join(format!("thunderhead-client-{}-{name}", std::process::id()));
+    let world = os::world(&directory).expect("a directory for temporary files");
+    // Nothing is written there.
+    let _ = std::fs::remove_dir(&directory);
+    world
+}
+
+/// Ends the server's thread also where the test panics.
+struct End<'a>(&'a AtomicBool, Alarm);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        self.1.ring();
+    }
+}
+
+/// Runs a shard beside a client.
+fn with_client(options: Options, test: impl FnOnce(&mut Blocking<TabletMap>)) {
+    let stop = &AtomicBool::new(false);
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let world = world("server");
+            let (clock, alarm) = (world.clock.clone(), world.alarm.clone());
+            let memory = Memory::new(64 << 20).unwrap();
+            let replicator = Box::new(NoReplication::default());
+            let log_options = LogOptions { segment_bytes: 1 << 20, ..LogOptions::default() };
+            let mut log = Log::new(&memory, LogId(1), log_options, replicator).unwrap();
+            log.create_tablet(TabletRange::whole(TABLE)).unwrap();
+            let transport = OsTransport::new(&world, options).unwrap();
+            let mut node = Node::new(world, Box::new(transport), Shard::new(log));
+            let address = node.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+            tell.send((address, alarm)).unwrap();
+            os::run(&mut node, &clock, Polling::default(), || stop.load(Ordering::Relaxed));
+        });
+        let (address, alarm) = told.recv().unwrap();
+        let _end = End(stop, alarm);
+        let mut map = TabletMap::default();
+        map.insert(TabletRange::whole(TABLE), address);
+        test(&mut client(options, map));
+    });
+}
+
+#[allow(clippy::disallowed_methods, reason = "somebody who speaks no protocol of ours")]
+fn listener() -> std::net::TcpListener {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap()
+}
+
+fn client<M: MapSource>(options: Options, source: M) -> Blocking<M> {
+    let world = world("client");
+    let transport = Box::new(OsTransport::new(&world, options).unwrap());
+    let caller = Caller::new(&world, transport, Polling::default());
+    Blocking::new(1, Random::from_seed(1), world.clock, caller, source)
+}
+
+#[test]
+fn everything_is_done_over_both_transports() {
+    for shared_memory in [false, true] {
+        with_client(Options { shared_memory, ..Options::default() }, |client| {
+            assert_eq!(client.read(TABLE, b"k"), Ok(None));
+            let version = client.write(TABLE, b"k", b"v", Condition::Absent).unwrap();
+            assert_eq!(client.read(TABLE, b"k"), Ok(Some((version, b"v".to_vec()))));
+            let refused = client.write(TABLE, b"k", b"w", Condition::Absent);
+            assert_eq!(refused, Err(Error::ConditionFailed { version }));
+            assert_eq!(client.delete(TABLE, b"k", Condition::Always), Ok(Some(version)));
+            assert_eq!(client.delete(TABLE, b"k", Condition::Always), Ok(None));
+            let sum = client.increment(TABLE, b"n", Number::Integer(5)).unwrap().1;
+            assert_eq!(sum, Number::Integer(5));
+            assert_eq!(
+                client.increment(TABLE, b"f", Number::Float(0.5)).unwrap().1,
+                Number::Float(0.5)
+            );
+
+            let operation = |number: u64, action| {
+                let key = number.to_be_bytes().to_vec();
+                Operation { table: TABLE, key, condition: Condition::Always, action }
+            };
+            let writes: Vec<_> =
+                (0..1000).map(|it| operation(it, Action::Write(vec![it as u8; 500]))).collect();
+            assert!(client.all(writes).iter().all(|it| matches!(it, Ok(Answer::Written(_)))));
+            let reads = (0..1001).map(|it| operation(it, Action::Read)).collect();
+            let found = client.all(reads);
+            for (number, found) in found[..1000].iter().enumerate() {
+                let Ok(Answer::Found { value, .. }) = found else { panic!("{found:?}") };
+                assert_eq!(value, &vec![number as u8; 500]);
+            }
+            assert_eq!(found[1000], Ok(Answer::Absent));
+            // The answer to many large ones is too long for one message: they are read singly.
+            let large = (0..20).map(|it| operation(it, Action::Write(vec![7; 100_000]))).collect();
+            assert!(client.all(large).iter().all(Result::is_ok));
+            let found = client.all((0..20).map(|it| operation(it, Action::Read)).collect());
+            assert!(
+                found.iter().all(
+                    |it| matches!(it, Ok(Answer::Found { value, .. }) if value.len() == 100_000)
+                )
+            );
+            assert!(client.all(Vec::new()).is_empty());
+        });
+    }
+}
+
+#[test]
+fn what_cannot_be_done_says_why_and_whether_it_may_have_been() {
+    let options = Options { shared_memory: false, ..Options::default() };
+    with_client(options, |client| {
+        let other = client.read(TableId(9), b"k");
+        assert_eq!(other, Err(Error::NoSuchTable(TableId(9))));
+        let empty = client.write(TABLE, b"", b"v", Condition::Always).unwrap_err();
+        assert_eq!(empty.to_string(), "the key is empty; give at least one byte");
+        assert!(!empty.is_unknown());
+    });
+    // Nobody listens there any more.
+    let gone = listener().local_addr().unwrap();
+    let mut map = TabletMap::default();
+    map.insert(TabletRange::whole(TABLE), gone);
+    let mut client = client(options, map);
+    client.deadline = Some(Duration::from_millis(50));
+    let error = client.write(TABLE, b"k", b"v", Condition::Always).unwrap_err();
+    assert_eq!(error, Error::TimedOut(Obstacle::NoAnswer), "it was never sent");
+    // Somebody listens, and never says a word: the request was not sent either.
+    let silent = listener();
+    let mut map = TabletMap::default();
+    map.insert(TabletRange::whole(TABLE), silent.local_addr().unwrap());
+    let mut client = self::client(options, map);
+    client.deadline = Some(Duration::from_millis(50));
+    let error = client.read(TABLE, b"k").unwrap_err();
+    assert_eq!(error, Error::TimedOut(Obstacle::NoAnswer));
+}
+
+/// Nobody knows anything.
+struct Nowhere;
+
+impl MapSource for Nowhere {
+    fn map(&mut self) -> Option<TabletMap> {
+        None
+    }
+}
+
+#[test]
+fn without_a_map_an_operation_ends_at_its_deadline() {
+    let mut client = client(Options::default(), Nowhere);
+    client.deadline = Some(Duration::from_millis(20));
+    let error = client.write(TABLE, b"k", b"v", Condition::Always).unwrap_err();
+    assert_eq!(error, Error::TimedOut(Obstacle::NoMap));
+    assert!(!error.is_unknown());
+}
