@@ -323,11 +323,11 @@ impl Log {
     ///
     /// # Errors
     /// [`Error::UnknownTablet`] when the tablet does not live here.
-    pub fn scan(
-        &self,
+    pub fn scan<'log>(
+        &'log self,
         range: TabletRange,
         cursor: Cursor,
-        mut visit: impl FnMut(Object<'_>),
+        mut visit: impl FnMut(Object<'log>),
     ) -> Result<Option<Cursor>, Error> {
         let tablet = self.tablets.list.iter().find(|tablet| tablet.range == range);
         let tablet = tablet.ok_or(Error::UnknownTablet { table: range.table })?;

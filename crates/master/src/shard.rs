@@ -4,12 +4,13 @@ use crate::clients::Clients;
 use crate::objects;
 use crate::outcome::Outcome;
 use crate::parked::{Answer, Parked};
-use thunderhead_log::{Log, Object};
+use thunderhead_log::{Cursor, Log, Object};
 use thunderhead_rpc::{Context, Opcode, ReplyTo, Request, Service};
 use thunderhead_wire::operations::{
-    IDENTITY_BYTES, Identity, ObjectHead, PartHead, ReadPart, UpdateKind, UpdatePart,
+    EnumerateHead, FoundHead, IDENTITY_BYTES, Identity, ObjectHead, PageHead, PartHead, ReadPart,
+    UpdateKind, UpdatePart,
 };
-use thunderhead_wire::{LogPosition, Status, Version};
+use thunderhead_wire::{KeyHash, LogPosition, Status, Version};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Answers that may wait for the log at once.
@@ -23,6 +24,11 @@ const PARTS_MAX: usize = 128;
 
 /// What an answer to many reads may hold. Copying more takes longer than a slice.
 const MANY_BYTES_MAX: usize = 1 << 20;
+
+/// What a page of an enumeration holds, but for the last of its objects, and how many objects and
+/// empty buckets are looked at for it.
+const PAGE_BYTES_MAX: usize = 64 << 10;
+const PAGE_OBJECTS_MAX: usize = 512;
 
 /// What a shard has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -198,6 +204,63 @@ impl Shard {
         self.answer_at(context, self.log.appended(), reply_to, &answer);
     }
 
+    fn enumerate(&mut self, context: &mut Context<'_>, body: &[u8], reply_to: ReplyTo) {
+        let Some(head) = EnumerateHead::ref_from_bytes(body).ok() else {
+            return context.refuse(reply_to, Status::Malformed, 0, &[]);
+        };
+        let range = head.range();
+        let mut tablets = self.log.tablets().map(|(tablet, _)| tablet);
+        let Some(tablet) = tablets.find(|it| it.contains(range.table, range.first)) else {
+            return context.refuse(reply_to, Status::Moved, 0, &[]);
+        };
+        drop(tablets);
+        let last = tablet.last.min(range.last);
+        // One object at least, so that every page gets on.
+        let wanted = size_of::<PageHead>() + head.bytes().clamp(1, PAGE_BYTES_MAX);
+        let (log, buffer) = (&self.log, &mut self.buffer);
+        buffer.clear();
+        // The head comes last: it says how far it went.
+        buffer.extend_from_slice(PageHead::new(last, None).as_bytes());
+        let (mut until, mut looked) = (LogPosition::default(), 0);
+        let mut cursor = Some(Cursor::from_bits(head.cursor()));
+        while let Some(at) = cursor
+            && buffer.len() < wanted
+            && looked < PAGE_OBJECTS_MAX
+        {
+            let mut bucket: Vec<(u64, Vec<u8>, Object<'_>)> = Vec::new();
+            let scanned = log.scan(tablet, at, |object| {
+                let key = object.key().to_vec();
+                bucket.push((KeyHash::of(&key).0.reverse_bits(), key, object));
+            });
+            // The order of the walk: it can go on between two objects, which may be large.
+            bucket.sort_unstable_by_key(|(place, ..)| *place);
+            // Also a bucket that is empty takes its time.
+            looked += bucket.len() + 1;
+            cursor = scanned.unwrap_or_default();
+            for (place, key, object) in bucket {
+                if buffer.len() >= wanted {
+                    cursor = Some(Cursor::from_bits(place));
+                    break;
+                }
+                if range.contains(range.table, KeyHash(place.reverse_bits())) {
+                    until = until.max(log.durable_at(&object).unwrap_or_default());
+                    let value = object.value();
+                    let found = FoundHead::new(object.version(), key.len(), value.len());
+                    buffer.extend_from_slice(found.as_bytes());
+                    buffer.extend_from_slice(&key);
+                    value.copy_to(buffer);
+                }
+            }
+        }
+        let page = PageHead::new(last, cursor.map(Cursor::to_bits));
+        if let Some(place) = buffer.get_mut(..page.as_bytes().len()) {
+            place.copy_from_slice(page.as_bytes());
+        }
+        self.statistics.reads += 1;
+        let answer = Answer::new(Status::Ok, 0, &self.buffer);
+        self.answer_at(context, until, reply_to, &answer);
+    }
+
     /// Answers once the log is durable up to a position.
     fn answer_at(
         &mut self,
@@ -257,6 +320,7 @@ impl Service for Shard {
             Opcode::Increment => self.update(context, UpdateKind::Increment, body, reply_to),
             Opcode::ReadMany => self.read_many(context, body, reply_to),
             Opcode::UpdateMany => self.update_many(context, body, reply_to),
+            Opcode::Enumerate => self.enumerate(context, body, reply_to),
             _ => context.refuse(reply_to, Status::UnknownOpcode, 0, &[]),
         }
     }

@@ -114,6 +114,8 @@ opcodes! {
     ReadMany = 36, "read many", Shard, level 1, Safe, calls [];
     /// Writes, deletes and increments many objects, each by itself.
     UpdateMany = 37, "update many", Shard, level 1, Identified, calls [];
+    /// Tells of some of the objects of a table.
+    Enumerate = 38, "enumerate", Shard, level 1, Safe, calls [];
 }
 
 impl Opcode {
@@ -181,6 +183,7 @@ mod tests {
             (35, "increment"),
             (36, "read many"),
             (37, "update many"),
+            (38, "enumerate"),
         ];
         let table: Vec<_> = Opcode::ALL.iter().map(|it| (it.code(), it.name())).collect();
         assert_eq!(table, golden, "new operations are added here too");

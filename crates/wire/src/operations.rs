@@ -12,6 +12,10 @@
 //!  read many     (object head, key)*                            answer: (part head, value)*
 //!  update many   identity, (object head, update head, key, argument)*
 //!                                                               answer: (part head, value)*
+//!  enumerate     enumerate head                                 answer: page head, (found head, key, value)*
+//!  enumerate head 0 table u64   8 first u64   16 last u64   24 cursor u64   32 bytes u32   36 (zero) [4]
+//!  page head     0 cursor u64   8 last u64   16 is_end u8   17 (zero) [7]
+//!  found head    0 version u64   8 key_bytes u32   12 value_bytes u32
 //!  update head   0 sequence u64    8 argument_bytes u32   12 kind u8   13 (zero) [3]
 //!  part head     0 version u64    8 status u16   10 (zero) [2]   12 value_bytes u32
 //! ```
@@ -22,7 +26,7 @@
 //!
 //! An identity with lease 0 is none: such an update may be repeated by a retry.
 
-use crate::{Condition, TableId, Version};
+use crate::{Condition, KeyHash, TableId, TabletRange, Version};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -326,6 +330,137 @@ impl PartHead {
     }
 }
 
+/// Asks for some of the objects of a table whose keys hash into a closed range.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct EnumerateHead {
+    table: U64,
+    first: U64,
+    last: U64,
+    cursor: U64,
+    bytes: U32,
+    zero: [u8; 4],
+}
+
+impl EnumerateHead {
+    /// Asks for about so many bytes of objects, from a cursor on: 0 to begin with, then what the
+    /// page before said.
+    #[must_use]
+    pub fn new(range: TabletRange, cursor: u64, bytes: u32) -> EnumerateHead {
+        EnumerateHead {
+            table: range.table.0.into(),
+            first: range.first.0.into(),
+            last: range.last.0.into(),
+            cursor: cursor.into(),
+            bytes: bytes.into(),
+            zero: [0; 4],
+        }
+    }
+
+    /// Of which objects.
+    #[must_use]
+    pub fn range(&self) -> TabletRange {
+        let (first, last) = (KeyHash(self.first.get()), KeyHash(self.last.get()));
+        TabletRange { table: TableId(self.table.get()), first, last }
+    }
+
+    /// From where on.
+    #[must_use]
+    pub fn cursor(&self) -> u64 {
+        self.cursor.get()
+    }
+
+    /// About how much.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes.get() as usize
+    }
+}
+
+/// What a page of objects begins with.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct PageHead {
+    cursor: U64,
+    last: U64,
+    is_end: u8,
+    zero: [u8; 7],
+}
+
+impl PageHead {
+    /// A page of the objects up to a hash. `cursor` is where to go on, if there is more.
+    #[must_use]
+    pub fn new(last: KeyHash, cursor: Option<u64>) -> PageHead {
+        PageHead {
+            cursor: cursor.unwrap_or_default().into(),
+            last: last.0.into(),
+            is_end: u8::from(cursor.is_none()),
+            zero: [0; 7],
+        }
+    }
+
+    /// The last hash that the page and its successors are about: it may be less than was asked
+    /// for, where another tablet has the rest.
+    #[must_use]
+    pub fn last(&self) -> KeyHash {
+        KeyHash(self.last.get())
+    }
+
+    /// Where to go on, if there is more up to that hash.
+    #[must_use]
+    pub fn cursor(&self) -> Option<u64> {
+        (self.is_end == 0).then(|| self.cursor.get())
+    }
+}
+
+/// An object of a page.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct FoundHead {
+    version: U64,
+    key_bytes: U32,
+    value_bytes: U32,
+}
+
+/// Bytes of a [`FoundHead`].
+pub const FOUND_HEAD_BYTES: usize = size_of::<FoundHead>();
+
+impl FoundHead {
+    /// The head of an object.
+    #[must_use]
+    pub fn new(version: Version, key_bytes: usize, value_bytes: usize) -> FoundHead {
+        let bytes = |count| u32::try_from(count).unwrap_or(u32::MAX).into();
+        let (key_bytes, value_bytes) = (bytes(key_bytes), bytes(value_bytes));
+        FoundHead { version: version.0.into(), key_bytes, value_bytes }
+    }
+
+    /// Takes an object off the front of some bytes.
+    #[must_use]
+    pub fn take(bytes: &[u8]) -> Option<(Found<'_>, &[u8])> {
+        let (head, rest) = FoundHead::ref_from_prefix(bytes).ok()?;
+        let (key, rest) = rest.split_at_checked(head.key_bytes.get() as usize)?;
+        let (value, rest) = rest.split_at_checked(head.value_bytes.get() as usize)?;
+        Some((Found { version: Version(head.version.get()), key, value }, rest))
+    }
+}
+
+/// An object of a page, as it lies in the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found<'a> {
+    /// Its version.
+    pub version: Version,
+    /// Its key.
+    pub key: &'a [u8],
+    /// Its value.
+    pub value: &'a [u8],
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -343,6 +478,26 @@ mod tests {
         assert_eq!(update.as_bytes(), [2, 1, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 3, 0, 0, 0]);
         let part = PartHead::new(7, Version(258), 5);
         assert_eq!(part.as_bytes(), [2, 1, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 5, 0, 0, 0]);
+    }
+
+    #[test]
+    fn golden_bytes_of_pages() {
+        let words = |words: &[u64]| -> Vec<u8> {
+            words.iter().flat_map(|word| word.to_le_bytes()).collect()
+        };
+        let range = TabletRange { table: TableId(1), first: KeyHash(2), last: KeyHash(3) };
+        let head = EnumerateHead::new(range, 4, 5);
+        assert_eq!(head.as_bytes(), words(&[1, 2, 3, 4, 5]));
+        assert_eq!((head.range(), head.cursor(), head.bytes()), (range, 4, 5));
+        let page = PageHead::new(KeyHash(9), Some(7));
+        assert_eq!(page.as_bytes(), words(&[7, 9, 0]));
+        assert_eq!((page.last(), page.cursor()), (KeyHash(9), Some(7)));
+        assert_eq!(PageHead::new(KeyHash(9), None).as_bytes(), words(&[0, 9, 1]));
+        let found = [FoundHead::new(Version(8), 1, 2).as_bytes(), b"kvv?"].concat();
+        assert_eq!(&found[..16], words(&[8, 1 | 2 << 32]));
+        let object = Found { version: Version(8), key: b"k", value: b"vv" };
+        assert_eq!(FoundHead::take(&found), Some((object, &b"?"[..])));
+        assert_eq!(FoundHead::take(&found[..18]), None);
     }
 
     #[test]
