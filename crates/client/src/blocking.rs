@@ -1,9 +1,10 @@
 //! A front for a thread that waits: it does the I/O itself, and no other thread is woken on the way.
 
 use crate::core::{CallNumber, Core, Output, Results};
+use crate::enumeration::Enumeration;
 use crate::error::Error;
 use crate::map::TabletMap;
-use crate::operation::{Action, Answer, Number, Operation};
+use crate::operation::{Action, Answer, Number, Object, Operation};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use thunderhead_rpc::{CallId, Caller};
@@ -121,6 +122,13 @@ impl<M: MapSource> Blocking<M> {
         }
     }
 
+    /// Walks over all objects of a table, in no useful order. One that is there all the time is
+    /// told of once; one that comes or goes meanwhile may be told of or not.
+    pub fn scan(&mut self, table: TableId) -> Scan<'_, M> {
+        let enumeration = Enumeration::new(table);
+        Scan { client: self, enumeration, page: Vec::new().into_iter(), failed: false }
+    }
+
     fn operate(
         &mut self,
         table: TableId,
@@ -183,5 +191,38 @@ impl<M: MapSource> Blocking<M> {
             }
         });
         core.tick(clock.now());
+    }
+}
+
+/// A walk over all objects of a table. After an error it is at its end.
+pub struct Scan<'a, M> {
+    client: &'a mut Blocking<M>,
+    enumeration: Enumeration,
+    page: std::vec::IntoIter<Object>,
+    failed: bool,
+}
+
+impl<M: MapSource> Iterator for Scan<'_, M> {
+    type Item = Result<Object, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.failed {
+            if let Some(object) = self.page.next() {
+                return Some(Ok(object));
+            }
+            let operation = self.enumeration.next()?;
+            let answer = self.client.all(vec![operation]).pop();
+            let page = answer.unwrap_or(Err(Error::Incomprehensible)).and_then(|answer| {
+                self.enumeration.answered(answer).ok_or(Error::Incomprehensible)
+            });
+            match page {
+                Ok(page) => self.page = page.into_iter(),
+                Err(error) => {
+                    self.failed = true;
+                    return Some(Err(error));
+                }
+            }
+        }
+        None
     }
 }

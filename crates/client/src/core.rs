@@ -151,12 +151,12 @@ impl Core {
         let parts: Vec<Part> = operations
             .into_iter()
             .map(|operation| Part {
-                hash: KeyHash::of(&operation.key),
+                hash: operation.hash(),
                 sequence: if operation.is_update() { self.identities.take() } else { 0 },
                 state: State::Waiting(now),
                 retry: Retry::new(operation.opcode().repeat(), deadline),
                 may_be_done: false,
-                is_alone: false,
+                is_alone: !operation.may_be_together(),
                 obstacle: Obstacle::NoAnswer,
                 operation,
             })

@@ -19,6 +19,7 @@
 
 mod blocking;
 mod core;
+mod enumeration;
 mod error;
 mod identities;
 mod map;
@@ -26,6 +27,7 @@ mod operation;
 
 pub use self::blocking::{Blocking, MapSource};
 pub use self::core::{CallNumber, Core, Output, Results, Ticket};
+pub use enumeration::Enumeration;
 pub use error::{Error, Obstacle};
 pub use map::TabletMap;
-pub use operation::{Action, Answer, Number, Operation};
+pub use operation::{Action, Answer, Number, Object, Operation};

@@ -2,9 +2,12 @@
 
 use crate::error::Error;
 use thunderhead_rpc::{CallError, Opcode};
-use thunderhead_wire::operations::{FLOAT, Identity, ObjectHead, PartHead, UpdateKind, UpdatePart};
-use thunderhead_wire::{Condition, Status, TableId, Version};
-use zerocopy::IntoBytes;
+use thunderhead_wire::operations::{
+    EnumerateHead, FLOAT, FoundHead, Identity, ObjectHead, PageHead, PartHead, UpdateKind,
+    UpdatePart,
+};
+use thunderhead_wire::{Condition, KeyHash, Status, TableId, TabletRange, Version};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// A number to add, and the number that comes of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,6 +59,16 @@ pub enum Action {
     Delete,
     /// Add this to it; what does not exist counts as 0.
     Increment(Number),
+    /// Not with one object: tell of some whose keys hash into a range, from a cursor on. The
+    /// operation's key is not looked at.
+    Page {
+        /// The first hash.
+        first: KeyHash,
+        /// The last hash.
+        last: KeyHash,
+        /// 0 to begin with.
+        cursor: u64,
+    },
 }
 
 /// What came of an operation.
@@ -81,11 +94,47 @@ pub enum Answer {
         /// Its value now.
         number: Number,
     },
+    /// Some objects.
+    Page {
+        /// Version, key and value of each.
+        objects: Vec<Object>,
+        /// The last hash that this page and those after it are about; another tablet has the rest.
+        last: KeyHash,
+        /// Where to go on up to that hash, if there is more.
+        cursor: Option<u64>,
+    },
 }
+
+/// An object that an enumeration tells of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// Its version.
+    pub version: Version,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Its value.
+    pub value: Vec<u8>,
+}
+
+/// Bytes of objects in a page, about.
+const PAGE_BYTES: u32 = 64 << 10;
 
 impl Operation {
     pub(crate) fn is_update(&self) -> bool {
-        self.action != Action::Read
+        !matches!(self.action, Action::Read | Action::Page { .. })
+    }
+
+    /// Whether it may be sent together with others of its kind.
+    pub(crate) fn may_be_together(&self) -> bool {
+        !matches!(self.action, Action::Page { .. })
+    }
+
+    /// What says where it belongs.
+    pub(crate) fn hash(&self) -> KeyHash {
+        match self.action {
+            Action::Page { first, .. } => first,
+            _ => KeyHash::of(&self.key),
+        }
     }
 
     pub(crate) fn opcode(&self) -> Opcode {
@@ -94,6 +143,7 @@ impl Operation {
             Action::Write(_) => Opcode::Write,
             Action::Delete => Opcode::Delete,
             Action::Increment(_) => Opcode::Increment,
+            Action::Page { .. } => Opcode::Enumerate,
         }
     }
 
@@ -105,6 +155,10 @@ impl Operation {
 
     /// The body of a request for it alone.
     pub(crate) fn body(&self, identity: Identity) -> Vec<u8> {
+        if let Action::Page { first, last, cursor } = self.action {
+            let range = TabletRange { table: self.table, first, last };
+            return EnumerateHead::new(range, cursor, PAGE_BYTES).as_bytes().to_vec();
+        }
         let value = match &self.action {
             Action::Write(value) => value.len(),
             _ => 8,
@@ -118,7 +172,7 @@ impl Operation {
         match &self.action {
             Action::Write(value) => body.extend_from_slice(value),
             Action::Increment(by) => body.extend_from_slice(&by.to_bytes()),
-            Action::Read | Action::Delete => {}
+            Action::Read | Action::Delete | Action::Page { .. } => {}
         }
         body
     }
@@ -127,7 +181,7 @@ impl Operation {
     pub(crate) fn put(&self, sequence: u64, into: &mut Vec<u8>) {
         let head = &self.head();
         let (kind, argument) = match &self.action {
-            Action::Read => {
+            Action::Read | Action::Page { .. } => {
                 into.extend_from_slice(head.as_bytes());
                 return into.extend_from_slice(&self.key);
             }
@@ -149,6 +203,9 @@ impl Operation {
 
     /// What the answer to it alone says.
     pub(crate) fn understand(&self, body: &[u8]) -> Result<Answer, Error> {
+        if matches!(self.action, Action::Page { .. }) {
+            return page(body).ok_or(Error::Incomprehensible);
+        }
         let (version, rest) = body.split_first_chunk().ok_or(Error::Incomprehensible)?;
         self.done(Version(u64::from_le_bytes(*version)), rest)
     }
@@ -189,10 +246,23 @@ impl Operation {
             Action::Write(_) => Answer::Written(version),
             Action::Delete if version == Version::NONE => Answer::Absent,
             Action::Delete => Answer::Deleted(version),
+            Action::Page { .. } => return Err(Error::Incomprehensible),
             Action::Increment(by) => {
                 let sum = rest.first_chunk().ok_or(Error::Incomprehensible)?;
                 Answer::Sum { version, number: by.like(*sum) }
             }
         })
     }
+}
+
+fn page(body: &[u8]) -> Option<Answer> {
+    let (head, mut rest) = PageHead::read_from_prefix(body).ok()?;
+    let mut objects = Vec::new();
+    while !rest.is_empty() {
+        let (found, behind) = FoundHead::take(rest)?;
+        let (version, key, value) = (found.version, found.key.to_vec(), found.value.to_vec());
+        objects.push(Object { version, key, value });
+        rest = behind;
+    }
+    Some(Answer::Page { objects, last: head.last(), cursor: head.cursor() })
 }

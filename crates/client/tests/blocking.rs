@@ -117,6 +117,14 @@ fn everything_is_done_over_both_transports() {
                 )
             );
             assert!(client.all(Vec::new()).is_empty());
+
+            let mut keys: Vec<_> = client.scan(TABLE).map(|it| it.unwrap().key).collect();
+            let walked = keys.len();
+            keys.sort_unstable();
+            keys.dedup();
+            assert_eq!((walked, keys.len()), (1002, 1002), "1000, and two numbers");
+            let nowhere: Vec<_> = client.scan(TableId(9)).collect();
+            assert_eq!(nowhere, [Err(Error::NoSuchTable(TableId(9)))]);
         });
     }
 }

@@ -176,7 +176,7 @@ impl User {
             Ok(Answer::Sum { version: written, number: Number::Integer(sum) }) => {
                 Outcome::Done(version(written), sum as u64)
             }
-            Ok(Answer::Sum { .. }) => panic!("a number of another kind"),
+            Ok(Answer::Sum { .. } | Answer::Page { .. }) => panic!("an answer of another kind"),
             Err(Error::ConditionFailed { version: found }) => {
                 self.seen = found;
                 Outcome::Refused(version(found))
