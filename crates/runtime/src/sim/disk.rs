@@ -198,6 +198,11 @@ impl SimDisk {
         state.stops_at = Some(state.operations + operations);
     }
 
+    /// The machine is not to stop, whatever was said before.
+    pub fn keep_running(&self) {
+        self.0.borrow_mut().stops_at = None;
+    }
+
     /// Whether the machine has stopped in an operation.
     #[must_use]
     pub fn has_stopped(&self) -> bool {

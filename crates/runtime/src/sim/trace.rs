@@ -30,15 +30,20 @@ impl Trace {
 
     /// Something happened: numbers that tell it from everything else, and words.
     pub fn record(&self, numbers: &[u64], text: impl FnOnce() -> String) {
+        self.mark(numbers);
+        if let Some(lines) = &mut *self.0.lines.borrow_mut() {
+            lines.push(format!("{} {}", Time(self.0.truth.get()), text()));
+        }
+    }
+
+    /// Something happened that people need not read of.
+    pub fn mark(&self, numbers: &[u64]) {
         let mut digest = self.0.digest.get();
         for number in [self.0.truth.get()].iter().chain(numbers) {
             digest = fold(digest, *number);
         }
         self.0.digest.set(digest);
         self.0.events.set(self.0.events.get() + 1);
-        if let Some(lines) = &mut *self.0.lines.borrow_mut() {
-            lines.push(format!("{} {}", Time(self.0.truth.get()), text()));
-        }
     }
 
     /// A number that two runs share if just the same happened in them.
