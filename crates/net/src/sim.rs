@@ -11,11 +11,15 @@
 //! Packets are in flight until their time has come; then they lie in the inbox of their host until
 //! its process polls. A host without a process answers packets with a reset, as a kernel does; one
 //! without power does not answer.
+//!
+//! A process may die in the midst of a turn ([`Network::stop_after_sends`]): of what that turn sent,
+//! a beginning leaves on each connection, and how long it is, is drawn for each by itself.
 
 mod transport;
 
 pub use transport::SimTransport;
 
+use crate::peer::Cause;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -23,7 +27,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_runtime::Random;
 use thunderhead_runtime::sim::clock::TrueTime;
-use thunderhead_runtime::sim::trace::Trace;
+use thunderhead_runtime::sim::trace::{Trace, fold};
 use thunderhead_wire::KeyHash;
 use thunderhead_wire::frame::Kind;
 
@@ -89,9 +93,35 @@ pub(crate) struct State {
     sent_by: BTreeMap<(IpAddr, IpAddr), u64>,
     hosts: BTreeMap<IpAddr, Host>,
     in_flight: BTreeMap<(u64, u64), Packet>,
-    /// Bytes on their way from one end of a connection to the other end's process.
-    waiting: BTreeMap<(Wire, IpAddr), usize>,
+    /// What is on its way from one end of a connection to the other end's process.
+    waiting: BTreeMap<(Wire, IpAddr), Waiting>,
     count: u64,
+    turn: Turn,
+    /// Ends of connections that were closed, by cause.
+    closed: BTreeMap<Cause, u64>,
+    /// Streams that broke because they got nothing through.
+    silent: u64,
+    /// Messages that died with their process.
+    never_left: u64,
+}
+
+/// Bytes on their way.
+#[derive(Clone, Copy, Default)]
+struct Waiting {
+    bytes: usize,
+    /// How often some of them were taken.
+    takes: u64,
+}
+
+/// The turn of a process that is going on.
+#[derive(Default)]
+struct Turn {
+    host: Option<IpAddr>,
+    /// How long it takes: what is sent in it leaves at its end.
+    takes: u64,
+    /// What was sent in it: the connection, the number of the message, its place in flight. A
+    /// message that is repeated has two places.
+    sent: Vec<(Wire, u64, (u64, u64))>,
 }
 
 #[derive(Default)]
@@ -101,6 +131,8 @@ struct Host {
     is_running: bool,
     has_power: bool,
     inbox: VecDeque<Packet>,
+    /// How many more messages its process sends before it dies.
+    sends_left: Option<u64>,
     /// The ends of connections here, with the other host.
     ends: BTreeMap<Wire, IpAddr>,
 }
@@ -113,6 +145,8 @@ struct Packet {
     content: Content,
     /// When it was sent first.
     sent: u64,
+    /// When the turn ended that sent it.
+    left: u64,
     /// Its place in a stream.
     sequence: Option<u64>,
 }
@@ -157,8 +191,8 @@ impl Content {
 
     fn number(&self) -> u64 {
         match self {
-            Content::Open { .. } => 1,
-            Content::Frame { .. } => 2,
+            Content::Open { port, .. } => 1 | u64::from(*port) << 8,
+            Content::Frame { kind, .. } => 2 | u64::from(kind.0) << 8,
             Content::Close => 3,
             Content::Reset { .. } => 4,
         }
@@ -180,6 +214,10 @@ impl Network {
             in_flight: BTreeMap::new(),
             waiting: BTreeMap::new(),
             count: 0,
+            turn: Turn::default(),
+            closed: BTreeMap::new(),
+            silent: 0,
+            never_left: 0,
         })))
     }
 
@@ -206,8 +244,89 @@ impl Network {
         let mut state = self.0.borrow_mut();
         let host = state.hosts.entry(host).or_default();
         host.process += 1;
+        host.sends_left = None;
         (host.is_running, host.has_power) = (true, true);
         host.process
+    }
+
+    /// A turn begins on a host; what is sent in it leaves after so long.
+    pub fn begin_turn(&self, host: IpAddr, takes: Duration) {
+        let mut state = self.0.borrow_mut();
+        let turn = &mut state.turn;
+        (turn.host, turn.takes) = (Some(host), takes.as_nanos() as u64);
+        turn.sent.clear();
+    }
+
+    /// The turn is over: what was sent in it is on its way.
+    pub fn end_turn(&self) {
+        let turn = &mut self.0.borrow_mut().turn;
+        (turn.host, turn.takes) = (None, 0);
+    }
+
+    /// The turn ends in the midst of what it sends: on each connection a beginning leaves.
+    pub fn break_off_turn(&self) {
+        let mut state = self.0.borrow_mut();
+        let sent = std::mem::take(&mut state.turn.sent);
+        let mut messages: BTreeMap<Wire, BTreeSet<u64>> = BTreeMap::new();
+        for (wire, number, _) in &sent {
+            messages.entry(*wire).or_default().insert(*number);
+        }
+        let mut left = BTreeSet::new();
+        for numbers in messages.values() {
+            let count = state.random.below(numbers.len() as u64 + 1) as usize;
+            left.extend(numbers.iter().take(count).copied());
+        }
+        for (_, number, place) in sent {
+            if !left.contains(&number)
+                && let Some(packet) = state.in_flight.remove(&place)
+            {
+                state.never_left(&packet);
+            }
+        }
+        (state.turn.host, state.turn.takes) = (None, 0);
+    }
+
+    /// The process of a host is to die in the turn in which it sends its nth message from now on,
+    /// or not at all.
+    pub fn stop_after_sends(&self, host: IpAddr, messages: Option<u64>) {
+        self.0.borrow_mut().hosts.entry(host).or_default().sends_left = messages;
+    }
+
+    /// Whether it has sent that message.
+    #[must_use]
+    pub fn has_stopped(&self, host: IpAddr) -> bool {
+        self.0.borrow().hosts.get(&host).is_some_and(|host| host.sends_left == Some(0))
+    }
+
+    /// How many ends of connections were closed for a cause.
+    #[must_use]
+    pub fn closed(&self, why: Cause) -> u64 {
+        self.0.borrow().closed.get(&why).copied().unwrap_or(0)
+    }
+
+    /// How many streams broke because they got nothing through.
+    #[must_use]
+    pub fn fell_silent(&self) -> u64 {
+        self.0.borrow().silent
+    }
+
+    /// How many messages died with the process that was sending them.
+    #[must_use]
+    pub fn never_left(&self) -> u64 {
+        self.0.borrow().never_left
+    }
+
+    /// A number that two networks share if just the same is on its way in them.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        let state = self.0.borrow();
+        let unread = state.hosts.values().flat_map(|host| &host.inbox).map(|packet| (0, packet));
+        let in_flight = state.in_flight.iter().map(|((at, _), packet)| (*at, packet));
+        in_flight.chain(unread).fold(state.count, |digest, (at, packet)| {
+            let Packet { wire, content, sent, .. } = packet;
+            let numbers = [at, *sent, *wire, content.number(), content.fingerprint()];
+            numbers.into_iter().fold(digest, fold)
+        })
     }
 
     /// The process of a host ends, or the power of the host goes. Only of the former do its peers
@@ -227,6 +346,14 @@ impl Network {
             .filter(|(_, packet)| packet.from == host && packet.sequence.is_some())
             .map(|(place, _)| *place)
             .collect();
+        let own = state.in_flight.iter().filter(|(_, packet)| packet.from == host);
+        let never: Vec<(u64, u64)> =
+            own.filter(|(_, packet)| packet.left > now).map(|(place, _)| *place).collect();
+        for place in never {
+            if let Some(packet) = state.in_flight.remove(&place) {
+                state.never_left(&packet);
+            }
+        }
         for place in unsure {
             let again = place.0 > now + AGAIN.as_nanos() as u64 / 2;
             if (again || power_goes && state.random.chance(0.5))
@@ -271,9 +398,19 @@ impl State {
         Link { blocked: link.blocked && from != to, ..link }
     }
 
-    fn fly(&mut self, at: u64, packet: Packet) {
+    fn fly(&mut self, at: u64, packet: Packet) -> (u64, u64) {
         self.count += 1;
-        self.in_flight.insert((at, self.count), packet);
+        let place = (at, self.count);
+        self.in_flight.insert(place, packet);
+        place
+    }
+
+    /// A process has sent something.
+    fn count_send(&mut self, host: IpAddr) {
+        let left = self.hosts.get_mut(&host).and_then(|host| host.sends_left.as_mut());
+        if let Some(left) = left {
+            *left = left.saturating_sub(1);
+        }
     }
 
     /// Puts a packet on its way.
@@ -286,12 +423,15 @@ impl State {
         sequence: Option<u64>,
     ) {
         let (link, now) = (self.link(from, to), self.truth.get());
+        let is_turn = self.turn.host == Some(from);
+        let left = if is_turn { now + self.turn.takes } else { now };
         let bytes = content.bytes() as u64 + 64;
-        *self.waiting.entry((wire, to)).or_default() += content.bytes();
+        self.waiting.entry((wire, to)).or_default().bytes += content.bytes();
         let leaves = self.sent_by.entry((from, to)).or_default();
-        *leaves = now.max(*leaves) + bytes * 1_000_000_000 / link.bytes_per_second.max(1);
+        *leaves = left.max(*leaves) + bytes * 1_000_000_000 / link.bytes_per_second.max(1);
         let mut at = *leaves + self.delay(&link);
-        let packet = Packet { wire, from, to, content, sent: now, sequence };
+        let number = self.count;
+        let packet = Packet { wire, from, to, content, sent: now, left, sequence };
         if self.random.chance(link.resets) {
             // Both ends hear of it.
             let reset = Content::Reset { refused: false };
@@ -308,13 +448,15 @@ impl State {
         }
         if !link.streams && self.random.chance(link.duplicates) {
             let again = at + self.delay(&link) * 10;
-            *self.waiting.entry((wire, to)).or_default() += packet.content.bytes();
-            self.fly(again, packet.clone());
+            self.waiting.entry((wire, to)).or_default().bytes += packet.content.bytes();
+            let place = self.fly(again, packet.clone());
+            self.turn.sent.extend(is_turn.then_some((wire, number, place)));
         }
         if !link.streams && self.random.chance(link.stragglers) {
             at += self.random.below(50_000_000);
         }
-        self.fly(at, packet);
+        let place = self.fly(at, packet);
+        self.turn.sent.extend(is_turn.then_some((wire, number, place)));
     }
 
     fn delay(&mut self, link: &Link) -> u64 {
@@ -327,11 +469,19 @@ impl State {
         self.note(packet, 100, "lost");
     }
 
+    /// The process died before this had left it.
+    fn never_left(&mut self, packet: &Packet) {
+        self.taken(packet.wire, packet.to, packet.content.bytes());
+        self.never_left += 1;
+        self.note(packet, 103, "never left");
+    }
+
     /// Bytes have reached the other end's process, or never will.
     fn taken(&mut self, wire: Wire, to: IpAddr, bytes: usize) {
         if let Some(waiting) = self.waiting.get_mut(&(wire, to)) {
-            *waiting = waiting.saturating_sub(bytes);
-            if *waiting == 0 {
+            waiting.bytes = waiting.bytes.saturating_sub(bytes);
+            waiting.takes += 1;
+            if waiting.bytes == 0 {
                 self.waiting.remove(&(wire, to));
             }
         }
@@ -381,13 +531,15 @@ impl State {
             return self.lost(&packet);
         }
         if now - packet.sent < SILENT.as_nanos() as u64 {
-            return self.fly(now + AGAIN.as_nanos() as u64, packet);
+            self.fly(now + AGAIN.as_nanos() as u64, packet);
+            return;
         }
         self.lost(&packet);
         let sender = self.hosts.get(&packet.from);
         let waits = sender.is_some_and(|host| host.ends.contains_key(&packet.wire));
         if waits && !matches!(packet.content, Content::Reset { .. }) {
             // The sender's own kernel tells it.
+            self.silent += 1;
             let (to, content) = (packet.from, Content::Reset { refused: false });
             self.fly(now, Packet { from: to, to, content, sequence: None, ..packet });
         }

@@ -292,9 +292,6 @@ fn more_connections_than_allowed_are_turned_away_and_the_others_stay() {
 #[test]
 fn a_peer_that_does_not_read_is_held_back_and_closed_in_the_end() {
     for mut pair in every_transport() {
-        if pair.via == Via::Simulated {
-            continue;
-        }
         pair.at_server.echoes = true;
         let (deaf, good) = (pair.open(), pair.open());
         let sent = message(64 << 10);
@@ -302,6 +299,7 @@ fn a_peer_that_does_not_read_is_held_back_and_closed_in_the_end() {
         for _ in 0..400 {
             pair.client.send(deaf, &[&sent]);
             pair.client.flush();
+            (pair.advance)();
             // The client never polls: it reads nothing.
             pair.server.poll(pair.now, &mut pair.at_server);
             pair.server.flush();
@@ -321,6 +319,43 @@ fn a_peer_that_does_not_read_is_held_back_and_closed_in_the_end() {
         pair.at_server.messages.clear();
         pair.send(good, b"unaffected");
         pair.until("received", |it| it.at_server.messages.iter().any(|it| it.1 == b"unaffected"));
+    }
+}
+
+#[test]
+fn who_was_held_back_gets_on_once_it_takes_its_answers() {
+    for mut pair in every_transport() {
+        pair.at_server.echoes = true;
+        let connection = pair.open();
+        let sent = message(64 << 10);
+        for _ in 0..400 {
+            pair.client.send(connection, &[&sent]);
+            pair.client.flush();
+            (pair.advance)();
+            pair.server.poll(pair.now, &mut pair.at_server);
+            pair.server.flush();
+        }
+        assert!(pair.at_server.messages.len() < 400, "{}: it was not held back", pair.name);
+        pair.until("all answered", |it| {
+            assert_eq!(it.at_client.closed, [], "{}", it.name);
+            it.at_client.messages.len() == 400
+        });
+    }
+}
+
+#[test]
+fn who_sends_before_a_connection_is_open_loses_it() {
+    for mut pair in every_transport() {
+        let connection = pair.client.connect(pair.address);
+        pair.send(connection, b"too early");
+        pair.until("closed on both sides", |it| {
+            !it.at_client.closed.is_empty() && !it.at_server.closed.is_empty()
+        });
+        let (closed, why) = pair.at_client.closed[0];
+        assert_eq!(closed, connection, "{}", pair.name);
+        assert!([Cause::ByPeer, Cause::Reset].contains(&why), "{}: {why}", pair.name);
+        assert_eq!(pair.at_server.closed[0].1, Cause::NotOurs, "{}", pair.name);
+        assert!(pair.at_server.opened.is_empty() && pair.at_server.messages.is_empty());
     }
 }
 

@@ -4,8 +4,10 @@
 //! A process has one directory of its own, and in it plain names. What is written is durable once
 //! [`Files::sync`] has returned without an error; after an error from it nothing is known of what
 //! was written since the sync before, and the file must not be trusted until it was read again.
-//! Creating, renaming and removing are durable when they return; renaming says nothing of what
-//! was not synced in the file.
+//! No later sync makes up for it.
+//! Creating, renaming and removing are durable when they return without an error; after one they
+//! may have been done or not, and what was done may be undone when the power goes. Renaming says
+//! nothing of what was not synced in the file.
 
 use std::io;
 

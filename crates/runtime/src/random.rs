@@ -72,6 +72,14 @@ impl Random {
         -mean * (1.0 - self.fraction()).ln()
     }
 
+    /// A number in a range, every order of magnitude as likely as another; its start when it is
+    /// empty.
+    pub fn magnitude(&mut self, range: Range<u64>) -> u64 {
+        let (low, high) = ((range.start.max(1) as f64).ln(), (range.end.max(1) as f64).ln());
+        let drawn = (low + self.fraction() * (high - low)).exp() as u64;
+        drawn.min(range.end.saturating_sub(1)).max(range.start)
+    }
+
     /// One of some things.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
         of.get(self.below(of.len() as u64) as usize)
@@ -100,8 +108,11 @@ mod tests {
             assert!((5..7).contains(&random.within(5..7)));
             assert!((0.0..1.0).contains(&random.fraction()));
             assert!(random.exponential(10.0) >= 0.0);
+            assert!((3..70_000).contains(&random.magnitude(3..70_000)));
         }
-        assert_eq!(random.below(0), 0);
+        let small = (0..1000).filter(|_| random.magnitude(10..1000) < 100).count();
+        assert!((400..600).contains(&small), "{small} of 1000 are of the first of two magnitudes");
+        assert_eq!((random.below(0), random.magnitude(5..5)), (0, 5));
         assert_eq!(random.pick::<u8>(&[]), None);
     }
 }

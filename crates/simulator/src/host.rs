@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::time::Duration;
 use thunderhead_net::sim::{Network, SimTransport};
 use thunderhead_net::{Limits, Transport};
 use thunderhead_runtime::alarm::Alarm;
@@ -35,9 +36,11 @@ pub(crate) struct Host {
     /// Counts the processes that ran here.
     pub(crate) lives: u64,
     pub(crate) paused_until: u64,
-    /// What happens when the disk stops the machine at an operation: the power goes, or only the
-    /// process dies.
+    /// What happens when the machine stops at an operation of its disk or in a turn: the power goes,
+    /// or only the process dies.
     pub(crate) stop_is_power: bool,
+    /// How long after it stops its program is started again.
+    pub(crate) restarts_after: Option<Duration>,
     pub(crate) limits: Limits,
 }
 
@@ -53,6 +56,10 @@ pub(crate) struct Running {
     pub(crate) busy_until: Vec<u64>,
     /// When it has its next turn.
     pub(crate) turn_at: Option<u64>,
+    /// Until when its thread is held up, or in a turn.
+    pub(crate) held_until: u64,
+    /// It is held up before this turn, and will not be again.
+    pub(crate) is_late: bool,
 }
 
 impl Host {
@@ -83,6 +90,8 @@ impl Host {
             steps: vec![None; count],
             busy_until: vec![0; count],
             turn_at: None,
+            held_until: 0,
+            is_late: false,
         });
     }
 }

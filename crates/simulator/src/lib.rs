@@ -13,8 +13,10 @@
 mod host;
 pub mod linearizability;
 pub mod register;
+mod scheduling;
 mod simulation;
 pub mod swarm;
 
 pub use host::{Boot, Program};
+pub use scheduling::Scheduling;
 pub use simulation::{HostId, Options, Simulation};

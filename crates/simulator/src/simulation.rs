@@ -3,8 +3,12 @@
 //! Time stands still while something happens and jumps to the next thing then. Three kinds of
 //! things happen: packets arrive, hosts have turns or worker steps, and whatever was planned
 //! ([`Simulation::at`]) takes place. Everything that is drawn is drawn from the seed.
+//!
+//! A process may die at any time, also in the midst of a turn: the turn is had, and of what was said
+//! in it a beginning leaves on each connection.
 
 use crate::host::{Boot, Host, Program};
+use crate::scheduling::Scheduling;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
@@ -13,7 +17,7 @@ use thunderhead_net::Limits;
 use thunderhead_net::sim::{Link, Network};
 use thunderhead_runtime::sim::clock::TrueTime;
 use thunderhead_runtime::sim::disk::{DiskModel, SimDisk};
-use thunderhead_runtime::sim::trace::Trace;
+use thunderhead_runtime::sim::trace::{Trace, fold};
 use thunderhead_runtime::{Process, Random};
 
 /// Names a host.
@@ -31,13 +35,21 @@ pub struct Options {
     pub link: Link,
     /// What disks are like.
     pub disk: DiskModel,
+    /// How punctual threads are.
+    pub scheduling: Scheduling,
 }
 
 impl Options {
     /// A simulation where nothing goes wrong by itself.
     #[must_use]
     pub fn calm(seed: u64) -> Options {
-        Options { seed, keeps_text: false, link: Link::default(), disk: DiskModel::default() }
+        Options {
+            seed,
+            keeps_text: false,
+            link: Link::default(),
+            disk: DiskModel::default(),
+            scheduling: Scheduling::default(),
+        }
     }
 }
 
@@ -56,6 +68,7 @@ pub struct Simulation {
     network: Network,
     random: Random,
     disk: DiskModel,
+    scheduling: Scheduling,
     hosts: Vec<Host>,
     by_address: BTreeMap<IpAddr, HostId>,
     events: BTreeMap<(u64, u64), Event>,
@@ -73,7 +86,7 @@ impl Simulation {
     /// A simulation without hosts.
     #[must_use]
     pub fn new(options: Options) -> Simulation {
-        let Options { seed, keeps_text, link, disk } = options;
+        let Options { seed, keeps_text, link, disk, scheduling } = options;
         let truth = TrueTime::default();
         let mut random = Random::from_seed(seed);
         let trace = Trace::new(Rc::clone(&truth), keeps_text);
@@ -84,6 +97,7 @@ impl Simulation {
             network,
             random,
             disk,
+            scheduling,
             hosts: Vec::new(),
             by_address: BTreeMap::new(),
             events: BTreeMap::new(),
@@ -112,6 +126,7 @@ impl Simulation {
             lives: 0,
             paused_until: 0,
             stop_is_power: false,
+            restarts_after: None,
             limits: Limits::default(),
         });
         self.by_address.insert(address, id);
@@ -154,10 +169,12 @@ impl Simulation {
         &mut self.random
     }
 
-    /// A number that two runs share if just the same happened in them.
+    /// A number that two runs share if just the same happened in them, was said in them and is on
+    /// their disks and on its way.
     #[must_use]
     pub fn digest(&self) -> u64 {
-        self.trace.digest()
+        let disks = self.hosts.iter().map(|host| host.disk.digest());
+        disks.fold(fold(self.trace.digest(), self.network.digest()), fold)
     }
 
     /// Turns that hosts have had.
@@ -209,19 +226,44 @@ impl Simulation {
         }
     }
 
-    /// Kills the process of a host: what it wrote is kept, its connections break.
+    /// How punctual threads are from now on.
+    pub fn set_scheduling(&mut self, scheduling: Scheduling) {
+        self.scheduling = scheduling;
+    }
+
+    /// Kills the process of a host, perhaps in the midst of a turn: what it wrote is kept, its
+    /// connections break.
     pub fn crash(&mut self, host: HostId) {
+        self.last_turn(host);
         self.stop(host, false);
     }
 
-    /// Takes the power from a host: what was not synced may be lost, its peers hear nothing.
+    /// Takes the power from a host, perhaps in the midst of a turn: what was not synced may be lost,
+    /// its peers hear nothing.
     pub fn cut_power(&mut self, host: HostId) {
+        self.last_turn(host);
         self.stop(host, true);
+    }
+
+    /// Gives a host that is about to die a turn that it does not come to the end of, or none.
+    fn last_turn(&mut self, host: HostId) {
+        let now = self.truth.get();
+        let in_a_turn = self.random.chance(0.5);
+        let Host { running: Some(running), paused_until, address, .. } = &mut self.hosts[host.0]
+        else {
+            return;
+        };
+        if in_a_turn && now >= running.held_until.max(*paused_until) {
+            self.network.begin_turn(*address, Duration::ZERO);
+            running.process.turn(running.clock.now());
+            self.network.break_off_turn();
+        }
     }
 
     fn stop(&mut self, host: HostId, power: bool) {
         self.note(host, 2 + u64::from(power), if power { "loses power" } else { "crashes" });
-        let Host { running, disk, address, .. } = &mut self.hosts[host.0];
+        let Host { running, disk, address, restarts_after, .. } = &mut self.hosts[host.0];
+        let restarts_after = restarts_after.take();
         let was_running = running.take().is_some();
         if power {
             disk.lose_power();
@@ -231,6 +273,14 @@ impl Simulation {
         if was_running || power {
             self.network.stop(*address, power);
         }
+        if let Some(wait) = restarts_after {
+            self.after(wait, move |it| it.start(host));
+        }
+    }
+
+    /// Has the program of a host start again so long after it stops next.
+    pub fn restart_after(&mut self, host: HostId, wait: Duration) {
+        self.hosts[host.0].restarts_after = Some(wait);
     }
 
     /// Has a host stop at the nth operation of its disk from now on: in the middle of whatever it
@@ -238,6 +288,19 @@ impl Simulation {
     pub fn stop_at_disk_operation(&mut self, host: HostId, operations: u64, power: bool) {
         self.hosts[host.0].stop_is_power = power;
         self.hosts[host.0].disk.stop_after(operations);
+    }
+
+    /// Has a host stop in the turn in which it sends its nth message from now on. Of what it sends
+    /// in that turn a beginning leaves on each connection, perhaps all, perhaps nothing.
+    pub fn stop_at_send(&mut self, host: HostId, messages: u64, power: bool) {
+        self.hosts[host.0].stop_is_power = power;
+        self.network.stop_after_sends(self.hosts[host.0].address, Some(messages));
+    }
+
+    /// Calls off what was said about where a host is to stop.
+    pub fn keep_running(&mut self, host: HostId) {
+        self.hosts[host.0].disk.keep_running();
+        self.network.stop_after_sends(self.hosts[host.0].address, None);
     }
 
     /// Gives a host no turns for a while, as a stopped process or a stalled machine gets none.
@@ -271,7 +334,7 @@ impl Simulation {
         else {
             return;
         };
-        let at = (now + after.as_nanos() as u64).max(*paused_until);
+        let at = (now + after.as_nanos() as u64).max(*paused_until).max(running.held_until);
         if running.turn_at.is_none_or(|planned| planned > at) {
             running.turn_at = Some(at);
             let event = Event::Turn(host, *lives);
@@ -327,22 +390,50 @@ impl Simulation {
         if host.paused_until > at {
             return self.wake(id, Duration::ZERO);
         }
+        if !running.is_late {
+            let late = self.scheduling.hiccup(&mut self.random);
+            if late > Duration::ZERO {
+                running.is_late = true;
+                return self.hold_up(id, late);
+            }
+        }
+        running.is_late = false;
+        let takes = self.scheduling.hiccup(&mut self.random);
         self.turns += 1;
+        self.network.begin_turn(host.address, takes);
         running.process.turn(running.clock.now());
-        if host.disk.has_stopped() {
+        self.trace.mark(&[209, id.0 as u64, host.disk.written()]);
+        if host.disk.has_stopped() || self.network.has_stopped(host.address) {
+            self.network.break_off_turn();
             let power = host.stop_is_power;
             return self.stop(id, power);
         }
+        self.network.end_turn();
         let deadline = running.process.deadline().map(|at| running.clock.truth_of(at));
         let again = running.alarm.is_ringing();
+        if takes > Duration::ZERO {
+            self.hold_up(id, takes);
+        }
         if let Some(deadline) = deadline {
-            let wait = deadline.saturating_sub(self.truth.get()).max(TURN.as_nanos() as u64);
-            self.wake(id, Duration::from_nanos(wait));
+            let late = self.random.below(WAKE.as_nanos() as u64);
+            let wait = deadline.saturating_sub(self.truth.get()) + late;
+            self.wake(id, Duration::from_nanos(wait).max(TURN));
         }
         if again {
             self.wake(id, TURN);
         }
         self.wake_workers(id);
+    }
+
+    /// Keeps a host's thread from its next turn for a while. There it will look for what came.
+    fn hold_up(&mut self, id: HostId, duration: Duration) {
+        self.trace.record(&[211, id.0 as u64, duration.as_nanos() as u64], || {
+            format!("{}: is held up for {duration:?}", self.hosts[id.0].name)
+        });
+        if let Some(running) = &mut self.hosts[id.0].running {
+            running.held_until = self.truth.get() + duration.as_nanos() as u64;
+        }
+        self.wake(id, duration);
     }
 
     /// Gives steps to workers whose bell was rung.
@@ -357,7 +448,8 @@ impl Simulation {
         running.busy_until.resize(running.workers.count(), 0);
         for worker in 0..running.steps.len() {
             if running.steps[worker].is_none() && running.workers.is_ringing(worker) {
-                let wait = self.random.below(WAKE.as_nanos() as u64);
+                let held_up = self.scheduling.hiccup(&mut self.random).as_nanos() as u64;
+                let wait = self.random.below(WAKE.as_nanos() as u64) + held_up;
                 let at = running.busy_until[worker].max(now).max(paused_until) + wait;
                 running.steps[worker] = Some(at);
                 planned.push((at, Event::Step(id, life, worker)));
@@ -384,9 +476,9 @@ impl Simulation {
             return self.stop(id, power);
         }
         let (name, rings) = (running.workers.name(worker), running.alarm.is_ringing());
-        self.trace.record(&[210, id.0 as u64, spent.as_nanos() as u64], || {
-            format!("{}: {name} works for {spent:?}", self.hosts[id.0].name)
-        });
+        let numbers = [210, id.0 as u64, spent.as_nanos() as u64, host.disk.written()];
+        self.trace
+            .record(&numbers, || format!("{}: {name} works for {spent:?}", self.hosts[id.0].name));
         if rings {
             let wait = Duration::from_nanos(self.random.below(WAKE.as_nanos() as u64));
             self.wake(id, spent + wait);

@@ -5,12 +5,14 @@
 use crate::host::Boot;
 use crate::linearizability::{self, Action, Operation, Outcome};
 use crate::register::{Client, Flaw, Recorder, Register, Workload};
+use crate::scheduling::Scheduling;
 use crate::simulation::{HostId, Options, Simulation};
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use thunderhead_net::sim::{Link, address};
+use thunderhead_net::Cause;
+use thunderhead_net::sim::{Link, Network, address};
 use thunderhead_rpc::Node;
 use thunderhead_runtime::sim::disk::DiskModel;
 use thunderhead_runtime::{Process, Random};
@@ -18,8 +20,11 @@ use thunderhead_runtime::{Process, Random};
 /// The port of the register.
 const PORT: u16 = 7000;
 
-/// How long clients work among faults.
+/// How long clients work among faults, mostly.
 const TROUBLE: Duration = Duration::from_millis(1500);
+
+/// How likely a seed has faults that last longer than what anybody waits for.
+const LONG_CHANCE: f64 = 0.04;
 
 /// How long everybody has to recover once the faults are over: longer than anything waits.
 const HEALING: Duration = Duration::from_secs(30);
@@ -41,6 +46,42 @@ pub struct Outcomes {
     pub virtual_time: Duration,
     /// Turns of all hosts.
     pub turns: u64,
+    /// What it came to.
+    pub met: Met,
+}
+
+/// Things that seldom come about: how often they did. A swarm that never meets one of them tests
+/// less than it says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Met {
+    /// Connections that were not greeted in time.
+    pub no_greeting: u64,
+    /// Streams that broke because they got nothing through.
+    pub fell_silent: u64,
+    /// Peers that did not read for too long.
+    pub not_reading: u64,
+    /// Messages that died with the process that was sending them.
+    pub never_left: u64,
+}
+
+impl Met {
+    fn in_network(network: &Network) -> Met {
+        Met {
+            no_greeting: network.closed(Cause::NoGreeting),
+            fell_silent: network.fell_silent(),
+            not_reading: network.closed(Cause::NotReading),
+            never_left: network.never_left(),
+        }
+    }
+}
+
+impl std::ops::AddAssign for Met {
+    fn add_assign(&mut self, other: Met) {
+        self.no_greeting += other.no_greeting;
+        self.fell_silent += other.fell_silent;
+        self.not_reading += other.not_reading;
+        self.never_left += other.never_left;
+    }
 }
 
 /// What a seed's scenario is made of.
@@ -56,6 +97,12 @@ pub struct Plan {
     pub link: Link,
     /// The server's disk.
     pub disk: DiskModel,
+    /// How punctual threads are.
+    pub scheduling: Scheduling,
+    /// How long clients work among faults.
+    pub trouble: Duration,
+    /// How long what happens to somebody lasts at most.
+    pub lasts_max: Duration,
     /// How often something happens to somebody, on average.
     pub trouble_every: Duration,
 }
@@ -83,6 +130,7 @@ impl Plan {
             failure: rare(random, 0.01),
             ..DiskModel::default()
         };
+        let scheduling = Scheduling { hiccups: rare(random, 0.02) };
         let workload = Workload {
             keys: random.within(1..4),
             operations: random.within(10..40),
@@ -90,14 +138,41 @@ impl Plan {
             deadline: Duration::from_millis(random.within(100..2000)),
             timeout: Duration::from_millis(random.within(20..200)),
         };
-        Plan {
+        let plan = Plan {
             clients: random.within(1..5),
             tasks: random.within(1..4),
             workload,
             link,
             disk,
+            scheduling,
+            trouble: TROUBLE,
+            lasts_max: Duration::from_micros(random.magnitude(1_000..1_000_000)),
             trouble_every: Duration::from_millis(random.within(20..500)),
-        }
+        };
+        if random.chance(LONG_CHANCE) { plan.prolonged(random) } else { plan }
+    }
+
+    /// The same among faults that last for up to 45 seconds.
+    fn prolonged(self, random: &mut Random) -> Plan {
+        let shortest = if random.chance(0.5) { 20 } else { 1 };
+        let lasts_max = Duration::from_millis(random.magnitude(shortest * 1000..45_000));
+        let trouble = lasts_max + lasts_max / 2 + TROUBLE;
+        let tries = Duration::from_millis(random.magnitude(100..30_000));
+        let workload = Workload {
+            thinks: trouble.mul_f64(random.fraction()) / self.workload.operations as u32,
+            deadline: tries,
+            timeout: (tries / 4).max(self.workload.timeout),
+            ..self.workload
+        };
+        let trouble_every = trouble / random.magnitude(2..50) as u32;
+        Plan { workload, trouble, lasts_max, trouble_every, ..self }
+    }
+
+    /// How long something lasts: any order of magnitude up to the longest, and often about that.
+    fn lasts(&self, random: &mut Random) -> Duration {
+        let most = self.lasts_max.as_micros() as u64;
+        let least = if random.chance(0.3) { most / 2 } else { 100 };
+        Duration::from_micros(random.magnitude(least..most))
     }
 }
 
@@ -118,7 +193,8 @@ pub fn run_plan(
     flaw: Flaw,
     keeps_text: bool,
 ) -> Outcomes {
-    let options = Options { seed, keeps_text, link: plan.link, disk: plan.disk };
+    let Plan { link, disk, scheduling, .. } = *plan;
+    let options = Options { seed, keeps_text, link, disk, scheduling };
     let mut simulation = Simulation::new(options);
     let server = simulation.add_host("server", move |boot| register_node(boot, flaw));
     let to = address(simulation.address(server), PORT);
@@ -138,14 +214,17 @@ pub fn run_plan(
     loop {
         let wait = random.exponential(plan.trouble_every.as_nanos() as f64);
         at += Duration::from_nanos(wait as u64 + 1);
-        if at >= TROUBLE {
+        if at >= plan.trouble {
             break;
         }
         let (mut own, clients) = (random.split(), clients.clone());
-        simulation.at(at, move |simulation| trouble(simulation, server, &clients, &mut own));
+        let a_while = plan.lasts(&mut own);
+        simulation.at(at, move |it| trouble(it, server, &clients, a_while, &mut own));
     }
-    simulation.run_until(TROUBLE);
-    let failure = heal(&mut simulation, (server, to), &recorder, &working);
+    simulation.run_until(plan.trouble);
+    heal(&mut simulation, server, &clients, plan.lasts_max);
+    let patience = HEALING * 2 + plan.trouble * 3;
+    let failure = serves(&mut simulation, to, &recorder, (&working, patience));
     let history = recorder.history();
     let failure = failure
         .or_else(|| linearizability::check(&history).err().map(|violation| violation.to_string()));
@@ -157,6 +236,7 @@ pub fn run_plan(
         trace: simulation.take_trace(),
         virtual_time: simulation.now(),
         turns: simulation.turns(),
+        met: Met::in_network(simulation.network()),
     }
 }
 
@@ -193,6 +273,7 @@ pub fn five_hosts(seed: u64, duration: Duration) -> Outcomes {
         trace: Vec::new(),
         virtual_time: simulation.now(),
         turns: simulation.turns(),
+        met: Met::in_network(simulation.network()),
     }
 }
 
@@ -245,23 +326,32 @@ impl Drop for Working {
 }
 
 /// Something happens to somebody.
-fn trouble(simulation: &mut Simulation, server: HostId, clients: &[HostId], random: &mut Random) {
+fn trouble(
+    simulation: &mut Simulation,
+    server: HostId,
+    clients: &[HostId],
+    a_while: Duration,
+    random: &mut Random,
+) {
     let client = random.pick(clients).copied().unwrap_or(server);
     let somebody = if random.chance(0.7) { server } else { client };
-    let a_while = Duration::from_micros(random.within(100..200_000));
-    match random.below(12) {
+    let power = random.chance(0.5);
+    match random.below(14) {
         0 | 1 => {
+            simulation.restart_after(somebody, a_while);
             simulation.crash(somebody);
-            simulation.after(a_while, move |it| it.start(somebody));
         }
         2 | 3 => {
+            simulation.restart_after(somebody, a_while);
             simulation.cut_power(somebody);
-            simulation.after(a_while, move |it| it.start(somebody));
         }
         4 | 5 => {
-            let power = random.chance(0.5);
+            simulation.restart_after(server, a_while);
             simulation.stop_at_disk_operation(server, random.within(1..12), power);
-            simulation.after(a_while, move |it| it.start(server));
+        }
+        12 | 13 => {
+            simulation.restart_after(somebody, a_while);
+            simulation.stop_at_send(somebody, random.within(1..40), power);
         }
         6 => simulation.pause(somebody, a_while),
         7 => {
@@ -300,22 +390,31 @@ fn trouble(simulation: &mut Simulation, server: HostId, clients: &[HostId], rand
     }
 }
 
-/// Ends all trouble and says what does not work even then.
-fn heal(
-    simulation: &mut Simulation,
-    (server, to): (HostId, SocketAddr),
-    recorder: &Recorder,
-    working: &Rc<Cell<u64>>,
-) -> Option<String> {
-    let link = simulation.network().link(simulation.address(server), simulation.address(server));
-    simulation.network().set_all_links(Link { streams: link.streams, ..Link::default() });
-    simulation.disk(server).set_model(DiskModel::default());
-    simulation.disk(server).restart();
-    // What was planned for later still comes; none of it makes trouble.
-    simulation.run_for(Duration::from_millis(250));
-    simulation.network().set_all_links(Link { streams: link.streams, ..Link::default() });
-    simulation.disk(server).set_model(DiskModel::default());
+/// Ends all trouble.
+fn heal(simulation: &mut Simulation, server: HostId, clients: &[HostId], lasts_max: Duration) {
+    let own = simulation.address(server);
+    let link = simulation.network().link(own, own);
+    let calm = Link { streams: link.streams, ..Link::default() };
+    simulation.set_scheduling(Scheduling::default());
+    // What was planned for later still comes, and ends what had begun.
+    for wait in [Duration::ZERO, lasts_max] {
+        simulation.run_for(wait);
+        simulation.network().set_all_links(calm);
+        simulation.disk(server).set_model(DiskModel::default());
+        for host in clients.iter().chain([&server]) {
+            simulation.keep_running(*host);
+        }
+    }
     simulation.start(server);
+}
+
+/// Says what does not work though nothing is wrong any more.
+fn serves(
+    simulation: &mut Simulation,
+    to: SocketAddr,
+    recorder: &Recorder,
+    (working, patience): (&Rc<Cell<u64>>, Duration),
+) -> Option<String> {
     let seen = Rc::new(Cell::new(None));
     let (told, recorder) = (Rc::clone(&seen), recorder.clone());
     let workload = Workload {
@@ -344,7 +443,7 @@ fn heal(
         Box::new(node)
     });
     let mut waited = Duration::ZERO;
-    while (seen.get().is_none() || working.get() > 0) && waited < HEALING * 2 {
+    while (seen.get().is_none() || working.get() > 0) && waited < patience {
         simulation.run_for(Duration::from_millis(100));
         waited += Duration::from_millis(100);
     }

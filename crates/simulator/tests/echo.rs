@@ -8,12 +8,11 @@ use std::time::Duration;
 use thunderhead_net::sim::{Link, address};
 use thunderhead_rpc::echo::Echo;
 use thunderhead_rpc::{CallError, Node, Opcode};
-use thunderhead_runtime::sim::disk::DiskModel;
 use thunderhead_simulator::{Options, Simulation};
 
 /// What became of 200 calls of one client, each given 100 ms.
 fn outcomes(seed: u64, link: Link) -> (Vec<Result<(), CallError>>, Duration) {
-    let options = Options { seed, keeps_text: false, link, disk: DiskModel::default() };
+    let options = Options { link, ..Options::calm(seed) };
     let mut simulation = Simulation::new(options);
     let server = simulation.add_host("server", |boot| {
         let mut node = Node::new(boot.world, boot.transport, Echo::default());

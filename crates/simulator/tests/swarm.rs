@@ -1,7 +1,7 @@
 //! The register among faults, from many seeds; and registers that break a promise.
 
 use thunderhead_simulator::register::Flaw;
-use thunderhead_simulator::swarm::{self, Outcomes};
+use thunderhead_simulator::swarm::{self, Met, Outcomes};
 
 fn seeds(flaw: Flaw, count: u64) -> impl Iterator<Item = Outcomes> {
     (0..count).map(move |seed| swarm::run(seed, flaw, false))
@@ -9,9 +9,12 @@ fn seeds(flaw: Flaw, count: u64) -> impl Iterator<Item = Outcomes> {
 
 #[test]
 fn the_register_keeps_its_promises_whatever_happens() {
+    let mut met = Met::default();
     for outcomes in seeds(Flaw::None, 300) {
         assert_eq!(outcomes.failure, None, "cargo xtask sim {}", outcomes.seed);
+        met += outcomes.met;
     }
+    assert!(met.never_left > 0 && met.no_greeting > 0, "the faults are too kind: {met:?}");
 }
 
 #[test]

@@ -1,10 +1,16 @@
 //! One process's end of a simulated network.
+//!
+//! It keeps the same limits as the transport of a machine, and like that one takes nothing more from
+//! a caller that does not take its answers. The simulated kernel keeps nothing for a process: what
+//! was sent waits until the other process has taken it. Who sends before it was told that a
+//! connection is open, in the turn in which it asked for it, greets with that, and is taken for
+//! someone who does not speak the protocol.
 
 use super::{Content, Network, Packet, Wire};
 use crate::peer::{Cause, ConnectionId, Counters, Limits, Peer, Via};
 use crate::table::Table;
 use crate::{Handler, Transport};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use thunderhead_runtime::Time;
@@ -13,6 +19,15 @@ use zerocopy::IntoBytes;
 
 /// After what time a datagram that asks for a connection is sent again.
 const AGAIN: Duration = Duration::from_millis(20);
+
+/// How often limits on time are looked at.
+const SWEEP: Duration = Duration::from_millis(100);
+
+/// Without a turn for so long, though one was asked for, we were stopped ourselves.
+const STALL: Duration = Duration::from_secs(1);
+
+/// How often to look whether a peer that we take nothing from has taken its answers.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// The transport of a simulated process.
 pub struct SimTransport {
@@ -29,6 +44,13 @@ pub struct SimTransport {
     counters: Counters,
     now: Time,
     failed: Vec<(ConnectionId, Cause)>,
+    /// Connections that were asked for in this turn.
+    unasked: Vec<ConnectionId>,
+    /// Connections that we take nothing from.
+    paused: Vec<ConnectionId>,
+    /// Connections that may have to do something in time.
+    timed: BTreeSet<ConnectionId>,
+    next_sweep: Time,
 }
 
 struct Connection {
@@ -40,12 +62,29 @@ struct Connection {
     /// When to ask for it again: datagrams may have been lost.
     again_at: Time,
     is_ours: bool,
+    /// Something was sent before the greeting.
+    is_spoilt: bool,
     sent: u64,
     /// The next place in the stream.
     expected: u64,
-    /// What has overtaken it, or came before the greeting.
-    early: BTreeMap<u64, (Kind, Vec<u8>)>,
+    /// What is not to be handled yet: it has overtaken something or we take nothing now.
+    early: BTreeMap<u64, Arrival>,
+    /// Datagrams that are not to be handled yet.
+    held: VecDeque<Arrival>,
+    /// What came before the greeting.
     unordered: Vec<Vec<u8>>,
+    /// We take nothing from it until it has taken what it was sent.
+    paused: bool,
+    /// When the other end last took something of what waits for it, or what waits began to; and
+    /// how often it had taken something then.
+    taken: (Time, u64),
+}
+
+/// What has come on a connection: a frame, or `None` at the end of a stream.
+type Arrival = Option<(Kind, Vec<u8>)>;
+
+fn bytes_of(arrival: &Arrival) -> usize {
+    arrival.as_ref().map_or(0, |(_, payload)| payload.len())
 }
 
 impl SimTransport {
@@ -66,6 +105,10 @@ impl SimTransport {
             counters: Counters::default(),
             now: Time(0),
             failed: Vec::new(),
+            unasked: Vec::new(),
+            paused: Vec::new(),
+            timed: BTreeSet::new(),
+            next_sweep: Time(0),
         }
     }
 
@@ -92,12 +135,17 @@ impl SimTransport {
             open_by,
             again_at: Time::NEVER,
             is_ours: false,
+            is_spoilt: false,
             sent: 0,
             expected: 0,
             early: BTreeMap::new(),
+            held: VecDeque::new(),
             unordered: Vec::new(),
+            paused: false,
+            taken: (self.now, 0),
         };
         let id = self.connections.insert(connection);
+        self.timed.insert(id);
         self.by_wire.insert(wire, id);
         self.counters.open += 1;
         let mut state = self.network.0.borrow_mut();
@@ -110,9 +158,17 @@ impl SimTransport {
     fn remove(&mut self, id: ConnectionId, why: Cause) -> Option<Connection> {
         let connection = self.connections.remove(id)?;
         self.by_wire.remove(&connection.wire);
+        self.paused.retain(|other| *other != id);
+        self.timed.remove(&id);
         self.counters.open -= 1;
         self.counters.count_closed(why);
         let mut state = self.network.0.borrow_mut();
+        *state.closed.entry(why).or_default() += 1;
+        let (wire, host) = (connection.wire, self.host);
+        state.trace.record(&[110, wire, why as u64], || format!("{host} wire {wire}: {why}"));
+        for arrival in connection.early.values().chain(&connection.held) {
+            state.taken(wire, host, bytes_of(arrival));
+        }
         if let Some(host) = state.hosts.get_mut(&self.host) {
             host.ends.remove(&connection.wire);
         }
@@ -141,12 +197,22 @@ impl SimTransport {
         let streams = state.link(self.host, to).streams;
         let sequence = streams.then_some(connection.sent);
         connection.sent += 1;
+        state.count_send(self.host);
         state.send(wire, self.host, to, content, sequence);
+    }
+
+    /// This process has taken bytes that were sent to it.
+    fn take(&self, wire: Wire, bytes: usize) {
+        self.network.0.borrow_mut().taken(wire, self.host, bytes);
     }
 
     fn packet(&mut self, packet: Packet, handler: &mut dyn Handler) {
         let Packet { wire, from, content, sequence, .. } = packet;
         let known = self.by_wire.get(&wire).copied();
+        let is_frame = matches!(content, Content::Frame { .. });
+        if !is_frame || known.is_none() {
+            self.take(wire, content.bytes());
+        }
         match (content, known) {
             (Content::Open { port, preface }, None) => {
                 self.accept(wire, from, port, preface, handler)
@@ -160,13 +226,12 @@ impl SimTransport {
                 let why = if refused { Cause::Refused } else { Cause::Reset };
                 self.fail(id, why, handler);
             }
-            (Content::Frame { kind, payload }, Some(id)) => match sequence {
-                None => self.frame(id, kind, payload, handler),
-                Some(place) => self.in_order(id, place, Some((kind, payload)), handler),
-            },
+            (Content::Frame { kind, payload }, Some(id)) => {
+                self.arrived(id, sequence, Some((kind, payload)), handler)
+            }
             (Content::Close, Some(id)) => match sequence {
                 None => self.fail(id, Cause::ByPeer, handler),
-                Some(place) => self.in_order(id, place, None, handler),
+                Some(_) => self.arrived(id, sequence, None, handler),
             },
             (Content::Frame { .. }, None) => {
                 let reset = Content::Reset { refused: false };
@@ -204,29 +269,72 @@ impl SimTransport {
         self.frame(id, Kind::PREFACE, preface, handler);
     }
 
-    /// Takes what has come in a stream, once what was sent before it has come. `None` ends it.
-    fn in_order(
+    /// Something has come on a connection: in a stream it waits for what was sent before it.
+    fn arrived(
         &mut self,
         id: ConnectionId,
-        place: u64,
-        frame: Option<(Kind, Vec<u8>)>,
+        place: Option<u64>,
+        arrival: Arrival,
         handler: &mut dyn Handler,
     ) {
         let Some(connection) = self.connections.get_mut(id) else { return };
-        if place < connection.expected {
-            return;
-        }
-        let end = (Kind(u8::MAX), Vec::new());
-        connection.early.insert(place, frame.unwrap_or(end));
-        while let Some(connection) = self.connections.get_mut(id) {
-            let Some((kind, payload)) = connection.early.remove(&connection.expected) else {
-                return;
-            };
-            connection.expected += 1;
-            if kind == Kind(u8::MAX) {
-                return self.fail(id, Cause::ByPeer, handler);
+        match place {
+            None => connection.held.push_back(arrival),
+            Some(place) if place >= connection.expected => {
+                connection.early.insert(place, arrival);
             }
-            self.frame(id, kind, payload, handler);
+            Some(_) => {
+                let wire = connection.wire;
+                return self.take(wire, bytes_of(&arrival));
+            }
+        }
+        self.go_on(id, handler);
+    }
+
+    /// Handles what has come, as far as it may be.
+    fn go_on(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
+        while !self.holds_back(id) {
+            let Some(connection) = self.connections.get_mut(id) else { return };
+            let arrival = match connection.early.remove(&connection.expected) {
+                Some(arrival) => {
+                    connection.expected += 1;
+                    arrival
+                }
+                None => match connection.held.pop_front() {
+                    Some(arrival) => arrival,
+                    None => return,
+                },
+            };
+            let wire = connection.wire;
+            self.take(wire, bytes_of(&arrival));
+            match arrival {
+                Some((kind, payload)) => self.frame(id, kind, payload, handler),
+                None => return self.fail(id, Cause::ByPeer, handler),
+            }
+        }
+    }
+
+    /// Whether we take nothing from a connection at the moment. Only who is asked holds back, or two
+    /// ends would wait for each other.
+    fn holds_back(&mut self, id: ConnectionId) -> bool {
+        let too_much = self.waiting_bytes(id) > self.limits.waiting_bytes_high;
+        let Some(connection) = self.connections.get_mut(id) else { return false };
+        if too_much && !connection.is_ours && !connection.paused {
+            connection.paused = true;
+            self.paused.push(id);
+        }
+        connection.paused
+    }
+
+    /// Goes on with those that have taken enough of what waited for them.
+    fn resume(&mut self, handler: &mut dyn Handler) {
+        for id in std::mem::take(&mut self.paused) {
+            if self.waiting_bytes(id) >= self.limits.waiting_bytes_high / 2 {
+                self.paused.push(id);
+            } else if let Some(connection) = self.connections.get_mut(id) {
+                connection.paused = false;
+                self.go_on(id, handler);
+            }
         }
     }
 
@@ -277,23 +385,54 @@ impl SimTransport {
             .map(|(id, it)| (id, it.remote.port()))
             .collect();
         for (id, port) in silent {
-            let preface = self.preface();
-            self.put(id, Content::Open { port, preface });
-            if let Some(connection) = self.connections.get_mut(id) {
-                connection.again_at = self.now + AGAIN;
+            self.ask(id, port);
+        }
+    }
+
+    /// Asks for connections that were wanted in this turn.
+    fn ask_first(&mut self) {
+        for id in std::mem::take(&mut self.unasked) {
+            if let Some(connection) = self.connections.get(id) {
+                self.ask(id, connection.remote.port());
             }
         }
     }
 
-    fn late(&mut self, handler: &mut dyn Handler) {
-        let late: Vec<ConnectionId> = self
-            .connections
-            .iter()
-            .filter(|(_, it)| it.peer.is_none() && it.open_by <= self.now)
-            .map(|(id, _)| id)
-            .collect();
-        for id in late {
-            self.fail(id, Cause::NoGreeting, handler);
+    fn ask(&mut self, id: ConnectionId, port: u16) {
+        let Some(connection) = self.connections.get(id) else { return };
+        let (is_spoilt, to) = (connection.is_spoilt, connection.remote.ip());
+        let preface = if is_spoilt { Vec::new() } else { self.preface() };
+        self.put(id, Content::Open { port, preface });
+        let streams = self.network.link(self.host, to).streams;
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.again_at = if streams { Time::NEVER } else { self.now + AGAIN };
+        }
+    }
+
+    /// Closes what is too late.
+    fn sweep(&mut self, handler: &mut dyn Handler) {
+        self.next_sweep = self.now + SWEEP;
+        let mut late = Vec::new();
+        let (connections, now, limits) = (&mut self.connections, self.now, self.limits);
+        let state = self.network.0.borrow();
+        self.timed.retain(|id| {
+            let Some(connection) = connections.get_mut(*id) else { return false };
+            if connection.peer.is_none() {
+                late.extend((connection.open_by <= now).then_some((*id, Cause::NoGreeting)));
+                return true;
+            }
+            let place = (connection.wire, connection.remote.ip());
+            let Some(waiting) = state.waiting.get(&place) else { return false };
+            if connection.taken.1 != waiting.takes {
+                connection.taken = (now, waiting.takes);
+            }
+            let is_late = connection.taken.0 + limits.not_reading <= now;
+            late.extend(is_late.then_some((*id, Cause::NotReading)));
+            true
+        });
+        drop(state);
+        for (id, why) in late {
+            self.fail(id, why, handler);
         }
     }
 }
@@ -321,22 +460,25 @@ impl Transport for SimTransport {
             return id;
         }
         self.counters.connected += 1;
-        let preface = self.preface();
-        self.put(id, Content::Open { port: address.port(), preface });
-        let streams = self.network.link(self.host, address.ip()).streams;
-        let again_at = if streams { Time::NEVER } else { self.now + AGAIN };
+        self.unasked.push(id);
         if let Some(connection) = self.connections.get_mut(id) {
-            (connection.is_ours, connection.again_at) = (true, again_at);
+            connection.is_ours = true;
         }
         id
     }
 
     fn poll(&mut self, now: Time, handler: &mut dyn Handler) -> bool {
+        if now.since(self.now) > STALL && self.deadline().is_some() {
+            // It was we who did nothing for a while, not the peers: they get another chance.
+            self.next_sweep = now + STALL;
+        }
         self.now = now;
+        self.ask_first();
         let mut busy = !self.failed.is_empty();
         for (id, why) in std::mem::take(&mut self.failed) {
             self.fail(id, why, handler);
         }
+        self.resume(handler);
         loop {
             let packet = {
                 let mut state = self.network.0.borrow_mut();
@@ -345,31 +487,43 @@ impl Transport for SimTransport {
                     break;
                 }
                 let Some(packet) = host.inbox.pop_front() else { break };
-                state.taken(packet.wire, packet.to, packet.content.bytes());
                 packet
             };
             busy = true;
             self.packet(packet, handler);
         }
         self.ask_again();
-        self.late(handler);
+        if self.now >= self.next_sweep && !self.timed.is_empty() {
+            self.sweep(handler);
+        }
+        self.ask_first();
         busy
     }
 
     fn send(&mut self, to: ConnectionId, parts: &[&[u8]]) {
-        if self.connections.get(to).is_none() {
-            return;
+        let was_idle = self.waiting_bytes(to) == 0;
+        let Some(connection) = self.connections.get_mut(to) else { return };
+        if was_idle {
+            // From now on the peer has something to take.
+            connection.taken = (self.now, 0);
         }
         let payload = parts.concat();
         self.counters.messages_out += 1;
         self.counters.bytes_out += payload.len() as u64;
+        if self.unasked.contains(&to) {
+            connection.is_spoilt = true;
+            return;
+        }
+        self.timed.insert(to);
         self.put(to, Content::Frame { kind: Kind::MESSAGE, payload });
         if self.waiting_bytes(to) > self.limits.waiting_bytes_max {
             self.failed.push((to, Cause::NotReading));
         }
     }
 
-    fn flush(&mut self) {}
+    fn flush(&mut self) {
+        self.ask_first();
+    }
 
     fn close(&mut self, connection: ConnectionId, why: Cause) {
         self.put(connection, Content::Close);
@@ -384,7 +538,7 @@ impl Transport for SimTransport {
         let Some(connection) = self.connections.get(connection) else { return 0 };
         let state = self.network.0.borrow();
         let to = connection.remote.ip();
-        state.waiting.get(&(connection.wire, to)).copied().unwrap_or(0)
+        state.waiting.get(&(connection.wire, to)).map_or(0, |waiting| waiting.bytes)
     }
 
     fn sleep(&mut self, _: Option<Duration>) {
@@ -395,8 +549,11 @@ impl Transport for SimTransport {
         if !self.failed.is_empty() {
             return Some(self.now);
         }
-        let unopened = self.connections.iter().filter(|(_, it)| it.peer.is_none());
-        unopened.map(|(_, it)| it.open_by.min(it.again_at)).min()
+        let looks = (!self.paused.is_empty()).then_some(self.now + LOOK);
+        let sweeps = (!self.timed.is_empty()).then_some(self.next_sweep);
+        let asks = self.timed.iter().filter_map(|id| self.connections.get(*id));
+        let asks = asks.filter(|it| it.peer.is_none()).map(|it| it.again_at);
+        looks.into_iter().chain(sweeps).chain(asks).min()
     }
 
     fn counters(&self) -> &Counters {

@@ -63,10 +63,10 @@ fn sync_names(directory: &Path) -> io::Result<()> {
 impl Files for Directory {
     fn open(&mut self, name: &str, create: bool) -> io::Result<FileId> {
         let path = self.path_of(name)?;
-        let is_new = create && !path.exists();
         let file =
             OpenOptions::new().read(true).write(true).create(create).truncate(false).open(path)?;
-        if is_new {
+        if create {
+            // Also when it is there already: whoever made it may not have come as far as this.
             self.sync_names()?;
         }
         let id = FileId(self.count);

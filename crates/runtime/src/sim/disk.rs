@@ -3,14 +3,22 @@
 //! It outlives the processes of its machine. Each file is what programs see of it, what is durable
 //! of it, and the writes in between. When a *process* dies, nothing is lost. When the *power* goes,
 //! each sector of each write that was not synced is kept or lost by itself, so writes are torn and
-//! overtake one another. Names are durable at once.
+//! overtake one another. Changes of names are durable when they return without an error.
 //!
-//! Faults: reads, writes and syncs that fail, after which any part of what was to be written may
-//! have been; a full disk; a slow one; bits that turn over. A machine may also be made to stop at
-//! its nth operation: from there on nothing reaches the disk.
+//! Faults: a full disk; a slow one; bits that turn over; and operations that fail:
+//!
+//! - a write, after any part of it was done;
+//! - a sync, after any part of what it was for became durable. The rest never will: no later sync
+//!   is for it. Whether it can still be read is drawn too, and may change when the process starts
+//!   again;
+//! - a change of a name, which may have been done nevertheless, for good or until the power goes.
+//!
+//! A machine may also be made to stop at its nth operation, which may then have been done in part:
+//! from there on nothing reaches the disk.
 
 use crate::files::{FileId, Files, check_name};
 use crate::random::Random;
+use crate::sim::trace::{fold, hash};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
@@ -51,11 +59,18 @@ impl Default for DiskModel {
 #[derive(Clone, Debug)]
 pub struct SimDisk(Rc<RefCell<State>>);
 
+/// Files by their names.
+type Names = BTreeMap<String, Rc<RefCell<Content>>>;
+
 #[derive(Debug)]
 struct State {
     model: DiskModel,
-    files: BTreeMap<String, Rc<RefCell<Content>>>,
+    files: Names,
+    /// What is left of the names when the power goes.
+    durable_names: Names,
     random: Random,
+    /// Everything that was ever written, as one number.
+    digest: u64,
     /// What the operations since the last [`SimDisk::take_spent`] took.
     spent: Duration,
     operations: u64,
@@ -67,6 +82,8 @@ struct Content {
     seen: Vec<u8>,
     durable: Vec<u8>,
     unsynced: Vec<Change>,
+    /// A sync has failed: some of what is seen may be in no file that was stored.
+    is_doubtful: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -81,27 +98,51 @@ impl Content {
         self.unsynced.push(change);
     }
 
-    /// The power goes.
-    fn lose(&mut self, kept: f64, random: &mut Random) {
+    /// Of what was not synced, each piece becomes durable with a probability; the rest never will.
+    fn settle(&mut self, kept: f64, random: &mut Random) {
         for change in std::mem::take(&mut self.unsynced) {
-            match change {
-                Change::Length(_) if random.chance(kept) => apply(&mut self.durable, &change),
-                Change::Length(_) => {}
-                Change::Write { offset, bytes } => {
-                    let mut at = 0;
-                    while at < bytes.len() {
-                        let to = ((offset + at) / SECTOR + 1) * SECTOR - offset;
-                        let sector = bytes[at..to.min(bytes.len())].to_vec();
-                        if random.chance(kept) {
-                            let part = Change::Write { offset: offset + at, bytes: sector };
-                            apply(&mut self.durable, &part);
-                        }
-                        at = to;
-                    }
+            for piece in change.pieces() {
+                if random.chance(kept) {
+                    apply(&mut self.durable, &piece);
                 }
             }
         }
+    }
+
+    /// From now on shows what is on the disk, and what may still get there.
+    fn forget_cache(&mut self) {
         self.seen.clone_from(&self.durable);
+        for change in &self.unsynced {
+            apply(&mut self.seen, change);
+        }
+        self.is_doubtful = false;
+    }
+}
+
+impl Change {
+    /// The parts that are kept or lost by themselves.
+    fn pieces(self) -> Vec<Change> {
+        let Change::Write { offset, bytes } = self else { return vec![self] };
+        let first = (SECTOR - offset % SECTOR).min(bytes.len());
+        let (head, rest) = bytes.split_at(first);
+        let mut at = offset;
+        std::iter::once(head)
+            .chain(rest.chunks(SECTOR))
+            .map(|sector| {
+                let piece = Change::Write { offset: at, bytes: sector.to_vec() };
+                at += sector.len();
+                piece
+            })
+            .collect()
+    }
+}
+
+/// How likely each piece is kept, drawn for the occasion: often none or all.
+fn share(random: &mut Random) -> f64 {
+    match random.below(3) {
+        0 => 0.0,
+        1 => 1.0,
+        _ => random.fraction(),
     }
 }
 
@@ -125,7 +166,9 @@ impl SimDisk {
         SimDisk(Rc::new(RefCell::new(State {
             model,
             files: BTreeMap::new(),
+            durable_names: BTreeMap::new(),
             random,
+            digest: 0,
             spent: Duration::ZERO,
             operations: 0,
             stops_at: None,
@@ -155,6 +198,11 @@ impl SimDisk {
         state.stops_at = Some(state.operations + operations);
     }
 
+    /// The machine is not to stop, whatever was said before.
+    pub fn keep_running(&self) {
+        self.0.borrow_mut().stops_at = None;
+    }
+
     /// Whether the machine has stopped in an operation.
     #[must_use]
     pub fn has_stopped(&self) -> bool {
@@ -162,25 +210,54 @@ impl SimDisk {
         state.stops_at.is_some_and(|at| state.operations >= at)
     }
 
-    /// The machine starts again after a crash of the process: nothing is lost.
+    /// The machine starts again after a crash of the process: nothing is lost, but of a file whose
+    /// sync has failed what is not on the disk may not be seen any more.
     pub fn restart(&self) {
-        self.0.borrow_mut().stops_at = None;
+        let mut state = self.0.borrow_mut();
+        state.stops_at = None;
+        let State { files, random, .. } = &mut *state;
+        for content in files.values() {
+            let mut content = content.borrow_mut();
+            if content.is_doubtful && random.chance(0.5) {
+                content.forget_cache();
+            }
+        }
     }
 
     /// The power goes: of what was not synced, each sector is lost with some probability that is
     /// drawn for the occasion, often none or all.
     pub fn lose_power(&self) {
         let mut state = self.0.borrow_mut();
-        let State { files, random, .. } = &mut *state;
-        let kept = match random.below(3) {
-            0 => 0.0,
-            1 => 1.0,
-            _ => random.fraction(),
-        };
+        let State { files, durable_names, random, .. } = &mut *state;
+        files.clone_from(durable_names);
+        let kept = share(random);
         for content in files.values() {
-            content.borrow_mut().lose(kept, random);
+            let mut content = content.borrow_mut();
+            content.settle(kept, random);
+            content.forget_cache();
         }
         state.stops_at = None;
+    }
+
+    /// A number that two disks share if just the same was ever written to them, and is in their
+    /// files.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        let state = self.0.borrow();
+        let mut digest = state.digest;
+        for (name, content) in state.files.iter().chain(&state.durable_names) {
+            let content = content.borrow();
+            for bytes in [name.as_bytes(), &content.seen, &content.durable] {
+                digest = fold(digest, hash(bytes));
+            }
+        }
+        digest
+    }
+
+    /// A number that two disks share if just the same was ever written to them.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.0.borrow().digest
     }
 
     /// Turns over a bit of something that is stored; false when there is nothing.
@@ -238,13 +315,33 @@ impl State {
         Ok(())
     }
 
-    /// Whether there is room for a file to grow.
-    fn has_room(&self, grows_by: usize) -> io::Result<()> {
+    /// By how much files may grow.
+    fn room(&self) -> usize {
         let used: usize = self.files.values().map(|file| file.borrow().seen.len()).sum();
-        if grows_by > 0 && (used + grows_by) as u64 > self.model.capacity {
-            return Err(rustix::io::Errno::NOSPC.into());
+        usize::try_from(self.model.capacity).unwrap_or(usize::MAX).saturating_sub(used)
+    }
+
+    /// Changes names. What has failed may have been done nevertheless, for good or not.
+    fn change_names(
+        &mut self,
+        begun: io::Result<()>,
+        change: impl Fn(&mut Names),
+    ) -> io::Result<()> {
+        let is_done = begun.is_ok() || self.random.chance(0.5);
+        if is_done {
+            change(&mut self.files);
         }
-        Ok(())
+        if begun.is_ok() || is_done && self.random.chance(0.5) {
+            change(&mut self.durable_names);
+        }
+        begun
+    }
+
+    /// Takes what is written into the number that stands for all of it.
+    fn note(&mut self, file: FileId, offset: u64, bytes: &[u8]) {
+        for number in [u64::from(file.0), offset, hash(bytes)] {
+            self.digest = fold(self.digest, number);
+        }
     }
 }
 
@@ -262,6 +359,12 @@ impl SimFiles {
     }
 }
 
+/// Gives a file this name and no other.
+fn put(names: &mut Names, name: &str, content: &Rc<RefCell<Content>>) {
+    names.retain(|_, other| !Rc::ptr_eq(other, content));
+    names.insert(name.to_owned(), Rc::clone(content));
+}
+
 fn not_found() -> io::Error {
     rustix::io::Errno::NOENT.into()
 }
@@ -270,11 +373,17 @@ impl Files for SimFiles {
     fn open(&mut self, name: &str, create: bool) -> io::Result<FileId> {
         check_name(name)?;
         let mut state = self.disk.0.borrow_mut();
-        state.begin(0, false)?;
-        if create && !state.files.contains_key(name) {
-            state.files.insert(name.to_owned(), Rc::default());
-        }
-        let content = state.files.get(name).cloned().ok_or_else(not_found)?;
+        state.is_running()?;
+        let begun = state.begin(0, false);
+        let found = state.files.get(name).cloned();
+        let content = match found {
+            found if create => {
+                let content = found.unwrap_or_default();
+                state.change_names(begun, |names| put(names, name, &content))?;
+                content
+            }
+            found => begun.and(found.ok_or_else(not_found))?,
+        };
         let id = FileId(self.count);
         self.count += 1;
         self.open.insert(id, content);
@@ -299,19 +408,30 @@ impl Files for SimFiles {
         let content = self.content(file)?;
         let offset = offset as usize;
         let mut state = self.disk.0.borrow_mut();
+        let room_left = state.room();
         state.is_running()?;
+        state.note(file, offset as u64, bytes);
         let begun = state.begin(bytes.len(), false);
-        let grows_by = (offset + bytes.len()).saturating_sub(content.borrow().seen.len());
+        let mut content = content.borrow_mut();
+        let room = content.seen.len().saturating_add(room_left).saturating_sub(offset);
+        if room < bytes.len() {
+            // A full disk takes a beginning.
+            if room > 0 {
+                content.change(Change::Write { offset, bytes: bytes[..room].to_vec() });
+            }
+            return begun.and(Err(rustix::io::Errno::NOSPC.into()));
+        }
+        let change = Change::Write { offset, bytes: bytes.to_vec() };
         if begun.is_ok() {
-            state.has_room(grows_by)?;
-            content.borrow_mut().change(Change::Write { offset, bytes: bytes.to_vec() });
+            content.change(change);
             return Ok(());
         }
-        // What fails half way leaves a beginning.
-        let part = state.random.below(bytes.len() as u64 + 1) as usize;
-        if part > 0 && state.has_room(grows_by).is_ok() {
-            let bytes = bytes[..part].to_vec();
-            content.borrow_mut().change(Change::Write { offset, bytes });
+        // What fails half way leaves anything.
+        let kept = share(&mut state.random);
+        for piece in change.pieces() {
+            if state.random.chance(kept) {
+                content.change(piece);
+            }
         }
         begun
     }
@@ -321,19 +441,18 @@ impl Files for SimFiles {
         let mut state = self.disk.0.borrow_mut();
         state.is_running()?;
         let begun = state.begin(0, true);
-        let State { random, .. } = &mut *state;
         let mut content = content.borrow_mut();
-        let Content { durable, unsynced, .. } = &mut *content;
         if begun.is_ok() {
+            let Content { durable, unsynced, .. } = &mut *content;
             for change in unsynced.drain(..) {
                 apply(durable, &change);
             }
         } else {
-            // Some of it has reached the disk; the rest never will, though it can be read.
-            for change in unsynced.drain(..) {
-                if random.chance(0.5) {
-                    apply(durable, &change);
-                }
+            let kept = share(&mut state.random);
+            content.settle(kept, &mut state.random);
+            content.is_doubtful = true;
+            if state.random.chance(0.5) {
+                content.forget_cache();
             }
         }
         begun
@@ -346,26 +465,40 @@ impl Files for SimFiles {
     fn set_length(&mut self, file: FileId, length: u64) -> io::Result<()> {
         let content = self.content(file)?;
         let mut state = self.disk.0.borrow_mut();
-        state.begin(0, false)?;
-        let grows_by = (length as usize).saturating_sub(content.borrow().seen.len());
-        state.has_room(grows_by)?;
-        content.borrow_mut().change(Change::Length(length as usize));
-        Ok(())
+        state.is_running()?;
+        state.note(file, length, &[]);
+        let begun = state.begin(0, false);
+        let room = state.room();
+        let mut content = content.borrow_mut();
+        if (length as usize).saturating_sub(content.seen.len()) > room {
+            return begun.and(Err(rustix::io::Errno::NOSPC.into()));
+        }
+        if begun.is_ok() || state.random.chance(0.5) {
+            content.change(Change::Length(length as usize));
+        }
+        begun
     }
 
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
         check_name(to)?;
         let mut state = self.disk.0.borrow_mut();
-        state.begin(0, false)?;
-        let content = state.files.remove(from).ok_or_else(not_found)?;
-        state.files.insert(to.to_owned(), content);
-        Ok(())
+        state.is_running()?;
+        let content = state.files.get(from).cloned().ok_or_else(not_found)?;
+        let begun = state.begin(0, false);
+        state.change_names(begun, |names| {
+            names.remove(from);
+            put(names, to, &content);
+        })
     }
 
     fn remove(&mut self, name: &str) -> io::Result<()> {
         let mut state = self.disk.0.borrow_mut();
-        state.begin(0, false)?;
-        state.files.remove(name).map(drop).ok_or_else(not_found)
+        state.is_running()?;
+        if !state.files.contains_key(name) {
+            return Err(not_found());
+        }
+        let begun = state.begin(0, false);
+        state.change_names(begun, |names| drop(names.remove(name)))
     }
 
     fn list(&mut self) -> io::Result<Vec<String>> {
@@ -462,6 +595,154 @@ mod tests {
         let flipped: u32 =
             before.iter().zip(content(&disk, "data")).map(|(a, b)| (a ^ b).count_ones()).sum();
         assert_eq!(flipped, 1);
+    }
+
+    /// Which of so many sectors hold this byte.
+    fn sectors_of(found: &[u8], byte: u8, count: usize) -> Vec<bool> {
+        let is_it = |at: usize| found.get(at * SECTOR).is_some_and(|it| *it == byte);
+        (0..count).map(is_it).collect()
+    }
+
+    #[test]
+    fn a_sync_that_fails_keeps_any_part_and_no_later_sync_is_for_the_rest() {
+        let (mut partly, mut shown, mut forgotten) = (0, 0, 0);
+        for seed in 0..100 {
+            let disk = disk(seed);
+            let mut files = disk.files();
+            let file = files.open("journal", true).unwrap();
+            files.write_at(file, 0, &[1; 8 * SECTOR]).unwrap();
+            files.sync(file).unwrap();
+            files.write_at(file, 0, &[2; 8 * SECTOR]).unwrap();
+            disk.set_model(DiskModel { failure: 1.0, ..disk.model() });
+            assert!(files.sync(file).is_err());
+            disk.set_model(DiskModel::default());
+            let read_back = sectors_of(&content(&disk, "journal"), 2, 8);
+            files.write_at(file, 8 * SECTOR as u64, &[3; SECTOR]).unwrap();
+            files.sync(file).unwrap();
+            disk.restart();
+            let after_restart = sectors_of(&content(&disk, "journal"), 2, 8);
+            disk.lose_power();
+            let found = content(&disk, "journal");
+            assert_eq!(sectors_of(&found, 3, 9)[8..], [true], "what comes later is durable");
+            let kept = sectors_of(&found, 2, 8);
+            partly += usize::from(kept.contains(&true) && kept.contains(&false));
+            shown += usize::from(read_back != kept);
+            forgotten += usize::from(read_back != after_restart);
+            assert!(
+                read_back == kept || !read_back.contains(&false),
+                "all is seen or what is there"
+            );
+            assert!(after_restart == kept || after_restart == read_back);
+        }
+        assert!((10..90).contains(&partly), "{partly} of 100 were kept in part");
+        assert!((10..90).contains(&shown), "{shown} of 100 could be read and were not there");
+        assert!((5..50).contains(&forgotten), "{forgotten} of 100 were gone after a restart");
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_any_part_and_on_a_full_disk_a_beginning() {
+        let mut in_the_middle = 0;
+        for seed in 0..100 {
+            let disk = disk(seed);
+            let mut files = disk.files();
+            let file = files.open("data", true).unwrap();
+            disk.set_model(DiskModel { failure: 1.0, ..disk.model() });
+            assert!(files.write_at(file, 0, &[1; 8 * SECTOR]).is_err());
+            disk.set_model(DiskModel::default());
+            let written = sectors_of(&content(&disk, "data"), 1, 8);
+            in_the_middle += usize::from(written.windows(2).any(|pair| pair == [false, true]));
+        }
+        assert!((10..90).contains(&in_the_middle), "{in_the_middle} of 100 have holes");
+        let disk = disk(0);
+        let mut files = disk.files();
+        let file = files.open("data", true).unwrap();
+        disk.set_model(DiskModel { capacity: 10, ..disk.model() });
+        assert!(files.write_at(file, 4, &[1; 11]).is_err());
+        assert_eq!(content(&disk, "data"), [0, 0, 0, 0, 1, 1, 1, 1, 1, 1]);
+        assert!(files.write_at(file, 20, &[1; 11]).is_err());
+        assert!(files.set_length(file, 11).is_err());
+        assert_eq!(content(&disk, "data").len(), 10);
+    }
+
+    /// A change of names that fails, on many disks: what was seen then, and after the power went.
+    fn after_failed(change: impl Fn(&mut SimFiles) -> io::Result<()>) -> Vec<(String, String)> {
+        let mut seen: Vec<(String, String)> = (0..100)
+            .map(|seed| {
+                let disk = disk(seed);
+                let mut files = disk.files();
+                files.open("old", true).unwrap();
+                disk.set_model(DiskModel { failure: 1.0, ..disk.model() });
+                assert!(change(&mut files).is_err());
+                disk.set_model(DiskModel::default());
+                let before = files.list().unwrap().join(" ");
+                disk.lose_power();
+                (before, files.list().unwrap().join(" "))
+            })
+            .collect();
+        seen.sort();
+        seen.dedup();
+        seen
+    }
+
+    #[test]
+    fn a_change_of_names_that_fails_may_be_done_for_good_or_until_the_power_goes() {
+        let pairs = |all: [(&str, &str); 3]| all.map(|(a, b)| (a.to_owned(), b.to_owned()));
+        let renamed = after_failed(|files| files.rename("old", "new"));
+        assert_eq!(renamed, pairs([("new", "new"), ("new", "old"), ("old", "old")]));
+        let removed = after_failed(|files| files.remove("old"));
+        assert_eq!(removed, pairs([("", ""), ("", "old"), ("old", "old")]));
+        let made = after_failed(|files| files.open("also", true).map(drop));
+        assert_eq!(made, pairs([("also old", "also old"), ("also old", "old"), ("old", "old")]));
+    }
+
+    #[test]
+    fn a_change_of_names_that_works_is_durable_and_makes_up_for_one_that_failed() {
+        for seed in 0..100 {
+            let disk = disk(seed);
+            let mut files = disk.files();
+            let file = files.open("new", true).unwrap();
+            files.write_at(file, 0, b"content").unwrap();
+            files.sync(file).unwrap();
+            disk.set_model(DiskModel { failure: 1.0, ..disk.model() });
+            assert!(files.rename("new", "old").is_err());
+            assert!(files.open("also", true).is_err());
+            disk.set_model(DiskModel::default());
+            let _ = files.rename("new", "old");
+            files.open("also", true).unwrap();
+            files.rename("old", "final").unwrap();
+            disk.lose_power();
+            assert_eq!(files.list().unwrap(), ["also", "final"]);
+            assert_eq!(content(&disk, "final"), b"content");
+        }
+    }
+
+    #[test]
+    fn the_digest_sees_every_byte_that_was_ever_written() {
+        let digests = |byte: u8, at: u64| {
+            let disk = disk(1);
+            let mut files = disk.files();
+            let file = files.open("data", true).unwrap();
+            files.write_at(file, at, &[byte; 9]).unwrap();
+            files.write_at(file, 0, &[7; 30]).unwrap();
+            (disk.written(), disk.digest())
+        };
+        let (written, all) = digests(1, 0);
+        assert_eq!(digests(1, 0), (written, all));
+        for (byte, at) in [(2, 0), (1, 1)] {
+            assert_ne!(digests(byte, at).0, written);
+            assert_ne!(digests(byte, at).1, all);
+        }
+        let disk = disk(1);
+        disk.files().open("data", true).unwrap();
+        let before = disk.digest();
+        let mut files = disk.files();
+        let file = files.open("data", false).unwrap();
+        files.write_at(file, 0, &[0]).unwrap();
+        let after = disk.digest();
+        assert_ne!(before, after);
+        files.sync(file).unwrap();
+        assert!(disk.rot());
+        assert_ne!(disk.digest(), after);
     }
 
     #[test]

@@ -30,15 +30,20 @@ impl Trace {
 
     /// Something happened: numbers that tell it from everything else, and words.
     pub fn record(&self, numbers: &[u64], text: impl FnOnce() -> String) {
-        let mut digest = self.0.digest.get();
-        for number in [self.0.truth.get()].iter().chain(numbers) {
-            digest = (digest ^ number).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29);
-        }
-        self.0.digest.set(digest);
-        self.0.events.set(self.0.events.get() + 1);
+        self.mark(numbers);
         if let Some(lines) = &mut *self.0.lines.borrow_mut() {
             lines.push(format!("{} {}", Time(self.0.truth.get()), text()));
         }
+    }
+
+    /// Something happened that people need not read of.
+    pub fn mark(&self, numbers: &[u64]) {
+        let mut digest = self.0.digest.get();
+        for number in [self.0.truth.get()].iter().chain(numbers) {
+            digest = fold(digest, *number);
+        }
+        self.0.digest.set(digest);
+        self.0.events.set(self.0.events.get() + 1);
     }
 
     /// A number that two runs share if just the same happened in them.
@@ -58,4 +63,20 @@ impl Trace {
     pub fn take_lines(&self) -> Vec<String> {
         self.0.lines.borrow_mut().as_mut().map(std::mem::take).unwrap_or_default()
     }
+}
+
+/// Takes a number into a digest.
+#[must_use]
+pub fn fold(digest: u64, number: u64) -> u64 {
+    (digest ^ number).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29)
+}
+
+/// One number for some bytes.
+#[must_use]
+pub fn hash(bytes: &[u8]) -> u64 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let digest = words
+        .iter()
+        .fold(bytes.len() as u64, |digest, word| fold(digest, u64::from_le_bytes(*word)));
+    rest.iter().fold(digest, |digest, byte| fold(digest, u64::from(*byte)))
 }

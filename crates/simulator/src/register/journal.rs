@@ -50,6 +50,8 @@ pub(super) struct Shared {
     pub(super) recovered: Option<Vec<Body>>,
     /// There was an error: everything that is not durable is forgotten.
     pub(super) failed: bool,
+    /// It could not be begun. The worker is to be rung for when it should try again.
+    pub(super) stuck: bool,
 }
 
 /// The journal's shared half.
@@ -166,11 +168,12 @@ impl Worker for JournalWorker {
         let file = match self.file {
             Some(file) if !failed => file,
             _ => {
-                // The register does nothing until this has worked.
-                // An error here is tried again, like any.
-                let _ = self.begin(files);
+                // The register does nothing until this has worked, and says when to try again: a
+                // disk that is full or broken may be so for long.
+                let begun = self.begin(files);
+                self.shared.lock().stuck = begun.is_err();
                 self.alarm.ring();
-                return Step::Again;
+                return if begun.is_ok() { Step::Again } else { Step::Idle };
             }
         };
         let (wants_room, has_records) = {

@@ -26,6 +26,9 @@ const WAITING_MAX: usize = 1024;
 /// What taking in a record of the journal takes, about.
 const APPLYING: Duration = Duration::from_nanos(400);
 
+/// When to try again to begin a journal that could not be begun.
+const JOURNAL_AGAIN: Duration = Duration::from_millis(5);
+
 /// What a busy server asks for, in microseconds.
 const BUSY_US: u32 = 2000;
 
@@ -280,11 +283,19 @@ impl Service for Register {
         }
     }
 
+    fn timer(&mut self, _: &mut Context<'_>, _: u64) {
+        self.bell.ring();
+    }
+
     fn turn_over(&mut self, context: &mut Context<'_>) {
-        let (durable, recovered, failed) = {
+        let (durable, recovered, failed, stuck) = {
             let mut shared = self.journal.lock();
-            (shared.durable, shared.recovered.take(), shared.failed)
+            let stuck = std::mem::take(&mut shared.stuck);
+            (shared.durable, shared.recovered.take(), shared.failed, stuck)
         };
+        if stuck {
+            context.set_timer(context.now() + JOURNAL_AGAIN, 0);
+        }
         if let Some(records) = recovered {
             self.begin_recovery(records);
         }

@@ -1,0 +1,59 @@
+//! How punctually a simulated machine gives its threads the processor.
+
+use std::time::Duration;
+use thunderhead_runtime::Random;
+
+/// The shortest time for which a thread is held up.
+const SHORTEST: Duration = Duration::from_micros(10);
+
+/// The longest, mostly.
+const LONG: Duration = Duration::from_millis(50);
+
+/// The longest.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// How likely it is that it may be that long.
+const LONGEST_CHANCE: f64 = 0.02;
+
+/// How a machine schedules.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Scheduling {
+    /// How likely a thread is held up: before a turn or a worker's step, so that timers fire late
+    /// and messages lie about; and in a turn, so that what is said in it leaves long after the
+    /// clock was read.
+    pub hiccups: f64,
+}
+
+impl Scheduling {
+    /// For how long a thread is held up now; mostly not at all.
+    pub(crate) fn hiccup(self, random: &mut Random) -> Duration {
+        if self.hiccups <= 0.0 || !random.chance(self.hiccups) {
+            return Duration::ZERO;
+        }
+        let longest = if random.chance(LONGEST_CHANCE) { LONGEST } else { LONG };
+        let range = SHORTEST.as_nanos() as u64..longest.as_nanos() as u64;
+        Duration::from_nanos(random.magnitude(range))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hiccups_are_of_every_magnitude_and_seldom_long() {
+        let mut random = Random::from_seed(1);
+        let scheduling = Scheduling { hiccups: 0.5 };
+        let held: Vec<Duration> = (0..100_000).map(|_| scheduling.hiccup(&mut random)).collect();
+        let count = |from: Duration, to: Duration| {
+            held.iter().filter(|held| (from..to).contains(held)).count()
+        };
+        assert!((45_000..55_000).contains(&count(Duration::ZERO, SHORTEST)));
+        for power in 1..4 {
+            let from = SHORTEST * 10_u32.pow(power - 1);
+            assert!((10_000..16_000).contains(&count(from, from * 10)), "from {from:?}");
+        }
+        assert!((50..500).contains(&count(Duration::from_millis(100), LONGEST)));
+        assert_eq!(Scheduling::default().hiccup(&mut random), Duration::ZERO);
+    }
+}
