@@ -18,8 +18,10 @@
 //! # What a peer can do to us
 //!
 //! Close its connection, or have it closed. Whatever it sends, or does not send or read, costs at
-//! most the memory that [`Limits`] allow, and nobody else notices.
+//! most the memory that [`Limits`] allow, for each connection and for all together, and nobody else
+//! notices.
 
+mod budget;
 pub mod os;
 mod peer;
 pub mod shm;

@@ -85,6 +85,9 @@ causes! {
     Unfinished, "the peer began a message and did not finish it in time";
     /// The peer does not read what it is sent.
     NotReading, "the peer does not read what it is sent";
+    /// All connections together held more than allowed, and this one held most.
+    HoldsMost, "all connections together hold more than allowed, and this one held most; \
+        raise the limit or ask for less at once";
     /// More connections than allowed.
     TooMany, "there are more connections than allowed; raise the limit or use fewer clients";
 }
@@ -106,6 +109,10 @@ pub struct Limits {
     pub waiting_bytes_high: usize,
     /// Bytes waiting for a peer at which its connection is closed.
     pub waiting_bytes_max: usize,
+    /// Bytes that all connections together may hold: what waits for their peers, and what has come
+    /// of messages in part. From half of it on nothing more is taken from those that hold more than
+    /// their share; beyond it, those that hold most are closed.
+    pub held_bytes_max: usize,
     /// How long a greeting may take.
     pub greeting: Duration,
     /// How long a message that has begun may take without any progress.
@@ -123,6 +130,8 @@ impl Default for Limits {
             waiting_bytes_high: 1 << 20,
             // More than what one request can ask for beyond the mark above.
             waiting_bytes_max: 64 << 20,
+            // Some dozens of the longest messages; a small part of what a server's memory is.
+            held_bytes_max: 256 << 20,
             greeting: Duration::from_secs(5),
             unfinished: Duration::from_secs(30),
             not_reading: Duration::from_secs(30),
@@ -149,6 +158,10 @@ pub struct Counters {
     pub connected: u64,
     /// Connections that are open or being opened.
     pub open: u64,
+    /// Bytes that all connections hold: what waits for their peers, and what has come in part.
+    pub held_bytes: u64,
+    /// How often nothing more was taken from a connection for a while, for what it held.
+    pub held_back: u64,
     /// Connections that were closed, by cause.
     closed: [u64; Cause::ALL.len()],
 }

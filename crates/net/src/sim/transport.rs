@@ -1,6 +1,7 @@
 //! One process's end of a simulated network.
 
 use super::{Content, Network, Packet, Wire};
+use crate::budget::those_that_hold_most;
 use crate::peer::{Cause, ConnectionId, Counters, Limits, Peer, Via};
 use crate::table::Table;
 use crate::{Handler, Transport};
@@ -46,6 +47,8 @@ struct Connection {
     /// What has overtaken it, or came before the greeting.
     early: BTreeMap<u64, (Kind, Vec<u8>)>,
     unordered: Vec<Vec<u8>>,
+    /// What it held is given back; it is closed with the next poll.
+    doomed: bool,
 }
 
 impl SimTransport {
@@ -96,6 +99,7 @@ impl SimTransport {
             expected: 0,
             early: BTreeMap::new(),
             unordered: Vec::new(),
+            doomed: false,
         };
         let id = self.connections.insert(connection);
         self.by_wire.insert(wire, id);
@@ -147,6 +151,9 @@ impl SimTransport {
     fn packet(&mut self, packet: Packet, handler: &mut dyn Handler) {
         let Packet { wire, from, content, sequence, .. } = packet;
         let known = self.by_wire.get(&wire).copied();
+        if known.and_then(|id| self.connections.get(id)).is_some_and(|it| it.doomed) {
+            return;
+        }
         match (content, known) {
             (Content::Open { port, preface }, None) => {
                 self.accept(wire, from, port, preface, handler)
@@ -217,7 +224,11 @@ impl SimTransport {
             return;
         }
         let end = (Kind(u8::MAX), Vec::new());
+        let is_early = place > connection.expected;
         connection.early.insert(place, frame.unwrap_or(end));
+        if is_early {
+            return self.limit_held();
+        }
         while let Some(connection) = self.connections.get_mut(id) {
             let Some((kind, payload)) = connection.early.remove(&connection.expected) else {
                 return;
@@ -234,7 +245,10 @@ impl SimTransport {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let is_open = connection.peer.is_some();
         match kind {
-            Kind::MESSAGE if !is_open => connection.unordered.push(payload),
+            Kind::MESSAGE if !is_open => {
+                connection.unordered.push(payload);
+                self.limit_held();
+            }
             Kind::MESSAGE if payload.len() > self.limits.message_bytes_max => {
                 self.fail(id, Cause::TooLong, handler);
             }
@@ -265,6 +279,38 @@ impl SimTransport {
             }
             Err(Mismatch::NotOurs) => self.fail(id, Cause::NotOurs, handler),
             Err(Mismatch::Version { .. }) => self.fail(id, Cause::Version, handler),
+        }
+    }
+
+    /// What a connection holds: what is on its way to the other end's process stands for what
+    /// waits, and what has come too early for what has come in part.
+    fn held_bytes(&self, id: ConnectionId, connection: &Connection) -> usize {
+        if connection.doomed {
+            return 0;
+        }
+        let early = connection.early.values().map(|(_, payload)| payload.len());
+        let unordered = connection.unordered.iter().map(Vec::len);
+        self.waiting_bytes(id) + early.sum::<usize>() + unordered.sum::<usize>()
+    }
+
+    /// Closes those that hold most when all connections together hold more than allowed.
+    fn limit_held(&mut self) {
+        let most = self.limits.held_bytes_max;
+        let holders = self.connections.iter().map(|(id, it)| (self.held_bytes(id, it), id));
+        for id in those_that_hold_most(most, holders) {
+            self.doom(id, Cause::HoldsMost);
+        }
+        let held = self.connections.iter().map(|(id, it)| self.held_bytes(id, it));
+        self.counters.held_bytes = held.sum::<usize>() as u64;
+    }
+
+    /// Gives back what a connection holds, now; the handler is told with the next poll.
+    fn doom(&mut self, id: ConnectionId, why: Cause) {
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.doomed = true;
+            connection.early.clear();
+            connection.unordered.clear();
+            self.failed.push((id, why));
         }
     }
 
@@ -357,7 +403,7 @@ impl Transport for SimTransport {
     }
 
     fn send(&mut self, to: ConnectionId, parts: &[&[u8]]) {
-        if self.connections.get(to).is_none() {
+        if self.connections.get(to).is_none_or(|it| it.doomed) {
             return;
         }
         let payload = parts.concat();
@@ -365,8 +411,9 @@ impl Transport for SimTransport {
         self.counters.bytes_out += payload.len() as u64;
         self.put(to, Content::Frame { kind: Kind::MESSAGE, payload });
         if self.waiting_bytes(to) > self.limits.waiting_bytes_max {
-            self.failed.push((to, Cause::NotReading));
+            self.doom(to, Cause::NotReading);
         }
+        self.limit_held();
     }
 
     fn flush(&mut self) {}
