@@ -84,6 +84,15 @@ pub trait Transport {
     /// Bytes that wait for the peer to take them.
     fn waiting_bytes(&self, connection: ConnectionId) -> usize;
 
+    /// Whether so little waits for the peer that one may go on sending. Who does nevertheless only
+    /// has more wait, until the connection is closed for it.
+    fn takes_more(&self, connection: ConnectionId) -> bool {
+        self.waiting_bytes(connection) <= self.limits().waiting_bytes_high
+    }
+
+    /// What connections are allowed.
+    fn limits(&self) -> &Limits;
+
     /// Sleeps until something arrives or the reactor's alarm rings, but no longer than this.
     fn sleep(&mut self, at_most: Option<Duration>);
 

@@ -305,6 +305,10 @@ impl Transport for OsTransport {
         self.connections.get(connection).map_or(0, Connection::waiting_bytes)
     }
 
+    fn limits(&self) -> &Limits {
+        &self.options.limits
+    }
+
     fn sleep(&mut self, at_most: Option<Duration>) {
         self.flush();
         let may = self.failed.is_empty()

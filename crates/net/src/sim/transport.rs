@@ -434,6 +434,10 @@ impl Transport for SimTransport {
         state.waiting.get(&(connection.wire, to)).copied().unwrap_or(0)
     }
 
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     fn sleep(&mut self, _: Option<Duration>) {
         // The simulation knows when to give the next turn.
     }
