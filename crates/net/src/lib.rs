@@ -60,6 +60,10 @@ pub trait Transport {
     /// When the address cannot be had.
     fn listen(&mut self, address: SocketAddr) -> std::io::Result<SocketAddr>;
 
+    /// Tells it what time it is, where it is used without having been polled for a while: what it
+    /// does at a time it does by this one or that of the last poll. A poll tells it too.
+    fn tell_time(&mut self, now: Time);
+
     /// Asks for a connection. [`Handler::opened`] or [`Handler::closed`] follows.
     fn connect(&mut self, address: SocketAddr) -> ConnectionId;
 

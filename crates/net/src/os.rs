@@ -225,6 +225,15 @@ impl Transport for OsTransport {
         Ok(address)
     }
 
+    #[inline]
+    fn tell_time(&mut self, now: Time) {
+        if now.since(self.now) > STALL && self.deadline().is_some() {
+            // It was we who did nothing for a while, not the peers: they get another chance.
+            self.next_sweep = now + STALL;
+        }
+        self.now = now;
+    }
+
     fn connect(&mut self, address: SocketAddr) -> ConnectionId {
         let connection = Connection::connect(address, self.now + self.options.limits.greeting);
         let id = self.connections.insert(connection);
@@ -252,11 +261,7 @@ impl Transport for OsTransport {
     }
 
     fn poll(&mut self, now: Time, handler: &mut dyn Handler) -> bool {
-        if now.since(self.now) > STALL && self.deadline().is_some() {
-            // It was we who did nothing for a while, not the peers: they get another chance.
-            self.next_sweep = now + STALL;
-        }
-        self.now = now;
+        self.tell_time(now);
         self.write_all();
         let busy = self.turn(handler);
         self.write_all();

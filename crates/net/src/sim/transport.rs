@@ -355,6 +355,10 @@ impl Transport for SimTransport {
         Ok(SocketAddr::new(self.host, port))
     }
 
+    fn tell_time(&mut self, now: Time) {
+        self.now = now;
+    }
+
     fn connect(&mut self, address: SocketAddr) -> ConnectionId {
         let wire = {
             let mut state = self.network.0.borrow_mut();
