@@ -19,11 +19,13 @@ mod budget;
 mod connection;
 mod door;
 mod socket;
-
+#[cfg(test)]
+mod tests;
 mod turn;
 
 use crate::budget::half;
 use crate::peer::{Cause, ConnectionId, Counters, Limits, Peer};
+use crate::shm;
 use crate::table::{self, Table};
 use crate::{Handler, Transport};
 use connection::{Connection, Stage};
@@ -126,6 +128,8 @@ pub struct OsTransport {
     /// That was said.
     warned: bool,
     scratch: Vec<u8>,
+    /// The version of shared memory's layout that clients are told.
+    layout_version: u32,
 }
 
 impl OsTransport {
@@ -161,7 +165,13 @@ impl OsTransport {
             deaf: false,
             warned: false,
             scratch: vec![0; READ_BYTES],
+            layout_version: shm::LAYOUT_VERSION,
         })
+    }
+
+    /// Tells clients another version of shared memory's layout than ours: for tests.
+    pub fn pretend_layout_version(&mut self, version: u32) {
+        self.layout_version = version;
     }
 
     /// Writes what waits on all connections, once on each.

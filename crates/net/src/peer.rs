@@ -156,6 +156,8 @@ pub struct Counters {
     pub accepted: u64,
     /// Connections that were opened from here.
     pub connected: u64,
+    /// Connections that went over to shared memory.
+    pub shared_memory: u64,
     /// Connections that are open or being opened.
     pub open: u64,
     /// Bytes that all connections hold: what waits for their peers, and what has come in part.

@@ -324,7 +324,8 @@ impl OsTransport {
         if connection.stage != Stage::Open || !quiet {
             return;
         }
-        let Ok(mut channel) = knock.admit(self.options.ring_bytes) else { return };
+        let admission = knock.admit_with_version(self.options.ring_bytes, self.layout_version);
+        let Ok(mut channel) = admission else { return };
         if !channel.prepare_sleep(shm::Until::Arrival) {
             return self.move_to_rings(id, channel);
         }
@@ -372,7 +373,7 @@ impl OsTransport {
         self.open(id, handler);
     }
 
-    fn move_to_rings(&mut self, id: ConnectionId, mut channel: shm::Channel) {
+    pub(super) fn move_to_rings(&mut self, id: ConnectionId, mut channel: shm::Channel) {
         if self.hot == Some(id) {
             self.hot = None;
         }
@@ -387,6 +388,7 @@ impl OsTransport {
             return;
         }
         connection.carrier = Carrier::Rings(Box::new(channel));
+        self.counters.shared_memory += 1;
         if let Some(peer) = &mut connection.peer {
             peer.via = Via::SharedMemory;
         }
