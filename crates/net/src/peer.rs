@@ -115,8 +115,12 @@ pub struct Limits {
     pub held_bytes_max: usize,
     /// How long a greeting may take.
     pub greeting: Duration,
-    /// How long a message that has begun may take without any progress.
+    /// How long a message that has begun may take until it is whole, whatever its progress.
     pub unfinished: Duration,
+    /// How long it may come as slowly as it likes: longer than a network is away for a moment.
+    pub unhurried: Duration,
+    /// Bytes of it that must have come for each second beyond that.
+    pub bytes_per_second_min: usize,
     /// How long a peer may leave what it is sent unread.
     pub not_reading: Duration,
 }
@@ -133,7 +137,10 @@ impl Default for Limits {
             // Some dozens of the longest messages; a small part of what a server's memory is.
             held_bytes_max: 256 << 20,
             greeting: Duration::from_secs(5),
+            // The longest message gets through within the time at a few hundred kilobytes a second.
             unfinished: Duration::from_secs(30),
+            unhurried: Duration::from_secs(10),
+            bytes_per_second_min: 64 << 10,
             not_reading: Duration::from_secs(30),
         }
     }

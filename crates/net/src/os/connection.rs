@@ -7,6 +7,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::io::IoSlice;
 use std::net::SocketAddr;
+use std::time::Duration;
 use thunderhead_runtime::Time;
 use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, Offer, Preface};
 use zerocopy::IntoBytes;
@@ -154,9 +155,13 @@ impl Connection {
             _ => return Some(self.open_by),
         }
         let unread = (self.waiting_bytes() > 0).then(|| self.taken + limits.not_reading);
-        // The longest message gets through within the time at a few hundred kilobytes a second.
         let half = !self.input.is_empty() && !self.paused;
-        let half = half.then(|| self.begun + limits.unfinished);
+        let half = half.then(|| {
+            // What is held for long must have been sent: to drip costs more than it takes up here.
+            let seconds = self.input.len() / limits.bytes_per_second_min.max(1);
+            let earned = limits.unhurried + Duration::from_secs(seconds as u64);
+            self.begun + earned.min(limits.unfinished)
+        });
         unread.into_iter().chain(half).min()
     }
 

@@ -451,6 +451,8 @@ impl OsTransport {
             connection.paused && !connection.queued && waiting < self.waiting_bytes_high / 2;
         if resumes {
             connection.paused = false;
+            // What came before the pause has been left alone by us.
+            connection.begun = self.now;
             self.resumed.push(id);
         }
         let waits = waiting > 0 && connection.stage != Stage::Connecting;
