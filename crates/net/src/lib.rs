@@ -18,8 +18,10 @@
 //! # What a peer can do to us
 //!
 //! Close its connection, or have it closed. Whatever it sends, or does not send or read, costs at
-//! most the memory that [`Limits`] allow, and nobody else notices.
+//! most the memory that [`Limits`] allow, for each connection and for all together, and nobody else
+//! notices.
 
+mod budget;
 pub mod os;
 mod peer;
 pub mod shm;
@@ -58,6 +60,10 @@ pub trait Transport {
     /// When the address cannot be had.
     fn listen(&mut self, address: SocketAddr) -> std::io::Result<SocketAddr>;
 
+    /// Tells it what time it is, where it is used without having been polled for a while: what it
+    /// does at a time it does by this one or that of the last poll. A poll tells it too.
+    fn tell_time(&mut self, now: Time);
+
     /// Asks for a connection. [`Handler::opened`] or [`Handler::closed`] follows.
     fn connect(&mut self, address: SocketAddr) -> ConnectionId;
 
@@ -81,6 +87,15 @@ pub trait Transport {
 
     /// Bytes that wait for the peer to take them.
     fn waiting_bytes(&self, connection: ConnectionId) -> usize;
+
+    /// Whether so little waits for the peer that one may go on sending. Who does nevertheless only
+    /// has more wait, until the connection is closed for it.
+    fn takes_more(&self, connection: ConnectionId) -> bool {
+        self.waiting_bytes(connection) <= self.limits().waiting_bytes_high
+    }
+
+    /// What connections are allowed.
+    fn limits(&self) -> &Limits;
 
     /// Sleeps until something arrives or the reactor's alarm rings, but no longer than this.
     fn sleep(&mut self, at_most: Option<Duration>);

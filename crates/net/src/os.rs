@@ -15,19 +15,23 @@
 //! rings, and the connection goes on in them instead of the socket. If anything about that fails,
 //! it stays on the socket.
 
+mod budget;
 mod connection;
 mod door;
 mod socket;
-
+#[cfg(test)]
+mod tests;
 mod turn;
 
+use crate::budget::half;
 use crate::peer::{Cause, ConnectionId, Counters, Limits, Peer};
+use crate::shm;
 use crate::table::{self, Table};
 use crate::{Handler, Transport};
-use connection::Connection;
+use connection::{Connection, Stage};
 use door::Doorway;
 use rustix::fd::OwnedFd;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_runtime::os::{Poller, Ready};
@@ -109,12 +113,23 @@ pub struct OsTransport {
     timed: BTreeSet<ConnectionId>,
     /// Connections that failed while nobody could be told.
     failed: Vec<(ConnectionId, Cause)>,
+    /// What must wait for a peer so that no more requests are taken from it: less than the limit
+    /// while all connections together hold much.
+    waiting_bytes_high: usize,
+    /// When so much is held by all, the marks are to be looked at.
+    held_bytes_mark: u64,
+    /// All connections together hold much, or did and some wait for their turn still.
+    tight: bool,
+    /// Connections that wait until there is room for the long message that they have begun.
+    queued: VecDeque<ConnectionId>,
     next_sweep: Time,
     /// A listener or the door was taken out of epoll for want of descriptors.
     deaf: bool,
     /// That was said.
     warned: bool,
     scratch: Vec<u8>,
+    /// The version of shared memory's layout that clients are told.
+    layout_version: u32,
 }
 
 impl OsTransport {
@@ -124,6 +139,10 @@ impl OsTransport {
     /// When the kernel has no more descriptors.
     pub fn new(world: &World, options: Options) -> std::io::Result<OsTransport> {
         Ok(OsTransport {
+            waiting_bytes_high: options.limits.waiting_bytes_high,
+            held_bytes_mark: half(options.limits.held_bytes_max) as u64,
+            tight: false,
+            queued: VecDeque::new(),
             options,
             poller: Poller::new(world.alarm.clone())?,
             connections: Table::default(),
@@ -146,7 +165,13 @@ impl OsTransport {
             deaf: false,
             warned: false,
             scratch: vec![0; READ_BYTES],
+            layout_version: shm::LAYOUT_VERSION,
         })
+    }
+
+    /// Tells clients another version of shared memory's layout than ours: for tests.
+    pub fn pretend_layout_version(&mut self, version: u32) {
+        self.layout_version = version;
     }
 
     /// Writes what waits on all connections, once on each.
@@ -177,6 +202,11 @@ impl OsTransport {
             doorway.forget(&connection);
         }
         self.counters.open -= 1;
+        self.counters.held_bytes -= connection.held_bytes() as u64;
+        debug_assert!(self.connections.count() > 0 || self.counters.held_bytes == 0);
+        if !self.queued.is_empty() {
+            self.queued.retain(|other| *other != id);
+        }
         let usual = [Cause::ByUs, Cause::ByPeer, Cause::Refused, Cause::Reset].contains(&why);
         if self.counters.count_closed(why) && !usual {
             tracing::warn!(peer = %connection.address, "connection closed: {why}");
@@ -203,6 +233,15 @@ impl Transport for OsTransport {
             self.doorway = Doorway::open(&self.poller).ok();
         }
         Ok(address)
+    }
+
+    #[inline]
+    fn tell_time(&mut self, now: Time) {
+        if now.since(self.now) > STALL && self.deadline().is_some() {
+            // It was we who did nothing for a while, not the peers: they get another chance.
+            self.next_sweep = now + STALL;
+        }
+        self.now = now;
     }
 
     fn connect(&mut self, address: SocketAddr) -> ConnectionId {
@@ -232,11 +271,7 @@ impl Transport for OsTransport {
     }
 
     fn poll(&mut self, now: Time, handler: &mut dyn Handler) -> bool {
-        if now.since(self.now) > STALL && self.deadline().is_some() {
-            // It was we who did nothing for a while, not the peers: they get another chance.
-            self.next_sweep = now + STALL;
-        }
-        self.now = now;
+        self.tell_time(now);
         self.write_all();
         let busy = self.turn(handler);
         self.write_all();
@@ -246,16 +281,25 @@ impl Transport for OsTransport {
     #[inline]
     fn send(&mut self, to: ConnectionId, parts: &[&[u8]]) {
         let Some(connection) = self.connections.get_mut(to) else { return };
-        self.counters.messages_out += 1;
+        let before = connection.waiting_bytes();
         if connection.is_idle_output() {
+            if connection.stage == Stage::Doomed {
+                return;
+            }
             // From now on the peer has something to take.
             connection.taken = self.now;
             self.unsent.push(to);
         }
         let sent = connection.queue(parts, LONG_BYTES);
+        self.counters.messages_out += 1;
         self.counters.bytes_out += sent as u64;
-        if connection.waiting_bytes() > self.options.limits.waiting_bytes_max {
-            self.failed.push((to, Cause::NotReading));
+        let waiting = connection.waiting_bytes();
+        // A long message may have left at once, and what waited before with it.
+        self.counters.held_bytes += waiting as u64;
+        self.counters.held_bytes -= before as u64;
+        let too_much = waiting > self.options.limits.waiting_bytes_max;
+        if too_much || self.counters.held_bytes > self.held_bytes_mark {
+            self.holds_much(to);
         }
     }
 
@@ -276,9 +320,16 @@ impl Transport for OsTransport {
         self.connections.get(connection).map_or(0, Connection::waiting_bytes)
     }
 
+    fn limits(&self) -> &Limits {
+        &self.options.limits
+    }
+
     fn sleep(&mut self, at_most: Option<Duration>) {
         self.flush();
-        let may = self.failed.is_empty() && self.resumed.is_empty() && self.rings_may_sleep();
+        let may = self.failed.is_empty()
+            && self.resumed.is_empty()
+            && !self.may_ease()
+            && self.rings_may_sleep();
         if may {
             // Whoever is busy enough not to sleep will be hot again soon.
             self.cool();

@@ -85,6 +85,9 @@ causes! {
     Unfinished, "the peer began a message and did not finish it in time";
     /// The peer does not read what it is sent.
     NotReading, "the peer does not read what it is sent";
+    /// All connections together held more than allowed, and this one held most.
+    HoldsMost, "all connections together hold more than allowed, and this one held most; \
+        raise the limit or ask for less at once";
     /// More connections than allowed.
     TooMany, "there are more connections than allowed; raise the limit or use fewer clients";
 }
@@ -106,10 +109,18 @@ pub struct Limits {
     pub waiting_bytes_high: usize,
     /// Bytes waiting for a peer at which its connection is closed.
     pub waiting_bytes_max: usize,
+    /// Bytes that all connections together may hold: what waits for their peers, and what has come
+    /// of messages in part. From half of it on nothing more is taken from those that hold more than
+    /// their share; beyond it, those that hold most are closed.
+    pub held_bytes_max: usize,
     /// How long a greeting may take.
     pub greeting: Duration,
-    /// How long a message that has begun may take without any progress.
+    /// How long a message that has begun may take until it is whole, whatever its progress.
     pub unfinished: Duration,
+    /// How long it may come as slowly as it likes: longer than a network is away for a moment.
+    pub unhurried: Duration,
+    /// Bytes of it that must have come for each second beyond that.
+    pub bytes_per_second_min: usize,
     /// How long a peer may leave what it is sent unread.
     pub not_reading: Duration,
 }
@@ -123,8 +134,13 @@ impl Default for Limits {
             waiting_bytes_high: 1 << 20,
             // More than what one request can ask for beyond the mark above.
             waiting_bytes_max: 64 << 20,
+            // Some dozens of the longest messages; a small part of what a server's memory is.
+            held_bytes_max: 256 << 20,
             greeting: Duration::from_secs(5),
+            // The longest message gets through within the time at a few hundred kilobytes a second.
             unfinished: Duration::from_secs(30),
+            unhurried: Duration::from_secs(10),
+            bytes_per_second_min: 64 << 10,
             not_reading: Duration::from_secs(30),
         }
     }
@@ -147,8 +163,14 @@ pub struct Counters {
     pub accepted: u64,
     /// Connections that were opened from here.
     pub connected: u64,
+    /// Connections that went over to shared memory.
+    pub shared_memory: u64,
     /// Connections that are open or being opened.
     pub open: u64,
+    /// Bytes that all connections hold: what waits for their peers, and what has come in part.
+    pub held_bytes: u64,
+    /// How often nothing more was taken from a connection for a while, for what it held.
+    pub held_back: u64,
     /// Connections that were closed, by cause.
     closed: [u64; Cause::ALL.len()],
 }

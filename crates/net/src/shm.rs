@@ -69,4 +69,5 @@ pub use channel::Channel;
 pub use doorbell::Until;
 pub use error::{Corrupt, HandoverError};
 pub use handover::{Answer, Door, Knock, TOKEN_BYTES, Visit};
+pub(crate) use layout::VERSION as LAYOUT_VERSION;
 pub use layout::{RING_BYTES_DEFAULT, RING_BYTES_MAX, RING_BYTES_MIN};

@@ -59,9 +59,8 @@ fn limits() -> Limits {
     Limits { message_bytes_max: 1 << 20, connections_max: 4, ..Limits::default() }
 }
 
-fn on_this_machine(name: &'static str, listen: &str, shared_memory: bool) -> Pair {
-    let options =
-        Options { limits: limits(), features: FEATURES, shared_memory, ..Options::default() };
+fn on_this_machine(name: &'static str, listen: &str, shared_memory: bool, limits: Limits) -> Pair {
+    let options = Options { limits, features: FEATURES, shared_memory, ..Options::default() };
     let directory = std::env::temp_dir().join(format!("thunderhead-net-{}", std::process::id()));
     let mut server = OsTransport::new(&os::world(&directory).unwrap(), options).unwrap();
     let client = OsTransport::new(&os::world(&directory).unwrap(), options).unwrap();
@@ -81,14 +80,14 @@ fn on_this_machine(name: &'static str, listen: &str, shared_memory: bool) -> Pai
     }
 }
 
-fn simulated(name: &'static str, streams: bool) -> Pair {
+fn simulated(name: &'static str, streams: bool, limits: Limits) -> Pair {
     let truth: TrueTime = Rc::new(Cell::new(0));
     let trace = Trace::new(Rc::clone(&truth), false);
     let link = Link { streams, ..Link::default() };
     let network = Network::new(Rc::clone(&truth), Random::from_seed(7), trace, link);
     let hosts = ["10.0.0.1", "10.0.0.2"].map(|host| host.parse().unwrap());
-    let mut server = SimTransport::new(&network, hosts[0], limits(), FEATURES);
-    let client = SimTransport::new(&network, hosts[1], limits(), FEATURES);
+    let mut server = SimTransport::new(&network, hosts[0], limits, FEATURES);
+    let client = SimTransport::new(&network, hosts[1], limits, FEATURES);
     let address = server.listen(SocketAddr::new(hosts[0], 7000)).unwrap();
     Pair {
         name,
@@ -109,12 +108,16 @@ fn simulated(name: &'static str, streams: bool) -> Pair {
 }
 
 fn every_transport() -> [Pair; 5] {
+    every_transport_with(limits())
+}
+
+fn every_transport_with(limits: Limits) -> [Pair; 5] {
     [
-        on_this_machine("tcp", "127.0.0.1:0", false),
-        on_this_machine("tcp6", "[::1]:0", false),
-        on_this_machine("shm", "127.0.0.1:0", true),
-        simulated("streams", true),
-        simulated("datagrams", false),
+        on_this_machine("tcp", "127.0.0.1:0", false, limits),
+        on_this_machine("tcp6", "[::1]:0", false, limits),
+        on_this_machine("shm", "127.0.0.1:0", true, limits),
+        simulated("streams", true, limits),
+        simulated("datagrams", false, limits),
     ]
 }
 
@@ -344,6 +347,45 @@ fn who_was_held_back_gets_on_once_it_takes_its_answers() {
 }
 
 #[test]
+fn all_connections_together_hold_no_more_than_allowed() {
+    let limits = Limits { held_bytes_max: 8 << 20, ..limits() };
+    let sent = message(1 << 20);
+    for mut pair in every_transport_with(limits) {
+        let good = pair.open();
+        for _ in 0..3 {
+            pair.open();
+        }
+        let opened = pair.at_server.opened.clone();
+        let (good_there, deaf) = (opened[0], &opened[1..]);
+        let mut most = 0;
+        // Much is said to three that do not read it, a little to one.
+        for round in 0..60 {
+            for connection in deaf {
+                pair.server.send(*connection, &[&sent]);
+                most = most.max(pair.server.counters().held_bytes);
+            }
+            if round % 10 == 0 {
+                pair.server.send(good_there, &[b"a little"]);
+            }
+        }
+        assert!(most <= limits.held_bytes_max as u64, "{}: {most}", pair.name);
+        pair.until("said to the handler", |it| it.at_server.closed.len() == 3);
+        assert!(
+            pair.at_server
+                .closed
+                .iter()
+                .all(|(id, why)| deaf.contains(id) && *why == Cause::HoldsMost)
+        );
+        assert_eq!(pair.server.counters().closed(Cause::HoldsMost), 3, "{}", pair.name);
+        pair.until("received", |it| it.at_client.messages.iter().any(|it| it.0 == good));
+        pair.at_server.messages.clear();
+        pair.send(good, b"unaffected");
+        pair.until("received", |it| it.at_server.messages.iter().any(|it| it.1 == b"unaffected"));
+        pair.until("drained", |it| it.server.waiting_bytes(good_there) == 0);
+    }
+}
+
+#[test]
 fn who_sends_before_a_connection_is_open_loses_it() {
     for mut pair in every_transport() {
         let connection = pair.client.connect(pair.address);
@@ -356,6 +398,81 @@ fn who_sends_before_a_connection_is_open_loses_it() {
         assert!([Cause::ByPeer, Cause::Reset].contains(&why), "{}: {why}", pair.name);
         assert_eq!(pair.at_server.closed[0].1, Cause::NotOurs, "{}", pair.name);
         assert!(pair.at_server.opened.is_empty() && pair.at_server.messages.is_empty());
+    }
+}
+
+#[test]
+fn while_much_is_held_those_who_hold_most_wait_and_others_are_served() {
+    for via in ["tcp", "tcp6", "shm"] {
+        // Only what all hold together holds anyone back.
+        let limits = Limits { held_bytes_max: 24 << 20, waiting_bytes_high: 60 << 20, ..limits() };
+        let with = |limits| every_transport_with(limits).into_iter().find(|it| it.name == via);
+        let (mut pair, mut deaf) = (with(limits).unwrap(), with(Limits::default()).unwrap());
+        pair.at_server.echoes = true;
+        let good = pair.open();
+        let greedy: Vec<ConnectionId> = (0..3).map(|_| deaf.client.connect(pair.address)).collect();
+        while deaf.at_client.opened.len() < 3 {
+            deaf.client.poll(pair.now, &mut deaf.at_client);
+            pair.turn();
+        }
+        let sent = message(256 << 10);
+        for round in 0..200 {
+            for connection in &greedy {
+                // The client never polls: it reads nothing.
+                deaf.client.send(*connection, &[&sent]);
+            }
+            deaf.client.flush();
+            pair.at_server.messages.clear();
+            pair.send(good, &message(round));
+            pair.until("served", |it| it.at_client.messages.len() > round);
+        }
+        let counters = pair.server.counters();
+        assert!(counters.held_back > 0 && counters.held_bytes > 12 << 20, "{via} {counters:?}");
+        assert_eq!(pair.at_server.closed, [], "{via}");
+        // When they read, all of it comes.
+        let mut turns = 0;
+        while pair.server.counters().held_bytes > 0 {
+            deaf.client.poll(pair.now, &mut deaf.at_client);
+            pair.turn();
+            turns += 1;
+            assert!(turns < 1_000_000, "{via}: {:?}", pair.server.counters());
+        }
+        assert!(deaf.at_client.messages.iter().all(|(_, received)| *received == sent));
+        assert_eq!((deaf.at_client.closed.len(), pair.at_server.closed.len()), (0, 0));
+    }
+}
+
+#[test]
+fn while_much_is_held_long_messages_wait_for_their_turn_and_short_ones_do_not() {
+    for via in ["tcp", "tcp6", "shm"] {
+        let limits = Limits { held_bytes_max: 4 << 20, ..limits() };
+        let mut pair = every_transport_with(limits).into_iter().find(|it| it.name == via).unwrap();
+        let (long, short) = (pair.open(), pair.open());
+        pair.open();
+        let deaf = *pair.at_server.opened.last().unwrap();
+        let turn = |pair: &mut Pair| {
+            pair.client.flush();
+            pair.server.poll(pair.now, &mut pair.at_server);
+        };
+        // What waits for one that does not read is more than half of what all may hold.
+        let sent = message(256 << 10);
+        while pair.server.counters().held_bytes < 5 << 19 {
+            pair.server.send(deaf, &[&sent]);
+            (0..100).for_each(|_| turn(&mut pair));
+        }
+        pair.client.send(long, &[&message(1 << 20)]);
+        pair.client.send(short, &[b"short"]);
+        for _ in 0..100 {
+            turn(&mut pair);
+        }
+        let heard: Vec<&[u8]> = pair.at_server.messages.iter().map(|it| it.1.as_slice()).collect();
+        assert!(heard == [b"short"], "{via}");
+        assert_eq!(pair.server.counters().held_back, 1, "{via}");
+        assert!(pair.server.counters().held_bytes < 3 << 20, "{via}: no more is held for it");
+        pair.until("both came", |it| it.at_server.messages.len() == 2);
+        assert!(pair.at_server.messages[1].1 == message(1 << 20), "{via}");
+        assert_eq!((pair.at_client.closed.len(), pair.at_server.closed.len()), (0, 0));
+        pair.until("nothing is held", |it| it.server.counters().held_bytes == 0);
     }
 }
 

@@ -38,7 +38,8 @@ impl Server {
     fn new() -> Server {
         let directory =
             std::env::temp_dir().join(format!("thunderhead-hostile-{}", std::process::id()));
-        let limits = Limits { message_bytes_max: 1000, ..Limits::default() };
+        let limits =
+            Limits { message_bytes_max: 1000, bytes_per_second_min: 20, ..Limits::default() };
         let options = Options { limits, ..Options::default() };
         let mut transport = OsTransport::new(&os::world(&directory).unwrap(), options).unwrap();
         // Nothing is written there.
@@ -67,6 +68,14 @@ impl Server {
     fn later(&mut self, seconds: u64) {
         for part in [seconds * 1000 - 1800, 900, 900] {
             self.now = self.now + Duration::from_millis(part);
+            self.turns(40);
+        }
+    }
+
+    /// A second goes by, with turns in it: we were not stopped ourselves.
+    fn a_second_later(&mut self) {
+        for _ in 0..5 {
+            self.now = self.now + Duration::from_millis(200);
             self.turns(40);
         }
     }
@@ -192,14 +201,47 @@ fn a_peer_that_sends_a_byte_now_and_then_does_not_stay() {
     slow.write_all(&preface()).unwrap();
     slow.write_all(&frame(Kind::MESSAGE, &[1; 500])[..10]).unwrap();
     server.turns(1000);
-    for _ in 0..2 {
-        server.later(14);
+    for _ in 0..9 {
+        server.a_second_later();
         slow.write_all(&[1]).unwrap();
-        server.turns(1000);
     }
     assert_eq!(server.heard.closed, []);
-    server.later(5);
-    assert_eq!(server.heard.closed, [Cause::Unfinished]);
+    server.a_second_later();
+    server.a_second_later();
+    assert_eq!(server.heard.closed, [Cause::Unfinished], "it has been unhurried for long enough");
+}
+
+#[test]
+fn a_peer_stays_for_as_long_as_it_sends_at_the_least_rate_but_not_for_ever() {
+    // Bytes a second, and after how many seconds it is closed.
+    for (rate, closed) in [(1, 10), (10, 20), (19, 30), (40, 30)] {
+        let mut server = Server::new();
+        let mut slow = server.connect();
+        slow.write_all(&preface()).unwrap();
+        slow.write_all(&Head { kind: Kind::MESSAGE, payload_bytes: 1000 }.to_bytes()).unwrap();
+        // Not the last byte of a message: it never comes.
+        let mut left = 999;
+        for second in 0..35 {
+            let now = rate.min(left);
+            left -= now;
+            let _ = slow.write_all(&vec![1; now]);
+            server.a_second_later();
+            // In seconds past the least time: for a byte and for the turns in between.
+            let is_closed = server.heard.closed == [Cause::Unfinished];
+            assert!(is_closed || second <= closed + 1, "{rate}: open after {second} seconds");
+            assert!(!is_closed || second >= closed - 2, "{rate}: closed after {second} seconds");
+        }
+    }
+    let mut server = Server::new();
+    let mut steady = server.connect();
+    steady.write_all(&preface()).unwrap();
+    for part in frame(Kind::MESSAGE, &[7; 1000]).chunks(50) {
+        server.a_second_later();
+        steady.write_all(part).unwrap();
+    }
+    server.a_second_later();
+    assert_eq!(server.heard.messages, [vec![7; 1000]], "it came in twenty seconds");
+    server.check_unaffected(&mut steady);
 }
 
 #[test]

@@ -46,7 +46,6 @@ impl Caller {
         timeout: Option<Duration>,
         take: impl FnOnce(&[u8]) -> T,
     ) -> Result<T, CallError> {
-        self.now = self.clock.now();
         let id = self.begin(to, opcode, parts, timeout)?;
         let (mut take, mut result) = (Some(take), None);
         while result.is_none() {
@@ -59,8 +58,7 @@ impl Caller {
         result.unwrap_or(Err(CallError::Late))
     }
 
-    /// Begins a call; [`Caller::wait`] or [`Caller::poll`] tells what came of it. Its time-out
-    /// counts from the last poll.
+    /// Begins a call; [`Caller::wait`] or [`Caller::poll`] tells what came of it.
     ///
     /// # Errors
     /// When it cannot even be begun.
@@ -72,7 +70,10 @@ impl Caller {
         parts: &[&[u8]],
         timeout: Option<Duration>,
     ) -> Result<CallId, CallError> {
+        // The last poll may be long ago: the thread does as it likes between calls.
+        self.now = self.clock.now();
         let (timing, transport) = ((self.now, timeout), self.transport.as_mut());
+        transport.tell_time(self.now);
         let begun = self.calls.call(transport, to, opcode.code(), parts, timing, For::Service);
         begun.map_err(|(error, _)| error)
     }

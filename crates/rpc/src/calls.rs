@@ -43,6 +43,10 @@ pub enum CallError {
     /// The deadline passed: the request may have been carried out.
     #[error("no answer came in time; the request may have been carried out")]
     Late,
+    /// Too much waits to be sent to this server already: the request was not sent. It can be once
+    /// the server has taken some of that.
+    #[error("too much waits to be sent to the server already; the request was not sent: try again")]
+    Congested,
     /// The request is longer than the server takes; it was not sent.
     #[error("the request is longer than the server takes")]
     TooLong,
@@ -68,6 +72,8 @@ struct Session {
     connection: ConnectionId,
     /// The longest message that it takes, once it is open.
     most: Option<usize>,
+    /// Bytes of the calls that wait until it is open.
+    unsent_bytes: usize,
 }
 
 /// The calls of a node.
@@ -116,11 +122,22 @@ impl Calls {
                     self.free.push(slot);
                     return Err((CallError::TooLong, outcome_for));
                 }
+                if !transport.takes_more(connection) {
+                    self.free.push(slot);
+                    return Err((CallError::Congested, outcome_for));
+                }
                 context::send(transport, connection, &head, parts);
             }
             None => {
-                self.connect(transport, to);
-                unsent = Some([&[head.as_bytes()], parts].concat().concat());
+                let high = transport.limits().waiting_bytes_high;
+                let session = self.connect(transport, to);
+                if session.unsent_bytes > high {
+                    self.free.push(slot);
+                    return Err((CallError::Congested, outcome_for));
+                }
+                let message = [&[head.as_bytes()], parts].concat().concat();
+                session.unsent_bytes += message.len();
+                unsent = Some(message);
             }
         }
         if deadline != Time::NEVER {
@@ -138,19 +155,19 @@ impl Calls {
         {
             return Some((connection, most));
         }
-        let Session { connection, most } = self.sessions.get(&to)?;
+        let Session { connection, most, .. } = self.sessions.get(&to)?;
         let (connection, most) = (*connection, (*most)?);
         self.last = Some((to, connection, most));
         Some((connection, most))
     }
 
-    fn connect(&mut self, transport: &mut dyn Transport, to: SocketAddr) {
-        if self.sessions.contains_key(&to) {
-            return;
-        }
-        let connection = transport.connect(to);
-        self.addresses.insert(connection, to);
-        self.sessions.insert(to, Session { connection, most: None });
+    /// The session with an address, whose connection is asked for when there is none.
+    fn connect(&mut self, transport: &mut dyn Transport, to: SocketAddr) -> &mut Session {
+        self.sessions.entry(to).or_insert_with(|| {
+            let connection = transport.connect(to);
+            self.addresses.insert(connection, to);
+            Session { connection, most: None, unsent_bytes: 0 }
+        })
     }
 
     /// A connection is open: what waited for it is sent. Returns calls that are too long for it.
@@ -162,7 +179,7 @@ impl Calls {
         let Some(to) = self.addresses.get(&connection).copied() else { return Vec::new() };
         let most = transport.peer(connection).map_or(0, |peer| peer.agreement.message_bytes_max);
         if let Some(session) = self.sessions.get_mut(&to) {
-            session.most = Some(most);
+            (session.most, session.unsent_bytes) = (Some(most), 0);
         }
         self.last = Some((to, connection, most));
         let mut too_long = Vec::new();
@@ -208,6 +225,11 @@ impl Calls {
         for id in ids {
             if let Some(call) = self.take(*id) {
                 let error = why(&call);
+                if let Some(message) = &call.unsent
+                    && let Some(session) = self.sessions.get_mut(&call.to)
+                {
+                    session.unsent_bytes -= message.len();
+                }
                 ended.push((CallId(*id), call.outcome_for, error));
             }
         }

@@ -186,6 +186,7 @@ impl<S: Service> Process for Node<S> {
         self.state.tasks.set_now(now);
         if !self.started {
             self.started = true;
+            self.transport.tell_time(now);
             self.with_service(Service::start);
         }
         let Node { transport, state, service, .. } = self;

@@ -3,6 +3,7 @@
 //! - *Moved*: learn anew who is responsible, then try there; at once the first time.
 //! - *Busy, no space*: wait as long as the server asks, and a little at random, so that those who
 //!   were sent away together do not come back together.
+//! - *Too much waits to be sent*: wait a little, whatever it is, for it was not sent.
 //! - *Connection broken or never made*: try again, waiting longer each time.
 //! - Anything else is final.
 //!
@@ -63,6 +64,8 @@ impl Retry {
                 }
                 Next::Take | Next::GiveUp => return Decision::GiveUp,
             },
+            // It never left; the server is the right one.
+            CallError::Congested => (self.backoff(random), false),
             CallError::Unreachable(_) => (self.backoff(random), true),
             CallError::Broken | CallError::Late if self.repeat == Repeat::Never => {
                 return Decision::GiveUp;
@@ -118,6 +121,8 @@ mod tests {
             let again = |repeat| matches!(decide(repeat, &[error]), Decision::Again { .. });
             assert!(again(Repeat::Safe) && again(Repeat::Identified));
         }
+        let again = decide(Repeat::Never, &[CallError::Congested]);
+        assert!(matches!(again, Decision::Again { refresh: false, .. }), "it was never sent");
         let unreachable = CallError::Unreachable(Cause::Refused);
         let again = decide(Repeat::Never, &[unreachable]);
         assert!(matches!(again, Decision::Again { refresh: true, .. }), "it was never sent");

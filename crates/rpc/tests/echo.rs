@@ -27,8 +27,13 @@ struct Pair {
 
 impl Pair {
     fn new(listen: &str, options: Options) -> Pair {
+        Pair::with(listen, options, |_| {})
+    }
+
+    fn with(listen: &str, options: Options, set_up: impl FnOnce(&mut OsTransport)) -> Pair {
         let server = world("server");
-        let transport = OsTransport::new(&server, options).unwrap();
+        let mut transport = OsTransport::new(&server, options).unwrap();
+        set_up(&mut transport);
         let mut node = Node::new(server, Box::new(transport), Echo::default());
         let address = node.listen(listen.parse().unwrap()).unwrap();
         let client = world("client");
@@ -79,10 +84,26 @@ fn an_echo_comes_back_over_every_transport() {
             expected.resize(bytes as usize, 0);
             assert!(reply == expected, "{via:?} {bytes}");
         }
-        assert_eq!(pair.node.transport().counters().accepted, 1);
-        let counters = pair.node.transport().counters();
-        assert_eq!(counters.messages_in, 7, "{via:?}");
+        let there = pair.node.transport().counters();
+        assert_eq!((there.accepted, there.messages_in), (1, 7), "{via:?}");
+        // The way it is meant to go, and no other.
+        let over_shared_memory = u64::from(via == Via::SharedMemory);
+        assert_eq!(there.shared_memory, over_shared_memory, "{via:?}");
+        assert_eq!(pair.caller.transport().counters().shared_memory, over_shared_memory, "{via:?}");
     }
+}
+
+#[test]
+fn a_client_that_cannot_use_a_servers_rings_calls_it_over_tcp() {
+    let mut pair =
+        Pair::with("127.0.0.1:0", Options::default(), |it| it.pretend_layout_version(99));
+    for _ in 0..20 {
+        let reply = pair.call(Opcode::Echo, &[&5u32.to_le_bytes(), b"hello"]);
+        assert_eq!(reply, Ok(b"hello".to_vec()));
+    }
+    let there = pair.node.transport().counters();
+    assert_eq!((there.accepted, there.messages_in, there.shared_memory), (1, 20, 0));
+    assert_eq!(pair.caller.transport().counters().shared_memory, 0);
 }
 
 #[test]

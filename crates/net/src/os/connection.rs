@@ -7,6 +7,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::io::IoSlice;
 use std::net::SocketAddr;
+use std::time::Duration;
 use thunderhead_runtime::Time;
 use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, Offer, Preface};
 use zerocopy::IntoBytes;
@@ -30,6 +31,8 @@ pub(super) enum Stage {
     Visiting,
     /// Messages may come.
     Open,
+    /// What it held is given back; it is closed with the next poll, which can tell the handler.
+    Doomed,
 }
 
 /// Why nothing more can be read or written.
@@ -64,10 +67,14 @@ pub(super) struct Connection {
     pub(super) is_ours: bool,
     /// What has come of a message, or of many that may not be handled yet.
     pub(super) input: Vec<u8>,
+    /// What of that is counted among what all connections hold.
+    input_counted: usize,
     output: Vec<u8>,
     written: usize,
     /// We take nothing from it until it has taken what it was sent.
     pub(super) paused: bool,
+    /// Or until all connections together hold less; it is paused meanwhile.
+    pub(super) queued: bool,
     /// Epoll tells when it takes more.
     pub(super) waits_for_room: bool,
     /// When the other end last took something of what waits for it, or what waits began to.
@@ -90,9 +97,11 @@ impl Connection {
             admitted: None,
             is_ours: true,
             input: Vec::new(),
+            input_counted: 0,
             output: Vec::new(),
             written: 0,
             paused: false,
+            queued: false,
             waits_for_room: false,
             taken: Time(0),
             begun: Time(0),
@@ -140,26 +149,55 @@ impl Connection {
 
     /// When it will be closed if nothing more happens on it.
     pub(super) fn deadline(&self, limits: &Limits) -> Option<Time> {
-        if self.stage != Stage::Open {
-            return Some(self.open_by);
+        match self.stage {
+            Stage::Open => {}
+            Stage::Doomed => return None,
+            _ => return Some(self.open_by),
         }
         let unread = (self.waiting_bytes() > 0).then(|| self.taken + limits.not_reading);
-        // The longest message gets through within the time at a few hundred kilobytes a second.
         let half = !self.input.is_empty() && !self.paused;
-        let half = half.then(|| self.begun + limits.unfinished);
+        let half = half.then(|| {
+            // What is held for long must have been sent: to drip costs more than it takes up here.
+            let seconds = self.input.len() / limits.bytes_per_second_min.max(1);
+            let earned = limits.unhurried + Duration::from_secs(seconds as u64);
+            self.begun + earned.min(limits.unfinished)
+        });
         unread.into_iter().chain(half).min()
     }
 
-    pub(super) fn greet(&mut self, preface: &Preface) {
+    /// Puts our greeting before everything else; returns its bytes.
+    pub(super) fn greet(&mut self, preface: &Preface) -> usize {
         let payload = preface.as_bytes();
         let head = Head { kind: Kind::PREFACE, payload_bytes: payload.len() };
         self.output.extend_from_slice(&head.to_bytes());
         self.output.extend_from_slice(payload);
+        HEAD_BYTES + payload.len()
     }
 
     #[inline]
     pub(super) fn waiting_bytes(&self) -> usize {
         self.output.len() - self.written
+    }
+
+    /// What is counted of it among what all connections hold.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.waiting_bytes() + self.input_counted
+    }
+
+    /// Counts what has come in part; returns what was counted before, and what is now.
+    pub(super) fn count_input(&mut self) -> (usize, usize) {
+        // Room is made for what is expected, so it is the room that counts.
+        let now = if self.input.is_empty() { 0 } else { self.input.capacity() };
+        (std::mem::replace(&mut self.input_counted, now), now)
+    }
+
+    /// Gives back all that it holds, and closes its socket or rings.
+    pub(super) fn doom(&mut self) {
+        self.stage = Stage::Doomed;
+        (self.carrier, self.visit, self.admitted) = (Carrier::None, None, None);
+        (self.input, self.output) = (Vec::new(), Vec::new());
+        (self.input_counted, self.written) = (0, 0);
+        (self.paused, self.queued, self.waits_for_room) = (false, false, false);
     }
 
     /// Whether it is not among those with something to send.

@@ -52,6 +52,9 @@ impl From<Broken> for Cause {
 impl OsTransport {
     #[inline(always)]
     pub(super) fn turn(&mut self, handler: &mut dyn Handler) -> bool {
+        if self.tight {
+            self.ease();
+        }
         let mut busy = !self.failed.is_empty() || !self.resumed.is_empty();
         if busy {
             self.go_on(handler);
@@ -232,6 +235,14 @@ impl OsTransport {
             }
             return false;
         }
+        if connection.paused
+            && event.readable
+            && connection.fd().is_some_and(|fd| socket::error(fd).is_some())
+        {
+            // Nobody reads it to find out.
+            self.fail(id, Cause::Reset, handler);
+            return true;
+        }
         if event.writable && connection.waits_for_room {
             self.write(id);
         }
@@ -245,7 +256,7 @@ impl OsTransport {
         match error {
             None => {
                 connection.stage = Stage::Greeting;
-                connection.greet(&preface);
+                self.counters.held_bytes += connection.greet(&preface) as u64;
                 self.counters.connected += 1;
                 self.unsent.push(id);
                 self.watch(id);
@@ -293,7 +304,7 @@ impl OsTransport {
             let preface = self.preface(offer);
             let Some(connection) = self.connections.get_mut(id) else { return };
             connection.offered = offer;
-            connection.greet(&preface);
+            self.counters.held_bytes += connection.greet(&preface) as u64;
             let token = Token::Connection(id).number();
             let added = connection.fd().map(|fd| self.poller.add(fd, token, true, false));
             if !matches!(added, Some(Ok(()))) {
@@ -313,7 +324,8 @@ impl OsTransport {
         if connection.stage != Stage::Open || !quiet {
             return;
         }
-        let Ok(mut channel) = knock.admit(self.options.ring_bytes) else { return };
+        let admission = knock.admit_with_version(self.options.ring_bytes, self.layout_version);
+        let Ok(mut channel) = admission else { return };
         if !channel.prepare_sleep(shm::Until::Arrival) {
             return self.move_to_rings(id, channel);
         }
@@ -361,7 +373,7 @@ impl OsTransport {
         self.open(id, handler);
     }
 
-    fn move_to_rings(&mut self, id: ConnectionId, mut channel: shm::Channel) {
+    pub(super) fn move_to_rings(&mut self, id: ConnectionId, mut channel: shm::Channel) {
         if self.hot == Some(id) {
             self.hot = None;
         }
@@ -376,6 +388,7 @@ impl OsTransport {
             return;
         }
         connection.carrier = Carrier::Rings(Box::new(channel));
+        self.counters.shared_memory += 1;
         if let Some(peer) = &mut connection.peer {
             peer.via = Via::SharedMemory;
         }
@@ -414,6 +427,7 @@ impl OsTransport {
             Ok(taken) => {
                 if taken > 0 {
                     self.sent = true;
+                    self.counters.held_bytes -= taken as u64;
                     connection.taken = self.now;
                 }
                 let holds_back = connection.waits_for_room || connection.paused;
@@ -433,9 +447,12 @@ impl OsTransport {
         if waiting > 0 {
             self.timed.insert(id);
         }
-        let resumes = connection.paused && waiting < self.options.limits.waiting_bytes_high / 2;
+        let resumes =
+            connection.paused && !connection.queued && waiting < self.waiting_bytes_high / 2;
         if resumes {
             connection.paused = false;
+            // What came before the pause has been left alone by us.
+            connection.begun = self.now;
             self.resumed.push(id);
         }
         let waits = waiting > 0 && connection.stage != Stage::Connecting;
@@ -503,7 +520,7 @@ impl OsTransport {
             && let Some(connection) = self.connections.get_mut(id)
         {
             connection.input.extend_from_slice(&bytes[used..]);
-            self.timed.insert(id);
+            self.came_in_part(id, used > 0);
         }
         self.scratch = scratch;
     }
@@ -520,10 +537,12 @@ impl OsTransport {
             }
             input.drain(..used);
             connection.input = input;
-            self.timed.insert(id);
-        } else if input.capacity() <= 2 * READ_BYTES
-            && matches!(connection.carrier, Carrier::Rings(_))
-        {
+            self.came_in_part(id, used > 0);
+            return;
+        }
+        let (counted, _) = connection.count_input();
+        self.counters.held_bytes -= counted as u64;
+        if input.capacity() <= 2 * READ_BYTES && matches!(connection.carrier, Carrier::Rings(_)) {
             // Rings are read into it every time; a socket only when something came in part.
             input.clear();
             connection.input = input;
@@ -544,13 +563,13 @@ impl OsTransport {
             let connection = self.connections.get(id)?;
             // Only who is asked holds back: a caller that stopped reading answers while it has much
             // to say, and a server that does the same, would wait for each other.
-            let held_back = connection.waiting_bytes() > self.options.limits.waiting_bytes_high;
+            let held_back = connection.waiting_bytes() > self.waiting_bytes_high;
             if held_back && !connection.is_ours {
                 self.pause(id);
                 break;
             }
             // What comes behind a greeting is for later.
-            if connection.stage == Stage::Visiting {
+            if matches!(connection.stage, Stage::Visiting | Stage::Doomed) {
                 break;
             }
             let is_open = connection.stage == Stage::Open;
@@ -588,11 +607,12 @@ impl OsTransport {
         (kind != Kind::PREFACE || payload_bytes > GREETING_BYTES_MAX).then_some(Cause::NotOurs)
     }
 
-    fn pause(&mut self, id: ConnectionId) {
+    pub(super) fn pause(&mut self, id: ConnectionId) {
         if let Some(connection) = self.connections.get_mut(id)
             && !connection.paused
         {
             connection.paused = true;
+            self.counters.held_back += 1;
             self.watch(id);
             self.write(id);
         }
@@ -661,6 +681,7 @@ impl OsTransport {
                 Stage::Connecting => self.fail(id, Cause::Reset, handler),
                 Stage::Greeting => self.fail(id, Cause::NoGreeting, handler),
                 Stage::Visiting => self.give_up_visit(id, handler),
+                Stage::Doomed => {}
                 Stage::Open if waiting > 0 => self.fail(id, Cause::NotReading, handler),
                 Stage::Open => self.fail(id, Cause::Unfinished, handler),
             }
@@ -686,7 +707,8 @@ impl OsTransport {
                     Carrier::Rings(channel) => {
                         let until = match (connection.paused, waits) {
                             // What has arrived is left where it is.
-                            (true, _) => shm::Until::Room,
+                            (true, true) => shm::Until::Room,
+                            (true, false) => shm::Until::Gone,
                             (false, true) => shm::Until::Either,
                             (false, false) => shm::Until::Arrival,
                         };

@@ -49,17 +49,19 @@ pub enum Until {
     Room,
     /// Whichever comes first.
     Either,
+    /// Neither: only the peer's going away ends the wait.
+    Gone,
 }
 
 impl Until {
     /// Whether bytes from the peer end the wait.
     pub(super) fn arrival(self) -> bool {
-        self != Until::Room
+        matches!(self, Until::Arrival | Until::Either)
     }
 
     /// Whether room ends the wait.
     pub(super) fn room(self) -> bool {
-        self != Until::Arrival
+        matches!(self, Until::Room | Until::Either)
     }
 }
 

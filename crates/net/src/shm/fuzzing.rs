@@ -94,7 +94,7 @@ fn honest_call(honest: &mut Channel, call: u8, number: usize, more: u8) -> Resul
             assert!(sent <= number, "no more is taken than is given");
         }
         8 => {
-            let until = [Until::Arrival, Until::Room, Until::Either][number % 3];
+            let until = [Until::Arrival, Until::Room, Until::Either, Until::Gone][number % 4];
             let _ = honest.prepare_sleep(until);
             let _ = honest.awake(more.is_multiple_of(2));
         }

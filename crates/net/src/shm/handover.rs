@@ -118,10 +118,16 @@ impl Knock {
     /// # Errors
     /// When the size is none that a ring can have, the client is gone, or the system refuses.
     pub fn admit(self, ring_bytes: usize) -> io::Result<Channel> {
+        self.admit_with_version(ring_bytes, VERSION)
+    }
+
+    /// Admits the client and tells it a version of the layout, which is not ours in tests.
+    pub(crate) fn admit_with_version(self, ring_bytes: usize, version: u32) -> io::Result<Channel> {
         let memory = SealedMemory::create(layout_for(ring_bytes)?)?;
         let mapping = memory.map()?;
         let files = [memory.file()];
-        send_admission(&self.socket, &Admission::of(ring_bytes).encode(), &files)?;
+        let admission = Admission { version, ..Admission::of(ring_bytes) };
+        send_admission(&self.socket, &admission.encode(), &files)?;
         Ok(Channel::new(mapping, self.socket, End::Server))
     }
 

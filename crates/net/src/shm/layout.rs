@@ -17,7 +17,7 @@
 use std::ops::Range;
 
 /// The version of this layout and of the records in the rings.
-pub(super) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 /// The usual size of each of the two rings. Small enough that both stay in a core's second-level
 /// cache, large enough that a burst of small frames or half a large value does not fill it.

@@ -7,6 +7,7 @@
 //! someone who does not speak the protocol.
 
 use super::{Content, Network, Packet, Wire};
+use crate::budget::those_that_hold_most;
 use crate::peer::{Cause, ConnectionId, Counters, Limits, Peer, Via};
 use crate::table::Table;
 use crate::{Handler, Transport};
@@ -78,6 +79,8 @@ struct Connection {
     /// When the other end last took something of what waits for it, or what waits began to; and
     /// how often it had taken something then.
     taken: (Time, u64),
+    /// What it held is given back; it is closed with the next poll.
+    doomed: bool,
 }
 
 /// What has come on a connection: a frame, or `None` at the end of a stream.
@@ -143,6 +146,7 @@ impl SimTransport {
             unordered: Vec::new(),
             paused: false,
             taken: (self.now, 0),
+            doomed: false,
         };
         let id = self.connections.insert(connection);
         self.timed.insert(id);
@@ -209,9 +213,13 @@ impl SimTransport {
     fn packet(&mut self, packet: Packet, handler: &mut dyn Handler) {
         let Packet { wire, from, content, sequence, .. } = packet;
         let known = self.by_wire.get(&wire).copied();
+        let is_doomed = known.and_then(|id| self.connections.get(id)).is_some_and(|it| it.doomed);
         let is_frame = matches!(content, Content::Frame { .. });
-        if !is_frame || known.is_none() {
+        if !is_frame || known.is_none() || is_doomed {
             self.take(wire, content.bytes());
+        }
+        if is_doomed {
+            return;
         }
         match (content, known) {
             (Content::Open { port, preface }, None) => {
@@ -289,6 +297,10 @@ impl SimTransport {
             }
         }
         self.go_on(id, handler);
+        let holds = |it: &Connection| !it.early.is_empty() || !it.held.is_empty();
+        if self.connections.get(id).is_some_and(holds) {
+            self.limit_held();
+        }
     }
 
     /// Handles what has come, as far as it may be.
@@ -342,7 +354,10 @@ impl SimTransport {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let is_open = connection.peer.is_some();
         match kind {
-            Kind::MESSAGE if !is_open => connection.unordered.push(payload),
+            Kind::MESSAGE if !is_open => {
+                connection.unordered.push(payload);
+                self.limit_held();
+            }
             Kind::MESSAGE if payload.len() > self.limits.message_bytes_max => {
                 self.fail(id, Cause::TooLong, handler);
             }
@@ -373,6 +388,39 @@ impl SimTransport {
             }
             Err(Mismatch::NotOurs) => self.fail(id, Cause::NotOurs, handler),
             Err(Mismatch::Version { .. }) => self.fail(id, Cause::Version, handler),
+        }
+    }
+
+    /// What a connection holds: what is on its way to the other end's process stands for what
+    /// waits, and what has come too early for what has come in part.
+    fn held_bytes(&self, id: ConnectionId, connection: &Connection) -> usize {
+        if connection.doomed {
+            return 0;
+        }
+        let arrivals = connection.early.values().chain(&connection.held).map(bytes_of);
+        let unordered = connection.unordered.iter().map(Vec::len);
+        self.waiting_bytes(id) + arrivals.sum::<usize>() + unordered.sum::<usize>()
+    }
+
+    /// Closes those that hold most when all connections together hold more than allowed.
+    fn limit_held(&mut self) {
+        let most = self.limits.held_bytes_max;
+        let holders = self.connections.iter().map(|(id, it)| (self.held_bytes(id, it), id));
+        for id in those_that_hold_most(most, holders) {
+            self.doom(id, Cause::HoldsMost);
+        }
+        let held = self.connections.iter().map(|(id, it)| self.held_bytes(id, it));
+        self.counters.held_bytes = held.sum::<usize>() as u64;
+    }
+
+    /// Gives back what a connection holds, now; the handler is told with the next poll.
+    fn doom(&mut self, id: ConnectionId, why: Cause) {
+        if let Some(connection) = self.connections.get_mut(id) {
+            connection.doomed = true;
+            connection.early.clear();
+            connection.held.clear();
+            connection.unordered.clear();
+            self.failed.push((id, why));
         }
     }
 
@@ -448,6 +496,10 @@ impl Transport for SimTransport {
         Ok(SocketAddr::new(self.host, port))
     }
 
+    fn tell_time(&mut self, now: Time) {
+        self.now = now;
+    }
+
     fn connect(&mut self, address: SocketAddr) -> ConnectionId {
         let wire = {
             let mut state = self.network.0.borrow_mut();
@@ -502,7 +554,7 @@ impl Transport for SimTransport {
 
     fn send(&mut self, to: ConnectionId, parts: &[&[u8]]) {
         let was_idle = self.waiting_bytes(to) == 0;
-        let Some(connection) = self.connections.get_mut(to) else { return };
+        let Some(connection) = self.connections.get_mut(to).filter(|it| !it.doomed) else { return };
         if was_idle {
             // From now on the peer has something to take.
             connection.taken = (self.now, 0);
@@ -517,8 +569,9 @@ impl Transport for SimTransport {
         self.timed.insert(to);
         self.put(to, Content::Frame { kind: Kind::MESSAGE, payload });
         if self.waiting_bytes(to) > self.limits.waiting_bytes_max {
-            self.failed.push((to, Cause::NotReading));
+            self.doom(to, Cause::NotReading);
         }
+        self.limit_held();
     }
 
     fn flush(&mut self) {
@@ -539,6 +592,10 @@ impl Transport for SimTransport {
         let state = self.network.0.borrow();
         let to = connection.remote.ip();
         state.waiting.get(&(connection.wire, to)).map_or(0, |waiting| waiting.bytes)
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     fn sleep(&mut self, _: Option<Duration>) {

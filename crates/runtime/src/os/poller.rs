@@ -1,8 +1,14 @@
 //! Waits for descriptors: epoll, level-triggered, with the reactor's alarm among them.
+//!
+//! epoll counts its time-outs in whole milliseconds, and rounds them up so that nobody wakes too
+//! early again and again. For a short sleep that would be most of it. Newer kernels have a call that
+//! does not (`epoll_pwait2`, from 5.11), but older ones, and sandboxes that do not know it, refuse it.
+//! An epoll can be waited for like any other descriptor: `poll`, which is exact to the nanosecond on
+//! all of them, does a short wait, and epoll then only tells what is ready.
 
 use crate::alarm::Alarm;
 use rustix::buffer::spare_capacity;
-use rustix::event::{Timespec, epoll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -33,6 +39,14 @@ const ALARM: u64 = u64::MAX;
 
 /// Descriptors that one call tells of.
 const EVENTS: usize = 512;
+
+/// A wait up to this is exact, at the price of a second call; for a longer one a millisecond more is
+/// little.
+const EXACT_UP_TO: Duration = Duration::from_millis(10);
+
+/// The longest wait with an end: older kernels refuse more milliseconds than an i32 holds, and
+/// whoever waits would go round and round. To wake once a day costs nothing.
+const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 impl Poller {
     /// A poller that also wakes when the alarm rings.
@@ -94,7 +108,17 @@ impl Poller {
     /// Sleeps until something is ready or the alarm rings, at most so long.
     pub fn sleep(&mut self, at_most: Option<Duration>) -> &[Ready] {
         if self.alarm.go_to_sleep() {
-            self.wait(at_most);
+            match at_most {
+                Some(short) if short <= EXACT_UP_TO && !short.is_zero() => {
+                    let epoll = &mut [PollFd::new(&self.epoll, PollFlags::IN)];
+                    // An interrupted call is as good as one that found nothing.
+                    let _ = poll(epoll, Some(&timespec(short)));
+                    self.wait(Some(Duration::ZERO));
+                }
+                _ => {
+                    self.wait(at_most);
+                }
+            }
             self.alarm.wake_up(self.rung);
         } else {
             self.ready.clear();
@@ -107,10 +131,7 @@ impl Poller {
         self.events.clear();
         self.ready.clear();
         self.rung = false;
-        let timeout = at_most.map(|time| Timespec {
-            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(time.subsec_nanos()),
-        });
+        let timeout = at_most.map(timespec);
         // An interrupted call is as good as one that found nothing.
         let _ = epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref());
         for event in &self.events {
@@ -127,5 +148,54 @@ impl Poller {
             });
         }
         &self.ready
+    }
+}
+
+#[inline]
+fn timespec(time: Duration) -> Timespec {
+    let time = time.min(WAIT_MAX);
+    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use rustix::event::{EventfdFlags, eventfd};
+
+    #[test]
+    fn a_short_sleep_is_never_shorter_and_not_rounded_up_to_milliseconds() {
+        let mut poller = Poller::new(Alarm::os().unwrap()).unwrap();
+        let clock = Clock::os();
+        let wanted = Duration::from_micros(100);
+        // The machine may be busy: it is enough that some sleeps are short.
+        let mut shortest = Duration::MAX;
+        for _ in 0..1000 {
+            let before = clock.now();
+            assert_eq!(poller.sleep(Some(wanted)), []);
+            let slept = clock.now().since(before);
+            assert!(slept >= wanted, "{slept:?}: whoever has a deadline would go round and round");
+            shortest = shortest.min(slept);
+            if shortest < Duration::from_millis(1) {
+                return;
+            }
+        }
+        panic!("the shortest sleep was {shortest:?}");
+    }
+
+    #[test]
+    fn what_is_ready_and_the_alarm_end_a_sleep_of_any_length() {
+        let alarm = Alarm::os().unwrap();
+        let mut poller = Poller::new(alarm.clone()).unwrap();
+        let readable = eventfd(1, EventfdFlags::empty()).unwrap();
+        poller.add(&readable, 7, true, false).unwrap();
+        let hour = Duration::from_secs(3600);
+        let ready = [Ready { token: 7, readable: true, writable: false }];
+        for at_most in [Duration::ZERO, Duration::from_nanos(1), EXACT_UP_TO, hour, Duration::MAX] {
+            assert_eq!(poller.sleep(Some(at_most)), ready, "{at_most:?}");
+        }
+        assert_eq!(poller.sleep(None), ready);
+        alarm.ring();
+        assert_eq!(poller.sleep(None), [], "there is something to do already");
     }
 }

@@ -1,0 +1,118 @@
+//! Keeping to what all connections together may hold: see [`crate::budget`] for the rules.
+//!
+//! Nothing here is on the way of a message that comes whole and leaves whole: that one is only added
+//! to what is held and taken off again.
+
+use super::connection::Stage;
+use super::{OsTransport, READ_BYTES};
+use crate::budget::{half, share, those_that_hold_most};
+use crate::peer::{Cause, ConnectionId};
+use thunderhead_wire::frame::{HEAD_BYTES, Head};
+
+impl OsTransport {
+    fn half(&self) -> u64 {
+        half(self.options.limits.held_bytes_max) as u64
+    }
+
+    /// A connection holds more than it may, or all together do or nearly do.
+    #[cold]
+    pub(super) fn holds_much(&mut self, id: ConnectionId) {
+        let limits = self.options.limits;
+        let waiting = self.connections.get(id).map_or(0, |it| it.waiting_bytes());
+        if waiting > limits.waiting_bytes_max {
+            self.doom(id, Cause::NotReading);
+        }
+        if self.counters.held_bytes > self.half() {
+            self.tight = true;
+            self.held_bytes_mark = limits.held_bytes_max as u64;
+            let count = self.connections.count();
+            self.waiting_bytes_high =
+                share(limits.held_bytes_max, count, limits.waiting_bytes_high);
+        }
+        if self.counters.held_bytes > limits.held_bytes_max as u64 {
+            let holders = self.connections.iter().map(|(id, it)| (it.held_bytes(), id));
+            for id in those_that_hold_most(limits.held_bytes_max, holders) {
+                self.doom(id, Cause::HoldsMost);
+            }
+        }
+    }
+
+    /// Gives back what a connection holds, now; the handler is told with the next poll.
+    fn doom(&mut self, id: ConnectionId, why: Cause) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        if connection.stage != Stage::Doomed {
+            self.counters.held_bytes -= connection.held_bytes() as u64;
+            connection.doom();
+            if self.hot == Some(id) {
+                self.hot = None;
+            }
+            self.failed.push((id, why));
+        }
+    }
+
+    /// Something has come in part and is kept, `behind` other messages or for itself.
+    #[cold]
+    pub(super) fn came_in_part(&mut self, id: ConnectionId, behind: bool) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        if connection.stage == Stage::Doomed {
+            // It was doomed while its messages were handed on.
+            connection.doom();
+            return;
+        }
+        self.timed.insert(id);
+        let (before, after) = connection.count_input();
+        self.counters.held_bytes += after as u64;
+        self.counters.held_bytes -= before as u64;
+        let begins = behind || before == 0;
+        let is_long = Head::read(&connection.input)
+            .is_some_and(|head| HEAD_BYTES + head.payload_bytes > READ_BYTES);
+        // As with what waits, only who is asked holds back.
+        let may_wait = connection.stage == Stage::Open && !connection.is_ours;
+        let waits = self.tight && begins && is_long && may_wait && !connection.paused;
+        if self.counters.held_bytes > self.held_bytes_mark {
+            self.holds_much(id);
+        }
+        if waits {
+            self.queue(id);
+        }
+    }
+
+    /// Goes on with a long message only when less is held.
+    fn queue(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        if connection.stage == Stage::Open {
+            connection.queued = true;
+            self.queued.push_back(id);
+            self.pause(id);
+        }
+    }
+
+    /// Whether less is held again, and something follows from that.
+    pub(super) fn may_ease(&self) -> bool {
+        self.tight && self.counters.held_bytes <= self.half()
+    }
+
+    /// Goes back to the usual marks when less is held, and lets those that wait go on: one with
+    /// each poll, to see what it brings.
+    #[cold]
+    pub(super) fn ease(&mut self) {
+        if !self.may_ease() {
+            return;
+        }
+        self.waiting_bytes_high = self.options.limits.waiting_bytes_high;
+        self.held_bytes_mark = self.half();
+        while let Some(id) = self.queued.pop_front() {
+            let now = self.now;
+            let Some(connection) = self.connections.get_mut(id) else { continue };
+            if connection.queued {
+                (connection.queued, connection.paused) = (false, false);
+                // The time that it had to wait is not its own.
+                connection.begun = now;
+                self.resumed.push(id);
+                self.watch(id);
+                break;
+            }
+        }
+        self.tight = !self.queued.is_empty();
+    }
+}

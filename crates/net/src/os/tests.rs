@@ -1,0 +1,145 @@
+//! What cannot be seen from outside: whether a transport could sleep, and what wakes it.
+
+use super::*;
+use crate::shm::Channel;
+use std::net::TcpStream;
+use thunderhead_runtime::os;
+use thunderhead_wire::frame::{Head, Kind};
+
+#[derive(Default)]
+struct Echo {
+    answered: usize,
+    closed: Vec<Cause>,
+}
+
+impl Handler for Echo {
+    fn message(&mut self, transport: &mut dyn Transport, from: ConnectionId, message: &[u8]) {
+        self.answered += 1;
+        transport.send(from, &[message]);
+    }
+
+    fn closed(&mut self, _: &mut dyn Transport, _: ConnectionId, why: Cause) {
+        self.closed.push(why);
+    }
+}
+
+const HIGH: usize = 64 << 10;
+
+/// A server with a client that has rings and does with them as it likes.
+fn server_and_ring() -> (OsTransport, Channel, Echo) {
+    let limits = Limits { waiting_bytes_high: HIGH, ..Limits::default() };
+    let options = Options { limits, ..Options::default() };
+    let directory = std::env::temp_dir().join(format!("thunderhead-os-{}", std::process::id()));
+    let world = os::world(&directory).unwrap();
+    // Nothing is written there; another test may be using it, and makes it anew then.
+    let _ = std::fs::remove_dir(&directory);
+    let mut server = OsTransport::new(&world, options).unwrap();
+    let address = server.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    #[allow(clippy::disallowed_methods, reason = "a peer that is none of ours")]
+    let stream = TcpStream::connect(address).unwrap();
+    let mut handler = Echo::default();
+    while server.counters.accepted == 0 {
+        server.poll(Time(1), &mut handler);
+    }
+    // It is as if it had shown its token at the door.
+    let (id, _) = server.connections.iter().next().unwrap();
+    let (here, there) = Channel::pair(options.ring_bytes).unwrap();
+    let connection = server.connections.get_mut(id).unwrap();
+    connection.stage = Stage::Open;
+    server.move_to_rings(id, here);
+    drop(stream);
+    (server, there, handler)
+}
+
+/// A message of the client's, with as many bytes beside its head.
+fn message(length: usize) -> Vec<u8> {
+    let head = Head { kind: Kind::MESSAGE, payload_bytes: length }.to_bytes();
+    [head.as_slice(), &vec![7; length]].concat()
+}
+
+#[test]
+fn a_server_sleeps_while_a_peer_takes_nothing_from_its_ring_and_wakes_when_there_is_room() {
+    let (mut server, mut client, mut handler) = server_and_ring();
+    let one = message(1000);
+    let (mut now, mut sent) = (Time(1), 0);
+    // The client goes on asking and takes no answers, until nothing more is taken from it.
+    for _ in 0..10_000 {
+        if client.send(&[&one]).unwrap() == one.len() {
+            sent += 1;
+        } else {
+            break;
+        }
+        client.flush();
+        now = now + Duration::from_micros(1);
+        server.poll(now, &mut handler);
+        server.flush();
+    }
+    let id = server.rings[0];
+    assert!(server.connections.get(id).unwrap().paused);
+    assert!(handler.answered < sent, "what was asked since is left in the ring");
+    let before = handler.answered;
+
+    // It may sleep, again and again, though there is something in the ring for it.
+    for _ in 0..3 {
+        assert!(server.rings_may_sleep());
+        assert_eq!(server.poller.look(), [], "nothing wakes it");
+        server.rings_are_awake();
+        server.poll(now, &mut handler);
+        server.flush();
+    }
+    assert_eq!(handler.answered, before);
+
+    // The client takes what there is while the server sleeps: that wakes it.
+    assert!(server.rings_may_sleep());
+    let mut taken = Vec::new();
+    client.receive(&mut taken, usize::MAX).unwrap();
+    client.flush();
+    assert_eq!(server.poller.look().len(), 1, "room in the ring wakes it");
+    server.rings_are_awake();
+    for _ in 0..100 {
+        now = now + Duration::from_micros(100);
+        server.poll(now, &mut handler);
+        server.flush();
+        client.receive(&mut taken, usize::MAX).unwrap();
+        client.flush();
+    }
+    assert!(handler.answered >= sent, "it goes on");
+    assert_eq!(handler.closed, []);
+    assert!(taken.len() >= sent * one.len());
+}
+
+#[test]
+fn a_server_sleeps_while_a_message_in_a_ring_waits_for_its_turn_and_hears_when_the_peer_goes() {
+    let (mut server, mut client, mut handler) = server_and_ring();
+    let mut now = Time(1);
+    let mut turns = |server: &mut OsTransport, handler: &mut Echo| {
+        for _ in 0..3 {
+            now = now + Duration::from_micros(100);
+            server.poll(now, handler);
+            server.flush();
+        }
+    };
+    // As if another one held much.
+    server.connections.insert(Connection::connect("10.0.0.1:1".parse().unwrap(), Time::NEVER));
+    server.counters.held_bytes += 200 << 20;
+    server.holds_much(server.rings[0]);
+    let long = message(1 << 20);
+    assert!(client.send(&[&long]).unwrap() > 0);
+    client.flush();
+    turns(&mut server, &mut handler);
+    assert_eq!(server.queued, [server.rings[0]]);
+    for _ in 0..3 {
+        assert!(!server.may_ease() && server.rings_may_sleep());
+        assert_eq!(server.poller.look(), [], "nothing wakes it");
+        server.rings_are_awake();
+        turns(&mut server, &mut handler);
+    }
+    assert!(server.rings_may_sleep());
+    drop(client);
+    assert_eq!(server.poller.look().len(), 1, "its end does");
+    server.rings_are_awake();
+    turns(&mut server, &mut handler);
+    assert_eq!(handler.closed, [Cause::ByPeer]);
+    assert!(server.queued.is_empty());
+    assert_eq!(server.counters.held_bytes, 200 << 20, "what it held is given back");
+}

@@ -1,0 +1,198 @@
+//! How connections move to shared memory, with ends that stop on the way or do not keep to the rules
+//! once they have it.
+
+use rustix::net::{Shutdown, shutdown};
+use std::cell::RefCell;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_net::os::{Options, OsTransport};
+use thunderhead_net::shm::{Answer, Channel, Visit};
+use thunderhead_net::{Cause, ConnectionId, Handler, Transport, Via};
+use thunderhead_runtime::{Time, os};
+use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, Preface};
+use zerocopy::IntoBytes;
+
+/// What one end was told, and what it does with each message.
+#[derive(Default)]
+struct Heard {
+    opened: Vec<ConnectionId>,
+    closed: Vec<Cause>,
+    messages: Vec<Vec<u8>>,
+    and_then: Option<Box<dyn FnMut()>>,
+}
+
+impl Handler for Heard {
+    fn opened(&mut self, _: &mut dyn Transport, connection: ConnectionId) {
+        self.opened.push(connection);
+    }
+
+    fn message(&mut self, transport: &mut dyn Transport, from: ConnectionId, message: &[u8]) {
+        self.messages.push(message.to_vec());
+        if message.starts_with(b"echo") {
+            transport.send(from, &[&message[4..]]);
+        }
+        if let Some(then) = &mut self.and_then {
+            then();
+        }
+    }
+
+    fn closed(&mut self, _: &mut dyn Transport, _: ConnectionId, why: Cause) {
+        self.closed.push(why);
+    }
+}
+
+struct End {
+    transport: OsTransport,
+    heard: Heard,
+}
+
+impl End {
+    fn new() -> End {
+        let directory =
+            std::env::temp_dir().join(format!("thunderhead-handover-{}", std::process::id()));
+        let world = os::world(&directory).unwrap();
+        // Nothing is written there; another test may be using it, and makes it anew then.
+        let _ = std::fs::remove_dir(&directory);
+        let transport = OsTransport::new(&world, Options::default()).unwrap();
+        End { transport, heard: Heard::default() }
+    }
+
+    fn server() -> (End, SocketAddr) {
+        let mut end = End::new();
+        let address = end.transport.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        (end, address)
+    }
+
+    fn turn(&mut self, now: Time) {
+        self.transport.poll(now, &mut self.heard);
+        self.transport.flush();
+    }
+
+    fn via(&self, connection: ConnectionId) -> Via {
+        self.transport.peer(connection).unwrap().via
+    }
+}
+
+const TURN: Duration = Duration::from_micros(50);
+
+#[test]
+fn a_client_that_stops_while_it_is_given_shared_memory_goes_on_with_it() {
+    // It stops after so many turns, for so long, while the server goes on.
+    for turns in 0..12 {
+        for pause in [Duration::from_millis(300), Duration::from_secs(3600)] {
+            let (mut server, address) = End::server();
+            let mut client = End::new();
+            let mut now = Time(1);
+            let connection = client.transport.connect(address);
+            for _ in 0..turns {
+                now = now + TURN;
+                client.turn(now);
+                server.turn(now);
+            }
+            let parts = if turns < 3 { 1 } else { 100 };
+            for _ in 0..parts {
+                now = now + pause / parts;
+                (0..10).for_each(|_| server.turn(now));
+            }
+            for _ in 0..10_000 {
+                if !client.heard.messages.is_empty() || !client.heard.closed.is_empty() {
+                    break;
+                }
+                now = now + TURN;
+                if client.heard.opened.len() == 1 {
+                    client.transport.send(connection, &[b"echo", b"hello"]);
+                    client.heard.opened.push(connection);
+                }
+                client.turn(now);
+                server.turn(now);
+            }
+            let context = format!("after {turns} turns for {pause:?}");
+            if client.heard.closed.is_empty() {
+                assert_eq!(client.heard.messages, [b"hello"], "{context}");
+                assert_eq!(client.via(connection), Via::SharedMemory, "{context}");
+                assert_eq!(server.via(server.heard.opened[0]), Via::SharedMemory, "{context}");
+            } else {
+                // The server had not been greeted and did not wait for an hour.
+                assert_eq!(server.heard.closed, [Cause::NoGreeting], "{context}");
+                assert!(turns < 3 && pause > Duration::from_secs(5), "{context}");
+            }
+        }
+    }
+}
+
+/// A client without manners that got as far as the rings.
+fn ring_peer(server: &mut End, address: SocketAddr, now: &mut Time) -> (TcpStream, Channel) {
+    #[allow(clippy::disallowed_methods, reason = "a peer that is none of ours")]
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(&frame(Kind::PREFACE, Preface::new(0, 1000, None).as_bytes())).unwrap();
+    let open = server.heard.opened.len();
+    while server.heard.opened.len() == open {
+        *now = *now + TURN;
+        server.turn(*now);
+    }
+    let mut greeting = vec![0; HEAD_BYTES + Preface::new(0, 0, None).as_bytes().len()];
+    stream.read_exact(&mut greeting).unwrap();
+    let offer = Preface::agree(&greeting[HEAD_BYTES..], 0).unwrap().offer.unwrap();
+    let mut visit = Visit::knock(&offer.door, offer.token).unwrap();
+    loop {
+        *now = *now + TURN;
+        server.turn(*now);
+        match visit.answer().unwrap() {
+            Answer::Pending(again) => visit = again,
+            Answer::Admitted(channel) => return (stream, channel),
+        }
+    }
+}
+
+fn frame(kind: Kind, payload: &[u8]) -> Vec<u8> {
+    [&Head { kind, payload_bytes: payload.len() }.to_bytes(), payload].concat()
+}
+
+#[test]
+fn a_peer_that_goes_on_filling_its_ring_after_it_has_closed_holds_nobody() {
+    let (mut server, address) = End::server();
+    let mut now = Time(1);
+    let (_stream, mut channel) = ring_peer(&mut server, address, &mut now);
+    let sent = frame(Kind::MESSAGE, &[7; 100]);
+    channel.send(&[&sent]).unwrap();
+    channel.flush();
+    while server.heard.messages.is_empty() {
+        now = now + TURN;
+        server.turn(now);
+    }
+    assert_eq!(server.via(server.heard.opened[0]), Via::SharedMemory);
+    let mut good = End::new();
+    let connection = good.transport.connect(address);
+    while good.heard.opened.is_empty() {
+        now = now + TURN;
+        good.turn(now);
+        server.turn(now);
+    }
+
+    // It closes its socket; whenever a message is taken from its ring it puts in two more.
+    channel.send(&[&sent]).unwrap();
+    shutdown(channel.socket(), Shutdown::Both).unwrap();
+    let channel = Rc::new(RefCell::new(channel));
+    let (again, more) = (Rc::clone(&channel), sent.clone());
+    server.heard.and_then = Some(Box::new(move || {
+        let _ = again.borrow_mut().send(&[&more, &more]);
+    }));
+    server.heard.messages.clear();
+    for _ in 0..100 {
+        now = now + TURN;
+        server.turn(now);
+    }
+    assert_eq!(server.heard.closed, [Cause::ByPeer]);
+    let taken = server.heard.messages.len() * sent.len();
+    assert!(taken <= 64 * (128 << 10), "{taken} bytes were taken from who was gone");
+    server.heard.and_then = None;
+    good.transport.send(connection, &[b"echo", b"unaffected"]);
+    for _ in 0..100 {
+        now = now + TURN;
+        good.turn(now);
+        server.turn(now);
+    }
+    assert_eq!(good.heard.messages, [b"unaffected"]);
+}

@@ -1,0 +1,150 @@
+//! A caller that has more to say than its server takes is told so, and nothing of it is lost.
+
+use std::net::SocketAddr;
+use thunderhead_net::os::{Options, OsTransport};
+use thunderhead_net::{Cause, Limits};
+use thunderhead_rpc::echo::Echo;
+use thunderhead_rpc::{CallError, CallId, Caller, Context, Node, Opcode, Request, Service};
+use thunderhead_runtime::polling::Polling;
+use thunderhead_runtime::{World, os};
+
+const HIGH: usize = 256 << 10;
+
+/// A call that is long, but not for what may wait.
+const BODY: [u8; 16 << 10] = [7; 16 << 10];
+
+/// More calls than sockets, rings and what may wait for them hold.
+const MANY: usize = 2000;
+
+fn options(shared_memory: bool) -> Options {
+    let limits = Limits { waiting_bytes_high: HIGH, ..Limits::default() };
+    Options { shared_memory, limits, ..Options::default() }
+}
+
+fn world(name: &str) -> World {
+    let directory =
+        std::env::temp_dir().join(format!("thunderhead-congestion-{}-{name}", std::process::id()));
+    let world = os::world(&directory).expect("a directory for temporary files");
+    // Nothing is written there.
+    let _ = std::fs::remove_dir(&directory);
+    world
+}
+
+fn server(name: &str, shared_memory: bool) -> (Node<Echo>, SocketAddr) {
+    let world = world(name);
+    let transport = OsTransport::new(&world, options(shared_memory)).unwrap();
+    let mut node = Node::new(world, Box::new(transport), Echo::default());
+    let address = node.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    (node, address)
+}
+
+fn request(caller: &mut Caller, to: SocketAddr) -> Result<CallId, CallError> {
+    caller.begin(to, Opcode::Echo, &[&8u32.to_le_bytes(), &BODY], None)
+}
+
+/// Begins calls until it is told to wait; says how many there are.
+fn fill(caller: &mut Caller, to: SocketAddr) -> usize {
+    for count in 0..MANY {
+        match request(caller, to) {
+            Ok(_) => {}
+            Err(error) => {
+                assert_eq!(error, CallError::Congested);
+                return count;
+            }
+        }
+        // It goes on looking, but the server takes nothing.
+        caller.poll(&mut |_, _| panic!("nothing can have been answered"));
+    }
+    panic!("a server that takes nothing was sent {MANY} calls");
+}
+
+#[test]
+fn a_caller_is_told_to_wait_and_what_it_has_begun_is_carried_out() {
+    for shared_memory in [false, true] {
+        let (mut node, to) = server(&format!("server-{shared_memory}"), shared_memory);
+        let world = world("caller");
+        let transport = OsTransport::new(&world, options(shared_memory)).unwrap();
+        let mut caller = Caller::new(&world, Box::new(transport), Polling::Always);
+        // Before there is a connection, and with one.
+        for open in [false, true] {
+            let begun = fill(&mut caller, to);
+            if !open {
+                assert_eq!(begun, HIGH / (BODY.len() + 20) + 1);
+            }
+            let held = caller.transport().counters().held_bytes as usize;
+            assert!(held < HIGH + 2 * BODY.len(), "{held} bytes wait");
+            let mut answered = 0;
+            while answered < begun {
+                node.turn_now();
+                caller.poll(&mut |_, outcome| {
+                    assert_eq!(outcome.map(<[u8]>::len), Ok(8));
+                    answered += 1;
+                });
+            }
+            assert_eq!(caller.in_flight(), 0, "what was refused is no call");
+            assert!(request(&mut caller, to).is_ok(), "there is room again");
+            let mut answered = false;
+            while !answered {
+                node.turn_now();
+                caller.poll(&mut |_, outcome| answered = outcome.is_ok());
+            }
+        }
+        assert_eq!(caller.transport().counters().closed(Cause::NotReading), 0);
+    }
+}
+
+/// Calls the other node again and again.
+struct Eager {
+    to: SocketAddr,
+    outcomes: Vec<Result<usize, CallError>>,
+}
+
+impl Service for Eager {
+    fn request(&mut self, _: &mut Context<'_>, _: Request<'_>) {}
+
+    fn timer(&mut self, context: &mut Context<'_>, _: u64) {
+        let parts: [&[u8]; 2] = [&8u32.to_le_bytes(), &BODY];
+        context.call(self.to, Opcode::Echo, &parts, None);
+    }
+
+    fn reply(&mut self, _: &mut Context<'_>, _: CallId, outcome: Result<&[u8], CallError>) {
+        self.outcomes.push(outcome.map(<[u8]>::len));
+    }
+
+    fn start(&mut self, context: &mut Context<'_>) {
+        for number in 0..100 {
+            context.set_timer(context.now(), number);
+        }
+    }
+}
+
+#[test]
+fn services_and_tasks_are_told_to_wait_too() {
+    let (mut node, to) = server("server", true);
+    let world = world("eager");
+    let transport = OsTransport::new(&world, options(true)).unwrap();
+    let eager = Eager { to, outcomes: Vec::new() };
+    let mut eager = Node::new(world, Box::new(transport), eager);
+    let calling = eager.calling();
+    let (tell, told) = std::sync::mpsc::channel();
+    eager.tasks().spawn(async move {
+        let mut body = 8u32.to_le_bytes().to_vec();
+        body.extend(BODY);
+        let refused = calling.call(to, Opcode::Echo, body.clone(), None).await;
+        tell.send(refused.map(|reply| reply.len())).unwrap();
+    });
+    // The server has no turn meanwhile: there is no connection yet.
+    for _ in 0..10 {
+        eager.turn_now();
+    }
+    let refused = eager.service().outcomes.len();
+    let begun = 100 - refused;
+    assert!(eager.service().outcomes.iter().all(|it| *it == Err(CallError::Congested)));
+    assert_eq!(begun, HIGH / (BODY.len() + 20) + 1);
+    assert_eq!(told.try_recv(), Ok(Err(CallError::Congested)), "the task is told as well");
+    while eager.service().outcomes.len() < 100 {
+        node.turn_now();
+        eager.turn_now();
+    }
+    assert!(eager.service().outcomes[refused..].iter().all(|it| *it == Ok(8)));
+}

@@ -1,0 +1,138 @@
+//! A thread that calls now and then: what it does in between does not count against its calls. The
+//! clock is set by hand.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_net::os::{Options, OsTransport};
+use thunderhead_net::{Cause, Transport};
+use thunderhead_rpc::echo::Echo;
+use thunderhead_rpc::{CallError, CallId, Caller, Node, Opcode};
+use thunderhead_runtime::clock::Clock;
+use thunderhead_runtime::polling::Polling;
+use thunderhead_runtime::sim::clock::{SimClock, TrueTime};
+use thunderhead_runtime::{Time, World, os};
+
+struct Pair {
+    truth: TrueTime,
+    node: Node<Echo>,
+    caller: Caller,
+    address: SocketAddr,
+    ended: Vec<(CallId, Result<usize, CallError>)>,
+}
+
+fn world(truth: &TrueTime) -> World {
+    let directory =
+        std::env::temp_dir().join(format!("thunderhead-rpc-time-{}", std::process::id()));
+    let world = os::world(&directory).expect("a directory for temporary files");
+    // Nothing is written there; another test may be using it, and makes it anew then.
+    let _ = std::fs::remove_dir(&directory);
+    let clock = SimClock::new(Rc::clone(truth), Time(0), 0);
+    World { clock: Clock::Sim(Rc::new(clock)), ..world }
+}
+
+impl Pair {
+    fn new(shared_memory: bool) -> Pair {
+        let truth: TrueTime = Rc::new(Cell::new(0));
+        let options = Options { shared_memory, ..Options::default() };
+        let transport = |world: &World| -> Box<dyn Transport> {
+            Box::new(OsTransport::new(world, options).unwrap())
+        };
+        let (server, client) = (world(&truth), world(&truth));
+        let transports = (transport(&server), transport(&client));
+        let mut node = Node::new(server, transports.0, Echo::default());
+        let address = node.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let caller = Caller::new(&client, transports.1, Polling::Always);
+        Pair { truth, node, caller, address, ended: Vec::new() }
+    }
+
+    fn pass(&self, time: Duration) {
+        self.truth.set(self.truth.get() + time.as_nanos() as u64);
+    }
+
+    fn begin(&mut self, opcode: Opcode, parts: &[&[u8]], timeout: Duration) -> CallId {
+        self.caller.begin(self.address, opcode, parts, Some(timeout)).unwrap()
+    }
+
+    /// The caller looks a few times, a little later each.
+    fn look(&mut self) {
+        for _ in 0..20 {
+            self.pass(Duration::from_micros(100));
+            let Pair { caller, ended, .. } = self;
+            caller.poll(&mut |id, outcome| ended.push((id, outcome.map(<[u8]>::len))));
+        }
+    }
+
+    fn until_ended(&mut self) -> Result<usize, CallError> {
+        for _ in 0..100_000 {
+            if let Some((_, outcome)) = self.ended.pop() {
+                return outcome;
+            }
+            self.look();
+            self.node.turn_now();
+        }
+        panic!("a call never ends");
+    }
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_calls_time_begins_when_it_is_begun() {
+    for shared_memory in [false, true] {
+        let mut pair = Pair::new(shared_memory);
+        for _ in 0..3 {
+            // The thread does something else meanwhile; the server goes on.
+            pair.pass(HOUR);
+            pair.node.turn_now();
+            pair.begin(Opcode::Ping, &[], SECOND);
+            assert_eq!(pair.until_ended(), Ok(0), "shared memory: {shared_memory}");
+        }
+        pair.begin(Opcode::Ping, &[], SECOND);
+        pair.pass(SECOND);
+        pair.look();
+        assert_eq!(pair.ended.pop().map(|it| it.1), Some(Err(CallError::Late)));
+        assert_eq!(pair.caller.transport().counters().connected, 1);
+    }
+}
+
+#[test]
+fn a_server_has_its_whole_time_for_a_greeting() {
+    let mut pair = Pair::new(false);
+    pair.look();
+    pair.pass(HOUR);
+    pair.begin(Opcode::Ping, &[], HOUR);
+    // The kernel has accepted; the server takes its time.
+    for _ in 0..49 {
+        pair.look();
+        pair.pass(SECOND / 10);
+    }
+    assert_eq!(pair.ended, []);
+    for _ in 0..5 {
+        pair.look();
+        pair.pass(SECOND / 10);
+    }
+    let unreachable = Err(CallError::Unreachable(Cause::NoGreeting));
+    assert_eq!(pair.ended.pop().map(|it| it.1), Some(unreachable));
+}
+
+#[test]
+fn a_server_has_its_whole_time_to_take_what_it_is_sent() {
+    for shared_memory in [false, true] {
+        let mut pair = Pair::new(shared_memory);
+        pair.begin(Opcode::Ping, &[], SECOND);
+        assert_eq!(pair.until_ended(), Ok(0));
+        pair.pass(HOUR);
+        // More than sockets and rings hold: the rest waits for the server.
+        let long = vec![7; 7 << 20];
+        pair.begin(Opcode::Echo, &[&1u32.to_le_bytes(), &long], HOUR);
+        for _ in 0..29 {
+            pair.look();
+            pair.pass(SECOND);
+        }
+        assert_eq!(pair.ended, []);
+        assert_eq!(pair.until_ended(), Ok(1), "shared memory: {shared_memory}");
+    }
+}
