@@ -13,6 +13,7 @@ use thunderhead_net::Limits;
 use thunderhead_net::sim::{Link, Network};
 use thunderhead_runtime::sim::clock::TrueTime;
 use thunderhead_runtime::sim::disk::{DiskModel, SimDisk};
+use thunderhead_runtime::sim::memory::SimMemories;
 use thunderhead_runtime::sim::trace::Trace;
 use thunderhead_runtime::{Process, Random};
 
@@ -106,6 +107,7 @@ impl Simulation {
             name: name.to_owned(),
             address,
             disk: SimDisk::new(self.disk, self.random.split()),
+            memories: SimMemories::default(),
             program,
             drift: 0,
             running: None,
@@ -221,10 +223,11 @@ impl Simulation {
 
     fn stop(&mut self, host: HostId, power: bool) {
         self.note(host, 2 + u64::from(power), if power { "loses power" } else { "crashes" });
-        let Host { running, disk, address, .. } = &mut self.hosts[host.0];
+        let Host { running, disk, memories, address, .. } = &mut self.hosts[host.0];
         let was_running = running.take().is_some();
         if power {
             disk.lose_power();
+            memories.lose_power(&mut self.random);
         } else {
             disk.restart();
         }

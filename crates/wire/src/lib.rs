@@ -10,5 +10,8 @@ mod ids;
 pub mod message;
 mod status;
 
-pub use ids::{KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, Version};
+pub use ids::{
+    ClusterId, Epoch, KeyHash, LogId, LogPosition, MasterId, SegmentId, ServerId, TableId,
+    TabletRange, Version,
+};
 pub use status::{Next, Status};
