@@ -18,11 +18,12 @@
 //!
 //! # Why a pool and direct writes
 //!
-//! A mapped file would outlast the process too, and need no pool. But the kernel writes it back
-//! page by page when it likes; `thunderhead bench backup storage` measures both beside plain direct
-//! writes. The pool reaches nearly all of the disk's bandwidth, the mapped file a fraction. The
-//! pool takes memory, as much as may be on its way to the disk; the mapped file would take as
-//! much.
+//! A mapped file would outlast the process too, and need no pool. But a copy into it may wait: for a
+//! page that must be read first, for one that is being written out, for the kernel's limit on dirty
+//! pages; and nothing in a turn may wait. The kernel also writes it back when it likes and has a
+//! page of cache for each page of the frames. The pool's pages are always there. `thunderhead bench
+//! backup storage` measures both ways beside plain direct writes: bandwidth, and the longest that a
+//! chunk held the reactor.
 //!
 //! # Modules
 //!
