@@ -22,6 +22,9 @@ use thunderhead_runtime::files::{FileId, Files, Opening};
 use thunderhead_runtime::lasting::Memories;
 use zerocopy::IntoBytes;
 
+/// The sequence of what a file is made with; it is durable before the file has its name.
+const MADE: u64 = 1;
+
 /// What was found when a store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
@@ -155,7 +158,7 @@ fn fill(files: &mut dyn Files, file: FileId, superblock: &Superblock) -> io::Res
     files.set_length(file, 0)?;
     files.allocate(file, geometry.file_bytes())?;
     for slot in Slot::BOTH {
-        let block = superblock.encode(1 - slot as u64);
+        let block = superblock.encode(MADE - slot as u64);
         files.write_at(file, slot as u64 * BLOCK_BYTES as u64, block.as_bytes())?;
     }
     let per_write = 128;
@@ -164,7 +167,7 @@ fn fill(files: &mut dyn Files, file: FileId, superblock: &Superblock) -> io::Res
         let blocks: Vec<Block> = (first..last)
             .flat_map(|frame| {
                 let header =
-                    |slot| Header::Free.encode(superblock.store, frame, 1 - slot as u64, 0);
+                    |slot| Header::Free.encode(superblock.store, frame, MADE - slot as u64, 0);
                 Slot::BOTH.map(header)
             })
             .collect();
@@ -260,6 +263,8 @@ struct Start {
     rounds: Rounds,
     frames: Vec<Frame>,
     judged: Vec<Judged>,
+    /// The newest round that counts.
+    complete: u64,
     opened: Opened,
 }
 
@@ -276,6 +281,7 @@ impl Start {
             },
             frames: Vec::with_capacity(judged.len()),
             judged: Vec::new(),
+            complete,
             opened: Opened::default(),
         };
         for (number, it) in judged.iter().enumerate() {
@@ -390,11 +396,14 @@ impl Start {
         jobs.push(Job { frame, buffer: None, header: Header::Free });
     }
 
-    /// Has written anew what does not count or is damaged.
+    /// Has written anew what does not count or is damaged, and the newest round: its last sync may
+    /// have been cut off or have failed, and what can be read back may not be on the disk.
     fn repair(&mut self, jobs: &mut Vec<Job>) {
         for (number, judged) in self.judged.iter().enumerate() {
             let frame = number as u32;
-            let needed = judged.torn || judged.damaged;
+            let is_newest = |it: &(Slot, u64, Header)| it.1 == self.complete && it.1 > MADE;
+            let needed =
+                judged.torn || judged.damaged || judged.newest.as_ref().is_some_and(is_newest);
             if !needed || jobs.iter().any(|job| job.frame == frame) {
                 continue;
             }

@@ -308,7 +308,11 @@ impl Files for SimFiles {
             return Ok(());
         }
         // What fails half way leaves a beginning.
-        let part = state.random.below(bytes.len() as u64 + 1) as usize;
+        let mut part = state.random.below(bytes.len() as u64 + 1) as usize;
+        if offset.is_multiple_of(SECTOR) && bytes.len().is_multiple_of(SECTOR) {
+            // As direct I/O has it.
+            part -= part % SECTOR;
+        }
         if part > 0 && state.has_room(grows_by).is_ok() {
             let bytes = bytes[..part].to_vec();
             content.borrow_mut().change(Change::Write { offset, bytes });
