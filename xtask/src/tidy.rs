@@ -14,6 +14,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("thunderhead-wire", &[]),
     ("thunderhead-log", &["thunderhead-wire"]),
     ("thunderhead-runtime", &[]),
+    ("thunderhead-backup", &["thunderhead-runtime", "thunderhead-wire"]),
     ("thunderhead-net", &["thunderhead-runtime", "thunderhead-wire"]),
     ("thunderhead-rpc", &["thunderhead-net", "thunderhead-runtime", "thunderhead-wire"]),
     (
@@ -46,6 +47,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "thunderhead-bench",
         &[
+            "thunderhead-backup",
             "thunderhead-log",
             "thunderhead-net",
             "thunderhead-rpc",
@@ -54,7 +56,16 @@ const EDGES: &[(&str, &[&str])] = &[
             "thunderhead-wire",
         ],
     ),
-    ("thunderhead", &["thunderhead-bench", "thunderhead-log", "thunderhead-wire"]),
+    (
+        "thunderhead",
+        &[
+            "thunderhead-backup",
+            "thunderhead-bench",
+            "thunderhead-log",
+            "thunderhead-runtime",
+            "thunderhead-wire",
+        ],
+    ),
     ("xtask", &[]),
 ];
 
@@ -223,13 +234,19 @@ fn architecture(root: &Path, findings: &mut Vec<String>) {
 /// A changed format comes with its document.
 fn format_version(root: &Path, findings: &mut Vec<String>) {
     let document = fs::read_to_string(root.join("docs/format.md")).unwrap_or_default();
-    let code = fs::read_to_string(root.join("crates/log/src/entry.rs")).unwrap_or_default();
-    let version =
-        code.split("FORMAT_VERSION: u16 = ").nth(1).and_then(|rest| rest.split(';').next());
-    if let Some(version) = version
-        && !document.contains(&format!("Format version: {version}"))
-    {
-        findings.push(format!("docs/format.md:1: must say \"Format version: {version}\""));
+    let formats = [
+        ("crates/log/src/entry.rs", "Format version"),
+        ("crates/backup/src/layout.rs", "Storage format version"),
+    ];
+    for (path, words) in formats {
+        let code = fs::read_to_string(root.join(path)).unwrap_or_default();
+        let version =
+            code.split("FORMAT_VERSION: u16 = ").nth(1).and_then(|rest| rest.split(';').next());
+        if let Some(version) = version
+            && !document.lines().any(|line| line == format!("{words}: {version}"))
+        {
+            findings.push(format!("docs/format.md:1: must say \"{words}: {version}\""));
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! measured.
 #![allow(clippy::disallowed_methods, reason = "benchmarks measure the machine itself")]
 
+pub mod backup;
 pub mod log;
 pub mod machine;
 pub mod plot;
@@ -27,6 +28,8 @@ enum Command {
     Log(log::Arguments),
     /// Round trips, requests and their price, each beside its floor.
     Rpc(rpc::Arguments),
+    /// A backup's storage.
+    Backup(backup::Arguments),
     /// What an area must show, required beside measured.
     ///
     /// Status 0: all of it is met. 1: a row fell short. 2: something could not be measured. The
@@ -53,6 +56,7 @@ pub fn run(arguments: Arguments) -> Result<bool> {
     match arguments.command {
         Command::Log(arguments) => log::run(arguments).map(|()| true),
         Command::Rpc(arguments) => rpc::run(arguments).map(|()| true),
+        Command::Backup(arguments) => backup::run(arguments).map(|()| true),
         Command::Evaluate { area, quick, json } => match area.as_str() {
             "log" => log::evaluate::run(quick, json),
             _ => rpc::evaluate::run(quick, json),

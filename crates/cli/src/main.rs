@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stderr, reason = "the binary talks to people")]
 
+mod backup;
+
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -16,12 +18,15 @@ struct Arguments {
 enum Command {
     /// Measure this machine and this store.
     Bench(thunderhead_bench::Arguments),
+    /// Look after a backup's storage.
+    Backup(backup::Arguments),
 }
 
 fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
     let result = match command {
         Command::Bench(arguments) => thunderhead_bench::run(arguments),
+        Command::Backup(arguments) => backup::run(arguments),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

@@ -9,11 +9,44 @@
 //! may have been done or not, and what was done may be undone when the power goes. Renaming says
 //! nothing of what was not synced in the file.
 
+use crate::lasting::Lasting;
 use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+
+/// What offsets, lengths and addresses of direct reads and writes are multiples of. No disk that is
+/// sold asks for more.
+pub const DIRECT_BYTES: usize = 4096;
 
 /// An open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Opening {
+    /// It is made if it does not exist.
+    pub create: bool,
+    /// Nothing will be written.
+    pub read_only: bool,
+    /// What is read and written passes the kernel's memory by: all of it in multiples of
+    /// [`DIRECT_BYTES`]. A file system that cannot do that does it as it can.
+    pub direct: bool,
+}
+
+/// Keeps others from locking the same file, until it is dropped or the process ends.
+#[derive(Debug, Default)]
+pub struct FileLock {
+    /// The kernel's lock belongs to this. A simulated machine has one process at a time.
+    _held: Option<OwnedFd>,
+}
+
+impl FileLock {
+    /// A lock that belongs to an open file.
+    pub(crate) fn of(file: OwnedFd) -> FileLock {
+        FileLock { _held: Some(file) }
+    }
+}
 
 /// The files of a process.
 pub trait Files {
@@ -73,6 +106,53 @@ pub trait Files {
     /// # Errors
     /// As the operating system has them.
     fn list(&mut self) -> io::Result<Vec<String>>;
+
+    /// Opens a file in another way than [`open`](Files::open).
+    ///
+    /// # Errors
+    /// As [`open`](Files::open).
+    fn open_with(&mut self, name: &str, how: Opening) -> io::Result<FileId> {
+        self.open(name, how.create)
+    }
+
+    /// Makes a file at least so long, with room for all of it: a write within has its place even
+    /// when the disk is full. What is added reads as zeroes.
+    ///
+    /// # Errors
+    /// As the operating system has them, for example when there is no such room.
+    fn allocate(&mut self, file: FileId, length: u64) -> io::Result<()> {
+        if self.length(file)? < length {
+            self.set_length(file, length)?;
+        }
+        Ok(())
+    }
+
+    /// Writes bytes of lasting memory at an offset, without a copy where that is possible. The
+    /// range begins and ends with a word. Who else writes to it at the same time does not know
+    /// what of that is written.
+    ///
+    /// # Errors
+    /// As [`write_at`](Files::write_at).
+    fn write_lasting(
+        &mut self,
+        file: FileId,
+        offset: u64,
+        memory: &Lasting,
+        range: Range<usize>,
+    ) -> io::Result<()> {
+        let mut bytes = vec![0; range.len()];
+        memory.read(range.start, &mut bytes);
+        self.write_at(file, offset, &bytes)
+    }
+
+    /// Locks a file, which is made if it does not exist, against every other process.
+    ///
+    /// # Errors
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) when another has it; else as the operating system
+    /// has them.
+    fn lock(&mut self, name: &str) -> io::Result<FileLock> {
+        check_name(name).map(|()| FileLock::default())
+    }
 }
 
 /// Refuses names that are not plain: empty, with a separator, or leading elsewhere.

@@ -14,11 +14,15 @@
 //!   steps than in states.
 //! - **Workers** ([`workers`]) are for what must wait for a device: threads of their own in the os
 //!   world, steps among the turns in the simulator.
-#![forbid(unsafe_code)]
+//! - **Lasting memory** ([`lasting`]) is written in turns and found again after a crash.
+//!
+//! `unsafe` is in one file, `os/memory.rs`.
+#![deny(unsafe_code)]
 
 pub mod alarm;
 pub mod clock;
 pub mod files;
+pub mod lasting;
 pub mod os;
 pub mod polling;
 mod random;

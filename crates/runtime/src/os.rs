@@ -1,10 +1,12 @@
 //! The world of the machine: its files, its threads, and the loop that gives a process its turns.
 
 mod disk;
+mod memory;
 mod poller;
 mod threads;
 
 pub use disk::Directory;
+pub use memory::MemoryDirectory;
 pub use poller::{Poller, Ready};
 pub use threads::Threads;
 
@@ -28,6 +30,7 @@ pub fn world(directory: &Path) -> io::Result<World> {
         clock: Clock::os(),
         random: Random::from_seed(entropy()),
         files: Box::new(directory.clone()),
+        memories: Box::new(MemoryDirectory::default()),
         workers: Box::new(Threads::new(directory)),
         alarm: Alarm::os()?,
     })

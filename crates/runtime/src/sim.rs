@@ -4,5 +4,6 @@
 
 pub mod clock;
 pub mod disk;
+pub mod memory;
 pub mod trace;
 pub mod workers;

@@ -3,6 +3,7 @@
 use crate::alarm::Alarm;
 use crate::clock::Clock;
 use crate::files::Files;
+use crate::lasting::Memories;
 use crate::random::Random;
 use crate::time::Time;
 use crate::workers::Workers;
@@ -16,6 +17,8 @@ pub struct World {
     pub random: Random,
     /// Its files, to be used until it has its first turn.
     pub files: Box<dyn Files>,
+    /// Its memory that outlasts it, to be asked for until it has its first turn.
+    pub memories: Box<dyn Memories>,
     /// What works beside it.
     pub workers: Box<dyn Workers>,
     /// Wakes its reactor.

@@ -9,6 +9,7 @@ use thunderhead_runtime::alarm::Alarm;
 use thunderhead_runtime::clock::Clock;
 use thunderhead_runtime::sim::clock::{SimClock, TrueTime};
 use thunderhead_runtime::sim::disk::SimDisk;
+use thunderhead_runtime::sim::memory::SimMemories;
 use thunderhead_runtime::sim::workers::SimWorkers;
 use thunderhead_runtime::{Process, Random, Time, World};
 
@@ -30,6 +31,7 @@ pub(crate) struct Host {
     pub(crate) name: String,
     pub(crate) address: IpAddr,
     pub(crate) disk: SimDisk,
+    pub(crate) memories: SimMemories,
     pub(crate) program: Program,
     pub(crate) drift: i64,
     pub(crate) running: Option<Running>,
@@ -75,6 +77,7 @@ impl Host {
             clock: Clock::Sim(Rc::clone(&clock)),
             random: random.split(),
             files: Box::new(self.disk.files()),
+            memories: Box::new(self.memories.clone()),
             workers: Box::new(workers.starter(move || Box::new(disk.files()))),
             alarm: alarm.clone(),
         };

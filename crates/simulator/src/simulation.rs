@@ -17,6 +17,7 @@ use thunderhead_net::Limits;
 use thunderhead_net::sim::{Link, Network};
 use thunderhead_runtime::sim::clock::TrueTime;
 use thunderhead_runtime::sim::disk::{DiskModel, SimDisk};
+use thunderhead_runtime::sim::memory::SimMemories;
 use thunderhead_runtime::sim::trace::{Trace, fold};
 use thunderhead_runtime::{Process, Random};
 
@@ -120,6 +121,7 @@ impl Simulation {
             name: name.to_owned(),
             address,
             disk: SimDisk::new(self.disk, self.random.split()),
+            memories: SimMemories::default(),
             program,
             drift: 0,
             running: None,
@@ -262,11 +264,12 @@ impl Simulation {
 
     fn stop(&mut self, host: HostId, power: bool) {
         self.note(host, 2 + u64::from(power), if power { "loses power" } else { "crashes" });
-        let Host { running, disk, address, restarts_after, .. } = &mut self.hosts[host.0];
+        let Host { running, disk, memories, address, restarts_after, .. } = &mut self.hosts[host.0];
         let restarts_after = restarts_after.take();
         let was_running = running.take().is_some();
         if power {
             disk.lose_power();
+            memories.lose_power(&mut self.random);
         } else {
             disk.restart();
         }

@@ -41,6 +41,28 @@ id! {
     Version, "v"
 }
 
+id! {
+    /// A cluster. Drawn at random when it is made.
+    ClusterId, "cluster "
+}
+
+id! {
+    /// A server process in one cluster. Handed out by the coordinator, never reused.
+    ServerId, "server "
+}
+
+id! {
+    /// A master: a shard of a server, which writes one log. Handed out by the coordinator, never
+    /// reused.
+    MasterId, "master "
+}
+
+id! {
+    /// The epoch of a segment: raised when a replica of an open head was lost, so that what is
+    /// left of that one can be told from those that went on.
+    Epoch, "epoch "
+}
+
 impl SegmentId {
     /// No segment: ids start at 1.
     pub const NONE: SegmentId = SegmentId(0);

@@ -14,5 +14,8 @@ pub mod operations;
 mod status;
 
 pub use condition::Condition;
-pub use ids::{KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, Version};
+pub use ids::{
+    ClusterId, Epoch, KeyHash, LogId, LogPosition, MasterId, SegmentId, ServerId, TableId,
+    TabletRange, Version,
+};
 pub use status::{Next, Status};

@@ -1,10 +1,14 @@
 //! The files of one directory of this machine.
 
-use crate::files::{FileId, Files, check_name};
+use crate::files::{FileId, FileLock, Files, Opening, check_name};
+use crate::lasting::{Lasting, WORD_BYTES};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// A directory and the files that are open in it.
@@ -62,17 +66,7 @@ fn sync_names(directory: &Path) -> io::Result<()> {
 
 impl Files for Directory {
     fn open(&mut self, name: &str, create: bool) -> io::Result<FileId> {
-        let path = self.path_of(name)?;
-        let file =
-            OpenOptions::new().read(true).write(true).create(create).truncate(false).open(path)?;
-        if create {
-            // Also when it is there already: whoever made it may not have come as far as this.
-            self.sync_names()?;
-        }
-        let id = FileId(self.count);
-        self.count += 1;
-        self.open.insert(id, file);
-        Ok(id)
+        self.open_with(name, Opening { create, ..Opening::default() })
     }
 
     fn close(&mut self, file: FileId) {
@@ -129,5 +123,65 @@ impl Files for Directory {
         }
         names.sort();
         Ok(names)
+    }
+
+    fn open_with(&mut self, name: &str, how: Opening) -> io::Result<FileId> {
+        let path = self.path_of(name)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(!how.read_only).create(how.create).truncate(false);
+        let file = if how.direct {
+            let flags = OFlags::DIRECT.bits().cast_signed();
+            let direct = options.clone().custom_flags(flags).open(&path);
+            match direct {
+                // A file system without direct I/O.
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+                    options.open(&path)
+                }
+                opened => opened,
+            }
+        } else {
+            options.open(&path)
+        }?;
+        if how.create {
+            // Also when it is there already: whoever made it may not have come as far as this.
+            self.sync_names()?;
+        }
+        let id = FileId(self.count);
+        self.count += 1;
+        self.open.insert(id, file);
+        Ok(id)
+    }
+
+    fn allocate(&mut self, file: FileId, length: u64) -> io::Result<()> {
+        let file = self.file(file)?;
+        match fallocate(file, FallocateFlags::empty(), 0, length) {
+            // A file system that cannot promise room.
+            Err(Errno::OPNOTSUPP) if file.metadata()?.len() < length => file.set_len(length),
+            Err(Errno::OPNOTSUPP) => Ok(()),
+            allocated => Ok(allocated?),
+        }
+    }
+
+    fn write_lasting(
+        &mut self,
+        file: FileId,
+        offset: u64,
+        memory: &Lasting,
+        range: Range<usize>,
+    ) -> io::Result<()> {
+        let words = memory.words().get(range.start / WORD_BYTES..range.end / WORD_BYTES);
+        let words = words.ok_or(io::ErrorKind::InvalidInput)?;
+        super::memory::write_at(self.file(file)?, offset, words)
+    }
+
+    fn lock(&mut self, name: &str) -> io::Result<FileLock> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(self.path_of(name)?)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(FileLock::of(file.into()))
     }
 }

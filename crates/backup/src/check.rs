@@ -1,0 +1,136 @@
+//! Reads a store offline and says of every frame what is in it and whether all of that is as it
+//! was written. Never writes; refuses a store that is in use.
+
+use crate::error::{OpenError, ReadError};
+use crate::layout::{Header, Judged, ReplicaId, Superblock, judge, newest_complete_round};
+use crate::reader::read_data;
+use crate::start::{read_headers, read_superblock};
+use std::io;
+use thunderhead_runtime::files::{Files, Opening};
+use thunderhead_runtime::lasting::Memories;
+use thunderhead_wire::Epoch;
+
+/// What is in a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Nothing.
+    Free,
+    /// Its header cannot be read.
+    HeaderDamaged,
+    /// A replica.
+    Replica {
+        /// Which.
+        id: ReplicaId,
+        /// Its segment's epoch.
+        epoch: Epoch,
+        /// It is whole; else of a head that was open.
+        closed: bool,
+        /// It counts; else a copy that was not completed.
+        committed: bool,
+        /// Its bytes.
+        length: u32,
+        /// What is wrong with its bytes.
+        damage: Option<ReadError>,
+    },
+}
+
+/// A frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FrameReport {
+    /// Its number.
+    pub frame: u32,
+    /// What is in it.
+    pub content: Content,
+    /// One of its header's slots was being written when the power went. Nothing is lost by it.
+    pub torn: bool,
+    /// The older of its header's slots is damaged. Nothing is lost by it.
+    pub spare_damaged: bool,
+}
+
+impl FrameReport {
+    /// Whether something of it is lost.
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        match &self.content {
+            Content::Free => false,
+            Content::HeaderDamaged => true,
+            Content::Replica { damage, .. } => damage.is_some(),
+        }
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What the file says of itself.
+    pub superblock: Superblock,
+    /// Every frame.
+    pub frames: Vec<FrameReport>,
+    /// Replicas that a killed server has left in memory. They come to the disk when it is started.
+    pub in_memory: u32,
+}
+
+impl Report {
+    /// Frames of which something is lost.
+    #[must_use]
+    pub fn damaged(&self) -> usize {
+        self.frames.iter().filter(|frame| frame.is_damaged()).count()
+    }
+}
+
+/// Checks the store of a directory; `progress` is told how many frames of how many are done.
+///
+/// # Errors
+/// When there is none, it is in use, or it cannot be read at all.
+pub fn check(
+    files: &mut dyn Files,
+    memories: &mut dyn Memories,
+    name: &str,
+    progress: &mut dyn FnMut(u32, u32),
+) -> Result<Report, OpenError> {
+    let names = files.list()?;
+    if !names.iter().any(|it| it == name) {
+        return Err(OpenError::Io(io::Error::new(
+            io::ErrorKind::NotFound,
+            format!("there is no {name} here"),
+        )));
+    }
+    // Without a lock file no server has ever used the store; to make one would be to write.
+    let lock = format!("{name}.lock");
+    let _held = match names.contains(&lock).then(|| files.lock(&lock)).transpose() {
+        Ok(held) => held,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(OpenError::InUse),
+        Err(error) => return Err(error.into()),
+    };
+    let how = Opening { read_only: true, direct: true, ..Opening::default() };
+    let file = files.open_with(name, how)?;
+    let superblock = read_superblock(files, file)?;
+    let headers = read_headers(files, file, &superblock, true)?;
+    let complete = newest_complete_round(headers.iter().flatten());
+    let total = superblock.geometry.frames;
+    let mut frames = Vec::with_capacity(headers.len());
+    for (number, slots) in headers.into_iter().enumerate() {
+        let frame = number as u32;
+        let Judged { newest, torn, damaged, .. } = judge(slots, complete);
+        let content = match newest {
+            None => Content::HeaderDamaged,
+            Some((_, _, Header::Free)) => Content::Free,
+            Some((_, _, Header::Used(used))) => Content::Replica {
+                id: used.id,
+                epoch: used.epoch,
+                closed: used.closed,
+                committed: used.committed,
+                length: used.length,
+                damage: read_data(files, file, &superblock, frame, used).err(),
+            },
+        };
+        frames.push(FrameReport { frame, content, torn, spare_damaged: damaged });
+        progress(frame + 1, total);
+    }
+    files.close(file);
+    let pool = crate::pool::Pool::find(memories, &superblock)?;
+    let in_memory = pool.map_or(0, |pool| {
+        (0..pool.buffers()).filter(|buffer| pool.claimed(*buffer).is_some()).count() as u32
+    });
+    Ok(Report { superblock, frames, in_memory })
+}

@@ -1,0 +1,213 @@
+//! What can go wrong, split by whose fault it is: a call that is [refused](Refusal), a store that
+//! cannot be [opened](OpenError), a replica that cannot be [read](ReadError).
+
+use crate::layout::{Geometry, Identity, ReplicaId};
+use std::io;
+use thunderhead_wire::Epoch;
+
+/// Why a call was refused. Nothing has changed when one of these comes back.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Every frame is in use.
+    #[error("every frame of this backup is in use; choose another backup")]
+    Full,
+    /// Too much waits for the disk, or too many reads are under way.
+    #[error("this backup is behind with its disk; choose another, or try again shortly")]
+    Overloaded,
+    /// There is no such replica here.
+    #[error("there is no replica of {0} here")]
+    NotFound(ReplicaId),
+    /// The replica was closed, or has another length than the call says.
+    #[error("the replica of {id} is closed at {length} bytes")]
+    Closed {
+        /// Which.
+        id: ReplicaId,
+        /// Its bytes.
+        length: u32,
+    },
+    /// Bytes in between are missing.
+    #[error("the replica of {id} has {length} bytes; what comes next begins there")]
+    Gap {
+        /// Which.
+        id: ReplicaId,
+        /// Its bytes.
+        length: u32,
+    },
+    /// The bytes do not fit into a segment.
+    #[error("the bytes of {id} would end at {end}; a segment has {limit}")]
+    TooLong {
+        /// Which.
+        id: ReplicaId,
+        /// Where they would end.
+        end: u64,
+        /// What is allowed.
+        limit: u32,
+    },
+    /// The segment has gone on to a later epoch.
+    #[error("{id} is at {current}; the call is of an earlier epoch")]
+    StaleEpoch {
+        /// Which.
+        id: ReplicaId,
+        /// The epoch of the replica.
+        current: Epoch,
+    },
+    /// The same bytes were sent before, and were others.
+    #[error("bytes of {0} were sent again and differ: the sender is broken")]
+    Differs(ReplicaId),
+    /// The replica is from before this backup was started, and gets nothing more.
+    #[error("{0} was open when this backup was started anew; replicate it again")]
+    Interrupted(ReplicaId),
+    /// The disk failed under the replica.
+    #[error("the replica of {0} was lost to a disk error; replicate it elsewhere")]
+    Lost(ReplicaId),
+    /// The replica exists and is closed.
+    #[error("there is a closed replica of {0} here")]
+    Exists(ReplicaId),
+}
+
+impl Refusal {
+    /// A stable number for logs and wires; never reused for another meaning.
+    #[must_use]
+    pub fn code(&self) -> u16 {
+        match self {
+            Refusal::Full => 1,
+            Refusal::Overloaded => 2,
+            Refusal::NotFound(_) => 3,
+            Refusal::Closed { .. } => 4,
+            Refusal::Gap { .. } => 5,
+            Refusal::TooLong { .. } => 6,
+            Refusal::StaleEpoch { .. } => 7,
+            Refusal::Differs(_) => 8,
+            Refusal::Interrupted(_) => 9,
+            Refusal::Lost(_) => 10,
+            Refusal::Exists(_) => 11,
+        }
+    }
+
+    /// Whether the same call may succeed here a moment later.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Refusal::Overloaded)
+    }
+}
+
+/// Why a store cannot be opened. The file is as it was.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The options cannot work.
+    #[error("{0}")]
+    Options(String),
+    /// Another process has the store.
+    #[error("another process uses this backup storage; stop it first, or give this one another")]
+    InUse,
+    /// The file is not a backup's.
+    #[error("the file is no backup storage: move it away, or give another directory")]
+    Foreign,
+    /// Another version wrote the file.
+    #[error(
+        "the storage has format {version} with features {features:#x}; this version reads {known}"
+    )]
+    Version {
+        /// Its version.
+        version: u16,
+        /// Its features.
+        features: u32,
+        /// The version known here.
+        known: u16,
+    },
+    /// Nothing that the file says of itself can be read.
+    #[error(
+        "both copies of the storage's superblock are damaged; `thunderhead backup check` tells more"
+    )]
+    Damaged,
+    /// The file is shorter than it says.
+    #[error("the storage has {actual} bytes and should have {expected}: it was cut short")]
+    Size {
+        /// What it says.
+        expected: u64,
+        /// What it has.
+        actual: u64,
+    },
+    /// The store belongs to somebody else.
+    #[error(
+        "the storage belongs to {} of {}, not to {} of {}",
+        actual.server, actual.cluster, expected.server, expected.cluster
+    )]
+    Identity {
+        /// Who opened it.
+        expected: Identity,
+        /// To whom it belongs.
+        actual: Identity,
+    },
+    /// The store has other sizes.
+    #[error(
+        "the storage has {} frames of {} bytes; the options say {} of {}",
+        actual.frames, actual.segment_bytes, expected.frames, expected.segment_bytes
+    )]
+    Geometry {
+        /// What the options say.
+        expected: Geometry,
+        /// What it has.
+        actual: Geometry,
+    },
+    /// There is no room for the file.
+    #[error("the disk has no room for {bytes} bytes of backup storage")]
+    NoRoom {
+        /// What it would take.
+        bytes: u64,
+    },
+    /// There is no memory for the buffers.
+    #[error("there is no shared memory for {bytes} bytes of buffers: {error}")]
+    NoMemory {
+        /// What they would take.
+        bytes: usize,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The disk failed.
+    #[error("the storage cannot be read or written: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl OpenError {
+    /// A stable number for logs; never reused for another meaning.
+    #[must_use]
+    pub fn code(&self) -> u16 {
+        match self {
+            OpenError::Options(_) => 1,
+            OpenError::InUse => 2,
+            OpenError::Foreign => 3,
+            OpenError::Version { .. } => 4,
+            OpenError::Damaged => 5,
+            OpenError::Size { .. } => 6,
+            OpenError::Identity { .. } => 7,
+            OpenError::Geometry { .. } => 8,
+            OpenError::NoRoom { .. } => 9,
+            OpenError::NoMemory { .. } => 10,
+            OpenError::Io(_) => 11,
+        }
+    }
+}
+
+/// Why a replica could not be read. Nothing of it is served.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The frame holds something else by now.
+    #[error("the replica is gone")]
+    Gone,
+    /// The header of the frame is damaged.
+    #[error("the header of the frame is damaged")]
+    Header,
+    /// A chunk is not as it was written.
+    #[error("chunk {chunk} is damaged")]
+    Chunk {
+        /// Which.
+        chunk: u32,
+    },
+    /// The disk failed.
+    #[error("the disk failed: {0}")]
+    Io(io::ErrorKind),
+}

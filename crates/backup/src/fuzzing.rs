@@ -1,0 +1,52 @@
+//! Entry points for the fuzz targets. They take any bytes and must never panic.
+
+use crate::block::{Block, PAYLOAD_BYTES, seal};
+use crate::layout::{Found, Geometry, Header, Identity, Superblock, judge, newest_complete_round};
+use crate::limits::BLOCK_BYTES;
+use thunderhead_wire::{ClusterId, ServerId};
+
+/// Decodes bytes as superblocks and headers: as they are, and sealed, so that the fuzzer need not
+/// find checksums before it gets anywhere.
+pub fn frames(data: &[u8]) {
+    let superblock = Superblock {
+        store: 1,
+        identity: Identity { cluster: ClusterId(1), server: ServerId(1) },
+        geometry: Geometry { segment_bytes: 1 << 16, frames: 4 },
+    };
+    let mut found: Vec<Found> = Vec::new();
+    for (number, part) in data.chunks(BLOCK_BYTES).enumerate() {
+        let mut block = Block::ZERO;
+        block.0[..part.len()].copy_from_slice(part);
+        let mut payload = [0; PAYLOAD_BYTES];
+        let length = part.len().min(PAYLOAD_BYTES);
+        payload[..length].copy_from_slice(&part[..length]);
+        let sequence = u64::from(part.first().copied().unwrap_or(0));
+        for block in [block, seal(&payload, sequence, 1), seal(&payload, sequence, SUPER)] {
+            if let Ok((_, it)) = Superblock::decode(&block) {
+                assert!(it.geometry.is_possible(), "sizes are checked");
+            }
+            let header = Header::decode(&block, &superblock, number as u32 % 2);
+            if let Found::Whole { header: Header::Used(used), .. } = &header {
+                assert!(used.length <= superblock.geometry.segment_bytes, "lengths are checked");
+                let _ = used.first_damaged_chunk(part, superblock.geometry.chunk_bytes());
+            }
+            found.push(header);
+        }
+    }
+    let complete = newest_complete_round(found.iter());
+    for pair in found.as_chunks::<2>().0 {
+        let _ = judge(pair.clone(), complete);
+    }
+}
+
+const SUPER: u64 = u64::from_le_bytes(*b"THBKSUPR");
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_is_fuzzed_does_not_panic_on_simple_bytes() {
+        for data in [vec![], vec![0; 5000], vec![2; 9000], b"THBK\x01\0\0\0".repeat(600)] {
+            super::frames(&data);
+        }
+    }
+}

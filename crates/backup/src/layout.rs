@@ -1,0 +1,594 @@
+//! The storage file's layout: what stands where, and what superblock and headers hold. Every byte
+//! is described in `docs/format.md`, which is checked against [`FORMAT_VERSION`].
+//!
+//! ```text
+//! block 0, 1    superblock, two slots
+//! block 2 …     header table: two slots for each frame
+//! data_at …     frames, each as long as a segment, rounded up to a block
+//! ```
+//!
+//! Of two slots the one with the higher sequence counts; the next writing goes to the other. So a
+//! writing that is torn leaves the one before it as it was.
+//!
+//! Nothing here trusts a byte: what is decoded is checked before it sizes or places anything.
+
+use crate::block::{Block, PAYLOAD_BYTES, Payload, Unsealed, crc, seal, unseal};
+use crate::limits::{BLOCK_BYTES, CHUNKS_MAX, FRAMES_MAX, SEGMENT_BYTES_MAX};
+use std::collections::BTreeMap;
+use thunderhead_wire::{ClusterId, Epoch, MasterId, SegmentId, ServerId};
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+/// The version of the storage file's format that is written here.
+pub const FORMAT_VERSION: u16 = 1;
+
+/// What a storage file begins with.
+const FILE_MAGIC: [u8; 4] = *b"THBK";
+
+/// The key that superblocks are sealed with: their file's id is not known before.
+const SUPERBLOCK_KEY: u64 = u64::from_le_bytes(*b"THBKSUPR");
+
+/// Data begins at a multiple of this: where disks like it.
+const DATA_ALIGNMENT: u64 = 1 << 20;
+
+/// Whose replicas a store keeps, and who keeps them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The server that the store belongs to.
+    pub server: ServerId,
+}
+
+/// The sizes of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes of a full segment.
+    pub segment_bytes: u32,
+    /// How many frames there are.
+    pub frames: u32,
+}
+
+impl Geometry {
+    /// Whether a store may have these sizes.
+    #[must_use]
+    pub fn is_possible(self) -> bool {
+        (1..=SEGMENT_BYTES_MAX).contains(&self.segment_bytes)
+            && (1..=FRAMES_MAX).contains(&self.frames)
+    }
+
+    /// Bytes that a frame's data takes.
+    #[must_use]
+    pub fn frame_bytes(self) -> usize {
+        (self.segment_bytes as usize).next_multiple_of(BLOCK_BYTES)
+    }
+
+    /// Bytes that have one checksum.
+    #[must_use]
+    pub fn chunk_bytes(self) -> usize {
+        self.frame_bytes().div_ceil(CHUNKS_MAX).next_multiple_of(BLOCK_BYTES)
+    }
+
+    /// Where the header of a frame is.
+    #[must_use]
+    pub fn header_at(self, frame: u32, slot: Slot) -> u64 {
+        (2 + 2 * u64::from(frame) + slot as u64) * BLOCK_BYTES as u64
+    }
+
+    /// Where the data of a frame is.
+    #[must_use]
+    pub fn data_at(self, frame: u32) -> u64 {
+        let headers = self.header_at(self.frames, Slot::A);
+        headers.next_multiple_of(DATA_ALIGNMENT) + u64::from(frame) * self.frame_bytes() as u64
+    }
+
+    /// How long the file is.
+    #[must_use]
+    pub fn file_bytes(self) -> u64 {
+        self.data_at(self.frames)
+    }
+}
+
+/// One of the two places of a block that is never overwritten in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// The first.
+    A,
+    /// The second.
+    B,
+}
+
+impl Slot {
+    /// Both.
+    pub const BOTH: [Slot; 2] = [Slot::A, Slot::B];
+
+    /// The other one.
+    #[must_use]
+    pub fn other(self) -> Slot {
+        match self {
+            Slot::A => Slot::B,
+            Slot::B => Slot::A,
+        }
+    }
+}
+
+/// What a file says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// The file's own id, drawn at random when it was made.
+    pub store: u64,
+    /// To whom it belongs.
+    pub identity: Identity,
+    /// Its sizes.
+    pub geometry: Geometry,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct RawSuperblock {
+    magic: [u8; 4],
+    version: U16,
+    reserved: U16,
+    features: U32,
+    segment_bytes: U32,
+    frames: U32,
+    chunk_bytes: U32,
+    store: U64,
+    cluster: U64,
+    server: U64,
+}
+
+/// Why a block is no superblock of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotSuperblock {
+    /// It was not written by this program.
+    Foreign,
+    /// It was written by another version.
+    Version {
+        /// The version.
+        version: u16,
+        /// Features that a reader must know.
+        features: u32,
+    },
+    /// It was ours and is damaged or torn.
+    Damaged,
+}
+
+impl Superblock {
+    /// As a block.
+    #[must_use]
+    pub fn encode(&self, sequence: u64) -> Block {
+        let raw = RawSuperblock {
+            magic: FILE_MAGIC,
+            version: FORMAT_VERSION.into(),
+            reserved: 0.into(),
+            features: 0.into(),
+            segment_bytes: self.geometry.segment_bytes.into(),
+            frames: self.geometry.frames.into(),
+            chunk_bytes: (self.geometry.chunk_bytes() as u32).into(),
+            store: self.store.into(),
+            cluster: self.identity.cluster.0.into(),
+            server: self.identity.server.0.into(),
+        };
+        let mut payload = [0; PAYLOAD_BYTES];
+        payload[..size_of::<RawSuperblock>()].copy_from_slice(raw.as_bytes());
+        seal(&payload, sequence, SUPERBLOCK_KEY)
+    }
+
+    /// Decodes a block; its sequence and what it says.
+    ///
+    /// # Errors
+    /// When it is none, or not one that this version knows.
+    pub fn decode(block: &Block) -> Result<(u64, Superblock), NotSuperblock> {
+        // The version is looked at first: another one may seal in another way.
+        let Ok((raw, _)) = RawSuperblock::read_from_prefix(&block.0) else {
+            return Err(NotSuperblock::Foreign);
+        };
+        let unsealed = unseal(block, SUPERBLOCK_KEY);
+        if raw.magic != FILE_MAGIC {
+            // One byte that turned over does not make it somebody else's.
+            return Err(match unsealed {
+                Unsealed::Torn { .. } | Unsealed::Damaged { newest: Some(_) } => {
+                    NotSuperblock::Damaged
+                }
+                _ => NotSuperblock::Foreign,
+            });
+        }
+        let (version, features) = (raw.version.get(), raw.features.get());
+        let is_other = version != FORMAT_VERSION || features != 0;
+        let Unsealed::Whole { sequence, payload } = unsealed else {
+            let intact = matches!(unsealed, Unsealed::Damaged { newest: None });
+            return Err(match intact && is_other {
+                true => NotSuperblock::Version { version, features },
+                false => NotSuperblock::Damaged,
+            });
+        };
+        if is_other {
+            return Err(NotSuperblock::Version { version, features });
+        }
+        let raw = RawSuperblock::read_from_prefix(&payload[..]);
+        let (raw, _) = raw.map_err(|_| NotSuperblock::Damaged)?;
+        let geometry =
+            Geometry { segment_bytes: raw.segment_bytes.get(), frames: raw.frames.get() };
+        if !geometry.is_possible() || geometry.chunk_bytes() != raw.chunk_bytes.get() as usize {
+            return Err(NotSuperblock::Damaged);
+        }
+        let identity =
+            Identity { cluster: ClusterId(raw.cluster.get()), server: ServerId(raw.server.get()) };
+        Ok((sequence, Superblock { store: raw.store.get(), identity, geometry }))
+    }
+}
+
+/// Which replica a frame holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReplicaId {
+    /// The master whose log it is from.
+    pub master: MasterId,
+    /// The segment.
+    pub segment: SegmentId,
+}
+
+impl std::fmt::Display for ReplicaId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {}", self.segment, self.master)
+    }
+}
+
+/// What a frame's header says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Header {
+    /// Nothing is in the frame.
+    Free,
+    /// A replica is.
+    Used(Used),
+}
+
+/// A replica, as its frame's header describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Used {
+    /// Which.
+    pub id: ReplicaId,
+    /// The segment's epoch.
+    pub epoch: Epoch,
+    /// It will get no more bytes.
+    pub closed: bool,
+    /// It counts: false for a copy in atomic mode that is not complete.
+    pub committed: bool,
+    /// Its bytes.
+    pub length: u32,
+    /// The checksums of its chunks; the last may be of a chunk that is not full.
+    pub chunks: Vec<u32>,
+}
+
+const STATE_FREE: u8 = 1;
+const STATE_OPEN: u8 = 2;
+const STATE_CLOSED: u8 = 3;
+const FLAG_UNCOMMITTED: u8 = 1;
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct RawHeader {
+    state: u8,
+    flags: u8,
+    reserved: U16,
+    frame: U32,
+    master: U64,
+    segment: U64,
+    epoch: U64,
+    length: U32,
+    chunks: U32,
+    members: U32,
+    more: [u8; 52],
+    checksums: [U32; CHUNKS_MAX],
+}
+
+const _: () = assert!(size_of::<RawHeader>() == 96 + 4 * CHUNKS_MAX);
+const _: () = assert!(size_of::<RawHeader>() <= PAYLOAD_BYTES);
+const _: () = assert!(size_of::<RawSuperblock>() == 48);
+
+/// A header slot, as it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A header.
+    Whole {
+        /// The round that wrote it.
+        sequence: u64,
+        /// How many headers that round wrote; 0 when it counts in any case.
+        members: u32,
+        /// What it says.
+        header: Header,
+    },
+    /// Its last writing was not finished.
+    Torn {
+        /// That writing's sequence.
+        newest: u64,
+    },
+    /// It is damaged.
+    Damaged {
+        /// The newest writing that anything in it belongs to.
+        newest: Option<u64>,
+    },
+}
+
+fn header_key(store: u64, frame: u32) -> u64 {
+    store ^ u64::from(frame).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl Header {
+    /// As a block for a frame.
+    #[must_use]
+    pub fn encode(&self, store: u64, frame: u32, sequence: u64, members: u32) -> Block {
+        let mut raw = RawHeader::new_zeroed();
+        raw.frame = frame.into();
+        raw.members = members.into();
+        match self {
+            Header::Free => raw.state = STATE_FREE,
+            Header::Used(used) => {
+                raw.state = if used.closed { STATE_CLOSED } else { STATE_OPEN };
+                raw.flags = if used.committed { 0 } else { FLAG_UNCOMMITTED };
+                raw.master = used.id.master.0.into();
+                raw.segment = used.id.segment.0.into();
+                raw.epoch = used.epoch.0.into();
+                raw.length = used.length.into();
+                raw.chunks = (used.chunks.len() as u32).into();
+                for (into, chunk) in raw.checksums.iter_mut().zip(&used.chunks) {
+                    *into = (*chunk).into();
+                }
+            }
+        }
+        let mut payload: Payload = [0; PAYLOAD_BYTES];
+        payload[..size_of::<RawHeader>()].copy_from_slice(raw.as_bytes());
+        seal(&payload, sequence, header_key(store, frame))
+    }
+
+    /// Decodes a slot of a frame.
+    #[must_use]
+    pub fn decode(block: &Block, superblock: &Superblock, frame: u32) -> Found {
+        match unseal(block, header_key(superblock.store, frame)) {
+            Unsealed::Whole { sequence, payload } => {
+                match Header::of_payload(&payload, superblock.geometry, frame) {
+                    Some((members, header)) => Found::Whole { sequence, members, header },
+                    None => Found::Damaged { newest: Some(sequence) },
+                }
+            }
+            Unsealed::Torn { newest } => Found::Torn { newest },
+            Unsealed::Damaged { newest } => Found::Damaged { newest },
+        }
+    }
+
+    fn of_payload(payload: &Payload, geometry: Geometry, frame: u32) -> Option<(u32, Header)> {
+        let (raw, _) = RawHeader::read_from_prefix(&payload[..]).ok()?;
+        if raw.frame.get() != frame || raw.flags & !FLAG_UNCOMMITTED != 0 {
+            return None;
+        }
+        let closed = match raw.state {
+            STATE_FREE => return Some((raw.members.get(), Header::Free)),
+            STATE_OPEN => false,
+            STATE_CLOSED => true,
+            _ => return None,
+        };
+        let length = raw.length.get();
+        let chunks = (length as usize).div_ceil(geometry.chunk_bytes());
+        if length > geometry.segment_bytes || raw.chunks.get() as usize != chunks {
+            return None;
+        }
+        let chunks = raw.checksums.get(..chunks)?.iter().map(|crc| crc.get()).collect();
+        let id =
+            ReplicaId { master: MasterId(raw.master.get()), segment: SegmentId(raw.segment.get()) };
+        let committed = raw.flags & FLAG_UNCOMMITTED == 0;
+        let epoch = Epoch(raw.epoch.get());
+        let used = Used { id, epoch, closed, committed, length, chunks };
+        Some((raw.members.get(), Header::Used(used)))
+    }
+}
+
+impl Used {
+    /// The first chunk whose bytes are not what they were; `None` when all are intact. The data
+    /// may be longer than the replica.
+    #[must_use]
+    pub fn first_damaged_chunk(&self, data: &[u8], chunk_bytes: usize) -> Option<u32> {
+        let Some(data) = data.get(..self.length as usize) else { return Some(0) };
+        let differs = data.chunks(chunk_bytes.max(1)).zip(&self.chunks);
+        differs.map(|(chunk, sum)| crc(chunk) != *sum).position(|it| it).map(|at| at as u32)
+    }
+}
+
+/// The newest round of writing that is complete. Every later one is as if it had never begun: the
+/// power went while it was written, and nobody was told that it is durable.
+///
+/// Rounds follow one another, so only the last can be incomplete (or the last few, if syncs
+/// failed). None of the headers of the last complete one has been overwritten: the next writing
+/// of a frame goes to the frame's other slot.
+pub fn newest_complete_round<'a>(slots: impl Iterator<Item = &'a Found>) -> u64 {
+    let mut rounds: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    let mut damaged_anywhere = 0;
+    for found in slots {
+        match found {
+            Found::Whole { sequence, members, .. } => {
+                let round = rounds.entry(*sequence).or_default();
+                round.0 += 1;
+                round.1 = u64::from(*members);
+            }
+            // It was written, whatever became of it since.
+            Found::Damaged { newest: Some(newest) } => rounds.entry(*newest).or_default().0 += 1,
+            Found::Damaged { newest: None } => damaged_anywhere += 1,
+            Found::Torn { .. } => {}
+        }
+    }
+    let complete = |(found, members): &(u64, u64)| found + damaged_anywhere >= *members;
+    rounds.iter().rev().find(|(_, round)| complete(round)).map_or(0, |(sequence, _)| *sequence)
+}
+
+/// The truth of a frame, from its two slots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judged {
+    /// The header that counts, where it is and which round wrote it; `None` when it is damaged.
+    pub newest: Option<(Slot, u64, Header)>,
+    /// The highest sequence that was seen in the two.
+    pub sequence: u64,
+    /// A slot's last writing was not finished: the usual trace of a power loss.
+    pub torn: bool,
+    /// A slot is damaged. With `newest` nothing is lost: it is the older one.
+    pub damaged: bool,
+}
+
+/// Decides which of two slots counts, given the [newest complete round](newest_complete_round).
+///
+/// What an incomplete round wrote, torn or not, was not acknowledged by anybody, and the slot
+/// beside it holds what was before. A damaged slot must be shown to be the older one; else what
+/// it said may be what counted.
+#[must_use]
+pub fn judge(slots: [Found; 2], complete: u64) -> Judged {
+    let mut judged = Judged { newest: None, sequence: 0, torn: false, damaged: false };
+    // A damaged slot of unknown age may be the newer one.
+    let mut damaged_newest: Option<u64> = None;
+    for (slot, found) in Slot::BOTH.into_iter().zip(slots) {
+        let newest = match found {
+            Found::Whole { sequence, header, .. } => {
+                let is_newer = judged.newest.as_ref().is_none_or(|it| it.1 < sequence);
+                if sequence > complete {
+                    judged.torn = true;
+                } else if is_newer {
+                    judged.newest = Some((slot, sequence, header));
+                }
+                sequence
+            }
+            Found::Torn { newest } => {
+                judged.torn = true;
+                newest
+            }
+            Found::Damaged { newest } => {
+                judged.damaged = true;
+                if newest.is_none_or(|newest| newest <= complete) {
+                    damaged_newest = damaged_newest.max(Some(newest.unwrap_or(u64::MAX)));
+                }
+                newest.unwrap_or(0)
+            }
+        };
+        judged.sequence = judged.sequence.max(newest);
+    }
+    judged.newest = judged
+        .newest
+        .filter(|(_, sequence, _)| damaged_newest.is_none_or(|other| other < *sequence));
+    judged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn superblock() -> Superblock {
+        Superblock {
+            store: 0x0123_4567_89ab_cdef,
+            identity: Identity { cluster: ClusterId(7), server: ServerId(3) },
+            geometry: Geometry { segment_bytes: 20_000, frames: 4 },
+        }
+    }
+
+    fn used(length: u32) -> Used {
+        Used {
+            id: ReplicaId { master: MasterId(2), segment: SegmentId(9) },
+            epoch: Epoch(1),
+            closed: false,
+            committed: true,
+            length,
+            chunks: (0..length.div_ceil(4096)).map(|at| at + 100).collect(),
+        }
+    }
+
+    #[test]
+    fn sizes_follow_from_the_segments() {
+        let geometry = Geometry { segment_bytes: 8 << 20, frames: 1000 };
+        assert_eq!(geometry.chunk_bytes(), 64 << 10);
+        assert_eq!(geometry.header_at(0, Slot::B), 3 * 4096);
+        assert_eq!(geometry.data_at(0), 8 << 20);
+        assert_eq!(geometry.file_bytes(), 1001 * (8 << 20));
+        let odd = Geometry { segment_bytes: 20_000, frames: 1 };
+        assert_eq!((odd.frame_bytes(), odd.chunk_bytes()), (20_480, 4096));
+        for segment_bytes in [1, 4096, 520_000, 1 << 23, SEGMENT_BYTES_MAX] {
+            let geometry = Geometry { segment_bytes, frames: 1 };
+            assert!(geometry.frame_bytes().div_ceil(geometry.chunk_bytes()) <= CHUNKS_MAX);
+        }
+    }
+
+    #[test]
+    fn headers_and_superblocks_come_back() {
+        let superblock = superblock();
+        assert_eq!(Superblock::decode(&superblock.encode(5)), Ok((5, superblock)));
+        for header in [Header::Free, Header::Used(used(0)), Header::Used(used(20_000))] {
+            let block = header.encode(superblock.store, 2, 8, 5);
+            let found = Header::decode(&block, &superblock, 2);
+            assert_eq!(found, Found::Whole { sequence: 8, members: 5, header });
+            let elsewhere = Header::decode(&block, &superblock, 3);
+            assert_eq!(elsewhere, Found::Damaged { newest: None }, "it belongs to frame 2");
+        }
+    }
+
+    #[test]
+    fn these_are_the_bytes_of_format_version_1() {
+        // Whoever changes these changes FORMAT_VERSION and docs/format.md.
+        let superblock = superblock();
+        let blocks = [
+            superblock.encode(1),
+            Header::Free.encode(superblock.store, 0, 1, 0),
+            Header::Used(used(9000)).encode(superblock.store, 1, 2, 3),
+        ];
+        assert_eq!(blocks.map(|block| crc(&block.0)), [1220915357, 3251700461, 3482193073]);
+    }
+
+    #[test]
+    fn what_is_not_ours_is_told_from_what_is_damaged() {
+        let block = superblock().encode(1);
+        let decode = |block: &Block| Superblock::decode(block).map(|(sequence, _)| sequence);
+        assert_eq!(decode(&Block::ZERO), Err(NotSuperblock::Foreign));
+        assert_eq!(decode(&Block([b'x'; BLOCK_BYTES])), Err(NotSuperblock::Foreign));
+        for at in 0..BLOCK_BYTES {
+            let mut damaged = block;
+            damaged.0[at] ^= 0x10;
+            assert_eq!(decode(&damaged), Err(NotSuperblock::Damaged), "byte {at}");
+        }
+        let mut newer = [0; PAYLOAD_BYTES];
+        newer[..6].copy_from_slice(b"THBK\x02\x00");
+        let newer = seal(&newer, 1, SUPERBLOCK_KEY);
+        let refused = Err(NotSuperblock::Version { version: 2, features: 0 });
+        assert_eq!(decode(&newer), refused);
+    }
+
+    #[test]
+    fn a_damaged_slot_does_not_bring_back_what_was_before() {
+        let whole = |sequence| Found::Whole { sequence, members: 1, header: Header::Free };
+        let damaged = |newest| Found::Damaged { newest };
+        let torn = |newest| Found::Torn { newest };
+        let table = [
+            ([whole(4), whole(5)], Some((Slot::B, 5))),
+            ([whole(6), whole(5)], Some((Slot::A, 6))),
+            ([torn(7), whole(6)], Some((Slot::B, 6))),
+            ([damaged(Some(4)), whole(6)], Some((Slot::B, 6))),
+            ([damaged(Some(8)), whole(6)], None),
+            ([whole(10), whole(6)], Some((Slot::B, 6))),
+            ([damaged(Some(10)), whole(6)], Some((Slot::B, 6))),
+            ([damaged(None), whole(6)], None),
+            ([damaged(None), damaged(None)], None),
+            ([torn(3), damaged(Some(2))], None),
+        ];
+        for (slots, expected) in table {
+            let judged = judge(slots.clone(), 9);
+            let newest = judged.newest.map(|(slot, sequence, _)| (slot, sequence));
+            assert_eq!(newest, expected, "{slots:?}");
+        }
+    }
+
+    #[test]
+    fn a_round_that_was_not_finished_never_began() {
+        let whole = |sequence, members| Found::Whole { sequence, members, header: Header::Free };
+        let rounds = |slots: &[Found]| newest_complete_round(slots.iter());
+        assert_eq!(rounds(&[]), 0);
+        assert_eq!(rounds(&[whole(1, 0), whole(2, 2), whole(2, 2)]), 2);
+        assert_eq!(rounds(&[whole(1, 0), whole(2, 2), Found::Torn { newest: 2 }]), 1);
+        assert_eq!(rounds(&[whole(1, 1), whole(3, 2), whole(2, 3)]), 1);
+        for newest in [Some(2), None] {
+            let slots = [whole(1, 0), whole(2, 2), Found::Damaged { newest }];
+            assert_eq!(rounds(&slots), 2, "damage does not undo a round");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! A backup's storage: replicas of other servers' segments, in frames of one preallocated file.
+//!
+//! ```text
+//!  master ──append──► [ buffer ]  shared memory: outlasts the process      reactor: a copy, no wait
+//!                         │
+//!                         ▼ rounds: data, fdatasync, headers, fdatasync    flusher: a worker
+//!                     [ frame  ]  file, direct I/O                         reader: another
+//! ```
+//!
+//! - **What arrives** is copied into a buffer and checksummed by the reactor. From then on it
+//!   survives every crash of the process: the buffers are [lasting memory], and the next process
+//!   finds them and brings them to the disk before its first turn.
+//! - **What is durable** survives the loss of power. [`Durability`] says what an acknowledgement
+//!   waits for. Whatever it is, what the disk holds is what some prefix of the calls made, of all
+//!   masters together: a new head is never missing while the old one is already closed.
+//! - **What is read** is verified, chunk by chunk, or not served. A frame whose header is damaged
+//!   is skipped and counted. Damage is told from a write that the power loss tore.
+//!
+//! # Why a pool and direct writes
+//!
+//! A mapped file would outlast the process too, and need no pool. But a copy into it may wait: for a
+//! page that must be read first, for one that is being written out, for the kernel's limit on dirty
+//! pages; and nothing in a turn may wait. The kernel also writes it back when it likes and has a
+//! page of cache for each page of the frames. The pool's pages are always there. `thunderhead bench
+//! backup storage` measures both ways beside plain direct writes: bandwidth, and the longest that a
+//! chunk held the reactor.
+//!
+//! # Modules
+//!
+//! [`store`] is what a service uses; [`start`] opens it; `flusher` and [`reader`] are the workers;
+//! `pool` is the buffers; [`layout`] and [`block`] are the file's bytes, described in
+//! `docs/format.md`; [`check`](mod@check) reads a store offline.
+//!
+//! # What it does not do
+//!
+//! Nothing here knows the network or what is in a segment. A synced acknowledgement takes two
+//! syncs, because a header must not speak of data that may be lost; small appends could be held in
+//! the header's spare bytes and take one.
+//!
+//! [lasting memory]: thunderhead_runtime::lasting
+#![forbid(unsafe_code)]
+
+pub mod block;
+pub mod check;
+pub mod error;
+mod flusher;
+pub mod fuzzing;
+pub mod layout;
+pub mod limits;
+mod pool;
+pub mod reader;
+pub mod start;
+pub mod store;
+
+pub use error::{OpenError, ReadError, Refusal};
+pub use layout::{Identity, ReplicaId};
+pub use reader::{ReadId, ReplicaBytes};
+pub use start::Opened;
+pub use store::{Ack, Durability, Event, FILE_NAME, Options, Replica, Store, Ticket};

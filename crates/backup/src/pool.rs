@@ -1,0 +1,241 @@
+//! The buffer pool: where replicas lie while they are filled, in memory that outlasts the process.
+//!
+//! ```text
+//! page 0     magic │ store │ sizes │ boot │ buffers │ check
+//! page 1 …   one for each buffer: claim │ master │ segment │ base │ epoch │ state │ extent │ chunk checksums
+//! then       the buffers, each as long as a frame
+//! ```
+//!
+//! Only the reactor writes. A process that is killed stops between two words, so each step that
+//! counts is one word, stored last: a buffer is in use once its *claim* says so, and its bytes
+//! count up to its *extent*, which is their length and the checksum of the last chunk in one. The
+//! checksums of full chunks are stored before. So whatever was acknowledged is there and can be
+//! verified, and nothing else counts.
+//!
+//! *Boot* is the time since the machine's power came: memory of another time, wherever it was
+//! kept, may be torn and is not used.
+//!
+//! *Base* is the newest round on disk when the buffer was claimed. A frame whose header on disk
+//! is newer and not of this replica has gone on without this buffer.
+
+use crate::block::crc;
+use crate::layout::{Geometry, ReplicaId, Superblock, Used};
+use crate::limits::{BLOCK_BYTES, BUFFERS_MAX, CHUNKS_MAX};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use thunderhead_runtime::lasting::{Lasting, Memories};
+use thunderhead_wire::{Epoch, MasterId, SegmentId};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"THPOOL\x01\0");
+
+const PAGE_WORDS: usize = BLOCK_BYTES / 8;
+
+const CLAIM: usize = 0;
+const MASTER: usize = 1;
+const SEGMENT: usize = 2;
+const BASE: usize = 3;
+const EPOCH: usize = 4;
+const STATE: usize = 5;
+const EXTENT: usize = 6;
+const CHUNKS: usize = 128;
+
+const CLOSED: u64 = 1;
+const COMMITTED: u64 = 2;
+const DROPPED: u64 = 4;
+
+const _: () = assert!(CHUNKS + CHUNKS_MAX <= PAGE_WORDS);
+
+/// A pool. Clones are handles to the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Pool {
+    memory: Lasting,
+    geometry: Geometry,
+    buffers: u32,
+}
+
+/// What lies in a buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Claimed {
+    pub(crate) buffer: u32,
+    pub(crate) frame: u32,
+    pub(crate) base: u64,
+    pub(crate) used: Used,
+}
+
+/// The name of the pool of a store.
+pub(crate) fn name(superblock: &Superblock) -> String {
+    format!("thunderhead-backup-{:016x}", superblock.store)
+}
+
+/// Bytes that a pool takes.
+pub(crate) fn bytes(geometry: Geometry, buffers: u32) -> usize {
+    (1 + buffers as usize) * BLOCK_BYTES + buffers as usize * geometry.frame_bytes()
+}
+
+fn check(words: &[u64]) -> u64 {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    u64::from(crc(&bytes))
+}
+
+impl Pool {
+    /// Makes an empty pool.
+    pub(crate) fn make(
+        memories: &mut dyn Memories,
+        superblock: &Superblock,
+        buffers: u32,
+    ) -> io::Result<Pool> {
+        let geometry = superblock.geometry;
+        let memory = memories.make(&name(superblock), bytes(geometry, buffers))?;
+        let sizes = u64::from(geometry.segment_bytes) | u64::from(geometry.frames) << 32;
+        let boot = memories.boot()?;
+        let says = [MAGIC, superblock.store, sizes, boot, u64::from(buffers)];
+        let words = memory.words();
+        for (word, value) in words.iter().skip(1).zip(&says[1..]) {
+            word.store(*value, Ordering::Relaxed);
+        }
+        words[5].store(check(&says), Ordering::Relaxed);
+        words[0].store(MAGIC, Ordering::Release);
+        Ok(Pool { memory, geometry, buffers })
+    }
+
+    /// The pool that a process before this one left, if it did.
+    pub(crate) fn find(
+        memories: &mut dyn Memories,
+        superblock: &Superblock,
+    ) -> io::Result<Option<Pool>> {
+        let Some(memory) = memories.find(&name(superblock))? else { return Ok(None) };
+        let geometry = superblock.geometry;
+        let sizes = u64::from(geometry.segment_bytes) | u64::from(geometry.frames) << 32;
+        let word = |at: usize| memory.words().get(at).map_or(0, |it| it.load(Ordering::Acquire));
+        let says: [u64; 5] = std::array::from_fn(word);
+        let expected = [MAGIC, superblock.store, sizes, memories.boot()?];
+        let is_ours = says[..4] == expected && word(5) == check(&says);
+        let buffers = u32::try_from(says[4]).ok().filter(|it| *it <= BUFFERS_MAX);
+        let Some(buffers) = buffers.filter(|_| is_ours) else { return Ok(None) };
+        if memory.bytes() < bytes(geometry, buffers) {
+            return Ok(None);
+        }
+        Ok(Some(Pool { memory, geometry, buffers }))
+    }
+
+    pub(crate) fn buffers(&self) -> u32 {
+        self.buffers
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    pub(crate) fn memory(&self) -> &Lasting {
+        &self.memory
+    }
+
+    /// Where the data of a buffer begins in the memory.
+    pub(crate) fn data_at(&self, buffer: u32) -> usize {
+        let pages = (1 + self.buffers as usize) * BLOCK_BYTES;
+        pages + buffer as usize * self.geometry.frame_bytes()
+    }
+
+    fn word(&self, buffer: u32, at: usize) -> &AtomicU64 {
+        &self.memory.words()[(1 + buffer as usize) * PAGE_WORDS + at]
+    }
+
+    fn load(&self, buffer: u32, at: usize) -> u64 {
+        self.word(buffer, at).load(Ordering::Acquire)
+    }
+
+    fn store(&self, buffer: u32, at: usize, value: u64) {
+        self.word(buffer, at).store(value, Ordering::Release);
+    }
+
+    fn claim_word(&self, buffer: u32, frame: u32) -> u64 {
+        let word = |at| self.load(buffer, at);
+        let sum = check(&[u64::from(frame) + 1, word(MASTER), word(SEGMENT), word(BASE)]);
+        (u64::from(frame) + 1) | sum << 32
+    }
+
+    /// Takes a buffer into use for a replica without bytes.
+    pub(crate) fn claim(&self, claimed: &Claimed) {
+        let Claimed { buffer, frame, base, used } = claimed;
+        self.store(*buffer, MASTER, used.id.master.0);
+        self.store(*buffer, SEGMENT, used.id.segment.0);
+        self.store(*buffer, BASE, *base);
+        self.store(*buffer, EPOCH, used.epoch.0);
+        self.store(*buffer, STATE, if used.committed { COMMITTED } else { 0 });
+        self.store(*buffer, EXTENT, 0);
+        self.store(*buffer, CLAIM, self.claim_word(*buffer, *frame));
+    }
+
+    /// Gives a buffer back.
+    pub(crate) fn release(&self, buffer: u32) {
+        self.store(buffer, CLAIM, 0);
+    }
+
+    pub(crate) fn set_epoch(&self, buffer: u32, epoch: Epoch) {
+        self.store(buffer, EPOCH, epoch.0);
+    }
+
+    pub(crate) fn set_state(&self, buffer: u32, closed: bool, committed: bool) {
+        let bit = |set, bit| if set { bit } else { 0 };
+        self.store(buffer, STATE, bit(closed, CLOSED) | bit(committed, COMMITTED));
+    }
+
+    /// The replica is given up: it is not to come back after a crash.
+    pub(crate) fn drop_replica(&self, buffer: u32) {
+        self.store(buffer, STATE, DROPPED);
+    }
+
+    /// Copies bytes in. They do not count yet.
+    pub(crate) fn write(&self, buffer: u32, offset: u32, bytes: &[u8]) {
+        self.memory.write(self.data_at(buffer) + offset as usize, bytes);
+    }
+
+    /// Copies bytes out.
+    pub(crate) fn read(&self, buffer: u32, offset: u32, into: &mut [u8]) {
+        self.memory.read(self.data_at(buffer) + offset as usize, into);
+    }
+
+    /// Stores the checksum of a full chunk, before the extent that covers it.
+    pub(crate) fn set_chunk(&self, buffer: u32, chunk: usize, sum: u32) {
+        self.store(buffer, CHUNKS + chunk.min(CHUNKS_MAX - 1), u64::from(sum));
+    }
+
+    /// Now the bytes count up to here.
+    pub(crate) fn set_extent(&self, buffer: u32, length: u32, tail_sum: u32) {
+        self.store(buffer, EXTENT, u64::from(length) | u64::from(tail_sum) << 32);
+    }
+
+    /// What lies in a buffer; `None` when it is free, given up, or says what cannot be.
+    pub(crate) fn claimed(&self, buffer: u32) -> Option<Claimed> {
+        let claim = self.load(buffer, CLAIM);
+        let frame = (claim as u32).checked_sub(1)?;
+        if frame >= self.geometry.frames || claim != self.claim_word(buffer, frame) {
+            return None;
+        }
+        // Closed is stored after the last extent, so it is read before.
+        let state = self.load(buffer, STATE);
+        let extent = self.load(buffer, EXTENT);
+        let (length, tail_sum) = (extent as u32, (extent >> 32) as u32);
+        if state & DROPPED != 0 || length > self.geometry.segment_bytes {
+            return None;
+        }
+        let chunk_bytes = self.geometry.chunk_bytes();
+        let full = (length as usize / chunk_bytes).min(CHUNKS_MAX);
+        let mut chunks: Vec<u32> =
+            (0..full).map(|chunk| self.load(buffer, CHUNKS + chunk) as u32).collect();
+        if !(length as usize).is_multiple_of(chunk_bytes) {
+            chunks.push(tail_sum);
+        }
+        let master = MasterId(self.load(buffer, MASTER));
+        let segment = SegmentId(self.load(buffer, SEGMENT));
+        let used = Used {
+            id: ReplicaId { master, segment },
+            epoch: Epoch(self.load(buffer, EPOCH)),
+            closed: state & CLOSED != 0,
+            committed: state & COMMITTED != 0,
+            length,
+            chunks,
+        };
+        Some(Claimed { buffer, frame, base: self.load(buffer, BASE), used })
+    }
+}

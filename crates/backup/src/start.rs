@@ -1,0 +1,465 @@
+//! How a store begins: the file is made or checked, every header is read, what a killed
+//! predecessor left in the pool is brought to the disk, and reading is timed. All of this may
+//! wait: it comes before the process's first turn.
+//!
+//! What does not count, and what is damaged beside a good slot, is overwritten before anything
+//! else is: a header of a round that was not finished would count once later rounds are.
+
+use crate::block::Block;
+use crate::error::OpenError;
+use crate::flusher::{Flusher, Job, OnDisk, Rounds};
+use crate::layout::{
+    FORMAT_VERSION, Found, Geometry, Header, Judged, NotSuperblock, Slot, Superblock, judge,
+    newest_complete_round,
+};
+use crate::limits::{BLOCK_BYTES, BUFFERS_MAX, FRAMES_MAX, SEGMENT_BYTES_MAX, TIMED_FRAMES};
+use crate::pool::{self, Claimed, Pool};
+use crate::reader::Reader;
+use crate::store::{Frame, Options, Parts, State, Store};
+use std::io;
+use thunderhead_runtime::World;
+use thunderhead_runtime::files::{FileId, Files, Opening};
+use thunderhead_runtime::lasting::Memories;
+use zerocopy::IntoBytes;
+
+/// The sequence of what a file is made with; it is durable before the file has its name.
+const MADE: u64 = 1;
+
+/// What was found when a store was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// The file was made.
+    pub is_new: bool,
+    /// Replicas that are here.
+    pub replicas: u32,
+    /// Replicas that a killed process had left in memory, now on the disk.
+    pub recovered: u32,
+    /// Replicas in memory that were not as they had been written: what the disk has of them
+    /// counts.
+    pub pool_damaged: u32,
+    /// Frames with a header that was being written when the power went.
+    pub torn: u32,
+    /// Frames whose headers cannot be read. They are not touched and not used.
+    pub damaged: u32,
+    /// Frames that could not be written.
+    pub bad: u32,
+    /// How fast frames are read, if it could be measured.
+    pub read_bytes_per_second: Option<u64>,
+}
+
+impl Store {
+    /// Opens the store of this process, which is made if it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be had, or should not be. It is as it was then.
+    pub fn start(world: &mut World, options: Options) -> Result<(Store, Opened), OpenError> {
+        check_options(&options)?;
+        let files = world.files.as_mut();
+        let lock =
+            files.lock(&format!("{}.lock", options.file)).map_err(|error| match error.kind() {
+                io::ErrorKind::WouldBlock => OpenError::InUse,
+                _ => OpenError::Io(error),
+            })?;
+        let is_new = !files.list()?.contains(&options.file);
+        if is_new {
+            make(files, &options, world.random.number())?;
+        }
+        let how = Opening { direct: true, ..Opening::default() };
+        let file = files.open_with(&options.file, how)?;
+        let superblock = read_superblock(files, file)?;
+        agrees(&superblock, &options)?;
+        let mut start = Start::read(files, file, superblock)?;
+        start.opened.is_new = is_new;
+        let pool = start.recover(files, file, world.memories.as_mut(), &options)?;
+        start.opened.read_bytes_per_second = start.time_reading(files, file, &world.clock)?;
+        files.close(file);
+        let Start { rounds, frames, opened, .. } = start;
+        let sequence = rounds.sequence;
+        let exchange = crate::flusher::Exchange::default();
+        let reads = crate::reader::Reads::default();
+        let flusher = world.workers.start(
+            "backup-flusher",
+            Box::new(Flusher {
+                exchange: exchange.clone(),
+                alarm: world.alarm.clone(),
+                pool: pool.clone(),
+                name: options.file.clone(),
+                file: None,
+                rounds,
+            }),
+        )?;
+        let reader = world.workers.start(
+            "backup-reader",
+            Box::new(Reader {
+                reads: reads.clone(),
+                alarm: world.alarm.clone(),
+                superblock,
+                pool: pool.clone(),
+                name: options.file.clone(),
+                file: None,
+            }),
+        )?;
+        let parts = Parts {
+            options,
+            superblock,
+            pool,
+            frames,
+            sequence,
+            exchange,
+            reads,
+            flusher,
+            reader,
+            _lock: lock,
+        };
+        Ok((Store::assemble(parts), opened))
+    }
+}
+
+fn check_options(options: &Options) -> Result<(), OpenError> {
+    let fail = |text: String| Err(OpenError::Options(text));
+    let Options { segment_bytes, frames, buffers, .. } = options;
+    if !(1..=SEGMENT_BYTES_MAX).contains(segment_bytes) {
+        return fail(format!(
+            "segments of {segment_bytes} bytes; 1 to {SEGMENT_BYTES_MAX} are possible"
+        ));
+    }
+    if !(1..=FRAMES_MAX).contains(frames) {
+        return fail(format!("{frames} frames; 1 to {FRAMES_MAX} are possible"));
+    }
+    if !(1..=BUFFERS_MAX).contains(buffers) {
+        return fail(format!("{buffers} buffers; 1 to {BUFFERS_MAX} are possible"));
+    }
+    Ok(())
+}
+
+/// Makes the file under another name and gives it its own when it is complete.
+fn make(files: &mut dyn Files, options: &Options, store: u64) -> Result<(), OpenError> {
+    let geometry = Geometry { segment_bytes: options.segment_bytes, frames: options.frames };
+    let superblock = Superblock { store, identity: options.identity, geometry };
+    let new_name = format!("{}.new", options.file);
+    let how = Opening { create: true, direct: true, ..Opening::default() };
+    let file = files.open_with(&new_name, how)?;
+    let made = fill(files, file, &superblock);
+    files.close(file);
+    if let Err(error) = made {
+        let _ = files.remove(&new_name);
+        return Err(match error.kind() {
+            io::ErrorKind::StorageFull => OpenError::NoRoom { bytes: geometry.file_bytes() },
+            _ => OpenError::Io(error),
+        });
+    }
+    files.rename(&new_name, &options.file)?;
+    Ok(())
+}
+
+fn fill(files: &mut dyn Files, file: FileId, superblock: &Superblock) -> io::Result<()> {
+    let geometry = superblock.geometry;
+    // What an attempt before this one left is not to be mixed with.
+    files.set_length(file, 0)?;
+    files.allocate(file, geometry.file_bytes())?;
+    for slot in Slot::BOTH {
+        let block = superblock.encode(MADE - slot as u64);
+        files.write_at(file, slot as u64 * BLOCK_BYTES as u64, block.as_bytes())?;
+    }
+    let per_write = 128;
+    for first in (0..geometry.frames).step_by(per_write) {
+        let last = geometry.frames.min(first + per_write as u32);
+        let blocks: Vec<Block> = (first..last)
+            .flat_map(|frame| {
+                let header =
+                    |slot| Header::Free.encode(superblock.store, frame, MADE - slot as u64, 0);
+                Slot::BOTH.map(header)
+            })
+            .collect();
+        files.write_at(file, geometry.header_at(first, Slot::A), blocks.as_bytes())?;
+    }
+    // Something to time reading with: what was never written is not read from the disk.
+    let probe = vec![Block([0x5a; BLOCK_BYTES]); geometry.frame_bytes() / BLOCK_BYTES];
+    for frame in 0..geometry.frames.min(TIMED_FRAMES) {
+        files.write_at(file, geometry.data_at(frame), probe.as_bytes())?;
+    }
+    files.sync(file)
+}
+
+/// Reads what a file says of itself.
+///
+/// # Errors
+/// When it is not ours, or of another version, or damaged.
+pub fn read_superblock(files: &mut dyn Files, file: FileId) -> Result<Superblock, OpenError> {
+    let mut slots = [Block::ZERO; 2];
+    files.read_at(file, 0, slots.as_mut_bytes())?;
+    let found = slots.map(|block| Superblock::decode(&block));
+    let newest = found.iter().filter_map(|it| it.ok()).max_by_key(|(sequence, _)| *sequence);
+    let Some((_, superblock)) = newest else {
+        let why = found.into_iter().filter_map(Result::err);
+        // What tells most counts: one that was ours once is not foreign.
+        return Err(why.fold(OpenError::Foreign, |error, found| match found {
+            NotSuperblock::Foreign => error,
+            NotSuperblock::Damaged => match error {
+                OpenError::Version { .. } => error,
+                _ => OpenError::Damaged,
+            },
+            NotSuperblock::Version { version, features } => {
+                OpenError::Version { version, features, known: FORMAT_VERSION }
+            }
+        }));
+    };
+    let (expected, actual) = (superblock.geometry.file_bytes(), files.length(file)?);
+    if actual < expected {
+        return Err(OpenError::Size { expected, actual });
+    }
+    Ok(superblock)
+}
+
+fn agrees(superblock: &Superblock, options: &Options) -> Result<(), OpenError> {
+    let (expected, actual) = (options.identity, superblock.identity);
+    if expected != actual {
+        return Err(OpenError::Identity { expected, actual });
+    }
+    let expected = Geometry { segment_bytes: options.segment_bytes, frames: options.frames };
+    let actual = superblock.geometry;
+    if expected != actual {
+        return Err(OpenError::Geometry { expected, actual });
+    }
+    Ok(())
+}
+
+/// Reads all headers: the two slots of each frame, one after the other.
+pub(crate) fn read_headers(
+    files: &mut dyn Files,
+    file: FileId,
+    superblock: &Superblock,
+    keep_chunks: bool,
+) -> io::Result<Vec<[Found; 2]>> {
+    let frames = superblock.geometry.frames;
+    let mut all = Vec::with_capacity(frames as usize);
+    let mut blocks = Vec::new();
+    for first in (0..frames).step_by(128) {
+        let count = (frames - first).min(128);
+        blocks.clear();
+        blocks.resize(2 * count as usize, Block::ZERO);
+        files.read_at(
+            file,
+            superblock.geometry.header_at(first, Slot::A),
+            blocks.as_mut_bytes(),
+        )?;
+        for (number, slots) in blocks.as_chunks::<2>().0.iter().enumerate() {
+            all.push(slots.map(|block| {
+                let mut found = Header::decode(&block, superblock, first + number as u32);
+                if let Found::Whole { header: Header::Used(used), .. } = &mut found
+                    && !keep_chunks
+                {
+                    used.chunks = Vec::new();
+                }
+                found
+            }));
+        }
+    }
+    Ok(all)
+}
+
+/// A start under way.
+struct Start {
+    rounds: Rounds,
+    frames: Vec<Frame>,
+    judged: Vec<Judged>,
+    /// The newest round that counts.
+    complete: u64,
+    opened: Opened,
+}
+
+impl Start {
+    fn read(files: &mut dyn Files, file: FileId, superblock: Superblock) -> io::Result<Start> {
+        let headers = read_headers(files, file, &superblock, true)?;
+        let complete = newest_complete_round(headers.iter().flatten());
+        let judged: Vec<Judged> = headers.into_iter().map(|slots| judge(slots, complete)).collect();
+        let mut start = Start {
+            rounds: Rounds {
+                superblock,
+                frames: Vec::with_capacity(judged.len()),
+                sequence: judged.iter().map(|it| it.sequence).max().unwrap_or(0),
+            },
+            frames: Vec::with_capacity(judged.len()),
+            judged: Vec::new(),
+            complete,
+            opened: Opened::default(),
+        };
+        for (number, it) in judged.iter().enumerate() {
+            start.opened.torn += u32::from(it.torn);
+            let (slot, mut frame, synced) = match &it.newest {
+                Some((slot, _, header)) => {
+                    let frame = Frame::of(header);
+                    (*slot, frame, frame.length)
+                }
+                None => {
+                    tracing::warn!(
+                        frame = number,
+                        "the header of a frame is damaged: it is skipped"
+                    );
+                    (Slot::A, Frame::of(&Header::Free), 0)
+                }
+            };
+            if it.newest.is_none() {
+                frame.state = State::Damaged;
+            }
+            start.rounds.frames.push(OnDisk { slot, synced });
+            start.frames.push(frame);
+        }
+        start.judged = judged;
+        Ok(start)
+    }
+
+    /// Brings what is in the pool to the disk, in one round with what must be repaired there.
+    fn recover(
+        &mut self,
+        files: &mut dyn Files,
+        file: FileId,
+        memories: &mut dyn Memories,
+        options: &Options,
+    ) -> Result<Pool, OpenError> {
+        let superblock = self.rounds.superblock;
+        let bytes = pool::bytes(superblock.geometry, options.buffers);
+        let no_memory = |error| OpenError::NoMemory { bytes, error };
+        let old = Pool::find(memories, &superblock).map_err(no_memory)?;
+        let mut jobs: Vec<Job> = Vec::new();
+        for buffer in 0..old.as_ref().map_or(0, Pool::buffers) {
+            let claimed = old.as_ref().and_then(|pool| pool.claimed(buffer));
+            let Some(claimed) = claimed.filter(|it| self.is_newer(it)) else { continue };
+            if old.as_ref().is_some_and(|pool| !is_intact(pool, &claimed)) {
+                tracing::warn!("{} in memory is damaged: the disk's counts", claimed.used.id);
+                self.opened.pool_damaged += 1;
+                continue;
+            }
+            if !claimed.used.committed {
+                self.give_up(&mut jobs, claimed.frame);
+                continue;
+            }
+            let header = Header::Used(claimed.used);
+            self.frames[claimed.frame as usize] = Frame::of(&header);
+            self.rounds.frames[claimed.frame as usize].synced = 0;
+            jobs.push(Job { frame: claimed.frame, buffer: Some(buffer), header });
+            self.opened.recovered += 1;
+        }
+        for frame in 0..self.frames.len() {
+            if self.frames[frame].state == State::Stored && !self.frames[frame].committed {
+                self.give_up(&mut jobs, frame as u32);
+            }
+        }
+        self.repair(&mut jobs);
+        self.drop_older_twins(&mut jobs);
+        let is_recovered = self.opened.recovered > 0;
+        let pool = match old.filter(|pool| pool.buffers() == options.buffers || is_recovered) {
+            Some(pool) => pool,
+            None => Pool::make(memories, &superblock, options.buffers).map_err(no_memory)?,
+        };
+        let failed = self.rounds.write(files, file, &pool, jobs.clone());
+        let mut keep = Vec::new();
+        for (number, kind) in failed {
+            tracing::warn!(frame = number, "a frame cannot be written at the start: {kind}");
+            self.frames[number as usize].state = State::Bad;
+            self.opened.bad += 1;
+            let mut buffers = jobs.iter().filter(|job| job.frame == number);
+            keep.extend(buffers.find_map(|job| job.buffer));
+        }
+        if !keep.is_empty() {
+            // Its only copy is in memory. It stays there for the next start to try again.
+            self.opened.recovered -= keep.len() as u32;
+        } else if pool.buffers() != options.buffers {
+            let made = Pool::make(memories, &superblock, options.buffers).map_err(no_memory)?;
+            return Ok(self.count(made));
+        }
+        for buffer in (0..pool.buffers()).filter(|buffer| !keep.contains(buffer)) {
+            pool.release(buffer);
+        }
+        Ok(self.count(pool))
+    }
+
+    fn count(&mut self, pool: Pool) -> Pool {
+        let count = |state| self.frames.iter().filter(|frame| frame.state == state).count() as u32;
+        (self.opened.replicas, self.opened.damaged) = (count(State::Stored), count(State::Damaged));
+        pool
+    }
+
+    /// Whether what is in a buffer is newer than what the disk has of its frame.
+    fn is_newer(&self, claimed: &Claimed) -> bool {
+        match &self.judged[claimed.frame as usize].newest {
+            None => true,
+            Some((_, sequence, _)) if *sequence <= claimed.base => true,
+            Some((_, _, Header::Used(used))) => used.id == claimed.used.id,
+            Some((_, _, Header::Free)) => false,
+        }
+    }
+
+    /// Frees a frame: a copy in atomic mode that was not completed is of no use to anybody.
+    fn give_up(&mut self, jobs: &mut Vec<Job>, frame: u32) {
+        self.frames[frame as usize] = Frame::of(&Header::Free);
+        jobs.push(Job { frame, buffer: None, header: Header::Free });
+    }
+
+    /// Has written anew what does not count or is damaged, and the newest round: its last sync may
+    /// have been cut off or have failed, and what can be read back may not be on the disk.
+    fn repair(&mut self, jobs: &mut Vec<Job>) {
+        for (number, judged) in self.judged.iter().enumerate() {
+            let frame = number as u32;
+            let is_newest = |it: &(Slot, u64, Header)| it.1 == self.complete && it.1 > MADE;
+            let needed =
+                judged.torn || judged.damaged || judged.newest.as_ref().is_some_and(is_newest);
+            if !needed || jobs.iter().any(|job| job.frame == frame) {
+                continue;
+            }
+            if let Some((_, _, header)) = &judged.newest {
+                jobs.push(Job { frame, buffer: None, header: header.clone() });
+            }
+        }
+    }
+
+    /// A replica that was given up and begun anew may be here twice when the power went between.
+    fn drop_older_twins(&mut self, jobs: &mut Vec<Job>) {
+        let mut newest = std::collections::BTreeMap::new();
+        for number in 0..self.frames.len() {
+            if self.frames[number].state != State::Stored {
+                continue;
+            }
+            let in_pool =
+                jobs.iter().any(|job| job.frame as usize == number && job.buffer.is_some());
+            let on_disk = self.judged[number].newest.as_ref().map_or(0, |it| it.1);
+            let age = (in_pool, on_disk);
+            let id = self.frames[number].id;
+            let Some((other, other_age)) = newest.insert(id, (number, age)) else { continue };
+            let older = if other_age > age { number } else { other };
+            if older == number {
+                newest.insert(id, (other, other_age));
+            }
+            jobs.retain(|job| job.frame as usize != older);
+            self.give_up(jobs, older as u32);
+        }
+    }
+
+    /// Reads some frames that were written once and looks at the clock.
+    fn time_reading(
+        &self,
+        files: &mut dyn Files,
+        file: FileId,
+        clock: &thunderhead_runtime::clock::Clock,
+    ) -> io::Result<Option<u64>> {
+        let geometry = self.rounds.superblock.geometry;
+        let mut blocks = Block::vec(geometry.frame_bytes());
+        let (began, mut bytes) = (clock.now(), 0);
+        for frame in 0..geometry.frames.min(TIMED_FRAMES) {
+            // A frame that cannot be read is found out by who reads it.
+            let read = files.read_at(file, geometry.data_at(frame), blocks.as_mut_bytes());
+            bytes += read.unwrap_or(0) as u128;
+        }
+        let took = clock.now().since(began).as_nanos();
+        Ok((bytes * 1_000_000_000).checked_div(took).map(|speed| speed as u64))
+    }
+}
+
+/// Whether the bytes in a buffer are those that were put there.
+fn is_intact(pool: &Pool, claimed: &Claimed) -> bool {
+    let mut blocks = Block::vec(claimed.used.length as usize);
+    let bytes = blocks.as_mut_bytes();
+    pool.read(claimed.buffer, 0, &mut bytes[..claimed.used.length as usize]);
+    let chunk_bytes = pool.geometry().chunk_bytes();
+    claimed.used.first_damaged_chunk(bytes, chunk_bytes).is_none()
+}

@@ -1,0 +1,727 @@
+//! The store: a backup's frames, as its reactor uses them. No call waits.
+//!
+//! One thread owns a [`Store`]. It calls [`Store::turn`] at the end of each of its turns: that
+//! hands what has changed to the flusher as one round, and says what has become durable, failed or
+//! been read. At most one round is under way; what changes meanwhile is the next. So under load
+//! rounds grow by themselves, and syncs are shared by all who wait.
+//!
+//! A frame goes through these states:
+//!
+//! ```text
+//! free ─open─► filling (a buffer) ─close─► closing ─round─► stored (on disk alone)
+//!  ▲              │                          │                 │
+//!  └─── round ────┴──────── freeing ◄── free ┴─────────────────┘      any ─disk error─► bad
+//! ```
+//!
+//! A frame is used anew only once its header on disk says that it is free: so data never lies
+//! under the header of another replica.
+
+use crate::error::{ReadError, Refusal};
+use crate::flusher::{self, Exchange, Job};
+use crate::layout::{Header, Identity, ReplicaId, Superblock, Used};
+use crate::limits::{FLUSH_AGE, FLUSH_BYTES, READS_MAX};
+use crate::pool::{Claimed, Pool};
+use crate::reader::{self, ReadId, ReadJob, Reads, ReplicaBytes};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::time::Duration;
+use thunderhead_runtime::Time;
+use thunderhead_runtime::files::FileLock;
+use thunderhead_runtime::lasting::Memories;
+use thunderhead_runtime::workers::WorkerBell;
+use thunderhead_wire::{Epoch, MasterId};
+
+/// When what a master sent is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// When it is in the buffer: it survives any crash of the process. Written out at once, in
+    /// the background.
+    Replicated,
+    /// As above, and written out so often: what the machine may lose is no older than this and
+    /// what the disk takes.
+    Interval(Duration),
+    /// When it is on the disk.
+    Synced,
+}
+
+impl Durability {
+    fn age(self) -> Duration {
+        match self {
+            Durability::Replicated => FLUSH_AGE,
+            Durability::Interval(age) => age,
+            Durability::Synced => Duration::ZERO,
+        }
+    }
+}
+
+/// What a store is made or opened with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// To whom it belongs.
+    pub identity: Identity,
+    /// Bytes of a full segment.
+    pub segment_bytes: u32,
+    /// How many replicas it holds.
+    pub frames: u32,
+    /// How many replicas may be open or on their way to the disk.
+    pub buffers: u32,
+    /// When is acknowledged.
+    pub durability: Durability,
+    /// The file's name in the process's directory.
+    pub file: String,
+}
+
+/// The name that a storage file has.
+pub const FILE_NAME: &str = "backup-frames";
+
+impl Options {
+    /// Frames of 8 MiB and 32 buffers.
+    #[must_use]
+    pub fn new(identity: Identity, frames: u32) -> Options {
+        Options {
+            identity,
+            segment_bytes: 8 << 20,
+            frames,
+            buffers: 32,
+            durability: Durability::Replicated,
+            file: FILE_NAME.to_owned(),
+        }
+    }
+}
+
+/// Something that will be durable: what [`Event::Durable`] names. Grows with every call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// When a call may be acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ack {
+    /// At once.
+    Now,
+    /// When an event names this ticket.
+    When(Ticket),
+}
+
+/// What [`Store::turn`] tells.
+#[derive(Debug)]
+pub enum Event {
+    /// What was called for with this ticket may be acknowledged.
+    Durable(Ticket),
+    /// What was called for with this ticket will not be durable: the disk failed.
+    Failed(Ticket),
+    /// A replica is lost to a disk error; its master must replicate it elsewhere.
+    Lost(ReplicaId, io::ErrorKind),
+    /// A read has ended.
+    Read(ReadId, Result<ReplicaBytes, ReadError>),
+}
+
+/// A replica of the inventory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replica {
+    /// Which.
+    pub id: ReplicaId,
+    /// The epoch of its segment.
+    pub epoch: Epoch,
+    /// Its bytes.
+    pub length: u32,
+    /// It is whole. If not, it is of a head that was open, and counts only at the current epoch.
+    pub closed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Free,
+    /// It has a buffer, and gets bytes.
+    Filling,
+    /// It has a buffer, and gets no more.
+    Closing,
+    /// It is on the disk alone. Open ones are from before the start.
+    Stored,
+    /// It is to be free on the disk too.
+    Freeing,
+    /// Its header on disk cannot be read.
+    Damaged,
+    /// The disk failed under it.
+    Bad,
+}
+
+/// A frame, as the reactor knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame {
+    pub(crate) state: State,
+    pub(crate) id: ReplicaId,
+    pub(crate) epoch: Epoch,
+    pub(crate) length: u32,
+    pub(crate) closed: bool,
+    pub(crate) committed: bool,
+    pub(crate) buffer: Option<u32>,
+}
+
+impl Frame {
+    pub(crate) fn of(header: &Header) -> Frame {
+        let mut frame = Frame {
+            state: State::Free,
+            id: ReplicaId { master: MasterId(0), segment: thunderhead_wire::SegmentId::NONE },
+            epoch: Epoch(0),
+            length: 0,
+            closed: false,
+            committed: false,
+            buffer: None,
+        };
+        if let Header::Used(used) = header {
+            let Used { id, epoch, closed, committed, length, .. } = *used;
+            frame =
+                Frame { state: State::Stored, id, epoch, length, closed, committed, buffer: None };
+        }
+        frame
+    }
+}
+
+/// What a buffer is doing.
+struct Filling {
+    digest: crc_fast::Digest,
+    /// Bytes that were in the last round.
+    flushed: u32,
+}
+
+struct UnderWay {
+    tickets: Ticket,
+    frames: Vec<u32>,
+}
+
+/// What a store consists of when it has been opened.
+pub(crate) struct Parts {
+    pub(crate) options: Options,
+    pub(crate) superblock: Superblock,
+    pub(crate) pool: Pool,
+    pub(crate) frames: Vec<Frame>,
+    pub(crate) sequence: u64,
+    pub(crate) exchange: Exchange,
+    pub(crate) reads: Reads,
+    pub(crate) flusher: WorkerBell,
+    pub(crate) reader: WorkerBell,
+    /// Held as long as the store is.
+    pub(crate) _lock: FileLock,
+}
+
+/// A backup's frames. See the [module](self).
+pub struct Store {
+    parts: Parts,
+    by_id: BTreeMap<ReplicaId, u32>,
+    free: VecDeque<u32>,
+    free_buffers: Vec<u32>,
+    filling: BTreeMap<u32, Filling>,
+    /// Reads under way of each buffer; it is not used anew before they end.
+    pins: BTreeMap<u32, u32>,
+    to_release: BTreeSet<u32>,
+    reads_under_way: usize,
+    next_read: u64,
+    touched: BTreeSet<u32>,
+    touched_since: Option<Time>,
+    /// The next round is not to wait for its time.
+    urgent: bool,
+    under_way: Option<UnderWay>,
+    issued: Ticket,
+    waiting: VecDeque<(Ticket, u32)>,
+}
+
+impl Store {
+    pub(crate) fn assemble(parts: Parts) -> Store {
+        let by_id = |(number, frame): (usize, &Frame)| {
+            (frame.state == State::Stored).then_some((frame.id, number as u32))
+        };
+        let free = |(number, frame): (usize, &Frame)| {
+            (frame.state == State::Free).then_some(number as u32)
+        };
+        Store {
+            by_id: parts.frames.iter().enumerate().filter_map(by_id).collect(),
+            free: parts.frames.iter().enumerate().filter_map(free).collect(),
+            free_buffers: (0..parts.pool.buffers())
+                .rev()
+                .filter(|buffer| parts.pool.claimed(*buffer).is_none())
+                .collect(),
+            parts,
+            filling: BTreeMap::new(),
+            pins: BTreeMap::new(),
+            to_release: BTreeSet::new(),
+            reads_under_way: 0,
+            next_read: 0,
+            touched: BTreeSet::new(),
+            touched_since: None,
+            urgent: false,
+            under_way: None,
+            issued: Ticket(0),
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// Whose store this is, and its sizes.
+    #[must_use]
+    pub fn superblock(&self) -> &Superblock {
+        &self.parts.superblock
+    }
+
+    /// Frames that a replica could be opened in.
+    #[must_use]
+    pub fn frames_free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Begins a replica. With `atomic` it does not count, for nobody, until it is
+    /// [committed](Store::commit) or closed. To begin one anew that is open repeats the call; one
+    /// that was interrupted by a restart, or lost, is begun from nothing.
+    ///
+    /// # Errors
+    /// When it is closed here already, or there is no frame or no buffer for it.
+    pub fn open(&mut self, id: ReplicaId, epoch: Epoch, atomic: bool) -> Result<Ack, Refusal> {
+        if let Some(&number) = self.by_id.get(&id) {
+            let frame = self.parts.frames[number as usize];
+            match frame.state {
+                State::Filling => {
+                    self.raise_epoch(number, epoch)?;
+                    return Ok(self.acknowledge(number));
+                }
+                State::Closing => return Err(Refusal::Exists(id)),
+                State::Stored if frame.closed => return Err(Refusal::Exists(id)),
+                _ => {}
+            }
+        }
+        if self.free.is_empty() {
+            return Err(Refusal::Full);
+        }
+        let Some(buffer) = self.free_buffers.pop() else { return Err(Refusal::Overloaded) };
+        self.free(id);
+        let Some(number) = self.free.pop_front() else {
+            self.free_buffers.push(buffer);
+            return Err(Refusal::Full);
+        };
+        let used =
+            Used { id, epoch, closed: false, committed: !atomic, length: 0, chunks: Vec::new() };
+        let frame = &mut self.parts.frames[number as usize];
+        *frame = Frame {
+            state: State::Filling,
+            buffer: Some(buffer),
+            ..Frame::of(&Header::Used(used.clone()))
+        };
+        let base = self.parts.sequence;
+        self.parts.pool.claim(&Claimed { buffer, frame: number, base, used });
+        let digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
+        self.filling.insert(number, Filling { digest, flushed: 0 });
+        self.by_id.insert(id, number);
+        Ok(self.acknowledge(number))
+    }
+
+    /// Adds bytes to a replica, at its end. Bytes that were sent before may be sent again, with
+    /// or without more behind them. A higher epoch than before becomes the replica's.
+    ///
+    /// # Errors
+    /// When they cannot be added; nothing of them is then.
+    pub fn append(
+        &mut self,
+        id: ReplicaId,
+        epoch: Epoch,
+        offset: u32,
+        bytes: &[u8],
+    ) -> Result<Ack, Refusal> {
+        let number = self.writable(id)?;
+        let frame = self.parts.frames[number as usize];
+        let Frame { length, state, .. } = frame;
+        let Some(buffer) = frame.buffer else { return Err(Refusal::Interrupted(id)) };
+        let end = u64::from(offset) + bytes.len() as u64;
+        let limit = self.parts.superblock.geometry.segment_bytes;
+        if end > u64::from(limit) {
+            return Err(Refusal::TooLong { id, end, limit });
+        }
+        if offset > length {
+            return Err(Refusal::Gap { id, length });
+        }
+        if epoch < frame.epoch {
+            return Err(Refusal::StaleEpoch { id, current: frame.epoch });
+        }
+        if state == State::Closing && end > u64::from(length) {
+            return Err(Refusal::Closed { id, length });
+        }
+        let known = ((length - offset) as usize).min(bytes.len());
+        let (repeated, new) = bytes.split_at(known);
+        if !self.is_repeated(buffer, offset, repeated) {
+            return Err(Refusal::Differs(id));
+        }
+        self.raise_epoch(number, epoch)?;
+        self.add(number, buffer, new);
+        Ok(self.acknowledge(number))
+    }
+
+    /// Says that a replica has so many bytes and gets no more. It counts from now on.
+    ///
+    /// # Errors
+    /// When it has another length.
+    pub fn close(&mut self, id: ReplicaId, epoch: Epoch, length: u32) -> Result<Ack, Refusal> {
+        if let Some(&number) = self.by_id.get(&id) {
+            let frame = self.parts.frames[number as usize];
+            if frame.state == State::Stored && frame.closed && frame.length == length {
+                return Ok(Ack::Now);
+            }
+        }
+        let number = self.writable(id)?;
+        let frame = &mut self.parts.frames[number as usize];
+        if length != frame.length {
+            let length = frame.length;
+            return Err(match frame.state {
+                State::Closing => Refusal::Closed { id, length },
+                _ => Refusal::Gap { id, length },
+            });
+        }
+        if epoch < frame.epoch {
+            return Err(Refusal::StaleEpoch { id, current: frame.epoch });
+        }
+        if frame.state == State::Filling {
+            frame.state = State::Closing;
+            (frame.closed, frame.committed) = (true, true);
+            if let Some(buffer) = frame.buffer {
+                self.parts.pool.set_state(buffer, true, true);
+            }
+            self.urgent = true;
+        }
+        Ok(self.acknowledge(number))
+    }
+
+    /// A replica that was begun in atomic mode counts from now on, though it stays open.
+    ///
+    /// # Errors
+    /// When there is none that is open.
+    pub fn commit(&mut self, id: ReplicaId, epoch: Epoch) -> Result<Ack, Refusal> {
+        let number = self.writable(id)?;
+        self.raise_epoch(number, epoch)?;
+        let frame = &mut self.parts.frames[number as usize];
+        frame.committed = true;
+        if let Some(buffer) = frame.buffer {
+            self.parts.pool.set_state(buffer, frame.closed, true);
+        }
+        Ok(self.acknowledge(number))
+    }
+
+    /// Gives a replica up; false when there was none. It may come back if the process ends before
+    /// the disk has heard of it.
+    pub fn free(&mut self, id: ReplicaId) -> bool {
+        let Some(number) = self.by_id.remove(&id) else { return false };
+        let frame = &mut self.parts.frames[number as usize];
+        self.filling.remove(&number);
+        if frame.state == State::Bad {
+            return true;
+        }
+        frame.state = State::Freeing;
+        if let Some(buffer) = frame.buffer {
+            self.parts.pool.drop_replica(buffer);
+        }
+        self.touched.insert(number);
+        self.urgent = true;
+        true
+    }
+
+    /// Gives up all replicas of a master; says how many there were.
+    pub fn free_master(&mut self, master: MasterId) -> usize {
+        let ids: Vec<ReplicaId> =
+            self.by_id.keys().filter(|id| id.master == master).copied().collect();
+        ids.into_iter().filter(|id| self.free(*id)).count()
+    }
+
+    /// The replicas that count.
+    pub fn replicas(&self) -> impl Iterator<Item = Replica> + '_ {
+        self.by_id.values().filter_map(|number| {
+            let Frame { state, id, epoch, length, closed, committed, .. } =
+                self.parts.frames[*number as usize];
+            (committed && state != State::Bad).then_some(Replica { id, epoch, length, closed })
+        })
+    }
+
+    /// Frames whose headers cannot be read: there is something in them, and nobody knows what.
+    #[must_use]
+    pub fn frames_damaged(&self) -> usize {
+        self.parts.frames.iter().filter(|frame| frame.state == State::Damaged).count()
+    }
+
+    /// Begins to read a replica; [`Event::Read`] brings it. An open one is read as it is now.
+    ///
+    /// # Errors
+    /// When there is none that counts, or too many reads are under way.
+    pub fn read(&mut self, id: ReplicaId) -> Result<ReadId, Refusal> {
+        let number = *self.by_id.get(&id).ok_or(Refusal::NotFound(id))?;
+        let frame = self.parts.frames[number as usize];
+        match frame.state {
+            State::Bad => return Err(Refusal::Lost(id)),
+            _ if !frame.committed => return Err(Refusal::NotFound(id)),
+            _ => {}
+        }
+        if self.reads_under_way >= READS_MAX {
+            return Err(Refusal::Overloaded);
+        }
+        let claimed = frame.buffer.and_then(|buffer| self.parts.pool.claimed(buffer));
+        let in_buffer = claimed.map(|claimed| (claimed.buffer, claimed.used));
+        if let Some((buffer, _)) = &in_buffer {
+            *self.pins.entry(*buffer).or_default() += 1;
+        }
+        let read = ReadId(self.next_read);
+        self.next_read += 1;
+        self.reads_under_way += 1;
+        let job = ReadJob { id: read, replica: id, frame: number, in_buffer };
+        reader::lock(&self.parts.reads).jobs.push_back(job);
+        self.parts.reader.ring();
+        Ok(read)
+    }
+
+    /// Takes what the workers have done and hands them what there is to do. Called at the end of
+    /// each turn of the reactor; says whether there was anything.
+    pub fn turn(&mut self, now: Time, tell: &mut dyn FnMut(Event)) -> bool {
+        let finished = self.take_finished(tell);
+        let read = self.take_reads(tell);
+        let handed = self.hand_over(now);
+        finished || read || handed
+    }
+
+    /// When the store wants a turn though nothing happens.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        let since = self.touched_since.filter(|_| self.under_way.is_none())?;
+        Some(since + self.parts.options.durability.age())
+    }
+
+    /// Whether everything is on the disk that ever will be.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.touched.is_empty() && self.under_way.is_none()
+    }
+
+    /// Ends a store that is settled, and gives its shared memory back; false, and nothing is
+    /// done, when it is not settled.
+    ///
+    /// # Errors
+    /// When the memory cannot be removed.
+    pub fn leave(&mut self, memories: &mut dyn Memories) -> io::Result<bool> {
+        if !self.is_settled() {
+            return Ok(false);
+        }
+        memories.remove(&crate::pool::name(&self.parts.superblock))?;
+        Ok(true)
+    }
+
+    /// The frame of a replica that may be changed.
+    fn writable(&self, id: ReplicaId) -> Result<u32, Refusal> {
+        let number = *self.by_id.get(&id).ok_or(Refusal::NotFound(id))?;
+        let frame = &self.parts.frames[number as usize];
+        match frame.state {
+            State::Filling | State::Closing => Ok(number),
+            State::Stored if frame.closed => Err(Refusal::Closed { id, length: frame.length }),
+            State::Bad | State::Damaged => Err(Refusal::Lost(id)),
+            State::Stored => Err(Refusal::Interrupted(id)),
+            State::Free | State::Freeing => Err(Refusal::NotFound(id)),
+        }
+    }
+
+    fn raise_epoch(&mut self, number: u32, epoch: Epoch) -> Result<(), Refusal> {
+        let frame = &mut self.parts.frames[number as usize];
+        if epoch < frame.epoch {
+            return Err(Refusal::StaleEpoch { id: frame.id, current: frame.epoch });
+        }
+        if epoch > frame.epoch {
+            frame.epoch = epoch;
+            if let Some(buffer) = frame.buffer {
+                self.parts.pool.set_epoch(buffer, epoch);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether bytes are those that are in the buffer already.
+    fn is_repeated(&self, buffer: u32, offset: u32, bytes: &[u8]) -> bool {
+        let mut piece = [0; 4096];
+        let mut at = offset;
+        bytes.chunks(piece.len()).all(|part| {
+            let known = &mut piece[..part.len()];
+            self.parts.pool.read(buffer, at, known);
+            at += part.len() as u32;
+            known == part
+        })
+    }
+
+    /// Copies bytes behind those that are there.
+    fn add(&mut self, number: u32, buffer: u32, mut bytes: &[u8]) {
+        let frame = &mut self.parts.frames[number as usize];
+        let (Some(filling), false) = (self.filling.get_mut(&number), bytes.is_empty()) else {
+            return;
+        };
+        let chunk_bytes = self.parts.superblock.geometry.chunk_bytes();
+        while !bytes.is_empty() {
+            let at = frame.length as usize;
+            let (part, rest) = bytes.split_at(bytes.len().min(chunk_bytes - at % chunk_bytes));
+            self.parts.pool.write(buffer, frame.length, part);
+            filling.digest.update(part);
+            frame.length += part.len() as u32;
+            if (at + part.len()).is_multiple_of(chunk_bytes) {
+                let sum = filling.digest.finalize() as u32;
+                self.parts.pool.set_chunk(buffer, at / chunk_bytes, sum);
+                filling.digest.reset();
+            }
+            bytes = rest;
+        }
+        let tail_sum = filling.digest.finalize() as u32;
+        self.parts.pool.set_extent(buffer, frame.length, tail_sum);
+        self.urgent |= frame.length - filling.flushed >= FLUSH_BYTES;
+    }
+
+    /// A frame has changed, or what it was changed to is asked for again.
+    fn acknowledge(&mut self, number: u32) -> Ack {
+        self.touched.insert(number);
+        if self.parts.options.durability != Durability::Synced {
+            return Ack::Now;
+        }
+        self.issued.0 += 1;
+        self.waiting.push_back((self.issued, number));
+        Ack::When(self.issued)
+    }
+
+    fn hand_over(&mut self, now: Time) -> bool {
+        if self.under_way.is_some() || self.touched.is_empty() {
+            return false;
+        }
+        let since = *self.touched_since.get_or_insert(now);
+        let age = self.parts.options.durability.age();
+        if !self.urgent && now.since(since) < age {
+            return false;
+        }
+        let touched = std::mem::take(&mut self.touched);
+        let jobs: Vec<Job> = touched.iter().filter_map(|number| self.job(*number)).collect();
+        (self.touched_since, self.urgent) = (None, false);
+        let frames = jobs.iter().map(|job| job.frame).collect();
+        self.under_way = Some(UnderWay { tickets: self.issued, frames });
+        flusher::lock(&self.parts.exchange).round = Some(jobs);
+        self.parts.flusher.ring();
+        true
+    }
+
+    /// What is to be on the disk of a frame, as of now.
+    fn job(&mut self, number: u32) -> Option<Job> {
+        let frame = &self.parts.frames[number as usize];
+        let (buffer, header) = match frame.state {
+            State::Freeing => (None, Header::Free),
+            State::Filling | State::Closing => {
+                let buffer = frame.buffer?;
+                (Some(buffer), Header::Used(self.parts.pool.claimed(buffer)?.used))
+            }
+            _ => return None,
+        };
+        if let (Some(filling), Header::Used(used)) = (self.filling.get_mut(&number), &header) {
+            filling.flushed = used.length;
+        }
+        Some(Job { frame: number, buffer, header })
+    }
+
+    fn take_finished(&mut self, tell: &mut dyn FnMut(Event)) -> bool {
+        let finished = flusher::lock(&self.parts.exchange).finished.take();
+        let Some(finished) = finished else { return false };
+        let Some(UnderWay { tickets, frames }) = self.under_way.take() else { return false };
+        self.parts.sequence = self.parts.sequence.max(finished.sequence);
+        let failed: BTreeMap<u32, io::ErrorKind> = finished.failed.into_iter().collect();
+        for (number, kind) in &failed {
+            self.lose(*number, *kind, tell);
+        }
+        // Those that came while the round was under way have failed with it.
+        self.waiting.retain(|(ticket, number)| {
+            let fails = failed.contains_key(number);
+            if fails {
+                tell(Event::Failed(*ticket));
+            }
+            !fails
+        });
+        while let Some((ticket, _)) = self.waiting.front().copied() {
+            if ticket > tickets {
+                break;
+            }
+            self.waiting.pop_front();
+            tell(Event::Durable(ticket));
+        }
+        for number in frames.into_iter().filter(|number| !failed.contains_key(number)) {
+            self.settle(number);
+        }
+        true
+    }
+
+    /// A frame's part of a round is durable.
+    fn settle(&mut self, number: u32) {
+        // It has changed since, and is not yet what it shall be.
+        if self.touched.contains(&number) {
+            return;
+        }
+        let frame = &mut self.parts.frames[number as usize];
+        let buffer = frame.buffer;
+        match frame.state {
+            State::Closing => {
+                frame.state = State::Stored;
+                frame.buffer = None;
+                self.filling.remove(&number);
+            }
+            State::Freeing => {
+                *frame = Frame::of(&Header::Free);
+                self.free.push_back(number);
+            }
+            _ => return,
+        }
+        self.release(buffer);
+    }
+
+    fn lose(&mut self, number: u32, kind: io::ErrorKind, tell: &mut dyn FnMut(Event)) {
+        let frame = &mut self.parts.frames[number as usize];
+        let was = std::mem::replace(&mut frame.state, State::Bad);
+        let (id, buffer) = (frame.id, frame.buffer.take());
+        self.filling.remove(&number);
+        self.touched.remove(&number);
+        if let Some(buffer) = buffer {
+            self.parts.pool.drop_replica(buffer);
+        }
+        self.release(buffer);
+        if was != State::Freeing {
+            tell(Event::Lost(id, kind));
+        }
+    }
+
+    /// Gives a buffer back, once nobody reads it.
+    fn release(&mut self, buffer: Option<u32>) {
+        let Some(buffer) = buffer else { return };
+        if self.pins.contains_key(&buffer) {
+            self.to_release.insert(buffer);
+            return;
+        }
+        self.parts.pool.release(buffer);
+        self.free_buffers.push(buffer);
+    }
+
+    fn take_reads(&mut self, tell: &mut dyn FnMut(Event)) -> bool {
+        let done = std::mem::take(&mut reader::lock(&self.parts.reads).done);
+        let any = !done.is_empty();
+        for (job, outcome) in done {
+            self.reads_under_way -= 1;
+            if let Some((buffer, _)) = job.in_buffer {
+                self.unpin(buffer);
+            }
+            if let Err(error @ (ReadError::Header | ReadError::Chunk { .. })) = &outcome {
+                tracing::warn!(
+                    frame = job.frame,
+                    "the replica of {} is not served: {error}",
+                    job.replica
+                );
+            }
+            tell(Event::Read(job.id, outcome));
+        }
+        any
+    }
+
+    fn unpin(&mut self, buffer: u32) {
+        let Some(count) = self.pins.get_mut(&buffer) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.pins.remove(&buffer);
+            if self.to_release.remove(&buffer) {
+                self.release(Some(buffer));
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The store on a real machine: a process that is killed at any moment, its successor, others that
+//! want the same store, and what the check says of all that.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use thunderhead_backup::check::{Content, check};
+use thunderhead_backup::{
+    Ack, Durability, Event, FILE_NAME, Identity, OpenError, Opened, Options, ReplicaId, Store,
+};
+use thunderhead_runtime::files::Opening;
+use thunderhead_runtime::{World, os};
+use thunderhead_wire::{ClusterId, Epoch, MasterId, SegmentId, ServerId};
+
+/// Set in the process that is to be killed: the directory of its store.
+const CHILD: &str = "THUNDERHEAD_BACKUP_CHILD";
+
+const SEGMENT_BYTES: u32 = 100_000;
+
+/// A directory that goes when the test ends.
+struct Scrap(PathBuf);
+
+impl Scrap {
+    fn new(name: &str) -> Scrap {
+        let name = format!("thunderhead-backup-{}-{name}", std::process::id());
+        Scrap(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for Scrap {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn options(durability: Durability) -> Options {
+    let identity = Identity { cluster: ClusterId(1), server: ServerId(2) };
+    let segment_bytes = SEGMENT_BYTES;
+    Options { segment_bytes, buffers: 4, durability, ..Options::new(identity, 16) }
+}
+
+fn start(directory: &Path, options: Options) -> Result<(World, Store, Opened), OpenError> {
+    let mut world = os::world(directory)?;
+    let (store, opened) = Store::start(&mut world, options)?;
+    Ok((world, store, opened))
+}
+
+fn replica(segment: u64) -> ReplicaId {
+    ReplicaId { master: MasterId(3), segment: SegmentId(segment) }
+}
+
+/// The bytes of a segment: any prefix can be checked.
+fn content(segment: u64, length: usize) -> Vec<u8> {
+    (0..length as u64).map(|at| (at.wrapping_mul(31) ^ at >> 9 ^ segment) as u8).collect()
+}
+
+/// Turns until something has come.
+fn wait(world: &World, store: &mut Store, mut done: impl FnMut(Event) -> bool) {
+    let mut ready = false;
+    while !ready {
+        store.turn(world.clock.now(), &mut |event| ready |= done(event));
+        std::thread::yield_now();
+    }
+}
+
+fn settle(world: &World, store: &mut Store) {
+    while !store.is_settled() {
+        store.turn(world.clock.now(), &mut |_| {});
+        std::thread::yield_now();
+    }
+}
+
+/// Ends a store as a server would that is asked to stop.
+fn leave(mut world: World, mut store: Store) {
+    settle(&world, &mut store);
+    assert!(store.leave(world.memories.as_mut()).unwrap());
+}
+
+/// Appends until it is killed, and says on its output what was acknowledged.
+fn be_killed(directory: &Path, durability: Durability) -> ! {
+    let (world, mut store, _) = start(directory, options(durability)).unwrap();
+    let mut out = std::io::stdout();
+    for segment in 1.. {
+        while store.open(replica(segment), Epoch(1), false).is_err() {
+            store.turn(world.clock.now(), &mut |_| {});
+            if store.frames_free() == 0 {
+                store.free(replica(segment - 12));
+                writeln!(out, "freed {}", segment - 12).unwrap();
+                settle(&world, &mut store);
+            }
+        }
+        let bytes = content(segment, SEGMENT_BYTES as usize);
+        let mut at = 0;
+        while at < bytes.len() {
+            let part = &bytes[at..bytes.len().min(at + 7_001)];
+            let ack = store.append(replica(segment), Epoch(1), at as u32, part).unwrap();
+            if let Ack::When(ticket) = ack {
+                let is_it = |event| matches!(event, Event::Durable(it) if it == ticket);
+                wait(&world, &mut store, is_it);
+            }
+            at += part.len();
+            writeln!(out, "{segment} {at}").unwrap();
+            store.turn(world.clock.now(), &mut |_| {});
+        }
+        store.close(replica(segment), Epoch(1), at as u32).unwrap();
+    }
+    unreachable!("there are segments enough")
+}
+
+#[test]
+fn what_a_killed_process_has_acknowledged_is_there() {
+    if let Some(directory) = std::env::var_os(CHILD) {
+        let durability = match std::env::args().any(|it| it == "synced") {
+            true => Durability::Synced,
+            false => Durability::Replicated,
+        };
+        be_killed(Path::new(&directory), durability);
+    }
+    for (level, round) in [("replicated", 0), ("replicated", 1), ("synced", 0), ("replicated", 2)] {
+        let scrap = Scrap::new(&format!("kill-{level}-{round}"));
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "what_a_killed_process_has_acknowledged_is_there", "--nocapture"])
+            .args(["--skip", level])
+            .env(CHILD, &scrap.0)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut acknowledged = std::collections::BTreeMap::new();
+        let mut take = |line: &str| {
+            if let Some(freed) = line.strip_prefix("freed ") {
+                acknowledged.remove(&freed.parse::<u64>().unwrap());
+            } else if let Some((segment, length)) = line.split_once(' ')
+                && let (Ok(segment), Ok(length)) = (segment.parse(), length.parse::<usize>())
+            {
+                acknowledged.insert(segment, length);
+            }
+        };
+        let mut line = String::new();
+        for _ in 0..[60, 400, 100][round] {
+            line.clear();
+            assert!(output.read_line(&mut line).unwrap() > 0, "the child died by itself");
+            take(line.trim());
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let mut rest = String::new();
+        output.read_to_string(&mut rest).unwrap();
+        // Its last line may be cut off.
+        let whole = rest.rfind('\n').map_or("", |end| &rest[..end]);
+        whole.lines().for_each(&mut take);
+
+        let (world, mut store, opened) = start(&scrap.0, options(Durability::Replicated)).unwrap();
+        assert_eq!((opened.damaged, opened.pool_damaged, opened.bad), (0, 0, 0));
+        assert!(opened.read_bytes_per_second.is_some());
+        assert!(!acknowledged.is_empty());
+        for (segment, length) in acknowledged {
+            let read = store.read(replica(segment)).unwrap();
+            let mut found = Vec::new();
+            wait(&world, &mut store, |event| match event {
+                Event::Read(id, outcome) if id == read => {
+                    found = outcome.unwrap().bytes().to_vec();
+                    true
+                }
+                _ => false,
+            });
+            assert!(found.len() >= length, "{segment}: {} of {length}", found.len());
+            assert_eq!(found, content(segment, found.len()), "{segment}");
+        }
+        leave(world, store);
+    }
+}
+
+#[test]
+fn a_store_that_is_in_use_or_somebody_elses_is_refused() {
+    let scrap = Scrap::new("refused");
+    let made = options(Durability::Replicated);
+    let (world, store, opened) = start(&scrap.0, made.clone()).unwrap();
+    assert!(opened.is_new);
+    let refused = |options: Options| start(&scrap.0, options).err().map(|error| error.code());
+    assert_eq!(refused(made.clone()), Some(2), "in use");
+    leave(world, store);
+    let mut other = made.clone();
+    other.identity.server = ServerId(9);
+    assert_eq!(refused(other), Some(7));
+    assert_eq!(refused(Options { frames: 99, ..made.clone() }), Some(8));
+    assert_eq!(refused(Options { frames: 0, ..made.clone() }), Some(1));
+    let path = scrap.0.join(FILE_NAME);
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+    assert_eq!(refused(made.clone()), Some(6), "cut short");
+    let mut damaged = bytes.clone();
+    (damaged[100], damaged[5000]) = (1, 1);
+    std::fs::write(&path, &damaged).unwrap();
+    assert_eq!(refused(made.clone()), Some(5), "both superblocks damaged");
+    damaged[5000] = bytes[5000];
+    std::fs::write(&path, &damaged).unwrap();
+    let (world, store, _) = start(&scrap.0, made.clone()).unwrap();
+    leave(world, store);
+    std::fs::write(&path, b"a diary").unwrap();
+    assert_eq!(refused(made), Some(3), "not a store");
+    assert_eq!(std::fs::read(&path).unwrap(), b"a diary", "it is left as it was");
+}
+
+#[test]
+fn a_store_without_room_is_not_made() {
+    let scrap = Scrap::new("room");
+    // A petabyte; where even that is to be had, the file system is not a real one.
+    let vast = Options { segment_bytes: 1 << 30, frames: 1 << 20, ..options(Durability::Synced) };
+    let mut world = os::world(&scrap.0).unwrap();
+    let error = Store::start(&mut world, vast).err().expect("no disk has room for this");
+    assert!([9, 11].contains(&error.code()), "{error}");
+    assert!(!scrap.0.join(FILE_NAME).exists() && !scrap.0.join("backup-frames.new").exists());
+}
+
+#[test]
+fn a_check_reports_every_frame_and_changes_nothing() {
+    let scrap = Scrap::new("check");
+    let (world, mut store, _) = start(&scrap.0, options(Durability::Replicated)).unwrap();
+    for segment in 1..=2 {
+        let bytes = content(segment, 50_000);
+        store.open(replica(segment), Epoch(4), false).unwrap();
+        store.append(replica(segment), Epoch(4), 0, &bytes).unwrap();
+    }
+    store.close(replica(1), Epoch(4), 50_000).unwrap();
+    settle(&world, &mut store);
+    let mut other = os::world(&scrap.0).unwrap();
+    let World { files, memories, .. } = &mut other;
+    let in_use = check(files.as_mut(), memories.as_mut(), FILE_NAME, &mut |_, _| {});
+    assert_eq!(in_use.unwrap_err().code(), 2);
+    let data_at = store.superblock().geometry.data_at(0);
+    leave(world, store);
+    let before = std::fs::read(scrap.0.join(FILE_NAME)).unwrap();
+    let report = check(files.as_mut(), memories.as_mut(), FILE_NAME, &mut |_, _| {}).unwrap();
+    assert_eq!((report.frames.len(), report.damaged(), report.in_memory), (16, 0, 0));
+    let free = report.frames.iter().filter(|it| it.content == Content::Free).count();
+    assert_eq!(free, 14);
+    assert_eq!(std::fs::read(scrap.0.join(FILE_NAME)).unwrap(), before);
+    let file = files.open_with(FILE_NAME, Opening::default()).unwrap();
+    files.write_at(file, data_at + 40_000, b"rot").unwrap();
+    let mut done = 0;
+    let report = check(files.as_mut(), memories.as_mut(), FILE_NAME, &mut |_, _| done += 1);
+    let report = report.unwrap();
+    assert_eq!((report.damaged(), done), (1, 16));
+    let Content::Replica { id, damage: Some(_), .. } = &report.frames[0].content else {
+        panic!("{:?}", report.frames[0])
+    };
+    assert_eq!(*id, replica(1));
+}

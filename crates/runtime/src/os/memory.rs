@@ -1,0 +1,242 @@
+//! Memory that outlasts the process: mapped files of a file system that lives in memory.
+//!
+//! It is separate because mapping is unsafe. What comes out of here is a slice of atomic words,
+//! and nothing else is ever made of the mapping: another thread may write any word at any time,
+//! and so may, in theory, another process of the same user. All pages are had when a memory is
+//! made, so a machine that has no more of them says so then, and not by a signal later. What this
+//! module cannot prevent is that somebody with the same rights cuts such a file short while it is
+//! in use: the process is then killed by SIGBUS, as by any signal that its user may send.
+
+#![allow(unsafe_code, reason = "mapping memory, and lending it to the kernel")]
+
+use crate::files::check_name;
+use crate::lasting::{Lasting, Memories, WORD_BYTES};
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fstat, ftruncate, open, unlink};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::fs::File;
+use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+/// Where Linux has a file system in memory.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// Where Linux has a number that it draws whenever it starts.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Lasting memories as files of a directory.
+#[derive(Clone, Debug)]
+pub struct MemoryDirectory {
+    path: PathBuf,
+}
+
+impl Default for MemoryDirectory {
+    /// The machine's own.
+    fn default() -> Self {
+        MemoryDirectory::at(Path::new(SHARED_MEMORY))
+    }
+}
+
+impl MemoryDirectory {
+    /// Those of another directory, which should be of a file system that lives in memory: on a
+    /// disk everything works too, but the kernel writes out what changes whenever it likes.
+    #[must_use]
+    pub fn at(path: &Path) -> MemoryDirectory {
+        MemoryDirectory { path: path.to_owned() }
+    }
+
+    fn path_of(&self, name: &str) -> io::Result<PathBuf> {
+        check_name(name)?;
+        Ok(self.path.join(name))
+    }
+}
+
+impl Memories for MemoryDirectory {
+    fn find(&mut self, name: &str) -> io::Result<Option<Lasting>> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = match open(self.path_of(name)?, flags, Mode::empty()) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let bytes = fstat(&file)?.st_size as usize / WORD_BYTES * WORD_BYTES;
+        if bytes == 0 {
+            return Ok(None);
+        }
+        map(&file, bytes).map(Some)
+    }
+
+    fn make(&mut self, name: &str, bytes: usize) -> io::Result<Lasting> {
+        let path = self.path_of(name)?;
+        self.remove(name)?;
+        let page = rustix::param::page_size();
+        let bytes = bytes.max(1).div_ceil(page) * page;
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let file = open(
+            &path,
+            flags | OFlags::CREATE | OFlags::EXCL,
+            // What clients store is nobody else's to read.
+            Mode::RUSR | Mode::WUSR,
+        )?;
+        // Every page is taken now: a hole that could not be filled later would be a signal.
+        let made = ftruncate(&file, bytes as u64)
+            .and_then(|()| fallocate(&file, FallocateFlags::empty(), 0, bytes as u64))
+            .map_err(io::Error::from)
+            .and_then(|()| map(&file, bytes));
+        if made.is_err() {
+            let _ = unlink(&path);
+        }
+        made
+    }
+
+    fn boot(&mut self) -> io::Result<u64> {
+        let id = std::fs::read_to_string(BOOT_ID)?;
+        let digits: String = id.chars().filter(char::is_ascii_hexdigit).collect();
+        let id = u128::from_str_radix(&digits, 16);
+        let id = id.map_err(|_| io::Error::other(format!("{BOOT_ID} is not what it should be")))?;
+        Ok(id as u64 ^ (id >> 64) as u64)
+    }
+
+    fn remove(&mut self, name: &str) -> io::Result<()> {
+        match unlink(self.path_of(name)?) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Maps so many bytes of a file, a multiple of a word.
+fn map(file: &OwnedFd, bytes: usize) -> io::Result<Lasting> {
+    // SAFETY: a new mapping at an address of the kernel's choice changes no memory that this
+    // process has.
+    let address = unsafe {
+        mmap(
+            std::ptr::null_mut(),
+            bytes,
+            ProtFlags::READ | ProtFlags::WRITE,
+            // Touched in advance, so that no turn waits for a page.
+            MapFlags::SHARED | MapFlags::POPULATE,
+            file,
+            0,
+        )
+    }?;
+    let address = NonNull::new(address.cast::<AtomicU64>())
+        .ok_or_else(|| io::Error::other("the system mapped memory at address 0"))?;
+    Ok(Lasting::new(Mapping { address, words: bytes / WORD_BYTES }))
+}
+
+/// A mapped file. It is unmapped when this is dropped.
+struct Mapping {
+    address: NonNull<AtomicU64>,
+    words: usize,
+}
+
+// SAFETY: the mapping belongs to this value until it is dropped, on whatever thread, and is
+// reached as atomics only.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; atomics are made for being shared.
+unsafe impl Sync for Mapping {}
+
+impl Deref for Mapping {
+    type Target = [AtomicU64];
+
+    #[inline]
+    fn deref(&self) -> &[AtomicU64] {
+        // SAFETY: the address is that of a readable and writable mapping of this many words, which
+        // lives as long as `self`, is aligned to a page, and is never reached except as atomics
+        // (the kernel reads it for `write_at`, which no Rust reference sees).
+        unsafe { std::slice::from_raw_parts(self.address.as_ptr(), self.words) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is the mapping made in `map`, and every slice of it borrowed `self`.
+        // It cannot fail for such a range.
+        let _ = unsafe { munmap(self.address.as_ptr().cast(), self.words * WORD_BYTES) };
+    }
+}
+
+/// Writes words to a file without a copy in between.
+///
+/// By `pwrite` itself, because the safe functions want a slice of bytes, which may not be made of
+/// memory that somebody else may write meanwhile.
+pub(super) fn write_at(file: &File, mut offset: u64, words: &[AtomicU64]) -> io::Result<()> {
+    let bytes = size_of_val(words);
+    let mut done = 0;
+    while done < bytes {
+        let at = i64::try_from(offset).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        // SAFETY: the words are borrowed, so the kernel may read all `bytes - done` bytes from
+        // `done` on. It sees each of them at some moment; whose turn it is to write them, and so
+        // what is in them, is for the caller to know.
+        let count = unsafe {
+            let from = words.as_ptr().cast::<u8>().add(done);
+            libc::pwrite(file.as_raw_fd(), from.cast(), bytes - done, at)
+        };
+        match usize::try_from(count) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => {
+                done += count;
+                offset += count as u64;
+            }
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::{Files, Opening};
+    use crate::os::Directory;
+
+    #[test]
+    fn memory_is_found_again_and_written_to_a_file_as_it_is() {
+        let path = std::env::temp_dir().join(format!("thunderhead-lasting-{}", std::process::id()));
+        let mut files = Directory::open(&path).unwrap();
+        let mut memories = MemoryDirectory::at(&path);
+        assert!(memories.find("pool").unwrap().is_none());
+        let memory = memories.make("pool", 3 * 4096).unwrap();
+        memory.write(4090, b"twelve bytes");
+        assert_eq!(memories.boot().unwrap(), memories.boot().unwrap());
+        let again = memories.find("pool").unwrap().unwrap();
+        drop(memory);
+        let mut found = [0; 12];
+        again.read(4090, &mut found);
+        assert_eq!(&found, b"twelve bytes");
+        let how = Opening { create: true, direct: true, ..Opening::default() };
+        let file = files.open_with("frames", how).unwrap();
+        files.allocate(file, 8192).unwrap();
+        files.write_lasting(file, 0, &again, 0..8192).unwrap();
+        files.sync(file).unwrap();
+        let plain = files.open("frames", false).unwrap();
+        let mut found = [0; 12];
+        files.read_at(plain, 4090, &mut found).unwrap();
+        assert_eq!(&found, b"twelve bytes");
+        memories.remove("pool").unwrap();
+        memories.remove("pool").unwrap();
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_lock_is_held_until_it_is_dropped() {
+        let path = std::env::temp_dir().join(format!("thunderhead-lock-{}", std::process::id()));
+        let mut files = Directory::open(&path).unwrap();
+        let lock = files.lock("lock").unwrap();
+        let refused = files.lock("lock").unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+        drop(lock);
+        let _ = files.lock("lock").unwrap();
+        std::fs::remove_dir_all(path).unwrap();
+    }
+}

@@ -1,0 +1,6 @@
+//! Any bytes, decoded as what describes a backup's storage: must never panic.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| thunderhead_backup::fuzzing::frames(data));
