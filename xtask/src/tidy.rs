@@ -10,7 +10,7 @@ use std::process::Command;
 const LINES_MAX: usize = 800;
 
 /// Which of our crates may depend on which: arrows go down only.
-const EDGES: [(&str, &[&str]); 9] = [
+const EDGES: [(&str, &[&str]); 10] = [
     ("thunderhead-wire", &[]),
     ("thunderhead-log", &["thunderhead-wire"]),
     ("thunderhead-runtime", &[]),
@@ -20,6 +20,8 @@ const EDGES: [(&str, &[&str]); 9] = [
         "thunderhead-simulator",
         &["thunderhead-net", "thunderhead-rpc", "thunderhead-runtime", "thunderhead-wire"],
     ),
+    // The simulator only for its tests.
+    ("thunderhead-metastore", &["thunderhead-runtime", "thunderhead-simulator"]),
     (
         "thunderhead-bench",
         &[
