@@ -99,7 +99,10 @@ struct Service {
 /// What the service knows of a client.
 #[derive(Default)]
 struct Peer {
+    /// Nothing gets through.
     cut: bool,
+    /// Requests get through and answers do not.
+    deaf: bool,
     watches: BTreeMap<WatchId, Prefix>,
     /// What is on its way to the client, by when it arrives.
     events: BTreeMap<(u64, u64), Event>,
@@ -162,7 +165,12 @@ impl SimStore {
 
     /// Stops the store: what arrives is not done. It keeps what it holds.
     pub fn stop(&self) {
-        self.now().running = false;
+        let mut service = self.now();
+        if service.running {
+            service.running = false;
+            let now = service.own_time(service.truth.get());
+            service.state.drop_leases(now);
+        }
     }
 
     /// Starts it again. Leases get their whole time anew, as they do from etcd.
@@ -188,11 +196,18 @@ impl SimStore {
         }
     }
 
+    /// Has a client's requests get through and be done, but no answers to them.
+    pub fn deafen(&self, client: ClientId) {
+        if let Some(peer) = self.now().clients.get_mut(&client) {
+            peer.deaf = true;
+        }
+    }
+
     /// Connects a client again.
     pub fn mend(&self, client: ClientId) {
         let mut service = self.now();
         let Some(peer) = service.clients.get_mut(&client) else { return };
-        peer.cut = false;
+        (peer.cut, peer.deaf) = (false, false);
         // What changed meanwhile is not known, so everything may have.
         let watches: Vec<WatchId> = peer.watches.keys().copied().collect();
         for watch in watches {
@@ -318,10 +333,10 @@ impl Service {
             self.changed(at, key);
         }
         let back = at + self.delay();
-        let waiting = self.clients.get(&client).and_then(|peer| peer.waiting.get(&id)).copied();
+        let Some(peer) = self.clients.get(&client) else { return };
         // Nobody may be waiting for it any more.
-        let Some(waiting) = waiting else { return };
-        if back >= waiting.gives_up || self.random.chance(self.faults.answer_lost) {
+        let (Some(waiting), deaf) = (peer.waiting.get(&id).copied(), peer.deaf) else { return };
+        if deaf || back >= waiting.gives_up || self.random.chance(self.faults.answer_lost) {
             return self.give_up(client, id);
         }
         self.tell(client, back, Event::Done(id, Ok(answer)));
@@ -331,7 +346,7 @@ impl Service {
         let told: Vec<(ClientId, WatchId)> = self
             .clients
             .iter()
-            .filter(|(_, peer)| !peer.cut)
+            .filter(|(_, peer)| !peer.cut && !peer.deaf)
             .flat_map(|(client, peer)| peer.watches.iter().map(move |watch| (client, watch)))
             .filter(|(_, (_, prefix))| prefix.contains(key))
             .map(|(client, (watch, _))| (*client, *watch))

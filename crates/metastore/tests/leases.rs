@@ -199,7 +199,11 @@ fn plan(
             4 => simulation.at(at, move |it| {
                 let client = record.borrow().running[host.0].as_ref().map(|seen| seen.client);
                 if let Some(client) = client {
-                    store.cut(client);
+                    if drift < 0 {
+                        store.cut(client);
+                    } else {
+                        store.deafen(client);
+                    }
                     it.after(length, move |_| store.mend(client));
                 }
             }),

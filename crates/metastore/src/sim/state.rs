@@ -50,7 +50,12 @@ impl State {
         self.leases.remove(lease);
     }
 
-    /// Gives every lease that is still held its whole time again.
+    /// Forgets the leases that have run out by now, for good.
+    pub(super) fn drop_leases(&mut self, now: u64) {
+        self.leases.retain(|_, lease| now < lease.until);
+    }
+
+    /// Gives every lease that was not dropped its whole time again.
     pub(super) fn extend_leases(&mut self, now: u64) {
         for lease in self.leases.values_mut() {
             lease.until = lease.until.max(now + lease.ttl.as_nanos() as u64);

@@ -2,7 +2,8 @@
 
 use crate::client::{Client, key};
 use crate::proxy::Proxy;
-use crate::servers::{Kind, Scrap, Server};
+use crate::servers::{Kind, Scrap, Server, free_port};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_metastore::embedded::Embedded;
@@ -31,6 +32,9 @@ pub(crate) trait Fixture {
 
     /// Has nothing get through for a client, without telling it.
     fn stall(&mut self, client: usize);
+
+    /// Has a client's requests get through, but no answers.
+    fn deafen(&mut self, client: usize);
 
     /// Lets a client connect again.
     fn mend(&mut self, client: usize);
@@ -77,6 +81,8 @@ impl Fixture for EmbeddedFixture {
     fn cut(&mut self, _client: usize) {}
 
     fn stall(&mut self, _client: usize) {}
+
+    fn deafen(&mut self, _client: usize) {}
 
     fn mend(&mut self, _client: usize) {}
 }
@@ -126,6 +132,10 @@ impl Fixture for SimFixture {
         self.store.cut(self.clients[client]);
     }
 
+    fn deafen(&mut self, client: usize) {
+        self.store.deafen(self.clients[client]);
+    }
+
     fn mend(&mut self, client: usize) {
         self.store.mend(self.clients[client]);
     }
@@ -134,6 +144,8 @@ impl Fixture for SimFixture {
 /// A real server, each client behind a wire of its own.
 pub(crate) struct ServedFixture {
     kind: Kind,
+    /// Endpoints that clients are given before the one that works.
+    dead: Vec<SocketAddr>,
     wires: Vec<Proxy>,
     server: Server,
     scrap: Scrap,
@@ -142,7 +154,12 @@ pub(crate) struct ServedFixture {
 impl ServedFixture {
     pub(crate) fn new(kind: Kind) -> ServedFixture {
         let server = Server::start(kind);
-        ServedFixture { kind, wires: Vec::new(), server, scrap: Scrap::new() }
+        ServedFixture { kind, dead: Vec::new(), wires: Vec::new(), server, scrap: Scrap::new() }
+    }
+
+    /// Two of three servers are not there.
+    pub(crate) fn with_dead_endpoints(kind: Kind) -> ServedFixture {
+        ServedFixture { dead: vec![free_port(), free_port()], ..ServedFixture::new(kind) }
     }
 }
 
@@ -150,7 +167,9 @@ impl Fixture for ServedFixture {
     fn client(&mut self) -> Client {
         let wire = Proxy::new(self.server.address);
         let mut world = world(&self.scrap);
-        let (endpoints, root) = (vec![wire.address.to_string()], key("thunderhead/tests"));
+        let mut endpoints = vec![wire.address.to_string()];
+        endpoints.splice(0..0, self.dead.iter().map(ToString::to_string));
+        let root = key("thunderhead/tests");
         let (patience, watch_every) = (Duration::from_secs(3), Duration::from_millis(50));
         let (workers, alarm) = (world.workers.as_mut(), world.alarm.clone());
         let store: Box<dyn Metastore> = match self.kind {
@@ -190,6 +209,10 @@ impl Fixture for ServedFixture {
 
     fn stall(&mut self, client: usize) {
         self.wires[client].stall();
+    }
+
+    fn deafen(&mut self, client: usize) {
+        self.wires[client].deafen();
     }
 
     fn mend(&mut self, client: usize) {

@@ -51,7 +51,16 @@ promises![
     a_watch_survives_a_restart,
     a_lost_connection_is_said_and_mended,
     a_stalled_connection_is_said_and_mended,
+    answers_that_are_lost_leave_unknown_outcomes,
     a_keeper_without_connection_stops_believing_first,
     a_keeper_that_resigns_is_followed_at_once,
     a_keeper_outlives_a_restart_or_says_that_it_lost,
 ];
+
+#[test]
+fn servers_that_are_not_there_are_passed_over() {
+    for kind in [Kind::Etcd, Kind::ZooKeeper] {
+        let mut fixture = ServedFixture::with_dead_endpoints(kind);
+        suite::a_lease_has_one_holder_and_fences_writes(&mut fixture);
+    }
+}

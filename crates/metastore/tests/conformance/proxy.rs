@@ -11,6 +11,8 @@ enum Mode {
     Open,
     /// Carries nothing, and says nothing.
     Stalled,
+    /// Carries what the client says, but nothing back.
+    Deaf,
     /// Ends every connection.
     Cut,
     /// The test has ended.
@@ -68,6 +70,10 @@ impl Proxy {
         self.set(Mode::Stalled);
     }
 
+    pub(crate) fn deafen(&self) {
+        self.set(Mode::Deaf);
+    }
+
     pub(crate) fn mend(&self) {
         // What hung in a stalled wire is lost with its connection, as when a path fails.
         self.set(Mode::Cut);
@@ -95,25 +101,26 @@ impl Shared {
                 continue;
             }
             let Ok(server) = TcpStream::connect(self.server) else { continue };
-            for (from, to) in [(&client, &server), (&server, &client)] {
+            let ways = [(&client, &server, Mode::Stalled), (&server, &client, Mode::Deaf)];
+            for (from, to, stops_at) in ways {
                 if let (Ok(from), Ok(to)) = (from.try_clone(), to.try_clone()) {
                     let _ = from.set_nodelay(true);
                     state.streams.extend(from.try_clone());
                     let shared = Arc::clone(self);
-                    std::thread::spawn(move || shared.carry(from, to));
+                    std::thread::spawn(move || shared.carry(from, to, stops_at));
                 }
             }
         }
     }
 
-    fn carry(&self, mut from: TcpStream, mut to: TcpStream) {
+    fn carry(&self, mut from: TcpStream, mut to: TcpStream, stops_at: Mode) {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(count) = from.read(&mut buffer) {
             let mut state = lock(&self.state);
-            while state.mode == Mode::Stalled {
+            while state.mode == Mode::Stalled || state.mode == stops_at {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-            let goes_on = state.mode == Mode::Open;
+            let goes_on = matches!(state.mode, Mode::Open | Mode::Deaf);
             drop(state);
             if count == 0 || !goes_on || to.write_all(&buffer[..count]).is_err() {
                 break;

@@ -44,7 +44,8 @@ pub(crate) struct Server {
     scrap: Scrap,
 }
 
-fn free_port() -> SocketAddr {
+/// An address where nobody listens.
+pub(crate) fn free_port() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     listener.local_addr().expect("its address")
 }

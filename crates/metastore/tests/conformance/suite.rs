@@ -327,6 +327,10 @@ pub(crate) fn a_stalled_connection_is_said_and_mended(fixture: &mut dyn Fixture)
     without_connection(fixture, |fixture| fixture.stall(0));
 }
 
+pub(crate) fn answers_that_are_lost_leave_unknown_outcomes(fixture: &mut dyn Fixture) {
+    without_connection(fixture, |fixture| fixture.deafen(0));
+}
+
 /// A program that keeps a lease.
 struct Candidate {
     client: Client,
