@@ -26,6 +26,10 @@ const ALLOCATORS: [(&str, &str); 3] = [
     ("libtcmalloc-minimal4", "libtcmalloc_minimal.so.4"),
 ];
 
+/// Packages of Debian whose servers the metastores are tested against, and a file of each.
+const SERVERS: [(&str, &str); 2] =
+    [("etcd-server", "/usr/bin/etcd"), ("zookeeper", "/usr/share/java/zookeeper.jar")];
+
 /// One step of the full test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -93,7 +97,10 @@ impl Step {
                 let deny = tool(CARGO_DENY)?;
                 run(&deny, &["--log-level", "error", "check", "licenses", "bans", "sources"])
             }
-            Step::Unit => run("cargo", &["test", "--workspace", "--quiet"]),
+            Step::Unit => {
+                install_servers()?;
+                run("cargo", &["test", "--workspace", "--quiet"])
+            }
             Step::Loom => run_with(
                 &["test", "--package", "thunderhead-log", "--release", "--lib", "loom_"],
                 &[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")],
@@ -228,15 +235,36 @@ fn install_allocators() {
     if missing.is_empty() {
         return;
     }
-    println!("installing {}", missing.join(", "));
+    if install(&missing).is_err() {
+        println!("could not install them; as root: apt-get install {}", missing.join(" "));
+    }
+}
+
+/// Installs the servers that the metastores are tested against. Without them the tests cannot say
+/// anything, so that fails.
+fn install_servers() -> Result<()> {
+    let is_missing = |file: &str| !Path::new(file).exists();
+    let mut missing: Vec<&str> =
+        SERVERS.iter().filter(|(_, file)| is_missing(file)).map(|(package, _)| *package).collect();
+    let has_java = Command::new("java").arg("-version").output().is_ok();
+    missing.extend((!has_java).then_some("default-jre-headless"));
+    if missing.is_empty() {
+        return Ok(());
+    }
+    install(&missing).with_context(|| {
+        format!("the tests need servers; as root: apt-get install {}", missing.join(" "))
+    })
+}
+
+/// Installs packages of Debian.
+fn install(packages: &[&str]) -> Result<()> {
+    println!("installing {}", packages.join(", "));
     let mut update = Command::new("apt-get");
     let mut install = Command::new("apt-get");
     update.args(["update", "-qq"]).stdout(Stdio::null());
-    install.args(["install", "-y", "-qq", "--no-install-recommends"]).args(&missing);
-    install.stdout(Stdio::null());
-    if execute(update).and_then(|()| execute(install)).is_err() {
-        println!("could not install them; as root: apt-get install {}", missing.join(" "));
-    }
+    install.args(["install", "-y", "-qq", "--no-install-recommends"]).args(packages);
+    install.env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null());
+    execute(update).and_then(|()| execute(install))
 }
 
 fn has_nightly() -> bool {

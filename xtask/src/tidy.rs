@@ -29,6 +29,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "thunderhead-wire",
         ],
     ),
+    // The simulator only for its tests.
+    ("thunderhead-metastore", &["thunderhead-runtime", "thunderhead-simulator"]),
     (
         "thunderhead-master",
         &[

@@ -1,0 +1,262 @@
+//! The file of the embedded store.
+//!
+//! ```text
+//! table "values"    key -> checksum u64, version u64, value       (little-endian)
+//! table "tokens"    lease -> the last token given for it
+//! table "counters"  "format" -> 1;  "version" -> the last version given to any value
+//! ```
+//!
+//! The checksum is XXH3 (64 bits) of the version, the key's length and bytes, and the value.
+
+use crate::error::{Error, OpenError};
+use crate::key::{Key, LeaseName, Prefix};
+use crate::limits::{PAGE_BYTES_MAX, PAGE_ENTRIES_MAX};
+use crate::request::{Answer, Change, Entry, Page, Token, Version};
+use redb::{DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableDefinition};
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::Xxh3;
+
+const VALUES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("values");
+const TOKENS: TableDefinition<'_, &str, u64> = TableDefinition::new("tokens");
+const COUNTERS: TableDefinition<'_, &str, u64> = TableDefinition::new("counters");
+
+const FORMAT: u64 = 1;
+const HEADER_BYTES: usize = 16;
+
+/// An open file.
+pub(super) struct Database(redb::Database);
+
+fn checksum(key: &str, version: u64, value: &[u8]) -> u64 {
+    let mut hasher = Xxh3::new();
+    hasher.update(&version.to_le_bytes());
+    hasher.update(&(key.len() as u64).to_le_bytes());
+    hasher.update(key.as_bytes());
+    hasher.update(value);
+    hasher.digest()
+}
+
+fn encoded(key: &str, version: u64, value: &[u8]) -> Vec<u8> {
+    let mut row = Vec::with_capacity(HEADER_BYTES + value.len());
+    row.extend_from_slice(&checksum(key, version, value).to_le_bytes());
+    row.extend_from_slice(&version.to_le_bytes());
+    row.extend_from_slice(value);
+    row
+}
+
+/// A row's version and value, if it is whole.
+fn decoded<'a>(key: &str, row: &'a [u8]) -> Result<(Version, &'a [u8]), Error> {
+    let damaged = || Error::damaged(format!("the value of {key} fails its checksum"));
+    let (sum, rest) = row.split_first_chunk::<8>().ok_or_else(damaged)?;
+    let (version, value) = rest.split_first_chunk::<8>().ok_or_else(damaged)?;
+    let version = u64::from_le_bytes(*version);
+    if u64::from_le_bytes(*sum) != checksum(key, version, value) {
+        return Err(damaged());
+    }
+    Ok((Version(version), value))
+}
+
+fn entry(key: &str, row: &[u8]) -> Result<Entry, Error> {
+    let (version, value) = decoded(key, row)?;
+    Ok(Entry { key: Key::new(key)?, version, value: value.to_vec() })
+}
+
+/// What was asked for has certainly not been done.
+fn not_done(error: impl Into<redb::Error>) -> Error {
+    match error.into() {
+        redb::Error::Corrupted(what) => Error::damaged(what),
+        error => Error::unavailable(error),
+    }
+}
+
+impl Database {
+    pub(super) fn open(path: &Path) -> Result<Database, OpenError> {
+        if !path.try_exists()? {
+            make(path)?;
+        }
+        // redb would make a new database of an empty file.
+        if std::fs::metadata(path)?.len() == 0 {
+            return Err(damaged(path, "it is empty"));
+        }
+        // redb panics over some damage. Nothing of ours is in an odd state then: there is nothing yet.
+        std::panic::catch_unwind(|| Database::open_whole(path))
+            .unwrap_or_else(|_| Err(damaged(path, "redb cannot make sense of its pages")))
+    }
+
+    fn open_whole(path: &Path) -> Result<Database, OpenError> {
+        let refused = |error| refusal(path, error);
+        let mut database = redb::Database::open(path).map_err(refused)?;
+        if !database.check_integrity().map_err(refused)? {
+            return Err(damaged(path, "redb found pages that fail their checksum"));
+        }
+        let database = Database(database);
+        database.check(path)?;
+        Ok(database)
+    }
+
+    /// Refuses a file of another program or a newer version, and rows that are damaged.
+    fn check(&self, path: &Path) -> Result<(), OpenError> {
+        let found = self.counter("format").map_err(|error| damaged(path, error))?;
+        match found {
+            Some(FORMAT) => {}
+            Some(found) if found > FORMAT => {
+                let path = path.display().to_string();
+                return Err(OpenError::NewerFormat { path, found, known: FORMAT });
+            }
+            _ => return Err(damaged(path, "it does not say that it is a metastore")),
+        }
+        let newest = self.version().map_err(|error| damaged(path, error))?;
+        let mut after = None;
+        loop {
+            let page = self.list(&Prefix::all(), after.as_ref());
+            let page = page.map_err(|error| damaged(path, error))?;
+            if page.entries.iter().any(|entry| entry.version.0 > newest) {
+                return Err(damaged(path, "a value is newer than the newest version"));
+            }
+            after = page.entries.last().map(|entry| entry.key.clone());
+            if !page.more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn counter(&self, name: &str) -> Result<Option<u64>, Error> {
+        let read = self.0.begin_read().map_err(not_done)?;
+        let counters = read.open_table(COUNTERS).map_err(not_done)?;
+        Ok(counters.get(name).map_err(not_done)?.map(|value| value.value()))
+    }
+
+    /// The last version that was given.
+    pub(super) fn version(&self) -> Result<u64, Error> {
+        self.counter("version")?.ok_or_else(|| Error::damaged("there is no newest version"))
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Result<Option<Entry>, Error> {
+        let read = self.0.begin_read().map_err(not_done)?;
+        let values = read.open_table(VALUES).map_err(not_done)?;
+        let row = values.get(key.as_str()).map_err(not_done)?;
+        row.map(|row| entry(key.as_str(), row.value())).transpose()
+    }
+
+    pub(super) fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
+        let read = self.0.begin_read().map_err(not_done)?;
+        let values = read.open_table(VALUES).map_err(not_done)?;
+        let begin = match after {
+            Some(key) if key.as_str() >= prefix.as_str() => Bound::Excluded(key.as_str()),
+            _ => Bound::Included(prefix.as_str()),
+        };
+        let mut page = Page::default();
+        let mut bytes = 0;
+        for row in values.range::<&str>((begin, Bound::Unbounded)).map_err(not_done)? {
+            let (key, row) = row.map_err(not_done)?;
+            if !key.value().starts_with(prefix.as_str()) {
+                break;
+            }
+            if page.entries.len() == PAGE_ENTRIES_MAX || bytes >= PAGE_BYTES_MAX {
+                page.more = true;
+                break;
+            }
+            bytes += row.value().len();
+            page.entries.push(entry(key.value(), row.value())?);
+        }
+        Ok(page)
+    }
+
+    pub(super) fn write(&self, key: &Key, change: &Change) -> Result<Answer, Error> {
+        let write = self.0.begin_write().map_err(not_done)?;
+        let version = {
+            let mut values = write.open_table(VALUES).map_err(not_done)?;
+            let mut counters = write.open_table(COUNTERS).map_err(not_done)?;
+            let row = values.get(key.as_str()).map_err(not_done)?;
+            let current = row.map(|row| decoded(key.as_str(), row.value()).map(|found| found.0));
+            let current = current.transpose()?;
+            if current != change.expected() {
+                return Ok(Answer::Conflict(current));
+            }
+            let last = counters.get("version").map_err(not_done)?.map_or(0, |last| last.value());
+            let version = last + 1;
+            counters.insert("version", version).map_err(not_done)?;
+            match change.value() {
+                Some(value) => {
+                    let row = encoded(key.as_str(), version, value);
+                    values.insert(key.as_str(), row.as_slice()).map_err(not_done)?;
+                }
+                None => drop(values.remove(key.as_str()).map_err(not_done)?),
+            }
+            version
+        };
+        // A commit that fails may have reached the disk.
+        write.commit().map_err(Error::unknown)?;
+        Ok(Answer::Written(Version(version)))
+    }
+
+    /// The next token of a lease, which nobody will have again.
+    pub(super) fn next_token(&self, lease: &LeaseName) -> Result<Token, Error> {
+        let write = self.0.begin_write().map_err(not_done)?;
+        let token = {
+            let mut tokens = write.open_table(TOKENS).map_err(not_done)?;
+            let last = tokens.get(lease.as_str()).map_err(not_done)?.map_or(0, |last| last.value());
+            tokens.insert(lease.as_str(), last + 1).map_err(not_done)?;
+            last + 1
+        };
+        write.commit().map_err(Error::unknown)?;
+        Ok(Token(token))
+    }
+}
+
+fn damaged(path: &Path, what: impl ToString) -> OpenError {
+    OpenError::Damaged { path: path.display().to_string(), what: what.to_string() }
+}
+
+fn refusal(path: &Path, error: DatabaseError) -> OpenError {
+    match error {
+        DatabaseError::DatabaseAlreadyOpen | DatabaseError::LockProtocolMismatch => {
+            OpenError::InUse { path: path.display().to_string() }
+        }
+        DatabaseError::Storage(StorageError::Io(error))
+            if error.kind() != std::io::ErrorKind::InvalidData
+                && error.kind() != std::io::ErrorKind::UnexpectedEof =>
+        {
+            OpenError::Machine(error)
+        }
+        error => damaged(path, error),
+    }
+}
+
+/// Makes a file that is whole when it gets its name.
+fn make(path: &Path) -> Result<(), OpenError> {
+    let refused = |error: redb::Error| OpenError::Machine(std::io::Error::other(error));
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(format!(".{}.new", std::process::id()));
+    let unfinished = PathBuf::from(unfinished);
+    // A process with our number may have died here.
+    let _ = std::fs::remove_file(&unfinished);
+    let database =
+        redb::Database::create(&unfinished).map_err(|error| refusal(&unfinished, error))?;
+    let write = database.begin_write().map_err(|error| refused(error.into()))?;
+    {
+        let counters = write.open_table(COUNTERS).map_err(|error| refused(error.into()));
+        let mut counters = counters?;
+        for (name, value) in [("format", FORMAT), ("version", 0)] {
+            counters.insert(name, value).map_err(|error| refused(error.into()))?;
+        }
+        write.open_table(VALUES).map_err(|error| refused(error.into()))?;
+        write.open_table(TOKENS).map_err(|error| refused(error.into()))?;
+    }
+    write.commit().map_err(|error| refused(error.into()))?;
+    drop(database);
+    // Linking does not replace a file that another process has made meanwhile: then that is it.
+    match std::fs::hard_link(&unfinished, path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.into()),
+        _ => {}
+    }
+    std::fs::remove_file(&unfinished)?;
+    sync_names(path)?;
+    Ok(())
+}
+
+#[expect(clippy::disallowed_methods, reason = "the metastore is one of two that touch files")]
+fn sync_names(path: &Path) -> std::io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    std::fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}

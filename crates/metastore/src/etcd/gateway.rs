@@ -1,0 +1,213 @@
+//! The JSON face of an etcd cluster: one request, one answer, and what a failure means.
+
+use crate::error::Error;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+use std::time::Duration;
+use ureq::http::StatusCode;
+
+/// The longest answer that is taken: the longest chunk of a page, in base64.
+pub(super) const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+/// Connections that were idle for longer are not used again: the server may have closed them, and
+/// a write on a closed one has an unknown outcome.
+const IDLE_MAX: Duration = Duration::from_secs(2);
+
+/// A client of some endpoints.
+pub(super) struct Gateway {
+    agent: ureq::Agent,
+    endpoints: Vec<String>,
+    /// The endpoint that answered last.
+    current: usize,
+}
+
+/// What a request may have done when no answer comes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Repeat {
+    /// Doing it twice is as good as once: another endpoint is tried.
+    Harmless,
+    /// It must not be sent twice.
+    Once,
+}
+
+/// What one endpoint made of a request.
+enum Failure {
+    /// It cannot have been done: another endpoint is tried.
+    NotSent(String),
+    /// It may have been done.
+    NoAnswer(String),
+    /// The cluster says no; so would the others.
+    Final(Error),
+    /// What was asked for does not exist.
+    NotFound,
+}
+
+pub(super) fn encode(bytes: impl AsRef<[u8]>) -> String {
+    BASE64_STANDARD.encode(bytes)
+}
+
+pub(super) fn decode(value: &Value) -> Result<Vec<u8>, Error> {
+    // Fields that are empty are left out.
+    let text = value.as_str().unwrap_or("");
+    BASE64_STANDARD.decode(text).map_err(|error| Error::damaged(format!("base64: {error}")))
+}
+
+/// A number as the gateway writes 64 bits: as text, and not at all when it is zero.
+pub(super) fn number(value: &Value) -> u64 {
+    match value {
+        Value::String(text) => text.parse().unwrap_or(0),
+        other => other.as_u64().unwrap_or(0),
+    }
+}
+
+impl Gateway {
+    pub(super) fn new(endpoints: &[String], patience: Duration) -> Gateway {
+        let agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            // What stands in this process's environment is not meant for its metastore.
+            .proxy(None)
+            .max_idle_age(IDLE_MAX)
+            .timeout_connect(Some(patience / 2))
+            .timeout_global(Some(patience))
+            .build()
+            .new_agent();
+        Gateway { agent, endpoints: endpoints.to_vec(), current: 0 }
+    }
+
+    /// Asks one endpoint after another, as far as that is safe. None when what was asked for does
+    /// not exist.
+    pub(super) fn call(
+        &mut self,
+        path: &str,
+        body: &Value,
+        repeat: Repeat,
+    ) -> Result<Option<Value>, Error> {
+        let body = body.to_string();
+        let mut why = String::from("it has no endpoints");
+        for _ in 0..self.endpoints.len() {
+            let failure = match self.ask(path, &body) {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(failure) => failure,
+            };
+            match failure {
+                Failure::NotFound => return Ok(None),
+                Failure::Final(error) => return Err(error),
+                Failure::NoAnswer(what) if repeat == Repeat::Once => {
+                    self.turn_to_next();
+                    return Err(Error::unknown(what));
+                }
+                Failure::NotSent(what) | Failure::NoAnswer(what) => {
+                    self.turn_to_next();
+                    why = what;
+                }
+            }
+        }
+        Err(Error::unavailable(why))
+    }
+
+    fn turn_to_next(&mut self) {
+        self.current = (self.current + 1) % self.endpoints.len();
+    }
+
+    fn ask(&self, path: &str, body: &str) -> Result<Value, Failure> {
+        let url = format!("http://{}{path}", self.endpoints[self.current]);
+        let at = |what: &dyn std::fmt::Display| format!("{}: {what}", self.endpoints[self.current]);
+        let sent = self.agent.post(&url).content_type("application/json").send(body);
+        let mut response = sent.map_err(|error| {
+            if is_before_sending(&error) {
+                Failure::NotSent(at(&error))
+            } else {
+                Failure::NoAnswer(at(&error))
+            }
+        })?;
+        let bytes = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
+        let bytes = bytes.map_err(|error| Failure::NoAnswer(at(&error)))?;
+        let answer: Option<Value> = serde_json::from_slice(&bytes).ok();
+        match (response.status(), answer) {
+            (StatusCode::OK, Some(answer)) if answer.get("error").is_none() => Ok(answer),
+            (_, Some(answer)) => Err(refusal(&answer, &at)),
+            (status, None) => Err(Failure::NoAnswer(at(&format!("answered {status}")))),
+        }
+    }
+}
+
+/// Whether a request cannot have reached the endpoint.
+fn is_before_sending(error: &ureq::Error) -> bool {
+    use ureq::{Error as E, Timeout};
+    match error {
+        E::HostNotFound | E::ConnectionFailed | E::BadUri(_) => true,
+        E::Timeout(Timeout::Connect | Timeout::Resolve) => true,
+        E::Io(error) => error.kind() == std::io::ErrorKind::ConnectionRefused,
+        _ => false,
+    }
+}
+
+/// What an error of the cluster means, by its gRPC code and, where that is ambiguous, its words.
+fn refusal(answer: &Value, at: &dyn Fn(&dyn std::fmt::Display) -> String) -> Failure {
+    // A stream wraps its error once more.
+    let error = answer.get("error").filter(|error| error.is_object()).unwrap_or(answer);
+    let field = |name: &str| error.get(name).and_then(Value::as_str);
+    let words = field("message").or(field("error")).unwrap_or("an error without words");
+    let code = error.get("code").or(error.get("grpc_code")).and_then(Value::as_u64);
+    let not_done = ["no leader", "too many requests", "not capable"];
+    match code {
+        Some(5) => Failure::NotFound,
+        // Invalid, forbidden, quota or space, not implemented, not authenticated.
+        Some(3 | 7 | 12 | 16) => Failure::Final(Error::refused(at(&words))),
+        Some(8) if !words.contains("too many requests") => {
+            Failure::Final(Error::refused(at(&words)))
+        }
+        _ if not_done.iter().any(|phrase| words.contains(phrase)) => Failure::NotSent(at(&words)),
+        _ => Failure::NoAnswer(at(&words)),
+    }
+}
+
+/// Reads the keys of a range, in order.
+pub(super) fn range(key: &str, end: Option<&str>, limit: usize) -> Value {
+    let mut range = json!({ "key": encode(key), "limit": limit.to_string() });
+    if let Some(end) = end {
+        range["range_end"] = json!(encode(end));
+    }
+    range
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(answer: &Value) -> &'static str {
+        match refusal(answer, &|what| what.to_string()) {
+            Failure::NotSent(_) => "not sent",
+            Failure::NoAnswer(_) => "no answer",
+            Failure::Final(_) => "final",
+            Failure::NotFound => "not found",
+        }
+    }
+
+    #[test]
+    fn an_error_is_only_called_harmless_when_it_is() {
+        let cases = [
+            (json!({"error": "etcdserver: requested lease not found", "code": 5}), "not found"),
+            (json!({"message": "etcdserver: request is too large", "code": 3}), "final"),
+            (json!({"message": "etcdserver: mvcc: database space exceeded", "code": 8}), "final"),
+            (json!({"message": "etcdserver: too many requests", "code": 8}), "not sent"),
+            (json!({"message": "etcdserver: no leader", "code": 14}), "not sent"),
+            (json!({"message": "etcdserver: request timed out", "code": 14}), "no answer"),
+            (json!({"message": "etcdserver: leader changed", "code": 14}), "no answer"),
+            (json!({"error": {"grpc_code": 5, "message": "gone"}}), "not found"),
+            (json!({}), "no answer"),
+        ];
+        for (answer, expected) in cases {
+            assert_eq!(kind(&answer), expected, "{answer}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_text_or_left_out() {
+        for (value, expected) in [(json!("17"), 17), (json!(17), 17), (Value::Null, 0)] {
+            assert_eq!(number(&value), expected);
+        }
+    }
+}
