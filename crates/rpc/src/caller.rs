@@ -22,6 +22,8 @@ pub struct Caller {
     calls: Calls,
     pacer: Pacer,
     now: Time,
+    /// The time was asked for since the last poll.
+    knows_time: bool,
 }
 
 impl Caller {
@@ -30,7 +32,8 @@ impl Caller {
     pub fn new(world: &World, transport: Box<dyn Transport>, polling: Polling) -> Caller {
         let clock = world.clock.clone();
         let now = clock.now();
-        Caller { pacer: Pacer::new(polling, now), clock, transport, calls: Calls::default(), now }
+        let (pacer, calls) = (Pacer::new(polling, now), Calls::default());
+        Caller { clock, transport, calls, pacer, now, knows_time: false }
     }
 
     /// Calls a server and waits for the answer. Nobody is told of calls that were begun before and
@@ -70,10 +73,14 @@ impl Caller {
         parts: &[&[u8]],
         timeout: Option<Duration>,
     ) -> Result<CallId, CallError> {
-        // The last poll may be long ago: the thread does as it likes between calls.
-        self.now = self.clock.now();
+        // The last poll may be long ago: the thread does as it likes between calls. What is begun
+        // after this one waits for the next poll as well.
+        if !self.knows_time {
+            self.knows_time = true;
+            self.now = self.clock.now();
+            self.transport.tell_time(self.now);
+        }
         let (timing, transport) = ((self.now, timeout), self.transport.as_mut());
-        transport.tell_time(self.now);
         let begun = self.calls.call(transport, to, opcode.code(), parts, timing, For::Service);
         begun.map_err(|(error, _)| error)
     }
@@ -88,6 +95,7 @@ impl Caller {
 
     #[inline(always)]
     fn look(&mut self, done: &mut Done<'_>) -> bool {
+        self.knows_time = false;
         let Caller { transport, calls, now, .. } = self;
         let mut busy = transport.poll(*now, &mut Answers { calls, done });
         for (id, _, error) in calls.late(*now) {
