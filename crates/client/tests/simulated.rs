@@ -19,7 +19,7 @@ use thunderhead_net::sim::{Link, address};
 use thunderhead_rpc::{CallError, CallId, Context, Node, Request, Service};
 use thunderhead_runtime::{Process, Random, Time};
 use thunderhead_simulator::linearizability::{self, Action as Judged, Operation as Seen, Outcome};
-use thunderhead_simulator::{Boot, Options, Simulation};
+use thunderhead_simulator::{Boot, Options, Simulation, swarm};
 
 const PORT: u16 = 7200;
 const TABLE: TableId = TableId(3);
@@ -234,19 +234,7 @@ struct Run {
 
 fn run(seed: u64) -> Result<Run, String> {
     let mut random = Random::from_seed(seed);
-    let rare = |random: &mut Random, most: f64| {
-        if random.chance(0.5) { 0.0 } else { random.fraction() * most }
-    };
-    let link = Link {
-        delay: Duration::from_nanos(random.within(2_000..200_000)),
-        jitter: Duration::from_nanos(random.below(100_000)),
-        loss: rare(&mut random, 0.05),
-        duplicates: rare(&mut random, 0.1),
-        stragglers: rare(&mut random, 0.05),
-        resets: rare(&mut random, 0.01),
-        streams: random.chance(0.5),
-        ..Link::default()
-    };
+    let link = swarm::drawn_link(&mut random);
     let mut simulation = Simulation::new(Options { link, ..Options::calm(seed) });
     let shards: Vec<_> = ranges()
         .into_iter()

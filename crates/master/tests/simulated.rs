@@ -20,7 +20,7 @@ use thunderhead_runtime::{Process, Random};
 use thunderhead_simulator::linearizability::{
     self, Action, Condition as Judged, Operation, Outcome, Version as Seen,
 };
-use thunderhead_simulator::{Boot, Options, Simulation};
+use thunderhead_simulator::{Boot, Options, Simulation, swarm};
 use thunderhead_wire::operations::{Identity, ObjectHead};
 use thunderhead_wire::{Condition, Status, Version};
 use zerocopy::IntoBytes;
@@ -195,19 +195,7 @@ impl Client {
 /// Runs a seed; says what the judge says.
 fn run(seed: u64, flaw: Flaw) -> Result<usize, String> {
     let mut random = Random::from_seed(seed);
-    let rare = |random: &mut Random, most: f64| {
-        if random.chance(0.5) { 0.0 } else { random.fraction() * most }
-    };
-    let link = Link {
-        delay: Duration::from_nanos(random.within(2_000..200_000)),
-        jitter: Duration::from_nanos(random.below(100_000)),
-        loss: rare(&mut random, 0.05),
-        duplicates: rare(&mut random, 0.1),
-        stragglers: rare(&mut random, 0.05),
-        resets: rare(&mut random, 0.01),
-        streams: random.chance(0.5),
-        ..Link::default()
-    };
+    let link = swarm::drawn_link(&mut random);
     let mut simulation = Simulation::new(Options { link, ..Options::calm(seed) });
     let backup: Backup = Rc::new(RefCell::new(Replicas::new()));
     let own = Rc::clone(&backup);

@@ -111,20 +111,7 @@ impl Plan {
     /// Draws a plan.
     #[must_use]
     pub fn draw(random: &mut Random) -> Plan {
-        let streams = random.chance(0.5);
-        let rare = |random: &mut Random, most: f64| {
-            if random.chance(0.5) { 0.0 } else { random.fraction() * most }
-        };
-        let link = Link {
-            delay: Duration::from_nanos(random.within(2_000..200_000)),
-            jitter: Duration::from_nanos(random.below(100_000)),
-            loss: rare(random, 0.05),
-            duplicates: rare(random, 0.1),
-            stragglers: rare(random, 0.05),
-            resets: rare(random, 0.005),
-            streams,
-            ..Link::default()
-        };
+        let link = drawn_link(random);
         let disk = DiskModel {
             sync: Duration::from_micros(random.within(20..3000)),
             failure: rare(random, 0.01),
@@ -173,6 +160,27 @@ impl Plan {
         let most = self.lasts_max.as_micros() as u64;
         let least = if random.chance(0.3) { most / 2 } else { 100 };
         Duration::from_micros(random.magnitude(least..most))
+    }
+}
+
+/// A probability that is nothing half of the time, else up to `most`.
+fn rare(random: &mut Random, most: f64) -> f64 {
+    if random.chance(0.5) { 0.0 } else { random.fraction() * most }
+}
+
+/// Draws what links of a scenario are like.
+#[must_use]
+pub fn drawn_link(random: &mut Random) -> Link {
+    let streams = random.chance(0.5);
+    Link {
+        delay: Duration::from_nanos(random.within(2_000..200_000)),
+        jitter: Duration::from_nanos(random.below(100_000)),
+        loss: rare(random, 0.05),
+        duplicates: rare(random, 0.1),
+        stragglers: rare(random, 0.05),
+        resets: rare(random, 0.005),
+        streams,
+        ..Link::default()
     }
 }
 

@@ -154,7 +154,8 @@ fn refusal(answer: &Value, at: &dyn Fn(&dyn std::fmt::Display) -> String) -> Fai
     let not_done = ["no leader", "too many requests", "not capable"];
     match code {
         Some(5) => Failure::NotFound,
-        // Invalid, forbidden, quota or space, not implemented, not authenticated.
+        // What gRPC calls invalid, forbidden, unknown to this server, and without credentials: the
+        // server says no, and will again.
         Some(3 | 7 | 12 | 16) => Failure::Final(Error::refused(at(&words))),
         Some(8) if !words.contains("too many requests") => {
             Failure::Final(Error::refused(at(&words)))
