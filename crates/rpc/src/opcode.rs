@@ -19,6 +19,14 @@ pub enum ServiceKind {
     Register,
     /// A shard: tables' objects.
     Shard,
+    /// The coordinator: what the cluster is made of.
+    Coordinator,
+    /// A shard, told by the coordinator or by another shard what it is to have.
+    ShardControl,
+    /// Every process of the cluster: who else there is.
+    Membership,
+    /// A backup: replicas of segments.
+    Backup,
 }
 
 /// What may be done about a request of which nobody knows whether it was carried out.
@@ -116,6 +124,60 @@ opcodes! {
     UpdateMany = 37, "update many", Shard, level 1, Identified, calls [];
     /// Tells of some of the objects of a table.
     Enumerate = 38, "enumerate", Shard, level 1, Safe, calls [];
+    /// Makes a server known, for good: it gets an id.
+    Register = 64, "register", Coordinator, level 4, Safe, calls [];
+    /// A registered server is there, in a new life.
+    Enlist = 65, "enlist", Coordinator, level 4, Safe, calls [];
+    /// Tells which shard has which tablet.
+    Map = 66, "map", Coordinator, level 4, Safe, calls [];
+    /// Makes a table.
+    CreateTable = 67, "create table", Coordinator, level 4, Never, calls [TakeTablets];
+    /// Does away with a table.
+    DropTable = 68, "drop table", Coordinator, level 4, Never, calls [DropTablets];
+    /// Makes two tablets of one.
+    SplitTablet = 69, "split tablet", Coordinator, level 4, Safe, calls [];
+    /// Moves a tablet to another shard.
+    MigrateTablet = 70, "migrate tablet", Coordinator, level 4, Safe, calls [MigrateOut, TakeTablets, DropTablets];
+    /// A client begins.
+    OpenLease = 71, "open lease", Coordinator, level 4, Safe, calls [];
+    /// A client is still there.
+    RenewLease = 72, "renew lease", Coordinator, level 4, Safe, calls [];
+    /// A client is done.
+    CloseLease = 73, "close lease", Coordinator, level 4, Safe, calls [];
+    /// Tells which clients' leases are over.
+    CheckLeases = 74, "check leases", Coordinator, level 4, Safe, calls [];
+    /// Tells who there is.
+    ServerList = 75, "server list", Coordinator, level 4, Safe, calls [];
+    /// Tells how the cluster is.
+    ClusterStatus = 76, "cluster status", Coordinator, level 4, Safe, calls [];
+    /// A master notes the epoch of a head of which it lost a replica.
+    RaiseEpoch = 77, "raise epoch", Coordinator, level 4, Safe, calls [];
+    /// A shard has rebuilt tablets of one that is gone.
+    Recovered = 78, "recovered", Coordinator, level 4, Safe, calls [];
+    /// Tells a process who there is.
+    ServersChanged = 96, "servers changed", Membership, level 0, Safe, calls [];
+    /// Gives tablets to a shard: new ones, or such as it was told to prepare.
+    TakeTablets = 97, "take tablets", ShardControl, level 2, Safe, calls [];
+    /// Takes tablets from a shard.
+    DropTablets = 98, "drop tablets", ShardControl, level 2, Safe, calls [];
+    /// Has a shard rebuild the tablets of one that is gone. Answered when it has begun.
+    Recover = 99, "recover", ShardControl, level 2, Safe, calls [];
+    /// Has a shard copy a tablet to another one.
+    MigrateOut = 100, "migrate out", ShardControl, level 3, Safe, calls [MigrateIn];
+    /// What another shard has of a tablet that is moving here.
+    MigrateIn = 101, "migrate in", ShardControl, level 2, Safe, calls [];
+    /// Tells how a shard is.
+    ShardStatus = 102, "shard status", ShardControl, level 0, Safe, calls [];
+    /// Opens, extends, closes and frees replicas.
+    Replicate = 112, "replicate", Backup, level 0, Safe, calls [];
+    /// Tells which replicas of a master are here.
+    Inventory = 113, "inventory", Backup, level 0, Safe, calls [];
+    /// Reads a piece of a replica.
+    ReadReplica = 114, "read replica", Backup, level 0, Safe, calls [];
+    /// Frees all replicas of a master that is gone and recovered.
+    FreeMaster = 115, "free master", Backup, level 0, Safe, calls [];
+    /// Tells how a backup is.
+    BackupStatus = 116, "backup status", Backup, level 0, Safe, calls [];
 }
 
 impl Opcode {
@@ -184,6 +246,33 @@ mod tests {
             (36, "read many"),
             (37, "update many"),
             (38, "enumerate"),
+            (64, "register"),
+            (65, "enlist"),
+            (66, "map"),
+            (67, "create table"),
+            (68, "drop table"),
+            (69, "split tablet"),
+            (70, "migrate tablet"),
+            (71, "open lease"),
+            (72, "renew lease"),
+            (73, "close lease"),
+            (74, "check leases"),
+            (75, "server list"),
+            (76, "cluster status"),
+            (77, "raise epoch"),
+            (78, "recovered"),
+            (96, "servers changed"),
+            (97, "take tablets"),
+            (98, "drop tablets"),
+            (99, "recover"),
+            (100, "migrate out"),
+            (101, "migrate in"),
+            (102, "shard status"),
+            (112, "replicate"),
+            (113, "inventory"),
+            (114, "read replica"),
+            (115, "free master"),
+            (116, "backup status"),
         ];
         let table: Vec<_> = Opcode::ALL.iter().map(|it| (it.code(), it.name())).collect();
         assert_eq!(table, golden, "new operations are added here too");

@@ -2,14 +2,28 @@
 //!
 //! All are plain values, `Copy`, ordered as their numbers are, and mean the same on every machine.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use xxhash_rust::xxh3::xxh3_64;
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(
+            Clone,
+            Copy,
+            Debug,
+            Default,
+            PartialEq,
+            Eq,
+            PartialOrd,
+            Ord,
+            Hash,
+            Serialize,
+            Deserialize,
+        )]
         #[repr(transparent)]
+        #[serde(transparent)]
         pub struct $name(pub u64);
 
         impl fmt::Display for $name {
@@ -87,8 +101,11 @@ impl Version {
 ///
 /// It is XXH3 (64 bits, seed 0) of the key's bytes, on every machine and in every version, for
 /// clients of all languages must compute the same.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[repr(transparent)]
+#[serde(transparent)]
 pub struct KeyHash(pub u64);
 
 impl KeyHash {
@@ -106,7 +123,7 @@ impl KeyHash {
 }
 
 /// A tablet: the part of a table whose keys hash into one closed range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TabletRange {
     /// The table.
     pub table: TableId,

@@ -7,10 +7,12 @@
 #![forbid(unsafe_code)]
 
 mod condition;
+pub mod control;
 pub mod frame;
 mod ids;
 pub mod message;
 pub mod operations;
+pub mod replication;
 mod status;
 
 pub use condition::Condition;

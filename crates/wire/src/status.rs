@@ -93,6 +93,32 @@ statuses! {
     Stale = 15, GiveUp, "the client has acknowledged the answer to this update before";
     /// No version is left above the present one.
     VersionsExhausted = 16, GiveUp, "the object has had all versions there are; use another key";
+    /// Another coordinator leads.
+    NotLeader = 17, Refresh, "this coordinator does not lead; ask the others";
+    /// The lease that an update came under is over.
+    LeaseEnded = 18, GiveUp, "the client's lease is over; it was silent for too long";
+    /// A table of this name exists.
+    TableExists = 19, GiveUp, "there is a table of this name already";
+    /// No table has this name.
+    NoSuchTable = 20, GiveUp, "there is no table of this name; `thunderhead table create` makes one";
+    /// A name that no table can have.
+    BadName = 21, GiveUp, "a table's name has 1 to 255 bytes and no control characters";
+    /// Nobody could serve it.
+    NoServers = 22, Wait, "no server is there that could take it; start one";
+    /// A server of another cluster.
+    WrongCluster = 23, GiveUp, "this belongs to another cluster";
+    /// The sender was declared dead, or lives again under another generation.
+    Deposed = 24, GiveUp, "the cluster has given this server up; it must enlist again";
+    /// The coordinator cannot write down what it decides.
+    MetastoreUnavailable = 25, Wait, "the coordinator cannot reach its metastore; configuration changes wait, data is served";
+    /// A range that no tablet has, or a place where none can be split.
+    BadRange = 26, GiveUp, "no tablet has this range, or it cannot be split there; `thunderhead table show` lists them";
+    /// There is no such server.
+    NoSuchServer = 27, GiveUp, "there is no such server; `thunderhead status` lists them";
+    /// A backup does not keep this replica. What it has against it is in the answer.
+    Refused = 28, GiveUp, "the backup refuses the replica";
+    /// What it asks for cannot be done at this time because something else is being done.
+    InProgress = 29, Wait, "something else is being done with it at the moment";
 }
 
 impl Status {
@@ -134,6 +160,19 @@ mod tests {
             (14, Overflow),
             (15, Stale),
             (16, VersionsExhausted),
+            (17, NotLeader),
+            (18, LeaseEnded),
+            (19, TableExists),
+            (20, NoSuchTable),
+            (21, BadName),
+            (22, NoServers),
+            (23, WrongCluster),
+            (24, Deposed),
+            (25, MetastoreUnavailable),
+            (26, BadRange),
+            (27, NoSuchServer),
+            (28, Refused),
+            (29, InProgress),
         ];
         assert_eq!(golden.len(), Status::ALL.len(), "new statuses are added here too");
         for (code, status) in golden {

@@ -1,0 +1,494 @@
+//! The bodies of what coordinator, servers and clients say to each other about the cluster.
+//!
+//! They are JSON. None of it is on the way of an object, so nothing is won by packing it; what is
+//! won is that a client in any language reads it, that an operator does, and that it can grow:
+//! fields that a reader does not know are passed over, fields that are new have a default.
+//!
+//! # The life of a server
+//!
+//! ```text
+//!  register   who am I?            → server id, cluster, settings      (kept in its storage)
+//!  (opens its storage)
+//!  enlist     I am here, alive     → generation, a master id for each shard, who else there is
+//!  recover    (from the coordinator, for each shard of its former life that had tablets)
+//! ```
+//!
+//! A server keeps its id as long as it keeps its storage; each life has a higher *generation*, and
+//! its shards have new master ids, for each writes a new log. Who enlists again says by that that
+//! its former life is over.
+
+use crate::{ClusterId, Epoch, KeyHash, MasterId, SegmentId, ServerId, TableId, TabletRange};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// A message as the body of a request or a reply.
+#[must_use]
+pub fn to_body<T: Serialize>(message: &T) -> Vec<u8> {
+    // Nothing here can fail to be written: no maps with odd keys, no own serializers.
+    serde_json::to_vec(message).unwrap_or_default()
+}
+
+/// The message in a body; `None` where it is malformed.
+#[must_use]
+pub fn of_body<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
+    serde_json::from_slice(body).ok()
+}
+
+/// A message that says nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Empty {}
+
+/// What holds for the whole cluster. Decided when it is made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Replicas of each segment. 0: none, a cache.
+    pub replicas: u32,
+    /// When a write is acknowledged: `replicated`, `interval:100ms` or `synced`.
+    pub durability: String,
+    /// Bytes of a full segment.
+    pub segment_bytes: u32,
+    /// A server may keep a replica of its own segments: for a cluster of one.
+    pub self_backup: bool,
+}
+
+/// A server, as all know it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerInfo {
+    /// Its id.
+    pub server: ServerId,
+    /// Which of its lives this is, from 1.
+    pub generation: u64,
+    /// Whether it is there.
+    pub state: ServerState,
+    /// The machine it is on: two replicas are never on one.
+    pub host: String,
+    /// The rack it is in, if racks matter.
+    #[serde(default)]
+    pub rack: String,
+    /// Its shards.
+    pub shards: Vec<ShardInfo>,
+    /// Its backup, if it has one.
+    pub backup: Option<BackupInfo>,
+}
+
+/// Whether a server is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServerState {
+    /// It is.
+    Up,
+    /// It is not, and something of it is still to be recovered, or it may come again.
+    Down,
+}
+
+/// A shard of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardInfo {
+    /// The log it writes in this life.
+    pub master: MasterId,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+/// A server's backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupInfo {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// How fast it reads its frames; 0 if that is not known.
+    #[serde(default)]
+    pub read_bytes_per_second: u64,
+}
+
+/// Everybody there is. Versions only grow; a newer list takes an older one's place.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerList {
+    /// Which list this is.
+    pub version: u64,
+    /// The servers, by id.
+    pub servers: Vec<ServerInfo>,
+}
+
+/// `register`: a server that has no id, or one that has, wants to know what holds here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Register {
+    /// What its storage says.
+    #[serde(default)]
+    pub known: Option<Known>,
+    /// A number drawn at random, the same in every attempt: it gets only one id.
+    pub nonce: u64,
+}
+
+/// What a server's storage says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The server.
+    pub server: ServerId,
+}
+
+/// The answer to [`Register`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registered {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The server's id.
+    pub server: ServerId,
+    /// What holds in the cluster.
+    pub settings: Settings,
+}
+
+/// `enlist`: a registered server begins a life.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enlist {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The server.
+    pub server: ServerId,
+    /// A number drawn at random for each life, the same in every attempt.
+    pub nonce: u64,
+    /// The machine it is on.
+    pub host: String,
+    /// The rack it is in.
+    #[serde(default)]
+    pub rack: String,
+    /// Where its shards listen.
+    pub shards: Vec<SocketAddr>,
+    /// Its backup, if it has one.
+    pub backup: Option<BackupInfo>,
+}
+
+/// The answer to [`Enlist`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enlisted {
+    /// Which life this is.
+    pub generation: u64,
+    /// The masters' ids, in the order of the shards.
+    pub masters: Vec<MasterId>,
+    /// Who there is.
+    pub servers: ServerList,
+}
+
+/// `map`: where are the tablets?
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MapRequest {
+    /// Only of this table.
+    #[serde(default)]
+    pub table: Option<String>,
+}
+
+/// The answer to [`MapRequest`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Map {
+    /// Grows with every change.
+    pub version: u64,
+    /// The tables, by id.
+    pub tables: Vec<TableInfo>,
+}
+
+/// A table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableInfo {
+    /// Its id.
+    pub id: TableId,
+    /// What people call it.
+    pub name: String,
+    /// Its tablets, by their first hashes, without gaps.
+    pub tablets: Vec<TabletInfo>,
+}
+
+/// A tablet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TabletInfo {
+    /// The first hash that belongs to it.
+    pub first: KeyHash,
+    /// The last one.
+    pub last: KeyHash,
+    /// The master that has it.
+    pub master: MasterId,
+    /// Where that is; nowhere while the tablet is being recovered.
+    pub address: Option<SocketAddr>,
+}
+
+/// `create table`. The answer is a [`TableInfo`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateTable {
+    /// Its name.
+    pub name: String,
+    /// Over how many shards it is spread.
+    #[serde(default = "one")]
+    pub server_span: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// `drop table`. The answer is [`Empty`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DropTable {
+    /// Its name.
+    pub name: String,
+}
+
+/// `split tablet`: the tablet that holds a hash becomes two. The answer is the [`TableInfo`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SplitTablet {
+    /// The table's name.
+    pub table: String,
+    /// The first hash of the second one.
+    pub at: KeyHash,
+}
+
+/// `migrate tablet`. Answered when it has moved; the answer is the [`TableInfo`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MigrateTablet {
+    /// The table's name.
+    pub table: String,
+    /// The tablet's first hash.
+    pub first: KeyHash,
+    /// To which master.
+    pub to: MasterId,
+}
+
+/// The answer to `open lease`, whose body is [`Empty`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseOpened {
+    /// The lease, never 0 and never used again.
+    pub lease: u64,
+    /// It lasts so long after the coordinator last heard of the client, in milliseconds.
+    pub ttl_ms: u64,
+    /// The cluster, so that a client notices when it talks to another one.
+    pub cluster: ClusterId,
+}
+
+/// `renew lease` and `close lease`. The answer is [`Empty`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// The lease.
+    pub lease: u64,
+}
+
+/// `check leases`: which of these are over?
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckLeases {
+    /// Leases.
+    pub leases: Vec<u64>,
+}
+
+/// The answer to [`CheckLeases`]. What is said here is durable: a lease that is over stays so.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeasesChecked {
+    /// Those that are over, or never were.
+    pub ended: Vec<u64>,
+}
+
+/// `raise epoch`: the open head of a master lost a replica; only replicas of this epoch count from
+/// now on. Answered once that is durable. The answer is [`Empty`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RaiseEpoch {
+    /// The master.
+    pub master: MasterId,
+    /// The segment.
+    pub segment: SegmentId,
+    /// Its epoch.
+    pub epoch: Epoch,
+}
+
+/// A tablet that a master took over at a point of its log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    /// The tablet.
+    pub range: TabletRange,
+    /// What was born before this segment of that log is of a former life of the tablet.
+    pub since: SegmentId,
+}
+
+/// `take tablets` (new ones, empty) and `drop tablets`. Those that are there (or not there) already
+/// are passed over. The answer is [`Empty`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tablets {
+    /// The master that is meant: an address may be another's by now.
+    pub master: MasterId,
+    /// Which.
+    pub tablets: Vec<TabletRange>,
+}
+
+/// `recover`: rebuild tablets from the replicas of a log. Answered with [`Empty`] once it has begun;
+/// sent again, it changes nothing. When all is durable here, the shard says [`Recovered`], and
+/// serves the tablets once that is answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recover {
+    /// The master that is to do it.
+    pub master: MasterId,
+    /// The master that is gone.
+    pub crashed: MasterId,
+    /// What to rebuild.
+    pub tablets: Vec<Taken>,
+    /// The epochs that count for open heads; for others, 0.
+    #[serde(default)]
+    pub epochs: Vec<(SegmentId, Epoch)>,
+    /// Where replicas may be.
+    pub backups: Vec<(ServerId, SocketAddr)>,
+}
+
+/// `recovered`: tablets are rebuilt and durable. The answer, [`Empty`], comes once it is written down
+/// that they are the new master's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovered {
+    /// The master that is gone.
+    pub crashed: MasterId,
+    /// The one that did it.
+    pub by: MasterId,
+    /// What it has now, and since when; or why it could not, for people.
+    pub outcome: Result<Vec<Taken>, String>,
+}
+
+/// `inventory` and `free master`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfMaster {
+    /// Whose replicas.
+    pub master: MasterId,
+}
+
+/// The answer to `inventory`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inventory {
+    /// The replicas that count.
+    pub replicas: Vec<ReplicaInfo>,
+}
+
+/// A replica that a backup has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaInfo {
+    /// Of which segment.
+    pub segment: SegmentId,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Its bytes.
+    pub length: u32,
+    /// It is whole.
+    pub closed: bool,
+}
+
+/// The answer to `cluster status`, whose body is [`Empty`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterStatus {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// What holds in it.
+    pub settings: Settings,
+    /// Who there is.
+    pub servers: ServerList,
+    /// Where the tablets are.
+    pub map: Map,
+    /// Clients whose leases last.
+    pub leases: u64,
+    /// What is being recovered.
+    pub recoveries: Vec<RecoveryInfo>,
+}
+
+/// A recovery that is not over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecoveryInfo {
+    /// The master that is gone.
+    pub crashed: MasterId,
+    /// Who rebuilds its tablets; nobody while there is no one.
+    pub by: Option<MasterId>,
+    /// Why the last attempt failed.
+    #[serde(default)]
+    pub trouble: Option<String>,
+}
+
+/// The answer to `shard status`, whose body is [`Empty`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ShardStatus {
+    /// The master.
+    pub master: MasterId,
+    /// Bytes of memory that the log may use.
+    pub memory_bytes: u64,
+    /// Of these, in use.
+    pub used_bytes: u64,
+    /// Of these, what is live.
+    pub live_bytes: u64,
+    /// Objects in all tablets.
+    pub objects: u64,
+    /// Its tablets.
+    pub tablets: Vec<TabletStatus>,
+    /// Objects that were asked for since it began.
+    pub reads: u64,
+    /// Updates since it began.
+    pub updates: u64,
+    /// Outcomes of updates that it remembers.
+    pub records: u64,
+    /// Segments that lack replicas.
+    pub segments_short: u64,
+    /// What is being recovered here: bytes done, and of how many as far as that is known.
+    pub recovering: Option<(u64, u64)>,
+    /// What an operator should know, in sentences.
+    pub remarks: Vec<String>,
+}
+
+/// A tablet, as its shard knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TabletStatus {
+    /// The tablet.
+    pub range: TabletRange,
+    /// Objects in it.
+    pub objects: u64,
+    /// Bytes of live entries.
+    pub bytes: u64,
+}
+
+/// The answer to `backup status`, whose body is [`Empty`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BackupStatus {
+    /// Replicas it can hold.
+    pub frames: u64,
+    /// Of these, free.
+    pub frames_free: u64,
+    /// Of these, damaged.
+    pub frames_damaged: u64,
+    /// How fast it reads; 0 if that is not known.
+    pub read_bytes_per_second: u64,
+    /// When it acknowledges.
+    pub durability: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_new_is_passed_over_and_what_is_missing_has_a_default() {
+        let known: CreateTable = of_body(br#"{"name":"t","colour":"red"}"#).unwrap();
+        assert_eq!(known, CreateTable { name: "t".into(), server_span: 1 });
+        assert_eq!(of_body::<CreateTable>(b"{}"), None);
+        assert_eq!(of_body::<CreateTable>(b"\xff"), None);
+        assert_eq!(of_body::<ShardStatus>(b"{}"), Some(ShardStatus::default()));
+    }
+
+    #[test]
+    fn numbers_are_numbers_and_addresses_are_words() {
+        let map = Map {
+            version: 3,
+            tables: vec![TableInfo {
+                id: TableId(7),
+                name: "x".into(),
+                tablets: vec![TabletInfo {
+                    first: KeyHash::MIN,
+                    last: KeyHash::MAX,
+                    master: MasterId(2),
+                    address: Some(([127, 0, 0, 1], 7071).into()),
+                }],
+            }],
+        };
+        let golden = r#"{"version":3,"tables":[{"id":7,"name":"x","tablets":[{"first":0,"last":18446744073709551615,"master":2,"address":"127.0.0.1:7071"}]}]}"#;
+        assert_eq!(to_body(&map), golden.as_bytes());
+        assert_eq!(of_body(golden.as_bytes()), Some(map));
+    }
+}

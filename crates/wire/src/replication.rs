@@ -1,0 +1,291 @@
+//! The bodies of what masters and backups say to each other about replicas, as views of the bytes
+//! as they came.
+//!
+//! ```text
+//!  replicate      replicate head, (replica part, bytes)*         answer: (part answer)*
+//!  replicate head 0 master u64   8 list_version u64
+//!  replica part   0 segment u64   8 epoch u64   16 offset u32   20 bytes u32   24 length u32   28 flags u8   29 (zero) [3]
+//!  part answer    0 refusal u16   2 (zero) [2]   4 length u32
+//!
+//!  read replica   0 master u64   8 segment u64   16 offset u32   20 bytes u32
+//!                                                                answer: 0 length u32   4 (zero) [4], bytes
+//! ```
+//!
+//! The parts of one message are done in order. Of one part, what its flags ask for is done in this
+//! order: open, append the bytes at the offset, commit, close with this length; or free, alone.
+//! Repeating a part changes nothing. `list_version` is the list of servers that the master knows: a
+//! backup that knows an older one may ask for it.
+//!
+//! A part answer has refusal 0 when it was done, and the replica's length; else the backup's number
+//! of what it has against it, and the length it has of the replica. Parts behind a refused one of
+//! the same segment are not done.
+
+use crate::{Epoch, MasterId, SegmentId};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Begins the replica.
+pub const OPEN: u8 = 1;
+/// With [`OPEN`]: it does not count until it is committed or closed.
+pub const ATOMIC: u8 = 2;
+/// It counts from now on.
+pub const COMMIT: u8 = 4;
+/// It has `length` bytes and gets no more.
+pub const CLOSE: u8 = 8;
+/// Gives it up.
+pub const FREE: u8 = 16;
+
+/// Whose replicas.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct ReplicateHead {
+    master: U64,
+    list_version: U64,
+}
+
+impl ReplicateHead {
+    /// A head.
+    #[must_use]
+    pub fn new(master: MasterId, list_version: u64) -> ReplicateHead {
+        ReplicateHead { master: master.0.into(), list_version: list_version.into() }
+    }
+
+    /// Takes a head off the front.
+    #[must_use]
+    pub fn take(bytes: &[u8]) -> Option<(&ReplicateHead, &[u8])> {
+        ReplicateHead::ref_from_prefix(bytes).ok()
+    }
+
+    /// The master.
+    #[must_use]
+    pub fn master(&self) -> MasterId {
+        MasterId(self.master.get())
+    }
+
+    /// The list that it knows.
+    #[must_use]
+    pub fn list_version(&self) -> u64 {
+        self.list_version.get()
+    }
+}
+
+/// What to do with one replica.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct ReplicaPart {
+    segment: U64,
+    epoch: U64,
+    offset: U32,
+    bytes: U32,
+    length: U32,
+    flags: u8,
+    zero: [u8; 3],
+}
+
+impl ReplicaPart {
+    /// A part with so many bytes behind it. `length` matters where the replica is closed.
+    #[must_use]
+    pub fn new(
+        segment: SegmentId,
+        epoch: Epoch,
+        offset: u32,
+        bytes: u32,
+        length: u32,
+        flags: u8,
+    ) -> ReplicaPart {
+        ReplicaPart {
+            segment: segment.0.into(),
+            epoch: epoch.0.into(),
+            offset: offset.into(),
+            bytes: bytes.into(),
+            length: length.into(),
+            flags,
+            zero: [0; 3],
+        }
+    }
+
+    /// Takes a part and its bytes off the front.
+    #[must_use]
+    pub fn take(bytes: &[u8]) -> Option<(&ReplicaPart, &[u8], &[u8])> {
+        let (part, rest) = ReplicaPart::ref_from_prefix(bytes).ok()?;
+        let (bytes, rest) = rest.split_at_checked(part.bytes.get() as usize)?;
+        Some((part, bytes, rest))
+    }
+
+    /// The segment.
+    #[must_use]
+    pub fn segment(&self) -> SegmentId {
+        SegmentId(self.segment.get())
+    }
+
+    /// Its epoch.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        Epoch(self.epoch.get())
+    }
+
+    /// Where the bytes belong.
+    #[must_use]
+    pub fn offset(&self) -> u32 {
+        self.offset.get()
+    }
+
+    /// The length that it is closed with.
+    #[must_use]
+    pub fn length(&self) -> u32 {
+        self.length.get()
+    }
+
+    /// Whether something is asked for.
+    #[must_use]
+    pub fn wants(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// What became of a [`ReplicaPart`].
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct PartAnswer {
+    refusal: U16,
+    zero: [u8; 2],
+    length: U32,
+}
+
+impl PartAnswer {
+    /// An answer.
+    #[must_use]
+    pub fn new(refusal: u16, length: u32) -> PartAnswer {
+        PartAnswer { refusal: refusal.into(), zero: [0; 2], length: length.into() }
+    }
+
+    /// All answers of a body; `None` where it is no list of answers.
+    #[must_use]
+    pub fn all_of(body: &[u8]) -> Option<&[PartAnswer]> {
+        <[PartAnswer]>::ref_from_bytes(body).ok()
+    }
+
+    /// What the backup has against it; 0 for nothing.
+    #[must_use]
+    pub fn refusal(&self) -> u16 {
+        self.refusal.get()
+    }
+
+    /// What it has of the replica.
+    #[must_use]
+    pub fn length(&self) -> u32 {
+        self.length.get()
+    }
+}
+
+/// Which piece of a replica is wanted.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct ReadHead {
+    master: U64,
+    segment: U64,
+    offset: U32,
+    bytes: U32,
+}
+
+impl ReadHead {
+    /// A piece.
+    #[must_use]
+    pub fn new(master: MasterId, segment: SegmentId, offset: u32, bytes: u32) -> ReadHead {
+        ReadHead {
+            master: master.0.into(),
+            segment: segment.0.into(),
+            offset: offset.into(),
+            bytes: bytes.into(),
+        }
+    }
+
+    /// The master.
+    #[must_use]
+    pub fn master(&self) -> MasterId {
+        MasterId(self.master.get())
+    }
+
+    /// The segment.
+    #[must_use]
+    pub fn segment(&self) -> SegmentId {
+        SegmentId(self.segment.get())
+    }
+
+    /// From where on.
+    #[must_use]
+    pub fn offset(&self) -> u32 {
+        self.offset.get()
+    }
+
+    /// At most so many bytes; a backup may answer with fewer, but not with none before the end.
+    #[must_use]
+    pub fn bytes(&self) -> u32 {
+        self.bytes.get()
+    }
+}
+
+/// What a piece of a replica begins with.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct PieceHead {
+    length: U32,
+    zero: [u8; 4],
+}
+
+impl PieceHead {
+    /// A head, for a replica of so many bytes.
+    #[must_use]
+    pub fn new(length: u32) -> PieceHead {
+        PieceHead { length: length.into(), zero: [0; 4] }
+    }
+
+    /// The length of the whole replica.
+    #[must_use]
+    pub fn length(&self) -> u32 {
+        self.length.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_layouts_are_those_of_the_protocol() {
+        let head = ReplicateHead::new(MasterId(0x0102), 3);
+        assert_eq!(head.as_bytes(), [2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+        let part = ReplicaPart::new(SegmentId(1), Epoch(2), 3, 4, 5, OPEN | CLOSE);
+        let golden = [
+            1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0, 9,
+            0, 0, 0,
+        ];
+        assert_eq!(part.as_bytes(), golden);
+        assert_eq!(PartAnswer::new(5, 6).as_bytes(), [5, 0, 0, 0, 6, 0, 0, 0]);
+        let read = ReadHead::new(MasterId(1), SegmentId(2), 3, 4);
+        let golden = [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0];
+        assert_eq!(read.as_bytes(), golden);
+        assert_eq!(PieceHead::new(7).as_bytes(), [7, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_part_that_promises_more_bytes_than_there_are_is_none() {
+        let part = ReplicaPart::new(SegmentId(1), Epoch(0), 0, 4, 0, 0);
+        let mut bytes = part.as_bytes().to_vec();
+        bytes.extend_from_slice(&[1, 2, 3]);
+        assert_eq!(ReplicaPart::take(&bytes), None);
+        bytes.extend_from_slice(&[4, 5]);
+        let (taken, data, rest) = ReplicaPart::take(&bytes).unwrap();
+        assert_eq!((*taken, data, rest), (part, &[1, 2, 3, 4][..], &[5][..]));
+    }
+}
