@@ -57,14 +57,14 @@ impl Embedded {
     /// When it is open elsewhere, damaged, of a newer format, or the machine refuses.
     pub fn open(path: &Path) -> Result<Embedded, OpenError> {
         let database = Some(Database::open(path)?);
-        let Clock::Os(began) = Clock::os() else {
+        let Clock::Os(clock) = Clock::os() else {
             return Err(OpenError::Options("the embedded store needs a machine's clock".into()));
         };
         Ok(Embedded(Arc::new(Mutex::new(Core {
             path: path.to_owned(),
             database,
             leases: BTreeMap::new(),
-            began,
+            began: clock.origin(),
         }))))
     }
 

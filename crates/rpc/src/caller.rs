@@ -119,7 +119,12 @@ impl Caller {
     /// Like [`Caller::wait_until`], where the clock was read a moment ago.
     #[inline(always)]
     fn wait_from_now(&mut self, until: Time, done: &mut Done<'_>) {
+        let mut looks = 0u32;
         while !self.look(done) {
+            looks = looks.wrapping_add(1);
+            if !looks.is_multiple_of(self.pacer.idle_turns()) {
+                continue;
+            }
             self.now = self.clock.now();
             if self.now >= until {
                 return;

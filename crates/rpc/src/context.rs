@@ -10,7 +10,7 @@ use thunderhead_runtime::alarm::Alarm;
 use thunderhead_runtime::slice::{Budget, SLICE};
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::timers::{TimerId, Timers};
-use thunderhead_runtime::{Random, Time};
+use thunderhead_runtime::{Random, Time, World};
 use thunderhead_wire::Status;
 use thunderhead_wire::message::{MESSAGE_HEAD_BYTES, MessageHead};
 use zerocopy::IntoBytes;
@@ -40,10 +40,10 @@ pub(crate) struct State {
     pub(crate) now: Time,
     pub(crate) calls: Calls,
     pub(crate) timers: Timers<u64>,
-    pub(crate) random: Random,
+    /// Its workers end when the node goes.
+    pub(crate) world: World,
     pub(crate) tasks: Tasks,
     pub(crate) calling: Calling,
-    pub(crate) alarm: Alarm,
     /// Calls that failed before they were made, to be told at the end of the turn.
     pub(crate) failed: Vec<(CallId, CallError)>,
     pub(crate) failures: u64,
@@ -91,13 +91,19 @@ impl Context<'_> {
 
     /// Random numbers.
     pub fn random(&mut self) -> &mut Random {
-        &mut self.state.random
+        &mut self.state.world.random
+    }
+
+    /// The world, for a service that has yet to open its files and to start its workers: what may
+    /// wait is done before anybody is served.
+    pub fn world(&mut self) -> &mut World {
+        &mut self.state.world
     }
 
     /// Wakes this node from other threads.
     #[must_use]
     pub fn alarm(&self) -> &Alarm {
-        &self.state.alarm
+        &self.state.world.alarm
     }
 
     /// Answers a request with a body made of some parts.
@@ -141,7 +147,7 @@ impl Context<'_> {
                 self.state.failures += 1;
                 let id = CallId(u64::MAX - self.state.failures);
                 self.state.failed.push((id, error));
-                self.state.alarm.ring();
+                self.state.world.alarm.ring();
                 id
             }
         }

@@ -9,7 +9,6 @@ use thunderhead_net::{Cause, ConnectionId, Handler, Transport};
 use thunderhead_runtime::clock::Clock;
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::timers::Timers;
-use thunderhead_runtime::workers::Workers;
 use thunderhead_runtime::{Process, Time, World};
 use thunderhead_wire::Status;
 use thunderhead_wire::message::MessageHead;
@@ -60,29 +59,26 @@ pub struct Node<S> {
     state: State,
     service: S,
     started: bool,
-    /// Ends the workers when the node goes.
-    _workers: Box<dyn Workers>,
 }
 
 impl<S: Service> Node<S> {
-    /// A node in a world. The service has had its chance to use the world's files and workers.
+    /// A node in a world.
     #[must_use]
     pub fn new(world: World, transport: Box<dyn Transport>, service: S) -> Node<S> {
-        let now = world.clock.now();
+        let clock = world.clock.clone();
+        let now = clock.now();
         let state = State {
             now,
             calls: Calls::default(),
             timers: Timers::default(),
-            random: world.random,
             tasks: Tasks::new(world.alarm.clone(), now),
             calling: Calling::new(world.alarm.clone()),
-            alarm: world.alarm,
             failed: Vec::new(),
             failures: 0,
-            is_simulated: matches!(world.clock, Clock::Sim(_)),
+            is_simulated: matches!(clock, Clock::Sim(_)),
+            world,
         };
-        let (clock, _workers) = (world.clock, world.workers);
-        Node { transport, clock, state, service, started: false, _workers }
+        Node { transport, clock, state, service, started: false }
     }
 
     /// The service.
@@ -191,7 +187,7 @@ impl<S: Service> Process for Node<S> {
         }
         let Node { transport, state, service, .. } = self;
         let mut busy = transport.poll(now, &mut Dispatch { state, service });
-        let rung = self.state.alarm.was_rung();
+        let rung = self.state.world.alarm.was_rung();
         busy |= self.inner_work(rung);
         self.with_service(Service::turn_over);
         self.transport.flush();

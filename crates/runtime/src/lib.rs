@@ -16,7 +16,7 @@
 //!   world, steps among the turns in the simulator.
 //! - **Lasting memory** ([`lasting`]) is written in turns and found again after a crash.
 //!
-//! `unsafe` is in one file, `os/memory.rs`.
+//! `unsafe` is in two files: `os/memory.rs`, and one instruction in `os/ticks.rs`.
 #![deny(unsafe_code)]
 
 pub mod alarm;

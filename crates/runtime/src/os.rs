@@ -3,12 +3,16 @@
 mod disk;
 mod memory;
 mod poller;
+mod signals;
 mod threads;
+mod ticks;
 
 pub use disk::Directory;
 pub use memory::MemoryDirectory;
 pub use poller::{Poller, Ready};
+pub use signals::on_end_asked;
 pub use threads::Threads;
+pub use ticks::OsClock;
 
 use crate::alarm::Alarm;
 use crate::clock::Clock;
@@ -51,11 +55,17 @@ pub fn run(
     polling: Polling,
     mut stop: impl FnMut() -> bool,
 ) -> Usage {
-    // The clock is read once a turn: the end of one is the beginning of the next.
+    // The clock is read once a turn: the end of one is the beginning of the next. And less often
+    // while turns find nothing.
     let mut now = clock.now();
     let mut pacer = Pacer::new(polling, now);
+    let mut idle = 0u32;
     while !stop() {
         let busy = process.turn(now);
+        idle = if busy { 0 } else { idle.wrapping_add(1) };
+        if !idle.is_multiple_of(pacer.idle_turns()) {
+            continue;
+        }
         now = clock.now();
         if pacer.turn_ended(now, busy) {
             let at_most = process.deadline().map(|at| at.since(now));

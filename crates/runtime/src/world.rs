@@ -15,9 +15,9 @@ pub struct World {
     pub clock: Clock,
     /// Its random numbers.
     pub random: Random,
-    /// Its files, to be used until it has its first turn.
+    /// Its files, to be used while nobody is served yet: they may wait.
     pub files: Box<dyn Files>,
-    /// Its memory that outlasts it, to be asked for until it has its first turn.
+    /// Its memory that outlasts it, to be asked for while nobody is served yet.
     pub memories: Box<dyn Memories>,
     /// What works beside it.
     pub workers: Box<dyn Workers>,
