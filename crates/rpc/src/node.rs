@@ -86,6 +86,12 @@ impl<S: Service> Node<S> {
         &mut self.service
     }
 
+    /// The clock of its world.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
     /// What tasks of this node are spawned with.
     #[must_use]
     pub fn tasks(&self) -> &Tasks {
