@@ -1,13 +1,13 @@
 //! A cluster in a box: coordinators over one simulated store, servers that do as they are told and
 //! note it, and a user who asks.
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use thunderhead_coordinator::{Coordinator, Handle, Options};
 use thunderhead_metastore::sim::{ClientId, Faults, SimStore};
 use thunderhead_metastore::{Answer, Key, Prefix, Request as Ask};
@@ -18,16 +18,16 @@ use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::{Process, Random};
 use thunderhead_simulator::{Boot, HostId, Options as Simulated, Simulation};
 use thunderhead_wire::control::{
-    BackupInfo, Empty, Enlist, Enlisted, Known, OfMaster, Recover, Recovered, Register,
-    Registered, ServerList, Settings, Tablets, Taken, of_body, to_body,
+    BackupInfo, Empty, Enlist, Enlisted, Known, OfMaster, Recover, Recovered, Register, Registered,
+    ServerList, Settings, Tablets, Taken, of_body, to_body,
 };
 use thunderhead_wire::{MasterId, SegmentId, ServerId, Status, TabletRange};
 
-pub const PORT: u16 = 7100;
-pub const SHARD_PORT: u16 = 7200;
-pub const BACKUP_PORT: u16 = 7300;
+pub(crate) const PORT: u16 = 7100;
+pub(crate) const SHARD_PORT: u16 = 7200;
+pub(crate) const BACKUP_PORT: u16 = 7300;
 
-pub fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings {
         replicas: 2,
         durability: "replicated".into(),
@@ -36,61 +36,61 @@ pub fn settings() -> Settings {
     }
 }
 
-pub fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options { settings: settings(), leadership_ttl: Duration::from_secs(2), ..Options::default() }
 }
 
 /// What a coordinator's host shows.
 #[derive(Clone)]
-pub struct Seat {
-    pub host: HostId,
-    pub handle: Rc<RefCell<Option<(Handle, ClientId)>>>,
+pub(crate) struct Seat {
+    pub(crate) host: HostId,
+    pub(crate) handle: Rc<RefCell<Option<(Handle, ClientId)>>>,
 }
 
 /// What a server keeps and does.
 #[derive(Default)]
-pub struct Server {
+pub(crate) struct Server {
     /// What outlasts its process.
-    pub known: Option<Known>,
+    pub(crate) known: Option<Known>,
     /// Its present life.
-    pub enlisted: Option<Enlisted>,
+    pub(crate) enlisted: Option<Enlisted>,
     /// The tablets that its masters have, of all lives.
-    pub tablets: BTreeMap<MasterId, BTreeSet<TabletRange>>,
+    pub(crate) tablets: BTreeMap<MasterId, BTreeSet<TabletRange>>,
     /// What it was told to recover: who crashed, and by whom.
-    pub recovers: Vec<Recover>,
+    pub(crate) recovers: Vec<Recover>,
     /// What it has freed.
-    pub freed: BTreeSet<MasterId>,
+    pub(crate) freed: BTreeSet<MasterId>,
     /// The newest list it was told.
-    pub list: ServerList,
+    pub(crate) list: ServerList,
     /// It reports that it has recovered, by itself.
-    pub recovers_by_itself: bool,
+    pub(crate) recovers_by_itself: bool,
     /// What it reports instead.
-    pub trouble: Option<String>,
+    pub(crate) trouble: Option<String>,
     /// It answers nothing that it is told.
-    pub is_deaf: bool,
+    pub(crate) is_deaf: bool,
 }
 
-pub type Shared = Rc<RefCell<Server>>;
+pub(crate) type Shared = Rc<RefCell<Server>>;
 
-pub struct World {
-    pub simulation: Simulation,
-    pub store: SimStore,
-    pub coordinators: Vec<Seat>,
-    pub servers: Vec<(HostId, Shared)>,
+pub(crate) struct World {
+    pub(crate) simulation: Simulation,
+    pub(crate) store: SimStore,
+    pub(crate) coordinators: Vec<Seat>,
+    pub(crate) servers: Vec<(HostId, Shared)>,
     user: Rc<RefCell<User>>,
 }
 
 /// Asks coordinators, one after the other, until one of them has an answer.
 #[derive(Clone)]
-pub struct Asker {
-    pub tasks: Tasks,
-    pub calling: Calling,
-    pub coordinators: Rc<Vec<SocketAddr>>,
-    pub at: Rc<Cell<usize>>,
+pub(crate) struct Asker {
+    pub(crate) tasks: Tasks,
+    pub(crate) calling: Calling,
+    pub(crate) coordinators: Rc<Vec<SocketAddr>>,
+    pub(crate) at: Rc<Cell<usize>>,
 }
 
 impl Asker {
-    pub async fn ask(
+    pub(crate) async fn ask(
         &self,
         opcode: Opcode,
         body: Vec<u8>,
@@ -144,7 +144,13 @@ struct FakeServer {
 const FOR_EVER: Duration = Duration::from_secs(1_000_000);
 
 impl FakeServer {
-    fn boot(boot: Boot, shared: &Shared, coordinators: &Rc<Vec<SocketAddr>>, shards: u16, store: &SimStore) -> Box<dyn Process> {
+    fn boot(
+        boot: Boot,
+        shared: &Shared,
+        coordinators: &Rc<Vec<SocketAddr>>,
+        shards: u16,
+        store: &SimStore,
+    ) -> Box<dyn Process> {
         let at = |port| SocketAddr::new(boot.address, port);
         let server = FakeServer {
             shared: Rc::clone(shared),
@@ -290,6 +296,7 @@ struct User {
     wanted: VecDeque<(u64, Opcode, Vec<u8>)>,
     answers: BTreeMap<u64, Result<Vec<u8>, CallError>>,
     count: u64,
+    rests: bool,
 }
 
 async fn be_asked(asker: Asker, user: Rc<RefCell<User>>) {
@@ -302,13 +309,15 @@ async fn be_asked(asker: Asker, user: Rc<RefCell<User>>) {
                 user.borrow_mut().answers.insert(number, answer);
             });
         } else {
-            asker.tasks.sleep(Duration::from_millis(5)).await;
+            let rests = user.borrow().rests;
+            let wait = if rests { Duration::from_secs(1000) } else { Duration::from_millis(5) };
+            asker.tasks.sleep(wait).await;
         }
     }
 }
 
 /// The masters that have tablets which may have been written to, by the store.
-pub fn owners(store: &SimStore) -> BTreeSet<MasterId> {
+pub(crate) fn owners(store: &SimStore) -> BTreeSet<MasterId> {
     let mut owners = BTreeSet::new();
     for table in stored(store, "tables") {
         if table["dropped"] == true {
@@ -324,7 +333,7 @@ pub fn owners(store: &SimStore) -> BTreeSet<MasterId> {
 }
 
 /// What the store holds below a name.
-pub fn stored(store: &SimStore, name: &str) -> Vec<serde_json::Value> {
+pub(crate) fn stored(store: &SimStore, name: &str) -> Vec<serde_json::Value> {
     let mut after: Option<Key> = None;
     let mut values = Vec::new();
     loop {
@@ -341,7 +350,7 @@ pub fn stored(store: &SimStore, name: &str) -> Vec<serde_json::Value> {
 }
 
 impl World {
-    pub fn new(seed: u64, coordinators: usize, servers: usize, options: &Options) -> World {
+    pub(crate) fn new(seed: u64, coordinators: usize, servers: usize, options: &Options) -> World {
         let mut simulation = Simulation::new(Simulated::calm(seed));
         let store = SimStore::new(simulation.truth(), Random::from_seed(seed + 1), Faults::none());
         let mut seats = Vec::new();
@@ -375,33 +384,37 @@ impl World {
             node.tasks().spawn(be_asked(asker, Rc::clone(&asked)));
             Box::new(node)
         });
-        let mut world =
-            World { simulation, store, coordinators: seats, servers: Vec::new(), user };
+        let mut world = World { simulation, store, coordinators: seats, servers: Vec::new(), user };
         for _ in 0..servers {
             world.add_server(2);
         }
         world
     }
 
-    pub fn addresses(&self) -> Rc<Vec<SocketAddr>> {
+    /// The user does not look whether anything is wanted any more.
+    pub(crate) fn rest(&self) {
+        self.user.borrow_mut().rests = true;
+    }
+
+    pub(crate) fn addresses(&self) -> Rc<Vec<SocketAddr>> {
         let at = |seat: &Seat| SocketAddr::new(self.simulation.address(seat.host), PORT);
         Rc::new(self.coordinators.iter().map(at).collect())
     }
 
-    pub fn add_server(&mut self, shards: u16) -> usize {
+    pub(crate) fn add_server(&mut self, shards: u16) -> usize {
         let server = Server { recovers_by_itself: true, ..Server::default() };
         let shared = Rc::new(RefCell::new(server));
         let (own, addresses, store) = (Rc::clone(&shared), self.addresses(), self.store.clone());
         let name = format!("server {}", self.servers.len());
-        let host = self.simulation.add_host(&name, move |boot| {
-            FakeServer::boot(boot, &own, &addresses, shards, &store)
-        });
+        let host = self
+            .simulation
+            .add_host(&name, move |boot| FakeServer::boot(boot, &own, &addresses, shards, &store));
         self.servers.push((host, shared));
         self.servers.len() - 1
     }
 
     /// Runs until something holds.
-    pub fn until(&mut self, what: &str, holds: impl Fn(&World) -> bool) {
+    pub(crate) fn until(&mut self, what: &str, holds: impl Fn(&World) -> bool) {
         let end = self.simulation.now() + Duration::from_secs(60);
         while !holds(self) {
             assert!(self.simulation.now() < end, "in vain: {what}");
@@ -409,18 +422,18 @@ impl World {
         }
     }
 
-    pub fn until_all_are_there(&mut self) {
+    pub(crate) fn until_all_are_there(&mut self) {
         self.until("all servers are enlisted", |world| {
             world.servers.iter().all(|(_, it)| it.borrow().enlisted.is_some())
         });
     }
 
     /// Asks something without waiting for the answer.
-    pub fn begin(&mut self, opcode: Opcode, message: &impl Serialize) -> u64 {
+    pub(crate) fn begin(&mut self, opcode: Opcode, message: &impl Serialize) -> u64 {
         self.begin_raw(opcode, to_body(message))
     }
 
-    pub fn begin_raw(&mut self, opcode: Opcode, body: Vec<u8>) -> u64 {
+    pub(crate) fn begin_raw(&mut self, opcode: Opcode, body: Vec<u8>) -> u64 {
         let mut user = self.user.borrow_mut();
         user.count += 1;
         let number = user.count;
@@ -428,12 +441,12 @@ impl World {
         number
     }
 
-    pub fn answer(&self, number: u64) -> Option<Result<Vec<u8>, CallError>> {
+    pub(crate) fn answer(&self, number: u64) -> Option<Result<Vec<u8>, CallError>> {
         self.user.borrow().answers.get(&number).cloned()
     }
 
     /// Asks something and waits for the answer.
-    pub fn ask<T: DeserializeOwned>(
+    pub(crate) fn ask<T: DeserializeOwned>(
         &mut self,
         opcode: Opcode,
         message: &impl Serialize,
@@ -441,7 +454,7 @@ impl World {
         self.ask_raw(opcode, to_body(message))
     }
 
-    pub fn ask_raw<T: DeserializeOwned>(
+    pub(crate) fn ask_raw<T: DeserializeOwned>(
         &mut self,
         opcode: Opcode,
         body: Vec<u8>,
@@ -455,7 +468,7 @@ impl World {
         }
     }
 
-    pub fn leader(&self) -> Option<usize> {
+    pub(crate) fn leader(&self) -> Option<usize> {
         let leads = |seat: &Seat| {
             self.simulation.is_running(seat.host)
                 && seat.handle.borrow().as_ref().is_some_and(|(handle, _)| handle.leads())
@@ -463,13 +476,13 @@ impl World {
         self.coordinators.iter().position(leads)
     }
 
-    pub fn handle(&self) -> Handle {
+    pub(crate) fn handle(&self) -> Handle {
         let leader = self.leader().expect("somebody leads");
         self.coordinators[leader].handle.borrow().as_ref().unwrap().0.clone()
     }
 
     /// Kills the leader and starts it again much later; somebody else leads then.
-    pub fn change_leader(&mut self) {
+    pub(crate) fn change_leader(&mut self) {
         self.until("somebody leads", |world| world.leader().is_some());
         let old = self.coordinators[self.leader().unwrap()].host;
         self.simulation.crash(old);
@@ -477,7 +490,7 @@ impl World {
         self.until("another one leads", |world| world.leader().is_some());
     }
 
-    pub fn masters(&self, server: usize) -> Vec<MasterId> {
+    pub(crate) fn masters(&self, server: usize) -> Vec<MasterId> {
         self.servers[server].1.borrow().enlisted.as_ref().unwrap().masters.clone()
     }
 }
