@@ -6,7 +6,7 @@ use crate::limits::{EPOCHS_MAX, TABLETS_MAX};
 use crate::stored::{
     ClusterRecord, Former, Ids, ServerRecord, ShardRecord, TableRecord, TabletRecord,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use thunderhead_metastore::limits::VALUE_BYTES_MAX;
 use thunderhead_wire::control::{
@@ -293,16 +293,23 @@ impl Cluster {
         changed.into_values().filter(differs).collect()
     }
 
-    /// Whether a master has all of these tablets, as far as there are such.
-    pub(crate) fn has_all(&self, master: MasterId, taken: &[Taken]) -> bool {
-        taken.iter().all(|part| {
-            let table = self.tables.get(&part.range.table);
-            let mut tablets = table.map_or(&[][..], |table| &table.tablets).iter();
-            tablets.all(|tablet| {
-                let range = tablet.range(part.range.table);
-                !range.overlaps(&part.range) || tablet.master == master
-            })
-        })
+    /// Whether a master has some of these tablets, or all that there are: tables that were dropped
+    /// meanwhile do not count.
+    pub(crate) fn has_any_or_all(&self, master: MasterId, taken: &[Taken]) -> bool {
+        let owners = taken.iter().flat_map(|part| {
+            let table = self.tables.get(&part.range.table).filter(|table| !table.dropped);
+            let tablets = table.map_or(&[][..], |table| &table.tablets).iter();
+            let there = tablets.filter(|it| it.range(part.range.table).overlaps(&part.range));
+            there.map(|tablet| tablet.master)
+        });
+        let owners: BTreeSet<MasterId> = owners.collect();
+        owners.is_empty() || owners.contains(&master)
+    }
+
+    /// Those of some tablets whose tables are not there any more, nor will be again.
+    pub(crate) fn orphans(&self, taken: &[Taken]) -> Vec<TabletRange> {
+        let is_gone = |table: TableId| self.tables.get(&table).is_none_or(|table| table.dropped);
+        taken.iter().map(|part| part.range).filter(|range| is_gone(range.table)).collect()
     }
 }
 
@@ -476,18 +483,32 @@ mod tests {
         assert_eq!(lost.len(), 1);
         assert_eq!(cluster.candidates(MasterId(1)), [MasterId(2)]);
         let taken = [Taken { since: SegmentId(4), ..lost[0] }];
-        assert!(!cluster.has_all(MasterId(2), &taken));
+        assert!(!cluster.has_any_or_all(MasterId(2), &taken));
         for record in cluster.recovered(MasterId(1), MasterId(2), &taken) {
             cluster.put_table(record);
         }
         assert!(cluster.to_recover(MasterId(1)).is_empty());
-        assert!(cluster.has_all(MasterId(2), &taken));
+        assert!(cluster.has_any_or_all(MasterId(2), &taken));
         assert!(cluster.recovered(MasterId(1), MasterId(2), &taken).is_empty(), "nothing is new");
         // It comes again: what was its place is preferred.
         let mut again = gone(&server(1, &[1]));
         again.shards = server(1, &[7, 8]).shards;
         cluster.put_server(again);
         assert_eq!(cluster.candidates(MasterId(1))[..2], [MasterId(7), MasterId(8)]);
+    }
+
+    #[test]
+    fn what_was_dropped_meanwhile_does_not_keep_a_master_from_what_it_has_rebuilt() {
+        let mut cluster = cluster();
+        cluster.put_server(server(1, &[1]));
+        cluster.put_table(table(1, &[1], &cluster));
+        cluster.put_table(TableRecord { dropped: true, ..table(2, &[9], &cluster) });
+        let whole =
+            |table| Taken { range: TabletRange::whole(TableId(table)), since: SegmentId(4) };
+        assert!(cluster.has_any_or_all(MasterId(1), &[whole(1), whole(2), whole(3)]));
+        assert!(!cluster.has_any_or_all(MasterId(2), &[whole(1), whole(2), whole(3)]));
+        let orphans = cluster.orphans(&[whole(1), whole(2), whole(3)]);
+        assert_eq!(orphans, [2, 3].map(|table| TabletRange::whole(TableId(table))));
     }
 
     #[test]

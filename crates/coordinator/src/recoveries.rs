@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use thunderhead_rpc::Opcode;
 use thunderhead_runtime::Time;
-use thunderhead_wire::control::{Empty, Recover, Recovered, RecoveryInfo, Taken, to_body};
+use thunderhead_wire::control::{Empty, Recover, Recovered, RecoveryInfo, Tablets, Taken, to_body};
 use thunderhead_wire::{MasterId, Status};
 
 /// How the recovery of a master gets on. Not written: a new leader tries anew.
@@ -90,14 +90,19 @@ pub(crate) async fn recovered(reign: &Rc<Reign>, message: Recovered) -> Outcome 
         }
     };
     if !is_asked {
-        // It may be that it was written and the answer was lost.
-        let has_all = reign.cluster().has_all(by, &taken);
-        return if has_all { Ok(to_body(&Empty {})) } else { Err(Status::BadRange.into()) };
+        // It may be that it was written, if only in part, and the answer was lost. What is written
+        // to be its own it must not throw away, whatever became of the rest.
+        if !reign.cluster().has_any_or_all(by, &taken) {
+            return Err(Status::BadRange.into());
+        }
+        has_orphans(reign, by, &taken);
+        return Ok(to_body(&Empty {}));
     }
     let changed = reign.cluster().recovered(crashed, by, &taken);
     for table in changed {
         reign.put_table(table).await?;
     }
+    has_orphans(reign, by, &taken);
     // What is left, if anything, is asked for again.
     if let Some(attempt) = reign.attempts.borrow_mut().get_mut(&crashed) {
         attempt.begun = None;
@@ -106,6 +111,26 @@ pub(crate) async fn recovered(reign: &Rc<Reign>, message: Recovered) -> Outcome 
     }
     reign.changed.raise();
     Ok(to_body(&Empty {}))
+}
+
+/// A shard has rebuilt tablets of tables that were dropped meanwhile: it is told to drop them, some
+/// time after it has been answered. A new leader does not know of it; then the shard keeps them.
+fn has_orphans(reign: &Rc<Reign>, by: MasterId, taken: &[Taken]) {
+    let tablets = reign.cluster().orphans(taken);
+    if tablets.is_empty() {
+        return;
+    }
+    let busy = Rc::clone(reign);
+    reign.spawn(async move {
+        let message = Tablets { master: by, tablets };
+        loop {
+            busy.sleep(busy.shared.options.call_timeout).await;
+            let Some(place) = busy.cluster().place(by) else { return };
+            if busy.call(place.address, Opcode::DropTablets, &message).await.is_ok() {
+                return;
+            }
+        }
+    });
 }
 
 /// What is being recovered.

@@ -7,8 +7,8 @@ use thunderhead_coordinator::Options;
 use thunderhead_rpc::Opcode;
 use thunderhead_wire::control::{
     CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlist, Enlisted, Known, Lease,
-    LeaseOpened, LeasesChecked, Map, MapRequest, MigrateTablet, RaiseEpoch, Recovered, Register,
-    Registered, ServerList, ServerState, SplitTablet, TableInfo, Taken,
+    LeaseOpened, LeasesChecked, Map, MapRequest, MigrateTablet, RaiseEpoch, Recover, Recovered,
+    Register, Registered, ServerList, ServerState, SplitTablet, TableInfo, Taken,
 };
 use thunderhead_wire::{
     ClusterId, Epoch, KeyHash, MasterId, SegmentId, ServerId, Status, TabletRange,
@@ -271,7 +271,10 @@ fn a_verdict_moves_tablets_to_others_and_what_comes_late_is_refused() {
     let taken: Vec<_> = ranges.map(|range| Taken { range, since: SegmentId(1) }).collect();
     let late = Recovered { crashed: former[1], by, outcome: Ok(taken.clone()) };
     assert_eq!(world.ask::<Empty>(Opcode::Recovered, &late), Err(Status::Deposed));
-    let other = Recovered { crashed: former[1], by: world.masters(1)[0], outcome: Ok(taken) };
+    let by = world.masters(1)[0];
+    let its_own = mapped(&map(&mut world));
+    let taken = taken.into_iter().filter(|it| !its_own.contains(&(by, it.range))).collect();
+    let other = Recovered { crashed: former[1], by, outcome: Ok(taken) };
     assert_eq!(world.ask::<Empty>(Opcode::Recovered, &other), Err(Status::BadRange));
     assert!(owners(&world.store).iter().all(|it| !former.contains(it)));
     // A verdict on a former life does nothing.
@@ -329,6 +332,40 @@ fn a_recovery_that_fails_or_whose_master_goes_is_given_to_another() {
         stored(&world.store, "servers").iter().all(|it| it["former"].as_array().unwrap().is_empty())
     });
     assert_eq!(status(&mut world).recoveries, []);
+}
+
+#[test]
+fn a_shard_keeps_what_it_has_rebuilt_though_another_table_was_dropped_meanwhile() {
+    let mut world = World::new(16, 1, 2, &options());
+    world.until_all_are_there();
+    for name in ["kept", "dropped"] {
+        create(&mut world, name, 4).unwrap();
+    }
+    for (_, server) in &world.servers {
+        server.borrow_mut().recovers_by_itself = false;
+    }
+    let host = world.servers[0].0;
+    world.simulation.crash(host);
+    world.simulation.start(host);
+    world.until_all_are_there();
+    world.until("somebody is at it", |world| world.servers[0].1.borrow().recovers.len() == 2);
+    let Recover { master, crashed, tablets, .. } = world.servers[0].1.borrow().recovers[0].clone();
+    let kept = map(&mut world).tables[0].id;
+    let of_kept: Vec<_> = tablets.iter().filter(|it| it.range.table == kept).copied().collect();
+    assert!(of_kept.len() < tablets.len());
+    // A leader writes one of the tables, and no more; then the other one is dropped, but not all
+    // shards have heard of it.
+    let report = |taken| Recovered { crashed, by: master, outcome: Ok(taken) };
+    world.ask::<Empty>(Opcode::Recovered, &report(of_kept)).unwrap();
+    world.servers[1].1.borrow_mut().is_deaf = true;
+    drop_table(&mut world, "dropped").unwrap();
+    // The shard goes on reporting what it has. It must not be told to throw it away.
+    assert_eq!(world.ask(Opcode::Recovered, &report(tablets.clone())), Ok(Empty {}));
+    let has = tablets.iter().map(|it| it.range).collect();
+    world.servers[0].1.borrow_mut().tablets.insert(master, has);
+    world.until("it drops what nobody wants", |world| {
+        world.servers[0].1.borrow().tablets[&master].iter().all(|it| it.table == kept)
+    });
 }
 
 #[test]
