@@ -14,17 +14,19 @@
 //! those of others were, the former are its own by then, and are rebuilt from its log.
 
 use crate::coordinator::Outcome;
+use crate::duties::{Duty, employ};
 use crate::limits::TROUBLE_BYTES_MAX;
 use crate::reign::{Backoff, Reign};
 use crate::servers::all_freed;
 use crate::stored::Former;
 use crate::waiting::within;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use thunderhead_rpc::Opcode;
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::{Empty, Recover, Recovered, RecoveryInfo, Tablets, Taken, to_body};
-use thunderhead_wire::{MasterId, Status};
+use thunderhead_wire::{MasterId, Status, TableId};
 
 /// How the recovery of a master gets on. Not written: a new leader tries anew.
 #[derive(Clone, Debug, Default)]
@@ -158,6 +160,8 @@ enum Step {
     WaitUntil(Time),
     /// Somebody is to rebuild its tablets.
     Assign(MasterId),
+    /// There are no replicas in this cluster: its tablets begin anew, empty.
+    BeginAnew(BTreeSet<TableId>),
     /// That one is told.
     Tell(SocketAddr, Recover),
     /// It has no tablets any more.
@@ -189,6 +193,7 @@ pub(crate) async fn see_to(reign: &Rc<Reign>, crashed: MasterId) {
                 }
                 done
             }
+            Step::BeginAnew(tables) => begin_anew(reign, crashed, tables).await,
             Step::Tell(to, message) => tell(reign, to, &message).await,
             Step::Free => {
                 change(reign, crashed, |former| {
@@ -218,6 +223,9 @@ fn next_step(reign: &Reign, crashed: MasterId) -> Step {
     let tablets: Vec<Taken> = cluster.to_recover(crashed);
     if tablets.is_empty() {
         return Step::Free;
+    }
+    if cluster.record.settings.replicas == 0 {
+        return Step::BeginAnew(tablets.iter().map(|it| it.range.table).collect());
     }
     let mut attempts = reign.attempts.borrow_mut();
     let attempt = attempts.entry(crashed).or_default();
@@ -266,6 +274,22 @@ async fn tell(reign: &Rc<Reign>, to: SocketAddr, message: &Recover) -> bool {
             false
         }
     }
+}
+
+/// Writes that a master's tablets are nobody's; says whether that could be done.
+async fn begin_anew(reign: &Rc<Reign>, crashed: MasterId, tables: BTreeSet<TableId>) -> bool {
+    let _pen = reign.pen_for_long().await;
+    for id in tables {
+        let Some(mut table) = reign.cluster().table(id).cloned() else { continue };
+        for tablet in table.tablets.iter_mut().filter(|it| it.master == crashed) {
+            tablet.taken = false;
+        }
+        if reign.put_table(table).await.is_err() {
+            return false;
+        }
+        employ(reign, Duty::Settle(id));
+    }
+    true
 }
 
 /// Changes what is written of a former master; says whether that could be done.

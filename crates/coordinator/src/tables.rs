@@ -22,7 +22,7 @@ use thunderhead_rpc::Opcode;
 use thunderhead_wire::control::{
     CreateTable, DropTable, Empty, MapRequest, MigrateTablet, SplitTablet, Tablets, to_body,
 };
-use thunderhead_wire::{MasterId, Status, TableId, TabletRange};
+use thunderhead_wire::{MasterId, SegmentId, Status, TableId, TabletRange};
 
 /// Where are the tablets?
 pub(crate) fn map(reign: &Reign, message: &MapRequest) -> Outcome {
@@ -260,7 +260,7 @@ async fn place_anew(reign: &Rc<Reign>, id: TableId) -> bool {
     for tablet in &mut table.tablets {
         if !tablet.taken && reign.cluster().place(tablet.master).is_none() {
             let Some(master) = masters.next() else { return true };
-            tablet.master = *master;
+            (tablet.master, tablet.since) = (*master, SegmentId::NONE);
         }
     }
     reign.put_table(table).await.is_ok()

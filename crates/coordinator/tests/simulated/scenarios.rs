@@ -8,7 +8,7 @@ use thunderhead_rpc::Opcode;
 use thunderhead_wire::control::{
     CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlist, Enlisted, Known, Lease,
     LeaseOpened, LeasesChecked, Map, MapRequest, MigrateTablet, RaiseEpoch, Recover, Recovered,
-    Register, Registered, ServerList, ServerState, SplitTablet, TableInfo, Taken,
+    Register, Registered, ServerList, ServerState, Settings, SplitTablet, TableInfo, Taken,
 };
 use thunderhead_wire::{
     ClusterId, Epoch, KeyHash, MasterId, SegmentId, ServerId, Status, TabletRange,
@@ -76,11 +76,14 @@ fn tables_come_are_found_and_go() {
     let servers: BTreeSet<_> = table.tablets.iter().map(|it| it.address.unwrap().ip()).collect();
     assert_eq!(servers.len(), 2);
     let all = map(&mut world);
-    assert_eq!(all.tables, [table.clone()]);
+    assert_eq!(all.tables, std::slice::from_ref(&table));
     assert_eq!(held(&world), mapped(&all));
     assert_eq!(create(&mut world, "users", 1), Err(Status::TableExists));
     let message = MapRequest { table: Some("users".into()) };
-    assert_eq!(world.ask::<Map>(Opcode::Map, &message).unwrap().tables, [table.clone()]);
+    assert_eq!(
+        world.ask::<Map>(Opcode::Map, &message).unwrap().tables,
+        std::slice::from_ref(&table)
+    );
     let message = MapRequest { table: Some("others".into()) };
     assert_eq!(world.ask::<Map>(Opcode::Map, &message), Err(Status::NoSuchTable));
     assert_eq!(drop_table(&mut world, "users"), Ok(Empty {}));
@@ -388,6 +391,24 @@ fn a_tablet_that_was_not_taken_needs_no_recovery() {
 }
 
 #[test]
+fn a_cache_begins_anew_where_a_master_is_gone() {
+    let settings = Settings { replicas: 0, ..settings() };
+    let mut world = World::new(17, 2, 2, &Options { settings, ..options() });
+    world.until_all_are_there();
+    create(&mut world, "t", 4).unwrap();
+    let (host, former) = (world.servers[0].0, world.masters(0));
+    world.simulation.crash(host);
+    world.simulation.start(host);
+    world.until_all_are_there();
+    world.until("all are somewhere", |world| {
+        let map = world.handle().map().unwrap();
+        map.tables[0].tablets.iter().all(|it| it.address.is_some() && !former.contains(&it.master))
+    });
+    assert!(world.servers.iter().all(|(_, it)| it.borrow().recovers.is_empty()));
+    assert_eq!(held(&world), mapped(&map(&mut world)));
+}
+
+#[test]
 fn a_life_is_begun_once_and_a_former_one_does_not_come_again() {
     let mut world = World::new(9, 2, 1, &options());
     world.until_all_are_there();
@@ -535,10 +556,7 @@ fn bad_requests_are_refused_and_nothing_else_happens() {
 fn a_cluster_keeps_the_settings_that_it_was_made_with() {
     let mut world = World::new(14, 1, 0, &options());
     let made = status(&mut world);
-    let other = Options {
-        settings: thunderhead_wire::control::Settings { replicas: 9, ..settings() },
-        ..options()
-    };
+    let other = Options { settings: Settings { replicas: 9, ..settings() }, ..options() };
     let store = world.store.clone();
     let truth = world.simulation.truth();
     assert!(truth.get() > 0);
