@@ -31,6 +31,18 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     // The simulator only for its tests.
     ("thunderhead-metastore", &["thunderhead-runtime", "thunderhead-simulator"]),
+    // The net and the simulator only for its tests.
+    (
+        "thunderhead-coordinator",
+        &[
+            "thunderhead-metastore",
+            "thunderhead-net",
+            "thunderhead-rpc",
+            "thunderhead-runtime",
+            "thunderhead-simulator",
+            "thunderhead-wire",
+        ],
+    ),
     (
         "thunderhead-master",
         &[

@@ -106,6 +106,18 @@ impl Context<'_> {
         &self.state.world.alarm
     }
 
+    /// What a service spawns its own tasks with.
+    #[must_use]
+    pub fn tasks(&self) -> &Tasks {
+        &self.state.tasks
+    }
+
+    /// What a service's tasks make calls with.
+    #[must_use]
+    pub fn calling(&self) -> Calling {
+        self.state.calling.clone()
+    }
+
     /// Answers a request with a body made of some parts.
     #[inline]
     pub fn reply(&mut self, to: ReplyTo, parts: &[&[u8]]) {

@@ -388,6 +388,9 @@ pub struct ClusterStatus {
     pub leases: u64,
     /// What is being recovered.
     pub recoveries: Vec<RecoveryInfo>,
+    /// What an operator should know, in sentences.
+    #[serde(default)]
+    pub remarks: Vec<String>,
 }
 
 /// A recovery that is not over.

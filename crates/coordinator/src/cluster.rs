@@ -1,0 +1,526 @@
+//! The cluster as the leader knows it: what the metastore holds, and what follows from it.
+//!
+//! Plain data and plain logic: no time, no waiting. Whatever is here is written down already.
+
+use crate::limits::{EPOCHS_MAX, TABLETS_MAX};
+use crate::stored::{
+    ClusterRecord, Former, Ids, ServerRecord, ShardRecord, TableRecord, TabletRecord,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use thunderhead_metastore::limits::VALUE_BYTES_MAX;
+use thunderhead_wire::control::{
+    Map, ServerInfo, ServerList, ServerState, ShardInfo, TableInfo, TabletInfo, Taken,
+};
+use thunderhead_wire::{Epoch, KeyHash, MasterId, SegmentId, ServerId, TableId, TabletRange};
+
+/// Where a master is that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) server: ServerId,
+    pub(crate) address: SocketAddr,
+}
+
+/// The cluster.
+pub(crate) struct Cluster {
+    pub(crate) record: ClusterRecord,
+    pub(crate) ids: Ids,
+    servers: BTreeMap<ServerId, ServerRecord>,
+    tables: BTreeMap<TableId, TableRecord>,
+    /// Of tables that are not dropped.
+    names: BTreeMap<String, TableId>,
+    /// Masters that are there.
+    places: BTreeMap<MasterId, Place>,
+    /// Masters that are gone and not done with, and whose they were.
+    former: BTreeMap<MasterId, ServerId>,
+    /// Versions of the list and of the map grow from here.
+    version_base: u64,
+    list_changes: u64,
+    map_changes: u64,
+}
+
+impl Cluster {
+    pub(crate) fn new(record: ClusterRecord, ids: Ids, version_base: u64) -> Cluster {
+        Cluster {
+            record,
+            ids,
+            servers: BTreeMap::new(),
+            tables: BTreeMap::new(),
+            names: BTreeMap::new(),
+            places: BTreeMap::new(),
+            former: BTreeMap::new(),
+            version_base,
+            list_changes: 0,
+            map_changes: 0,
+        }
+    }
+
+    /// What was put so far counts as the first version.
+    pub(crate) fn begun_here(mut self) -> Cluster {
+        (self.list_changes, self.map_changes) = (0, 0);
+        self
+    }
+
+    /// How often list or map have changed under this leader.
+    pub(crate) fn changes(&self) -> u64 {
+        self.list_changes.max(self.map_changes)
+    }
+
+    /// The version of the list of servers.
+    pub(crate) fn list_version(&self) -> u64 {
+        self.version_base.saturating_add(self.list_changes)
+    }
+
+    /// Puts a server in the place of what was known of it.
+    pub(crate) fn put_server(&mut self, record: ServerRecord) {
+        let server = record.server;
+        if let Some(old) = self.servers.get(&server) {
+            for shard in &old.shards {
+                self.places.remove(&shard.master);
+            }
+            for former in &old.former {
+                self.former.remove(&former.master);
+            }
+        }
+        for shard in &record.shards {
+            self.places.insert(shard.master, Place { server, address: shard.address });
+        }
+        for former in &record.former {
+            self.former.insert(former.master, server);
+        }
+        let old = self.servers.insert(server, record);
+        let new = self.servers.get(&server).and_then(info);
+        if old.as_ref().and_then(info) != new {
+            // Where tablets are follows from where servers are.
+            self.list_changes += 1;
+            self.map_changes += 1;
+        }
+    }
+
+    /// Puts a table in the place of what was known of it.
+    pub(crate) fn put_table(&mut self, record: TableRecord) {
+        if record.dropped {
+            if self.names.get(&record.name) == Some(&record.id) {
+                self.names.remove(&record.name);
+            }
+        } else {
+            self.names.insert(record.name.clone(), record.id);
+        }
+        self.tables.insert(record.id, record);
+        self.map_changes += 1;
+    }
+
+    /// Forgets a table that was dropped.
+    pub(crate) fn remove_table(&mut self, table: TableId) {
+        self.tables.remove(&table);
+    }
+
+    pub(crate) fn server(&self, server: ServerId) -> Option<&ServerRecord> {
+        self.servers.get(&server)
+    }
+
+    pub(crate) fn servers(&self) -> impl Iterator<Item = &ServerRecord> {
+        self.servers.values()
+    }
+
+    pub(crate) fn servers_count(&self) -> usize {
+        self.servers.len()
+    }
+
+    pub(crate) fn table(&self, table: TableId) -> Option<&TableRecord> {
+        self.tables.get(&table)
+    }
+
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &TableRecord> {
+        self.tables.values()
+    }
+
+    pub(crate) fn tables_count(&self) -> usize {
+        self.tables.len()
+    }
+
+    /// The table of a name.
+    pub(crate) fn named(&self, name: &str) -> Option<&TableRecord> {
+        self.tables.get(self.names.get(name)?)
+    }
+
+    /// Where a master is, if it is there.
+    pub(crate) fn place(&self, master: MasterId) -> Option<Place> {
+        self.places.get(&master).copied()
+    }
+
+    /// A master that is gone and not done with.
+    pub(crate) fn former(&self, master: MasterId) -> Option<&Former> {
+        let server = self.servers.get(self.former.get(&master)?)?;
+        server.former.iter().find(|former| former.master == master)
+    }
+
+    /// All of these.
+    pub(crate) fn formers(&self) -> impl Iterator<Item = &Former> {
+        self.servers.values().flat_map(|server| &server.former)
+    }
+
+    /// Whose a former master was.
+    pub(crate) fn server_of_former(&self, master: MasterId) -> Option<&ServerRecord> {
+        self.servers.get(self.former.get(&master)?)
+    }
+
+    /// Tablets that are to be rebuilt because their master is gone.
+    pub(crate) fn to_recover(&self, crashed: MasterId) -> Vec<Taken> {
+        let tables = self.tables.values().filter(|table| !table.dropped);
+        let tablets =
+            tables.flat_map(|table| table.tablets.iter().map(move |tablet| (table.id, tablet)));
+        tablets
+            .filter(|(_, tablet)| tablet.master == crashed && tablet.taken)
+            .map(|(table, tablet)| Taken { range: tablet.range(table), since: tablet.since })
+            .collect()
+    }
+
+    /// Backups that are there.
+    pub(crate) fn backups(&self) -> Vec<(ServerId, SocketAddr)> {
+        let up = self.servers.values().filter(|server| server.state == ServerState::Up);
+        up.filter_map(|server| Some((server.server, server.backup?.address))).collect()
+    }
+
+    /// Everybody there is, for all to know.
+    pub(crate) fn list(&self) -> ServerList {
+        let servers = self.servers.values().filter_map(info).collect();
+        ServerList { version: self.list_version(), servers }
+    }
+
+    /// Where a table's tablets are, for all to know.
+    pub(crate) fn table_info(&self, table: &TableRecord) -> TableInfo {
+        let tablets = table.tablets.iter().map(|tablet| TabletInfo {
+            first: tablet.first,
+            last: tablet.last,
+            master: tablet.master,
+            address: self.place(tablet.master).filter(|_| tablet.taken).map(|place| place.address),
+        });
+        TableInfo { id: table.id, name: table.name.clone(), tablets: tablets.collect() }
+    }
+
+    /// Where all tablets are, or those of one table.
+    pub(crate) fn map(&self, only: Option<&TableRecord>) -> Map {
+        let tables = match only {
+            Some(table) => vec![self.table_info(table)],
+            None => {
+                let seen = self.tables.values().filter(|table| !table.dropped);
+                seen.map(|table| self.table_info(table)).collect()
+            }
+        };
+        Map { version: self.version_base.saturating_add(self.map_changes), tables }
+    }
+
+    /// Who should have new tablets, the best first: those that have the fewest, one of each server
+    /// before a second one of any.
+    pub(crate) fn by_load(&self) -> Vec<MasterId> {
+        let mut tablets: BTreeMap<MasterId, usize> = BTreeMap::new();
+        for table in self.tables.values().filter(|table| !table.dropped) {
+            for tablet in &table.tablets {
+                *tablets.entry(tablet.master).or_default() += 1;
+            }
+        }
+        let mut order = Vec::new();
+        for server in self.servers.values() {
+            let of = |shard: &ShardRecord| tablets.get(&shard.master).copied().unwrap_or(0);
+            let all: usize = server.shards.iter().map(of).sum();
+            let mut shards: Vec<_> = server.shards.iter().map(|it| (of(it), it.master)).collect();
+            shards.sort_unstable();
+            // Each further shard of a server counts as if those before it had their tablet already.
+            let ranked = shards.into_iter().enumerate();
+            order.extend(ranked.map(|(rank, (has, master))| (has, all + rank, master)));
+        }
+        order.sort_unstable();
+        order.into_iter().map(|(_, _, master)| master).collect()
+    }
+
+    /// The tablets of a new table; none when nobody is there.
+    pub(crate) fn spread(&self, span: u32) -> Vec<TabletRecord> {
+        let masters = self.by_load();
+        let count = (span as usize).clamp(1, TABLETS_MAX).min(masters.len());
+        let bound = |number: usize| {
+            let hashes = (u128::from(u64::MAX) + 1) * number as u128 / count.max(1) as u128;
+            hashes as u64
+        };
+        let tablets = masters.into_iter().take(count).enumerate();
+        tablets
+            .map(|(number, master)| TabletRecord {
+                first: KeyHash(bound(number)),
+                // One less than the next one's first; the last one's is the last hash there is.
+                last: KeyHash(bound(number + 1).wrapping_sub(1)),
+                master,
+                since: SegmentId::NONE,
+                taken: false,
+            })
+            .collect()
+    }
+
+    /// Who could rebuild a former master's tablets, the best first: the shard that has its place in
+    /// its server, the others there, all others.
+    pub(crate) fn candidates(&self, crashed: MasterId) -> Vec<MasterId> {
+        let server = self.server_of_former(crashed);
+        let own = server.map_or(&[][..], |server| &server.shards);
+        let preferred = self.former(crashed).map_or(0, |former| former.shard as usize);
+        let mut candidates: Vec<MasterId> = Vec::new();
+        if !own.is_empty() {
+            let (before, from) = own.split_at(preferred % own.len());
+            candidates.extend(from.iter().chain(before).map(|shard| shard.master));
+        }
+        let others = self.by_load();
+        let others: Vec<_> = others.into_iter().filter(|it| !candidates.contains(it)).collect();
+        candidates.extend(others);
+        candidates
+    }
+
+    /// Tables after tablets were rebuilt: those whose tablets have a new owner.
+    pub(crate) fn recovered(
+        &self,
+        crashed: MasterId,
+        by: MasterId,
+        taken: &[Taken],
+    ) -> Vec<TableRecord> {
+        let mut changed = BTreeMap::new();
+        for part in taken {
+            let Some(table) = self.tables.get(&part.range.table) else { continue };
+            let record = changed.entry(table.id).or_insert_with(|| table.clone());
+            for tablet in &mut record.tablets {
+                if tablet.master == crashed && within(tablet, &part.range) {
+                    (tablet.master, tablet.since, tablet.taken) = (by, part.since, true);
+                }
+            }
+        }
+        let differs = |record: &TableRecord| self.tables.get(&record.id) != Some(record);
+        changed.into_values().filter(differs).collect()
+    }
+
+    /// Whether a master has some of these tablets, or all that there are: tables that were dropped
+    /// meanwhile do not count.
+    pub(crate) fn has_any_or_all(&self, master: MasterId, taken: &[Taken]) -> bool {
+        let owners = taken.iter().flat_map(|part| {
+            let table = self.tables.get(&part.range.table).filter(|table| !table.dropped);
+            let tablets = table.map_or(&[][..], |table| &table.tablets).iter();
+            let there = tablets.filter(|it| it.range(part.range.table).overlaps(&part.range));
+            there.map(|tablet| tablet.master)
+        });
+        let owners: BTreeSet<MasterId> = owners.collect();
+        owners.is_empty() || owners.contains(&master)
+    }
+
+    /// Those of some tablets whose tables are not there any more, nor will be again.
+    pub(crate) fn orphans(&self, taken: &[Taken]) -> Vec<TabletRange> {
+        let is_gone = |table: TableId| self.tables.get(&table).is_none_or(|table| table.dropped);
+        taken.iter().map(|part| part.range).filter(|range| is_gone(range.table)).collect()
+    }
+}
+
+fn within(tablet: &TabletRecord, range: &TabletRange) -> bool {
+    range.first <= tablet.first && tablet.last <= range.last
+}
+
+/// A server for all to know; not before its first life.
+fn info(record: &ServerRecord) -> Option<ServerInfo> {
+    (record.generation > 0).then(|| ServerInfo {
+        server: record.server,
+        generation: record.generation,
+        state: record.state,
+        host: record.host.clone(),
+        rack: record.rack.clone(),
+        shards: record
+            .shards
+            .iter()
+            .map(|shard| ShardInfo { master: shard.master, address: shard.address })
+            .collect(),
+        backup: record.backup,
+    })
+}
+
+/// The server after its present life has ended: its masters are former ones.
+pub(crate) fn gone(record: &ServerRecord) -> ServerRecord {
+    let mut record = record.clone();
+    record.state = ServerState::Down;
+    for (shard, old) in std::mem::take(&mut record.shards).into_iter().enumerate() {
+        record.former.push(Former {
+            master: old.master,
+            shard: u32::try_from(shard).unwrap_or(0),
+            epochs: old.epochs,
+            by: None,
+            freeing: false,
+        });
+    }
+    record
+}
+
+/// Notes the epoch of a head; says whether that is news.
+pub(crate) fn raise_epoch(shard: &mut ShardRecord, segment: SegmentId, epoch: Epoch) -> bool {
+    match shard.epochs.iter_mut().find(|(known, _)| *known == segment) {
+        Some((_, known)) if *known >= epoch => return false,
+        Some((_, known)) => *known = epoch,
+        None => shard.epochs.push((segment, epoch)),
+    }
+    shard.epochs.sort_unstable();
+    let excess = shard.epochs.len().saturating_sub(EPOCHS_MAX);
+    shard.epochs.drain(..excess);
+    true
+}
+
+/// The table with a tablet split: none when there is nothing to split at this hash. A table that
+/// is split there already stays as it is.
+///
+/// Shards are not told: a shard's tablet may span several of the coordinator's, as long as they
+/// have the same owner. They part when one of them moves.
+pub(crate) fn split(table: &TableRecord, at: KeyHash) -> Option<TableRecord> {
+    let mut table = table.clone();
+    let number = table.tablets.iter().position(|it| it.first <= at && at <= it.last)?;
+    let tablet = table.tablets.get_mut(number)?;
+    if tablet.first == at {
+        return (at != KeyHash::MIN).then_some(table);
+    }
+    let second = TabletRecord { first: at, ..*tablet };
+    tablet.last = KeyHash(at.0 - 1);
+    table.tablets.insert(number + 1, second);
+    let fits = crate::stored::to_value(&table).len() <= VALUE_BYTES_MAX;
+    (table.tablets.len() <= TABLETS_MAX && fits).then_some(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thunderhead_wire::ClusterId;
+    use thunderhead_wire::control::Settings;
+
+    fn cluster() -> Cluster {
+        let settings = Settings {
+            replicas: 1,
+            durability: "replicated".into(),
+            segment_bytes: 1,
+            self_backup: true,
+        };
+        let record = ClusterRecord { cluster: ClusterId(1), settings };
+        Cluster::new(record, Ids::default(), 1 << 20)
+    }
+
+    fn server(id: u64, masters: &[u64]) -> ServerRecord {
+        let shard = |master: &u64| ShardRecord {
+            master: MasterId(*master),
+            address: ([10, 0, 0, id as u8], *master as u16).into(),
+            epochs: vec![],
+        };
+        ServerRecord {
+            server: ServerId(id),
+            registered: id,
+            lives: vec![1],
+            generation: 1,
+            state: ServerState::Up,
+            host: format!("host{id}"),
+            rack: String::new(),
+            shards: masters.iter().map(shard).collect(),
+            backup: None,
+            former: vec![],
+        }
+    }
+
+    fn table(id: u64, masters: &[u64], cluster: &Cluster) -> TableRecord {
+        let tablets = cluster.spread(masters.len() as u32).into_iter().zip(masters);
+        let tablets = tablets
+            .map(|(tablet, master)| TabletRecord {
+                master: MasterId(*master),
+                taken: true,
+                ..tablet
+            })
+            .collect();
+        TableRecord { id: TableId(id), name: format!("t{id}"), tablets, dropped: false }
+    }
+
+    #[test]
+    fn tables_are_spread_over_all_hashes_and_over_servers_before_shards() {
+        let mut cluster = cluster();
+        assert!(cluster.spread(3).is_empty(), "nobody is there");
+        cluster.put_server(server(1, &[1, 2]));
+        cluster.put_server(server(2, &[3, 4]));
+        for (span, masters) in [(1, 1), (2, 2), (3, 3), (4, 4), (u32::MAX, 4), (0, 1)] {
+            let tablets = cluster.spread(span);
+            assert_eq!(tablets.len(), masters);
+            assert_eq!(tablets.first().map(|it| it.first), Some(KeyHash::MIN));
+            assert_eq!(tablets.last().map(|it| it.last), Some(KeyHash::MAX));
+            for pair in tablets.windows(2) {
+                assert_eq!(pair[0].last.0 + 1, pair[1].first.0);
+            }
+        }
+        let two: Vec<_> = cluster.spread(2).iter().map(|it| it.master).collect();
+        assert_eq!(two, [MasterId(1), MasterId(3)]);
+        cluster.put_table(table(1, &[1, 3, 4], &cluster));
+        assert_eq!(cluster.spread(1)[0].master, MasterId(2), "who has the fewest");
+    }
+
+    #[test]
+    fn a_tablet_is_split_once_and_only_where_there_is_something_to_split() {
+        let mut cluster = cluster();
+        cluster.put_server(server(1, &[1]));
+        let whole = table(1, &[1], &cluster);
+        let two = split(&whole, KeyHash(77)).expect("there are hashes on both sides");
+        let bounds: Vec<_> = two.tablets.iter().map(|it| (it.first.0, it.last.0)).collect();
+        assert_eq!(bounds, [(0, 76), (77, u64::MAX)]);
+        assert_eq!(split(&two, KeyHash(77)), Some(two), "again: it stays as it is");
+        assert_eq!(split(&whole, KeyHash::MIN), None);
+        let mut many = whole.clone();
+        many.tablets = vec![whole.tablets[0]; TABLETS_MAX];
+        assert_eq!(split(&many, KeyHash(5)), None, "a value of the metastore has a limit");
+    }
+
+    #[test]
+    fn who_is_gone_leaves_tablets_to_be_rebuilt_and_versions_grow() {
+        let mut cluster = cluster();
+        cluster.put_server(server(1, &[1]));
+        cluster.put_server(server(2, &[2]));
+        cluster.put_table(table(1, &[1, 2], &cluster));
+        let (list, map) = (cluster.list().version, cluster.map(None).version);
+        cluster.put_server(gone(&server(1, &[1])));
+        assert!(cluster.list().version > list && cluster.map(None).version > map);
+        let places: Vec<_> =
+            cluster.map(None).tables[0].tablets.iter().map(|it| it.address.is_some()).collect();
+        assert_eq!(places, [false, true]);
+        let lost = cluster.to_recover(MasterId(1));
+        assert_eq!(lost.len(), 1);
+        assert_eq!(cluster.candidates(MasterId(1)), [MasterId(2)]);
+        let taken = [Taken { since: SegmentId(4), ..lost[0] }];
+        assert!(!cluster.has_any_or_all(MasterId(2), &taken));
+        for record in cluster.recovered(MasterId(1), MasterId(2), &taken) {
+            cluster.put_table(record);
+        }
+        assert!(cluster.to_recover(MasterId(1)).is_empty());
+        assert!(cluster.has_any_or_all(MasterId(2), &taken));
+        assert!(cluster.recovered(MasterId(1), MasterId(2), &taken).is_empty(), "nothing is new");
+        // It comes again: what was its place is preferred.
+        let mut again = gone(&server(1, &[1]));
+        again.shards = server(1, &[7, 8]).shards;
+        cluster.put_server(again);
+        assert_eq!(cluster.candidates(MasterId(1))[..2], [MasterId(7), MasterId(8)]);
+    }
+
+    #[test]
+    fn what_was_dropped_meanwhile_does_not_keep_a_master_from_what_it_has_rebuilt() {
+        let mut cluster = cluster();
+        cluster.put_server(server(1, &[1]));
+        cluster.put_table(table(1, &[1], &cluster));
+        cluster.put_table(TableRecord { dropped: true, ..table(2, &[9], &cluster) });
+        let whole =
+            |table| Taken { range: TabletRange::whole(TableId(table)), since: SegmentId(4) };
+        assert!(cluster.has_any_or_all(MasterId(1), &[whole(1), whole(2), whole(3)]));
+        assert!(!cluster.has_any_or_all(MasterId(2), &[whole(1), whole(2), whole(3)]));
+        let orphans = cluster.orphans(&[whole(1), whole(2), whole(3)]);
+        assert_eq!(orphans, [2, 3].map(|table| TabletRange::whole(TableId(table))));
+    }
+
+    #[test]
+    fn epochs_only_grow_and_old_ones_are_forgotten() {
+        let mut shard = server(1, &[1]).shards.remove(0);
+        assert!(raise_epoch(&mut shard, SegmentId(5), Epoch(2)));
+        assert!(!raise_epoch(&mut shard, SegmentId(5), Epoch(2)));
+        assert!(!raise_epoch(&mut shard, SegmentId(5), Epoch(1)));
+        for segment in 6..200 {
+            assert!(raise_epoch(&mut shard, SegmentId(segment), Epoch(1)));
+        }
+        assert_eq!(shard.epochs.len(), EPOCHS_MAX);
+        assert_eq!(shard.epochs.last(), Some(&(SegmentId(199), Epoch(1))));
+    }
+}

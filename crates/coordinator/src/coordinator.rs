@@ -1,0 +1,455 @@
+//! The service: who leads answers, the others say that they do not.
+
+use crate::desk::Desk;
+use crate::leases;
+use crate::limits::{BUSY_HINT, REQUESTS_MAX};
+use crate::options::Options;
+use crate::recoveries;
+use crate::reign::{Backoff, Reign};
+use crate::servers;
+use crate::tables;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_metastore::{Fence, Holder, Keeper, LeaseName, Metastore, News, Request as Ask};
+use thunderhead_rpc::{Calling, Context, Opcode, Repeat, ReplyTo, Request, Service, ServiceKind};
+use thunderhead_runtime::tasks::Tasks;
+use thunderhead_runtime::timers::TimerId;
+use thunderhead_runtime::{Random, Time};
+use thunderhead_wire::control::{
+    CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlist, Lease, Map, MapRequest,
+    MigrateTablet, RaiseEpoch, Recovered, Register, ServerList, SplitTablet, of_body, to_body,
+};
+use thunderhead_wire::{ServerId, Status};
+
+/// The timer by which the metastore and the leadership get their turns.
+const TIMER: u64 = 4 << 32;
+
+/// The lease of the metastore that whoever leads holds.
+const LEADERSHIP: &str = "coordinator";
+
+/// Why a request was not carried out, and how long to wait before it is sent again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refusal {
+    pub(crate) status: Status,
+    pub(crate) hint: Duration,
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Refusal {
+        let hint =
+            if status.next() == thunderhead_wire::Next::Wait { BUSY_HINT } else { Duration::ZERO };
+        Refusal { status, hint }
+    }
+}
+
+/// The body of an answer, or why there is none.
+pub(crate) type Outcome = Result<Vec<u8>, Refusal>;
+
+/// What service, tasks and handles share.
+pub(crate) struct Shared {
+    pub(crate) options: Options,
+    pub(crate) desk: Desk,
+    pub(crate) random: RefCell<Random>,
+    tools: OnceCell<(Tasks, Calling)>,
+    keeper: RefCell<Option<Keeper>>,
+    reign: RefCell<Option<Rc<Reign>>>,
+    /// What tasks have decided to answer.
+    answers: RefCell<Vec<(ReplyTo, Outcome)>>,
+    /// Requests that wait for tasks.
+    waiting: Cell<usize>,
+    remarks: RefCell<BTreeMap<&'static str, String>>,
+    resigned: Cell<bool>,
+}
+
+/// A cluster's coordinator, or one that stands by. See the crate's documentation.
+pub struct Coordinator {
+    shared: Rc<Shared>,
+    timer: Option<(Time, TimerId)>,
+}
+
+/// Speaks to a coordinator from the thread that it runs on.
+#[derive(Clone)]
+pub struct Handle(Rc<Shared>);
+
+impl Coordinator {
+    /// A coordinator that keeps its truth in a store. The store's client rings the alarm of the
+    /// world that the coordinator's node is made from.
+    #[must_use]
+    pub fn new(store: Box<dyn Metastore>, options: Options) -> Coordinator {
+        let shared = Shared {
+            options,
+            desk: Desk::new(store),
+            // The node has better ones, from its first turn on.
+            random: RefCell::new(Random::from_seed(0)),
+            tools: OnceCell::new(),
+            keeper: RefCell::default(),
+            reign: RefCell::default(),
+            answers: RefCell::default(),
+            waiting: Cell::new(0),
+            remarks: RefCell::default(),
+            resigned: Cell::new(false),
+        };
+        Coordinator { shared: Rc::new(shared), timer: None }
+    }
+
+    /// Something to speak to it with when it has become a part of a node.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle(Rc::clone(&self.shared))
+    }
+
+    /// See [`Handle::server_failed`].
+    pub fn server_failed(&self, server: ServerId, generation: u64) -> bool {
+        self.handle().server_failed(server, generation)
+    }
+}
+
+impl Drop for Coordinator {
+    fn drop(&mut self) {
+        // A reign and what it shares with others hold each other.
+        if let Some(reign) = self.shared.reign.take() {
+            reign.end();
+        }
+    }
+}
+
+impl Handle {
+    /// Whether it leads and has read everything.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.0.reign_at(self.0.now()).is_some_and(|reign| reign.is_loaded())
+    }
+
+    /// The verdict that a life of a server is over: it is written down, told to all, and its tablets
+    /// are recovered. Says whether that was begun: only a leader passes verdicts.
+    pub fn server_failed(&self, server: ServerId, generation: u64) -> bool {
+        let reign = self.0.reign_at(self.0.now()).filter(|reign| reign.is_loaded());
+        let Some(reign) = reign else { return false };
+        let busy = Rc::clone(&reign);
+        reign.spawn(async move {
+            let mut backoff = Backoff::default();
+            while servers::failed(&busy, server, generation).await.is_err() {
+                busy.sleep(backoff.next()).await;
+            }
+        });
+        true
+    }
+
+    /// Gives the leadership back, if it is held, and does not want it any more: the process is
+    /// about to end, and another coordinator need not wait until it is missed.
+    pub fn resign(&self) {
+        self.0.resigned.set(true);
+        let now = self.0.now();
+        if let Some(keeper) = &mut *self.0.keeper.borrow_mut() {
+            self.0.desk.resign(now, keeper);
+        }
+        if let Some(reign) = self.0.reign.take() {
+            reign.end();
+        }
+    }
+
+    /// What an operator should know, in sentences.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        self.0.remarks.borrow().values().cloned().collect()
+    }
+
+    /// Everybody there is, if it leads.
+    #[must_use]
+    pub fn servers(&self) -> Option<ServerList> {
+        let reign = self.0.reign_at(self.0.now()).filter(|reign| reign.is_loaded())?;
+        Some(reign.cluster().list())
+    }
+
+    /// Where the tablets are, if it leads.
+    #[must_use]
+    pub fn map(&self) -> Option<Map> {
+        let reign = self.0.reign_at(self.0.now()).filter(|reign| reign.is_loaded())?;
+        Some(reign.cluster().map(None))
+    }
+}
+
+impl Shared {
+    /// The node's tasks. There is nobody to ask for them before the first turn.
+    pub(crate) fn tasks(&self) -> &Tasks {
+        &self.tools().0
+    }
+
+    /// The node's calls.
+    pub(crate) fn calling(&self) -> &Calling {
+        &self.tools().1
+    }
+
+    fn tools(&self) -> &(Tasks, Calling) {
+        self.tools.get().expect("there are no tasks before the first turn")
+    }
+
+    /// The time of this turn.
+    pub(crate) fn now(&self) -> Time {
+        self.tools.get().map_or(Time(0), |(tasks, _)| tasks.now())
+    }
+
+    /// The reign, while the leadership may be believed in.
+    fn reign_at(&self, now: Time) -> Option<Rc<Reign>> {
+        let keeper = self.keeper.borrow();
+        keeper.as_ref()?.fence(now)?;
+        self.reign.borrow().clone()
+    }
+
+    /// Notes what an operator should know; one sentence for each subject.
+    pub(crate) fn remark(&self, about: &'static str, text: &str) {
+        self.remarks.borrow_mut().insert(about, text.to_owned());
+    }
+
+    /// That is over.
+    pub(crate) fn unremark(&self, about: &'static str) {
+        self.remarks.borrow_mut().remove(about);
+    }
+
+    /// A keeper as somebody that nobody was before.
+    fn renew_keeper(&self) {
+        if self.resigned.get() {
+            return;
+        }
+        let id = self.random.borrow_mut().number();
+        let holder = Holder { id, description: self.options.address.clone() };
+        // The name is a good one.
+        let lease = LeaseName::new(LEADERSHIP).ok();
+        let ttl = self.options.leadership_ttl;
+        *self.keeper.borrow_mut() = lease.map(|lease| Keeper::new(lease, holder, ttl));
+    }
+
+    /// Ends a reign, and wants the leadership anew.
+    pub(crate) fn dethrone(&self, reign: &Reign) {
+        if self.reign.borrow().as_ref().is_some_and(|it| std::ptr::eq(&raw const **it, reign)) {
+            self.reign.take();
+        }
+        reign.end();
+        self.release(reign.fence());
+        self.renew_keeper();
+    }
+
+    /// Gives back what the store may think that we have still.
+    fn release(&self, fence: &Fence) {
+        drop(self.desk.ask(self.now(), Ask::Release { fence: fence.clone() }));
+    }
+
+    fn turn(self: &Rc<Self>, now: Time) {
+        let mut news = Vec::new();
+        if let Some(keeper) = &mut *self.keeper.borrow_mut() {
+            self.desk.turn(now, keeper);
+            news.extend(std::iter::from_fn(|| keeper.news()));
+        }
+        for news in news {
+            match news {
+                News::Won(fence) => {
+                    let reign = Reign::begin(Rc::clone(self), fence);
+                    self.reign.replace(Some(reign));
+                }
+                News::Lost(fence) => {
+                    if let Some(reign) = self.reign.take() {
+                        reign.end();
+                    }
+                    self.release(&fence);
+                    self.renew_keeper();
+                }
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let keeper = self.keeper.borrow();
+        let keeper = keeper.as_ref().and_then(Keeper::deadline);
+        [self.desk.deadline(), keeper].into_iter().flatten().min()
+    }
+}
+
+/// A request that a task sees to. It is answered in the end, whatever becomes of the task.
+struct Asked {
+    shared: Rc<Shared>,
+    reply_to: ReplyTo,
+    outcome: Option<Outcome>,
+    /// What is said when the leadership ends before there is an outcome.
+    or_else: Status,
+}
+
+impl Asked {
+    fn new(shared: &Rc<Shared>, opcode: Opcode, reply_to: ReplyTo) -> Asked {
+        shared.waiting.set(shared.waiting.get() + 1);
+        // It may have been done. Who may repeat it asks the next leader.
+        let or_else = match opcode.repeat() {
+            Repeat::Never => Status::DeadlineExceeded,
+            Repeat::Safe | Repeat::Identified => Status::NotLeader,
+        };
+        Asked { shared: Rc::clone(shared), reply_to, outcome: None, or_else }
+    }
+
+    fn end(mut self, outcome: Outcome) {
+        self.outcome = Some(outcome);
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.shared.waiting.set(self.shared.waiting.get() - 1);
+        let outcome = self.outcome.take().unwrap_or(Err(self.or_else.into()));
+        self.shared.answers.borrow_mut().push((self.reply_to, outcome));
+    }
+}
+
+/// A request that changes something.
+enum Wanted {
+    Register(Register),
+    Enlist(Enlist),
+    CreateTable(CreateTable),
+    DropTable(DropTable),
+    SplitTablet(SplitTablet),
+    MigrateTablet(MigrateTablet),
+    OpenLease,
+    CloseLease(Lease),
+    RaiseEpoch(RaiseEpoch),
+    Recovered(Recovered),
+}
+
+impl Wanted {
+    async fn done_by(self, reign: &Rc<Reign>) -> Outcome {
+        match self {
+            Wanted::Register(message) => servers::register(reign, message).await,
+            Wanted::Enlist(message) => servers::enlist(reign, message).await,
+            Wanted::CreateTable(message) => tables::create(reign, message).await,
+            Wanted::DropTable(message) => tables::drop_table(reign, message).await,
+            Wanted::SplitTablet(message) => tables::split(reign, message).await,
+            Wanted::MigrateTablet(message) => tables::migrate(reign, message).await,
+            Wanted::OpenLease => leases::open(reign).await,
+            Wanted::CloseLease(Lease { lease }) => leases::close(reign, lease).await,
+            Wanted::RaiseEpoch(message) => servers::raise(reign, message).await,
+            Wanted::Recovered(message) => recoveries::recovered(reign, message).await,
+        }
+    }
+}
+
+/// What becomes of a request.
+enum Course {
+    /// It is answered at once.
+    Now(Outcome),
+    /// A task sees to it.
+    Later(Wanted),
+}
+
+/// Takes a request apart. `None`: it makes no sense.
+fn course(reign: &Reign, opcode: Opcode, body: &[u8]) -> Option<Course> {
+    let later = |wanted| Some(Course::Later(wanted));
+    let now = |outcome| Some(Course::Now(outcome));
+    match opcode {
+        Opcode::Register => later(Wanted::Register(of_body(body)?)),
+        Opcode::Enlist => later(Wanted::Enlist(of_body(body)?)),
+        Opcode::CreateTable => later(Wanted::CreateTable(of_body(body)?)),
+        Opcode::DropTable => later(Wanted::DropTable(of_body(body)?)),
+        Opcode::SplitTablet => later(Wanted::SplitTablet(of_body(body)?)),
+        Opcode::MigrateTablet => later(Wanted::MigrateTablet(of_body(body)?)),
+        Opcode::CloseLease => later(Wanted::CloseLease(of_body(body)?)),
+        Opcode::RaiseEpoch => later(Wanted::RaiseEpoch(of_body(body)?)),
+        Opcode::Recovered => later(Wanted::Recovered(of_body(body)?)),
+        Opcode::OpenLease => {
+            of_body::<Empty>(body)?;
+            later(Wanted::OpenLease)
+        }
+        Opcode::Map => now(tables::map(reign, &of_body::<MapRequest>(body)?)),
+        Opcode::RenewLease => now(leases::renew(reign, of_body::<Lease>(body)?.lease)),
+        Opcode::CheckLeases => now(leases::check(reign, &of_body::<CheckLeases>(body)?.leases)),
+        Opcode::ServerList => {
+            of_body::<Empty>(body)?;
+            now(Ok(to_body(&reign.cluster().list())))
+        }
+        Opcode::ClusterStatus => {
+            of_body::<Empty>(body)?;
+            now(Ok(to_body(&status(reign))))
+        }
+        _ => now(Err(Status::UnknownOpcode.into())),
+    }
+}
+
+fn status(reign: &Reign) -> ClusterStatus {
+    let cluster = reign.cluster();
+    ClusterStatus {
+        cluster: cluster.record.cluster,
+        settings: cluster.record.settings.clone(),
+        servers: cluster.list(),
+        map: cluster.map(None),
+        leases: reign.leases.count(),
+        recoveries: recoveries::status(reign),
+        remarks: reign.shared.remarks.borrow().values().cloned().collect(),
+    }
+}
+
+fn answer(context: &mut Context<'_>, to: ReplyTo, outcome: &Outcome) {
+    match outcome {
+        Ok(body) => context.reply(to, &[body]),
+        Err(Refusal { status, hint }) => {
+            let hint = u32::try_from(hint.as_micros()).unwrap_or(u32::MAX);
+            context.refuse(to, *status, hint, &[]);
+        }
+    }
+}
+
+impl Service for Coordinator {
+    fn start(&mut self, context: &mut Context<'_>) {
+        let _ = self.shared.tools.set((context.tasks().clone(), context.calling()));
+        self.shared.random.replace(context.random().split());
+        self.shared.renew_keeper();
+    }
+
+    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        let Request { opcode, body, reply_to } = request;
+        if opcode.service() != ServiceKind::Coordinator {
+            return answer(context, reply_to, &Err(Status::UnknownOpcode.into()));
+        }
+        let Some(reign) = self.shared.reign_at(context.now()) else {
+            return answer(context, reply_to, &Err(Status::NotLeader.into()));
+        };
+        if !reign.is_loaded() {
+            // It cannot say anything before it has read everything.
+            return answer(context, reply_to, &Err(Refusal::METASTORE));
+        }
+        match course(&reign, opcode, body) {
+            None => answer(context, reply_to, &Err(Status::Malformed.into())),
+            Some(Course::Now(outcome)) => answer(context, reply_to, &outcome),
+            Some(Course::Later(_)) if self.shared.waiting.get() >= REQUESTS_MAX => {
+                answer(context, reply_to, &Err(Status::Busy.into()));
+            }
+            Some(Course::Later(wanted)) => {
+                let asked = Asked::new(&self.shared, opcode, reply_to);
+                let busy = Rc::clone(&reign);
+                reign.spawn(async move {
+                    let outcome = wanted.done_by(&busy).await;
+                    asked.end(outcome);
+                });
+            }
+        }
+    }
+
+    fn turn_over(&mut self, context: &mut Context<'_>) {
+        self.shared.turn(context.now());
+        let answers = std::mem::take(&mut *self.shared.answers.borrow_mut());
+        for (to, outcome) in answers {
+            answer(context, to, &outcome);
+        }
+        let deadline = self.shared.deadline();
+        if self.timer.map(|(at, _)| at) == deadline {
+            return;
+        }
+        if let Some((_, timer)) = self.timer.take() {
+            context.cancel_timer(timer);
+        }
+        self.timer = deadline.map(|at| (at, context.set_timer(at, TIMER)));
+    }
+
+    fn timer(&mut self, _context: &mut Context<'_>, number: u64) {
+        if number == TIMER {
+            // The turn's end looks what there is to do.
+            self.timer = None;
+        }
+    }
+}

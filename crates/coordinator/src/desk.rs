@@ -1,0 +1,89 @@
+//! Where tasks hand in requests to the metastore and wait for the answers.
+//!
+//! The node polls the metastore once a turn, whose alarm sees to it that there is a turn.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use thunderhead_metastore::{Answer, Error, Event, Keeper, Metastore, Request, RequestId};
+use thunderhead_runtime::Time;
+
+type Slot = Rc<RefCell<Waiting>>;
+
+#[derive(Default)]
+struct Waiting {
+    result: Option<Result<Answer, Error>>,
+    waker: Option<Waker>,
+}
+
+/// A metastore for the tasks of one thread.
+pub(crate) struct Desk {
+    store: RefCell<Box<dyn Metastore>>,
+    waiting: RefCell<BTreeMap<RequestId, Slot>>,
+}
+
+impl Desk {
+    pub(crate) fn new(store: Box<dyn Metastore>) -> Desk {
+        Desk { store: RefCell::new(store), waiting: RefCell::default() }
+    }
+
+    /// Sends a request. Giving up the future gives up the answer only.
+    pub(crate) fn ask(
+        &self,
+        now: Time,
+        request: Request,
+    ) -> impl Future<Output = Result<Answer, Error>> + use<> {
+        let id = self.store.borrow_mut().submit(now, request);
+        let slot = Slot::default();
+        self.waiting.borrow_mut().insert(id, Rc::clone(&slot));
+        Awaited(slot)
+    }
+
+    /// Takes what the metastore says to whom it is for, and gives the keeper its turn.
+    pub(crate) fn turn(&self, now: Time, keeper: &mut Keeper) {
+        let mut store = self.store.borrow_mut();
+        while let Some(event) = store.poll(now) {
+            let Event::Done(id, result) = event else { continue };
+            if keeper.take(now, id, &result) {
+                continue;
+            }
+            let Some(slot) = self.waiting.borrow_mut().remove(&id) else { continue };
+            let mut waiting = slot.borrow_mut();
+            waiting.result = Some(result);
+            if let Some(waker) = waiting.waker.take() {
+                waker.wake();
+            }
+        }
+        keeper.turn(now, &mut **store);
+    }
+
+    /// Gives a leadership back.
+    pub(crate) fn resign(&self, now: Time, keeper: &mut Keeper) {
+        keeper.resign(now, &mut **self.store.borrow_mut());
+    }
+
+    /// When the metastore wants to be polled.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.store.borrow().deadline()
+    }
+}
+
+struct Awaited(Slot);
+
+impl Future for Awaited {
+    type Output = Result<Answer, Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut waiting = self.0.borrow_mut();
+        match waiting.result.take() {
+            Some(result) => Poll::Ready(result),
+            None => {
+                waiting.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Clients' leases: a value in the metastore for each one that lasts.
+//!
+//! When a lease was heard of last is kept in memory only: a new leader gives all of them their
+//! whole time again. That one is over is written (its value is gone) before it is said.
+//!
+//! A lease's number is a count and 24 random bits. The count is never used again; the bits see to
+//! it that a number that somebody made up, and was told is no lease, does not become one later.
+
+use crate::coordinator::{Outcome, Refusal};
+use crate::limits::{BUSY_HINT, ENDINGS_MAX, LEASES_AT_ONCE};
+use crate::reign::Reign;
+use crate::stored::{LEASE_IDS, LEASES, LeaseIds, key_of, to_value};
+use crate::waiting::{Lock, Signal, all, within};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_metastore::Key;
+use thunderhead_runtime::Time;
+use thunderhead_wire::Status;
+use thunderhead_wire::control::{Empty, LeaseOpened, LeasesChecked, to_body};
+
+const RANDOM_BITS: u32 = 24;
+
+/// How long after an end that could not be written it is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// The leases that last.
+#[derive(Default)]
+pub(crate) struct Leases {
+    open: RefCell<BTreeMap<u64, Lease>>,
+    /// When each of them is over if nothing is heard.
+    due: RefCell<BTreeSet<(Time, u64)>>,
+    /// The counts that are set aside for this reign.
+    counts: Cell<(u64, u64)>,
+    extending: Lock,
+    added: Signal,
+}
+
+struct Lease {
+    until: Time,
+    /// Its end is being written.
+    ending: bool,
+}
+
+impl Leases {
+    /// What a new leader finds.
+    pub(crate) fn load(&self, next: u64, leases: Vec<u64>, until: Time) {
+        self.counts.set((next, next));
+        leases.into_iter().for_each(|lease| self.add(lease, until));
+    }
+
+    /// How many last.
+    pub(crate) fn count(&self) -> u64 {
+        self.open.borrow().len() as u64
+    }
+
+    fn add(&self, lease: u64, until: Time) {
+        self.open.borrow_mut().insert(lease, Lease { until, ending: false });
+        self.due.borrow_mut().insert((until, lease));
+        self.added.raise();
+    }
+
+    /// Has a lease last until a time; says whether it does.
+    fn extend(&self, lease: u64, until: Time) -> Result<(), Refusal> {
+        let mut open = self.open.borrow_mut();
+        let known = open.get_mut(&lease).ok_or(Status::LeaseEnded)?;
+        if known.ending {
+            // Whether it is over is known in a moment.
+            return Err(Refusal { status: Status::Busy, hint: BUSY_HINT });
+        }
+        let mut due = self.due.borrow_mut();
+        due.remove(&(known.until, lease));
+        known.until = until;
+        due.insert((until, lease));
+        Ok(())
+    }
+
+    /// Those of some leases that are over.
+    fn ended(&self, leases: &[u64]) -> Vec<u64> {
+        let open = self.open.borrow();
+        leases.iter().copied().filter(|lease| !open.contains_key(lease)).collect()
+    }
+
+    fn due_at(&self, now: Time) -> Vec<u64> {
+        let due = self.due.borrow();
+        let due = due.iter().take_while(|(until, _)| *until <= now);
+        due.take(ENDINGS_MAX).map(|(_, lease)| *lease).collect()
+    }
+}
+
+/// A client begins.
+pub(crate) async fn open(reign: &Rc<Reign>) -> Outcome {
+    let (leases, ttl) = (&reign.leases, reign.shared.options.lease_ttl);
+    let count = loop {
+        let (next, end) = leases.counts.get();
+        if next < end {
+            leases.counts.set((next + 1, end));
+            break next;
+        }
+        let _extending = leases.extending.lock().await;
+        let (next, end) = leases.counts.get();
+        if next >= end {
+            let further = LeaseIds { next: end + LEASES_AT_ONCE };
+            reign.write(&Key::new(LEASE_IDS)?, Some(to_value(&further))).await?;
+            leases.counts.set((end, further.next));
+        }
+    };
+    let random = reign.shared.random.borrow_mut().below(1 << RANDOM_BITS);
+    let lease = count << RANDOM_BITS | random;
+    reign.write(&key_of(LEASES, lease)?, Some(to_value(&Empty {}))).await?;
+    leases.add(lease, reign.now() + ttl);
+    let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+    Ok(to_body(&LeaseOpened { lease, ttl_ms, cluster: reign.cluster().record.cluster }))
+}
+
+/// A client is still there.
+pub(crate) fn renew(reign: &Reign, lease: u64) -> Outcome {
+    reign.leases.extend(lease, reign.now() + reign.shared.options.lease_ttl)?;
+    Ok(to_body(&Empty {}))
+}
+
+/// Which of these are over?
+pub(crate) fn check(reign: &Reign, leases: &[u64]) -> Outcome {
+    Ok(to_body(&LeasesChecked { ended: reign.leases.ended(leases) }))
+}
+
+/// A client is done. One that was done already is, too.
+pub(crate) async fn close(reign: &Rc<Reign>, lease: u64) -> Outcome {
+    end(reign, lease).await?;
+    Ok(to_body(&Empty {}))
+}
+
+/// Writes that a lease is over, then knows it.
+async fn end(reign: &Reign, lease: u64) -> Result<(), Refusal> {
+    let leases = &reign.leases;
+    match leases.open.borrow_mut().get_mut(&lease) {
+        None => return Ok(()),
+        Some(known) if known.ending => {
+            return Err(Refusal { status: Status::Busy, hint: BUSY_HINT });
+        }
+        Some(known) => {
+            known.ending = true;
+            leases.due.borrow_mut().remove(&(known.until, lease));
+        }
+    }
+    let written = reign.write(&key_of(LEASES, lease)?, None).await;
+    let mut open = leases.open.borrow_mut();
+    match &written {
+        Ok(()) => {
+            open.remove(&lease);
+        }
+        Err(_) => {
+            if let Some(known) = open.get_mut(&lease) {
+                (known.ending, known.until) = (false, reign.now() + AGAIN);
+                leases.due.borrow_mut().insert((known.until, lease));
+                leases.added.raise();
+            }
+        }
+    }
+    written
+}
+
+/// Ends leases whose time is over.
+pub(crate) async fn expire(reign: &Rc<Reign>) {
+    let leases = &reign.leases;
+    loop {
+        let due = leases.due_at(reign.now());
+        if !due.is_empty() {
+            let ends = due.into_iter().map(|lease| end(reign, lease));
+            // Those that could not be written are due again later.
+            all(ends.collect()).await;
+            continue;
+        }
+        let seen = leases.added.seen();
+        let first = leases.due.borrow().first().map(|(until, _)| *until);
+        match first {
+            Some(until) => {
+                let sleep = reign.shared.tasks().sleep_until(until);
+                let _ = within(sleep, leases.added.after(seen)).await;
+            }
+            None => leases.added.after(seen).await,
+        }
+    }
+}

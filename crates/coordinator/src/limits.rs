@@ -1,0 +1,56 @@
+//! What a coordinator takes, and how much of it.
+
+use std::time::Duration;
+
+/// Bytes of a table's name.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// Bytes of the name of a machine or a rack.
+pub const PLACE_BYTES_MAX: usize = 255;
+
+/// Servers that may be registered. Each is a value in the metastore.
+pub const SERVERS_MAX: usize = 10_000;
+
+/// Shards of one server.
+pub const SHARDS_MAX: usize = 256;
+
+/// Tables. Each is a value in the metastore.
+pub const TABLES_MAX: usize = 100_000;
+
+/// Tablets of one table: what surely fits a value of the metastore.
+pub const TABLETS_MAX: usize = 4096;
+
+/// Requests that may wait for the metastore: less than the metastore lets wait.
+pub const REQUESTS_MAX: usize = 512;
+
+/// Leases that are ended at the same time.
+pub const ENDINGS_MAX: usize = 64;
+
+/// Leases' numbers that are set aside with one write.
+pub const LEASES_AT_ONCE: u64 = 256;
+
+/// Heads with raised epochs that are remembered of each master. A log has two open heads at most,
+/// so those of old segments are closed, and epochs say nothing of closed ones.
+pub const EPOCHS_MAX: usize = 64;
+
+/// Former lives of a server whose nonces are remembered, so that a request of a former life that
+/// was long on its way does not end the present one.
+pub const LIVES_MAX: usize = 16;
+
+/// Bytes of what a shard says about its trouble.
+pub const TROUBLE_BYTES_MAX: usize = 1000;
+
+/// What a caller is told to wait while the metastore cannot be reached.
+pub const METASTORE_HINT: Duration = Duration::from_millis(200);
+
+/// What a caller is told to wait while too many others do.
+pub const BUSY_HINT: Duration = Duration::from_millis(50);
+
+/// The first wait before something that failed is tried again; each is twice the one before.
+pub const RETRY_MIN: Duration = Duration::from_millis(50);
+
+/// The longest such wait.
+pub const RETRY_MAX: Duration = Duration::from_secs(2);
+
+/// Bits of a version of list or map that count the changes under one leader.
+pub const VERSION_BITS: u32 = 20;

@@ -1,0 +1,43 @@
+//! What an operator decides about a coordinator.
+
+use std::time::Duration;
+use thunderhead_wire::control::Settings;
+
+/// What an operator decides about a coordinator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// What holds in a cluster that is made now. One that is there already keeps its own.
+    pub settings: Settings,
+    /// Where this coordinator is found: written beside the leadership, for people and clients.
+    pub address: String,
+    /// How long a leader may be silent before another one takes its place: 1 to 20 seconds.
+    pub leadership_ttl: Duration,
+    /// How long a client may be silent before its lease ends.
+    pub lease_ttl: Duration,
+    /// How long one call to a server may take before it is made again.
+    pub call_timeout: Duration,
+    /// How long a request waits: for its turn to change something, and for the shards that must
+    /// hear of a change. What is written down by then holds, and is told them all the same.
+    pub patience: Duration,
+    /// How long to wait after a recovery that failed before it is tried again.
+    pub recovery_pause: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            settings: Settings {
+                replicas: 3,
+                durability: "replicated".into(),
+                segment_bytes: 8 << 20,
+                self_backup: false,
+            },
+            address: String::new(),
+            leadership_ttl: Duration::from_secs(4),
+            lease_ttl: Duration::from_secs(5 * 60),
+            call_timeout: Duration::from_secs(1),
+            patience: Duration::from_secs(2),
+            recovery_pause: Duration::from_secs(1),
+        }
+    }
+}

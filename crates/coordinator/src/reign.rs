@@ -1,0 +1,431 @@
+//! One leadership, from winning it to losing it.
+//!
+//! All that a leader knows and does belongs to its reign: the cluster, and the tasks that work on
+//! it. When the reign is over its tasks are dropped where they wait, and nothing of it is left. The
+//! next one begins by reading everything.
+//!
+//! # Writing
+//!
+//! Everything is written before it is told, under the reign's fence. One task at a time holds the
+//! *pen* and changes what the cluster is made of; leases go beside it, each in its own value. A
+//! write whose outcome is unknown is written again until the outcome is known: one of the two
+//! conflicts, and reading back tells. So what this reign knows is what the metastore holds, always.
+//!
+//! What was written by a former reign and is still on its way is refused by the fence, for each
+//! reign has a token of its own: who loses the leadership asks for the next one as somebody else.
+//! (Under the same name a coordinator could be given the same token again, and a write of its
+//! former reign could arrive behind the reading of everything.)
+
+use crate::cluster::Cluster;
+use crate::coordinator::{Refusal, Shared};
+use crate::duties::{self, Duty};
+use crate::leases::Leases;
+use crate::limits::{METASTORE_HINT, RETRY_MAX, RETRY_MIN, VERSION_BITS};
+use crate::recoveries::Attempt;
+use crate::stored::{
+    CLUSTER, ClusterRecord, IDS, Ids, LEASE_IDS, LEASES, LeaseIds, SERVERS, ServerRecord, TABLES,
+    TableRecord, id_in, key_of, of_value, to_value,
+};
+use crate::waiting::{Guard, Lock, Signal, within};
+use serde::Serialize;
+use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::{Future, pending, poll_fn};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+use thunderhead_metastore::{
+    Answer, Change, Entry, Error, Fence, Key, Page, Prefix, Request, Version,
+};
+use thunderhead_rpc::{CallError, Opcode};
+use thunderhead_runtime::Time;
+use thunderhead_runtime::tasks::Sleep;
+use thunderhead_wire::control::to_body;
+use thunderhead_wire::{ClusterId, MasterId, ServerId, Status, TableId};
+
+/// One leadership.
+pub(crate) struct Reign {
+    pub(crate) shared: Rc<Shared>,
+    fence: Fence,
+    over: Cell<bool>,
+    loaded: Cell<bool>,
+    tasks: RefCell<BTreeMap<u64, Waker>>,
+    tasks_count: Cell<u64>,
+    /// What each key holds, as far as its version tells.
+    versions: RefCell<BTreeMap<Key, Version>>,
+    cluster: RefCell<Cluster>,
+    /// Held by who changes what the cluster is made of.
+    pen: Lock,
+    /// Raised when something changed that a duty may have waited for.
+    pub(crate) changed: Signal,
+    pub(crate) duties: RefCell<BTreeSet<Duty>>,
+    pub(crate) leases: Leases,
+    /// Which backups have freed which masters' replicas.
+    pub(crate) freed: RefCell<BTreeMap<MasterId, BTreeSet<ServerId>>>,
+    /// How recoveries get on.
+    pub(crate) attempts: RefCell<BTreeMap<MasterId, Attempt>>,
+}
+
+/// How long to wait before something is tried again.
+pub(crate) struct Backoff(Duration);
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Backoff(RETRY_MIN)
+    }
+}
+
+impl Backoff {
+    pub(crate) fn next(&mut self) -> Duration {
+        let wait = self.0;
+        self.0 = (wait * 2).min(RETRY_MAX);
+        wait
+    }
+}
+
+impl Reign {
+    /// Begins a reign: reads everything, then serves.
+    pub(crate) fn begin(shared: Rc<Shared>, fence: Fence) -> Rc<Reign> {
+        let settings = shared.options.settings.clone();
+        let nothing = ClusterRecord { cluster: ClusterId(0), settings };
+        // Tokens grow, so the versions of this reign are above all those before.
+        let version_base = fence.token.0.saturating_mul(1 << VERSION_BITS);
+        let reign = Rc::new(Reign {
+            shared,
+            fence,
+            over: Cell::new(false),
+            loaded: Cell::new(false),
+            tasks: RefCell::default(),
+            tasks_count: Cell::new(0),
+            versions: RefCell::default(),
+            cluster: RefCell::new(Cluster::new(nothing, Ids::default(), version_base)),
+            pen: Lock::default(),
+            changed: Signal::default(),
+            duties: RefCell::default(),
+            leases: Leases::default(),
+            freed: RefCell::default(),
+            attempts: RefCell::default(),
+        });
+        let loading = Rc::clone(&reign);
+        reign.spawn(async move { loading.load_until_it_is_done(version_base).await });
+        reign
+    }
+
+    /// Ends it: nothing of it happens any more.
+    pub(crate) fn end(&self) {
+        self.over.set(true);
+        for waker in std::mem::take(&mut *self.tasks.borrow_mut()).into_values() {
+            waker.wake();
+        }
+    }
+
+    /// What proves the leadership.
+    pub(crate) fn fence(&self) -> &Fence {
+        &self.fence
+    }
+
+    /// Whether everything was read.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.loaded.get()
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.shared.now()
+    }
+
+    pub(crate) fn sleep(&self, duration: Duration) -> Sleep {
+        self.shared.tasks().sleep(duration)
+    }
+
+    /// Begins a task that is dropped when the reign is over.
+    pub(crate) fn spawn(self: &Rc<Self>, task: impl Future<Output = ()> + 'static) {
+        let reign = Rc::clone(self);
+        let number = self.tasks_count.get();
+        self.tasks_count.set(number + 1);
+        self.shared.tasks().spawn(async move {
+            let mut task = Box::pin(task);
+            poll_fn(|context| {
+                if reign.over.get() {
+                    return Poll::Ready(());
+                }
+                let polled = task.as_mut().poll(context);
+                let mut tasks = reign.tasks.borrow_mut();
+                if polled.is_ready() {
+                    tasks.remove(&number);
+                } else if reign.over.get() {
+                    // It was this task that ended the reign.
+                    context.waker().wake_by_ref();
+                } else {
+                    tasks.insert(number, context.waker().clone());
+                }
+                polled
+            })
+            .await;
+        });
+    }
+
+    pub(crate) fn cluster(&self) -> Ref<'_, Cluster> {
+        self.cluster.borrow()
+    }
+
+    fn cluster_mut(&self) -> RefMut<'_, Cluster> {
+        self.cluster.borrow_mut()
+    }
+
+    /// Calls a server.
+    pub(crate) async fn call(
+        &self,
+        to: SocketAddr,
+        opcode: Opcode,
+        message: &impl Serialize,
+    ) -> Result<Vec<u8>, CallError> {
+        let timeout = Some(self.shared.options.call_timeout);
+        self.shared.calling().call(to, opcode, to_body(message), timeout).await
+    }
+
+    /// Waits for the pen, but not for long: whoever asked tries again later.
+    pub(crate) async fn pen(&self) -> Result<Guard<'_>, Refusal> {
+        let patience = self.sleep(self.shared.options.patience);
+        within(patience, self.pen.lock()).await.ok_or(Refusal::METASTORE)
+    }
+
+    /// Waits for the pen as long as it takes.
+    pub(crate) async fn pen_for_long(&self) -> Guard<'_> {
+        self.pen.lock().await
+    }
+
+    /// Writes what a server is, then knows it.
+    pub(crate) async fn put_server(&self, record: ServerRecord) -> Result<(), Refusal> {
+        let key = key_of(SERVERS, record.server.0)?;
+        self.write(&key, Some(to_value(&record))).await?;
+        self.cluster_mut().put_server(record);
+        self.has_changed();
+        Ok(())
+    }
+
+    /// Writes what a table is, then knows it.
+    pub(crate) async fn put_table(&self, record: TableRecord) -> Result<(), Refusal> {
+        let key = key_of(TABLES, record.id.0)?;
+        self.write(&key, Some(to_value(&record))).await?;
+        self.cluster_mut().put_table(record);
+        self.has_changed();
+        Ok(())
+    }
+
+    /// Deletes what is known of a table.
+    pub(crate) async fn remove_table(&self, table: TableId) -> Result<(), Refusal> {
+        self.write(&key_of(TABLES, table.0)?, None).await?;
+        self.cluster_mut().remove_table(table);
+        self.has_changed();
+        Ok(())
+    }
+
+    /// Takes ids: once this is done they are this caller's for ever.
+    pub(crate) async fn take_ids(&self, take: impl FnOnce(&mut Ids)) -> Result<Ids, Refusal> {
+        let before = self.cluster().ids;
+        let mut after = before;
+        take(&mut after);
+        self.write(&Key::new(IDS)?, Some(to_value(&after))).await?;
+        self.cluster_mut().ids = after;
+        Ok(before)
+    }
+
+    /// Something changed: who waits looks again.
+    pub(crate) fn has_changed(&self) {
+        self.changed.raise();
+        if self.cluster().changes() + 1 >= 1 << VERSION_BITS {
+            // The next reign's versions begin above.
+            self.shared.remark("leadership", "a leader made as many changes as it may");
+            self.shared.dethrone(self);
+        }
+    }
+
+    /// Makes a key hold a value, or nothing. An error says that it was certainly not done.
+    pub(crate) async fn write(&self, key: &Key, value: Option<Vec<u8>>) -> Result<(), Refusal> {
+        let mut unsure = false;
+        let mut backoff = Backoff::default();
+        loop {
+            let known = self.versions.borrow().get(key).copied();
+            let change = match (known, value.clone()) {
+                (None, None) => return Ok(()),
+                (None, Some(value)) => Change::Create(value),
+                (Some(version), Some(value)) => Change::Replace(version, value),
+                (Some(version), None) => Change::Delete(version),
+            };
+            let fence = Some(self.fence.clone());
+            let request = Request::Write { key: key.clone(), change, fence };
+            match self.shared.desk.ask(self.now(), request).await {
+                Ok(Answer::Written(version)) => {
+                    self.has_version(key, value.is_some().then_some(version));
+                    return Ok(());
+                }
+                Ok(Answer::Conflict(found)) if unsure => {
+                    if self.is_our_own(key, found, value.as_deref()).await {
+                        self.has_version(key, found);
+                        return Ok(());
+                    }
+                    self.give_up("somebody else writes into the metastore").await;
+                }
+                Ok(Answer::Conflict(_)) => {
+                    self.give_up("somebody else writes into the metastore").await;
+                }
+                Ok(Answer::Deposed) => self.give_up("another coordinator leads").await,
+                Ok(other) => {
+                    self.give_up(&format!("the metastore answered a write with {other:?}")).await;
+                }
+                Err(error) => {
+                    self.shared.remark("metastore", &error.to_string());
+                    unsure |= error.may_have_happened();
+                    if !unsure {
+                        return Err(error.into());
+                    }
+                    self.sleep(backoff.next()).await;
+                }
+            }
+        }
+    }
+
+    fn has_version(&self, key: &Key, version: Option<Version>) {
+        let mut versions = self.versions.borrow_mut();
+        match version {
+            Some(version) => versions.insert(key.clone(), version),
+            None => versions.remove(key),
+        };
+        drop(versions);
+        self.shared.unremark("metastore");
+    }
+
+    /// After a conflict: whether the key holds what an earlier attempt wrote.
+    async fn is_our_own(&self, key: &Key, found: Option<Version>, value: Option<&[u8]>) -> bool {
+        let (Some(version), Some(value)) = (found, value) else {
+            return found.is_none() && value.is_none();
+        };
+        let mut backoff = Backoff::default();
+        loop {
+            let request = Request::Get { key: key.clone() };
+            match self.shared.desk.ask(self.now(), request).await {
+                Ok(Answer::Value(Some(entry))) => {
+                    return entry.version == version && entry.value == value;
+                }
+                Ok(_) => return false,
+                Err(error) => {
+                    self.shared.remark("metastore", &error.to_string());
+                    self.sleep(backoff.next()).await;
+                }
+            }
+        }
+    }
+
+    /// Ends the reign from within: what is known here may be wrong. Never returns.
+    async fn give_up(&self, why: &str) {
+        self.shared.remark("leadership", why);
+        self.shared.dethrone(self);
+        pending::<()>().await;
+    }
+
+    async fn load_until_it_is_done(self: &Rc<Self>, version_base: u64) {
+        let mut backoff = Backoff::default();
+        while let Err(why) = self.load(version_base).await {
+            self.shared.remark("loading", &why);
+            self.sleep(backoff.next()).await;
+        }
+        self.shared.unremark("loading");
+        self.loaded.set(true);
+        duties::employ_all(self);
+    }
+
+    /// Reads everything there is.
+    async fn load(&self, version_base: u64) -> Result<(), String> {
+        let entries = self.read_all().await.map_err(|error| error.to_string())?;
+        let versions = entries.iter().map(|entry| (entry.key.clone(), entry.version));
+        self.versions.replace(versions.collect());
+        let (mut record, mut ids) = (None, Ids::default());
+        let (mut servers, mut tables, mut leases) = (Vec::new(), Vec::new(), Vec::new());
+        let mut lease_ids = LeaseIds { next: 1 };
+        for Entry { key, value, .. } in &entries {
+            match key.as_str() {
+                CLUSTER => record = Some(of_value::<ClusterRecord>(key, value)?),
+                IDS => ids = of_value(key, value)?,
+                LEASE_IDS => lease_ids = of_value(key, value)?,
+                _ if id_in(SERVERS, key).is_some() => {
+                    servers.push(of_value::<ServerRecord>(key, value)?);
+                }
+                _ if id_in(TABLES, key).is_some() => {
+                    tables.push(of_value::<TableRecord>(key, value)?);
+                }
+                // What a newer version keeps there is not ours.
+                _ => leases.extend(id_in(LEASES, key)),
+            }
+        }
+        let record = match record {
+            Some(record) => record,
+            None => self.found().await?,
+        };
+        self.compare(&record);
+        let mut cluster = Cluster::new(record, ids, version_base);
+        servers.into_iter().for_each(|record| cluster.put_server(record));
+        tables.into_iter().for_each(|record| cluster.put_table(record));
+        // What was read is the first version of this reign.
+        let cluster = cluster.begun_here();
+        self.cluster.replace(cluster);
+        let until = self.now() + self.shared.options.lease_ttl;
+        self.leases.load(lease_ids.next, leases, until);
+        Ok(())
+    }
+
+    async fn read_all(&self) -> Result<Vec<Entry>, Error> {
+        let mut entries: Vec<Entry> = Vec::new();
+        loop {
+            let after = entries.last().map(|entry| entry.key.clone());
+            let request = Request::List { prefix: Prefix::all(), after };
+            let answer = self.shared.desk.ask(self.now(), request).await?;
+            let Answer::Page(Page { entries: page, more }) = answer else {
+                return Err(Error::Damaged {
+                    what: format!("a list was answered with {answer:?}"),
+                });
+            };
+            let is_empty = page.is_empty();
+            entries.extend(page);
+            if !more || is_empty {
+                return Ok(entries);
+            }
+        }
+    }
+
+    /// Makes the cluster.
+    async fn found(&self) -> Result<ClusterRecord, String> {
+        let cluster = ClusterId(self.shared.random.borrow_mut().number());
+        let record = ClusterRecord { cluster, settings: self.shared.options.settings.clone() };
+        let key = Key::new(CLUSTER).map_err(|error| error.to_string())?;
+        let written = self.write(&key, Some(to_value(&record))).await;
+        written.map_err(|_| "the cluster cannot be written into the metastore".to_owned())?;
+        Ok(record)
+    }
+
+    fn compare(&self, record: &ClusterRecord) {
+        if record.settings == self.shared.options.settings {
+            return self.shared.unremark("settings");
+        }
+        let (kept, given) = (&record.settings, &self.shared.options.settings);
+        self.shared.remark(
+            "settings",
+            &format!(
+                "the cluster was made with other settings than this coordinator was given, and \
+                 keeps them: {kept:?}, not {given:?}"
+            ),
+        );
+    }
+}
+
+impl Refusal {
+    /// The metastore cannot be reached.
+    pub(crate) const METASTORE: Refusal =
+        Refusal { status: Status::MetastoreUnavailable, hint: METASTORE_HINT };
+}
+
+impl From<Error> for Refusal {
+    fn from(_: Error) -> Refusal {
+        Refusal::METASTORE
+    }
+}

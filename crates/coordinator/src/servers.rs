@@ -1,0 +1,217 @@
+//! Servers: who they are, whether they are there, and what all of them are told.
+
+use crate::cluster::{gone, raise_epoch};
+use crate::coordinator::{Outcome, Refusal};
+use crate::duties::{Duty, employ};
+use crate::limits::{LIVES_MAX, PLACE_BYTES_MAX, SERVERS_MAX, SHARDS_MAX};
+use crate::reign::{Backoff, Reign};
+use crate::stored::{ServerRecord, ShardRecord};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use thunderhead_rpc::Opcode;
+use thunderhead_wire::control::{
+    Empty, Enlist, Enlisted, Known, OfMaster, RaiseEpoch, Register, Registered, ServerState,
+    to_body,
+};
+use thunderhead_wire::{MasterId, ServerId, Status};
+
+/// A server wants to know who it is.
+pub(crate) async fn register(reign: &Rc<Reign>, message: Register) -> Outcome {
+    if let Some(Known { cluster, server }) = message.known {
+        if cluster != reign.cluster().record.cluster {
+            return Err(Status::WrongCluster.into());
+        }
+        if reign.cluster().server(server).is_none() {
+            return Err(Status::NoSuchServer.into());
+        }
+        return Ok(registered(reign, server));
+    }
+    let _pen = reign.pen().await?;
+    let known =
+        reign.cluster().servers().find(|it| it.registered == message.nonce).map(|it| it.server);
+    if let Some(server) = known {
+        return Ok(registered(reign, server));
+    }
+    if reign.cluster().servers_count() >= SERVERS_MAX {
+        return Err(Status::NoSpace.into());
+    }
+    let server = ServerId(reign.take_ids(|ids| ids.server += 1).await?.server);
+    let record = ServerRecord {
+        server,
+        registered: message.nonce,
+        lives: Vec::new(),
+        generation: 0,
+        state: ServerState::Down,
+        host: String::new(),
+        rack: String::new(),
+        shards: Vec::new(),
+        backup: None,
+        former: Vec::new(),
+    };
+    reign.put_server(record).await?;
+    Ok(registered(reign, server))
+}
+
+fn registered(reign: &Reign, server: ServerId) -> Vec<u8> {
+    let record = &reign.cluster().record;
+    let settings = record.settings.clone();
+    to_body(&Registered { cluster: record.cluster, server, settings })
+}
+
+/// A server begins a life. Its former one is over by that.
+pub(crate) async fn enlist(reign: &Rc<Reign>, message: Enlist) -> Outcome {
+    if !makes_sense(&message) {
+        return Err(Status::Malformed.into());
+    }
+    if message.cluster != reign.cluster().record.cluster {
+        return Err(Status::WrongCluster.into());
+    }
+    let _pen = reign.pen().await?;
+    let Some(old) = reign.cluster().server(message.server).cloned() else {
+        return Err(Status::NoSuchServer.into());
+    };
+    if old.lives.contains(&message.nonce) {
+        let is_present = old.state == ServerState::Up && old.lives.last() == Some(&message.nonce);
+        // Of a former life, or of one that was given up: it does not come again.
+        return if is_present { Ok(enlisted(reign, &old)) } else { Err(Status::Deposed.into()) };
+    }
+    let shards = message.shards.len() as u64;
+    let first = reign.take_ids(|ids| ids.master += shards).await?.master;
+    let mut record = gone(&old);
+    let masters = (first..).map(MasterId);
+    record.shards = masters
+        .zip(&message.shards)
+        .map(|(master, address)| ShardRecord { master, address: *address, epochs: Vec::new() })
+        .collect();
+    record.generation += 1;
+    record.state = ServerState::Up;
+    record.lives.push(message.nonce);
+    let excess = record.lives.len().saturating_sub(LIVES_MAX);
+    record.lives.drain(..excess);
+    (record.host, record.rack, record.backup) = (message.host, message.rack, message.backup);
+    reign.put_server(record.clone()).await?;
+    employ(reign, Duty::Tell(record.server, record.generation));
+    employ(reign, Duty::Free(record.server, record.generation));
+    for former in &record.former {
+        employ(reign, Duty::Recover(former.master));
+    }
+    Ok(enlisted(reign, &record))
+}
+
+fn makes_sense(message: &Enlist) -> bool {
+    let is_somewhere = |at: &SocketAddr| at.port() != 0 && !at.ip().is_unspecified();
+    let different: BTreeSet<_> = message.shards.iter().collect();
+    (1..=SHARDS_MAX).contains(&message.shards.len())
+        && different.len() == message.shards.len()
+        && message.shards.iter().all(is_somewhere)
+        && message.backup.is_none_or(|backup| is_somewhere(&backup.address))
+        && message.host.len() <= PLACE_BYTES_MAX
+        && message.rack.len() <= PLACE_BYTES_MAX
+}
+
+fn enlisted(reign: &Reign, record: &ServerRecord) -> Vec<u8> {
+    to_body(&Enlisted {
+        generation: record.generation,
+        masters: record.shards.iter().map(|shard| shard.master).collect(),
+        servers: reign.cluster().list(),
+    })
+}
+
+/// The verdict that a life of a server is over. One that was over already is, too.
+pub(crate) async fn failed(
+    reign: &Rc<Reign>,
+    server: ServerId,
+    generation: u64,
+) -> Result<(), Refusal> {
+    let _pen = reign.pen_for_long().await;
+    let Some(old) = reign.cluster().server(server).cloned() else { return Ok(()) };
+    if old.generation != generation || old.state != ServerState::Up {
+        return Ok(());
+    }
+    let record = gone(&old);
+    reign.put_server(record.clone()).await?;
+    for former in &record.former {
+        employ(reign, Duty::Recover(former.master));
+    }
+    Ok(())
+}
+
+/// A head lost a replica.
+pub(crate) async fn raise(reign: &Rc<Reign>, message: RaiseEpoch) -> Outcome {
+    let _pen = reign.pen().await?;
+    let place = reign.cluster().place(message.master);
+    let record = place.and_then(|place| reign.cluster().server(place.server).cloned());
+    let Some(mut record) = record else { return Err(Status::Deposed.into()) };
+    let shard = record.shards.iter_mut().find(|shard| shard.master == message.master);
+    if shard.is_some_and(|shard| raise_epoch(shard, message.segment, message.epoch)) {
+        reign.put_server(record).await?;
+    }
+    Ok(to_body(&Empty {}))
+}
+
+/// Whether a server is in this life still.
+fn lives(reign: &Reign, server: ServerId, generation: u64) -> Option<ServerRecord> {
+    let cluster = reign.cluster();
+    let record = cluster.server(server)?;
+    (record.state == ServerState::Up && record.generation == generation).then(|| record.clone())
+}
+
+/// Duty: a server is told of every new list of servers, as long as it lives.
+pub(crate) async fn tell(reign: &Rc<Reign>, server: ServerId, generation: u64) {
+    let mut told = None;
+    let mut backoff = Backoff::default();
+    loop {
+        let seen = reign.changed.seen();
+        let Some(record) = lives(reign, server, generation) else { return };
+        let Some(to) = record.shards.first().map(|shard| shard.address) else { return };
+        let version = reign.cluster().list_version();
+        if told == Some(version) {
+            reign.changed.after(seen).await;
+            continue;
+        }
+        let list = reign.cluster().list();
+        match reign.call(to, Opcode::ServersChanged, &list).await {
+            Ok(_) => (told, backoff) = (Some(version), Backoff::default()),
+            Err(_) => reign.sleep(backoff.next()).await,
+        }
+    }
+}
+
+/// Duty: a backup is told whose replicas are not needed any more, as long as it lives.
+pub(crate) async fn free(reign: &Rc<Reign>, server: ServerId, generation: u64) {
+    let mut backoff = Backoff::default();
+    loop {
+        let seen = reign.changed.seen();
+        let Some(record) = lives(reign, server, generation) else { return };
+        let Some(backup) = record.backup else { return };
+        let Some(master) = to_free(reign, server) else {
+            reign.changed.after(seen).await;
+            continue;
+        };
+        match reign.call(backup.address, Opcode::FreeMaster, &OfMaster { master }).await {
+            Ok(_) => {
+                reign.freed.borrow_mut().entry(master).or_default().insert(server);
+                reign.changed.raise();
+                backoff = Backoff::default();
+            }
+            Err(_) => reign.sleep(backoff.next()).await,
+        }
+    }
+}
+
+fn to_free(reign: &Reign, server: ServerId) -> Option<MasterId> {
+    let freed = reign.freed.borrow();
+    let is_left = |master: &MasterId| freed.get(master).is_none_or(|by| !by.contains(&server));
+    let cluster = reign.cluster();
+    let mut masters = cluster.formers().filter(|it| it.freeing).map(|it| it.master);
+    masters.find(is_left)
+}
+
+/// Whether all backups there ever were have freed a master's replicas.
+pub(crate) fn all_freed(reign: &Reign, master: MasterId) -> bool {
+    let freed = reign.freed.borrow();
+    let cluster = reign.cluster();
+    let mut backups = cluster.servers().filter(|it| it.backup.is_some());
+    backups.all(|it| freed.get(&master).is_some_and(|by| by.contains(&it.server)))
+}

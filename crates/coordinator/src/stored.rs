@@ -1,0 +1,206 @@
+//! What the metastore holds: one JSON value for each thing that changes by itself.
+//!
+//! ```text
+//!  cluster        its id, its settings            written once
+//!  ids            the next id of each kind        written before an id is told
+//!  lease-ids      the numbers set aside           the same, for leases
+//!  servers/ID     a server, its present life, and what is left of its former ones
+//!  tables/ID      a table and its tablets
+//!  leases/ID      there while the lease lasts
+//! ```
+//!
+//! What must change together is in one value. A server's failure is one write: its masters become
+//! *former* ones, and that is also the record of what is to be done about them. So is a tablet's
+//! owner, and whether the owner has heard of it. Nothing else says what is unfinished; a new leader
+//! finds it there.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use thunderhead_metastore::{Error, Key};
+use thunderhead_wire::control::{BackupInfo, ServerState, Settings};
+use thunderhead_wire::{
+    ClusterId, Epoch, KeyHash, MasterId, SegmentId, ServerId, TableId, TabletRange,
+};
+
+/// The key of the cluster.
+pub(crate) const CLUSTER: &str = "cluster";
+/// The key of the next ids.
+pub(crate) const IDS: &str = "ids";
+/// The key of the numbers of leases.
+pub(crate) const LEASE_IDS: &str = "lease-ids";
+/// What the keys of servers begin with.
+pub(crate) const SERVERS: &str = "servers/";
+/// What the keys of tables begin with.
+pub(crate) const TABLES: &str = "tables/";
+/// What the keys of leases begin with.
+pub(crate) const LEASES: &str = "leases/";
+
+/// The cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ClusterRecord {
+    pub(crate) cluster: ClusterId,
+    pub(crate) settings: Settings,
+}
+
+/// The ids that are handed out next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ids {
+    pub(crate) server: u64,
+    pub(crate) master: u64,
+    pub(crate) table: u64,
+}
+
+impl Default for Ids {
+    fn default() -> Self {
+        Ids { server: 1, master: 1, table: 1 }
+    }
+}
+
+/// Numbers of leases below this one may have been used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LeaseIds {
+    pub(crate) next: u64,
+}
+
+/// A server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ServerRecord {
+    pub(crate) server: ServerId,
+    /// The nonce that it was registered with.
+    pub(crate) registered: u64,
+    /// The nonces of its latest lives, the present one last.
+    #[serde(default)]
+    pub(crate) lives: Vec<u64>,
+    /// Which life this is; 0 before the first.
+    pub(crate) generation: u64,
+    pub(crate) state: ServerState,
+    #[serde(default)]
+    pub(crate) host: String,
+    #[serde(default)]
+    pub(crate) rack: String,
+    /// The shards of the present life; none when it is down.
+    #[serde(default)]
+    pub(crate) shards: Vec<ShardRecord>,
+    /// The backup of this life, or of the last one.
+    #[serde(default)]
+    pub(crate) backup: Option<BackupInfo>,
+    /// Masters of former lives that are not done with.
+    #[serde(default)]
+    pub(crate) former: Vec<Former>,
+}
+
+/// A shard in its server's present life.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ShardRecord {
+    pub(crate) master: MasterId,
+    pub(crate) address: SocketAddr,
+    /// Heads that lost replicas.
+    #[serde(default)]
+    pub(crate) epochs: Vec<(SegmentId, Epoch)>,
+}
+
+/// A master that is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Former {
+    pub(crate) master: MasterId,
+    /// Which shard of its server it was.
+    pub(crate) shard: u32,
+    #[serde(default)]
+    pub(crate) epochs: Vec<(SegmentId, Epoch)>,
+    /// Who rebuilds its tablets.
+    #[serde(default)]
+    pub(crate) by: Option<MasterId>,
+    /// It has no tablets any more: its replicas are freed.
+    #[serde(default)]
+    pub(crate) freeing: bool,
+}
+
+/// A table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TableRecord {
+    pub(crate) id: TableId,
+    pub(crate) name: String,
+    /// By their first hashes, without gaps.
+    pub(crate) tablets: Vec<TabletRecord>,
+    /// It is dropped: nobody sees it any more, but some shards may not know yet.
+    #[serde(default)]
+    pub(crate) dropped: bool,
+}
+
+/// A tablet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TabletRecord {
+    pub(crate) first: KeyHash,
+    pub(crate) last: KeyHash,
+    pub(crate) master: MasterId,
+    /// What was born before this segment of the master's log is of a former life of the tablet.
+    #[serde(default)]
+    pub(crate) since: SegmentId,
+    /// The master has said that it has the tablet. Nobody is told where it is before, so a tablet
+    /// that was not taken is certainly empty.
+    #[serde(default)]
+    pub(crate) taken: bool,
+}
+
+impl TabletRecord {
+    pub(crate) fn range(&self, table: TableId) -> TabletRange {
+        TabletRange { table, first: self.first, last: self.last }
+    }
+}
+
+/// A value of the metastore.
+pub(crate) fn to_value<T: Serialize>(record: &T) -> Vec<u8> {
+    // Nothing here can fail to be written: no maps, no own serializers.
+    serde_json::to_vec(record).unwrap_or_default()
+}
+
+/// What a value says; or what an operator should know about it.
+pub(crate) fn of_value<T: DeserializeOwned>(key: &Key, value: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(value).map_err(|error| {
+        format!("the value {key} in the metastore makes no sense ({error}); restore it from a copy")
+    })
+}
+
+/// The key of one of many things.
+pub(crate) fn key_of(prefix: &str, id: u64) -> Result<Key, Error> {
+    Key::new(format!("{prefix}{id}"))
+}
+
+/// The id in such a key.
+pub(crate) fn id_in(prefix: &str, key: &Key) -> Option<u64> {
+    key.as_str().strip_prefix(prefix)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was written by one version is read by the next ones.
+    #[test]
+    fn values_are_read_for_ever() {
+        let key = Key::new("tables/3").expect("a good key");
+        let golden = br#"{"id":3,"name":"t","tablets":[{"first":0,"last":18446744073709551615,"master":2,"since":9,"taken":true}],"dropped":false}"#;
+        let table = TableRecord {
+            id: TableId(3),
+            name: "t".into(),
+            tablets: vec![TabletRecord {
+                first: KeyHash::MIN,
+                last: KeyHash::MAX,
+                master: MasterId(2),
+                since: SegmentId(9),
+                taken: true,
+            }],
+            dropped: false,
+        };
+        assert_eq!(to_value(&table), golden);
+        assert_eq!(of_value(&key, golden), Ok(table));
+        let server = br#"{"server":1,"registered":5,"generation":0,"state":"down"}"#;
+        let record: ServerRecord = of_value(&key, server).expect("all the rest has a default");
+        assert_eq!((record.server, record.former.len()), (ServerId(1), 0));
+        let damaged = of_value::<TableRecord>(&key, b"{").expect_err("half a value");
+        assert!(damaged.contains("tables/3"), "{damaged}");
+        assert_eq!(id_in(TABLES, &key), Some(3));
+        assert_eq!(id_in(SERVERS, &key), None);
+    }
+}

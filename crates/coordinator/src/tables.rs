@@ -1,0 +1,267 @@
+//! Tables and their tablets.
+//!
+//! A new table is written with tablets that nobody has *taken* yet; each master is told to take
+//! its own, and when it has said so that is written too. Only then anybody is told where the tablet
+//! is. So a tablet that was not taken has never been written to, and if its master goes another one
+//! gets it, empty, without a recovery. (A master that has acknowledged `take tablets` can be
+//! recovered: its log has an open head with all its replicas.)
+//!
+//! A table that is dropped is gone for all at once, and its name is free; what is left of it is
+//! deleted when all masters have dropped their tablets or are gone.
+
+use crate::coordinator::Outcome;
+use crate::duties::{Duty, employ};
+use crate::limits::{NAME_BYTES_MAX, TABLES_MAX};
+use crate::reign::{Backoff, Reign};
+use crate::stored::TableRecord;
+use crate::waiting::{all, within};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use thunderhead_rpc::Opcode;
+use thunderhead_wire::control::{
+    CreateTable, DropTable, Empty, MapRequest, MigrateTablet, SplitTablet, Tablets, to_body,
+};
+use thunderhead_wire::{MasterId, SegmentId, Status, TableId, TabletRange};
+
+/// Where are the tablets?
+pub(crate) fn map(reign: &Reign, message: &MapRequest) -> Outcome {
+    let cluster = reign.cluster();
+    let only = match &message.table {
+        None => None,
+        Some(name) => Some(cluster.named(name).ok_or(Status::NoSuchTable)?),
+    };
+    Ok(to_body(&cluster.map(only)))
+}
+
+fn is_good(name: &str) -> bool {
+    !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control)
+}
+
+/// Makes a table. Answered when its masters have their tablets, or after a while all the same:
+/// once it is written down there is no way back.
+pub(crate) async fn create(reign: &Rc<Reign>, message: CreateTable) -> Outcome {
+    if !is_good(&message.name) {
+        return Err(Status::BadName.into());
+    }
+    if message.server_span == 0 {
+        return Err(Status::Malformed.into());
+    }
+    let pen = reign.pen().await?;
+    if reign.cluster().named(&message.name).is_some() {
+        return Err(Status::TableExists.into());
+    }
+    if reign.cluster().tables_count() >= TABLES_MAX {
+        return Err(Status::NoSpace.into());
+    }
+    if reign.cluster().by_load().is_empty() {
+        return Err(Status::NoServers.into());
+    }
+    let id = TableId(reign.take_ids(|ids| ids.table += 1).await?.table);
+    // Nobody else changes anything while we have the pen.
+    let tablets = reign.cluster().spread(message.server_span);
+    let record = TableRecord { id, name: message.name, tablets, dropped: false };
+    reign.put_table(record).await?;
+    employ(reign, Duty::Settle(id));
+    drop(pen);
+    wait_until_settled(reign, id, |table| {
+        table.is_none_or(|it| it.dropped || it.tablets.iter().all(|tablet| tablet.taken))
+    })
+    .await;
+    let cluster = reign.cluster();
+    let table = cluster.table(id).ok_or(Status::NoSuchTable)?;
+    Ok(to_body(&cluster.table_info(table)))
+}
+
+/// Does away with a table. Answered when its masters have dropped their tablets, or after a while
+/// all the same.
+pub(crate) async fn drop_table(reign: &Rc<Reign>, message: DropTable) -> Outcome {
+    let pen = reign.pen().await?;
+    let named = reign.cluster().named(&message.name).cloned();
+    let mut record = named.ok_or(Status::NoSuchTable)?;
+    let id = record.id;
+    record.dropped = true;
+    reign.put_table(record).await?;
+    employ(reign, Duty::Settle(id));
+    drop(pen);
+    wait_until_settled(reign, id, |table| table.is_none()).await;
+    Ok(to_body(&Empty {}))
+}
+
+async fn wait_until_settled(
+    reign: &Rc<Reign>,
+    table: TableId,
+    is_settled: impl Fn(Option<&TableRecord>) -> bool,
+) {
+    let settled = async {
+        loop {
+            let seen = reign.changed.seen();
+            if is_settled(reign.cluster().table(table)) {
+                return;
+            }
+            reign.changed.after(seen).await;
+        }
+    };
+    let _ = within(reign.sleep(reign.shared.options.patience), settled).await;
+}
+
+/// Makes two tablets of one, with the same master.
+pub(crate) async fn split(reign: &Rc<Reign>, message: SplitTablet) -> Outcome {
+    let _pen = reign.pen().await?;
+    let named = reign.cluster().named(&message.table).cloned();
+    let old = named.ok_or(Status::NoSuchTable)?;
+    if old.tablets.iter().any(|tablet| !tablet.taken) {
+        // What was told to a master to take is what it will say that it took.
+        return Err(Status::InProgress.into());
+    }
+    let new = crate::cluster::split(&old, message.at).ok_or(Status::BadRange)?;
+    let id = new.id;
+    if new != old {
+        reign.put_table(new).await?;
+    }
+    let cluster = reign.cluster();
+    let table = cluster.table(id).ok_or(Status::NoSuchTable)?;
+    Ok(to_body(&cluster.table_info(table)))
+}
+
+/// Moves a tablet. Not yet: it will note in the table's record where the tablet goes, and a duty
+/// will see it there.
+pub(crate) async fn migrate(_reign: &Rc<Reign>, _message: MigrateTablet) -> Outcome {
+    Err(Status::UnknownOpcode.into())
+}
+
+/// What is to be done about a table next.
+enum Step {
+    /// Nothing any more.
+    Settled,
+    /// Nothing before something changes.
+    Wait,
+    /// Tablets whose masters are gone go to others.
+    PlaceAnew,
+    /// Masters are told to take or to drop tablets.
+    Tell(Opcode, BTreeMap<MasterId, (SocketAddr, Vec<TabletRange>)>),
+    /// Nothing is left of it.
+    Delete,
+}
+
+/// Duty: a table's tablets are taken by their masters; or dropped, if it is.
+pub(crate) async fn settle(reign: &Rc<Reign>, table: TableId) {
+    let mut dropped = BTreeSet::new();
+    let mut backoff = Backoff::default();
+    loop {
+        let seen = reign.changed.seen();
+        let done = match next_step(reign, table, &dropped) {
+            Step::Settled => return,
+            Step::Wait => {
+                reign.changed.after(seen).await;
+                true
+            }
+            Step::PlaceAnew => place_anew(reign, table).await,
+            Step::Tell(opcode, masters) => {
+                let told = tell(reign, opcode, &masters).await;
+                let done = told.len() == masters.len();
+                if opcode == Opcode::TakeTablets {
+                    note_taken(reign, table, &told).await && done
+                } else {
+                    dropped.extend(told.into_keys());
+                    done
+                }
+            }
+            Step::Delete => {
+                let _pen = reign.pen_for_long().await;
+                reign.remove_table(table).await.is_ok()
+            }
+        };
+        if done {
+            backoff = Backoff::default();
+        } else {
+            reign.sleep(backoff.next()).await;
+        }
+    }
+}
+
+fn next_step(reign: &Reign, id: TableId, dropped: &BTreeSet<MasterId>) -> Step {
+    let cluster = reign.cluster();
+    let Some(table) = cluster.table(id) else { return Step::Settled };
+    let mut masters: BTreeMap<_, (SocketAddr, Vec<_>)> = BTreeMap::new();
+    let mut others_wait = false;
+    for tablet in &table.tablets {
+        let place = cluster.place(tablet.master);
+        let told = match (table.dropped, place) {
+            (false, _) if tablet.taken => continue,
+            (false, None) if cluster.by_load().is_empty() => return Step::Wait,
+            (false, None) => return Step::PlaceAnew,
+            (true, Some(_)) if dropped.contains(&tablet.master) => continue,
+            (_, Some(place)) => place,
+            (true, None) => {
+                // Somebody may be rebuilding it, and have it then.
+                let former = cluster.former(tablet.master);
+                let by = former.filter(|it| !it.freeing).and_then(|it| it.by);
+                others_wait |= by.is_some_and(|by| cluster.place(by).is_some());
+                continue;
+            }
+        };
+        let (_, ranges) = masters.entry(tablet.master).or_insert((told.address, Vec::new()));
+        ranges.push(tablet.range(id));
+    }
+    match (masters.is_empty(), table.dropped) {
+        (false, false) => Step::Tell(Opcode::TakeTablets, masters),
+        (false, true) => Step::Tell(Opcode::DropTablets, masters),
+        (true, false) => Step::Settled,
+        (true, true) if others_wait => Step::Wait,
+        (true, true) => Step::Delete,
+    }
+}
+
+/// Tells all of some masters; returns those that have done it.
+async fn tell(
+    reign: &Rc<Reign>,
+    opcode: Opcode,
+    masters: &BTreeMap<MasterId, (SocketAddr, Vec<TabletRange>)>,
+) -> BTreeMap<MasterId, Vec<TabletRange>> {
+    let calls = masters.iter().map(|(master, (to, tablets))| {
+        let message = Tablets { master: *master, tablets: tablets.clone() };
+        async move {
+            let answer = reign.call(*to, opcode, &message).await;
+            answer.is_ok().then_some((message.master, message.tablets))
+        }
+    });
+    all(calls.collect()).await.into_iter().flatten().collect()
+}
+
+/// Writes that masters have taken tablets; says whether that could be done.
+async fn note_taken(
+    reign: &Rc<Reign>,
+    id: TableId,
+    told: &BTreeMap<MasterId, Vec<TabletRange>>,
+) -> bool {
+    if told.is_empty() {
+        return true;
+    }
+    let _pen = reign.pen_for_long().await;
+    let Some(mut table) = reign.cluster().table(id).cloned() else { return true };
+    for tablet in &mut table.tablets {
+        let range = tablet.range(id);
+        let has_it = told.get(&tablet.master).is_some_and(|it| it.contains(&range));
+        // One that is gone meanwhile has it no more.
+        if has_it && reign.cluster().place(tablet.master).is_some() {
+            tablet.taken = true;
+        }
+    }
+    reign.put_table(table).await.is_ok()
+}
+
+/// Gives tablets that were not taken, and whose masters are gone, to others.
+async fn place_anew(reign: &Rc<Reign>, id: TableId) -> bool {
+    let _pen = reign.pen_for_long().await;
+    let Some(mut table) = reign.cluster().table(id).cloned() else { return true };
+    let masters = reign.cluster().by_load();
+    let mut masters = masters.iter().cycle();
+    for tablet in &mut table.tablets {
+        if !tablet.taken && reign.cluster().place(tablet.master).is_none() {
+            let Some(master) = masters.next() else { return true };
+            (tablet.master, tablet.since) = (*master, SegmentId::NONE);
+        }
+    }
+    reign.put_table(table).await.is_ok()
+}

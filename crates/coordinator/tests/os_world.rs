@@ -1,0 +1,138 @@
+//! The same coordinator on a machine: sockets, threads and the embedded store in a file.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use thunderhead_coordinator::{Coordinator, Options};
+use thunderhead_metastore::embedded::Embedded;
+use thunderhead_net::os::{Options as NetOptions, OsTransport};
+use thunderhead_rpc::{CallError, Caller, Context, Node, Opcode, Request, Service};
+use thunderhead_runtime::polling::Polling;
+use thunderhead_runtime::{Process, World, os};
+use thunderhead_wire::Status;
+use thunderhead_wire::control::{
+    CreateTable, Empty, Enlist, Enlisted, Map, MapRequest, Register, Registered, ServerList,
+    ServerState, TableInfo, of_body, to_body,
+};
+
+/// A directory that goes when the test ends.
+struct Scrap(PathBuf);
+
+impl Scrap {
+    fn new(name: &str) -> Scrap {
+        let name = format!("thunderhead-coordinator-{}-{name}", std::process::id());
+        Scrap(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for Scrap {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A shard that does all it is told.
+struct Willing;
+
+impl Service for Willing {
+    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        context.reply(request.reply_to, &[&to_body(&Empty {})]);
+    }
+}
+
+fn node<S: Service>(world: World, service: S) -> (Node<S>, SocketAddr) {
+    let transport = OsTransport::new(&world, NetOptions::default()).unwrap();
+    let mut node = Node::new(world, Box::new(transport), service);
+    let address = node.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    (node, address)
+}
+
+fn coordinator(directory: &Path) -> (Node<Coordinator>, SocketAddr) {
+    let mut world = os::world(directory).unwrap();
+    let store = Embedded::open(&directory.join("metastore")).unwrap();
+    let client = store.client(&mut *world.workers, world.alarm.clone()).unwrap();
+    node(world, Coordinator::new(Box::new(client), Options::default()))
+}
+
+struct Machine {
+    coordinator: Option<(Node<Coordinator>, SocketAddr)>,
+    shard: (Node<Willing>, SocketAddr),
+    caller: Caller,
+}
+
+impl Machine {
+    /// Asks until there is an answer that does not ask for patience.
+    fn ask<T: serde::de::DeserializeOwned>(
+        &mut self,
+        opcode: Opcode,
+        message: &impl serde::Serialize,
+    ) -> T {
+        let (coordinator, at) = self.coordinator.as_mut().unwrap();
+        loop {
+            let timeout = Some(Duration::from_secs(20));
+            self.caller.begin(*at, opcode, &[&to_body(message)], timeout).unwrap();
+            let mut answer = None;
+            while answer.is_none() {
+                coordinator.turn_now();
+                self.shard.0.turn_now();
+                self.caller.poll(&mut |_, outcome| answer = Some(outcome.map(<[u8]>::to_vec)));
+            }
+            match answer {
+                Some(Ok(body)) => return of_body(&body).unwrap(),
+                Some(Err(CallError::Refused {
+                    status: Status::NotLeader | Status::MetastoreUnavailable,
+                    ..
+                })) => {}
+                other => panic!("{opcode}: {other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_made_is_there_after_it_was_killed_and_started_again() {
+    let (files, other, third) = (Scrap::new("files"), Scrap::new("shard"), Scrap::new("caller"));
+    let shard = node(os::world(&other.0).unwrap(), Willing);
+    let world = os::world(&third.0).unwrap();
+    let transport = OsTransport::new(&world, NetOptions::default()).unwrap();
+    let caller = Caller::new(&world, Box::new(transport), Polling::Always);
+    let mut machine = Machine { coordinator: Some(coordinator(&files.0)), shard, caller };
+    let registered: Registered =
+        machine.ask(Opcode::Register, &Register { known: None, nonce: 11 });
+    let enlist = Enlist {
+        cluster: registered.cluster,
+        server: registered.server,
+        nonce: 12,
+        host: "here".into(),
+        rack: String::new(),
+        shards: vec![machine.shard.1],
+        backup: None,
+    };
+    let enlisted: Enlisted = machine.ask(Opcode::Enlist, &enlist);
+    assert_eq!((enlisted.generation, enlisted.masters.len()), (1, 1));
+    let message = CreateTable { name: "t".into(), server_span: 1 };
+    let table: TableInfo = machine.ask(Opcode::CreateTable, &message);
+    assert_eq!(table.tablets[0].address, Some(machine.shard.1));
+    let before: Map = machine.ask(Opcode::Map, &MapRequest::default());
+    // Nobody says goodbye.
+    machine.coordinator = None;
+    machine.coordinator = Some(coordinator(&files.0));
+    let after: Map = machine.ask(Opcode::Map, &MapRequest::default());
+    assert_eq!(after.tables, std::slice::from_ref(&table));
+    assert!(after.version > before.version);
+    let servers: ServerList = machine.ask(Opcode::ServerList, &Empty {});
+    assert_eq!(servers.servers[0].state, ServerState::Up);
+    let message = CreateTable { name: "u".into(), server_span: 1 };
+    let second: TableInfo = machine.ask(Opcode::CreateTable, &message);
+    assert!(second.id > table.id);
+    // Once everything is said it wants a turn now and then, no more.
+    let (coordinator, _) = machine.coordinator.as_mut().unwrap();
+    let clock = thunderhead_runtime::clock::Clock::os();
+    let (mut turns, end) = (0, clock.now() + Duration::from_millis(1500));
+    os::run(coordinator, &clock, Polling::Never, || {
+        turns += 1;
+        clock.now() >= end
+    });
+    assert!(turns < 100, "{turns} turns");
+    assert!(coordinator.deadline().is_some());
+}

@@ -1,0 +1,5 @@
+//! Coordinators in the simulator, over a simulated store, among servers that do as they are told.
+
+mod model;
+mod scenarios;
+mod world;

@@ -1,0 +1,599 @@
+//! One thing at a time, in a calm simulation.
+
+use crate::world::{World, options, owners, settings, stored};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use thunderhead_coordinator::Options;
+use thunderhead_rpc::Opcode;
+use thunderhead_wire::control::{
+    CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlist, Enlisted, Known, Lease,
+    LeaseOpened, LeasesChecked, Map, MapRequest, MigrateTablet, RaiseEpoch, Recover, Recovered,
+    Register, Registered, ServerList, ServerState, Settings, SplitTablet, TableInfo, Taken,
+};
+use thunderhead_wire::{
+    ClusterId, Epoch, KeyHash, MasterId, SegmentId, ServerId, Status, TabletRange,
+};
+
+fn create(world: &mut World, name: &str, span: u32) -> Result<TableInfo, Status> {
+    let message = CreateTable { name: name.into(), server_span: span };
+    world.ask(Opcode::CreateTable, &message)
+}
+
+fn drop_table(world: &mut World, name: &str) -> Result<Empty, Status> {
+    world.ask(Opcode::DropTable, &DropTable { name: name.into() })
+}
+
+fn map(world: &mut World) -> Map {
+    world.ask(Opcode::Map, &MapRequest::default()).unwrap()
+}
+
+fn status(world: &mut World) -> ClusterStatus {
+    world.ask(Opcode::ClusterStatus, &Empty {}).unwrap()
+}
+
+fn open(world: &mut World) -> LeaseOpened {
+    world.ask(Opcode::OpenLease, &Empty {}).unwrap()
+}
+
+fn ended(world: &mut World, leases: &[u64]) -> Vec<u64> {
+    let message = CheckLeases { leases: leases.to_vec() };
+    world.ask::<LeasesChecked>(Opcode::CheckLeases, &message).unwrap().ended
+}
+
+/// Which masters have which tablets, by what they were told.
+fn held(world: &World) -> BTreeSet<(MasterId, TabletRange)> {
+    let mut held = BTreeSet::new();
+    for (_, server) in &world.servers {
+        let server = server.borrow();
+        let Some(enlisted) = &server.enlisted else { continue };
+        for (master, tablets) in &server.tablets {
+            if enlisted.masters.contains(master) {
+                held.extend(tablets.iter().map(|tablet| (*master, *tablet)));
+            }
+        }
+    }
+    held
+}
+
+/// Which masters have which tablets, by the map.
+fn mapped(map: &Map) -> BTreeSet<(MasterId, TabletRange)> {
+    let of = |table: &TableInfo| {
+        let (table, tablets) = (table.id, table.tablets.clone());
+        tablets
+            .into_iter()
+            .map(move |it| (it.master, TabletRange { table, first: it.first, last: it.last }))
+    };
+    map.tables.iter().flat_map(of).collect()
+}
+
+#[test]
+fn tables_come_are_found_and_go() {
+    let mut world = World::new(1, 1, 2, &options());
+    world.until_all_are_there();
+    let table = create(&mut world, "users", 3).unwrap();
+    assert_eq!(table.tablets.len(), 3);
+    assert!(table.tablets.iter().all(|tablet| tablet.address.is_some()));
+    let servers: BTreeSet<_> = table.tablets.iter().map(|it| it.address.unwrap().ip()).collect();
+    assert_eq!(servers.len(), 2);
+    let all = map(&mut world);
+    assert_eq!(all.tables, std::slice::from_ref(&table));
+    assert_eq!(held(&world), mapped(&all));
+    assert_eq!(create(&mut world, "users", 1), Err(Status::TableExists));
+    let message = MapRequest { table: Some("users".into()) };
+    assert_eq!(
+        world.ask::<Map>(Opcode::Map, &message).unwrap().tables,
+        std::slice::from_ref(&table)
+    );
+    let message = MapRequest { table: Some("others".into()) };
+    assert_eq!(world.ask::<Map>(Opcode::Map, &message), Err(Status::NoSuchTable));
+    assert_eq!(drop_table(&mut world, "users"), Ok(Empty {}));
+    assert_eq!(drop_table(&mut world, "users"), Err(Status::NoSuchTable));
+    assert!(held(&world).is_empty());
+    assert!(stored(&world.store, "tables").is_empty(), "nothing is left of it");
+    let later = map(&mut world);
+    assert!(later.version > all.version && later.tables.is_empty());
+    let again = create(&mut world, "users", 1).unwrap();
+    assert!(again.id > table.id);
+}
+
+#[test]
+fn a_table_is_split_and_only_the_coordinator_knows() {
+    let mut world = World::new(2, 2, 1, &options());
+    world.until_all_are_there();
+    let table = create(&mut world, "t", 1).unwrap();
+    let split = |at| SplitTablet { table: "t".into(), at: KeyHash(at) };
+    let two: TableInfo = world.ask(Opcode::SplitTablet, &split(1 << 63)).unwrap();
+    assert_eq!(two.tablets.len(), 2);
+    assert_eq!(world.ask(Opcode::SplitTablet, &split(1 << 63)), Ok(two.clone()));
+    assert_eq!(world.ask::<TableInfo>(Opcode::SplitTablet, &split(0)), Err(Status::BadRange));
+    world.change_leader();
+    assert_eq!(map(&mut world).tables, [two]);
+    // The shard has one tablet still, and drops both with it.
+    assert_eq!(held(&world).len(), 1);
+    drop_table(&mut world, "t").unwrap();
+    assert!(held(&world).is_empty());
+    let migrate = MigrateTablet { table: "t".into(), first: KeyHash::MIN, to: MasterId(1) };
+    let refused = world.ask::<TableInfo>(Opcode::MigrateTablet, &migrate);
+    assert_eq!((refused, table.tablets.len()), (Err(Status::UnknownOpcode), 1));
+}
+
+#[test]
+fn ids_are_never_used_twice_whoever_leads() {
+    let mut world = World::new(3, 2, 1, &options());
+    world.until_all_are_there();
+    let (mut tables, mut leases, mut masters) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    let mut servers = BTreeSet::new();
+    let (mut list, mut all) = (0, 0);
+    for round in 0..4 {
+        for _ in 0..3 {
+            assert!(tables.insert(create(&mut world, "t", 2).unwrap().id));
+            assert!(leases.insert(open(&mut world).lease));
+            drop_table(&mut world, "t").unwrap();
+            let message = Register { known: None, nonce: round * 1000 + tables.len() as u64 };
+            let registered: Registered = world.ask(Opcode::Register, &message).unwrap();
+            assert!(servers.insert(registered.server));
+            let again: Registered = world.ask(Opcode::Register, &message).unwrap();
+            assert_eq!(again, registered, "a nonce gets one id");
+        }
+        let new = world.masters(0);
+        assert!(new.into_iter().all(|master| masters.insert(master)));
+        let versions = (
+            world.ask::<ServerList>(Opcode::ServerList, &Empty {}).unwrap().version,
+            map(&mut world).version,
+        );
+        assert!(versions.0 > list && versions.1 > all, "versions only grow");
+        (list, all) = versions;
+        let host = world.servers[0].0;
+        world.simulation.crash(host);
+        world.simulation.start(host);
+        world.change_leader();
+        world.until_all_are_there();
+    }
+    let leases: Vec<u64> = leases.into_iter().collect();
+    assert!(ended(&mut world, &leases).is_empty(), "all last");
+}
+
+#[test]
+fn what_is_unfinished_is_done_by_the_next_leader() {
+    let mut world = World::new(4, 2, 2, &options());
+    world.until_all_are_there();
+    world.servers[0].1.borrow_mut().is_deaf = true;
+    // Answered though a shard has not heard of it; it has no address there yet.
+    let table = create(&mut world, "t", 2).unwrap();
+    let addresses =
+        |table: &TableInfo| table.tablets.iter().filter(|it| it.address.is_some()).count();
+    assert_eq!(addresses(&table), 1);
+    world.change_leader();
+    world.servers[0].1.borrow_mut().is_deaf = false;
+    world.until("it is taken", |world| {
+        world.handle().map().is_some_and(|map| addresses(&map.tables[0]) == 2)
+    });
+    assert_eq!(held(&world), mapped(&map(&mut world)));
+    // The same with a table that is dropped.
+    world.servers[1].1.borrow_mut().is_deaf = true;
+    drop_table(&mut world, "t").unwrap();
+    assert!(map(&mut world).tables.is_empty());
+    assert_eq!(stored(&world.store, "tables").len(), 1);
+    world.change_leader();
+    world.servers[1].1.borrow_mut().is_deaf = false;
+    world.until("it is dropped", |world| held(world).is_empty());
+    world.until("nothing is left", |world| stored(&world.store, "tables").is_empty());
+}
+
+#[test]
+fn a_server_that_comes_again_recovers_its_tablets() {
+    let mut world = World::new(5, 2, 2, &options());
+    world.until_all_are_there();
+    create(&mut world, "t", 4).unwrap();
+    world
+        .ask::<TableInfo>(Opcode::SplitTablet, &SplitTablet { table: "t".into(), at: KeyHash(9) })
+        .unwrap();
+    let (host, former) = (world.servers[0].0, world.masters(0));
+    let message = RaiseEpoch { master: former[0], segment: SegmentId(3), epoch: Epoch(2) };
+    assert_eq!(world.ask(Opcode::RaiseEpoch, &message), Ok(Empty {}));
+    world.simulation.crash(host);
+    world.simulation.start(host);
+    world.until_all_are_there();
+    let gone = map(&mut world);
+    let nowhere: Vec<_> = gone.tables[0]
+        .tablets
+        .iter()
+        .filter(|it| it.address.is_none())
+        .map(|it| it.master)
+        .collect();
+    assert!(!nowhere.is_empty() && nowhere.iter().all(|it| former.contains(it)));
+    world.until("all are somewhere", |world| {
+        let map = world.handle().map().unwrap();
+        map.tables[0].tablets.iter().all(|it| it.address.is_some())
+    });
+    // By the shard that has the same place in the server.
+    let now = world.masters(0);
+    let recovers = world.servers[0].1.borrow().recovers.clone();
+    assert_eq!(recovers.len(), 2);
+    for recover in &recovers {
+        let shard = former.iter().position(|it| *it == recover.crashed).unwrap();
+        assert_eq!(recover.master, now[shard]);
+        assert_eq!(recover.backups.len(), 2);
+        let epochs = if shard == 0 { vec![(SegmentId(3), Epoch(2))] } else { vec![] };
+        assert_eq!(recover.epochs, epochs);
+        assert!(recover.tablets.iter().all(|it| it.since == SegmentId::NONE));
+    }
+    world.until("all are freed", |world| {
+        world.servers.iter().all(|(_, it)| former.iter().all(|old| it.borrow().freed.contains(old)))
+    });
+    world.until("it is forgotten", |world| {
+        stored(&world.store, "servers").iter().all(|it| it["former"].as_array().unwrap().is_empty())
+    });
+    assert_eq!(world.ask::<Empty>(Opcode::RaiseEpoch, &message), Err(Status::Deposed));
+    let since: Vec<_> = stored(&world.store, "tables")[0]["tablets"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["since"].as_u64().unwrap())
+        .collect();
+    assert_eq!(since.iter().filter(|it| **it == 7).count(), nowhere.len());
+    // The list was told to all.
+    let list: ServerList = world.ask(Opcode::ServerList, &Empty {}).unwrap();
+    world.until("it is told", |world| world.servers.iter().all(|(_, it)| it.borrow().list == list));
+    assert_eq!(list.servers[0].generation, 2);
+}
+
+#[test]
+fn a_verdict_moves_tablets_to_others_and_what_comes_late_is_refused() {
+    let mut world = World::new(6, 2, 3, &options());
+    world.until_all_are_there();
+    let table = create(&mut world, "t", 6).unwrap();
+    let (host, former) = (world.servers[0].0, world.masters(0));
+    let server = world.servers[0].1.borrow().known.unwrap().server;
+    world.simulation.pause(host, Duration::from_secs(20));
+    assert!(world.handle().server_failed(server, 1));
+    world.until("all are somewhere else", |world| {
+        let map = world.handle().map().unwrap();
+        map.tables[0].tablets.iter().all(|it| it.address.is_some() && !former.contains(&it.master))
+    });
+    let list: ServerList = world.ask(Opcode::ServerList, &Empty {}).unwrap();
+    for info in &list.servers {
+        let state = if info.server == server { ServerState::Down } else { ServerState::Up };
+        assert_eq!(info.state, state);
+    }
+    // It cannot free what it has: that is remembered until it comes again.
+    world.simulation.run_for(Duration::from_secs(3));
+    let left: usize = stored(&world.store, "servers")
+        .iter()
+        .map(|it| it["former"].as_array().unwrap().len())
+        .sum();
+    assert_eq!(left, 2);
+    world.change_leader();
+    // What a master that is gone says does not count.
+    let by = former[0];
+    let ranges = table.tablets.iter().map(|it| TabletRange {
+        table: table.id,
+        first: it.first,
+        last: it.last,
+    });
+    let taken: Vec<_> = ranges.map(|range| Taken { range, since: SegmentId(1) }).collect();
+    let late = Recovered { crashed: former[1], by, outcome: Ok(taken.clone()) };
+    assert_eq!(world.ask::<Empty>(Opcode::Recovered, &late), Err(Status::Deposed));
+    let by = world.masters(1)[0];
+    let its_own = mapped(&map(&mut world));
+    let taken = taken.into_iter().filter(|it| !its_own.contains(&(by, it.range))).collect();
+    let other = Recovered { crashed: former[1], by, outcome: Ok(taken) };
+    assert_eq!(world.ask::<Empty>(Opcode::Recovered, &other), Err(Status::BadRange));
+    assert!(owners(&world.store).iter().all(|it| !former.contains(it)));
+    // A verdict on a former life does nothing.
+    world.simulation.crash(host);
+    world.simulation.start(host);
+    world.until_all_are_there();
+    assert!(world.handle().server_failed(server, 1));
+    world.until("it is freed there", |world| {
+        former.iter().all(|old| world.servers[0].1.borrow().freed.contains(old))
+    });
+    let list: ServerList = world.ask(Opcode::ServerList, &Empty {}).unwrap();
+    assert!(list.servers.iter().all(|it| it.state == ServerState::Up));
+}
+
+#[test]
+fn a_recovery_that_fails_or_whose_master_goes_is_given_to_another() {
+    let mut world = World::new(7, 2, 2, &options());
+    world.until_all_are_there();
+    create(&mut world, "t", 4).unwrap();
+    for (_, server) in &world.servers {
+        server.borrow_mut().trouble = Some("replicas are missing".into());
+    }
+    let (host, former) = (world.servers[0].0, world.masters(0));
+    world.simulation.crash(host);
+    world.simulation.start(host);
+    world.until("it was tried by both servers", |world| {
+        world.servers.iter().all(|(_, it)| !it.borrow().recovers.is_empty())
+    });
+    let seen = status(&mut world);
+    assert_eq!(seen.recoveries.len(), 2);
+    assert_eq!(seen.recoveries[0].trouble.as_deref(), Some("replicas are missing"));
+    assert!(world.servers.iter().all(|(_, it)| it.borrow().freed.is_empty()));
+    // One is at it, and goes; a new leader finds out.
+    for (_, server) in &world.servers {
+        let mut server = server.borrow_mut();
+        (server.trouble, server.recovers_by_itself) = (None, false);
+        server.recovers.clear();
+    }
+    world.until("somebody is at it", |world| {
+        world.servers.iter().map(|(_, it)| it.borrow().recovers.len()).sum::<usize>() >= 2
+    });
+    world.change_leader();
+    for (host, server) in world.servers.clone() {
+        server.borrow_mut().recovers_by_itself = true;
+        world.simulation.crash(host);
+        world.simulation.start(host);
+    }
+    world.until_all_are_there();
+    world.until("all are somewhere", |world| {
+        let map = world.handle().map();
+        map.is_some_and(|map| map.tables[0].tablets.iter().all(|it| it.address.is_some()))
+    });
+    assert!(owners(&world.store).iter().all(|it| !former.contains(it)));
+    world.until("all is freed", |world| {
+        stored(&world.store, "servers").iter().all(|it| it["former"].as_array().unwrap().is_empty())
+    });
+    assert_eq!(status(&mut world).recoveries, []);
+}
+
+#[test]
+fn a_shard_keeps_what_it_has_rebuilt_though_another_table_was_dropped_meanwhile() {
+    let mut world = World::new(16, 1, 2, &options());
+    world.until_all_are_there();
+    for name in ["kept", "dropped"] {
+        create(&mut world, name, 4).unwrap();
+    }
+    for (_, server) in &world.servers {
+        server.borrow_mut().recovers_by_itself = false;
+    }
+    let host = world.servers[0].0;
+    world.simulation.crash(host);
+    world.simulation.start(host);
+    world.until_all_are_there();
+    world.until("somebody is at it", |world| world.servers[0].1.borrow().recovers.len() == 2);
+    let Recover { master, crashed, tablets, .. } = world.servers[0].1.borrow().recovers[0].clone();
+    let kept = map(&mut world).tables[0].id;
+    let of_kept: Vec<_> = tablets.iter().filter(|it| it.range.table == kept).copied().collect();
+    assert!(of_kept.len() < tablets.len());
+    // A leader writes one of the tables, and no more; then the other one is dropped, but not all
+    // shards have heard of it.
+    let report = |taken| Recovered { crashed, by: master, outcome: Ok(taken) };
+    world.ask::<Empty>(Opcode::Recovered, &report(of_kept)).unwrap();
+    world.servers[1].1.borrow_mut().is_deaf = true;
+    drop_table(&mut world, "dropped").unwrap();
+    // The shard goes on reporting what it has. It must not be told to throw it away.
+    assert_eq!(world.ask(Opcode::Recovered, &report(tablets.clone())), Ok(Empty {}));
+    let has = tablets.iter().map(|it| it.range).collect();
+    world.servers[0].1.borrow_mut().tablets.insert(master, has);
+    world.until("it drops what nobody wants", |world| {
+        world.servers[0].1.borrow().tablets[&master].iter().all(|it| it.table == kept)
+    });
+}
+
+#[test]
+fn a_tablet_that_was_not_taken_needs_no_recovery() {
+    let mut world = World::new(8, 1, 2, &options());
+    world.until_all_are_there();
+    let former = world.masters(0);
+    world.servers[0].1.borrow_mut().is_deaf = true;
+    create(&mut world, "t", 4).unwrap();
+    let host = world.servers[0].0;
+    world.simulation.crash(host);
+    let server = world.servers[0].1.borrow().known.unwrap().server;
+    assert!(world.handle().server_failed(server, 1));
+    world.until("all are somewhere", |world| {
+        let map = world.handle().map().unwrap();
+        map.tables[0].tablets.iter().all(|it| it.address.is_some() && !former.contains(&it.master))
+    });
+    assert!(world.servers.iter().all(|(_, it)| it.borrow().recovers.is_empty()));
+    assert_eq!(held(&world), mapped(&map(&mut world)));
+}
+
+#[test]
+fn a_cache_begins_anew_where_a_master_is_gone() {
+    let settings = Settings { replicas: 0, ..settings() };
+    let mut world = World::new(17, 2, 2, &Options { settings, ..options() });
+    world.until_all_are_there();
+    create(&mut world, "t", 4).unwrap();
+    let (host, former) = (world.servers[0].0, world.masters(0));
+    world.simulation.crash(host);
+    world.simulation.start(host);
+    world.until_all_are_there();
+    world.until("all are somewhere", |world| {
+        let map = world.handle().map().unwrap();
+        map.tables[0].tablets.iter().all(|it| it.address.is_some() && !former.contains(&it.master))
+    });
+    assert!(world.servers.iter().all(|(_, it)| it.borrow().recovers.is_empty()));
+    assert_eq!(held(&world), mapped(&map(&mut world)));
+}
+
+#[test]
+fn a_life_is_begun_once_and_a_former_one_does_not_come_again() {
+    let mut world = World::new(9, 2, 1, &options());
+    world.until_all_are_there();
+    let known = world.servers[0].1.borrow().known.unwrap();
+    let enlist = |nonce| Enlist {
+        cluster: known.cluster,
+        server: known.server,
+        nonce,
+        host: "h".into(),
+        rack: String::new(),
+        shards: vec![([10, 0, 0, 99], 1).into()],
+        backup: None,
+    };
+    let first: Enlisted = world.ask(Opcode::Enlist, &enlist(71)).unwrap();
+    assert_eq!((first.generation, first.masters.len()), (2, 1));
+    world.change_leader();
+    let again: Enlisted = world.ask(Opcode::Enlist, &enlist(71)).unwrap();
+    assert_eq!((again.generation, again.masters), (2, first.masters));
+    let second: Enlisted = world.ask(Opcode::Enlist, &enlist(72)).unwrap();
+    assert_eq!(second.generation, 3);
+    assert_eq!(world.ask::<Enlisted>(Opcode::Enlist, &enlist(71)), Err(Status::Deposed));
+    assert!(world.handle().server_failed(known.server, 3));
+    world.until("it is down", |world| {
+        world.handle().servers().unwrap().servers[0].state == ServerState::Down
+    });
+    assert_eq!(world.ask::<Enlisted>(Opcode::Enlist, &enlist(72)), Err(Status::Deposed));
+    let strange = Known { cluster: ClusterId(1), server: known.server };
+    let register = |known| Register { known: Some(known), nonce: 1 };
+    let refused = world.ask::<Registered>(Opcode::Register, &register(strange));
+    assert_eq!(refused, Err(Status::WrongCluster));
+    let nobody = Known { server: ServerId(77), ..known };
+    let refused = world.ask::<Registered>(Opcode::Register, &register(nobody));
+    assert_eq!(refused, Err(Status::NoSuchServer));
+    let registered: Registered = world.ask(Opcode::Register, &register(known)).unwrap();
+    assert_eq!((registered.server, registered.settings), (known.server, settings()));
+}
+
+#[test]
+fn leases_end_when_nothing_is_heard_or_when_they_are_closed() {
+    let options = Options { lease_ttl: Duration::from_secs(10), ..options() };
+    let mut world = World::new(10, 2, 0, &options);
+    let (kept, silent, closed) = (open(&mut world), open(&mut world), open(&mut world));
+    assert_eq!(kept.ttl_ms, 10_000);
+    let all = [kept.lease, silent.lease, closed.lease, 1, u64::MAX];
+    assert_eq!(ended(&mut world, &all), [1, u64::MAX], "these never were");
+    let close = Lease { lease: closed.lease };
+    assert_eq!(world.ask(Opcode::CloseLease, &close), Ok(Empty {}));
+    assert_eq!(world.ask(Opcode::CloseLease, &close), Ok(Empty {}));
+    assert_eq!(world.ask::<Empty>(Opcode::RenewLease, &close), Err(Status::LeaseEnded));
+    let keep = Lease { lease: kept.lease };
+    for _ in 0..3 {
+        world.simulation.run_for(Duration::from_secs(4));
+        assert_eq!(world.ask(Opcode::RenewLease, &keep), Ok(Empty {}));
+    }
+    assert_eq!(ended(&mut world, &all[..3]), [silent.lease, closed.lease]);
+    assert_eq!(stored(&world.store, "leases").len(), 1);
+    // A new leader gives it its whole time again.
+    world.simulation.run_for(Duration::from_secs(7));
+    world.change_leader();
+    world.simulation.run_for(Duration::from_secs(5));
+    assert_eq!(ended(&mut world, &all[..3]), [silent.lease, closed.lease]);
+    assert_eq!(status(&mut world).leases, 1);
+    world.simulation.run_for(Duration::from_secs(6));
+    assert_eq!(ended(&mut world, &all[..3]), all[..3]);
+}
+
+#[test]
+fn without_its_metastore_it_changes_nothing_and_still_tells_where_tablets_are() {
+    let options = Options { leadership_ttl: Duration::from_secs(20), ..options() };
+    let mut world = World::new(11, 2, 1, &options);
+    world.until_all_are_there();
+    create(&mut world, "t", 1).unwrap();
+    world.store.stop();
+    assert_eq!(create(&mut world, "u", 1), Err(Status::MetastoreUnavailable));
+    assert_eq!(map(&mut world).tables.len(), 1);
+    assert!(world.handle().remarks()[0].contains("metastore"));
+    // One that was begun before it came back is done after.
+    let begun = world.begin(Opcode::CreateTable, &CreateTable { name: "v".into(), server_span: 1 });
+    world.simulation.run_for(Duration::from_secs(1));
+    world.store.start();
+    world.until("it is made", |world| matches!(world.answer(begun), Some(Ok(_))));
+    assert_eq!(map(&mut world).tables.len(), 2);
+    assert_eq!(world.handle().remarks(), [""; 0]);
+}
+
+#[test]
+fn bad_requests_are_refused_and_nothing_else_happens() {
+    let mut world = World::new(12, 1, 1, &options());
+    assert_eq!(create(&mut World::new(13, 1, 0, &options()), "t", 1), Err(Status::NoServers));
+    world.until_all_are_there();
+    for opcode in Opcode::ALL.iter().filter(|it| (64..=78).contains(&it.code())) {
+        for body in [&b""[..], b"{", b"[]]", b"\xff\xfe", b"null", b"7"] {
+            let refused = world.ask_raw::<Empty>(*opcode, body.to_vec());
+            assert_eq!(refused, Err(Status::Malformed), "{opcode}");
+        }
+    }
+    let deep = "[".repeat(100_000).into_bytes();
+    assert_eq!(world.ask_raw::<Empty>(Opcode::Map, deep), Err(Status::Malformed));
+    let long = "x".repeat(256);
+    for name in ["", "a\nb", &long] {
+        assert_eq!(create(&mut world, name, 1), Err(Status::BadName), "{name:?}");
+    }
+    assert_eq!(create(&mut world, "t", 0), Err(Status::Malformed));
+    assert!(create(&mut world, &long[1..], u32::MAX).is_ok_and(|it| it.tablets.len() == 2));
+    let known = world.servers[0].1.borrow().known.unwrap();
+    let enlist = Enlist {
+        cluster: known.cluster,
+        server: known.server,
+        nonce: 5,
+        host: "h".into(),
+        rack: String::new(),
+        shards: vec![([10, 0, 0, 9], 1).into()],
+        backup: None,
+    };
+    let bad = [
+        Enlist { shards: vec![], ..enlist.clone() },
+        Enlist { shards: vec![([0, 0, 0, 0], 1).into()], ..enlist.clone() },
+        Enlist { shards: vec![([10, 0, 0, 9], 0).into()], ..enlist.clone() },
+        Enlist {
+            shards: [enlist.shards.clone(), enlist.shards.clone()].concat(),
+            ..enlist.clone()
+        },
+        Enlist {
+            shards: (1..300).map(|it| ([10, 0, 0, 9], it).into()).collect(),
+            ..enlist.clone()
+        },
+        Enlist { host: long.clone(), ..enlist.clone() },
+        Enlist { rack: long, ..enlist.clone() },
+    ];
+    for message in bad {
+        let refused = world.ask::<Enlisted>(Opcode::Enlist, &message);
+        assert_eq!(refused.map(|it| it.generation), Err(Status::Malformed), "{message:?}");
+    }
+    let other = Enlist { cluster: ClusterId(1), ..enlist };
+    assert_eq!(world.ask::<Enlisted>(Opcode::Enlist, &other), Err(Status::WrongCluster));
+    assert_eq!(drop_table(&mut world, "nothing"), Err(Status::NoSuchTable));
+    let message = RaiseEpoch { master: MasterId(99), segment: SegmentId(1), epoch: Epoch(1) };
+    assert_eq!(world.ask::<Empty>(Opcode::RaiseEpoch, &message), Err(Status::Deposed));
+    let late = Recovered { crashed: MasterId(99), by: MasterId(98), outcome: Ok(vec![]) };
+    assert_eq!(world.ask::<Empty>(Opcode::Recovered, &late), Err(Status::Deposed));
+    assert_eq!(world.ask_raw::<Empty>(Opcode::Read, vec![]), Err(Status::UnknownOpcode));
+}
+
+#[test]
+fn a_cluster_keeps_the_settings_that_it_was_made_with() {
+    let mut world = World::new(14, 1, 0, &options());
+    let made = status(&mut world);
+    let other = Options { settings: Settings { replicas: 9, ..settings() }, ..options() };
+    let store = world.store.clone();
+    let truth = world.simulation.truth();
+    assert!(truth.get() > 0);
+    let client = store.client(thunderhead_runtime::clock::Clock::Sim(std::rc::Rc::new(
+        thunderhead_runtime::sim::clock::SimClock::new(truth, thunderhead_runtime::Time(0), 0),
+    )));
+    let second = thunderhead_coordinator::Coordinator::new(Box::new(client), other);
+    let handle = second.handle();
+    let cell = std::cell::RefCell::new(Some(second));
+    let old = world.coordinators[0].host;
+    world.simulation.add_host("other settings", move |boot| {
+        let coordinator = cell.borrow_mut().take().expect("it is started once");
+        Box::new(thunderhead_rpc::Node::new(boot.world, boot.transport, coordinator))
+    });
+    world.simulation.crash(old);
+    world.until("the other one leads", |_| handle.leads());
+    assert!(handle.remarks()[0].contains("other settings"), "{:?}", handle.remarks());
+    assert_eq!(made.settings, settings());
+    handle.resign();
+    world.simulation.start(old);
+    world.until("the first one leads", |world| world.leader().is_some());
+    assert_eq!(status(&mut world).cluster, made.cluster);
+    assert_eq!(status(&mut world).settings, settings());
+}
+
+#[test]
+fn who_has_nothing_to_do_hardly_has_a_turn() {
+    let mut world = World::new(15, 2, 3, &options());
+    world.until_all_are_there();
+    create(&mut world, "t", 4).unwrap();
+    open(&mut world);
+    world.rest();
+    world.simulation.run_for(Duration::from_secs(5));
+    let before = world.simulation.turns();
+    let seconds = 60;
+    world.simulation.run_for(Duration::from_secs(seconds));
+    // Two coordinators, three servers and a user, and connections between them.
+    let turns = world.simulation.turns() - before;
+    assert!(turns / seconds < 30, "{} turns a second", turns / seconds);
+}

@@ -1,0 +1,496 @@
+//! A cluster in a box: coordinators over one simulated store, servers that do as they are told and
+//! note it, and a user who asks.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_coordinator::{Coordinator, Handle, Options};
+use thunderhead_metastore::sim::{ClientId, Faults, SimStore};
+use thunderhead_metastore::{Answer, Key, Prefix, Request as Ask};
+use thunderhead_rpc::{
+    CallError, Calling, Context, Node, Opcode, Repeat, Request, Service, ServiceKind,
+};
+use thunderhead_runtime::tasks::Tasks;
+use thunderhead_runtime::{Process, Random};
+use thunderhead_simulator::{Boot, HostId, Options as Simulated, Simulation};
+use thunderhead_wire::control::{
+    BackupInfo, Empty, Enlist, Enlisted, Known, OfMaster, Recover, Recovered, Register, Registered,
+    ServerList, Settings, Tablets, Taken, of_body, to_body,
+};
+use thunderhead_wire::{MasterId, SegmentId, ServerId, Status, TabletRange};
+
+pub(crate) const PORT: u16 = 7100;
+pub(crate) const SHARD_PORT: u16 = 7200;
+pub(crate) const BACKUP_PORT: u16 = 7300;
+
+pub(crate) fn settings() -> Settings {
+    Settings {
+        replicas: 2,
+        durability: "replicated".into(),
+        segment_bytes: 1 << 20,
+        self_backup: false,
+    }
+}
+
+pub(crate) fn options() -> Options {
+    Options { settings: settings(), leadership_ttl: Duration::from_secs(2), ..Options::default() }
+}
+
+/// What a coordinator's host shows.
+#[derive(Clone)]
+pub(crate) struct Seat {
+    pub(crate) host: HostId,
+    pub(crate) handle: Rc<RefCell<Option<(Handle, ClientId)>>>,
+}
+
+/// What a server keeps and does.
+#[derive(Default)]
+pub(crate) struct Server {
+    /// What outlasts its process.
+    pub(crate) known: Option<Known>,
+    /// Its present life.
+    pub(crate) enlisted: Option<Enlisted>,
+    /// The tablets that its masters have, of all lives.
+    pub(crate) tablets: BTreeMap<MasterId, BTreeSet<TabletRange>>,
+    /// What it was told to recover: who crashed, and by whom.
+    pub(crate) recovers: Vec<Recover>,
+    /// What it has freed.
+    pub(crate) freed: BTreeSet<MasterId>,
+    /// The newest list it was told.
+    pub(crate) list: ServerList,
+    /// It reports that it has recovered, by itself.
+    pub(crate) recovers_by_itself: bool,
+    /// What it reports instead.
+    pub(crate) trouble: Option<String>,
+    /// It answers nothing that it is told.
+    pub(crate) is_deaf: bool,
+}
+
+pub(crate) type Shared = Rc<RefCell<Server>>;
+
+pub(crate) struct World {
+    pub(crate) simulation: Simulation,
+    pub(crate) store: SimStore,
+    pub(crate) coordinators: Vec<Seat>,
+    pub(crate) servers: Vec<(HostId, Shared)>,
+    user: Rc<RefCell<User>>,
+}
+
+/// Asks coordinators, one after the other, until one of them has an answer.
+#[derive(Clone)]
+pub(crate) struct Asker {
+    pub(crate) tasks: Tasks,
+    pub(crate) calling: Calling,
+    pub(crate) coordinators: Rc<Vec<SocketAddr>>,
+    pub(crate) at: Rc<Cell<usize>>,
+}
+
+impl Asker {
+    pub(crate) async fn ask(
+        &self,
+        opcode: Opcode,
+        body: Vec<u8>,
+        patience: Duration,
+    ) -> Result<Vec<u8>, CallError> {
+        let deadline = self.tasks.now() + patience;
+        loop {
+            let to = self.coordinators[self.at.get() % self.coordinators.len()];
+            let timeout = Some(Duration::from_secs(3));
+            let error = match self.calling.call(to, opcode, body.clone(), timeout).await {
+                Ok(body) => return Ok(body),
+                Err(error) => error,
+            };
+            let wait = match error {
+                CallError::Refused { status: Status::NotLeader, .. }
+                | CallError::Unreachable(_)
+                | CallError::Congested => {
+                    self.at.set(self.at.get() + 1);
+                    Duration::from_millis(30)
+                }
+                CallError::Refused { status, hint, .. }
+                    if status.next() == thunderhead_wire::Next::Wait =>
+                {
+                    Duration::from_micros(u64::from(hint).max(1000))
+                }
+                CallError::Broken | CallError::Late if opcode.repeat() != Repeat::Never => {
+                    self.at.set(self.at.get() + 1);
+                    Duration::from_millis(30)
+                }
+                _ => return Err(error),
+            };
+            if self.tasks.now() + wait >= deadline {
+                return Err(error);
+            }
+            self.tasks.sleep(wait).await;
+        }
+    }
+}
+
+/// A server's process.
+struct FakeServer {
+    shared: Shared,
+    coordinators: Rc<Vec<SocketAddr>>,
+    shards: Vec<SocketAddr>,
+    backup: SocketAddr,
+    host: String,
+    asker: Option<Asker>,
+    store: SimStore,
+}
+
+const FOR_EVER: Duration = Duration::from_secs(1_000_000);
+
+impl FakeServer {
+    fn boot(
+        boot: Boot,
+        shared: &Shared,
+        coordinators: &Rc<Vec<SocketAddr>>,
+        shards: u16,
+        store: &SimStore,
+    ) -> Box<dyn Process> {
+        let at = |port| SocketAddr::new(boot.address, port);
+        let server = FakeServer {
+            shared: Rc::clone(shared),
+            coordinators: Rc::clone(coordinators),
+            shards: (0..shards).map(|shard| at(SHARD_PORT + shard)).collect(),
+            backup: at(BACKUP_PORT),
+            host: boot.address.to_string(),
+            asker: None,
+            store: store.clone(),
+        };
+        shared.borrow_mut().enlisted = None;
+        let addresses = [server.shards.clone(), vec![server.backup]].concat();
+        let mut node = Node::new(boot.world, boot.transport, server);
+        for address in addresses {
+            node.listen(address).unwrap();
+        }
+        Box::new(node)
+    }
+
+    fn is_mine(&self, master: MasterId) -> bool {
+        let server = self.shared.borrow();
+        server.enlisted.as_ref().is_some_and(|it| it.masters.contains(&master))
+    }
+
+    fn recover(&self, message: &Recover) {
+        let server = self.shared.borrow();
+        if !server.recovers_by_itself && server.trouble.is_none() {
+            return;
+        }
+        let since = |taken: &Taken| Taken { since: SegmentId(taken.since.0 + 7), ..*taken };
+        let outcome = match &server.trouble {
+            Some(trouble) => Err(trouble.clone()),
+            None => Ok(message.tablets.iter().map(since).collect::<Vec<_>>()),
+        };
+        let report = Recovered { crashed: message.crashed, by: message.master, outcome };
+        let (Some(asker), shared) = (self.asker.clone(), Rc::clone(&self.shared)) else { return };
+        asker.tasks.clone().spawn(async move {
+            asker.tasks.sleep(Duration::from_millis(20)).await;
+            let body = to_body(&report);
+            if asker.ask(Opcode::Recovered, body, FOR_EVER).await.is_ok()
+                && let Ok(taken) = report.outcome
+            {
+                let mut server = shared.borrow_mut();
+                let has = server.tablets.entry(report.by).or_default();
+                has.extend(taken.iter().map(|taken| taken.range));
+            }
+        });
+    }
+}
+
+async fn live(asker: Asker, shared: Shared, random: [u64; 2], enlist: Enlist) {
+    let known = shared.borrow().known;
+    let body = to_body(&Register { known, nonce: random[0] });
+    let body = asker.ask(Opcode::Register, body, FOR_EVER).await.expect("it is registered");
+    let Registered { cluster, server, .. } = of_body(&body).unwrap();
+    shared.borrow_mut().known = Some(Known { cluster, server });
+    let enlist = Enlist { cluster, server, nonce: random[1], ..enlist };
+    let body = asker.ask(Opcode::Enlist, to_body(&enlist), FOR_EVER).await.expect("enlisted");
+    let enlisted: Enlisted = of_body(&body).unwrap();
+    assert!(enlisted.servers.servers.iter().any(|it| it.server == server));
+    shared.borrow_mut().enlisted = Some(enlisted);
+}
+
+impl Service for FakeServer {
+    fn start(&mut self, context: &mut Context<'_>) {
+        let asker = Asker {
+            tasks: context.tasks().clone(),
+            calling: context.calling(),
+            coordinators: Rc::clone(&self.coordinators),
+            at: Rc::default(),
+        };
+        self.asker = Some(asker.clone());
+        let random = [context.random().number(), context.random().number()];
+        let enlist = Enlist {
+            cluster: Default::default(),
+            server: ServerId(0),
+            nonce: 0,
+            host: self.host.clone(),
+            rack: String::new(),
+            shards: self.shards.clone(),
+            backup: Some(BackupInfo { address: self.backup, read_bytes_per_second: 0 }),
+        };
+        context.tasks().spawn(live(asker, Rc::clone(&self.shared), random, enlist));
+    }
+
+    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        if self.shared.borrow().is_deaf {
+            return;
+        }
+        let done = match request.opcode {
+            Opcode::ServersChanged => {
+                let list: ServerList = of_body(request.body).unwrap();
+                let mut server = self.shared.borrow_mut();
+                if list.version > server.list.version {
+                    server.list = list;
+                }
+                true
+            }
+            Opcode::TakeTablets | Opcode::DropTablets => {
+                let message: Tablets = of_body(request.body).unwrap();
+                let mine = self.is_mine(message.master);
+                let mut server = self.shared.borrow_mut();
+                let has = server.tablets.entry(message.master).or_default();
+                for tablet in message.tablets {
+                    if mine && request.opcode == Opcode::TakeTablets {
+                        has.insert(tablet);
+                    } else {
+                        has.retain(|it| !tablet.overlaps(it));
+                    }
+                }
+                mine
+            }
+            Opcode::Recover => {
+                let message: Recover = of_body(request.body).unwrap();
+                let mine = self.is_mine(message.master);
+                if mine {
+                    self.recover(&message);
+                    self.shared.borrow_mut().recovers.push(message);
+                }
+                mine
+            }
+            Opcode::FreeMaster => {
+                let OfMaster { master } = of_body(request.body).unwrap();
+                let owners = owners(&self.store);
+                assert!(!owners.contains(&master), "{master} is freed and has tablets");
+                self.shared.borrow_mut().freed.insert(master);
+                true
+            }
+            other => panic!("{other}"),
+        };
+        assert_ne!(request.opcode.service(), ServiceKind::Coordinator);
+        if done {
+            context.reply(request.reply_to, &[&to_body(&Empty {})]);
+        } else {
+            context.refuse(request.reply_to, Status::Deposed, 0, &[]);
+        }
+    }
+}
+
+/// What somebody asks from outside of the simulation.
+#[derive(Default)]
+struct User {
+    wanted: VecDeque<(u64, Opcode, Vec<u8>)>,
+    answers: BTreeMap<u64, Result<Vec<u8>, CallError>>,
+    count: u64,
+    rests: bool,
+}
+
+async fn be_asked(asker: Asker, user: Rc<RefCell<User>>) {
+    loop {
+        let wanted = user.borrow_mut().wanted.pop_front();
+        if let Some((number, opcode, body)) = wanted {
+            let (asking, user) = (asker.clone(), Rc::clone(&user));
+            asker.tasks.spawn(async move {
+                let answer = asking.ask(opcode, body, Duration::from_secs(10)).await;
+                user.borrow_mut().answers.insert(number, answer);
+            });
+        } else {
+            let rests = user.borrow().rests;
+            let wait = if rests { Duration::from_secs(1000) } else { Duration::from_millis(5) };
+            asker.tasks.sleep(wait).await;
+        }
+    }
+}
+
+/// The masters that have tablets which may have been written to, by the store.
+pub(crate) fn owners(store: &SimStore) -> BTreeSet<MasterId> {
+    let mut owners = BTreeSet::new();
+    for table in stored(store, "tables") {
+        if table["dropped"] == true {
+            continue;
+        }
+        for tablet in table["tablets"].as_array().unwrap() {
+            if tablet["taken"] == true {
+                owners.insert(MasterId(tablet["master"].as_u64().unwrap()));
+            }
+        }
+    }
+    owners
+}
+
+/// What the store holds below a name.
+pub(crate) fn stored(store: &SimStore, name: &str) -> Vec<serde_json::Value> {
+    let mut after: Option<Key> = None;
+    let mut values = Vec::new();
+    loop {
+        let prefix = Prefix::under(name).unwrap();
+        let Answer::Page(page) = store.peek(&Ask::List { prefix, after: after.take() }) else {
+            panic!("a list")
+        };
+        after = page.entries.last().map(|entry| entry.key.clone());
+        values.extend(page.entries.iter().map(|it| serde_json::from_slice(&it.value).unwrap()));
+        if !page.more {
+            return values;
+        }
+    }
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, coordinators: usize, servers: usize, options: &Options) -> World {
+        let mut simulation = Simulation::new(Simulated::calm(seed));
+        let store = SimStore::new(simulation.truth(), Random::from_seed(seed + 1), Faults::none());
+        let mut seats = Vec::new();
+        for number in 0..coordinators {
+            let handle = Rc::new(RefCell::new(None));
+            let (seen, shared, options) = (Rc::clone(&handle), store.clone(), options.clone());
+            let host = simulation.add_host(&format!("coordinator {number}"), move |boot| {
+                let client = shared.client(boot.world.clock.clone());
+                let id = client.id();
+                let coordinator = Coordinator::new(Box::new(client), options.clone());
+                seen.replace(Some((coordinator.handle(), id)));
+                let mut node = Node::new(boot.world, boot.transport, coordinator);
+                node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
+                Box::new(node)
+            });
+            seats.push(Seat { host, handle });
+        }
+        let addresses =
+            seats.iter().map(|seat| SocketAddr::new(simulation.address(seat.host), PORT)).collect();
+        let addresses = Rc::new(addresses);
+        let user = Rc::new(RefCell::new(User::default()));
+        let (asked, known) = (Rc::clone(&user), Rc::clone(&addresses));
+        simulation.add_host("user", move |boot| {
+            let node = Node::new(boot.world, boot.transport, ());
+            let asker = Asker {
+                tasks: node.tasks().clone(),
+                calling: node.calling(),
+                coordinators: Rc::clone(&known),
+                at: Rc::default(),
+            };
+            node.tasks().spawn(be_asked(asker, Rc::clone(&asked)));
+            Box::new(node)
+        });
+        let mut world = World { simulation, store, coordinators: seats, servers: Vec::new(), user };
+        for _ in 0..servers {
+            world.add_server(2);
+        }
+        world
+    }
+
+    /// The user does not look whether anything is wanted any more.
+    pub(crate) fn rest(&self) {
+        self.user.borrow_mut().rests = true;
+    }
+
+    pub(crate) fn addresses(&self) -> Rc<Vec<SocketAddr>> {
+        let at = |seat: &Seat| SocketAddr::new(self.simulation.address(seat.host), PORT);
+        Rc::new(self.coordinators.iter().map(at).collect())
+    }
+
+    pub(crate) fn add_server(&mut self, shards: u16) -> usize {
+        let server = Server { recovers_by_itself: true, ..Server::default() };
+        let shared = Rc::new(RefCell::new(server));
+        let (own, addresses, store) = (Rc::clone(&shared), self.addresses(), self.store.clone());
+        let name = format!("server {}", self.servers.len());
+        let host = self
+            .simulation
+            .add_host(&name, move |boot| FakeServer::boot(boot, &own, &addresses, shards, &store));
+        self.servers.push((host, shared));
+        self.servers.len() - 1
+    }
+
+    /// Runs until something holds.
+    pub(crate) fn until(&mut self, what: &str, holds: impl Fn(&World) -> bool) {
+        let end = self.simulation.now() + Duration::from_secs(60);
+        while !holds(self) {
+            assert!(self.simulation.now() < end, "in vain: {what}");
+            self.simulation.run_for(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn until_all_are_there(&mut self) {
+        self.until("all servers are enlisted", |world| {
+            world.servers.iter().all(|(_, it)| it.borrow().enlisted.is_some())
+        });
+    }
+
+    /// Asks something without waiting for the answer.
+    pub(crate) fn begin(&mut self, opcode: Opcode, message: &impl Serialize) -> u64 {
+        self.begin_raw(opcode, to_body(message))
+    }
+
+    pub(crate) fn begin_raw(&mut self, opcode: Opcode, body: Vec<u8>) -> u64 {
+        let mut user = self.user.borrow_mut();
+        user.count += 1;
+        let number = user.count;
+        user.wanted.push_back((number, opcode, body));
+        number
+    }
+
+    pub(crate) fn answer(&self, number: u64) -> Option<Result<Vec<u8>, CallError>> {
+        self.user.borrow().answers.get(&number).cloned()
+    }
+
+    /// Asks something and waits for the answer.
+    pub(crate) fn ask<T: DeserializeOwned>(
+        &mut self,
+        opcode: Opcode,
+        message: &impl Serialize,
+    ) -> Result<T, Status> {
+        self.ask_raw(opcode, to_body(message))
+    }
+
+    pub(crate) fn ask_raw<T: DeserializeOwned>(
+        &mut self,
+        opcode: Opcode,
+        body: Vec<u8>,
+    ) -> Result<T, Status> {
+        let number = self.begin_raw(opcode, body);
+        self.until("an answer", |world| world.answer(number).is_some());
+        match self.answer(number) {
+            Some(Ok(body)) => Ok(of_body(&body).expect("an answer that makes sense")),
+            Some(Err(CallError::Refused { status, .. })) => Err(status),
+            other => panic!("{opcode}: {other:?}"),
+        }
+    }
+
+    pub(crate) fn leader(&self) -> Option<usize> {
+        let leads = |seat: &Seat| {
+            self.simulation.is_running(seat.host)
+                && seat.handle.borrow().as_ref().is_some_and(|(handle, _)| handle.leads())
+        };
+        self.coordinators.iter().position(leads)
+    }
+
+    pub(crate) fn handle(&self) -> Handle {
+        let leader = self.leader().expect("somebody leads");
+        self.coordinators[leader].handle.borrow().as_ref().unwrap().0.clone()
+    }
+
+    /// Kills the leader and starts it again much later; somebody else leads then.
+    pub(crate) fn change_leader(&mut self) {
+        self.until("somebody leads", |world| world.leader().is_some());
+        let old = self.coordinators[self.leader().unwrap()].host;
+        self.simulation.crash(old);
+        self.simulation.after(Duration::from_secs(8), move |it| it.start(old));
+        self.until("another one leads", |world| world.leader().is_some());
+    }
+
+    pub(crate) fn masters(&self, server: usize) -> Vec<MasterId> {
+        self.servers[server].1.borrow().enlisted.as_ref().unwrap().masters.clone()
+    }
+}
