@@ -100,7 +100,10 @@ impl Arguments {
              shard of its own"
         );
         let within = |name: &str, value: u64, least: u64, most: u64| {
-            ensure!((least..=most).contains(&value), "{name} is {value}; it must be {least} to {most}");
+            ensure!(
+                (least..=most).contains(&value),
+                "{name} is {value}; it must be {least} to {most}"
+            );
             Ok(())
         };
         within("--clients", self.clients as u64, 1, 1000)?;

@@ -15,6 +15,7 @@ use crate::rpc::subject::caller;
 use anyhow::{Result, bail, ensure};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use thunderhead_rpc::{CallError, CallId, Caller};
 use thunderhead_wire::Status;
@@ -86,6 +87,9 @@ enum Verdict {
 /// What is told of an operation that is done: its kind, how many objects, how long it took.
 pub type Record<'a> = dyn FnMut(Kind, u64, Duration) + 'a;
 
+/// Leases that nobody has used yet: shards of our own take any.
+static LEASE: AtomicU64 = AtomicU64::new(1);
+
 /// One client.
 pub struct Generator {
     caller: Caller,
@@ -93,6 +97,8 @@ pub struct Generator {
     plan: Plan,
     /// Which client it is.
     client: u64,
+    /// Of its updates, 0 for none.
+    lease: u64,
     mixture: Mixture,
     draw: Draw,
     bodies: Bodies,
@@ -121,6 +127,7 @@ impl Generator {
             caller: caller(channel.setup())?,
             to,
             client: client as u64,
+            lease: if plan.exactly_once { LEASE.fetch_add(1, Ordering::Relaxed) } else { 0 },
             mixture: plan.workload.mixture(plan.reads),
             draw: Draw::new(plan.distribution, plan.objects, 1 + client as u64),
             bodies: Bodies::new(plan.value_bytes, plan.parts),
@@ -241,8 +248,7 @@ impl Generator {
     #[inline]
     fn send(&mut self, mut flight: Flight) -> Result<()> {
         let oldest = self.flights.front().map_or(self.sequence, |flight| flight.first_sequence);
-        let lease = if self.plan.exactly_once { 1 + self.client } else { 0 };
-        let identity = match lease {
+        let identity = match self.lease {
             0 => Identity::NONE,
             lease => Identity::new(lease, self.sequence, oldest),
         };
@@ -341,11 +347,7 @@ impl Generator {
 
 /// Checks an answer.
 #[inline]
-fn judge(
-    plan: &Plan,
-    flight: &mut Flight,
-    outcome: Result<&[u8], CallError>,
-) -> Result<Verdict> {
+fn judge(plan: &Plan, flight: &mut Flight, outcome: Result<&[u8], CallError>) -> Result<Verdict> {
     let number = flight.numbers.first().copied().unwrap_or(0);
     let body = match outcome {
         Ok(body) => body,

@@ -53,6 +53,8 @@ pub struct Own {
     pub cleaners: usize,
     /// Copies of each update on backups.
     pub replicas: u32,
+    /// How it spends idle time.
+    pub polling: Polling,
 }
 
 impl Own {
@@ -60,7 +62,8 @@ impl Own {
     #[must_use]
     pub fn holding(objects: u64, value_bytes: usize, utilization: f64) -> Own {
         let live_bytes = objects * entry_bytes(value_bytes);
-        Own { live_bytes, objects, utilization, cleaners: 1, replicas: 0 }
+        let polling = Polling::Always;
+        Own { live_bytes, objects, utilization, cleaners: 1, replicas: 0, polling }
     }
 
     /// The memory that it gets.
@@ -112,7 +115,7 @@ impl Own {
                 let address = node.listen((Ipv4Addr::LOCALHOST, 0).into()).context("listen")?;
                 tell.send((address, alarm)).ok().context("tell the client")?;
                 let stopped = || stop.load(Ordering::Relaxed);
-                os::run(&mut node, &clock, Polling::Always, stopped);
+                os::run(&mut node, &clock, self.polling, stopped);
                 Ok(())
             });
             // Populating much memory takes its time; a server that fails drops its end.
@@ -145,7 +148,6 @@ impl Own {
 pub fn entry_bytes(value_bytes: usize) -> u64 {
     crate::log::subject::entry_bytes(value_bytes)
 }
-
 
 /// A shard that also echoes.
 struct Both {
