@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// The longest latency that is told from others, in nanoseconds.
 const LATENCY_MAX: u64 = 60_000_000_000;
 
+/// Messages of a thread without which nothing can be said, however short the time was.
+const MESSAGES_MIN: u64 = 100;
+
 /// Turns of a client that found nothing, between two looks at the clock.
 const IDLE_TURNS: u32 = 64;
 
@@ -97,8 +100,8 @@ impl Crew<'_> {
         let end = start + self.times.duration;
         let (mut now, mut is_measured, mut idle) = (Instant::now(), false, 0);
         let mut next_second = self.began + Duration::from_secs(1);
-        let mut measured_from = now;
-        while now < end && !self.stop.load(Ordering::Relaxed) {
+        let (mut measured_from, mut measured) = (now, 0);
+        while (now < end || measured < MESSAGES_MIN) && !self.stop.load(Ordering::Relaxed) {
             let mut arrived = false;
             for client in &mut self.clients {
                 arrived |= client.turn(&mut |kind, objects, latency| {
@@ -113,6 +116,7 @@ impl Crew<'_> {
                         kinds.push(Kinds { kind, latencies: histogram(), objects: 0 });
                         kinds.len() - 1
                     });
+                    measured += 1;
                     kinds[place].objects += objects;
                     kinds[place].latencies.saturating_record(nanoseconds);
                 })?;
