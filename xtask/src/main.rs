@@ -59,11 +59,14 @@ enum Command {
     },
     /// Measure an area's requirements afresh.
     Evaluate {
-        /// What to measure: log or rpc.
+        /// What to measure: log, rpc or operations.
         area: String,
         /// Smaller and shorter: says whether it works, not how fast it is.
         #[arg(long)]
         quick: bool,
+        /// Minutes of the churn that memory must stay bounded under (operations only).
+        #[arg(long)]
+        minutes: Option<f64>,
         /// For programs.
         #[arg(long)]
         json: bool,
@@ -98,6 +101,8 @@ fn main() -> Result<()> {
         }
         Command::Fuzz { target, seconds } => steps::fuzz(target.as_deref(), seconds),
         Command::Sim { arguments } => steps::sim(&arguments),
-        Command::Evaluate { area, quick, json } => steps::evaluate(&area, quick, json),
+        Command::Evaluate { area, quick, minutes, json } => {
+            steps::evaluate(&area, quick, minutes, json)
+        }
     }
 }

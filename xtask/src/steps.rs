@@ -112,14 +112,16 @@ impl Step {
                 "cargo",
                 &["run", "--quiet", "--release", "-p", "thunderhead-log", "--example", "store"],
             ),
-            Step::Evaluate => ["log", "rpc"].into_iter().try_for_each(evaluate_for_show),
+            Step::Evaluate => {
+                ["log", "rpc", "operations"].into_iter().try_for_each(evaluate_for_show)
+            }
         }
     }
 }
 
 /// What is measured on a busy machine is not worth failing for; that it can be is.
 fn evaluate_for_show(area: &str) -> Result<()> {
-    evaluate(area, true, false).or_else(|error| match error.downcast_ref::<Failed>() {
+    evaluate(area, true, None, false).or_else(|error| match error.downcast_ref::<Failed>() {
         Some(Failed { code: Some(1), .. }) => Ok(()),
         _ => Err(error),
     })
@@ -212,13 +214,15 @@ pub(crate) fn fuzz(target: Option<&str>, seconds: u32) -> Result<()> {
 }
 
 /// Measures an area's requirements with the release build.
-pub(crate) fn evaluate(area: &str, quick: bool, json: bool) -> Result<()> {
+pub(crate) fn evaluate(area: &str, quick: bool, minutes: Option<f64>, json: bool) -> Result<()> {
     if area == "log" {
         install_allocators();
     }
     run("cargo", &["build", "--quiet", "--release", "--package", "thunderhead"])?;
+    let minutes = minutes.map(|minutes| minutes.to_string());
     let mut arguments = vec!["bench", "evaluate", area];
     arguments.extend(quick.then_some("--quick"));
+    arguments.extend(minutes.iter().flat_map(|minutes| ["--minutes", minutes]));
     arguments.extend(json.then_some("--json"));
     run("target/release/thunderhead", &arguments)
 }

@@ -62,7 +62,9 @@ const EDGES: &[(&str, &[&str])] = &[
         "thunderhead-bench",
         &[
             "thunderhead-backup",
+            "thunderhead-client",
             "thunderhead-log",
+            "thunderhead-master",
             "thunderhead-net",
             "thunderhead-rpc",
             "thunderhead-runtime",

@@ -1,19 +1,21 @@
 //! The load generator and the papers' experiments, behind `thunderhead bench`.
 //!
 //! Every experiment prints a table for people, `--json` for programs, and most draw a figure with
-//! `--plot FILE.svg`. `bench evaluate log` measures what the log must show, required beside
+//! `--plot FILE.svg`. `bench evaluate AREA` measures what an area must show, required beside
 //! measured.
 #![allow(clippy::disallowed_methods, reason = "benchmarks measure the machine itself")]
 
 pub mod backup;
 pub mod log;
 pub mod machine;
+pub mod operations;
 pub mod plot;
 pub mod rpc;
 pub mod table;
 
 use anyhow::Result;
 use clap::Subcommand;
+use operations::workload::Workload;
 
 /// What to measure.
 #[derive(Debug, clap::Args)]
@@ -30,18 +32,47 @@ enum Command {
     Rpc(rpc::Arguments),
     /// A backup's storage.
     Backup(backup::Arguments),
+    /// Reads of single objects.
+    Read(operations::Arguments),
+    /// Writes of single objects.
+    Write(operations::Arguments),
+    /// Reads and writes of single objects.
+    Mixed(operations::Arguments),
+    /// Reads of many objects in one message.
+    Multiread(operations::Arguments),
+    /// Writes of many objects in one message.
+    Multiwrite(operations::Arguments),
+    /// Increments of single objects.
+    Increment(operations::Arguments),
+    /// YCSB A: half reads, half updates, zipfian.
+    YcsbA(operations::Arguments),
+    /// YCSB B: 95 % reads, 5 % updates, zipfian.
+    YcsbB(operations::Arguments),
+    /// YCSB C: reads, zipfian.
+    YcsbC(operations::Arguments),
+    /// YCSB D: 95 % reads of the latest objects, 5 % inserts.
+    YcsbD(operations::Arguments),
+    /// YCSB E needs ranges of keys: refused.
+    #[command(hide = true)]
+    YcsbE(operations::Arguments),
+    /// YCSB F: half reads, half reads followed by a write of the same object, zipfian.
+    YcsbF(operations::Arguments),
     /// What an area must show, required beside measured.
     ///
     /// Status 0: all of it is met. 1: a row fell short. 2: something could not be measured. The
     /// machine should be idle, or rows fall short for no fault of the store.
     Evaluate {
-        /// The area: log or rpc.
-        #[arg(value_parser = ["log", "rpc"])]
+        /// The area: log, rpc or operations.
+        #[arg(value_parser = ["log", "rpc", "operations"])]
         area: String,
         /// Smaller and shorter: says whether everything works, and not how fast it is. Rows may
         /// fall short, with status 1.
         #[arg(long)]
         quick: bool,
+        /// Minutes of the churn that memory must stay bounded under, which is a day's worth of it
+        /// in ten (operations only).
+        #[arg(long)]
+        minutes: Option<f64>,
         /// For programs.
         #[arg(long)]
         json: bool,
@@ -57,9 +88,26 @@ pub fn run(arguments: Arguments) -> Result<bool> {
         Command::Log(arguments) => log::run(arguments).map(|()| true),
         Command::Rpc(arguments) => rpc::run(arguments).map(|()| true),
         Command::Backup(arguments) => backup::run(arguments).map(|()| true),
-        Command::Evaluate { area, quick, json } => match area.as_str() {
+        Command::Evaluate { area, quick, minutes, json } => match area.as_str() {
             "log" => log::evaluate::run(quick, json),
-            _ => rpc::evaluate::run(quick, json),
+            "rpc" => rpc::evaluate::run(quick, json),
+            _ => operations::evaluate::run(quick, minutes, json),
         },
+        Command::Read(arguments) => workload(Workload::Read, &arguments),
+        Command::Write(arguments) => workload(Workload::Write, &arguments),
+        Command::Mixed(arguments) => workload(Workload::Mixed, &arguments),
+        Command::Multiread(arguments) => workload(Workload::MultiRead, &arguments),
+        Command::Multiwrite(arguments) => workload(Workload::MultiWrite, &arguments),
+        Command::Increment(arguments) => workload(Workload::Increment, &arguments),
+        Command::YcsbA(arguments) => workload(Workload::YcsbA, &arguments),
+        Command::YcsbB(arguments) => workload(Workload::YcsbB, &arguments),
+        Command::YcsbC(arguments) => workload(Workload::YcsbC, &arguments),
+        Command::YcsbD(arguments) => workload(Workload::YcsbD, &arguments),
+        Command::YcsbE(_) => operations::no_ycsb_e(),
+        Command::YcsbF(arguments) => workload(Workload::YcsbF, &arguments),
     }
+}
+
+fn workload(workload: Workload, arguments: &operations::Arguments) -> Result<bool> {
+    operations::run(workload, arguments).map(|()| true)
 }

@@ -35,6 +35,14 @@ pub(crate) fn update(
     let (table, Some(condition)) = (head.table(), head.condition()) else {
         return Outcome::refused(Status::Malformed, Version::NONE);
     };
+    if identity.lease() == 0 && part.kind == UpdateKind::Write {
+        // Nothing of it is recorded, so it need not be known before what comes of it.
+        let written = log.write_if(table, key, part.argument, condition);
+        return match written {
+            Ok(written) => Outcome::done(written.version),
+            Err(error) => Outcome::of_error(&error),
+        };
+    }
     let outcome = match decide(log, part, table, condition) {
         Ok((effect, current)) => {
             // It was looked at just now, and nobody else writes here.

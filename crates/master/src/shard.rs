@@ -4,7 +4,7 @@ use crate::clients::Clients;
 use crate::objects;
 use crate::outcome::Outcome;
 use crate::parked::{Answer, Parked};
-use thunderhead_log::{Cursor, Log, Object};
+use thunderhead_log::{BATCH, Cursor, Log, Object};
 use thunderhead_rpc::{Context, Opcode, ReplyTo, Request, Service};
 use thunderhead_wire::operations::{
     EnumerateHead, FoundHead, IDENTITY_BYTES, Identity, ObjectHead, PageHead, PartHead, ReadPart,
@@ -140,17 +140,18 @@ impl Shard {
     }
 
     fn read_many(&mut self, context: &mut Context<'_>, body: &[u8], reply_to: ReplyTo) {
-        let Some(parts) = many(body, ReadPart::take) else {
+        let Some(count) = count(body, ReadPart::take) else {
             return context.refuse(reply_to, Status::Malformed, 0, &[]);
         };
-        self.statistics.reads += parts.len() as u64;
+        self.statistics.reads += count as u64;
         let (log, buffer) = (&self.log, &mut self.buffer);
         buffer.clear();
         let mut until = LogPosition::default();
         let mut too_long = false;
-        let keys = parts.iter().map(|part| (part.head.table(), part.key));
-        log.read_batch(keys, |number, found| {
-            let condition = parts.get(number).and_then(|part| part.head.condition());
+        let mut keys = Parts { bytes: body, take: ReadPart::take };
+        let mut conditions = keys.clone();
+        let mut answer = |_: usize, found: Result<Option<Object<'_>>, _>| {
+            let condition = conditions.next().and_then(|part| part.head.condition());
             let (status, version, object) = match (found, condition) {
                 (Err(error), _) => (Outcome::of_error(&error).status, Version::NONE, None),
                 (Ok(_), None) => (Status::Malformed, Version::NONE, None),
@@ -175,7 +176,12 @@ impl Shard {
                     object.value().copy_to(buffer);
                 }
             }
-        });
+        };
+        let together = even_batches(count);
+        for _ in 0..count.div_ceil(together) {
+            let keys = keys.by_ref().take(together);
+            log.read_batch(keys.map(|part| (part.head.table(), part.key)), &mut answer);
+        }
         if too_long {
             return context.refuse(reply_to, Status::ReplyTooLong, 0, &[]);
         }
@@ -188,16 +194,23 @@ impl Shard {
 
     fn update_many(&mut self, context: &mut Context<'_>, body: &[u8], reply_to: ReplyTo) {
         let taken = body.split_at_checked(IDENTITY_BYTES).and_then(|(identity, rest)| {
-            Some((Identity::read_from_bytes(identity).ok()?, many(rest, UpdatePart::take)?))
+            let count = count(rest, UpdatePart::take)?;
+            Some((Identity::read_from_bytes(identity).ok()?, rest, count))
         });
-        let Some((identity, parts)) = taken else {
+        let Some((identity, parts, count)) = taken else {
             return context.refuse(reply_to, Status::Malformed, 0, &[]);
         };
-        self.statistics.updates += parts.len() as u64;
+        self.statistics.updates += count as u64;
         self.buffer.clear();
-        for (sequence, part) in &parts {
-            let identity = identity.with_sequence(*sequence);
-            let outcome = objects::update(&mut self.log, &mut self.clients, identity, part);
+        let mut expected = Parts { bytes: parts, take: UpdatePart::take };
+        let together = even_batches(count);
+        for (number, (sequence, part)) in expected.clone().enumerate() {
+            if number.is_multiple_of(together) {
+                let keys = expected.by_ref().take(together);
+                self.log.expect_updates(keys.map(|(_, part)| (part.head.table(), part.key)));
+            }
+            let identity = identity.with_sequence(sequence);
+            let outcome = objects::update(&mut self.log, &mut self.clients, identity, &part);
             outcome.to_part().put(&mut self.buffer);
         }
         let answer = Answer::new(Status::Ok, 0, &self.buffer);
@@ -289,21 +302,45 @@ fn answer_with(context: &mut Context<'_>, to: ReplyTo, number: &[u8], object: &O
     }
 }
 
-/// Takes many apart; `None` where they are malformed or too many.
-fn many<'a, T>(
+/// How many there are; `None` where they are malformed or too many.
+#[inline]
+fn count<'a, T>(
     mut bytes: &'a [u8],
     take: impl Fn(&'a [u8]) -> Option<(T, &'a [u8])>,
-) -> Option<Vec<T>> {
-    let mut parts = Vec::new();
+) -> Option<usize> {
+    let mut count = 0;
     while !bytes.is_empty() {
-        if parts.len() == PARTS_MAX {
+        bytes = take(bytes)?.1;
+        count += 1;
+        if count > PARTS_MAX {
             return None;
         }
-        let (part, rest) = take(bytes)?;
-        parts.push(part);
-        bytes = rest;
     }
-    Some(parts)
+    Some(count)
+}
+
+/// Many, one after the other, as they lie in the message.
+#[derive(Clone)]
+struct Parts<'a, F> {
+    bytes: &'a [u8],
+    take: F,
+}
+
+impl<'a, T, F: Fn(&'a [u8]) -> Option<(T, &'a [u8])>> Iterator for Parts<'a, F> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        let (part, rest) = (self.take)(self.bytes)?;
+        self.bytes = rest;
+        Some(part)
+    }
+}
+
+/// So many go together that no batch of a message is much smaller than the others: the misses of a
+/// small one have nobody to overlap with.
+fn even_batches(count: usize) -> usize {
+    count.div_ceil(count.div_ceil(BATCH).max(1)).max(1)
 }
 
 impl Service for Shard {

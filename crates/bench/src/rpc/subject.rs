@@ -54,14 +54,14 @@ impl Setup {
         Setup { shared_memory: false, polling }
     }
 
-    fn options(self) -> Options {
+    pub(crate) fn options(self) -> Options {
         let limits = Limits { connections_max: 20_000, ..Limits::default() };
         Options { shared_memory: self.shared_memory, limits, ..Options::default() }
     }
 }
 
 /// A world whose files nobody uses.
-fn world() -> Result<(World, Scrap)> {
+pub(crate) fn world() -> Result<(World, Scrap)> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let name = format!("thunderhead-bench-{}-{number}", std::process::id());
@@ -70,7 +70,7 @@ fn world() -> Result<(World, Scrap)> {
 }
 
 /// A directory that goes when it is dropped.
-struct Scrap(PathBuf);
+pub(crate) struct Scrap(PathBuf);
 
 impl Drop for Scrap {
     fn drop(&mut self) {
@@ -119,7 +119,7 @@ pub fn beside<T>(
 }
 
 /// Ends the server when it is dropped, also where the client panics.
-struct End<'a>(&'a AtomicBool, Alarm);
+pub(crate) struct End<'a>(pub(crate) &'a AtomicBool, pub(crate) Alarm);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {

@@ -114,8 +114,17 @@ impl Log {
     fn prefetch_entry(&self, reference: Reference, purpose: Purpose) {
         prefetch::read(self.memory.at(reference));
         if purpose == Purpose::Read {
+            // Header, a key of the usual length and a value of a hundred bytes.
             prefetch::read(self.memory.at(reference + 64));
+            prefetch::read(self.memory.at(reference + 128));
         }
+    }
+
+    /// Asks for the memory that updates of some keys will touch: of the first [`BATCH`] of them.
+    /// Whoever does these updates next, one after the other, waits for none of it. Nothing else
+    /// comes of it.
+    pub fn expect_updates<'k>(&self, keys: impl IntoIterator<Item = (TableId, &'k [u8])>) {
+        self.approach(keys.into_iter().take(BATCH), Purpose::Update);
     }
 
     /// Reads an object of a batch. Nothing was written since the batch began, and what a cleaner

@@ -1,0 +1,85 @@
+//! Keys and values of the workloads. A value says whose it is, so that every read is a check.
+//!
+//! ```text
+//!  key     0 number u64   8 'k' [22]
+//!  value   0 stamp u64    8 seal u64   16 filler …   (end - 8) seal u64
+//! ```
+//!
+//! The *stamp* is the version that the writer gave it, the *seal* a checksum over the key's number,
+//! the stamp and the length. It is at both ends, so that a value of another key, of another length,
+//! or made of two others is found out. Values below 24 bytes have the seal (without a stamp) as
+//! often as it fits.
+
+use zerocopy::IntoBytes;
+
+/// Bytes of a key, as in the papers' and the peers' measurements.
+pub use crate::log::subject::{KEY_BYTES, key};
+
+/// Values from this length on have a stamp and two seals.
+pub const STAMPED_BYTES: usize = 24;
+
+/// Where the numbers of the objects begin that are incremented: no other workload has them.
+pub const NUMBERS: u64 = 1 << 60;
+
+#[inline]
+fn seal(number: u64, stamp: u64, bytes: usize) -> u64 {
+    let mixed = (number ^ stamp.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed ^ mixed >> 29 ^ bytes as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+}
+
+/// Makes the value of an object out of one of the same length: only what differs is written.
+#[inline]
+pub fn fill(value: &mut [u8], number: u64, stamp: u64) {
+    let bytes = value.len();
+    if bytes < STAMPED_BYTES {
+        let seal = seal(number, 0, bytes).to_le_bytes();
+        value.iter_mut().zip(seal.iter().cycle()).for_each(|(byte, from)| *byte = *from);
+        return;
+    }
+    let seal = seal(number, stamp, bytes).to_le_bytes();
+    value[..8].copy_from_slice(&stamp.to_le_bytes());
+    value[8..16].copy_from_slice(&seal);
+    value[bytes - 8..].copy_from_slice(&seal);
+}
+
+/// Whether a value is one that was written for this object.
+#[inline]
+#[must_use]
+pub fn is_right(value: &[u8], number: u64) -> bool {
+    let bytes = value.len();
+    if bytes < STAMPED_BYTES {
+        let seal = seal(number, 0, bytes).to_le_bytes();
+        return value.iter().zip(seal.iter().cycle()).all(|(byte, from)| byte == from);
+    }
+    let (Some((stamp, rest)), Some(last)) =
+        (value.split_first_chunk::<8>(), value.last_chunk::<8>())
+    else {
+        return false;
+    };
+    let seal = seal(number, u64::from_le_bytes(*stamp), bytes);
+    rest[..8] == *seal.as_bytes() && *last == *seal.as_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_right_for_its_key_and_length_alone() {
+        for bytes in [0, 1, 8, 23, 24, 25, 100, 4096] {
+            let mut value = vec![7; bytes];
+            fill(&mut value, 5, 9);
+            assert!(is_right(&value, 5), "{bytes}");
+            if bytes >= 8 {
+                assert!(!is_right(&value, 6), "{bytes}");
+                assert!(!is_right(&value[..bytes - 1], 5), "{bytes}");
+            }
+        }
+        // The beginning of one version and the end of another.
+        let (mut old, mut new) = (vec![7; 100], vec![7; 100]);
+        fill(&mut old, 5, 1);
+        fill(&mut new, 5, 2);
+        old[..50].copy_from_slice(&new[..50]);
+        assert!(!is_right(&old, 5));
+    }
+}

@@ -1,0 +1,217 @@
+//! The memory bound: objects whose sizes change, in a memory that is 90 % full, for long.
+//!
+//! Phase after phase as in the last workload of the paper's Table 1: small objects until twice the
+//! live data has been written, deleting at random what would be too much; nine tenths of them are
+//! deleted; then large ones, and so on. All of it goes through the shard by messages of many. What
+//! the process holds is looked at all the time. A store that sees 100 GB of new data in a day has
+//! as much in ten minutes at 170 MB/s: the row says how much it was.
+
+use super::super::target::{Channel, Own};
+use super::Scale;
+use crate::log::subject::{TABLE, entry_bytes, key};
+use crate::machine;
+use crate::rpc::floors::PATIENCE;
+use crate::rpc::subject::caller;
+use crate::table::Rows;
+use anyhow::{Result, bail, ensure};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+use thunderhead_rpc::{Caller, Opcode};
+use thunderhead_runtime::Random;
+use thunderhead_wire::operations::{
+    IDENTITY_BYTES, Identity, ObjectHead, PartHead, UpdateKind, UpdatePart,
+};
+use thunderhead_wire::{Condition, Status};
+use zerocopy::IntoBytes;
+
+/// Sizes of values in turn.
+const SIZES: [(u64, u64); 2] = [(50, 150), (5_000, 15_000)];
+
+/// How full memory is.
+const UTILIZATION: f64 = 0.9;
+
+/// Updates in a message, and bytes of them.
+const PARTS: usize = 64;
+const MESSAGE_BYTES: usize = 128 << 10;
+
+/// How often resident memory is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+
+#[derive(Clone, Copy)]
+struct Item {
+    number: u64,
+    bytes: u32,
+}
+
+/// What was seen.
+#[derive(Default)]
+struct Seen {
+    peak_bytes: u64,
+    written_bytes: u64,
+    phases: u64,
+    busy: u64,
+}
+
+struct Churn {
+    caller: Caller,
+    address: SocketAddr,
+    items: Vec<Item>,
+    /// Bytes that live objects take, index included.
+    live: u64,
+    limit: u64,
+    next: u64,
+    random: Random,
+    message: Vec<u8>,
+    /// What the message is made of.
+    waiting: Vec<(UpdateKind, Item)>,
+    value: Vec<u8>,
+    own_bytes: u64,
+    next_look: Instant,
+    seen: Seen,
+}
+
+fn bytes_of(item: Item) -> u64 {
+    // Its share of the index, as it is measured by `evaluate log`, and a byte where it is long.
+    entry_bytes(item.bytes as usize) + 16
+}
+
+impl Churn {
+    fn put(&mut self, kind: UpdateKind, item: Item) -> Result<()> {
+        self.waiting.push((kind, item));
+        let bytes: usize = self.waiting.iter().map(|(_, item)| 70 + item.bytes as usize).sum();
+        if self.waiting.len() >= PARTS || bytes > MESSAGE_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    /// Sends what waits, and again what the shard was too busy for.
+    fn flush(&mut self) -> Result<()> {
+        while !self.waiting.is_empty() {
+            let Churn { message, waiting, value, seen, .. } = self;
+            message.clear();
+            message.extend_from_slice(Identity::NONE.as_bytes());
+            debug_assert_eq!(message.len(), IDENTITY_BYTES);
+            for (kind, item) in waiting.iter() {
+                let key = key(item.number);
+                let head = &ObjectHead::new(TABLE, key.len(), Condition::Always, 0);
+                let argument = match kind {
+                    UpdateKind::Write => &value[..item.bytes as usize],
+                    _ => &[],
+                };
+                UpdatePart { head, kind: *kind, key: &key, argument }.put(0, message);
+            }
+            let (mut rest, mut full) = (Vec::new(), false);
+            let take = |mut body: &[u8]| {
+                for part in waiting.drain(..) {
+                    let Some((head, _, behind)) = PartHead::take(body) else { return false };
+                    body = behind;
+                    match Status::of_code(head.status()) {
+                        Some(Status::Ok) => {}
+                        Some(Status::Busy) => rest.push(part),
+                        Some(Status::NoSpace) => full = true,
+                        _ => return false,
+                    }
+                }
+                body.is_empty()
+            };
+            let timeout = Some(PATIENCE);
+            let opcode = Opcode::UpdateMany;
+            let is_right = self.caller.call(self.address, opcode, &[message], timeout, take)?;
+            ensure!(is_right, "a message of many updates was not answered as it should be");
+            if full {
+                bail!("memory is full though live data is no more than it must hold");
+            }
+            seen.busy += rest.len() as u64;
+            *waiting = rest;
+            let now = Instant::now();
+            if now >= self.next_look {
+                self.next_look = now + LOOK;
+                let resident = machine::resident_bytes().saturating_sub(self.own_bytes);
+                self.seen.peak_bytes = self.seen.peak_bytes.max(resident);
+            }
+        }
+        Ok(())
+    }
+
+    fn delete_one(&mut self) -> Result<()> {
+        let at = self.random.below(self.items.len() as u64) as usize;
+        let item = self.items.swap_remove(at);
+        self.live -= bytes_of(item);
+        self.put(UpdateKind::Delete, item)
+    }
+
+    /// Writes twice what may live, in sizes of a range, and deletes nine tenths in the end.
+    fn phase(&mut self, (least, most): (u64, u64), end: Instant) -> Result<()> {
+        let goal = self.seen.written_bytes + 2 * self.limit;
+        while self.seen.written_bytes < goal && Instant::now() < end {
+            for _ in 0..PARTS {
+                let bytes = (least + self.random.below(most - least + 1)) as u32;
+                let item = Item { number: self.next, bytes };
+                while self.live + bytes_of(item) > self.limit && !self.items.is_empty() {
+                    self.delete_one()?;
+                }
+                self.next += 1;
+                self.live += bytes_of(item);
+                self.seen.written_bytes += u64::from(bytes);
+                self.items.push(item);
+                self.put(UpdateKind::Write, item)?;
+            }
+        }
+        let left = self.items.len() / 10;
+        while self.items.len() > left {
+            self.delete_one()?;
+        }
+        self.seen.phases += 1;
+        self.flush()
+    }
+}
+
+pub(super) fn row(scale: &Scale, rows: &mut Rows) -> Result<()> {
+    let memory = scale.churn_bytes;
+    // As the log sees it: live bytes as a share of all memory, with the index in it.
+    let live_bytes = (memory as f64 * UTILIZATION) as u64;
+    let own = Own { live_bytes, ..Own::holding(0, 100, UTILIZATION) };
+    let configured = own.memory_bytes();
+    let before = machine::resident_bytes();
+    let began = Instant::now();
+    let seen = own.beside(Channel::Shm, |address| {
+        let most_items = (memory / bytes_of(Item { number: 0, bytes: 50 })) as usize;
+        let mut churn = Churn {
+            caller: caller(Channel::Shm.setup())?,
+            address,
+            items: Vec::with_capacity(most_items),
+            live: 0,
+            limit: (configured as f64 * UTILIZATION) as u64,
+            next: 0,
+            random: Random::from_seed(5),
+            message: Vec::new(),
+            waiting: Vec::new(),
+            value: vec![7; SIZES[1].1 as usize],
+            own_bytes: before,
+            next_look: Instant::now(),
+            seen: Seen::default(),
+        };
+        // The benchmark's own list is touched now, so that it is in what was there before.
+        churn.items.resize(most_items, Item { number: 1, bytes: 1 });
+        churn.items.clear();
+        churn.own_bytes += (most_items * size_of::<Item>()) as u64;
+        let end = Instant::now() + scale.churn;
+        for phase in 0.. {
+            if Instant::now() >= end {
+                break;
+            }
+            churn.phase(SIZES[phase % 2], end)?;
+        }
+        Ok(churn.seen)
+    })?;
+    let seconds = began.elapsed().as_secs_f64();
+    let what = format!(
+        "memory bound, sizes that change at {:.0} % full, {seconds:.0} s, {:.1} GB written in {} \
+         phases, {} times busy: process against configured memory ({} MB)",
+        UTILIZATION * 100.0,
+        seen.written_bytes as f64 / 1e9,
+        seen.phases,
+        seen.busy,
+        configured / 1_000_000
+    );
+    rows.at_most(&what, 1.05, seen.peak_bytes as f64 / configured as f64, "×");
+    Ok(())
+}

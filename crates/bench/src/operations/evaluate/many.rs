@@ -1,0 +1,57 @@
+//! Many objects in one message: one client over shared memory that keeps eight messages in flight.
+
+use super::super::generator::Plan;
+use super::super::run::{Times, load, run};
+use super::super::target::{Channel, Own};
+use super::super::workload::Workload;
+use super::{Scale, plan};
+use crate::machine::median;
+use crate::table::Rows;
+use anyhow::Result;
+use std::time::Duration;
+
+/// Million objects a second.
+fn rate(scale: &Scale, own: &Own, plan: &Plan, settle: Duration) -> Result<f64> {
+    let times = Times { warm_up: scale.burst / 10, duration: scale.burst };
+    let rates = own.beside(Channel::Shm, |address| {
+        load(plan, Channel::Shm, address)?;
+        if !settle.is_zero() {
+            let times = Times { warm_up: settle, duration: scale.burst };
+            run(plan, Channel::Shm, address, times, &mut |_| {})?;
+        }
+        let burst = |_| {
+            let tally = run(plan, Channel::Shm, address, times, &mut |_| {})?;
+            Ok(tally.objects_per_second())
+        };
+        (0..scale.bursts).map(burst).collect::<Result<Vec<f64>>>()
+    })?;
+    Ok(median(rates) / 1e6)
+}
+
+pub(super) fn rows(scale: &Scale, rows: &mut Rows) -> Result<()> {
+    for (at, objects) in scale.objects.into_iter().enumerate() {
+        let own = Own { cleaners: 0, ..Own::holding(objects, 100, 0.9) };
+        let measured = rate(scale, &own, &plan(Workload::MultiRead, objects, 8), Duration::ZERO)?;
+        let what = format!("multi-read of 70, one shard, 100 B, {objects} objects");
+        if at == 0 {
+            rows.at_least(&format!("{what} (target: 10 M/s)"), 6.0, measured, "M/s");
+        } else {
+            rows.reported(&what, measured, "M/s");
+        }
+    }
+    let objects = scale.objects[0];
+    // So much memory that next to nothing has to be cleaned.
+    let own = Own::holding(objects, 100, 0.1);
+    let writes = plan(Workload::MultiWrite, objects, 8);
+    let measured = rate(scale, &own, &writes, Duration::ZERO)?;
+    let what = format!("multi-write of 70, one shard, 100 B, {objects} objects, R = 0");
+    rows.at_least(&what, 2.0, measured, "M/s");
+    let without = Plan { exactly_once: false, ..writes.clone() };
+    let measured = rate(scale, &own, &without, Duration::ZERO)?;
+    rows.reported("the same, updates without identities", measured, "M/s");
+    let measured = rate(scale, &Own::holding(objects, 100, 0.5), &writes, scale.settle)?;
+    rows.reported("the same with identities, memory half full and cleaned", measured, "M/s");
+    let what = "multi-write of 70, one shard, 100 B, R = 1 to its own disk, level replicated";
+    rows.not_measured(what, "≥ 1 M/s");
+    Ok(())
+}

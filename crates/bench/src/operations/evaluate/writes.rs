@@ -1,0 +1,108 @@
+//! Writes of single objects, one at a time: what an identity adds, and what a cleaner does.
+
+use super::super::generator::{Generator, Plan};
+use super::super::run::{Times, load, run};
+use super::super::target::{Channel, Own};
+use super::super::workload::Workload;
+use super::{Scale, latencies, medians, name, plan};
+use crate::table::Rows;
+use anyhow::Result;
+use thunderhead_runtime::polling::Polling;
+
+/// Rows that need servers with backups.
+pub(super) fn replicated(rows: &mut Rows) {
+    for what in [
+        "write, R = 3, four servers in one process on one core: median",
+        "the same: CPU for each write on the master",
+        "the same: CPU for each write on a backup",
+        "the same: timeline of where the time goes",
+    ] {
+        rows.not_measured(what, "reported");
+    }
+}
+
+/// Updates that are done once, against updates that a retry may repeat.
+pub(super) fn exactly_once(scale: &Scale, rows: &mut Rows) -> Result<()> {
+    let objects = scale.objects[0];
+    for channel in [Channel::Tcp, Channel::Shm] {
+        let own = Own::holding(objects, 100, 0.3);
+        let turns = own.beside(channel, |address| {
+            let with = plan(Workload::Write, objects, 1);
+            let without = Plan { exactly_once: false, ..with.clone() };
+            load(&with, channel, address)?;
+            let mut clients = [
+                Generator::new(&without, channel, address, 0)?,
+                Generator::new(&with, channel, address, 1)?,
+            ];
+            let mut turns = Vec::new();
+            for _ in 0..scale.turns {
+                let mut found = [0.0; 2];
+                for (client, median) in clients.iter_mut().zip(&mut found) {
+                    *median = latencies(client, scale.rounds)?.value_at_percentile(50.0) as f64;
+                }
+                turns.push([found[0], found[1], (found[1] / found[0] - 1.0) * 100.0]);
+            }
+            Ok(turns)
+        })?;
+        let [off, on, more] = medians(&turns);
+        let what = format!(
+            "write, R = 0, {}, median: exactly once {on:.0} ns, without {off:.0} ns; more",
+            name(channel)
+        );
+        match channel {
+            Channel::Tcp => rows.at_most(&what, 3.0, more, "%"),
+            // Without backups and without a kernel in between there is little else to a write.
+            Channel::Shm => rows.reported(&what, more, "%"),
+        }
+    }
+    Ok(())
+}
+
+/// A log that is 90 % full and cleaned all the time, against one in which nothing is cleaned.
+pub(super) fn cleaner(scale: &Scale, rows: &mut Rows) -> Result<()> {
+    let objects = scale.objects[0];
+    for channel in [Channel::Tcp, Channel::Shm] {
+        // Two shards on one core: the one that is not asked sleeps.
+        let polling = Polling::default();
+        let full = Own { polling, ..Own::holding(objects, 100, 0.9) };
+        let empty = Own { polling, cleaners: 0, ..Own::holding(objects, 100, 0.05) };
+        let many = plan(Workload::MultiWrite, objects, 8);
+        let write = plan(Workload::Write, objects, 1);
+        let turns = full.beside(channel, |full| {
+            load(&many, channel, full)?;
+            let times = Times { warm_up: scale.settle, duration: scale.burst };
+            run(&many, channel, full, times, &mut |_| {})?;
+            empty.beside(channel, |empty| {
+                load(&many, channel, empty)?;
+                let mut clients = [
+                    Generator::new(&write, channel, empty, 0)?,
+                    Generator::new(&write, channel, full, 1)?,
+                ];
+                let mut turns = Vec::new();
+                for _ in 0..scale.turns {
+                    let mut found = [[0.0; 2]; 2];
+                    for (client, found) in clients.iter_mut().zip(&mut found) {
+                        let latencies = latencies(client, scale.rounds)?;
+                        let at = |percent| latencies.value_at_percentile(percent) as f64;
+                        *found = [at(50.0), at(99.9)];
+                    }
+                    let [[off, off_tail], [on, on_tail]] = found;
+                    turns.push([off, on, off_tail, on_tail, (on / off - 1.0) * 100.0]);
+                }
+                Ok(turns)
+            })
+        })?;
+        let [off, on, off_tail, on_tail, more] = medians(&turns);
+        let what = format!(
+            "write, R = 0, {}, median: cleaner running at 90 % {on:.0} ns, off {off:.0} ns; more",
+            name(channel)
+        );
+        match channel {
+            Channel::Tcp => rows.at_most(&what, 2.0, more, "%"),
+            Channel::Shm => rows.reported(&what, more, "%"),
+        }
+        let what = format!("the same, 99.9 %: running; off {:.1} µs", off_tail / 1e3);
+        rows.reported(&what, on_tail / 1e3, "µs");
+    }
+    Ok(())
+}

@@ -1,0 +1,422 @@
+//! One client that keeps a number of requests in flight, and checks every answer.
+//!
+//! It makes its requests straight on [`Caller`], not through the client library: it is to be faster
+//! than a shard, so that the shard is what is measured. It retries what a shard is too busy for,
+//! and fails loudly where an answer is wrong: an object that is gone, a value of another object, an
+//! error that should not be.
+
+use super::content::{NUMBERS, is_right};
+use super::distribution::{Distribution, Draw};
+use super::message::Bodies;
+use super::target::Channel;
+use super::workload::{Kind, Mixture, Workload};
+use crate::rpc::floors::PATIENCE;
+use crate::rpc::subject::caller;
+use anyhow::{Result, bail, ensure};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use thunderhead_rpc::{CallError, CallId, Caller};
+use thunderhead_wire::Status;
+use thunderhead_wire::operations::{Identity, PartHead};
+
+/// What the clients do.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The workload.
+    pub workload: Workload,
+    /// Share of reads where they are mixed with writes.
+    pub reads: f64,
+    /// Which objects.
+    pub distribution: Distribution,
+    /// Objects that exist from the start.
+    pub objects: u64,
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Requests that a client keeps in flight.
+    pub depth: usize,
+    /// Objects in a message that is about many.
+    pub parts: usize,
+    /// Whether updates have an identity, so that servers do each once.
+    pub exactly_once: bool,
+    /// How many clients there are.
+    pub clients: usize,
+}
+
+impl Plan {
+    /// One client of a workload with 100-byte values and one request in flight.
+    #[must_use]
+    pub fn new(workload: Workload, objects: u64) -> Plan {
+        Plan {
+            workload,
+            reads: 0.5,
+            distribution: workload.distribution(),
+            objects,
+            value_bytes: 100,
+            depth: 1,
+            parts: 70,
+            exactly_once: true,
+            clients: 1,
+        }
+    }
+}
+
+/// A message on its way, or to be sent again.
+struct Flight {
+    id: Option<CallId>,
+    kind: Kind,
+    /// The write of a read that is followed by one.
+    is_second: bool,
+    sent: Instant,
+    first_sequence: u64,
+    numbers: Vec<u64>,
+    /// Objects that earlier attempts have done.
+    done: u64,
+}
+
+/// What an answer means.
+enum Verdict {
+    Done,
+    /// Some, or all, are to be sent again; the others are in no list any more.
+    Again,
+    /// The object was read: now it is written.
+    Second,
+}
+
+/// What is told of an operation that is done: its kind, how many objects, how long it took.
+pub type Record<'a> = dyn FnMut(Kind, u64, Duration) + 'a;
+
+/// Leases that nobody has used yet: shards of our own take any.
+static LEASE: AtomicU64 = AtomicU64::new(1);
+
+/// One client.
+pub struct Generator {
+    caller: Caller,
+    to: SocketAddr,
+    plan: Plan,
+    /// Which client it is.
+    client: u64,
+    /// Of its updates, 0 for none.
+    lease: u64,
+    mixture: Mixture,
+    draw: Draw,
+    bodies: Bodies,
+    flights: VecDeque<Flight>,
+    /// Answered, or refused because the server was busy: to be looked at when the poll is over.
+    answered: Vec<(Flight, Verdict)>,
+    spare: Vec<Flight>,
+    again: VecDeque<Flight>,
+    /// The next update's sequence.
+    sequence: u64,
+    /// Inserts begun.
+    inserts: u64,
+    /// When something was answered last.
+    pub now: Instant,
+    /// Times that a server was too busy.
+    pub busy: u64,
+}
+
+impl Generator {
+    /// A client.
+    ///
+    /// # Errors
+    /// When the kernel has no descriptors.
+    pub fn new(plan: &Plan, channel: Channel, to: SocketAddr, client: usize) -> Result<Generator> {
+        Ok(Generator {
+            caller: caller(channel.setup())?,
+            to,
+            client: client as u64,
+            lease: if plan.exactly_once { LEASE.fetch_add(1, Ordering::Relaxed) } else { 0 },
+            mixture: plan.workload.mixture(plan.reads),
+            draw: Draw::new(plan.distribution, plan.objects, 1 + client as u64),
+            bodies: Bodies::new(plan.value_bytes, plan.parts),
+            plan: plan.clone(),
+            flights: VecDeque::new(),
+            answered: Vec::new(),
+            spare: Vec::new(),
+            again: VecDeque::new(),
+            sequence: 1,
+            inserts: 0,
+            now: Instant::now(),
+            busy: 0,
+        })
+    }
+
+    /// Writes the objects of the plan, many at once, and waits until that is done.
+    ///
+    /// # Errors
+    /// When a write is refused for good.
+    pub fn load(&mut self, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        let (mut next, objects) = (0, self.plan.objects);
+        while next < objects || self.in_flight() > 0 {
+            while next < objects && self.in_flight() < 8 {
+                let last = (next + self.plan.parts as u64).min(objects);
+                let mut flight = self.blank(Kind::MultiWrite);
+                flight.numbers.extend(next..last);
+                self.send(flight)?;
+                next = last;
+            }
+            if self.take(&mut |_, _, _| {})? {
+                progress(next);
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins what the plan allows, takes what has arrived; `record` is told of each operation that
+    /// is done.
+    ///
+    /// # Errors
+    /// When an answer is wrong.
+    #[inline]
+    pub fn turn(&mut self, record: &mut Record<'_>) -> Result<bool> {
+        while self.in_flight() < self.plan.depth {
+            self.begin()?;
+        }
+        self.take(record)
+    }
+
+    /// Waits for everything that is in flight.
+    ///
+    /// # Errors
+    /// When an answer is wrong.
+    pub fn finish(&mut self) -> Result<()> {
+        while self.in_flight() > 0 {
+            self.take(&mut |_, _, _| {})?;
+        }
+        Ok(())
+    }
+
+    fn in_flight(&self) -> usize {
+        self.flights.len() + self.again.len()
+    }
+
+    fn blank(&mut self, kind: Kind) -> Flight {
+        let sent = self.now;
+        let mut flight = self.spare.pop().unwrap_or_else(|| Flight {
+            id: None,
+            kind,
+            is_second: false,
+            sent,
+            first_sequence: 0,
+            numbers: Vec::new(),
+            done: 0,
+        });
+        flight.numbers.clear();
+        (flight.kind, flight.sent, flight.is_second, flight.done) = (kind, sent, false, 0);
+        flight
+    }
+
+    /// Begins a new operation.
+    #[inline]
+    fn begin(&mut self) -> Result<()> {
+        let kind = self.mixture.draw(self.draw.random());
+        let mut flight = self.blank(kind);
+        match kind {
+            Kind::Insert => {
+                flight.numbers.push(self.inserted(self.inserts));
+                self.inserts += 1;
+            }
+            Kind::Increment => flight.numbers.push(NUMBERS + self.draw.next()),
+            _ => {
+                let count = if kind.is_many() { self.plan.parts } else { 1 };
+                for _ in 0..count {
+                    let drawn = self.draw.next();
+                    flight.numbers.push(self.number(drawn));
+                }
+            }
+        }
+        self.send(flight)
+    }
+
+    /// The number of this client's n-th insert.
+    fn inserted(&self, count: u64) -> u64 {
+        self.plan.objects + self.client + count * self.plan.clients as u64
+    }
+
+    /// What was drawn beyond the objects of the start is an insert of this client.
+    #[inline]
+    fn number(&self, drawn: u64) -> u64 {
+        match drawn.checked_sub(self.plan.objects) {
+            None => drawn,
+            Some(insert) => self.inserted(insert),
+        }
+    }
+
+    /// Sends a message, or keeps it for later where there is no room for it.
+    #[inline]
+    fn send(&mut self, mut flight: Flight) -> Result<()> {
+        let oldest = self.flights.front().map_or(self.sequence, |flight| flight.first_sequence);
+        let identity = match self.lease {
+            0 => Identity::NONE,
+            lease => Identity::new(lease, self.sequence, oldest),
+        };
+        flight.first_sequence = self.sequence;
+        let (number, stamp) = (flight.numbers.first().copied().unwrap_or(0), self.sequence);
+        let bodies = &mut self.bodies;
+        let (opcode, body) = match flight.kind {
+            Kind::Read => bodies.read(number),
+            Kind::ReadModifyWrite if !flight.is_second => bodies.read(number),
+            Kind::Write | Kind::Insert | Kind::ReadModifyWrite => {
+                bodies.write(identity, number, stamp)
+            }
+            Kind::Increment => bodies.increment(identity, number),
+            kind => bodies.many(kind, identity, &flight.numbers, stamp),
+        };
+        match self.caller.begin(self.to, opcode, &[body], Some(PATIENCE)) {
+            Ok(id) => {
+                self.sequence += flight.numbers.len() as u64;
+                flight.id = Some(id);
+                self.flights.push_back(flight);
+            }
+            Err(CallError::Congested) => self.again.push_back(flight),
+            Err(error) => bail!("a request could not be sent: {error}"),
+        }
+        Ok(())
+    }
+
+    /// Takes what has arrived. Whether anything had.
+    #[inline]
+    fn take(&mut self, record: &mut Record<'_>) -> Result<bool> {
+        let Generator { caller, flights, answered, plan, .. } = self;
+        let mut failed = None;
+        let arrived = caller.poll(&mut |id, outcome| {
+            let place = flights.iter().position(|flight| flight.id == Some(id));
+            let Some(mut flight) = place.and_then(|place| flights.remove(place)) else { return };
+            match judge(plan, &mut flight, outcome) {
+                Ok(verdict) => answered.push((flight, verdict)),
+                Err(error) => failed = Some(error),
+            }
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if !arrived && self.again.is_empty() {
+            return Ok(false);
+        }
+        // What was kept is tried again before what is kept now.
+        for _ in 0..self.again.len() {
+            if let Some(flight) = self.again.pop_front() {
+                self.send(flight)?;
+            }
+        }
+        if !arrived {
+            return Ok(false);
+        }
+        // Also the time at which the next ones are sent: one look at the clock for each round.
+        let now = Instant::now();
+        self.now = now;
+        while let Some((mut flight, verdict)) = self.answered.pop() {
+            match verdict {
+                Verdict::Done => {
+                    let objects = flight.done + flight.numbers.len() as u64;
+                    if flight.kind == Kind::Insert {
+                        self.inserted_is_known();
+                    }
+                    record(flight.kind, objects, now - flight.sent);
+                    self.spare.push(flight);
+                }
+                Verdict::Again => {
+                    self.busy += 1;
+                    self.again.push_back(flight);
+                }
+                Verdict::Second => {
+                    flight.is_second = true;
+                    self.send(flight)?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Inserts may be read from now on, up to the first that is still under way.
+    fn inserted_is_known(&mut self) {
+        // An answer that is not looked at yet may be that the server was too busy.
+        let answered = self.answered.iter().map(|(flight, _)| flight);
+        let waiting = self.flights.iter().chain(&self.again).chain(answered);
+        let waiting = waiting.filter(|flight| flight.kind == Kind::Insert);
+        let first = waiting.filter_map(|flight| flight.numbers.first()).min();
+        let known = match first {
+            Some(number) => (number - self.plan.objects) / self.plan.clients as u64,
+            None => self.inserts,
+        };
+        self.draw.grow(self.plan.objects + known);
+    }
+}
+
+/// Checks an answer.
+#[inline]
+fn judge(plan: &Plan, flight: &mut Flight, outcome: Result<&[u8], CallError>) -> Result<Verdict> {
+    let number = flight.numbers.first().copied().unwrap_or(0);
+    let body = match outcome {
+        Ok(body) => body,
+        Err(CallError::Refused { status: Status::Busy, .. }) => return Ok(Verdict::Again),
+        Err(error) => return Err(wrong(flight.kind, number, error)),
+    };
+    let is_read = matches!(flight.kind, Kind::Read | Kind::ReadModifyWrite) && !flight.is_second;
+    match flight.kind {
+        Kind::MultiRead | Kind::MultiWrite => return judge_many(plan, flight, body),
+        _ if is_read => {
+            let value = body.get(8..).unwrap_or_default();
+            ensure!(
+                value.len() == plan.value_bytes && is_right(value, number),
+                "object {number} has a value of {} bytes that nobody wrote for it",
+                value.len()
+            );
+        }
+        Kind::Increment => {
+            let sum = body.get(8..).and_then(|sum| sum.first_chunk()).copied();
+            let sum = sum.map_or(0, i64::from_le_bytes);
+            ensure!(sum > 0, "object {number} was incremented and is {sum}");
+        }
+        _ => ensure!(body.len() == 8, "a write was answered with {} bytes", body.len()),
+    }
+    let goes_on = flight.kind == Kind::ReadModifyWrite && !flight.is_second;
+    Ok(if goes_on { Verdict::Second } else { Verdict::Done })
+}
+
+fn wrong(kind: Kind, number: u64, error: CallError) -> anyhow::Error {
+    let full = matches!(error, CallError::Refused { status: Status::NoSpace, .. });
+    let hint = if full { "; lower --objects, --duration or --utilization" } else { "" };
+    anyhow::anyhow!("a {} of object {number} failed: {error}{hint}", kind.name())
+}
+
+/// Checks an answer to many. Those that are to be sent again stay in the list.
+#[inline]
+fn judge_many(plan: &Plan, flight: &mut Flight, body: &[u8]) -> Result<Verdict> {
+    let mut rest = body;
+    let (mut kept, count) = (0, flight.numbers.len());
+    for at in 0..count {
+        let number = flight.numbers[at];
+        let Some((head, value, behind)) = PartHead::take(rest) else {
+            bail!("an answer to {count} operations ends after {at}");
+        };
+        rest = behind;
+        let is_read = flight.kind == Kind::MultiRead;
+        match Status::of_code(head.status()) {
+            Some(Status::Ok) if !is_read => {}
+            Some(Status::Ok) => ensure!(
+                value.len() == plan.value_bytes && is_right(value, number),
+                "object {number} has a value of {} bytes that nobody wrote for it",
+                value.len()
+            ),
+            Some(Status::Busy) => {
+                flight.numbers[kept] = number;
+                kept += 1;
+            }
+            Some(status) => {
+                let error = CallError::Refused { status, hint: 0, detail: 0 };
+                return Err(wrong(flight.kind, number, error));
+            }
+            None => bail!("object {number} was answered with status {}", head.status()),
+        }
+    }
+    ensure!(rest.is_empty(), "an answer to {count} operations goes on behind them");
+    if kept == 0 {
+        return Ok(Verdict::Done);
+    }
+    flight.done += (count - kept) as u64;
+    flight.numbers.truncate(kept);
+    Ok(Verdict::Again)
+}

@@ -1,0 +1,291 @@
+//! What a run is told as: a table and a histogram for people, numbers for programs, a figure.
+
+use super::Arguments;
+use super::run::{Second, Tally};
+use super::target::Channel;
+use super::workload::{Kind, Workload};
+use crate::plot::{Marks, Panel, Series};
+use crate::table::Table;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// The percentiles that are told.
+const PERCENTILES: [f64; 7] = [10.0, 50.0, 90.0, 99.0, 99.9, 99.99, 100.0];
+
+/// A run, for programs.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// The workload.
+    pub workload: Workload,
+    /// What was asked for.
+    pub settings: Settings,
+    /// The time that was measured.
+    pub seconds: f64,
+    /// Messages a second.
+    pub messages_per_second: f64,
+    /// Objects a second.
+    pub objects_per_second: f64,
+    /// Times that the server was too busy, so that something was sent again.
+    pub busy: u64,
+    /// What each kind of operation took.
+    pub kinds: Vec<KindReport>,
+    /// Every second, the warm-up included.
+    pub timeline: Vec<SecondReport>,
+}
+
+/// What was asked for.
+#[derive(Debug, Serialize)]
+pub struct Settings {
+    target: &'static str,
+    transport: Channel,
+    clients: usize,
+    depth: usize,
+    objects: u64,
+    value_bytes: usize,
+    distribution: super::distribution::Distribution,
+    parts: usize,
+    exactly_once: bool,
+    utilization: f64,
+}
+
+/// A kind of operation. Microseconds.
+#[derive(Debug, Serialize)]
+pub struct KindReport {
+    /// The kind.
+    pub kind: Kind,
+    /// Messages.
+    pub messages: u64,
+    /// Objects in them.
+    pub objects: u64,
+    /// The mean.
+    pub mean_us: f64,
+    /// Percentiles.
+    pub percentiles_us: Vec<Percentile>,
+    /// How many took at most so long, but longer than what is said before.
+    pub histogram: Vec<Bucket>,
+}
+
+/// A percentile.
+#[derive(Debug, Serialize)]
+pub struct Percentile {
+    /// Percent of the messages.
+    pub percent: f64,
+    /// Took no longer.
+    pub us: f64,
+}
+
+/// A part of a histogram.
+#[derive(Debug, Serialize)]
+pub struct Bucket {
+    /// Its upper end.
+    pub up_to_us: f64,
+    /// Messages in it.
+    pub messages: u64,
+}
+
+/// A second.
+#[derive(Debug, Serialize)]
+pub struct SecondReport {
+    /// Which.
+    pub second: u64,
+    /// Objects in it.
+    pub objects: u64,
+    /// The median.
+    pub median_us: f64,
+    /// 99 %.
+    pub p99_us: f64,
+}
+
+fn us(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e3
+}
+
+impl Report {
+    /// The report of a run.
+    #[must_use]
+    pub fn of(workload: Workload, arguments: &Arguments, tally: &Tally) -> Report {
+        let kinds = tally.kinds.iter().map(|it| KindReport {
+            kind: it.kind,
+            messages: it.latencies.len(),
+            objects: it.objects,
+            mean_us: it.latencies.mean() / 1e3,
+            percentiles_us: PERCENTILES
+                .iter()
+                .map(|percent| Percentile {
+                    percent: *percent,
+                    us: us(it.latencies.value_at_percentile(*percent)),
+                })
+                .collect(),
+            histogram: buckets(&it.latencies),
+        });
+        let timeline = tally.timeline.iter().map(|it| SecondReport {
+            second: it.number + 1,
+            objects: it.objects,
+            median_us: us(it.latencies.value_at_percentile(50.0)),
+            p99_us: us(it.latencies.value_at_percentile(99.0)),
+        });
+        Report {
+            workload,
+            settings: Settings {
+                target: "own",
+                transport: arguments.transport,
+                clients: arguments.clients,
+                depth: arguments.depth,
+                objects: arguments.objects,
+                value_bytes: arguments.value_bytes,
+                distribution: arguments.distribution.unwrap_or(workload.distribution()),
+                parts: arguments.parts,
+                exactly_once: !arguments.at_least_once,
+                utilization: f64::from(arguments.utilization) / 100.0,
+            },
+            seconds: tally.seconds,
+            messages_per_second: tally.messages_per_second(),
+            objects_per_second: tally.objects_per_second(),
+            busy: tally.busy,
+            kinds: kinds.collect(),
+            timeline: timeline.collect(),
+        }
+    }
+
+    /// Percentiles of each kind.
+    #[must_use]
+    pub fn table(&self) -> Table {
+        let mut columns = vec!["operation".to_owned(), "K/s".into(), "mean µs".into()];
+        columns.extend(PERCENTILES.iter().map(|percent| match percent {
+            100.0 => "max".to_owned(),
+            percent => format!("{percent} %"),
+        }));
+        let names: Vec<&str> = columns.iter().map(String::as_str).collect();
+        let title = format!(
+            "{}: {:.3} M objects a second in {:.1} s",
+            self.workload.name(),
+            self.objects_per_second / 1e6,
+            self.seconds
+        );
+        let mut table = Table::new(&title, &names);
+        for kind in &self.kinds {
+            let rate = kind.messages as f64 / self.seconds / 1e3;
+            let mut cells =
+                vec![kind.kind.name().to_owned(), format!("{rate:.1}"), figure(kind.mean_us)];
+            cells.extend(kind.percentiles_us.iter().map(|it| figure(it.us)));
+            table.row(&cells);
+        }
+        table
+    }
+
+    /// The histograms, a line of stars for each step of time.
+    #[must_use]
+    pub fn histograms(&self) -> String {
+        let mut out = String::new();
+        for kind in &self.kinds {
+            let _ = writeln!(out, "\n{}, µs", kind.kind.name());
+            let most = kind.histogram.iter().map(|it| it.messages).max().unwrap_or(1).max(1);
+            for bucket in &kind.histogram {
+                let stars = (bucket.messages * 50).div_ceil(most) as usize;
+                let share = bucket.messages as f64 * 100.0 / kind.messages.max(1) as f64;
+                let end = figure(bucket.up_to_us);
+                let _ = writeln!(out, "  ≤ {end:>9}  {share:>8.4} %  {}", "*".repeat(stars));
+            }
+        }
+        out
+    }
+
+    /// Latencies by percentile, and objects a second over time.
+    #[must_use]
+    pub fn panels(&self) -> Vec<Panel> {
+        let shown = |it: &&Percentile| it.percent < 100.0;
+        let groups = PERCENTILES.iter().filter(|it| **it < 100.0);
+        let latencies = Panel {
+            title: format!("{}: latency", self.workload.name()),
+            x_label: "percent of the messages".into(),
+            y_label: "µs".into(),
+            marks: Marks::Bars(groups.map(|it| format!("{it} %")).collect()),
+            series: self
+                .kinds
+                .iter()
+                .map(|kind| Series {
+                    name: kind.kind.name().into(),
+                    points: kind
+                        .percentiles_us
+                        .iter()
+                        .filter(shown)
+                        .enumerate()
+                        .map(|(at, it)| (at as f64, it.us))
+                        .collect(),
+                })
+                .collect(),
+        };
+        // No more marks than there is room for.
+        let step = self.timeline.len().div_ceil(16).max(1);
+        let points = self.timeline.iter().step_by(step);
+        let rate = Series {
+            name: "objects".into(),
+            points: points.map(|it| (it.second as f64, it.objects as f64 / 1e6)).collect(),
+        };
+        let rates = Panel {
+            title: format!("{}: throughput", self.workload.name()),
+            x_label: "second".into(),
+            y_label: "million objects a second".into(),
+            marks: Marks::Lines,
+            series: vec![rate],
+        };
+        vec![latencies, rates]
+    }
+}
+
+/// Three digits or so.
+fn figure(value: f64) -> String {
+    match value {
+        1000.0.. => format!("{value:.0}"),
+        10.0.. => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// The histogram in steps of a quarter or so; empty ones at either end are left out.
+fn buckets(latencies: &Histogram<u64>) -> Vec<Bucket> {
+    let mut buckets = Vec::new();
+    let (mut below, mut end) = (0, 100u64);
+    let most = latencies.max();
+    while below < latencies.len() {
+        let up_to = end.min(most.max(1));
+        let count = latencies.count_between(0, up_to);
+        if count > below || !buckets.is_empty() {
+            buckets.push(Bucket { up_to_us: us(up_to), messages: count - below });
+        }
+        below = count;
+        end += end / 4;
+    }
+    buckets
+}
+
+/// What a person is told once a second.
+#[must_use]
+pub fn line(second: &Second) -> String {
+    format!(
+        "{:>4} s: {:.3} M objects/s, median {} µs, 99 % {} µs",
+        second.number + 1,
+        second.objects as f64 / 1e6,
+        figure(us(second.latencies.value_at_percentile(50.0))),
+        figure(us(second.latencies.value_at_percentile(99.0)))
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::run::histogram;
+    use super::*;
+
+    #[test]
+    fn a_histogram_has_every_message_once() {
+        let mut latencies = histogram();
+        for at in 0..10_000u64 {
+            latencies.record(1 + at * at).unwrap();
+        }
+        let buckets = buckets(&latencies);
+        assert_eq!(buckets.iter().map(|it| it.messages).sum::<u64>(), 10_000);
+        assert!(buckets.is_sorted_by(|a, b| a.up_to_us < b.up_to_us));
+        assert!(super::buckets(&histogram()).is_empty());
+    }
+}

@@ -1,0 +1,232 @@
+//! Runs clients for a time: who of them is on which thread, what is counted, and what is told
+//! meanwhile.
+
+use super::generator::{Generator, Plan};
+use super::target::Channel;
+use super::workload::Kind;
+use crate::machine;
+use crate::rpc::floors::{CLIENT_CORE, SERVER_CORE};
+use anyhow::{Result, anyhow};
+use hdrhistogram::Histogram;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// The longest latency that is told from others, in nanoseconds.
+const LATENCY_MAX: u64 = 60_000_000_000;
+
+/// Messages of a thread without which nothing can be said, however short the time was.
+const MESSAGES_MIN: u64 = 100;
+
+/// Turns of a client that found nothing, between two looks at the clock.
+const IDLE_TURNS: u32 = 64;
+
+/// A histogram of nanoseconds, each to within a thousandth.
+#[must_use]
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_MAX, 3).expect("the bounds are in order")
+}
+
+/// What was done of one kind.
+pub struct Kinds {
+    /// The kind.
+    pub kind: Kind,
+    /// Latencies of its messages.
+    pub latencies: Histogram<u64>,
+    /// Objects in them.
+    pub objects: u64,
+}
+
+/// What was done in a second.
+pub struct Second {
+    /// Which second of the run, the warm-up included.
+    pub number: u64,
+    /// Objects.
+    pub objects: u64,
+    /// Of all messages.
+    pub latencies: Histogram<u64>,
+}
+
+/// What a run has measured.
+pub struct Tally {
+    /// By kind.
+    pub kinds: Vec<Kinds>,
+    /// The time that was measured.
+    pub seconds: f64,
+    /// Every second that was full, the warm-up included.
+    pub timeline: Vec<Second>,
+    /// Times that the server was too busy.
+    pub busy: u64,
+}
+
+impl Tally {
+    /// Objects a second.
+    #[must_use]
+    pub fn objects_per_second(&self) -> f64 {
+        self.kinds.iter().map(|it| it.objects).sum::<u64>() as f64 / self.seconds
+    }
+
+    /// Messages a second.
+    #[must_use]
+    pub fn messages_per_second(&self) -> f64 {
+        self.kinds.iter().map(|it| it.latencies.len()).sum::<u64>() as f64 / self.seconds
+    }
+}
+
+/// How long.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// Under load, but not measured.
+    pub warm_up: Duration,
+    /// Measured.
+    pub duration: Duration,
+}
+
+/// One thread's clients.
+struct Crew<'a> {
+    clients: Vec<Generator>,
+    times: Times,
+    began: Instant,
+    stop: &'a AtomicBool,
+    tell: mpsc::Sender<Second>,
+}
+
+impl Crew<'_> {
+    fn work(mut self) -> Result<(Vec<Kinds>, f64, u64)> {
+        let mut kinds: Vec<Kinds> = Vec::new();
+        let mut second = Second { number: 0, objects: 0, latencies: histogram() };
+        let start = self.began + self.times.warm_up;
+        let end = start + self.times.duration;
+        let (mut now, mut is_measured, mut idle) = (Instant::now(), false, 0);
+        let mut next_second = self.began + Duration::from_secs(1);
+        let (mut measured_from, mut measured) = (now, 0);
+        while (now < end || measured < MESSAGES_MIN) && !self.stop.load(Ordering::Relaxed) {
+            let mut arrived = false;
+            for client in &mut self.clients {
+                arrived |= client.turn(&mut |kind, objects, latency| {
+                    let nanoseconds = (latency.as_nanos() as u64).clamp(1, LATENCY_MAX);
+                    second.objects += objects;
+                    second.latencies.saturating_record(nanoseconds);
+                    if !is_measured {
+                        return;
+                    }
+                    let place = kinds.iter().position(|it| it.kind == kind);
+                    let place = place.unwrap_or_else(|| {
+                        kinds.push(Kinds { kind, latencies: histogram(), objects: 0 });
+                        kinds.len() - 1
+                    });
+                    measured += 1;
+                    kinds[place].objects += objects;
+                    kinds[place].latencies.saturating_record(nanoseconds);
+                })?;
+                now = client.now;
+            }
+            idle = if arrived { 0 } else { idle + 1 };
+            if idle >= IDLE_TURNS {
+                idle = 0;
+                now = Instant::now();
+            }
+            if !is_measured && now >= start {
+                (is_measured, measured_from) = (true, now);
+            }
+            if now >= next_second {
+                next_second += Duration::from_secs(1);
+                let number = second.number;
+                let next = Second { number: number + 1, objects: 0, latencies: histogram() };
+                // Nobody listens when another thread has failed.
+                let _ = self.tell.send(std::mem::replace(&mut second, next));
+            }
+        }
+        let seconds = (now - measured_from).as_secs_f64();
+        self.clients.iter_mut().try_for_each(Generator::finish)?;
+        Ok((kinds, seconds, self.clients.iter().map(|client| client.busy).sum()))
+    }
+}
+
+/// The core of a client thread: all but the server's, in turn.
+fn core_of(thread: usize) -> usize {
+    if thread == 0 { CLIENT_CORE } else { SERVER_CORE + thread }
+}
+
+/// Runs the clients of a plan for a time. `progress` is told of every second.
+///
+/// # Errors
+/// When a client fails.
+pub fn run(
+    plan: &Plan,
+    channel: Channel,
+    address: SocketAddr,
+    times: Times,
+    progress: &mut dyn FnMut(&Second),
+) -> Result<Tally> {
+    let threads = plan.clients.min(machine::cores().saturating_sub(1)).max(1);
+    let stop = &AtomicBool::new(false);
+    let (tell, told) = mpsc::channel();
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let crews: Vec<_> = (0..threads)
+            .map(|thread| {
+                let tell = tell.clone();
+                scope.spawn(move || {
+                    machine::pin(core_of(thread));
+                    let clients = (thread..plan.clients).step_by(threads);
+                    let clients: Result<_> = clients
+                        .map(|client| Generator::new(plan, channel, address, client))
+                        .collect();
+                    let crew = clients.map(|clients| Crew { clients, times, began, stop, tell });
+                    let outcome = crew.and_then(Crew::work);
+                    if outcome.is_err() {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                    outcome
+                })
+            })
+            .collect();
+        drop(tell);
+        let mut timeline: Vec<(Second, usize)> = Vec::new();
+        for second in told {
+            let place = timeline.iter().position(|(it, _)| it.number == second.number);
+            let place = place.unwrap_or_else(|| {
+                let number = second.number;
+                timeline.push((Second { number, objects: 0, latencies: histogram() }, 0));
+                timeline.len() - 1
+            });
+            let (sum, crews) = &mut timeline[place];
+            sum.objects += second.objects;
+            sum.latencies.add(&second.latencies)?;
+            *crews += 1;
+            if *crews == threads {
+                progress(sum);
+            }
+        }
+        let mut kinds: Vec<Kinds> = Vec::new();
+        let (mut seconds, mut busy) = (0.0f64, 0);
+        for crew in crews {
+            let (theirs, took, was_busy) =
+                crew.join().map_err(|_| anyhow!("a client's thread panicked"))??;
+            for their in theirs {
+                match kinds.iter_mut().find(|it| it.kind == their.kind) {
+                    Some(it) => {
+                        it.objects += their.objects;
+                        it.latencies.add(&their.latencies)?;
+                    }
+                    None => kinds.push(their),
+                }
+            }
+            (seconds, busy) = (seconds.max(took), busy + was_busy);
+        }
+        kinds.sort_by_key(|it| it.kind);
+        let full = timeline.into_iter().filter(|(_, crews)| *crews == threads);
+        Ok(Tally { kinds, seconds, timeline: full.map(|(second, _)| second).collect(), busy })
+    })
+}
+
+/// Writes the objects of a plan.
+///
+/// # Errors
+/// When a write is refused for good.
+pub fn load(plan: &Plan, channel: Channel, address: SocketAddr) -> Result<()> {
+    let plan = Plan { exactly_once: false, ..plan.clone() };
+    Generator::new(&plan, channel, address, 0)?.load(&mut |_| {})
+}

@@ -1,0 +1,187 @@
+//! What the clients talk to: a shard of our own in this process, or a cluster that runs.
+//!
+//! The shard of our own has a core to itself, polls always, and owns a table that takes any key. Its
+//! node also answers echo requests: so the floor of a measurement is taken from the very same node
+//! over the very same connection.
+
+use crate::log::subject::{TABLE, memory_for, options_for};
+use crate::machine;
+use crate::rpc::floors::{self, pinned};
+use crate::rpc::subject::{End, Setup, world};
+use anyhow::{Context as _, Result, anyhow, ensure};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use thunderhead_log::{
+    CleanerOptions, CleanerThreads, Log, LogId, NoReplication, Options, TabletRange,
+};
+use thunderhead_master::Shard;
+use thunderhead_net::os::OsTransport;
+use thunderhead_rpc::echo::Echo;
+use thunderhead_rpc::{CallError, CallId, Context, Node, Opcode, Request, Service};
+use thunderhead_runtime::os;
+use thunderhead_runtime::polling::Polling;
+
+/// How clients reach the servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Channel {
+    /// Sockets.
+    Tcp,
+    /// Shared memory.
+    Shm,
+}
+
+impl Channel {
+    /// How a node or a caller is set up for it.
+    #[must_use]
+    pub fn setup(self) -> Setup {
+        Setup { shared_memory: self == Channel::Shm, polling: Polling::Always }
+    }
+}
+
+/// A shard of our own.
+#[derive(Clone, Debug)]
+pub struct Own {
+    /// Bytes of live entries that it is to hold.
+    pub live_bytes: u64,
+    /// How many objects that is: the index needs room for each.
+    pub objects: u64,
+    /// Live entries as a share of the memory that segments may use.
+    pub utilization: f64,
+    /// Cleaner threads; they take the cores behind the shard's, and then the client's.
+    pub cleaners: usize,
+    /// Copies of each update on backups.
+    pub replicas: u32,
+    /// How it spends idle time.
+    pub polling: Polling,
+}
+
+impl Own {
+    /// A shard for so many objects with values of so many bytes.
+    #[must_use]
+    pub fn holding(objects: u64, value_bytes: usize, utilization: f64) -> Own {
+        let live_bytes = objects * entry_bytes(value_bytes);
+        let polling = Polling::Always;
+        Own { live_bytes, objects, utilization, cleaners: 1, replicas: 0, polling }
+    }
+
+    /// The memory that it gets.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        let index_bytes = self.objects * 29 / 2 + (2 << 20);
+        let log_bytes = (self.live_bytes as f64 / self.utilization) as u64;
+        // The least that a log with the smallest segments takes.
+        (log_bytes + index_bytes).max(16 << 20)
+    }
+
+    fn options(&self) -> Options {
+        // At 90 % the papers' measurements go on, and so do ours: the limit for new data is above.
+        Options { cleaner: CleanerOptions::default(), ..options_for(self.live_bytes) }
+    }
+
+    /// The longest value that it takes.
+    #[must_use]
+    pub fn value_bytes_max(&self) -> usize {
+        self.options().value_bytes_max()
+    }
+
+    /// Runs it beside some work, which is kept on the client's core.
+    ///
+    /// # Errors
+    /// When either fails.
+    pub fn beside<T>(
+        &self,
+        channel: Channel,
+        work: impl FnOnce(SocketAddr) -> Result<T>,
+    ) -> Result<T> {
+        // The hook for servers with backups: `replicas` of them in this process.
+        ensure!(
+            self.replicas == 0,
+            "--replicas is {}: this target has no backups yet; leave the option out",
+            self.replicas
+        );
+        let (tell, told) = mpsc::channel();
+        let stop = &AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let server = scope.spawn(move || -> Result<()> {
+                machine::pin(floors::SERVER_CORE);
+                let (world, _scrap) = world()?;
+                let (clock, alarm) = (world.clock.clone(), world.alarm.clone());
+                let transport = OsTransport::new(&world, channel.setup().options())?;
+                let (shard, _cleaners) = self.shard()?;
+                let service = Both { shard, echo: Echo::default() };
+                let mut node = Node::new(world, Box::new(transport), service);
+                let address = node.listen((Ipv4Addr::LOCALHOST, 0).into()).context("listen")?;
+                tell.send((address, alarm)).ok().context("tell the client")?;
+                let stopped = || stop.load(Ordering::Relaxed);
+                os::run(&mut node, &clock, self.polling, stopped);
+                Ok(())
+            });
+            // Populating much memory takes its time; a server that fails drops its end.
+            let outcome = match told.recv() {
+                Ok((address, alarm)) => {
+                    let _end = End(stop, alarm);
+                    pinned(floors::CLIENT_CORE, || work(address))
+                }
+                Err(_) => Err(anyhow!("no server came up")),
+            };
+            server.join().map_err(|_| anyhow!("the server's thread panicked"))??;
+            outcome
+        })
+    }
+
+    fn shard(&self) -> Result<(Shard, CleanerThreads)> {
+        let memory = memory_for(self.memory_bytes(), self.live_bytes)?;
+        let replicator = Box::new(NoReplication::default());
+        let mut log = Log::new(&memory, LogId(7), self.options(), replicator)
+            .context("make a log for the shard")?;
+        log.create_tablet(TabletRange::whole(TABLE)).context("create the table")?;
+        let pin = |number| machine::pin(floors::SERVER_CORE + 1 + number);
+        let cleaners = CleanerThreads::start(&log, self.cleaners, pin);
+        Ok((Shard::new(log), cleaners))
+    }
+}
+
+/// Bytes that an object takes in the log.
+#[must_use]
+pub fn entry_bytes(value_bytes: usize) -> u64 {
+    crate::log::subject::entry_bytes(value_bytes)
+}
+
+/// A shard that also echoes.
+struct Both {
+    shard: Shard,
+    echo: Echo,
+}
+
+impl Service for Both {
+    fn start(&mut self, context: &mut Context<'_>) {
+        self.shard.start(context);
+    }
+
+    #[inline]
+    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        if request.opcode == Opcode::Echo {
+            return self.echo.request(context, request);
+        }
+        self.shard.request(context, request);
+    }
+
+    fn reply(
+        &mut self,
+        context: &mut Context<'_>,
+        call: CallId,
+        outcome: Result<&[u8], CallError>,
+    ) {
+        self.shard.reply(context, call, outcome);
+    }
+
+    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
+        self.shard.timer(context, number);
+    }
+
+    fn turn_over(&mut self, context: &mut Context<'_>) {
+        self.shard.turn_over(context);
+    }
+}
