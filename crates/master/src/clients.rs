@@ -230,6 +230,8 @@ impl Clients {
     /// The coordinator has said of some leases which of them are over. `wanted`: because updates wait.
     pub(crate) fn checked(&mut self, asked: &[u64], ended: &BTreeSet<u64>, wanted: bool) {
         for lease in asked {
+            // Whoever came while it was asked about need not ask again.
+            self.wanted.remove(lease);
             let has_room = self.clients.len() < self.limits.clients_max;
             let known = self.clients.get_mut(lease);
             match (known, ended.contains(lease)) {
