@@ -564,8 +564,8 @@ fn recovered(cluster: &mut Cluster, task: Recover) -> (Recovered, Result<Model, 
 
 #[test]
 fn whatever_was_durable_is_rebuilt_after_a_crash_behind_any_event() {
-    let (mut damaged, mut silent, mut refused) = (0, 0, 0);
-    for seed in 0..150 {
+    let (mut damaged, mut silent, mut refused, mut cut) = (0, 0, 0, 0);
+    for seed in 0..250 {
         let mut random = Random::from_seed(seed);
         let past = past(&mut random, 150);
         let link = swarm::drawn_link(&mut random);
@@ -584,11 +584,23 @@ fn whatever_was_durable_is_rebuilt_after_a_crash_behind_any_event() {
         let is_complete =
             self::digest(&left).is_some_and(|it| it.iter().all(|id| left.contains_key(id)));
         let is_silent = random.chance(0.3);
+        // What the last event brought may have come to one of the copies in part only.
+        let before = past.recorder.replicas(events.saturating_sub(1));
+        let is_cut = random.chance(0.4);
+        let from = events - usize::from(is_cut && events > 0);
         for (segment, replica) in replicas.iter().filter(|(id, _)| Some(**id) != lost) {
             // One copy where nobody answers, two where everybody should: one of those may be bad.
             let first = random.below(2) as usize;
             put(&cluster, first, *segment, replica, 0);
-            put(&cluster, 2, *segment, replica, 0);
+            let mut other = replica.clone();
+            if is_cut && replica.open {
+                let had = before.get(segment).map_or(0, |it| it.bytes.len());
+                other
+                    .bytes
+                    .truncate(random.within(had as u64..replica.bytes.len() as u64 + 1) as usize);
+                cut += usize::from(other.bytes.len() < replica.bytes.len());
+            }
+            put(&cluster, 2, *segment, &other, 0);
             if !is_silent && random.chance(0.3) {
                 damaged += 1;
                 let which = if random.chance(0.5) { first } else { 2 };
@@ -607,7 +619,7 @@ fn whatever_was_durable_is_rebuilt_after_a_crash_behind_any_event() {
                 assert!(is_complete, "seed {seed}: {lost:?} is nowhere");
                 assert_eq!(taken.len(), 1);
                 let found = found.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
-                let allowed = past.allowed(events);
+                let allowed = [past.allowed(from), past.allowed(events)].concat();
                 assert!(allowed.contains(&&found), "seed {seed}: after {events} events");
             }
             Err(why) => {
@@ -621,6 +633,7 @@ fn whatever_was_durable_is_rebuilt_after_a_crash_behind_any_event() {
         }
     }
     assert!(damaged > 100 && silent > 20 && refused > 5, "{damaged} {silent} {refused}");
+    assert!(cut > 30, "{cut}");
 }
 
 #[test]
