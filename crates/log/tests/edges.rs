@@ -3,7 +3,7 @@
 
 use thunderhead_log::{
     CLEANERS_MAX, Cleaner, CleanerThreads, Completion, Condition, Cursor, Damage, Error, Log,
-    LogId, Memory, NoReplication, Options, Put, Recorder, Replay, ReplayError, Replicator,
+    LogId, Memory, NoReplication, Options, Put, Rebuild, Recorder, Replay, ReplayError, Replicator,
     SegmentId, TableId, TabletRange, Tombstones, Version,
 };
 
@@ -375,6 +375,17 @@ fn records_of_tablets_that_are_gone_are_forgotten() {
     assert_eq!(sweep(&mut log), 200);
     assert!(log.completion(4, 1).is_none());
     assert!(log.completion(4, 0).is_some());
+}
+
+#[test]
+#[should_panic(expected = "in the log it began in")]
+fn a_rebuild_does_not_go_on_in_another_log() {
+    let recorder = Recorder::new();
+    let (mut log, mut other) =
+        (log_of(1, 1 << 20, options(), nothing()), log_with_table(2, Box::new(recorder.clone())));
+    let mut rebuild =
+        Rebuild::begin(&mut log, [(TabletRange::whole(TABLE), SegmentId::NONE)]).unwrap();
+    let _ = rebuild.step(&mut other, &segments(&recorder)[0], 0, 10, 1000);
 }
 
 /// The real thing: two cleaners on threads of their own beside a writer that knows what it wrote.

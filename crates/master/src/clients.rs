@@ -12,6 +12,7 @@
 
 use crate::options::Options;
 use crate::outcome::Outcome;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use thunderhead_log::{Cursor, Log};
@@ -112,17 +113,7 @@ impl Clients {
         if lease == 0 || self.trusts || self.clients.contains_key(&lease) {
             return Ok(());
         }
-        Err(self.unknown(lease))
-    }
-
-    fn unknown(&mut self, lease: u64) -> Outcome {
-        if self.ended.0.contains(&lease) {
-            return refused(Status::LeaseEnded, 0);
-        }
-        if self.wanted.len() < WANTED_MAX {
-            self.wanted.insert(lease);
-        }
-        refused(Status::Busy, LEASE_US)
+        Err(unknown(&mut self.wanted, &self.ended.0, lease))
     }
 
     /// Hears of an update that was not done before, and whether it may be done. Forgets the records
@@ -130,16 +121,14 @@ impl Clients {
     /// crash, which updates are stragglers.
     pub(crate) fn admit(&mut self, log: &mut Log, identity: Identity) -> Result<(), Outcome> {
         let (lease, limits) = (identity.lease(), self.limits);
-        if !self.clients.contains_key(&lease) {
-            if !self.trusts {
-                return Err(self.unknown(lease));
-            }
-            if self.clients.len() >= limits.clients_max {
-                return Err(refused(Status::Busy, FULL_US));
-            }
-        }
-        let Clients { clients, wanted, unneeded, records, .. } = self;
-        let client = clients.entry(lease).or_insert_with(|| Client::new(Standing::Lasts));
+        let has_room = self.clients.len() < limits.clients_max;
+        let Clients { clients, wanted, unneeded, records, ended, trusts, .. } = self;
+        let client = match clients.entry(lease) {
+            Entry::Occupied(client) => client.into_mut(),
+            Entry::Vacant(_) if !*trusts => return Err(unknown(wanted, &ended.0, lease)),
+            Entry::Vacant(_) if !has_room => return Err(refused(Status::Busy, FULL_US)),
+            Entry::Vacant(place) => place.insert(Client::new(Standing::Lasts)),
+        };
         let first = identity.first_unacknowledged();
         if first > client.first {
             client.first = first;
@@ -292,6 +281,17 @@ impl Clients {
             }
         }
     }
+}
+
+/// What an update under a lease of which nothing is known is told.
+fn unknown(wanted: &mut BTreeSet<u64>, ended: &BTreeSet<u64>, lease: u64) -> Outcome {
+    if ended.contains(&lease) {
+        return refused(Status::LeaseEnded, 0);
+    }
+    if wanted.len() < WANTED_MAX {
+        wanted.insert(lease);
+    }
+    refused(Status::Busy, LEASE_US)
 }
 
 fn refused(status: Status, hint: u32) -> Outcome {

@@ -21,7 +21,7 @@ use thunderhead_log::{Cursor, Error};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::slice::Budget;
-use thunderhead_wire::control::{self, Empty, Recover, ShardStatus, TabletStatus, Tablets};
+use thunderhead_wire::control::{self, Empty, Recover, ShardStatus, TabletStatus, Tablets, Taken};
 use thunderhead_wire::{KeyHash, MasterId, Status, TableId, TabletRange};
 
 /// Timers of a shard. Those of other components of a node have other numbers.
@@ -48,8 +48,8 @@ const REMARKS_MAX: usize = 16;
 pub(crate) struct Control {
     current: Option<Box<Recovery>>,
     waiting: VecDeque<Recover>,
-    /// Masters whose tablets are here since their recovery.
-    recovered: BTreeSet<MasterId>,
+    /// Tablets that are here since the recovery of a master.
+    recovered: BTreeSet<(MasterId, TabletRange)>,
     /// How far the search for records without tablets has come.
     sweep: Option<Cursor>,
     /// When the timer goes off.
@@ -70,6 +70,13 @@ impl Control {
     /// The same for a whole tablet.
     pub(crate) fn hides_tablet(&self, range: TabletRange) -> bool {
         self.current.as_ref().is_some_and(|it| it.hides(range.table, range.first))
+    }
+
+    /// Whether a recovery is about to bring keys of a range, or does so now.
+    fn awaits(&self, range: TabletRange) -> bool {
+        let brings = |task: &Recover| task.tablets.iter().any(|it| it.range.overlaps(&range));
+        let current = self.current.as_ref().is_some_and(|it| brings(it.task()));
+        current || self.waiting.iter().any(brings)
     }
 
     fn remark(&mut self, remark: String) {
@@ -124,7 +131,7 @@ impl Shard {
         reply_to: ReplyTo,
     ) -> Result<(), (Status, u32)> {
         for range in self.tablets(body)? {
-            if self.control.hides_tablet(range) {
+            if self.control.awaits(range) {
                 return Err((Status::InProgress, IN_PROGRESS_US));
             }
             match self.log.create_tablet(range) {
@@ -155,7 +162,7 @@ impl Shard {
         let tablets = self.log.tablets().map(|(range, _)| range);
         let meant: Vec<TabletRange> =
             tablets.filter(|tablet| parts.iter().any(|part| part.overlaps(tablet))).collect();
-        if meant.iter().any(|tablet| self.control.hides_tablet(*tablet)) {
+        if parts.iter().any(|part| self.control.awaits(*part)) {
             return Err((Status::InProgress, IN_PROGRESS_US));
         }
         if !meant.iter().all(|tablet| covers(&parts, *tablet)) {
@@ -181,9 +188,12 @@ impl Shard {
             return Err((Status::BadRange, 0));
         }
         let control = &mut self.control;
-        let is_known = control.recovered.contains(&task.crashed)
-            || control.current.as_ref().is_some_and(|it| it.crashed() == task.crashed)
-            || control.waiting.iter().any(|it| it.crashed == task.crashed);
+        let crashed = task.crashed;
+        let is_here = |it: &Taken| control.recovered.contains(&(crashed, it.range));
+        let is_same = |it: &Recover| it.crashed == crashed && it.tablets == task.tablets;
+        let is_known = task.tablets.iter().all(is_here)
+            || control.current.as_ref().is_some_and(|it| is_same(it.task()))
+            || control.waiting.iter().any(is_same);
         if !is_known {
             if control.waiting.len() >= WAITING_MAX {
                 return Err((Status::InProgress, IN_PROGRESS_US));
@@ -329,13 +339,13 @@ impl Shard {
                 }
             }
             Next::Over => {
-                let crashed = recovery.crashed();
+                let task = recovery.task();
+                let tablets = task.tablets.iter().map(|it| (task.crashed, it.range));
+                let tablets: Vec<_> = tablets.collect();
                 let failure = recovery.failure().map(str::to_owned);
                 control.current = None;
                 match failure {
-                    None => {
-                        control.recovered.insert(crashed);
-                    }
+                    None => control.recovered.extend(tablets),
                     Some(failure) => {
                         control.remark(failure);
                         control.sweep = Some(Cursor::default());

@@ -61,6 +61,9 @@ const DURABLE_WAIT: Duration = Duration::from_millis(5);
 /// The longest wait before a backup is asked again what it has.
 const ASK_AGAIN_MAX: Duration = Duration::from_millis(500);
 
+/// The longest account of a failure.
+const FAILURE_BYTES_MAX: usize = 2000;
+
 /// What a recovery wants next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -147,9 +150,9 @@ impl Recovery {
         }
     }
 
-    /// The master that is gone.
-    pub(crate) fn crashed(&self) -> MasterId {
-        self.task.crashed
+    /// What it is to do.
+    pub(crate) fn task(&self) -> &Recover {
+        &self.task
     }
 
     /// Whether a key belongs to a tablet that is in the log but must not be served yet.
@@ -293,7 +296,9 @@ impl Recovery {
             Ok(Next::Wait) if wake != Time::NEVER => Next::At(wake),
             Ok(Next::At(at)) => Next::At(at.min(wake)),
             Ok(next) => next,
-            Err(why) => {
+            Err(mut why) => {
+                // For people; there may be a reason for each of many copies.
+                why.truncate(why.floor_char_boundary(FAILURE_BYTES_MAX));
                 self.drop_tablets(log);
                 self.failure = Some(why.clone());
                 self.tell(context, asking, Err(why));

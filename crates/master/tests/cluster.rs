@@ -10,8 +10,9 @@ use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
-    CleanerOptions, Completion, Condition as When, Log, LogId, Memory, Options as LogOptions,
-    Recorder, Replica, Replicator, SegmentId, SegmentKind, TableId, TabletRange, Version,
+    CleanerOptions, Completion, Condition as When, Damage, Log, LogId, Memory,
+    Options as LogOptions, Recorder, Replica, Replicator, SegmentId, SegmentKind, TableId,
+    TabletRange, Version,
 };
 use thunderhead_master::{Options as ShardOptions, Shard};
 use thunderhead_net::sim::{Link, address};
@@ -627,6 +628,9 @@ fn whatever_was_durable_is_rebuilt_after_a_crash_behind_any_event() {
                 assert!(!is_complete, "seed {seed}: {why}");
                 let named =
                     why.contains("backup") || lost.is_some_and(|it| why.contains(&it.to_string()));
+                if !is_silent && self::digest(&left).is_some() {
+                    assert!(why.contains("are on no backup"), "seed {seed}: {why}");
+                }
                 assert!(named && why.contains("master 3"), "seed {seed}: {why}");
                 assert_eq!(found, Err(Status::Moved), "seed {seed}");
             }
@@ -662,6 +666,11 @@ fn a_segment_that_is_damaged_everywhere_is_named_and_nothing_is_left() {
         assert!(why.contains(&format!("{victim} is damaged in every copy")), "{why}");
         assert!(why.contains("server 1") && why.contains("server 2"), "{why}");
         assert_eq!(found, Err(Status::Moved));
+        cluster.drive(Duration::from_secs(9), |user| async move {
+            while user.status().await.records > 0 {
+                user.tasks.sleep(Duration::from_millis(1)).await;
+            }
+        });
         // A good copy turns up, and it is tried again.
         put(&cluster, 2, victim, &replicas[&victim], 0);
         cluster.truth.recovered.borrow_mut().clear();
@@ -673,6 +682,133 @@ fn a_segment_that_is_damaged_everywhere_is_named_and_nothing_is_left() {
         assert!(status.remarks.iter().any(|it| it.contains("damaged")), "{status:?}");
         assert!(status.records > 0);
     }
+}
+
+#[test]
+fn an_open_copy_does_not_stand_in_for_closed_ones_that_are_damaged() {
+    let mut random = Random::from_seed(4);
+    let past = past(&mut random, 150);
+    let replicas = past.recorder.replicas(usize::MAX);
+    let victim = digest(&replicas).unwrap()[0];
+    let mut cluster = Cluster::new(12, Link::default(), shard_options(), 4 << 20);
+    for (segment, replica) in &replicas {
+        put(&cluster, 0, *segment, replica, 0);
+    }
+    let mut early = replicas[&victim].clone();
+    early.open = true;
+    early.bytes.truncate(200);
+    put(&cluster, 1, victim, &early, 0);
+    cluster.backups[0].1.borrow_mut().get_mut(&victim).unwrap().1[600] ^= 4;
+    let task = cluster.recover(Vec::new());
+    let (told, _) = recovered(&mut cluster, task);
+    let why = told.outcome.unwrap_err();
+    assert!(why.contains(&format!("{victim} is damaged in every copy: server 1")), "{why}");
+}
+
+#[test]
+fn an_open_copy_that_only_looks_torn_gives_way_to_an_intact_one() {
+    let mut random = Random::from_seed(5);
+    let past = past(&mut random, 150);
+    let replicas = past.recorder.replicas(usize::MAX);
+    let head = *replicas.iter().rev().find(|(_, it)| it.open).unwrap().0;
+    // A bit of the last entry's length turned over.
+    let whole = &replicas[&head].bytes;
+    let bits =
+        (1..whole.len() - 90).flat_map(|back| (0..8).map(move |bit| (whole.len() - back, bit)));
+    let torn = bits.map(|(at, bit)| {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << bit;
+        bytes
+    });
+    let looks_torn = |bytes: &Vec<u8>| {
+        let mut damage = SegmentReader::new(bytes).unwrap().filter_map(Result::err);
+        let first = damage.next();
+        matches!(first, Some(Damage::Torn { .. })) && damage.next().is_none()
+    };
+    let torn = torn.into_iter().find(looks_torn).expect("a bit that does");
+    for good in [0, 1] {
+        let mut cluster = Cluster::new(13, Link::default(), shard_options(), 4 << 20);
+        for (segment, replica) in &replicas {
+            put(&cluster, 0, *segment, replica, 0);
+            put(&cluster, 1, *segment, replica, 0);
+        }
+        cluster.backups[1 - good].1.borrow_mut().get_mut(&head).unwrap().1 = torn.clone();
+        let task = cluster.recover(Vec::new());
+        let (_, found) = recovered(&mut cluster, task);
+        assert_eq!(found.as_ref(), Ok(&past.steps.last().unwrap().1));
+    }
+}
+
+#[test]
+fn tablets_of_one_master_may_come_in_several_recoveries() {
+    let mut random = Random::from_seed(6);
+    let past = past(&mut random, 150);
+    let mut cluster = Cluster::new(14, Link::default(), shard_options(), 4 << 20);
+    for (segment, replica) in &past.recorder.replicas(usize::MAX) {
+        put(&cluster, 0, *segment, replica, 0);
+    }
+    let whole = TabletRange::whole(OLD);
+    let ranges = [
+        TabletRange { last: KeyHash(u64::MAX / 2), ..whole },
+        TabletRange { first: KeyHash(u64::MAX / 2 + 1), ..whole },
+    ];
+    let tasks = ranges.map(|range| Recover {
+        tablets: vec![Taken { range, since: SegmentId::NONE }],
+        ..cluster.recover(Vec::new())
+    });
+    let truth = Rc::clone(&cluster.truth);
+    cluster.drive(Duration::from_secs(30), move |user| {
+        let (tasks, truth) = (tasks.clone(), Rc::clone(&truth));
+        async move {
+            for task in tasks.iter().chain(&tasks) {
+                user.insist(Opcode::Recover, control::to_body(task)).await.unwrap();
+            }
+            // Both at once: one waits for the other, and neither can be had or dropped meanwhile.
+            for opcode in [Opcode::TakeTablets, Opcode::DropTablets] {
+                let tablets = Tablets { master: MASTER, tablets: vec![whole] };
+                let refused = user.call(opcode, control::to_body(&tablets)).await;
+                let status = Status::InProgress;
+                let refused =
+                    matches!(refused, Err(CallError::Refused { status: it, .. }) if it == status);
+                assert!(refused, "{opcode}");
+            }
+            while truth.recovered.borrow().len() < 2 || user.status().await.recovering.is_some() {
+                user.tasks.sleep(Duration::from_millis(1)).await;
+            }
+            for task in &tasks {
+                user.insist(Opcode::Recover, control::to_body(task)).await.unwrap();
+            }
+            user.tasks.sleep(Duration::from_millis(500)).await;
+            assert_eq!(truth.recovered.borrow().len(), 2, "what is done is not done again");
+        }
+    });
+    let found =
+        cluster.drive(Duration::from_secs(30), |user| async move { user.status().await.objects });
+    assert_eq!(found, past.steps.last().unwrap().1.len() as u64);
+}
+
+#[test]
+fn nothing_is_told_or_served_before_what_was_rebuilt_is_durable() {
+    let mut random = Random::from_seed(3);
+    let past = past(&mut random, 100);
+    let mut cluster = Cluster::new(11, Link::default(), shard_options(), 4 << 20);
+    for (segment, replica) in &past.recorder.replicas(usize::MAX) {
+        put(&cluster, 0, *segment, replica, 0);
+    }
+    cluster.recorder.hold(true);
+    let body = control::to_body(&cluster.recover(Vec::new()));
+    cluster.drive(Duration::from_secs(9), move |user| {
+        let body = body.clone();
+        async move { user.insist(Opcode::Recover, body).await.unwrap() }
+    });
+    cluster.simulation.run_for(Duration::from_secs(5));
+    assert!(cluster.truth.recovered.borrow().is_empty());
+    let read = async |user: User| user.read(OLD, &key(0)).await;
+    assert_eq!(cluster.drive(Duration::from_secs(9), read), Err(Status::Moved));
+    cluster.recorder.hold(false);
+    cluster.simulation.run_for(Duration::from_secs(1));
+    assert!(cluster.truth.recovered.borrow()[0].outcome.is_ok());
+    assert_ne!(cluster.drive(Duration::from_secs(9), read), Err(Status::Moved));
 }
 
 #[test]

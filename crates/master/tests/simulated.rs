@@ -442,12 +442,12 @@ fn what_clients_see_is_linearizable_and_every_update_is_done_once() {
 #[test]
 fn a_shard_that_recovers_its_former_lives_over_the_network_is_as_good() {
     let (mut answered, mut recoveries) = (0, 0);
-    for seed in 0..300 {
+    for seed in 0..150 {
         let ran = run(seed, Flaw::None, Way::Recovers);
         let ran = ran.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         (answered, recoveries) = (answered + ran.0, recoveries + ran.1);
     }
-    assert!(answered > 10_000 && recoveries > 500, "{answered} {recoveries}");
+    assert!(answered > 5_000 && recoveries > 300, "{answered} {recoveries}");
 }
 
 #[test]

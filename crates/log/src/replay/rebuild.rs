@@ -6,7 +6,9 @@ use crate::error::{Damage, Error};
 use crate::inspect::{Entry, Record, SegmentReader};
 use crate::limits::BATCH;
 use crate::log::{Completion, Log, NewVersion, Purpose};
+use crate::memory::Memory;
 use crate::metadata::SegmentHeader;
+use std::sync::Arc;
 use thunderhead_wire::{Condition, KeyHash, LogId, SegmentId, TableId, TabletRange};
 
 /// Rebuilds tablets piece by piece, while the log serves others: what [`Replay`](crate::Replay)
@@ -32,6 +34,8 @@ use thunderhead_wire::{Condition, KeyHash, LogId, SegmentId, TableId, TabletRang
 /// # }
 /// ```
 pub struct Rebuild {
+    /// The memory of the log in which it rebuilds: what it remembers is there.
+    memory: Arc<Memory>,
     tablets: Vec<(TabletRange, SegmentId)>,
     /// The log that the segments belong to.
     from: Option<LogId>,
@@ -63,6 +67,7 @@ impl Rebuild {
         }
         match Remembered::new(log) {
             Ok(remembered) => Ok(Rebuild {
+                memory: Arc::clone(&log.memory),
                 tablets,
                 from: None,
                 remembered,
@@ -86,6 +91,9 @@ impl Rebuild {
     /// # Errors
     /// As [`Replay::segment`](crate::Replay::segment). After an error that says to try again, give
     /// it the same place again.
+    ///
+    /// # Panics
+    /// When it is given another log than it began with.
     pub fn step(
         &mut self,
         log: &mut Log,
@@ -94,6 +102,7 @@ impl Rebuild {
         entries: usize,
         bytes: usize,
     ) -> Result<Option<u32>, ReplayError> {
+        assert!(Arc::ptr_eq(&self.memory, &log.memory), "a rebuild goes on in the log it began in");
         let result = self.try_step(log, segment, from, (entries, bytes));
         if result.is_err() {
             log.turn();
