@@ -696,7 +696,9 @@ fn an_open_copy_does_not_stand_in_for_closed_ones_that_are_damaged() {
     }
     let mut early = replicas[&victim].clone();
     early.open = true;
-    early.bytes.truncate(200);
+    let entries = SegmentReader::new(&early.bytes).unwrap().filter_map(Result::ok);
+    let boundary = entries.map(|(at, _)| at as usize).find(|at| *at > 200).unwrap();
+    early.bytes.truncate(boundary);
     put(&cluster, 1, victim, &early, 0);
     cluster.backups[0].1.borrow_mut().get_mut(&victim).unwrap().1[600] ^= 4;
     let task = cluster.recover(Vec::new());
