@@ -28,6 +28,11 @@ use balancer::Verdict;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Whether there is anything to be cleaned for.
+pub(crate) fn is_due(shared: &Shared) -> bool {
+    balancer::verdict(shared) != Verdict::Rest
+}
+
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {

@@ -107,6 +107,20 @@ impl<'a> SegmentReader<'a> {
         &self.header
     }
 
+    /// Goes on at a place that [`SegmentReader::place`] gave for the same bytes.
+    pub fn go_on_at(&mut self, place: u32) {
+        (self.at, self.linked, self.ready) = (place as usize, None, None);
+    }
+
+    /// Where the next entry is looked for; `None` between two entries that belong together.
+    #[must_use]
+    pub fn place(&self) -> Option<u32> {
+        match self.ready {
+            Some(_) => None,
+            None => u32::try_from(self.at).ok(),
+        }
+    }
+
     /// The frame of a verified entry at a place, or what is wrong there.
     fn frame(&self, at: usize) -> Result<Frame, Damage> {
         let offset = at as u32;

@@ -175,6 +175,12 @@ impl Log {
         crate::Cleaner::new(&self.shared)
     }
 
+    /// Whether a cleaner would find that memory is short: worth waking one for. Cheap.
+    #[must_use]
+    pub fn wants_cleaning(&self) -> bool {
+        crate::cleaner::is_due(&self.shared)
+    }
+
     /// Makes a tablet live here, empty. It costs an eighth of a seglet for its index from the
     /// start, 8 KiB with seglets of the usual size, and some hundred bytes beside the memory. That
     /// is nothing for a table and too much for each of a million users: give those a prefix of

@@ -2,9 +2,9 @@
 //! that only try again.
 
 use thunderhead_log::{
-    CLEANERS_MAX, Cleaner, CleanerThreads, Completion, Condition, Damage, Error, Log, LogId,
-    Memory, NoReplication, Options, Put, Recorder, Replay, ReplayError, Replicator, SegmentId,
-    TableId, TabletRange, Tombstones, Version,
+    CLEANERS_MAX, Cleaner, CleanerThreads, Completion, Condition, Cursor, Damage, Error, Log,
+    LogId, Memory, NoReplication, Options, Put, Rebuild, Recorder, Replay, ReplayError, Replicator,
+    SegmentId, TableId, TabletRange, Tombstones, Version,
 };
 
 const TABLE: TableId = TableId(1);
@@ -352,6 +352,40 @@ fn an_update_is_completed_once() {
     assert_eq!(log.read(TABLE, b"k").unwrap().unwrap().value().to_vec(), b"1");
     assert_eq!(log.completion(4, 2).unwrap().to_vec(), b"first");
     assert!(log.forget_completion(4, 2) && !log.forget_completion(4, 2));
+}
+
+#[test]
+fn records_of_tablets_that_are_gone_are_forgotten() {
+    let mut log = log_with_table(1, nothing());
+    log.create_tablet(TabletRange::whole(TableId(2))).unwrap();
+    for sequence in 0..300u64 {
+        let table = if sequence % 3 == 0 { TABLE } else { TableId(2) };
+        let completion = Completion { lease: 4, sequence, result: b"done" };
+        log.write_completed(table, b"k", b"v", Condition::Always, completion).unwrap();
+    }
+    let sweep = |log: &mut Log| {
+        let (mut cursor, mut gone) = (Some(Cursor::default()), 0);
+        while let Some(at) = cursor {
+            cursor = log.forget_homeless_completions(at, |_, _| gone += 1);
+        }
+        gone
+    };
+    assert_eq!(sweep(&mut log), 0);
+    log.drop_tablet(TabletRange::whole(TableId(2)));
+    assert_eq!(sweep(&mut log), 200);
+    assert!(log.completion(4, 1).is_none());
+    assert!(log.completion(4, 0).is_some());
+}
+
+#[test]
+#[should_panic(expected = "in the log it began in")]
+fn a_rebuild_does_not_go_on_in_another_log() {
+    let recorder = Recorder::new();
+    let (mut log, mut other) =
+        (log_of(1, 1 << 20, options(), nothing()), log_with_table(2, Box::new(recorder.clone())));
+    let mut rebuild =
+        Rebuild::begin(&mut log, [(TabletRange::whole(TABLE), SegmentId::NONE)]).unwrap();
+    let _ = rebuild.step(&mut other, &segments(&recorder)[0], 0, 10, 1000);
 }
 
 /// The real thing: two cleaners on threads of their own beside a writer that knows what it wrote.

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
-    Cleaner, CleanerOptions, Condition, Error, Log, LogId, Memory, Options, Recorder, Replay,
-    SegmentId, SegmentKind, TableId, TabletRange, Tombstones, Version,
+    Cleaner, CleanerOptions, Condition, Error, Log, LogId, Memory, Options, Rebuild, Recorder,
+    Replay, ReplayError, SegmentId, SegmentKind, TableId, TabletRange, Tombstones, Version,
 };
 
 const TABLE: TableId = TableId(7);
@@ -135,6 +135,42 @@ fn replayed(segments: &[Vec<u8>], tombstones: Tombstones) -> Model {
     contents(&log)
 }
 
+/// The same in slices, while another table is written and read and cleaners run.
+fn rebuilt_in_slices(segments: &[Vec<u8>], tombstones: Tombstones, mut random: u64) -> Model {
+    let other = TableId(8);
+    let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
+    let replicator = Box::new(thunderhead_log::NoReplication::default());
+    let mut log = Log::new(&memory, LogId(99), options(tombstones, true), replicator).unwrap();
+    log.create_tablet(TabletRange::whole(other)).unwrap();
+    let mut cleaner = log.cleaner().unwrap();
+    let mut rebuild =
+        Rebuild::begin(&mut log, [(TabletRange::whole(TABLE), SegmentId::NONE)]).unwrap();
+    let mut written = BTreeMap::new();
+    for segment in segments {
+        let mut at = Some(0);
+        while let Some(from) = at {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let draw = |bits: u32, below: u64| ((random >> bits) % below) as usize;
+            match rebuild.step(&mut log, segment, from, draw(20, 70), draw(30, 2000)) {
+                Ok(behind) => at = behind,
+                Err(error) => assert_eq!(error, ReplayError::Log(Error::CleanerBehind)),
+            }
+            let (key, value) = ([draw(40, 30) as u8], draw(45, 200));
+            if log.write(other, &key, &vec![1; value]).is_ok() {
+                written.insert(key, value);
+            }
+            cleaner.step();
+            log.turn();
+        }
+    }
+    let report = rebuild.finish(&mut log).unwrap();
+    assert_eq!((report.damage, report.segments), (Vec::new(), segments.len() as u64));
+    for (key, value) in written {
+        assert_eq!(log.read(other, &key).unwrap().unwrap().value().len(), value);
+    }
+    contents(&log)
+}
+
 /// One operation's effect on a key, once it happened.
 struct Step {
     /// Events that the recorder had before the operation's turn.
@@ -211,6 +247,7 @@ fn run(
             segments.swap(left, (random >> 33) as usize % (left + 1));
         }
         prop_assert_eq!(&replayed(&segments, tombstones), &step.model);
+        prop_assert_eq!(&rebuilt_in_slices(&segments, tombstones, random), &step.model);
     }
     Ok(())
 }

@@ -1,63 +1,299 @@
 //! What is known of the clients whose updates are remembered here.
+//!
+//! Each client has a lease from the coordinator. The first update under a lease waits until the
+//! coordinator has said that it lasts ([`crate::leases`] asks); from then on the client is known,
+//! until the coordinator says that the lease is over. Then its records are forgotten, a few a turn,
+//! and what still comes under the lease is refused.
+//!
+//! A client that came with records, from a log that was replayed, is known but not checked: what was
+//! done is answered from the records, what is new waits for the coordinator.
+//!
+//! A shard without coordinators trusts all leases.
 
+use crate::options::Options;
 use crate::outcome::Outcome;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use thunderhead_log::{Cursor, Log};
+use thunderhead_runtime::slice::Budget;
+use thunderhead_wire::Status;
 use thunderhead_wire::operations::Identity;
+
+/// What a client waits in microseconds before it tries again, while its lease is asked about.
+const LEASE_US: u32 = 500;
+
+/// The same where too much is remembered.
+const FULL_US: u32 = 20_000;
+
+/// Leases that wait to be asked about at once; updates under more of them wait all the same.
+const WANTED_MAX: usize = 4096;
+
+/// Leases of which it is remembered that they are over. For others it is asked again.
+const ENDED_MAX: usize = 4096;
+
+/// Records that an update forgets at once: a client that goes on steadily has no more.
+const FORGOTTEN_AT_ONCE: usize = 16;
+
+/// What it takes to forget a record.
+const FORGETTING: std::time::Duration = std::time::Duration::from_nanos(700);
 
 /// The clients, by their leases.
 #[derive(Default)]
-pub(crate) struct Clients(BTreeMap<u64, Client>);
+pub(crate) struct Clients {
+    clients: BTreeMap<u64, Client>,
+    limits: Options,
+    /// There is nobody to ask.
+    trusts: bool,
+    /// Leases to ask about.
+    wanted: BTreeSet<u64>,
+    /// Leases that are over and of which nothing is left here; the oldest first.
+    ended: (BTreeSet<u64>, VecDeque<u64>),
+    /// Records that nobody needs, and clients whose leases are over.
+    unneeded: Vec<(u64, u64)>,
+    ending: Vec<u64>,
+    /// Records that are kept.
+    records: usize,
+}
 
-#[derive(Default)]
 struct Client {
     /// The client has the answers to all updates before this one.
     first: u64,
     /// Updates from there on of which the log has a record.
     recorded: BTreeSet<u64>,
+    standing: Standing,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// Came with records.
+    Unchecked,
+    Lasts,
+    Over,
+}
+
+impl Client {
+    fn new(standing: Standing) -> Client {
+        Client { first: 0, recorded: BTreeSet::new(), standing }
+    }
 }
 
 impl Clients {
     /// The clients of whose updates a log has records.
-    pub(crate) fn of(log: &Log) -> Clients {
-        let mut clients = Clients::default();
+    pub(crate) fn of(log: &Log, limits: Options, trusts: bool) -> Clients {
+        let mut clients = Clients { limits, trusts, ..Clients::default() };
         let mut cursor = Some(Cursor::default());
         while let Some(at) = cursor {
             cursor = log.scan_completions(at, |lease, sequence, record| {
-                let client = clients.0.entry(lease).or_default();
-                client.recorded.insert(sequence);
-                if let Some((first, _)) = Outcome::of_record(&record.to_vec()) {
-                    client.first = client.first.max(first);
-                }
+                clients.came(lease, sequence, &record.to_vec());
             });
         }
         clients
     }
 
-    /// Hears how far a client has its answers, and forgets the records of those, but for the last:
-    /// from that one it is known, after a crash, which updates are stragglers. False for an update
-    /// whose answer the client has.
-    pub(crate) fn heard(&mut self, log: &mut Log, identity: Identity) -> bool {
-        let client = self.0.entry(identity.lease()).or_default();
+    /// A record came from another log.
+    pub(crate) fn came(&mut self, lease: u64, sequence: u64, record: &[u8]) {
+        let standing = if self.trusts { Standing::Lasts } else { Standing::Unchecked };
+        let client = self.clients.entry(lease).or_insert_with(|| Client::new(standing));
+        self.records += usize::from(client.recorded.insert(sequence));
+        if let Some((first, _)) = Outcome::of_record(record) {
+            client.first = client.first.max(first);
+        }
+    }
+
+    /// Whether the client has said that it has the answer to this update.
+    pub(crate) fn is_stale(&self, identity: Identity) -> bool {
+        let first = self.clients.get(&identity.lease()).map_or(0, |client| client.first);
+        identity.sequence() < first.max(identity.first_unacknowledged())
+    }
+
+    /// Whether a message under a lease may be looked at, in parts: false where nothing is known of
+    /// the lease, or it is over.
+    pub(crate) fn admit_message(&mut self, lease: u64) -> Result<(), Outcome> {
+        if lease == 0 || self.trusts || self.clients.contains_key(&lease) {
+            return Ok(());
+        }
+        Err(unknown(&mut self.wanted, &self.ended.0, lease))
+    }
+
+    /// Hears of an update that was not done before, and whether it may be done. Forgets the records
+    /// of what the client has its answers of, but for the last: from that one it is known, after a
+    /// crash, which updates are stragglers.
+    pub(crate) fn admit(&mut self, log: &mut Log, identity: Identity) -> Result<(), Outcome> {
+        let (lease, limits) = (identity.lease(), self.limits);
+        let has_room = self.clients.len() < limits.clients_max;
+        let Clients { clients, wanted, unneeded, records, ended, trusts, .. } = self;
+        let client = match clients.entry(lease) {
+            Entry::Occupied(client) => client.into_mut(),
+            Entry::Vacant(_) if !*trusts => return Err(unknown(wanted, &ended.0, lease)),
+            Entry::Vacant(_) if !has_room => return Err(refused(Status::Busy, FULL_US)),
+            Entry::Vacant(place) => place.insert(Client::new(Standing::Lasts)),
+        };
         let first = identity.first_unacknowledged();
         if first > client.first {
             client.first = first;
             let last = client.recorded.last().copied().unwrap_or_default();
             let kept = client.recorded.split_off(&first.min(last));
-            for sequence in std::mem::replace(&mut client.recorded, kept) {
-                log.forget_completion(identity.lease(), sequence);
+            let forgotten = std::mem::replace(&mut client.recorded, kept);
+            for (number, sequence) in forgotten.into_iter().enumerate() {
+                if number < FORGOTTEN_AT_ONCE {
+                    log.forget_completion(lease, sequence);
+                    *records -= 1;
+                } else {
+                    unneeded.push((lease, sequence));
+                }
             }
         }
-        identity.sequence() >= client.first
+        match client.standing {
+            Standing::Over => Err(refused(Status::LeaseEnded, 0)),
+            Standing::Unchecked => {
+                if wanted.len() < WANTED_MAX {
+                    wanted.insert(lease);
+                }
+                Err(refused(Status::Busy, LEASE_US))
+            }
+            Standing::Lasts
+                if client.recorded.len() >= limits.records_per_client_max
+                    || *records >= limits.records_max =>
+            {
+                Err(refused(Status::Busy, FULL_US))
+            }
+            Standing::Lasts => Ok(()),
+        }
     }
 
     /// The log has a record of an update now.
     pub(crate) fn recorded(&mut self, identity: Identity) {
-        self.0.entry(identity.lease()).or_default().recorded.insert(identity.sequence());
+        if let Some(client) = self.clients.get_mut(&identity.lease()) {
+            self.records += usize::from(client.recorded.insert(identity.sequence()));
+        }
+    }
+
+    /// The log has forgotten a record, whose tablet is gone.
+    pub(crate) fn lost(&mut self, lease: u64, sequence: u64) {
+        if let Some(client) = self.clients.get_mut(&lease) {
+            self.records -= usize::from(client.recorded.remove(&sequence));
+        }
     }
 
     /// Records that are kept.
     pub(crate) fn records(&self) -> usize {
-        self.0.values().map(|client| client.recorded.len()).sum()
+        self.records
     }
+
+    /// Clients that are known.
+    pub(crate) fn count(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Whether there are leases to ask about at once.
+    pub(crate) fn wants_to_ask(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
+    /// Takes leases to ask about at once.
+    pub(crate) fn take_wanted(&mut self, most: usize) -> Vec<u64> {
+        let leases: Vec<u64> = self.wanted.iter().copied().take(most).collect();
+        for lease in &leases {
+            self.wanted.remove(lease);
+        }
+        leases
+    }
+
+    /// Leases that are known and behind another one. Those of clients that have done nothing here are
+    /// forgotten on the way.
+    pub(crate) fn known_after(&mut self, lease: u64, most: usize) -> Vec<u64> {
+        let behind = (Bound::Excluded(lease), Bound::Unbounded);
+        let leases: Vec<u64> =
+            self.clients.range(behind).map(|(lease, _)| *lease).take(most).collect();
+        for lease in &leases {
+            // Nothing of it was acknowledged, so nothing can be a straggler.
+            let idle = |it: &Client| it.first <= 1 && it.recorded.is_empty();
+            if self.clients.get(lease).is_some_and(idle) {
+                self.clients.remove(lease);
+            }
+        }
+        leases
+    }
+
+    /// The coordinator has said of some leases which of them are over. `wanted`: because updates wait.
+    pub(crate) fn checked(&mut self, asked: &[u64], ended: &BTreeSet<u64>, wanted: bool) {
+        for lease in asked {
+            // Whoever came while it was asked about need not ask again.
+            self.wanted.remove(lease);
+            let has_room = self.clients.len() < self.limits.clients_max;
+            let known = self.clients.get_mut(lease);
+            match (known, ended.contains(lease)) {
+                (Some(client), false) if client.standing == Standing::Over => {}
+                (Some(client), false) => client.standing = Standing::Lasts,
+                (Some(client), true) if client.standing == Standing::Over => {}
+                (Some(client), true) => {
+                    client.standing = Standing::Over;
+                    self.ending.push(*lease);
+                }
+                // If there is no room, the client asks again.
+                (None, false) if wanted && has_room => {
+                    self.clients.insert(*lease, Client::new(Standing::Lasts));
+                }
+                (None, false) => {}
+                (None, true) => self.remember_ended(*lease),
+            }
+        }
+    }
+
+    fn remember_ended(&mut self, lease: u64) {
+        let (ended, order) = &mut self.ended;
+        if ended.insert(lease) {
+            order.push_back(lease);
+        }
+        while order.len() > ENDED_MAX {
+            let Some(oldest) = order.pop_front() else { break };
+            ended.remove(&oldest);
+        }
+    }
+
+    /// Whether [`Clients::forget`] has something to do.
+    pub(crate) fn has_unneeded(&self) -> bool {
+        !self.unneeded.is_empty() || !self.ending.is_empty()
+    }
+
+    /// Forgets records that nobody needs, for a slice.
+    pub(crate) fn forget(&mut self, log: &mut Log, budget: &mut Budget) {
+        loop {
+            if let Some((lease, sequence)) = self.unneeded.pop() {
+                log.forget_completion(lease, sequence);
+                self.records -= 1;
+            } else if let Some(lease) = self.ending.last().copied() {
+                let client = self.clients.get_mut(&lease);
+                if let Some(sequence) = client.and_then(|client| client.recorded.pop_first()) {
+                    log.forget_completion(lease, sequence);
+                    self.records -= 1;
+                } else {
+                    self.clients.remove(&lease);
+                    self.ending.pop();
+                    self.remember_ended(lease);
+                }
+            } else {
+                return;
+            }
+            if !budget.spend(FORGETTING) {
+                return;
+            }
+        }
+    }
+}
+
+/// What an update under a lease of which nothing is known is told.
+fn unknown(wanted: &mut BTreeSet<u64>, ended: &BTreeSet<u64>, lease: u64) -> Outcome {
+    if ended.contains(&lease) {
+        return refused(Status::LeaseEnded, 0);
+    }
+    if wanted.len() < WANTED_MAX {
+        wanted.insert(lease);
+    }
+    refused(Status::Busy, LEASE_US)
+}
+
+fn refused(status: Status, hint: u32) -> Outcome {
+    Outcome { hint, ..Outcome::refused(status, thunderhead_wire::Version::NONE) }
 }

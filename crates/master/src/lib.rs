@@ -22,19 +22,36 @@
 //! a straggler of the network, and is refused as stale. Each record also says how far its client
 //! had its answers, and the last of a client is kept: so that is known after a replay, too.
 //!
+//! Who a client is, its lease says, which the coordinator gives out and ends ([`Options`] bounds what
+//! is remembered). The first update under a lease is told to wait until the coordinator has said that
+//! it lasts; what a client did under a lease that is over is forgotten, and what still comes is
+//! refused.
+//!
+//! # Tablets
+//!
+//! The coordinator gives tablets and takes them; a shard that is in no cluster gets them from its
+//! caller. Tablets of a master that is gone are rebuilt from the replicas of its log, in slices,
+//! while the shard serves others: the module `recovery` describes how.
+//!
 //! # Not here yet
 //!
-//! Tablets are given to a shard by its caller, and what the log appends goes to whatever
-//! [`Replicator`](thunderhead_log::Replicator) the log was made with. Coordinator, replication to
-//! backups, leases that end and enumeration come on top.
+//! What the log appends goes to whatever [`Replicator`](thunderhead_log::Replicator) the log was made
+//! with. A tablet does not move while its shard lives, and cannot be dropped in parts.
 //!
 //! [`Log::turn`]: thunderhead_log::Log::turn
 #![forbid(unsafe_code)]
 
+pub mod asking;
+mod cleaning;
 mod clients;
+mod control;
+mod leases;
 mod objects;
+mod options;
 mod outcome;
 mod parked;
+mod recovery;
 mod shard;
 
+pub use options::Options;
 pub use shard::{Shard, Statistics};

@@ -21,7 +21,7 @@ pub(crate) fn update(
     part: &UpdatePart<'_>,
 ) -> Outcome {
     if identity.lease() != 0 {
-        if !clients.heard(log, identity) {
+        if clients.is_stale(identity) {
             return Outcome::refused(Status::Stale, Version::NONE);
         }
         if let Some(recorded) = log.completion(identity.lease(), identity.sequence()) {
@@ -29,6 +29,9 @@ pub(crate) fn update(
             let outcome = Outcome::of_record(&recorded.to_vec());
             let unreadable = Outcome::refused(Status::Stale, Version::NONE);
             return outcome.map_or(unreadable, |(_, outcome)| outcome);
+        }
+        if let Err(refused) = clients.admit(log, identity) {
+            return refused;
         }
     }
     let UpdatePart { head, key, .. } = *part;

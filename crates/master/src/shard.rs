@@ -1,16 +1,24 @@
 //! The service.
 
+use crate::asking::Asking;
+use crate::cleaning::Cleaning;
 use crate::clients::Clients;
+use crate::control::{Control, TIMER_ASK, TIMER_LEASES};
+use crate::leases::Leases;
 use crate::objects;
+use crate::options::Options;
 use crate::outcome::Outcome;
 use crate::parked::{Answer, Parked};
+use std::net::SocketAddr;
 use thunderhead_log::{BATCH, Cursor, Log, Object};
-use thunderhead_rpc::{Context, Opcode, ReplyTo, Request, Service};
+use thunderhead_rpc::ServiceKind;
+use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request, Service};
+use thunderhead_runtime::workers::Workers;
 use thunderhead_wire::operations::{
     EnumerateHead, FoundHead, IDENTITY_BYTES, Identity, ObjectHead, PageHead, PartHead, ReadPart,
     UpdateKind, UpdatePart,
 };
-use thunderhead_wire::{KeyHash, LogPosition, Status, Version};
+use thunderhead_wire::{KeyHash, LogPosition, MasterId, Status, Version};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Answers that may wait for the log at once.
@@ -41,24 +49,93 @@ pub struct Statistics {
     pub parked: usize,
     /// Outcomes of updates that are remembered.
     pub records: usize,
+    /// Clients that are known.
+    pub clients: usize,
 }
 
 /// A shard of a server: the service that answers for the objects of its tablets.
+///
+/// It is a component of a node, which may carry others: whoever composes them hands on what comes,
+/// and learns of replies and timers whether they were this one's. Requests are those of
+/// `Shard` and `ShardControl` (`Opcode::service`). Its timers have numbers from 2³² to 2³³.
 pub struct Shard {
-    log: Log,
-    clients: Clients,
+    pub(crate) log: Log,
+    pub(crate) clients: Clients,
     parked: Parked,
     statistics: Statistics,
     /// For answers to many.
     buffer: Vec<u8>,
+    pub(crate) options: Options,
+    /// Who it is in its cluster, if it is in one.
+    pub(crate) master: Option<MasterId>,
+    /// There is no coordinator, and so nobody to ask about leases.
+    pub(crate) trusts: bool,
+    pub(crate) asking: Asking,
+    pub(crate) leases: Leases,
+    pub(crate) control: Control,
+    pub(crate) cleaning: Cleaning,
+    has_begun: bool,
 }
 
 impl Shard {
-    /// A shard on a log, with the tablets and records that are in it.
+    /// A shard on a log, with the tablets and records that are in it. It is in no cluster: it trusts
+    /// all leases, and its tablets are its caller's business.
     #[must_use]
     pub fn new(log: Log) -> Shard {
-        let (clients, parked) = (Clients::of(&log), Parked::default());
-        Shard { log, clients, parked, statistics: Statistics::default(), buffer: Vec::new() }
+        Shard::with(log, None, Vec::new(), Options::default())
+    }
+
+    /// A shard of a cluster, whose coordinators are at these addresses.
+    #[must_use]
+    pub fn in_cluster(
+        log: Log,
+        master: MasterId,
+        coordinators: Vec<SocketAddr>,
+        options: Options,
+    ) -> Shard {
+        Shard::with(log, Some(master), coordinators, options)
+    }
+
+    fn with(
+        log: Log,
+        master: Option<MasterId>,
+        coordinators: Vec<SocketAddr>,
+        options: Options,
+    ) -> Shard {
+        let trusts = master.is_none();
+        Shard {
+            clients: Clients::of(&log, options, trusts),
+            log,
+            parked: Parked::default(),
+            statistics: Statistics::default(),
+            buffer: Vec::new(),
+            options,
+            master,
+            trusts,
+            asking: Asking::new(coordinators, TIMER_ASK),
+            leases: Leases::default(),
+            control: Control::default(),
+            cleaning: Cleaning::default(),
+            has_begun: false,
+        }
+    }
+
+    /// The coordinators are at other addresses from now on.
+    pub fn set_coordinators(&mut self, coordinators: Vec<SocketAddr>) {
+        self.asking.set_coordinators(coordinators);
+    }
+
+    /// Starts cleaners beside the reactor, as workers of the node's world. Returns how many there are
+    /// now: no more than a log can have.
+    ///
+    /// # Errors
+    /// When there can be no further thread.
+    pub fn start_cleaners(
+        &mut self,
+        workers: &mut dyn Workers,
+        count: usize,
+    ) -> std::io::Result<usize> {
+        self.cleaning.start(&self.log, workers, count)
     }
 
     /// The log.
@@ -70,7 +147,8 @@ impl Shard {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let (parked, records) = (self.parked.count(), self.clients.records());
-        Statistics { parked, records, ..self.statistics }
+        let clients = self.clients.count();
+        Statistics { parked, records, clients, ..self.statistics }
     }
 
     fn read(&mut self, context: &mut Context<'_>, body: &[u8], reply_to: ReplyTo) {
@@ -81,6 +159,9 @@ impl Shard {
         else {
             return context.refuse(reply_to, Status::Malformed, 0, &[]);
         };
+        if self.control.hides(head.table(), key) {
+            return context.refuse(reply_to, Status::Moved, 0, &[]);
+        }
         let object = match self.log.read(head.table(), key) {
             Ok(object) => object,
             Err(error) => {
@@ -127,7 +208,7 @@ impl Shard {
             return context.refuse(reply_to, Status::Malformed, 0, &[]);
         }
         self.statistics.updates += 1;
-        let outcome = objects::update(&mut self.log, &mut self.clients, identity, &part);
+        let outcome = self.update_one(identity, &part);
         let mut body = [0; 16];
         let mut length = 8;
         body[..8].copy_from_slice(&outcome.version.0.to_le_bytes());
@@ -139,20 +220,36 @@ impl Shard {
         self.answer_at(context, self.log.appended(), reply_to, &answer);
     }
 
+    fn update_one(&mut self, identity: Identity, part: &UpdatePart<'_>) -> Outcome {
+        if self.control.hides(part.head.table(), part.key) {
+            return Outcome::refused(Status::Moved, Version::NONE);
+        }
+        let outcome = objects::update(&mut self.log, &mut self.clients, identity, part);
+        self.cleaning.is_urgent |= outcome.status == Status::Busy;
+        outcome
+    }
+
     fn read_many(&mut self, context: &mut Context<'_>, body: &[u8], reply_to: ReplyTo) {
         let Some(count) = count(body, ReadPart::take) else {
             return context.refuse(reply_to, Status::Malformed, 0, &[]);
         };
         self.statistics.reads += count as u64;
-        let (log, buffer) = (&self.log, &mut self.buffer);
+        let (log, buffer, control) = (&self.log, &mut self.buffer, &self.control);
         buffer.clear();
         let mut until = LogPosition::default();
         let mut too_long = false;
         let mut keys = Parts { bytes: body, take: ReadPart::take };
-        let mut conditions = keys.clone();
+        let mut read = keys.clone();
         let mut answer = |_: usize, found: Result<Option<Object<'_>>, _>| {
-            let condition = conditions.next().and_then(|part| part.head.condition());
+            let part = read.next();
+            let condition = part.as_ref().and_then(|part| part.head.condition());
             let (status, version, object) = match (found, condition) {
+                _ if part
+                    .as_ref()
+                    .is_some_and(|part| control.hides(part.head.table(), part.key)) =>
+                {
+                    (Status::Moved, Version::NONE, None)
+                }
                 (Err(error), _) => (Outcome::of_error(&error).status, Version::NONE, None),
                 (Ok(_), None) => (Status::Malformed, Version::NONE, None),
                 (Ok(object), Some(condition)) => {
@@ -200,6 +297,9 @@ impl Shard {
         let Some((identity, parts, count)) = taken else {
             return context.refuse(reply_to, Status::Malformed, 0, &[]);
         };
+        if let Err(refused) = self.clients.admit_message(identity.lease()) {
+            return context.refuse(reply_to, refused.status, refused.hint, &[]);
+        }
         self.statistics.updates += count as u64;
         self.buffer.clear();
         let mut expected = Parts { bytes: parts, take: UpdatePart::take };
@@ -210,7 +310,7 @@ impl Shard {
                 self.log.expect_updates(keys.map(|(_, part)| (part.head.table(), part.key)));
             }
             let identity = identity.with_sequence(sequence);
-            let outcome = objects::update(&mut self.log, &mut self.clients, identity, &part);
+            let outcome = self.update_one(identity, &part);
             outcome.to_part().put(&mut self.buffer);
         }
         let answer = Answer::new(Status::Ok, 0, &self.buffer);
@@ -222,7 +322,8 @@ impl Shard {
             return context.refuse(reply_to, Status::Malformed, 0, &[]);
         };
         let range = head.range();
-        let mut tablets = self.log.tablets().map(|(tablet, _)| tablet);
+        let tablets = self.log.tablets().map(|(tablet, _)| tablet);
+        let mut tablets = tablets.filter(|tablet| !self.control.hides_tablet(*tablet));
         let Some(tablet) = tablets.find(|it| it.contains(range.table, range.first)) else {
             return context.refuse(reply_to, Status::Moved, 0, &[]);
         };
@@ -275,7 +376,7 @@ impl Shard {
     }
 
     /// Answers once the log is durable up to a position.
-    fn answer_at(
+    pub(crate) fn answer_at(
         &mut self,
         context: &mut Context<'_>,
         until: LogPosition,
@@ -343,10 +444,15 @@ fn even_batches(count: usize) -> usize {
     count.div_ceil(count.div_ceil(BATCH).max(1)).max(1)
 }
 
-impl Service for Shard {
+/// What a node's composition calls.
+impl Shard {
+    /// A request for [`ServiceKind::Shard`] or [`ServiceKind::ShardControl`].
     #[inline]
-    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+    pub fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
         let Request { opcode, body, reply_to } = request;
+        if opcode.service() == ServiceKind::ShardControl {
+            return self.control(context, request);
+        }
         if self.parked.count() >= PARKED_MAX {
             return context.refuse(reply_to, Status::Busy, BUSY_US, &[]);
         }
@@ -362,8 +468,57 @@ impl Service for Shard {
         }
     }
 
-    fn turn_over(&mut self, context: &mut Context<'_>) {
+    /// What came of a call; true if the call was this shard's.
+    pub fn reply(
+        &mut self,
+        context: &mut Context<'_>,
+        call: CallId,
+        outcome: Result<&[u8], CallError>,
+    ) -> bool {
+        self.control_reply(context, call, outcome)
+    }
+
+    /// A timer has gone off; true if it was this shard's.
+    pub fn timer(&mut self, context: &mut Context<'_>, number: u64) -> bool {
+        self.control_timer(context, number)
+    }
+
+    /// Everything that had arrived is handled.
+    pub fn turn_over(&mut self, context: &mut Context<'_>) {
+        if !self.has_begun {
+            self.has_begun = true;
+            if !self.trusts {
+                context.set_timer(context.now() + self.options.check_leases_every, TIMER_LEASES);
+            }
+        }
+        self.control_turn_over(context);
         self.log.turn();
         self.parked.release(self.log.durable(), context);
+        self.cleaning.turn_over(&self.log);
+    }
+}
+
+/// A node with a shard and nothing else.
+impl Service for Shard {
+    #[inline]
+    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        Shard::request(self, context, request);
+    }
+
+    fn reply(
+        &mut self,
+        context: &mut Context<'_>,
+        call: CallId,
+        outcome: Result<&[u8], CallError>,
+    ) {
+        Shard::reply(self, context, call, outcome);
+    }
+
+    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
+        Shard::timer(self, context, number);
+    }
+
+    fn turn_over(&mut self, context: &mut Context<'_>) {
+        Shard::turn_over(self, context);
     }
 }

@@ -1,19 +1,23 @@
 //! A shard in the simulator: clients that try again over a network that loses, repeats and delays,
-//! a log that becomes durable late, and a shard that crashes and is rebuilt from its replicas.
+//! a log that becomes durable late, and a shard that crashes and is rebuilt from its replicas: by
+//! itself, or because a coordinator says so, from a backup and over the same network.
 //! What the clients saw must be linearizable, and every update done once.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_log::{Log, Tombstones};
 use thunderhead_log::{
-    LogId, Memory, Options as LogOptions, Recorder as Replicas, Replay, SegmentId, TableId,
-    TabletRange,
+    LogId, Memory, Options as LogOptions, Recorder as Replicas, Replay, Replica, SegmentId,
+    TableId, TabletRange,
 };
-use thunderhead_master::Shard;
+use thunderhead_master::{Options as ShardOptions, Shard};
 use thunderhead_net::sim::{Link, address};
-use thunderhead_rpc::{CallError, Calling, Decision, Node, Opcode, Retry};
+use thunderhead_rpc::{
+    CallError, Calling, Context, Decision, Node, Opcode, Request, Retry, Service,
+};
 use thunderhead_runtime::clock::Clock;
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::{Process, Random};
@@ -21,9 +25,14 @@ use thunderhead_simulator::linearizability::{
     self, Action, Condition as Judged, Operation, Outcome, Version as Seen,
 };
 use thunderhead_simulator::{Boot, Options, Simulation, swarm};
+use thunderhead_wire::control::{
+    self, Empty, Inventory, LeasesChecked, OfMaster, Recover, Recovered, ReplicaInfo, Tablets,
+    Taken,
+};
 use thunderhead_wire::operations::{Identity, ObjectHead};
-use thunderhead_wire::{Condition, Status, Version};
-use zerocopy::IntoBytes;
+use thunderhead_wire::replication::{PieceHead, ReadHead};
+use thunderhead_wire::{Condition, Epoch, MasterId, ServerId, Status, Version};
+use zerocopy::{FromBytes, IntoBytes};
 
 const PORT: u16 = 7100;
 const TABLE: TableId = TableId(1);
@@ -40,19 +49,153 @@ enum Flaw {
     ForgetsTheLast,
 }
 
+/// How a shard comes to what its former life had.
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    /// It finds the replicas and replays them before it serves.
+    Replays,
+    /// A coordinator has it recover them from a backup.
+    Recovers,
+}
+
+/// What the coordinator and the backup know. Each life of the shard is a master, from 1 on.
+#[derive(Default)]
+struct Cluster {
+    lives: RefCell<Vec<Replicas>>,
+    /// The life that has the tablet; 0: none yet.
+    owner: Cell<usize>,
+    is_taken: Cell<bool>,
+    /// What was left of lives that are over.
+    left: RefCell<BTreeMap<usize, BTreeMap<SegmentId, Replica>>>,
+    recoveries: Cell<usize>,
+}
+
+struct Backups(Rc<Cluster>);
+
+impl Service for Backups {
+    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        let Request { opcode, body, reply_to } = request;
+        let mut left = self.0.left.borrow_mut();
+        if opcode == Opcode::Inventory {
+            let OfMaster { master } = control::of_body(body).unwrap();
+            let life = master.0 as usize;
+            let found = |life: usize| self.0.lives.borrow()[life - 1].replicas(usize::MAX);
+            let replicas = left.entry(life).or_insert_with(|| found(life)).iter();
+            let info = replicas.map(|(segment, it)| ReplicaInfo {
+                segment: *segment,
+                epoch: Epoch(0),
+                length: it.bytes.len() as u32,
+                closed: !it.open,
+            });
+            let inventory = Inventory { replicas: info.collect() };
+            return context.reply(reply_to, &[&control::to_body(&inventory)]);
+        }
+        let head = ReadHead::ref_from_bytes(body).unwrap();
+        let bytes = &left[&(head.master().0 as usize)][&head.segment()].bytes;
+        let from = head.offset() as usize;
+        let until = (from + head.bytes() as usize).min(bytes.len()).min(from + 5000);
+        let piece = PieceHead::new(bytes.len() as u32);
+        context.reply(reply_to, &[piece.as_bytes(), &bytes[from..until]]);
+    }
+}
+
+struct Coordinator(Rc<Cluster>);
+
+impl Service for Coordinator {
+    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        let Request { opcode, body, reply_to } = request;
+        if opcode == Opcode::CheckLeases {
+            return context.reply(reply_to, &[&control::to_body(&LeasesChecked::default())]);
+        }
+        let cluster = &self.0;
+        let Recovered { crashed, by, outcome } = control::of_body(body).unwrap();
+        let (crashed, by) = (crashed.0 as usize, by.0 as usize);
+        outcome.unwrap();
+        if crashed == cluster.owner.get() && by == cluster.lives.borrow().len() {
+            cluster.owner.set(by);
+            cluster.recoveries.set(cluster.recoveries.get() + 1);
+        }
+        if by == cluster.owner.get() {
+            context.reply(reply_to, &[&control::to_body(&Empty {})]);
+        } else {
+            context.refuse(reply_to, Status::Deposed, 0, &[]);
+        }
+    }
+}
+
+/// Sees to it that the shard that lives has the tablet.
+async fn coordinate(
+    calling: Calling,
+    tasks: Tasks,
+    cluster: Rc<Cluster>,
+    shard: SocketAddr,
+    backups: SocketAddr,
+) {
+    let range = TabletRange::whole(TABLE);
+    loop {
+        tasks.sleep(Duration::from_millis(2)).await;
+        let (life, owner) = (cluster.lives.borrow().len(), cluster.owner.get());
+        let master = MasterId(life as u64);
+        let timeout = Some(Duration::from_millis(30));
+        if owner == 0 {
+            cluster.owner.set(life);
+        } else if owner != life {
+            // If it was never answered, the tablet may be there all the same.
+            cluster.is_taken.set(true);
+            let recover = Recover {
+                master,
+                crashed: MasterId(owner as u64),
+                tablets: vec![Taken { range, since: SegmentId::NONE }],
+                epochs: Vec::new(),
+                backups: vec![(ServerId(1), backups)],
+            };
+            let body = control::to_body(&recover);
+            let _ = calling.call(shard, Opcode::Recover, body, timeout).await;
+        } else if !cluster.is_taken.get() {
+            let body = control::to_body(&Tablets { master, tablets: vec![range] });
+            let taken = calling.call(shard, Opcode::TakeTablets, body, timeout).await;
+            cluster.is_taken.set(taken.is_ok());
+        }
+    }
+}
+
+/// A new life, empty; the coordinator will say what it is to have.
+fn recovering_node(
+    boot: Boot,
+    backup: &Backup,
+    cluster: &Cluster,
+    coordinator: SocketAddr,
+) -> Box<dyn Process> {
+    let replicas = Replicas::new();
+    let log = new_log(&boot, &replicas);
+    cluster.lives.borrow_mut().push(replicas.clone());
+    *backup.borrow_mut() = replicas;
+    let master = MasterId(cluster.lives.borrow().len() as u64);
+    let options =
+        ShardOptions { backup_timeout: Duration::from_millis(40), ..ShardOptions::default() };
+    let shard = Shard::in_cluster(log, master, vec![coordinator], options);
+    let mut node = Node::new(boot.world, boot.transport, shard);
+    node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
+    Box::new(node)
+}
+
 /// The replicas that the shard's log has now; what outlives it.
 type Backup = Rc<RefCell<Replicas>>;
 
-fn shard_node(boot: Boot, backup: &Backup, flaw: Flaw) -> Box<dyn Process> {
+fn new_log(boot: &Boot, replicas: &Replicas) -> Log {
     let memory = Memory::with_seglets(4 << 20, 4096).unwrap();
     let options = LogOptions {
         segment_bytes: 32 << 10,
         tombstones: Tombstones::Folded,
         ..LogOptions::default()
     };
-    let replicas = Replicas::new();
     let id = LogId(1 + boot.world.clock.now().0);
-    let mut log = Log::new(&memory, id, options, Box::new(replicas.clone())).unwrap();
+    Log::new(&memory, id, options, Box::new(replicas.clone())).unwrap()
+}
+
+fn shard_node(boot: Boot, backup: &Backup, flaw: Flaw) -> Box<dyn Process> {
+    let replicas = Replicas::new();
+    let mut log = new_log(&boot, &replicas);
     let old = backup.borrow().clone();
     let events =
         if flaw == Flaw::ForgetsTheLast { old.events() - old.events().min(3) } else { usize::MAX };
@@ -193,14 +336,38 @@ impl Client {
 }
 
 /// Runs a seed; says what the judge says.
-fn run(seed: u64, flaw: Flaw) -> Result<usize, String> {
+fn run(seed: u64, flaw: Flaw, way: Way) -> Result<(usize, usize), String> {
     let mut random = Random::from_seed(seed);
     let link = swarm::drawn_link(&mut random);
     let mut simulation = Simulation::new(Options { link, ..Options::calm(seed) });
     let backup: Backup = Rc::new(RefCell::new(Replicas::new()));
-    let own = Rc::clone(&backup);
-    let server = simulation.add_host("shard", move |boot| shard_node(boot, &own, flaw));
+    let cluster = Rc::new(Cluster::default());
+    let own = Rc::clone(&cluster);
+    let backups = simulation.add_host("backups", move |boot| {
+        let mut node = Node::new(boot.world, boot.transport, Backups(Rc::clone(&own)));
+        node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
+        Box::new(node)
+    });
+    let backups = address(simulation.address(backups), PORT);
+    // Addresses are given out in order.
+    let coordinator = SocketAddr::from(([10, 0, 0, 3], PORT));
+    let (own, known) = (Rc::clone(&backup), Rc::clone(&cluster));
+    let server = simulation.add_host("shard", move |boot| match way {
+        Way::Replays => shard_node(boot, &own, flaw),
+        Way::Recovers => recovering_node(boot, &own, &known, coordinator),
+    });
     let to = address(simulation.address(server), PORT);
+    let own = Rc::clone(&cluster);
+    let host = simulation.add_host("coordinator", move |boot| {
+        let mut node = Node::new(boot.world, boot.transport, Coordinator(Rc::clone(&own)));
+        node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
+        if way == Way::Recovers {
+            let (calling, tasks) = (node.calling(), node.tasks().clone());
+            node.tasks().spawn(coordinate(calling, tasks, Rc::clone(&own), to, backups));
+        }
+        Box::new(node)
+    });
+    assert_eq!(address(simulation.address(host), PORT), coordinator);
     let truth = simulation.truth();
     let history = History { time: Rc::new(move || truth.get()), operations: Rc::default() };
     let working = Rc::new(Cell::new(0));
@@ -259,24 +426,36 @@ fn run(seed: u64, flaw: Flaw) -> Result<usize, String> {
     let operations = history.operations.borrow();
     let answered = operations.iter().filter(|it| it.outcome != Outcome::Unknown).count();
     linearizability::check(&operations).map_err(|violation| violation.to_string())?;
-    Ok(answered)
+    Ok((answered, cluster.recoveries.get()))
 }
 
 #[test]
 fn what_clients_see_is_linearizable_and_every_update_is_done_once() {
     let mut answered = 0;
     for seed in 0..300 {
-        answered += run(seed, Flaw::None).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        let ran = run(seed, Flaw::None, Way::Replays);
+        answered += ran.unwrap_or_else(|why| panic!("seed {seed}: {why}")).0;
     }
     assert!(answered > 10_000, "{answered}");
 }
 
 #[test]
+fn a_shard_that_recovers_its_former_lives_over_the_network_is_as_good() {
+    let (mut answered, mut recoveries) = (0, 0);
+    for seed in 0..150 {
+        let ran = run(seed, Flaw::None, Way::Recovers);
+        let ran = ran.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        (answered, recoveries) = (answered + ran.0, recoveries + ran.1);
+    }
+    assert!(answered > 5_000 && recoveries > 300, "{answered} {recoveries}");
+}
+
+#[test]
 fn a_client_without_identities_is_caught() {
-    assert!((0..300).any(|seed| run(seed, Flaw::NoIdentities).is_err()));
+    assert!((0..300).any(|seed| run(seed, Flaw::NoIdentities, Way::Replays).is_err()));
 }
 
 #[test]
 fn a_log_that_loses_what_it_called_durable_is_caught() {
-    assert!((0..300).any(|seed| run(seed, Flaw::ForgetsTheLast).is_err()));
+    assert!((0..300).any(|seed| run(seed, Flaw::ForgetsTheLast, Way::Replays).is_err()));
 }

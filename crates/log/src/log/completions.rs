@@ -221,6 +221,30 @@ impl Log {
         })
     }
 
+    /// Looks at some records and forgets those of tablets that do not live here: of dropped ones, and
+    /// of a replay that was given up. `forgotten` is told their lease and sequence. Returns where to
+    /// go on, or `None` at the end; begin with `Cursor::default()`.
+    pub fn forget_homeless_completions(
+        &mut self,
+        cursor: Cursor,
+        mut forgotten: impl FnMut(u64, u64),
+    ) -> Option<Cursor> {
+        let (memory, tablets) = (&*self.memory, &self.tablets);
+        let mut homeless = Vec::new();
+        let next = self.completions.scan(cursor, &Records(memory), |at| {
+            let (fields, _) = completion_at(memory, at);
+            if tablets.find(fields.table, fields.key_hash).is_none() {
+                homeless.push((fields.lease, fields.sequence));
+            }
+        });
+        for (lease, sequence) in homeless {
+            if self.forget_completion(lease, sequence) {
+                forgotten(lease, sequence);
+            }
+        }
+        next
+    }
+
     /// Forgets a record: its client has the answer, or is gone. True when there was one.
     pub fn forget_completion(&mut self, lease: u64, sequence: u64) -> bool {
         let Some(at) = self.unlink_completion(lease, sequence) else { return false };

@@ -1,0 +1,267 @@
+//! A replay piece by piece, while the log serves.
+
+use super::remembered::Remembered;
+use super::{ReplayError, Report};
+use crate::error::{Damage, Error};
+use crate::inspect::{Entry, Record, SegmentReader};
+use crate::limits::BATCH;
+use crate::log::{Completion, Log, NewVersion, Purpose};
+use crate::memory::Memory;
+use crate::metadata::SegmentHeader;
+use std::sync::Arc;
+use thunderhead_wire::{Condition, KeyHash, LogId, SegmentId, TableId, TabletRange};
+
+/// Rebuilds tablets piece by piece, while the log serves others: what [`Replay`](crate::Replay)
+/// does, with the same promises and the same duties, for whoever must not stay away for long.
+///
+/// It does not hold the log: each step is given it. It must be the same one every time. Between two
+/// steps the log may be read, written, turned and cleaned as ever; only the tablets that are being
+/// rebuilt are to be left alone.
+///
+/// ```
+/// # use thunderhead_log::*;
+/// # fn rebuild(log: &mut Log, segments: &[Vec<u8>], users: TabletRange) -> Result<(), ReplayError> {
+/// let mut rebuild = Rebuild::begin(log, [(users, SegmentId::NONE)])?;
+/// for segment in segments {
+///     let mut at = Some(0);
+///     while let Some(from) = at {
+///         at = rebuild.step(log, segment, from, 32, 16 << 10)?;
+///         // … the requests of others …
+///     }
+/// }
+/// rebuild.finish(log)?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Rebuild {
+    /// The memory of the log in which it rebuilds: what it remembers is there.
+    memory: Arc<Memory>,
+    tablets: Vec<(TabletRange, SegmentId)>,
+    /// The log that the segments belong to.
+    from: Option<LogId>,
+    remembered: Remembered,
+    report: Report,
+    /// Completion records that were taken in since somebody asked.
+    completions: Vec<(u64, u64)>,
+}
+
+impl Rebuild {
+    /// Begins to rebuild tablets in a log where they do not live yet. Each comes with the
+    /// segment from which on its entries count. From now on the tablets live there, however the
+    /// replay ends: to give it up, drop them.
+    ///
+    /// # Errors
+    /// When one of the tablets already lives there, or there is no memory.
+    pub fn begin(
+        log: &mut Log,
+        tablets: impl IntoIterator<Item = (TabletRange, SegmentId)>,
+    ) -> Result<Rebuild, Error> {
+        let tablets: Vec<(TabletRange, SegmentId)> = tablets.into_iter().collect();
+        for (number, (range, _)) in tablets.iter().enumerate() {
+            if let Err(error) = log.create_tablet(*range) {
+                for (range, _) in &tablets[..number] {
+                    log.drop_tablet(*range);
+                }
+                return Err(error);
+            }
+        }
+        match Remembered::new(log) {
+            Ok(remembered) => Ok(Rebuild {
+                memory: Arc::clone(&log.memory),
+                tablets,
+                from: None,
+                remembered,
+                report: Report::default(),
+                completions: Vec::new(),
+            }),
+            Err(error) => {
+                for (range, _) in &tablets {
+                    log.drop_tablet(*range);
+                }
+                log.turn();
+                Err(error)
+            }
+        }
+    }
+
+    /// Replays some entries of a segment, from a place on that a step before returned, 0 at first.
+    /// Stops behind so many entries or bytes, whichever comes first, but not before one entry; a
+    /// step takes [`BATCH`] entries at most. Returns where to go on; `None` at the end.
+    ///
+    /// # Errors
+    /// As [`Replay::segment`](crate::Replay::segment). After an error that says to try again, give
+    /// it the same place again.
+    ///
+    /// # Panics
+    /// When it is given another log than it began with.
+    pub fn step(
+        &mut self,
+        log: &mut Log,
+        segment: &[u8],
+        from: u32,
+        entries: usize,
+        bytes: usize,
+    ) -> Result<Option<u32>, ReplayError> {
+        assert!(Arc::ptr_eq(&self.memory, &log.memory), "a rebuild goes on in the log it began in");
+        let result = self.try_step(log, segment, from, (entries, bytes));
+        if result.is_err() {
+            log.turn();
+        }
+        match result {
+            // What is replayed passes by the limit for writes, so this is where it is held to one.
+            Err(ReplayError::Log(Error::CleanerBehind)) => {
+                Err(log.no_memory(self.remembered.taken_bytes()).into())
+            }
+            other => other,
+        }
+    }
+
+    fn try_step(
+        &mut self,
+        log: &mut Log,
+        bytes: &[u8],
+        from: u32,
+        most: (usize, usize),
+    ) -> Result<Option<u32>, ReplayError> {
+        let mut reader = SegmentReader::new(bytes)?;
+        let SegmentHeader { segment, log: found, .. } = *reader.header();
+        let expected = *self.from.get_or_insert(found);
+        if found != expected {
+            return Err(Damage::OtherLog { found, expected }.into());
+        }
+        reader.go_on_at(from);
+        // Two entries may belong together, and are never parted.
+        let entries = most.0.clamp(1, BATCH - 1);
+        let enough = (from as usize).saturating_add(most.1.max(1));
+        let mut batch: Vec<(Record<'_>, bool)> = Vec::with_capacity(BATCH);
+        let (mut count, mut damaged) = (0, Vec::new());
+        let behind = loop {
+            let Some(entry) = reader.next() else { break None };
+            count += 1;
+            match entry {
+                Ok((_, Entry::Object(record))) => batch.push((record, true)),
+                Ok((_, Entry::Tombstone(record))) => batch.push((record, false)),
+                Ok((_, other)) => self.other(log, other)?,
+                Err(damage @ Damage::UnknownKind { .. }) => return Err(damage.into()),
+                Err(damage) => damaged.push((segment, damage)),
+            }
+            if let Some(at) = reader.place()
+                && (count >= entries || at as usize >= enough)
+            {
+                break Some(at);
+            }
+        };
+        self.batch(log, &batch)?;
+        // Not before it is sure that this piece will not be read again.
+        self.report.damage.append(&mut damaged);
+        self.report.segments += u64::from(behind.is_none());
+        let behind_bytes = behind.map_or(bytes.len(), |at| at as usize);
+        self.report.bytes += behind_bytes.saturating_sub(from as usize) as u64;
+        Ok(behind)
+    }
+
+    /// Ends the replay: what it learnt of versions that must not come again is logged. The old
+    /// segments may go once the log is durable up to [`Log::appended`].
+    ///
+    /// # Errors
+    /// [`Error::CleanerBehind`]: try again shortly.
+    pub fn finish(&mut self, log: &mut Log) -> Result<Report, Error> {
+        let logged = log.log_safe_version();
+        log.turn();
+        logged.map(|_| self.report.clone())
+    }
+
+    /// What it has seen and done so far.
+    #[must_use]
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// Lease and sequence of the completion records that were taken in since this was last asked.
+    pub fn take_completions(&mut self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut self.completions)
+    }
+
+    fn batch(&mut self, log: &mut Log, batch: &[(Record<'_>, bool)]) -> Result<(), Error> {
+        let keys = batch.iter().map(|(record, _)| (record.table, record.key));
+        let places = log.approach(keys, Purpose::Update);
+        for ((record, is_object), place) in batch.iter().zip(places) {
+            let hash = place.hash;
+            let counts = self.counts(record.table, hash, record.birth);
+            match (place.tablet, counts, is_object) {
+                (Some(tablet), true, true) => self.object(log, tablet as usize, hash, record)?,
+                (Some(tablet), true, false) => {
+                    self.tombstone(log, tablet as usize, hash, record)?
+                }
+                _ => self.report.elsewhere += 1,
+            }
+        }
+        log.turn();
+        Ok(())
+    }
+
+    /// Whether an entry belongs to a tablet that is being rebuilt, and to its present life.
+    fn counts(&self, table: TableId, hash: KeyHash, birth: SegmentId) -> bool {
+        self.tablets.iter().any(|(range, since)| range.contains(table, hash) && birth >= *since)
+    }
+
+    fn object(
+        &mut self,
+        log: &mut Log,
+        tablet: usize,
+        hash: KeyHash,
+        record: &Record<'_>,
+    ) -> Result<(), Error> {
+        self.report.objects += 1;
+        let killed = self.remembered.version(log, hash, record.table, record.key);
+        if record.version <= killed {
+            return Ok(());
+        }
+        let current = log.current(tablet, hash, record.key);
+        if current.as_ref().is_some_and(|it| it.entry.fields.version >= record.version) {
+            return Ok(());
+        }
+        let Record { table, key, value, version, .. } = *record;
+        log.check_sizes(key, value)?;
+        let new = NewVersion { tablet, table, hash, key, value, version };
+        log.put_admitted(new, current)?;
+        self.report.taken += 1;
+        Ok(())
+    }
+
+    fn tombstone(
+        &mut self,
+        log: &mut Log,
+        tablet: usize,
+        hash: KeyHash,
+        record: &Record<'_>,
+    ) -> Result<(), Error> {
+        self.report.tombstones += 1;
+        log.check_sizes(record.key, &[])?;
+        log.note_safe_version(record.version);
+        self.remembered.remember(log, hash, record)?;
+        let current = log.current(tablet, hash, record.key);
+        if current.is_some_and(|it| it.entry.fields.version <= record.version) {
+            log.delete_in(tablet, record.table, hash, record.key, Condition::Always)?;
+        }
+        Ok(())
+    }
+
+    fn other(&mut self, log: &mut Log, entry: Entry<'_>) -> Result<(), Error> {
+        match entry {
+            Entry::SafeVersion(version) => log.note_safe_version(version),
+            Entry::Completion { lease, sequence, table, key_hash, birth, result } => {
+                self.report.completions += 1;
+                if !self.counts(table, key_hash, birth) {
+                    self.report.elsewhere += 1;
+                } else if log.completion(lease, sequence).is_none() {
+                    let completion = Completion { lease, sequence, result };
+                    log.complete_admitted(table, key_hash, completion)?;
+                    self.completions.push((lease, sequence));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

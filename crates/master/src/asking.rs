@@ -1,0 +1,151 @@
+//! Questions to the coordinator, asked until they are answered.
+//!
+//! Several coordinators may be there and one of them leads. Who asks does not know which, so it
+//! asks the one that answered last, and the next one when that does not lead or does not answer.
+//! What a coordinator refuses for good comes back as the answer. Everything asked this way may be
+//! asked again.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+use thunderhead_rpc::{CallError, CallId, Context, Opcode};
+use thunderhead_runtime::Time;
+use thunderhead_wire::Next;
+
+/// How long one coordinator has for an answer.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The first wait after a failure, and the longest.
+const WAIT_MIN: Duration = Duration::from_millis(1);
+const WAIT_MAX: Duration = Duration::from_millis(500);
+
+/// Names a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct QuestionId(u64);
+
+/// What came of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// It was not made here.
+    NotOurs,
+    /// The question will be asked again.
+    Later,
+    /// A question is answered, or refused for good.
+    Answered(QuestionId, Result<Vec<u8>, CallError>),
+}
+
+/// Asks the coordinator that leads.
+pub struct Asking {
+    coordinators: Vec<SocketAddr>,
+    /// The one that is asked first.
+    first: usize,
+    /// The timer that is used to ask again.
+    timer: u64,
+    questions: BTreeMap<QuestionId, Question>,
+    asked: u64,
+}
+
+struct Question {
+    opcode: Opcode,
+    body: Vec<u8>,
+    failures: u32,
+    state: State,
+}
+
+enum State {
+    Due(Time),
+    Asked { call: CallId, whom: usize },
+}
+
+impl Asking {
+    /// Asks these. `timer` is the number of a timer that nobody else uses.
+    #[must_use]
+    pub fn new(coordinators: Vec<SocketAddr>, timer: u64) -> Asking {
+        Asking { coordinators, first: 0, timer, questions: BTreeMap::new(), asked: 0 }
+    }
+
+    /// The coordinators are others from now on. What was asked of the former ones is waited for.
+    pub fn set_coordinators(&mut self, coordinators: Vec<SocketAddr>) {
+        (self.coordinators, self.first) = (coordinators, 0);
+    }
+
+    /// Asks something.
+    pub fn ask(&mut self, context: &mut Context<'_>, opcode: Opcode, body: Vec<u8>) -> QuestionId {
+        self.asked += 1;
+        let id = QuestionId(self.asked);
+        let state = State::Due(context.now());
+        self.questions.insert(id, Question { opcode, body, failures: 0, state });
+        self.ask_what_is_due(context);
+        id
+    }
+
+    fn ask_what_is_due(&mut self, context: &mut Context<'_>) {
+        let now = context.now();
+        for question in self.questions.values_mut() {
+            let State::Due(at) = question.state else { continue };
+            if at > now {
+                continue;
+            }
+            let whom = self.first;
+            let Some(coordinator) = self.coordinators.get(whom) else {
+                question.state = State::Due(now + WAIT_MAX);
+                context.set_timer(now + WAIT_MAX, self.timer);
+                continue;
+            };
+            let parts = [question.body.as_slice()];
+            let call = context.call(*coordinator, question.opcode, &parts, Some(TIMEOUT));
+            question.state = State::Asked { call, whom };
+        }
+    }
+
+    /// What came of a call.
+    pub fn reply(
+        &mut self,
+        context: &mut Context<'_>,
+        call: CallId,
+        outcome: Result<&[u8], CallError>,
+    ) -> Heard {
+        let ours = self.questions.iter_mut().find_map(|(id, question)| match question.state {
+            State::Asked { call: asked, whom } if asked == call => Some((*id, question, whom)),
+            _ => None,
+        });
+        let Some((id, question, whom)) = ours else { return Heard::NotOurs };
+        let (asked, another) = match outcome {
+            Ok(_) => (None, false),
+            Err(CallError::Refused { status, hint, .. }) => match status.next() {
+                Next::Refresh => (Some(Duration::ZERO), true),
+                Next::Wait => (Some(Duration::from_micros(u64::from(hint))), false),
+                Next::Take | Next::GiveUp => (None, false),
+            },
+            Err(CallError::Congested) => (Some(Duration::ZERO), false),
+            Err(CallError::Unreachable(_) | CallError::Broken | CallError::Late) => {
+                (Some(Duration::ZERO), true)
+            }
+            Err(CallError::UnknownStatus(_) | CallError::TooLong) => (None, false),
+        };
+        let Some(wait) = asked else {
+            self.questions.remove(&id);
+            return Heard::Answered(id, outcome.map(<[u8]>::to_vec));
+        };
+        question.failures += 1;
+        let failures = question.failures;
+        let most = WAIT_MIN.saturating_mul(1 << failures.min(16)).min(WAIT_MAX);
+        let extra = context.random().below(most.as_nanos() as u64) + 1;
+        let at = context.now() + wait + Duration::from_nanos(extra);
+        question.state = State::Due(at);
+        context.set_timer(at, self.timer);
+        // Unless another question has found that out already.
+        if another && whom == self.first && !self.coordinators.is_empty() {
+            self.first = (self.first + 1) % self.coordinators.len();
+        }
+        Heard::Later
+    }
+
+    /// A timer has gone off; true if it was this one's.
+    pub fn timer(&mut self, context: &mut Context<'_>, number: u64) -> bool {
+        if number == self.timer {
+            self.ask_what_is_due(context);
+        }
+        number == self.timer
+    }
+}

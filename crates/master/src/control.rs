@@ -1,0 +1,393 @@
+//! What the coordinator has a shard do: take tablets, drop them, rebuild those of a master that is
+//! gone; and the shard's account of itself.
+//!
+//! Everything may be asked again. What names another master is refused as *deposed*: the address
+//! belonged to a former life of the server, or the cluster has given this one up.
+//!
+//! **Taking** is answered once the log is durable as far as it was appended: so a master that has
+//! tablets has a log of which a recovery finds the first head.
+//!
+//! **Dropping** takes whole tablets, as this shard has them. The coordinator may have split one since,
+//! for it splits only on paper: its tablets are then parts of one of these. All parts of one have to
+//! be dropped in one message. Part of a tablet cannot be dropped, and is refused as a bad range,
+//! before anything is dropped.
+
+use crate::parked::Answer;
+use crate::recovery::{Next, Recovery};
+use crate::shard::Shard;
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+use thunderhead_log::{Cursor, Error};
+use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request};
+use thunderhead_runtime::Time;
+use thunderhead_runtime::slice::Budget;
+use thunderhead_wire::control::{self, Empty, Recover, ShardStatus, TabletStatus, Tablets, Taken};
+use thunderhead_wire::{KeyHash, MasterId, Status, TableId, TabletRange};
+
+/// Timers of a shard. Those of other components of a node have other numbers.
+pub(crate) const TIMER_ASK: u64 = (1 << 32) + 1;
+pub(crate) const TIMER_LEASES: u64 = (1 << 32) + 2;
+const TIMER_WORK: u64 = (1 << 32) + 3;
+
+/// Recoveries that wait for the one before.
+const WAITING_MAX: usize = 256;
+
+/// What the coordinator waits in microseconds where something is in the way.
+const IN_PROGRESS_US: u32 = 50_000;
+const BUSY_US: u32 = 1_000;
+const NO_SPACE_US: u32 = 100_000;
+
+/// Looking at a bucket of records for such as have no tablet.
+const SWEEPING: Duration = Duration::from_micros(5);
+
+/// Remarks that are kept.
+const REMARKS_MAX: usize = 16;
+
+/// Work that goes on over turns.
+#[derive(Default)]
+pub(crate) struct Control {
+    current: Option<Box<Recovery>>,
+    waiting: VecDeque<Recover>,
+    /// Tablets that are here since the recovery of a master.
+    recovered: BTreeSet<(MasterId, TabletRange)>,
+    /// How far the search for records without tablets has come.
+    sweep: Option<Cursor>,
+    /// When the timer goes off.
+    wakes_at: Option<Time>,
+    remarks: VecDeque<String>,
+}
+
+impl Control {
+    /// Whether a key belongs to a tablet that is in the log but must not be served.
+    #[inline]
+    pub(crate) fn hides(&self, table: TableId, key: &[u8]) -> bool {
+        match &self.current {
+            None => false,
+            Some(recovery) => recovery.hides(table, KeyHash::of(key)),
+        }
+    }
+
+    /// The same for a whole tablet.
+    pub(crate) fn hides_tablet(&self, range: TabletRange) -> bool {
+        self.current.as_ref().is_some_and(|it| it.hides(range.table, range.first))
+    }
+
+    /// Whether a recovery is about to bring keys of a range, or does so now.
+    fn awaits(&self, range: TabletRange) -> bool {
+        let brings = |task: &Recover| task.tablets.iter().any(|it| it.range.overlaps(&range));
+        let current = self.current.as_ref().is_some_and(|it| brings(it.task()));
+        current || self.waiting.iter().any(brings)
+    }
+
+    fn remark(&mut self, remark: String) {
+        self.remarks.push_back(remark);
+        while self.remarks.len() > REMARKS_MAX {
+            self.remarks.pop_front();
+        }
+    }
+}
+
+impl Shard {
+    pub(crate) fn control(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        let Request { opcode, body, reply_to } = request;
+        let refused = match opcode {
+            Opcode::ShardStatus => {
+                let status = control::to_body(&self.status());
+                return context.reply(reply_to, &[&status]);
+            }
+            Opcode::TakeTablets => self.take_tablets(context, body, reply_to),
+            Opcode::DropTablets => self.drop_tablets(context, body, reply_to),
+            Opcode::Recover => self.recover(context, body, reply_to),
+            _ => Err((Status::UnknownOpcode, 0)),
+        };
+        if let Err((status, hint)) = refused {
+            context.refuse(reply_to, status, hint, &[]);
+        }
+    }
+
+    fn check_master(&self, meant: MasterId) -> Result<(), (Status, u32)> {
+        if self.master == Some(meant) { Ok(()) } else { Err((Status::Deposed, 0)) }
+    }
+
+    fn tablets(&self, body: &[u8]) -> Result<Vec<TabletRange>, (Status, u32)> {
+        let Tablets { master, tablets } = control::of_body(body).ok_or((Status::Malformed, 0))?;
+        self.check_master(master)?;
+        if tablets.iter().any(|range| range.first > range.last) {
+            return Err((Status::BadRange, 0));
+        }
+        Ok(tablets)
+    }
+
+    /// Answers with nothing once the log is durable.
+    fn done(&mut self, context: &mut Context<'_>, reply_to: ReplyTo) {
+        let answer = Answer::new(Status::Ok, 0, &control::to_body(&Empty {}));
+        self.answer_at(context, self.log.appended(), reply_to, &answer);
+    }
+
+    fn take_tablets(
+        &mut self,
+        context: &mut Context<'_>,
+        body: &[u8],
+        reply_to: ReplyTo,
+    ) -> Result<(), (Status, u32)> {
+        for range in self.tablets(body)? {
+            if self.control.awaits(range) {
+                return Err((Status::InProgress, IN_PROGRESS_US));
+            }
+            match self.log.create_tablet(range) {
+                Ok(()) => {}
+                Err(Error::TabletExists(other)) if other == range => {}
+                Err(Error::TabletExists(_) | Error::RangeReversed(_)) => {
+                    return Err((Status::BadRange, 0));
+                }
+                Err(Error::MemoryFull { .. }) => return Err((Status::NoSpace, NO_SPACE_US)),
+                Err(_) => {
+                    self.cleaning.is_urgent = true;
+                    return Err((Status::Busy, BUSY_US));
+                }
+            }
+        }
+        self.done(context, reply_to);
+        Ok(())
+    }
+
+    fn drop_tablets(
+        &mut self,
+        context: &mut Context<'_>,
+        body: &[u8],
+        reply_to: ReplyTo,
+    ) -> Result<(), (Status, u32)> {
+        let mut parts = self.tablets(body)?;
+        parts.sort_unstable();
+        let tablets = self.log.tablets().map(|(range, _)| range);
+        let meant: Vec<TabletRange> =
+            tablets.filter(|tablet| parts.iter().any(|part| part.overlaps(tablet))).collect();
+        if parts.iter().any(|part| self.control.awaits(*part)) {
+            return Err((Status::InProgress, IN_PROGRESS_US));
+        }
+        if !meant.iter().all(|tablet| covers(&parts, *tablet)) {
+            return Err((Status::BadRange, 0));
+        }
+        for tablet in meant {
+            self.log.drop_tablet(tablet);
+            self.control.sweep = Some(Cursor::default());
+        }
+        self.done(context, reply_to);
+        Ok(())
+    }
+
+    fn recover(
+        &mut self,
+        context: &mut Context<'_>,
+        body: &[u8],
+        reply_to: ReplyTo,
+    ) -> Result<(), (Status, u32)> {
+        let task: Recover = control::of_body(body).ok_or((Status::Malformed, 0))?;
+        self.check_master(task.master)?;
+        if task.tablets.iter().any(|taken| taken.range.first > taken.range.last) {
+            return Err((Status::BadRange, 0));
+        }
+        let control = &mut self.control;
+        let crashed = task.crashed;
+        let is_here = |it: &Taken| control.recovered.contains(&(crashed, it.range));
+        let is_same = |it: &Recover| it.crashed == crashed && it.tablets == task.tablets;
+        let is_known = task.tablets.iter().all(is_here)
+            || control.current.as_ref().is_some_and(|it| is_same(it.task()))
+            || control.waiting.iter().any(is_same);
+        if !is_known {
+            if control.waiting.len() >= WAITING_MAX {
+                return Err((Status::InProgress, IN_PROGRESS_US));
+            }
+            control.waiting.push_back(task);
+        }
+        context.reply(reply_to, &[&control::to_body(&Empty {})]);
+        Ok(())
+    }
+
+    /// The shard's account of itself.
+    #[must_use]
+    pub fn status(&self) -> ShardStatus {
+        let usage = self.log.usage();
+        let memory_bytes = usage.log_bytes + usage.index_bytes;
+        let statistics = self.statistics();
+        let tablets = self.log.statistics().filter(|it| !self.control.hides_tablet(it.tablet));
+        let tablets: Vec<TabletStatus> = tablets
+            .map(|it| TabletStatus { range: it.tablet, objects: it.objects, bytes: it.bytes })
+            .collect();
+        let control = &self.control;
+        let mut remarks: Vec<String> = control.remarks.iter().cloned().collect();
+        if !control.waiting.is_empty() {
+            remarks.push(format!("{} more recoveries wait", control.waiting.len()));
+        }
+        ShardStatus {
+            master: self.master.unwrap_or_default(),
+            memory_bytes,
+            used_bytes: memory_bytes.saturating_sub(usage.free_bytes),
+            live_bytes: usage.live_bytes,
+            objects: tablets.iter().map(|it| it.objects).sum(),
+            tablets,
+            reads: statistics.reads,
+            updates: statistics.updates,
+            records: statistics.records as u64,
+            segments_short: 0,
+            recovering: control.current.as_ref().map(|it| it.progress()),
+            remarks,
+        }
+    }
+
+    /// What came of a call; true if it was one of these.
+    pub(crate) fn control_reply(
+        &mut self,
+        context: &mut Context<'_>,
+        call: CallId,
+        outcome: Result<&[u8], CallError>,
+    ) -> bool {
+        use crate::asking::Heard;
+        if let Some(recovery) = &mut self.control.current
+            && recovery.reply(context, call, outcome)
+        {
+            return true;
+        }
+        let (question, answer) = match self.asking.reply(context, call, outcome) {
+            Heard::NotOurs => return false,
+            Heard::Later => return true,
+            Heard::Answered(question, answer) => (question, answer),
+        };
+        if !self.leases.answered(&mut self.clients, question, &answer)
+            && let Some(recovery) = &mut self.control.current
+        {
+            recovery.answered(&mut self.log, question, &answer);
+        }
+        true
+    }
+
+    /// A timer has gone off; true if it was one of these.
+    pub(crate) fn control_timer(&mut self, context: &mut Context<'_>, number: u64) -> bool {
+        match number {
+            TIMER_LEASES => {
+                self.leases.begin_round();
+                let at = context.now() + self.options.check_leases_every;
+                context.set_timer(at, TIMER_LEASES);
+            }
+            // Turns do the work.
+            TIMER_WORK => self.control.wakes_at = None,
+            _ => return self.asking.timer(context, number),
+        }
+        true
+    }
+
+    /// Work that goes on over turns: a slice of it.
+    pub(crate) fn control_turn_over(&mut self, context: &mut Context<'_>) {
+        if !self.trusts {
+            self.leases.ask(context, &mut self.asking, &mut self.clients);
+        }
+        let control = &self.control;
+        if control.current.is_none()
+            && control.waiting.is_empty()
+            && control.sweep.is_none()
+            && !self.clients.has_unneeded()
+        {
+            return;
+        }
+        let mut budget = context.slice();
+        if self.clients.has_unneeded() {
+            self.clients.forget(&mut self.log, &mut budget);
+        } else if self.control.sweep.is_some() {
+            self.sweep(&mut budget);
+        } else {
+            self.work_on_recovery(context, &mut budget);
+        }
+        let control = &self.control;
+        if self.clients.has_unneeded()
+            || control.sweep.is_some()
+            || (control.current.is_none() && !control.waiting.is_empty())
+        {
+            context.alarm().ring();
+        }
+    }
+
+    /// Forgets records of tablets that are not here.
+    fn sweep(&mut self, budget: &mut Budget) {
+        while let Some(at) = self.control.sweep {
+            let clients = &mut self.clients;
+            self.control.sweep = self
+                .log
+                .forget_homeless_completions(at, |lease, sequence| clients.lost(lease, sequence));
+            if !budget.spend(SWEEPING) {
+                return;
+            }
+        }
+    }
+
+    fn work_on_recovery(&mut self, context: &mut Context<'_>, budget: &mut Budget) {
+        let Shard { control, log, clients, asking, cleaning, options, .. } = self;
+        if control.current.is_none()
+            && let Some(task) = control.waiting.pop_front()
+        {
+            control.current = Some(Box::new(Recovery::new(task, *options, context.now())));
+        }
+        let Some(recovery) = &mut control.current else { return };
+        let next = recovery.work(context, log, clients, asking, budget);
+        cleaning.is_urgent |= recovery.waits_for_cleaners;
+        match next {
+            Next::Again => context.alarm().ring(),
+            Next::Wait => {}
+            Next::At(at) => {
+                if control.wakes_at.is_none_or(|wakes_at| at < wakes_at) {
+                    control.wakes_at = Some(at);
+                    context.set_timer(at, TIMER_WORK);
+                }
+            }
+            Next::Over => {
+                let task = recovery.task();
+                let tablets = task.tablets.iter().map(|it| (task.crashed, it.range));
+                let tablets: Vec<_> = tablets.collect();
+                let failure = recovery.failure().map(str::to_owned);
+                control.current = None;
+                match failure {
+                    None => control.recovered.extend(tablets),
+                    Some(failure) => {
+                        control.remark(failure);
+                        control.sweep = Some(Cursor::default());
+                    }
+                }
+                context.alarm().ring();
+            }
+        }
+    }
+}
+
+/// Whether parts, sorted, make up a tablet between them.
+fn covers(parts: &[TabletRange], tablet: TabletRange) -> bool {
+    let mut next = Some(tablet.first);
+    for part in parts.iter().filter(|part| part.overlaps(&tablet)) {
+        match next {
+            Some(at) if part.first <= at && at <= part.last => {
+                next = part.last.0.checked_add(1).map(KeyHash).filter(|at| *at <= tablet.last);
+            }
+            _ => {}
+        }
+    }
+    next.is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_make_up_a_tablet_or_do_not() {
+        let range = |first: u64, last: u64| TabletRange {
+            table: TableId(1),
+            first: KeyHash(first),
+            last: KeyHash(last),
+        };
+        let whole = range(0, u64::MAX);
+        assert!(covers(&[whole], whole) && covers(&[whole], range(3, 3)));
+        assert!(covers(&[range(0, 5), range(6, u64::MAX)], whole));
+        assert!(covers(&[range(0, 5), range(2, 3), range(4, u64::MAX)], whole));
+        assert!(!covers(&[range(0, 5), range(7, u64::MAX)], whole));
+        assert!(!covers(&[range(1, u64::MAX)], whole) && !covers(&[range(0, 8)], whole));
+        assert!(!covers(&[TabletRange { table: TableId(2), ..whole }], whole));
+    }
+}

@@ -1,0 +1,39 @@
+//! What may be chosen about a shard.
+
+use std::time::Duration;
+
+/// How much a shard remembers and how long it waits. `Options::default()` suits a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Clients that are known at once; updates of others are told that the shard is busy. A hundred
+    /// bytes each, beside the log.
+    pub clients_max: usize,
+    /// Outcomes that are remembered for all clients together. Some fifty bytes each beside the log,
+    /// and as much in it.
+    pub records_max: usize,
+    /// Outcomes that are remembered for one client: so many of its updates can be on their way.
+    pub records_per_client_max: usize,
+    /// How often all leases are asked about.
+    pub check_leases_every: Duration,
+    /// How long a backup has to answer a recovery's question.
+    pub backup_timeout: Duration,
+    /// How long a recovery waits for backups that do not answer, though the others' replicas are
+    /// all that it needs.
+    pub recovery_grace: Duration,
+    /// After so long without getting on, a recovery gives up.
+    pub recovery_patience: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            clients_max: 1 << 20,
+            records_max: 4 << 20,
+            records_per_client_max: 16 << 10,
+            check_leases_every: Duration::from_secs(60),
+            backup_timeout: Duration::from_secs(1),
+            recovery_grace: Duration::from_secs(1),
+            recovery_patience: Duration::from_secs(10),
+        }
+    }
+}
