@@ -1,4 +1,6 @@
 //! Why an operation failed, and whether it may have been done all the same.
+//!
+//! All errors but two are *definite*: nothing was done. [`Error::is_unknown`] tells the two.
 
 use thunderhead_wire::{Status, TableId, Version};
 
@@ -15,7 +17,8 @@ pub enum Error {
     /// There is no such table. Nothing was done.
     #[error("there is no {0}; create it first, or check its name")]
     NoSuchTable(TableId),
-    /// The server refuses it, and will again. Nothing was done.
+    /// The server or the coordinator refuses it, and will again, or did so until the deadline.
+    /// Nothing was done.
     #[error("{0}")]
     Refused(Status),
     /// The server says something that this client does not know. An update may have been done.
@@ -27,6 +30,15 @@ pub enum Error {
     /// The deadline passed, and the update may have been done or not.
     #[error("no answer came in time; it may have been done or not: read it to find out")]
     Unknown,
+    /// A client was to be made without any coordinator to ask.
+    #[error("no coordinator was named; give the address of at least one")]
+    NoCoordinators,
+    /// The system has no descriptor or no thread left for a client.
+    #[error("the system does not let a client start: {0}")]
+    System(std::io::ErrorKind),
+    /// The client was closed before the operation was sent. Nothing was done.
+    #[error("the client was closed")]
+    Closed,
 }
 
 /// What was in the way until the deadline passed.
@@ -45,6 +57,9 @@ pub enum Obstacle {
     /// The server had too much to do.
     #[error("the server is too busy; send less, or give it more time")]
     Busy,
+    /// No coordinator answered.
+    #[error("no coordinator answers; check its address and that it runs")]
+    NoCoordinator,
 }
 
 impl Error {
@@ -62,6 +77,10 @@ impl Error {
             Error::TimedOut(Obstacle::NoSpace) => 6,
             Error::TimedOut(Obstacle::Busy) => 7,
             Error::Unknown => 8,
+            Error::TimedOut(Obstacle::NoCoordinator) => 9,
+            Error::NoCoordinators => 10,
+            Error::System(_) => 11,
+            Error::Closed => 12,
         }
     }
 

@@ -18,16 +18,25 @@
 #![forbid(unsafe_code)]
 
 mod blocking;
+mod client;
 mod core;
 mod enumeration;
 mod error;
 mod identities;
 mod map;
 mod operation;
+mod question;
+mod session;
 
-pub use self::blocking::{Blocking, MapSource};
+pub use self::blocking::{Blocking, Coordinators, MapSource, Scan};
+pub use self::client::{Client, Options};
 pub use self::core::{CallNumber, Core, Output, Results, Ticket};
 pub use enumeration::Enumeration;
 pub use error::{Error, Obstacle};
 pub use map::TabletMap;
 pub use operation::{Action, Answer, Number, Object, Operation};
+pub use question::{Question, Reply};
+pub use session::Session;
+pub use thunderhead_wire::{
+    Condition, KeyHash, MasterId, ServerId, Status, TableId, Version, control,
+};
