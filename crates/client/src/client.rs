@@ -340,7 +340,7 @@ impl Client {
     }
 }
 
-fn table(reply: Result<Reply, Error>) -> Result<TableInfo, Error> {
+pub(crate) fn table(reply: Result<Reply, Error>) -> Result<TableInfo, Error> {
     match reply? {
         Reply::Table(table) => Ok(table),
         _ => Err(Error::Incomprehensible),

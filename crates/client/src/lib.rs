@@ -17,6 +17,7 @@
 //!   not done, or may have been.
 #![forbid(unsafe_code)]
 
+mod asynchronous;
 mod blocking;
 mod client;
 mod core;
@@ -28,6 +29,7 @@ mod operation;
 mod question;
 mod session;
 
+pub use self::asynchronous::{AsyncClient, AsyncScan};
 pub use self::blocking::{Blocking, Coordinators, MapSource, Scan};
 pub use self::client::{Client, Options};
 pub use self::core::{CallNumber, Core, Output, Results, Ticket};
