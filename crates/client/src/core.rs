@@ -160,8 +160,9 @@ struct Route {
     lease: Option<u64>,
     /// For one that is to be alone.
     alone: Option<PartOf>,
-    /// For those whose deadline is so near that others should not have to live with it.
-    hurried: Option<Ticket>,
+    /// The order of magnitude of the time-out: nobody has to live with one that is much shorter
+    /// than what there is time for.
+    haste: u32,
 }
 
 impl Core {
@@ -574,9 +575,11 @@ impl Core {
                 to,
                 lease: part.sequence.map(|sequence| sequence.lease),
                 alone: part.is_alone.then_some((ticket, at)),
-                hurried: (timeout < PATIENCE).then_some(ticket),
+                haste: timeout.as_nanos().leading_zeros(),
             };
-            messages.entry(route).or_insert((timeout, Vec::new())).1.push((ticket, at));
+            let (shortest, parts) = messages.entry(route).or_insert((timeout, Vec::new()));
+            *shortest = timeout.min(*shortest);
+            parts.push((ticket, at));
         }
         for (route, (timeout, parts)) in messages {
             self.send(route, timeout, &parts);

@@ -59,11 +59,10 @@ impl Cluster {
 
     /// A table whose tablets are equal parts, one on each shard.
     pub(crate) fn table(&self, id: TableId, name: &str) -> TableInfo {
-        let count = self.shards.len() as u64;
-        let part = u64::MAX / count + 1;
+        let count = self.shards.len() as u128;
+        let begin = |at: usize| ((at as u128) << 64) / count;
         let tablets = self.shards.iter().enumerate().map(|(at, (master, address))| {
-            let first = part.wrapping_mul(at as u64);
-            let last = if at as u64 + 1 == count { u64::MAX } else { first + (part - 1) };
+            let (first, last) = (begin(at) as u64, (begin(at + 1) - 1) as u64);
             let (first, last) = (KeyHash(first), KeyHash(last));
             TabletInfo { first, last, master: *master, address: Some(*address) }
         });
@@ -103,7 +102,12 @@ impl Cluster {
         control::to_body(&map)
     }
 
-    fn carry_out(&mut self, opcode: Opcode, body: &[u8], now: u64) -> Result<Vec<u8>, Status> {
+    pub(crate) fn carry_out(
+        &mut self,
+        opcode: Opcode,
+        body: &[u8],
+        now: u64,
+    ) -> Result<Vec<u8>, Status> {
         fn of<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Status> {
             control::of_body(body).ok_or(Status::Malformed)
         }

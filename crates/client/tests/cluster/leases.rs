@@ -134,7 +134,6 @@ fn updates_are_done_once_also_when_leases_end() {
         unknown += it.unknown;
         again += opened.saturating_sub(users);
     }
-    println!("{answered} {unknown} {again}");
     assert!(answered > 20_000, "{answered}");
     assert!(again > 100, "only {again} leases were opened in place of others");
     assert!(unknown < answered / 20, "{unknown} of {answered} have no answer");

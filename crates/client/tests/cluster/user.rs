@@ -210,7 +210,8 @@ impl User {
             for (number, result) in numbers.iter().zip(results) {
                 self.record(*number, result);
             }
-            let wait = Duration::from_nanos(self.random.exponential(self.thinks.as_nanos() as f64) as u64);
+            let wait =
+                Duration::from_nanos(self.random.exponential(self.thinks.as_nanos() as f64) as u64);
             context.set_timer(context.now() + wait, THINK);
         }
         if let Some(timer) = self.ticks.take() {
@@ -292,4 +293,3 @@ impl Service for User {
         self.pump(context);
     }
 }
-
