@@ -32,7 +32,7 @@ use crate::client::{self, Options};
 use crate::core::Results;
 use crate::enumeration::Enumeration;
 use crate::error::Error;
-use crate::operation::{Action, Number, Object, Operation};
+use crate::operation::{Action, Answer, Number, Object, Operation, Value};
 use crate::question::{Question, Reply, id_of};
 use driver::{Job, Shared, SharedClock};
 use promise::{Promise, promise};
@@ -144,11 +144,7 @@ impl AsyncClient {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn read(
-        &self,
-        table: TableId,
-        key: &[u8],
-    ) -> Result<Option<(Version, Vec<u8>)>, Error> {
+    pub async fn read(&self, table: TableId, key: &[u8]) -> Result<Option<Value>, Error> {
         client::found(self.operate(table, key, Condition::Always, Action::Read).await)
     }
 
@@ -200,7 +196,7 @@ impl AsyncClient {
         key: &[u8],
         condition: Condition,
         action: Action,
-    ) -> Result<crate::Answer, Error> {
+    ) -> Result<Answer, Error> {
         let operation = Operation { table, key: key.to_vec(), condition, action };
         self.all(vec![operation]).await.pop().unwrap_or(Err(Error::Incomprehensible))
     }
@@ -210,7 +206,7 @@ impl AsyncClient {
         &self,
         table: TableId,
         keys: impl IntoIterator<Item = K>,
-    ) -> Vec<Result<Option<(Version, Vec<u8>)>, Error>> {
+    ) -> Vec<Result<Option<Value>, Error>> {
         let results = self.all(client::reads(table, keys));
         results.await.into_iter().map(client::found).collect()
     }

@@ -5,7 +5,7 @@ use crate::core::{CallNumber, Core, Output, Results, Ticket};
 use crate::enumeration::Enumeration;
 use crate::error::Error;
 use crate::map::TabletMap;
-use crate::operation::{Action, Answer, Number, Object, Operation};
+use crate::operation::{Action, Answer, Number, Object, Operation, Value};
 use crate::question::{Question, Reply};
 use crate::session::Session;
 use std::collections::BTreeMap;
@@ -79,11 +79,7 @@ impl<M: MapSource> Blocking<M> {
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn read(
-        &mut self,
-        table: TableId,
-        key: &[u8],
-    ) -> Result<Option<(Version, Vec<u8>)>, Error> {
+    pub fn read(&mut self, table: TableId, key: &[u8]) -> Result<Option<Value>, Error> {
         client::found(self.operate(table, key, Condition::Always, Action::Read))
     }
 

@@ -3,7 +3,7 @@
 use crate::blocking::{Blocking, Coordinators, DEADLINE, Scan};
 use crate::core::Results;
 use crate::error::Error;
-use crate::operation::{Action, Answer, Number, Operation};
+use crate::operation::{Action, Answer, Number, Operation, Value};
 use crate::question::{Question, Reply, id_of};
 use crate::session::Session;
 use std::net::SocketAddr;
@@ -253,11 +253,7 @@ impl Client {
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn read(
-        &mut self,
-        table: TableId,
-        key: &[u8],
-    ) -> Result<Option<(Version, Vec<u8>)>, Error> {
+    pub fn read(&mut self, table: TableId, key: &[u8]) -> Result<Option<Value>, Error> {
         self.inner.read(table, key)
     }
 
@@ -307,7 +303,7 @@ impl Client {
         &mut self,
         table: TableId,
         keys: impl IntoIterator<Item = K>,
-    ) -> Vec<Result<Option<(Version, Vec<u8>)>, Error>> {
+    ) -> Vec<Result<Option<Value>, Error>> {
         self.all(reads(table, keys)).into_iter().map(found).collect()
     }
 
@@ -373,7 +369,7 @@ pub(crate) fn writes<K: AsRef<[u8]>, V: Into<Vec<u8>>>(
     objects.into_iter().map(operation).collect()
 }
 
-pub(crate) fn found(result: Result<Answer, Error>) -> Result<Option<(Version, Vec<u8>)>, Error> {
+pub(crate) fn found(result: Result<Answer, Error>) -> Result<Option<Value>, Error> {
     match result? {
         Answer::Found { version, value } => Ok(Some((version, value))),
         Answer::Absent => Ok(None),

@@ -90,3 +90,33 @@ impl Error {
         matches!(self, Error::Unknown | Error::Incomprehensible)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_stable_and_every_error_says_something() {
+        use Obstacle::{Busy, NoAnswer, NoCoordinator, NoMap, NoSpace};
+        let golden = [
+            (1, Error::ConditionFailed { version: Version(1) }),
+            (2, Error::NoSuchTable(TableId(1))),
+            (3, Error::Incomprehensible),
+            (4, Error::TimedOut(NoAnswer)),
+            (5, Error::TimedOut(NoMap)),
+            (6, Error::TimedOut(NoSpace)),
+            (7, Error::TimedOut(Busy)),
+            (8, Error::Unknown),
+            (9, Error::TimedOut(NoCoordinator)),
+            (10, Error::NoCoordinators),
+            (11, Error::System(std::io::ErrorKind::OutOfMemory)),
+            (12, Error::Closed),
+            (1020, Error::Refused(Status::NoSuchTable)),
+        ];
+        for (code, error) in golden {
+            assert_eq!(error.code(), code);
+            assert_eq!(error.is_unknown(), [3, 8].contains(&code));
+            assert!(error.to_string().len() > 10, "{error}");
+        }
+    }
+}

@@ -434,7 +434,12 @@ impl Session {
         let name = question.table().unwrap_or_default().to_owned();
         let result = match step {
             Step::Ask if matches!(question, Question::Map(_)) => match self.map_of(body) {
-                Some(map) => Ok(Reply::Map(map)),
+                Some(map) => {
+                    if matches!(question, Question::Map(None)) {
+                        self.core.learn(self.now, TabletMap::of(&map));
+                    }
+                    Ok(Reply::Map(map))
+                }
                 None => return Verdict::Elsewhere,
             },
             Step::Ask => question.understand(body),

@@ -73,3 +73,47 @@ impl<T> Future for Promised<T> {
         Poll::Pending
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn what_is_promised_is_told_once_and_what_is_not_kept_is_told_too() {
+        for kept in [true, false] {
+            let count = Arc::new(Count::default());
+            let waker = Arc::clone(&count).into();
+            let mut context = Context::from_waker(&waker);
+            let (promise, promised) = promise();
+            let mut promised = pin!(promised);
+            for _ in 0..2 {
+                assert_eq!(promised.as_mut().poll(&mut context), Poll::Pending);
+            }
+            let expected = if kept {
+                promise.keep(7);
+                Some(7)
+            } else {
+                drop(promise);
+                None
+            };
+            assert_eq!(count.0.load(Ordering::SeqCst), 1);
+            assert_eq!(promised.poll(&mut context), Poll::Ready(expected));
+        }
+        // Nobody waits: nothing happens.
+        let (promise, promised) = promise();
+        drop(promised);
+        promise.keep(1);
+    }
+}
