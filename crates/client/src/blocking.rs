@@ -1,10 +1,13 @@
 //! A front for a thread that waits: it does the I/O itself, and no other thread is woken on the way.
 
-use crate::core::{CallNumber, Core, Output, Results};
+use crate::client;
+use crate::core::{CallNumber, Core, Output, Results, Ticket};
 use crate::enumeration::Enumeration;
 use crate::error::Error;
 use crate::map::TabletMap;
-use crate::operation::{Action, Answer, Number, Object, Operation};
+use crate::operation::{Action, Answer, Number, Object, Operation, Value};
+use crate::question::{Question, Reply};
+use crate::session::Session;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use thunderhead_rpc::{CallId, Caller};
@@ -18,6 +21,16 @@ pub trait MapSource {
     fn map(&mut self) -> Option<TabletMap>;
 }
 
+/// Nothing says it but the coordinators of the session.
+#[derive(Clone, Copy, Debug)]
+pub struct Coordinators;
+
+impl MapSource for Coordinators {
+    fn map(&mut self) -> Option<TabletMap> {
+        None
+    }
+}
+
 /// A map that never changes.
 impl MapSource for TabletMap {
     fn map(&mut self) -> Option<TabletMap> {
@@ -27,7 +40,7 @@ impl MapSource for TabletMap {
 
 /// A client for one thread.
 pub struct Blocking<M> {
-    core: Core,
+    session: Session,
     caller: Caller,
     clock: Clock,
     source: M,
@@ -37,39 +50,37 @@ pub struct Blocking<M> {
 }
 
 /// How long an operation may take, if nobody says otherwise.
-const DEADLINE: Duration = Duration::from_secs(10);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
 impl<M: MapSource> Blocking<M> {
     /// A client for a lease that nobody has used yet, on a caller and the clock of its world.
     pub fn new(
         lease: u64,
-        random: Random,
+        mut random: Random,
         clock: Clock,
         caller: Caller,
         mut source: M,
     ) -> Blocking<M> {
-        let mut core = Core::new(lease, random);
+        let core = Core::new(lease, random.split());
+        let mut session = Session::around(core, random);
         if let Some(map) = source.map() {
-            core.learn(clock.now(), map);
+            session.learn(clock.now(), map);
         }
+        Blocking::with(session, clock, caller, source)
+    }
+
+    /// A client for a session, on a caller and the clock of its world.
+    pub fn with(session: Session, clock: Clock, caller: Caller, source: M) -> Blocking<M> {
         let (calls, deadline) = (BTreeMap::new(), Some(DEADLINE));
-        Blocking { core, caller, clock, source, calls, deadline }
+        Blocking { session, caller, clock, source, calls, deadline }
     }
 
     /// Reads an object; `None` where there is none.
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn read(
-        &mut self,
-        table: TableId,
-        key: &[u8],
-    ) -> Result<Option<(Version, Vec<u8>)>, Error> {
-        match self.operate(table, key, Condition::Always, Action::Read)? {
-            Answer::Found { version, value } => Ok(Some((version, value))),
-            Answer::Absent => Ok(None),
-            _ => Err(Error::Incomprehensible),
-        }
+    pub fn read(&mut self, table: TableId, key: &[u8]) -> Result<Option<Value>, Error> {
+        client::found(self.operate(table, key, Condition::Always, Action::Read))
     }
 
     /// Writes an object if a condition holds; returns its new version.
@@ -83,10 +94,7 @@ impl<M: MapSource> Blocking<M> {
         value: &[u8],
         condition: Condition,
     ) -> Result<Version, Error> {
-        match self.operate(table, key, condition, Action::Write(value.to_vec()))? {
-            Answer::Written(version) => Ok(version),
-            _ => Err(Error::Incomprehensible),
-        }
+        client::written(self.operate(table, key, condition, Action::Write(value.to_vec())))
     }
 
     /// Deletes an object if a condition holds; returns the version it had, if there was one.
@@ -99,11 +107,7 @@ impl<M: MapSource> Blocking<M> {
         key: &[u8],
         condition: Condition,
     ) -> Result<Option<Version>, Error> {
-        match self.operate(table, key, condition, Action::Delete)? {
-            Answer::Deleted(version) => Ok(Some(version)),
-            Answer::Absent => Ok(None),
-            _ => Err(Error::Incomprehensible),
-        }
+        client::deleted(self.operate(table, key, condition, Action::Delete))
     }
 
     /// Adds to a number; returns its new version and the sum.
@@ -116,10 +120,7 @@ impl<M: MapSource> Blocking<M> {
         key: &[u8],
         by: Number,
     ) -> Result<(Version, Number), Error> {
-        match self.operate(table, key, Condition::Always, Action::Increment(by))? {
-            Answer::Sum { version, number } => Ok((version, number)),
-            _ => Err(Error::Incomprehensible),
-        }
+        client::sum(self.operate(table, key, Condition::Always, Action::Increment(by)))
     }
 
     /// Walks over all objects of a table, in no useful order. One that is there all the time is
@@ -143,54 +144,118 @@ impl<M: MapSource> Blocking<M> {
 
     /// Does some operations, which have no order among them, and says what came of each.
     pub fn all(&mut self, operations: Vec<Operation>) -> Results {
-        let now = self.clock.now();
-        let deadline = self.deadline.map_or(Time::NEVER, |deadline| now + deadline);
-        let ticket = self.core.begin(now, operations, deadline);
+        let (now, deadline) = self.begins();
+        let ticket = self.session.begin(now, operations, deadline);
         loop {
-            if let Some((done, results)) = self.core.next_done() {
+            if let Some((done, results)) = self.session.next_done() {
                 debug_assert_eq!(done, ticket, "nothing else is under way");
                 return results;
             }
-            self.send();
-            if self.core.has_done() {
-                continue;
+            self.go_on();
+        }
+    }
+
+    /// Asks the coordinator, or a server, and waits for the answer.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn ask(&mut self, question: Question) -> Result<Reply, Error> {
+        let (now, deadline) = self.begins();
+        let ticket = self.session.ask(now, question, deadline);
+        self.answer(ticket)
+    }
+
+    fn answer(&mut self, ticket: Ticket) -> Result<Reply, Error> {
+        loop {
+            if let Some((done, answer)) = self.session.next_answer() {
+                debug_assert_eq!(done, ticket, "nothing else is under way");
+                return answer;
             }
+            self.go_on();
+        }
+    }
+
+    /// Ends the lease, as far as a coordinator can be reached. Also done, without waiting for an
+    /// answer, when a client is dropped.
+    pub fn close(mut self) {
+        self.session.close(self.clock.now());
+        while !self.session.is_idle() {
+            self.go_on();
+        }
+    }
+
+    /// The session, for what is known of the cluster.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    fn begins(&self) -> (Time, Time) {
+        let now = self.clock.now();
+        (now, self.deadline.map_or(Time::NEVER, |deadline| now + deadline))
+    }
+
+    /// Sends what there is to send, and waits for what comes of it unless something has ended.
+    fn go_on(&mut self) {
+        self.send();
+        if !self.session.has_done() && !self.session.is_idle() {
             self.take();
         }
     }
+}
 
-    /// Does what the core wants to be done.
-    fn send(&mut self) {
-        while let Some(output) = self.core.next_output() {
-            match output {
-                Output::Call { number, to, opcode, body, timeout } => {
-                    match self.caller.begin(to, opcode, &[&body], Some(timeout)) {
-                        Ok(id) => {
-                            self.calls.insert(id, number);
-                        }
-                        Err(error) => self.core.answered(self.clock.now(), number, Err(error)),
-                    }
-                }
-                Output::Learn => {
-                    if let Some(map) = self.source.map() {
-                        self.core.learn(self.clock.now(), map);
-                    }
-                }
+impl<M> Blocking<M> {
+    /// Begins a call that the session wants to be made.
+    fn call(&mut self, output: Output) {
+        let Output::Call { number, to, opcode, body, timeout } = output else { return };
+        match self.caller.begin(to, opcode, &[&body], Some(timeout)) {
+            Ok(id) => {
+                self.calls.insert(id, number);
             }
+            Err(error) => self.session.answered(self.clock.now(), number, Err(error)),
         }
     }
 
-    /// Waits for what arrives, spinning a little and then asleep, or for the time that the core
+    /// Waits for what arrives, spinning a little and then asleep, or for the time that the session
     /// waits for.
     fn take(&mut self) {
-        let Blocking { core, caller, clock, calls, .. } = self;
-        let until = core.deadline().unwrap_or(Time::NEVER);
+        let Blocking { session, caller, clock, calls, .. } = self;
+        let until = session.deadline().unwrap_or(Time::NEVER);
         caller.wait_until(until, &mut |id, outcome: Result<&[u8], _>| {
             if let Some(number) = calls.remove(&id) {
-                core.answered(clock.now(), number, outcome);
+                session.answered(clock.now(), number, outcome);
             }
         });
-        core.tick(clock.now());
+        session.tick(clock.now());
+    }
+}
+
+impl<M: MapSource> Blocking<M> {
+    /// Does what the session wants to be done.
+    fn send(&mut self) {
+        while let Some(output) = self.session.next_output() {
+            match output {
+                Output::Learn => {
+                    if let Some(map) = self.source.map() {
+                        self.session.learn(self.clock.now(), map);
+                    }
+                }
+                call => self.call(call),
+            }
+        }
+    }
+}
+
+impl<M> Drop for Blocking<M> {
+    fn drop(&mut self) {
+        if self.session.lease().is_none() {
+            return;
+        }
+        self.session.close(self.clock.now());
+        while let Some(output) = self.session.next_output() {
+            self.call(output);
+        }
+        self.caller.poll(&mut |_, _| {});
     }
 }
 

@@ -1,7 +1,23 @@
-//! The state machine.
+//! The state machine of operations on objects.
+//!
+//! What is begun, or is to be sent again, is *ready*; messages are made of all that is ready when
+//! somebody asks what to do ([`Core::next_output`]). So operations that were begun one by one, even
+//! by different users, leave together when they go to the same shard.
+//!
+//! # Leases
+//!
+//! An update takes its sequence when it is sent for the first time, under the lease of that moment,
+//! and keeps both in every attempt. That is what makes it safe to try again for ever: a shard either
+//! has the records of that lease, or knows that it is over and refuses. When a lease ends,
+//!
+//! - what was never sent goes out under the next one;
+//! - what was sent just once and refused because the lease is over was not done, and goes out under
+//!   the next one too;
+//! - of anything else that is refused so, nobody knows: an attempt may have been done before, and
+//!   its record forgotten with the lease. It is reported as unknown.
 
 use crate::error::{Error, Obstacle};
-use crate::identities::Identities;
+use crate::identities::{Identities, Sequence};
 use crate::map::TabletMap;
 use crate::operation::{Answer, Operation};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -9,7 +25,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_rpc::{CallError, Decision, Opcode, Retry};
 use thunderhead_runtime::{Random, Time};
-use thunderhead_wire::operations::PartHead;
+use thunderhead_wire::operations::{Identity, PartHead};
 use thunderhead_wire::{KeyHash, Status};
 use zerocopy::IntoBytes;
 
@@ -36,7 +52,7 @@ pub struct Ticket(u64);
 
 /// Names a call that the core wants to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CallNumber(u64);
+pub struct CallNumber(pub(crate) u64);
 
 /// What the core wants to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,9 +83,18 @@ pub struct Core {
     /// A map was asked for, and is asked for again at this time.
     learning: Option<Time>,
     identities: Identities,
+    /// The lease is the only one there will be.
+    is_fixed: bool,
     random: Random,
+    now: Time,
     batches: BTreeMap<Ticket, Batch>,
     calls: BTreeMap<CallNumber, Call>,
+    /// Parts to be sent.
+    ready: Vec<PartOf>,
+    /// Parts that wait for a map, and perhaps some that do not any more.
+    lost: BTreeSet<PartOf>,
+    /// Parts that wait for a lease.
+    unleased: BTreeSet<PartOf>,
     /// When which batch has something to do: a part to be sent again, or its deadline.
     due: BTreeSet<(Time, Ticket)>,
     outputs: VecDeque<Output>,
@@ -77,24 +102,27 @@ pub struct Core {
     count: u64,
 }
 
+/// A part of a batch: which, and which of its parts.
+type PartOf = (Ticket, usize);
+
 /// Operations that were begun together.
 struct Batch {
     parts: Vec<Part>,
     open: usize,
     deadline: Time,
-    /// When parts of it are to be sent again, and the calls that were made for it: what there is to
-    /// forget with it.
+    /// When parts of it are to be sent again: what there is to forget with it.
     wakes: Vec<Time>,
-    calls: Vec<CallNumber>,
 }
 
 struct Part {
     operation: Operation,
     hash: KeyHash,
-    /// Of an update.
-    sequence: u64,
+    /// Of an update that was sent, or is about to be.
+    sequence: Option<Sequence>,
     state: State,
     retry: Retry,
+    /// How often it was sent, but for attempts that never left.
+    sent: u32,
     /// An attempt of which nobody knows whether it was carried out.
     may_be_done: bool,
     /// Not to be sent together with others: the answer would be too long.
@@ -107,31 +135,61 @@ struct Part {
 enum State {
     /// To be sent at this time.
     Waiting(Time),
+    /// To be sent with the next messages.
+    Ready,
     /// To be sent once there is a new map.
     Lost,
+    /// To be sent once there is a lease.
+    Unleased,
     /// Sent.
     Sent,
     Done(Result<Answer, Error>),
 }
 
-/// A message on its way: some parts of a batch.
+/// A message on its way.
 struct Call {
-    batch: Ticket,
-    parts: Vec<usize>,
+    parts: Vec<PartOf>,
     is_many: bool,
 }
 
+/// What goes together into a message: all with the same of these.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Route {
+    to: SocketAddr,
+    /// That of updates.
+    lease: Option<u64>,
+    /// For one that is to be alone.
+    alone: Option<PartOf>,
+    /// The order of magnitude of the time-out: nobody has to live with one that is much shorter
+    /// than what there is time for.
+    haste: u32,
+}
+
 impl Core {
-    /// A core for a lease that nobody has used yet.
+    /// A core for a lease that nobody has used yet, and that somebody else sees to.
     #[must_use]
     pub fn new(lease: u64, random: Random) -> Core {
+        let mut core = Core::without_lease(random);
+        core.is_fixed = true;
+        core.identities.use_lease(Some(lease));
+        core
+    }
+
+    /// A core whose updates wait until there is a lease: see [`Core::wants_lease`].
+    #[must_use]
+    pub fn without_lease(random: Random) -> Core {
         Core {
             map: TabletMap::default(),
             learning: None,
-            identities: Identities::of(lease),
+            identities: Identities::default(),
+            is_fixed: false,
             random,
+            now: Time(0),
             batches: BTreeMap::new(),
             calls: BTreeMap::new(),
+            ready: Vec::new(),
+            lost: BTreeSet::new(),
+            unleased: BTreeSet::new(),
             due: BTreeSet::new(),
             outputs: VecDeque::new(),
             done: VecDeque::new(),
@@ -139,22 +197,28 @@ impl Core {
         }
     }
 
-    fn number(&mut self) -> u64 {
+    pub(crate) fn number(&mut self) -> u64 {
         self.count += 1;
         self.count
     }
 
-    /// Begins some operations, which are sent together and have no order among them.
-    /// [`Core::next_done`] tells what came of them, in this order, by the deadline.
+    pub(crate) fn ticket(&mut self) -> Ticket {
+        Ticket(self.number())
+    }
+
+    /// Begins some operations, which have no order among them. [`Core::next_done`] tells what came
+    /// of them, in this order, by the deadline.
     pub fn begin(&mut self, now: Time, operations: Vec<Operation>, deadline: Time) -> Ticket {
-        let ticket = Ticket(self.number());
+        self.now = now;
+        let ticket = self.ticket();
         let parts: Vec<Part> = operations
             .into_iter()
             .map(|operation| Part {
                 hash: operation.hash(),
-                sequence: if operation.is_update() { self.identities.take() } else { 0 },
-                state: State::Waiting(now),
+                sequence: None,
+                state: State::Ready,
                 retry: Retry::new(operation.opcode().repeat(), deadline),
+                sent: 0,
                 may_be_done: false,
                 is_alone: !operation.may_be_together(),
                 obstacle: Obstacle::NoAnswer,
@@ -162,10 +226,9 @@ impl Core {
             })
             .collect();
         let open = parts.len();
-        let (wakes, calls) = (Vec::new(), Vec::new());
-        self.batches.insert(ticket, Batch { parts, open, deadline, wakes, calls });
+        self.ready.extend((0..open).map(|at| (ticket, at)));
+        self.batches.insert(ticket, Batch { parts, open, deadline, wakes: Vec::new() });
         self.due.insert((deadline, ticket));
-        self.send_due(now, ticket);
         self.finish(ticket);
         ticket
     }
@@ -180,12 +243,76 @@ impl Core {
 
     /// What to do next, if there is something.
     pub fn next_output(&mut self) -> Option<Output> {
+        if self.outputs.is_empty() {
+            self.send_ready();
+        }
         self.outputs.pop_front()
     }
 
     /// What has ended, if something has.
     pub fn next_done(&mut self) -> Option<(Ticket, Results)> {
         self.done.pop_front()
+    }
+
+    /// Whether nothing is under way.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    /// Whether updates wait for a lease: [`Core::lease_opened`] or [`Core::lease_refused`] is to be
+    /// told.
+    #[must_use]
+    pub fn wants_lease(&self) -> bool {
+        !self.unleased.is_empty()
+    }
+
+    /// The lease that new updates come under.
+    #[must_use]
+    pub fn lease(&self) -> Option<u64> {
+        self.identities.lease()
+    }
+
+    /// There is a lease, that nobody has used yet, for all updates that have not been sent.
+    pub fn lease_opened(&mut self, now: Time, lease: u64) {
+        self.now = now;
+        self.identities.use_lease(Some(lease));
+        for (ticket, at) in std::mem::take(&mut self.unleased) {
+            let part = self.batches.get_mut(&ticket).and_then(|batch| batch.parts.get_mut(at));
+            if let Some(part) = part.filter(|part| matches!(part.state, State::Unleased)) {
+                part.state = State::Ready;
+                self.ready.push((ticket, at));
+            }
+        }
+    }
+
+    /// No lease can be had: updates that wait for one fail.
+    pub fn lease_refused(&mut self, now: Time, error: Error) {
+        self.now = now;
+        for (ticket, at) in std::mem::take(&mut self.unleased) {
+            let Some(batch) = self.batches.get_mut(&ticket) else { continue };
+            let Some(part) = batch.parts.get_mut(at) else { continue };
+            end(&mut self.identities, part, &mut batch.open, Err(error));
+            self.finish(ticket);
+        }
+    }
+
+    /// A lease is over, or may be. New updates wait for another one; those that were sent go on
+    /// under theirs, and shards say whether it is over.
+    pub fn lease_ended(&mut self, lease: u64) {
+        if self.is_fixed || self.identities.lease() != Some(lease) {
+            return;
+        }
+        self.identities.use_lease(None);
+        for batch in self.batches.values_mut() {
+            for part in &mut batch.parts {
+                if part.sent == 0
+                    && let Some(sequence) = part.sequence.take()
+                {
+                    self.identities.ended(sequence);
+                }
+            }
+        }
     }
 
     /// Whether [`Core::next_done`] has something to tell.
@@ -203,6 +330,7 @@ impl Core {
 
     /// Time has passed.
     pub fn tick(&mut self, now: Time) {
+        self.now = now;
         while let Some((at, ticket)) = self.due.first().copied()
             && at <= now
         {
@@ -210,7 +338,7 @@ impl Core {
             if self.batches.get(&ticket).is_some_and(|batch| batch.deadline <= now) {
                 self.expire(ticket);
             } else {
-                self.send_due(now, ticket);
+                self.wake(now, ticket);
             }
             self.finish(ticket);
         }
@@ -222,68 +350,81 @@ impl Core {
 
     /// Somebody says where the tablets are.
     pub fn learn(&mut self, now: Time, map: TabletMap) {
+        self.now = now;
         self.map = map;
         self.learning = None;
-        let tickets: Vec<Ticket> = self.batches.keys().copied().collect();
-        for ticket in tickets {
+        for (ticket, at) in std::mem::take(&mut self.lost) {
             let Some(batch) = self.batches.get_mut(&ticket) else { continue };
-            for part in batch.parts.iter_mut().filter(|part| matches!(part.state, State::Lost)) {
-                let table = part.operation.table;
-                if self.map.find(table, part.hash).is_some() {
-                    part.state = State::Waiting(now);
-                } else if self.map.has_table(table) {
-                    let wait = GAP + Duration::from_nanos(self.random.below(GAP.as_nanos() as u64));
-                    part.state = State::Waiting(now + wait);
-                    batch.wakes.push(now + wait);
-                    self.due.insert((now + wait, ticket));
-                } else {
-                    // Of a table that is gone nothing will be done any more; what was sent before
-                    // may have been.
-                    let error = Error::NoSuchTable(table);
-                    let error = if part.may_be_done { Error::Unknown } else { error };
-                    end(&mut self.identities, part, &mut batch.open, Err(error));
-                }
+            let Some(part) = batch.parts.get_mut(at) else { continue };
+            if !matches!(part.state, State::Lost) {
+                continue;
             }
-            self.send_due(now, ticket);
-            self.finish(ticket);
+            let table = part.operation.table;
+            if self.map.find(table, part.hash).is_some() {
+                part.state = State::Ready;
+                self.ready.push((ticket, at));
+            } else if self.map.has_table(table) {
+                let wait = GAP + Duration::from_nanos(self.random.below(GAP.as_nanos() as u64));
+                part.state = State::Waiting(now + wait);
+                batch.wakes.push(now + wait);
+                self.due.insert((now + wait, ticket));
+            } else {
+                // Of a table that is gone nothing will be done any more; what was sent before
+                // may have been.
+                let error = Error::NoSuchTable(table);
+                let error = if part.may_be_done { Error::Unknown } else { error };
+                end(&mut self.identities, part, &mut batch.open, Err(error));
+                self.finish(ticket);
+            }
         }
+    }
+
+    /// The map that is in use.
+    #[must_use]
+    pub fn map(&self) -> &TabletMap {
+        &self.map
     }
 
     /// What came of a call.
     pub fn answered(&mut self, now: Time, number: CallNumber, outcome: Result<&[u8], CallError>) {
-        // Calls of operations that have ended are not known any more.
-        let Some(Call { batch: ticket, parts, is_many }) = self.calls.remove(&number) else {
-            return;
-        };
+        self.now = now;
+        let Some(Call { parts, is_many }) = self.calls.remove(&number) else { return };
         let mut rest = outcome.unwrap_or_default();
         let is_too_long =
             matches!(outcome, Err(CallError::Refused { status: Status::ReplyTooLong, .. }));
-        for at in parts {
-            let Some(batch) = self.batches.get_mut(&ticket) else { return };
+        let mut tickets = BTreeSet::new();
+        for (ticket, at) in parts {
+            // Each part of the answer is taken, also those of operations that have ended.
+            let answer = match outcome {
+                Ok(body) if !is_many => Some((None, body)),
+                Ok(_) => PartHead::take(rest).map(|(head, value, behind)| {
+                    rest = behind;
+                    (Some(head), value)
+                }),
+                Err(_) => None,
+            };
+            let Some(batch) = self.batches.get_mut(&ticket) else { continue };
             let Some(part) = batch.parts.get_mut(at) else { continue };
+            tickets.insert(ticket);
             if is_many && is_too_long {
                 (part.is_alone, part.state) = (true, State::Waiting(now));
                 continue;
             }
             let operation = &part.operation;
-            let understood = match outcome {
-                Ok(body) if !is_many => Ok(operation.understand(body)),
-                Ok(_) => match PartHead::take(rest) {
-                    Some((head, value, behind)) => {
-                        rest = behind;
-                        operation.understand_part(head, value)
-                    }
-                    None => Ok(Err(Error::Incomprehensible)),
-                },
-                Err(CallError::Refused { status, hint, detail }) => {
+            let understood = match (outcome, answer) {
+                (Ok(_), Some((None, body))) => Ok(operation.understand(body)),
+                (Ok(_), Some((Some(head), value))) => operation.understand_part(head, value),
+                (Ok(_), None) => Ok(Err(Error::Incomprehensible)),
+                (Err(CallError::Refused { status, hint, detail }), _) => {
                     match operation.refused(status, detail) {
                         Err(_) => Err(CallError::Refused { status, hint, detail }),
                         decided => decided,
                     }
                 }
-                Err(error) => Err(error),
+                (Err(error), _) => Err(error),
             };
             match understood {
+                Ok(Err(Error::Refused(Status::LeaseEnded))) => self.lease_is_over(ticket, at),
                 Ok(result) => {
                     let result = match result {
                         // An earlier attempt may have been done by a server that knows nothing of it.
@@ -297,16 +438,51 @@ impl Core {
                 Err(error) => self.failed(now, ticket, at, error),
             }
         }
-        self.send_due(now, ticket);
-        self.finish(ticket);
+        for ticket in tickets {
+            self.wake(now, ticket);
+            self.finish(ticket);
+        }
+    }
+
+    /// A part was refused because its lease is over.
+    fn lease_is_over(&mut self, ticket: Ticket, at: usize) {
+        let (now, is_fixed) = (self.now, self.is_fixed);
+        let Some(batch) = self.batches.get_mut(&ticket) else { return };
+        let Some(part) = batch.parts.get_mut(at) else { return };
+        let lease = part.sequence.map(|sequence| sequence.lease);
+        if !is_fixed && part.sent == 1 && !part.may_be_done && lease.is_some() {
+            if let Some(sequence) = part.sequence.take() {
+                self.identities.ended(sequence);
+            }
+            (part.sent, part.state) = (0, State::Waiting(now));
+        } else {
+            let is_known = part.sent == 1 && !part.may_be_done;
+            let ended = Error::Refused(Status::LeaseEnded);
+            let error = if is_known { ended } else { Error::Unknown };
+            end(&mut self.identities, part, &mut batch.open, Err(error));
+        }
+        if let Some(lease) = lease {
+            self.lease_ended(lease);
+        }
     }
 
     /// A part was not done, as far as we know.
-    fn failed(&mut self, now: Time, ticket: Ticket, at: usize, error: CallError) {
+    fn failed(&mut self, now: Time, ticket: Ticket, at_part: usize, error: CallError) {
         let Some(batch) = self.batches.get_mut(&ticket) else { return };
-        let Some(part) = batch.parts.get_mut(at) else { return };
+        let Some(part) = batch.parts.get_mut(at_part) else { return };
         // It is not on its way any more.
         part.state = State::Lost;
+        if matches!(error, CallError::Unreachable(_) | CallError::Congested | CallError::TooLong) {
+            // That attempt never left.
+            part.sent = part.sent.saturating_sub(1);
+            let sequence = part.sequence.filter(|it| Some(it.lease) != self.identities.lease());
+            if part.sent == 0
+                && let Some(sequence) = sequence
+            {
+                self.identities.ended(sequence);
+                part.sequence = None;
+            }
+        }
         match error {
             CallError::Broken | CallError::Late => {
                 part.may_be_done = true;
@@ -318,7 +494,10 @@ impl Core {
             _ => part.obstacle = Obstacle::NoAnswer,
         }
         match part.retry.decide(error, now, &mut self.random) {
-            Decision::Again { refresh: true, at } if at <= now => self.ask_for_map(now),
+            Decision::Again { refresh: true, at } if at <= now => {
+                self.lost.insert((ticket, at_part));
+                self.ask_for_map(now);
+            }
             Decision::Again { refresh, at } => {
                 // Whoever was there may be there again by then.
                 part.state = State::Waiting(at);
@@ -346,61 +525,80 @@ impl Core {
         }
     }
 
-    /// Sends the parts of a batch whose time has come, those for the same shard together.
-    fn send_due(&mut self, now: Time, ticket: Ticket) {
+    /// Readies the parts of a batch whose time has come.
+    fn wake(&mut self, now: Time, ticket: Ticket) {
         let Some(batch) = self.batches.get_mut(&ticket) else { return };
-        let deadline = batch.deadline;
-        // What became of the call must be known a little before the deadline: whoever makes it can
-        // say whether the request has left.
-        let left = deadline.since(now);
-        let timeout = PATIENCE.min(left - left / 16);
-        let mut messages: BTreeMap<(SocketAddr, bool), Vec<usize>> = BTreeMap::new();
-        let mut alone = Vec::new();
-        let mut is_lost = false;
         for (at, part) in batch.parts.iter_mut().enumerate() {
-            if !matches!(part.state, State::Waiting(due) if due <= now) {
-                continue;
+            if matches!(part.state, State::Waiting(due) if due <= now) {
+                part.state = State::Ready;
+                self.ready.push((ticket, at));
             }
-            match self.map.find(part.operation.table, part.hash) {
-                Some(to) if part.is_alone => {
-                    alone.push((to, at));
-                    part.state = State::Sent;
-                }
-                Some(to) => {
-                    messages.entry((to, part.operation.is_update())).or_default().push(at);
-                    part.state = State::Sent;
-                }
-                None => {
-                    part.state = State::Lost;
-                    part.obstacle = Obstacle::NoMap;
-                    is_lost = true;
-                }
-            }
-        }
-        for ((to, is_update), parts) in messages {
-            self.send(ticket, (to, timeout), is_update, &parts);
-        }
-        for (to, at) in alone {
-            self.send(ticket, (to, timeout), false, &[at]);
-        }
-        if is_lost {
-            self.ask_for_map(now);
         }
     }
 
+    /// Sends all that is ready, what goes to the same shard together.
+    fn send_ready(&mut self) {
+        if self.ready.is_empty() {
+            return;
+        }
+        let mut messages: BTreeMap<Route, (Duration, Vec<PartOf>)> = BTreeMap::new();
+        let mut is_lost = false;
+        for (ticket, at) in std::mem::take(&mut self.ready) {
+            let Some(batch) = self.batches.get_mut(&ticket) else { continue };
+            // What became of the call must be known a little before the deadline: whoever makes it
+            // can say whether the request has left.
+            let left = batch.deadline.since(self.now);
+            let timeout = PATIENCE.min(left - left / 16);
+            let Some(part) = batch.parts.get_mut(at) else { continue };
+            if !matches!(part.state, State::Ready) {
+                continue;
+            }
+            let to = self.map.find(part.operation.table, part.hash);
+            is_lost |= to.is_none();
+            let is_new = part.operation.is_update() && part.sequence.is_none();
+            if is_new && self.identities.lease().is_none() {
+                (part.state, part.obstacle) = (State::Unleased, Obstacle::NoCoordinator);
+                self.unleased.insert((ticket, at));
+                continue;
+            }
+            let Some(to) = to else {
+                (part.state, part.obstacle) = (State::Lost, Obstacle::NoMap);
+                self.lost.insert((ticket, at));
+                continue;
+            };
+            if is_new {
+                part.sequence = self.identities.take();
+            }
+            part.state = State::Sent;
+            part.sent += 1;
+            let route = Route {
+                to,
+                lease: part.sequence.map(|sequence| sequence.lease),
+                alone: part.is_alone.then_some((ticket, at)),
+                haste: timeout.as_nanos().leading_zeros(),
+            };
+            let (shortest, parts) = messages.entry(route).or_insert((timeout, Vec::new()));
+            *shortest = timeout.min(*shortest);
+            parts.push((ticket, at));
+        }
+        for (route, (timeout, parts)) in messages {
+            self.send(route, timeout, &parts);
+        }
+        if is_lost {
+            self.ask_for_map(self.now);
+        }
+    }
+
+    fn part(&self, (ticket, at): PartOf) -> Option<&Part> {
+        self.batches.get(&ticket)?.parts.get(at)
+    }
+
     /// Sends parts to a shard, in as many messages as it takes.
-    fn send(
-        &mut self,
-        ticket: Ticket,
-        (to, timeout): (SocketAddr, Duration),
-        is_update: bool,
-        mut parts: &[usize],
-    ) {
+    fn send(&mut self, route: Route, timeout: Duration, mut parts: &[PartOf]) {
         while !parts.is_empty() {
-            let Some(batch) = self.batches.get(&ticket) else { return };
             let (mut count, mut bytes) = (0, 0);
-            for at in parts.iter().take(PARTS_MAX) {
-                bytes += batch.parts.get(*at).map_or(0, |part| part.operation.bytes());
+            for part in parts.iter().take(PARTS_MAX) {
+                bytes += self.part(*part).map_or(0, |part| part.operation.bytes());
                 if count > 0 && bytes > MESSAGE_BYTES {
                     break;
                 }
@@ -408,30 +606,27 @@ impl Core {
             }
             let (these, others) = parts.split_at(count);
             parts = others;
-            let chosen = these.iter().filter_map(|at| batch.parts.get(*at));
-            let (opcode, body) = match (these, is_update) {
-                ([at], _) => {
-                    let Some(part) = batch.parts.get(*at) else { continue };
-                    let identity = self.identities.identity(part.sequence);
-                    (part.operation.opcode(), part.operation.body(identity))
+            let Some(first) = these.first().and_then(|part| self.part(*part)) else { continue };
+            let identity = first.sequence.map(|sequence| self.identities.identity(sequence));
+            let (opcode, body) = if these.len() == 1 {
+                let operation = &first.operation;
+                (operation.opcode(), operation.body(identity.unwrap_or(Identity::new(0, 0, 0))))
+            } else {
+                let mut body = Vec::with_capacity(bytes);
+                if let Some(identity) = identity {
+                    body.extend_from_slice(identity.as_bytes());
                 }
-                (_, is_update) => {
-                    let mut body = Vec::with_capacity(bytes);
-                    if is_update {
-                        body.extend_from_slice(self.identities.identity(0).as_bytes());
-                    }
-                    chosen.for_each(|part| part.operation.put(part.sequence, &mut body));
-                    let opcode = if is_update { Opcode::UpdateMany } else { Opcode::ReadMany };
-                    (opcode, body)
+                for part in these.iter().filter_map(|part| self.part(*part)) {
+                    let sequence = part.sequence.map_or(0, |sequence| sequence.number);
+                    part.operation.put(sequence, &mut body);
                 }
+                let is_update = route.lease.is_some();
+                (if is_update { Opcode::UpdateMany } else { Opcode::ReadMany }, body)
             };
-            let (parts, is_many) = (these.to_vec(), these.len() > 1);
+            let call = Call { parts: these.to_vec(), is_many: these.len() > 1 };
             let number = CallNumber(self.number());
-            if let Some(batch) = self.batches.get_mut(&ticket) {
-                batch.calls.push(number);
-            }
-            self.calls.insert(number, Call { batch: ticket, parts, is_many });
-            self.outputs.push_back(Output::Call { number, to, opcode, body, timeout });
+            self.calls.insert(number, call);
+            self.outputs.push_back(Output::Call { number, to: route.to, opcode, body, timeout });
         }
     }
 
@@ -466,11 +661,12 @@ impl Core {
         for at in batch.wakes.iter().chain([&batch.deadline]) {
             self.due.remove(&(*at, ticket));
         }
-        for number in &batch.calls {
-            self.calls.remove(number);
-        }
-        for part in &batch.parts {
-            self.identities.ended(part.sequence);
+        for (at, part) in batch.parts.iter().enumerate() {
+            if let Some(sequence) = part.sequence {
+                self.identities.ended(sequence);
+            }
+            self.unleased.remove(&(ticket, at));
+            self.lost.remove(&(ticket, at));
         }
     }
 }
@@ -500,6 +696,8 @@ fn end(
     if !matches!(part.state, State::Done(_)) {
         part.state = State::Done(result);
         *open -= 1;
-        identities.ended(part.sequence);
+        if let Some(sequence) = part.sequence {
+            identities.ended(sequence);
+        }
     }
 }

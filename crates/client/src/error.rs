@@ -1,4 +1,6 @@
 //! Why an operation failed, and whether it may have been done all the same.
+//!
+//! All errors but two are *definite*: nothing was done. [`Error::is_unknown`] tells the two.
 
 use thunderhead_wire::{Status, TableId, Version};
 
@@ -15,7 +17,8 @@ pub enum Error {
     /// There is no such table. Nothing was done.
     #[error("there is no {0}; create it first, or check its name")]
     NoSuchTable(TableId),
-    /// The server refuses it, and will again. Nothing was done.
+    /// The server or the coordinator refuses it, and will again, or did so until the deadline.
+    /// Nothing was done.
     #[error("{0}")]
     Refused(Status),
     /// The server says something that this client does not know. An update may have been done.
@@ -27,6 +30,15 @@ pub enum Error {
     /// The deadline passed, and the update may have been done or not.
     #[error("no answer came in time; it may have been done or not: read it to find out")]
     Unknown,
+    /// A client was to be made without any coordinator to ask.
+    #[error("no coordinator was named; give the address of at least one")]
+    NoCoordinators,
+    /// The system has no descriptor or no thread left for a client.
+    #[error("the system does not let a client start: {0}")]
+    System(std::io::ErrorKind),
+    /// The client was closed before the operation was sent. Nothing was done.
+    #[error("the client was closed")]
+    Closed,
 }
 
 /// What was in the way until the deadline passed.
@@ -45,6 +57,9 @@ pub enum Obstacle {
     /// The server had too much to do.
     #[error("the server is too busy; send less, or give it more time")]
     Busy,
+    /// No coordinator answered.
+    #[error("no coordinator answers; check its address and that it runs")]
+    NoCoordinator,
 }
 
 impl Error {
@@ -62,6 +77,10 @@ impl Error {
             Error::TimedOut(Obstacle::NoSpace) => 6,
             Error::TimedOut(Obstacle::Busy) => 7,
             Error::Unknown => 8,
+            Error::TimedOut(Obstacle::NoCoordinator) => 9,
+            Error::NoCoordinators => 10,
+            Error::System(_) => 11,
+            Error::Closed => 12,
         }
     }
 
@@ -69,5 +88,35 @@ impl Error {
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         matches!(self, Error::Unknown | Error::Incomprehensible)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_stable_and_every_error_says_something() {
+        use Obstacle::{Busy, NoAnswer, NoCoordinator, NoMap, NoSpace};
+        let golden = [
+            (1, Error::ConditionFailed { version: Version(1) }),
+            (2, Error::NoSuchTable(TableId(1))),
+            (3, Error::Incomprehensible),
+            (4, Error::TimedOut(NoAnswer)),
+            (5, Error::TimedOut(NoMap)),
+            (6, Error::TimedOut(NoSpace)),
+            (7, Error::TimedOut(Busy)),
+            (8, Error::Unknown),
+            (9, Error::TimedOut(NoCoordinator)),
+            (10, Error::NoCoordinators),
+            (11, Error::System(std::io::ErrorKind::OutOfMemory)),
+            (12, Error::Closed),
+            (1020, Error::Refused(Status::NoSuchTable)),
+        ];
+        for (code, error) in golden {
+            assert_eq!(error.code(), code);
+            assert_eq!(error.is_unknown(), [3, 8].contains(&code));
+            assert!(error.to_string().len() > 10, "{error}");
+        }
     }
 }

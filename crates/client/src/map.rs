@@ -1,17 +1,42 @@
 //! Which shard has which tablet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use thunderhead_wire::{KeyHash, TableId, TabletRange};
+use thunderhead_wire::{KeyHash, TableId, TabletRange, control};
 
 /// Which shard has which tablet, as somebody knew it once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TabletMap {
+    /// Of maps that a coordinator tells of, the newest has the highest.
+    version: u64,
+    /// All tables there are, also those of which no tablet can be had at the moment.
+    tables: BTreeSet<TableId>,
     /// By table and last hash: the first hash, and where.
     tablets: BTreeMap<(TableId, KeyHash), (KeyHash, SocketAddr)>,
 }
 
 impl TabletMap {
+    /// What a coordinator says. Tablets that are being recovered are nowhere.
+    #[must_use]
+    pub fn of(map: &control::Map) -> TabletMap {
+        let mut tablets = BTreeMap::new();
+        for table in &map.tables {
+            for tablet in &table.tablets {
+                if let Some(address) = tablet.address {
+                    tablets.insert((table.id, tablet.last), (tablet.first, address));
+                }
+            }
+        }
+        let tables = map.tables.iter().map(|table| table.id).collect();
+        TabletMap { version: map.version, tables, tablets }
+    }
+
+    /// Which map this is; 0 for one that no coordinator told of.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
     /// Notes where a tablet is. One that overlaps others takes their place.
     pub fn insert(&mut self, range: TabletRange, address: SocketAddr) {
         let TabletRange { table, first, last } = range;
@@ -19,6 +44,7 @@ impl TabletMap {
             let range = TabletRange { table: *other, first: *other_first, last: *other_last };
             !range.overlaps(&TabletRange { table, first, last })
         });
+        self.tables.insert(table);
         self.tablets.insert((table, last), (first, address));
     }
 
@@ -33,8 +59,7 @@ impl TabletMap {
     /// Whether there is such a table.
     #[must_use]
     pub fn has_table(&self, table: TableId) -> bool {
-        let first = self.tablets.range((table, KeyHash::MIN)..).next();
-        first.is_some_and(|((found, _), _)| *found == table)
+        self.tables.contains(&table)
     }
 }
 
@@ -64,5 +89,20 @@ mod tests {
         map.insert(range(5, 30), b);
         assert_eq!(find(&map, 3), None, "the tablet that was there is no more");
         assert_eq!(find(&map, 5), Some(b));
+    }
+
+    #[test]
+    fn a_table_that_is_being_recovered_is_there_and_nowhere() {
+        let tablet = control::TabletInfo {
+            first: KeyHash::MIN,
+            last: KeyHash::MAX,
+            master: thunderhead_wire::MasterId(1),
+            address: None,
+        };
+        let (id, name) = (TableId(4), "t".to_owned());
+        let table = control::TableInfo { id, name, tablets: vec![tablet] };
+        let map = TabletMap::of(&control::Map { version: 3, tables: vec![table] });
+        assert!(map.has_table(id) && map.version() == 3);
+        assert_eq!(map.find(id, KeyHash(1)), None);
     }
 }

@@ -105,6 +105,9 @@ pub enum Answer {
     },
 }
 
+/// The version and the value of an object.
+pub type Value = (Version, Vec<u8>);
+
 /// An object that an enumeration tells of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {

@@ -116,11 +116,28 @@ impl Caller {
         self.wait_from_now(until, done);
     }
 
+    /// Like [`Caller::wait_until`], but returns also once its alarm was rung, by a thread that has
+    /// something for this one. `was_rung` is asked between polls, and takes the ring.
+    pub fn wait_or_rung(
+        &mut self,
+        until: Time,
+        was_rung: &mut dyn FnMut() -> bool,
+        done: &mut Done<'_>,
+    ) {
+        self.now = self.clock.now();
+        self.wait_while(until, was_rung, done);
+    }
+
     /// Like [`Caller::wait_until`], where the clock was read a moment ago.
     #[inline(always)]
     fn wait_from_now(&mut self, until: Time, done: &mut Done<'_>) {
+        self.wait_while(until, || false, done);
+    }
+
+    #[inline(always)]
+    fn wait_while(&mut self, until: Time, mut ends: impl FnMut() -> bool, done: &mut Done<'_>) {
         let mut looks = 0u32;
-        while !self.look(done) {
+        while !self.look(done) && !ends() {
             looks = looks.wrapping_add(1);
             if !looks.is_multiple_of(self.pacer.idle_turns()) {
                 continue;

@@ -4,6 +4,7 @@ use crate::os::OsClock;
 use crate::sim::clock::SimClock;
 use crate::time::Time;
 use std::rc::Rc;
+use std::time::Instant;
 
 /// A program's clock.
 #[derive(Clone, Debug)]
@@ -17,8 +18,15 @@ pub enum Clock {
 impl Clock {
     /// The machine's clock.
     #[must_use]
+    #[allow(clippy::disallowed_methods, reason = "this is the runtime's clock")]
     pub fn os() -> Clock {
-        Clock::Os(OsClock::new())
+        Clock::Os(OsClock::since(Instant::now()))
+    }
+
+    /// The machine's clock, counted from a moment that has passed: so threads share a time.
+    #[must_use]
+    pub fn since(origin: Instant) -> Clock {
+        Clock::Os(OsClock::since(origin))
     }
 
     /// The time that has passed; never goes back.

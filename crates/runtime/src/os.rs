@@ -11,7 +11,7 @@ pub use disk::Directory;
 pub use memory::MemoryDirectory;
 pub use poller::{Poller, Ready};
 pub use signals::on_end_asked;
-pub use threads::Threads;
+pub use threads::{Threads, detach};
 pub use ticks::OsClock;
 
 use crate::alarm::Alarm;
@@ -29,7 +29,18 @@ use std::path::Path;
 /// # Errors
 /// When the directory cannot be made, or the kernel gives no event descriptor.
 pub fn world(directory: &Path) -> io::Result<World> {
-    let directory = Directory::open(directory)?;
+    world_in(Directory::open(directory)?)
+}
+
+/// The world of this machine for a program that has no files, such as a client.
+///
+/// # Errors
+/// When the kernel gives no event descriptor.
+pub fn world_without_files() -> io::Result<World> {
+    world_in(Directory::nowhere())
+}
+
+fn world_in(directory: Directory) -> io::Result<World> {
     Ok(World {
         clock: Clock::os(),
         random: Random::from_seed(entropy()),

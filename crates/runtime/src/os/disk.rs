@@ -44,6 +44,13 @@ impl Directory {
         Ok(Directory { path: path.to_owned(), open: BTreeMap::new(), count: 0 })
     }
 
+    /// No directory: whatever is asked of it fails. For programs that have no files.
+    #[must_use]
+    pub fn nowhere() -> Directory {
+        // Nothing can be below what is no directory.
+        Directory { path: PathBuf::from("/dev/null"), open: BTreeMap::new(), count: 0 }
+    }
+
     fn path_of(&self, name: &str) -> io::Result<PathBuf> {
         check_name(name)?;
         Ok(self.path.join(name))

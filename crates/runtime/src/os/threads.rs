@@ -23,6 +23,15 @@ impl Threads {
     }
 }
 
+/// Starts a thread that nobody waits for: it ends when its work does. For libraries that have a
+/// reactor of their own inside somebody else's program.
+///
+/// # Errors
+/// When there can be no further thread.
+pub fn detach(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
+}
+
 impl Workers for Threads {
     fn start(&mut self, name: &str, mut worker: Box<dyn Worker>) -> io::Result<WorkerBell> {
         let bell = WorkerBell::new();

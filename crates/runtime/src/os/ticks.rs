@@ -23,8 +23,8 @@ const RATE_AFTER_NS: u64 = 1_000_000;
 #[derive(Clone, Debug)]
 pub struct OsClock {
     origin: Instant,
-    /// The counter at the origin; none where it is not used.
-    first: Option<u64>,
+    /// The counter and the time when it was made; none where the counter is not used.
+    first: Option<(u64, u64)>,
     /// The last anchor: the counter, and the time.
     anchor: Cell<(u64, u64)>,
     /// Nanoseconds in 2^32 ticks; 0 while that is not known.
@@ -32,16 +32,9 @@ pub struct OsClock {
 }
 
 impl OsClock {
-    #[allow(clippy::disallowed_methods, reason = "this is the runtime's clock")]
-    pub(crate) fn new() -> OsClock {
-        let origin = Instant::now();
-        let first = is_trusted().then(ticks);
-        OsClock {
-            origin,
-            first,
-            anchor: Cell::new((first.unwrap_or_default(), 0)),
-            rate: Cell::new(0),
-        }
+    pub(crate) fn since(origin: Instant) -> OsClock {
+        let first = is_trusted().then(ticks).map(|now| (now, origin.elapsed().as_nanos() as u64));
+        OsClock { origin, first, anchor: Cell::new(first.unwrap_or_default()), rate: Cell::new(0) }
     }
 
     /// What it counts from.
@@ -66,7 +59,7 @@ impl OsClock {
     #[cold]
     fn anchored(&self) -> Time {
         let real = self.origin.elapsed().as_nanos() as u64;
-        let Some(first) = self.first else { return Time(real) };
+        let Some((first, began)) = self.first else { return Time(real) };
         let now = ticks();
         let (anchor, at) = self.anchor.get();
         // What was said last, at most; where the counter went back, nobody knows.
@@ -77,8 +70,9 @@ impl OsClock {
         let time = real.max(said);
         self.anchor.set((now, time));
         let ticks = u128::from(now.saturating_sub(first));
-        if real >= RATE_AFTER_NS && ticks > 0 {
-            let rate = (u128::from(real) << 32) / ticks;
+        let passed = real.saturating_sub(began);
+        if passed >= RATE_AFTER_NS && ticks > 0 {
+            let rate = (u128::from(passed) << 32) / ticks;
             // A rate that no processor has is a counter that is not what it seems.
             let is_possible = (1 << 26..1 << 36).contains(&rate);
             self.rate.set(if is_possible { rate as u64 } else { 0 });
@@ -114,10 +108,11 @@ fn ticks() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Clock;
 
     #[test]
     fn it_agrees_with_the_kernel_and_never_goes_back() {
-        let clock = OsClock::new();
+        let Clock::Os(clock) = Clock::os() else { panic!("a machine's clock") };
         let mut last = Time(0);
         let mut most = 0;
         while last < Time(30_000_000) {
@@ -135,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_counter_that_jumps_is_not_believed() {
-        let clock = OsClock::new();
+        let Clock::Os(clock) = Clock::os() else { panic!("a machine's clock") };
         let before = clock.now();
         for anchor in [0, u64::MAX, u64::MAX / 2] {
             clock.rate.set(u64::MAX >> 30);

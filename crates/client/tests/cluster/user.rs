@@ -1,6 +1,5 @@
-//! Clients' cores in the simulator, against two shards that have a half of the table each, among
-//! lost, repeated and late messages, pauses, crashes, and maps that are wrong. What users saw must be
-//! linearizable, every update done once, and every operation ends by its deadline.
+//! Users in the simulator, who ask for something, wait for it, and ask for the next; the shards that
+//! they ask; and what is said of what they saw.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -8,37 +7,44 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_client::{
-    Action, Answer, CallNumber, Core, Error, Number, Operation, Output, TabletMap, Ticket,
+    Action, Answer, CallNumber, Error, Number, Operation, Output, Session, TabletMap, Ticket,
 };
 use thunderhead_log::{
     Condition, KeyHash, Log, LogId, Memory, Options as LogOptions, Recorder, Replay, SegmentId,
     TableId, TabletRange, Version,
 };
 use thunderhead_master::Shard;
-use thunderhead_net::sim::{Link, address};
 use thunderhead_rpc::{CallError, CallId, Context, Node, Request, Service};
+use thunderhead_runtime::timers::TimerId;
 use thunderhead_runtime::{Process, Random, Time};
 use thunderhead_simulator::linearizability::{self, Action as Judged, Operation as Seen, Outcome};
-use thunderhead_simulator::{Boot, Options, Simulation, swarm};
+use thunderhead_simulator::{Boot, Simulation};
 
-const PORT: u16 = 7200;
-const TABLE: TableId = TableId(3);
+pub(crate) const PORT: u16 = 7200;
+pub(crate) const TABLE: TableId = TableId(3);
 const HALF: u64 = u64::MAX / 2;
-const DEADLINE: Duration = Duration::from_millis(700);
 
-fn ranges() -> [TabletRange; 2] {
+/// The halves of the table.
+pub(crate) fn ranges() -> [TabletRange; 2] {
     let range =
         |first, last| TabletRange { table: TABLE, first: KeyHash(first), last: KeyHash(last) };
     [range(0, HALF), range(HALF + 1, u64::MAX)]
 }
 
-fn shard_node(boot: Boot, range: TabletRange, backup: &RefCell<Recorder>) -> Box<dyn Process> {
+/// A shard that finds again what it had before it crashed, in a service of the test's choice.
+pub(crate) fn shard_node<S: Service + 'static>(
+    boot: Boot,
+    ranges: &[TabletRange],
+    backup: &RefCell<Recorder>,
+    service: impl FnOnce(Shard) -> S,
+) -> Box<dyn Process> {
     let memory = Memory::with_seglets(4 << 20, 4096).unwrap();
     let options = LogOptions { segment_bytes: 32 << 10, ..LogOptions::default() };
     let replicas = Recorder::new();
     let id = LogId(1 + boot.world.clock.now().0);
     let mut log = Log::new(&memory, id, options, Box::new(replicas.clone())).unwrap();
-    let mut replay = Replay::new(&mut log, [(range, SegmentId::NONE)]).unwrap();
+    let tablets = ranges.iter().map(|range| (*range, SegmentId::NONE));
+    let mut replay = Replay::new(&mut log, tablets).unwrap();
     for replica in backup.borrow().replicas(usize::MAX).into_values() {
         if !replica.bytes.is_empty() {
             replay.segment(&replica.bytes).unwrap();
@@ -47,26 +53,62 @@ fn shard_node(boot: Boot, range: TabletRange, backup: &RefCell<Recorder>) -> Box
     replay.finish().unwrap();
     log.turn();
     backup.replace(replicas);
-    let mut node = Node::new(boot.world, boot.transport, Shard::new(log));
+    let mut node = Node::new(boot.world, boot.transport, service(Shard::new(log)));
     node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
     Box::new(node)
 }
 
-type History = Rc<RefCell<Vec<Seen<u64>>>>;
+/// What all users of a simulation note.
+#[derive(Clone)]
+pub(crate) struct Seeing {
+    pub(crate) history: Rc<RefCell<Vec<Seen<u64>>>>,
+    pub(crate) time: Rc<dyn Fn() -> u64>,
+    working: Rc<Cell<u64>>,
+    overdue: Rc<Cell<u64>>,
+}
+
+impl Seeing {
+    pub(crate) fn of(simulation: &Simulation) -> Seeing {
+        let truth = simulation.truth();
+        let time: Rc<dyn Fn() -> u64> = Rc::new(move || truth.get());
+        Seeing { history: Rc::default(), time, working: Rc::default(), overdue: Rc::default() }
+    }
+}
+
+/// What is said of what users saw.
+pub(crate) struct Verdict {
+    pub(crate) answered: usize,
+    pub(crate) unknown: usize,
+    pub(crate) overdue: u64,
+}
+
+pub(crate) fn judge(seeing: &Seeing) -> Result<Verdict, String> {
+    let working = seeing.working.get();
+    if working > 0 {
+        return Err(format!("{working} users wait for ever"));
+    }
+    let history = seeing.history.borrow();
+    linearizability::check(&history).map_err(|violation| violation.to_string())?;
+    let unknown = history.iter().filter(|it| it.outcome == Outcome::Unknown).count();
+    let answered = history.len() - unknown;
+    Ok(Verdict { answered, unknown, overdue: seeing.overdue.get() })
+}
 
 /// A user who asks for something, waits for it, and asks for the next.
-struct User {
-    core: Core,
+pub(crate) struct User {
+    pub(crate) session: Session,
     random: Random,
-    maps: [TabletMap; 2],
-    history: History,
-    time: Rc<dyn Fn() -> u64>,
-    working: Rc<Cell<u64>>,
-    left: u64,
+    /// What is learnt where there is no coordinator: right, or wrong.
+    pub(crate) maps: Option<[TabletMap; 2]>,
+    seeing: Seeing,
+    pub(crate) left: u64,
+    /// How long it thinks between two operations, on average.
+    pub(crate) thinks: Duration,
+    pub(crate) deadline: Duration,
     calls: BTreeMap<CallId, CallNumber>,
     asked: Option<(Ticket, Vec<usize>, Time)>,
     seen: Version,
-    overdue: Rc<Cell<u64>>,
+    ticks: Option<TimerId>,
 }
 
 const THINK: u64 = 1;
@@ -74,9 +116,27 @@ const TICK: u64 = 2;
 const MAP: u64 = 3;
 
 impl User {
+    pub(crate) fn new(session: Session, random: Random, seeing: Seeing) -> User {
+        seeing.working.set(seeing.working.get() + 1);
+        User {
+            session,
+            random,
+            maps: None,
+            seeing,
+            left: 30,
+            thinks: Duration::from_millis(5),
+            deadline: Duration::from_millis(700),
+            calls: BTreeMap::new(),
+            asked: None,
+            seen: Version::NONE,
+            ticks: None,
+        }
+    }
+
     fn ask(&mut self, context: &mut Context<'_>) {
         if self.left == 0 {
-            return self.working.set(self.working.get() - 1);
+            self.session.close(context.now());
+            return self.seeing.working.set(self.seeing.working.get() - 1);
         }
         self.left -= 1;
         let count = if self.random.chance(0.5) { 1 } else { self.random.within(2..6) };
@@ -86,17 +146,17 @@ impl User {
         let mut operations = Vec::new();
         for key in (first..first + count).map(|key| key % 8) {
             let (judged, action, condition) = self.choose();
-            let called = (self.time)();
+            let called = (self.seeing.time)();
             let outcome = Outcome::Unknown;
-            let mut history = self.history.borrow_mut();
+            let mut history = self.seeing.history.borrow_mut();
             numbers.push(history.len());
             history.push(Seen { key, called, answered: called, action: judged, outcome });
             let key = key.to_be_bytes().to_vec();
             operations.push(Operation { table: TABLE, key, condition, action });
         }
-        let now = context.now();
-        let ticket = self.core.begin(now, operations, now + DEADLINE);
-        self.asked = Some((ticket, numbers, now + DEADLINE));
+        let (now, until) = (context.now(), context.now() + self.deadline);
+        let ticket = self.session.begin(now, operations, until);
+        self.asked = Some((ticket, numbers, until));
     }
 
     fn choose(&mut self) -> (Judged, Action, Condition) {
@@ -127,39 +187,45 @@ impl User {
     }
 
     fn pump(&mut self, context: &mut Context<'_>) {
-        while let Some(output) = self.core.next_output() {
+        while let Some(output) = self.session.next_output() {
             match output {
                 Output::Call { number, to, opcode, body, timeout } => {
                     let id = context.call(to, opcode, &[&body], Some(timeout));
                     self.calls.insert(id, number);
                 }
                 Output::Learn => {
+                    assert!(self.maps.is_some(), "coordinators are asked");
                     let wait = Duration::from_micros(self.random.below(20_000));
                     context.set_timer(context.now() + wait, MAP);
                 }
             }
         }
-        while let Some((ticket, results)) = self.core.next_done() {
+        while let Some((ticket, results)) = self.session.next_done() {
             let Some((asked, numbers, deadline)) = self.asked.take() else { panic!("not asked") };
             assert_eq!((asked, numbers.len()), (ticket, results.len()));
             // Machines stand still at times; a core cannot know that.
             if context.now().since(deadline) > Duration::from_millis(500) {
-                self.overdue.set(self.overdue.get() + 1);
+                self.seeing.overdue.set(self.seeing.overdue.get() + 1);
             }
             for (number, result) in numbers.iter().zip(results) {
                 self.record(*number, result);
             }
-            let wait = Duration::from_nanos(self.random.exponential(5e6) as u64);
+            let wait =
+                Duration::from_nanos(self.random.exponential(self.thinks.as_nanos() as f64) as u64);
             context.set_timer(context.now() + wait, THINK);
         }
-        if let Some(at) = self.core.deadline() {
-            context.set_timer(at.max(context.now() + Duration::from_micros(1)), TICK);
+        if let Some(timer) = self.ticks.take() {
+            context.cancel_timer(timer);
+        }
+        if let Some(at) = self.session.deadline() {
+            let at = at.max(context.now() + Duration::from_micros(1));
+            self.ticks = Some(context.set_timer(at, TICK));
         }
     }
 
     fn record(&mut self, number: usize, result: Result<Answer, Error>) {
         let version = |version: Version| linearizability::Version(version.0);
-        let mut history = self.history.borrow_mut();
+        let mut history = self.seeing.history.borrow_mut();
         let Some(seen) = history.get_mut(number) else { panic!("not asked") };
         seen.outcome = match result {
             Ok(Answer::Found { version: found, value }) => {
@@ -189,7 +255,7 @@ impl User {
             }
             Err(error) => panic!("{error}"),
         };
-        seen.answered = (self.time)();
+        seen.answered = (self.seeing.time)();
     }
 }
 
@@ -207,7 +273,7 @@ impl Service for User {
         outcome: Result<&[u8], CallError>,
     ) {
         if let Some(number) = self.calls.remove(&call) {
-            self.core.answered(context.now(), number, outcome);
+            self.session.answered(context.now(), number, outcome);
         }
         self.pump(context);
     }
@@ -217,100 +283,13 @@ impl Service for User {
         match number {
             THINK => self.ask(context),
             MAP => {
-                let map = self.maps[usize::from(self.random.chance(0.3))].clone();
-                self.core.learn(now, map);
+                let wrong = usize::from(self.random.chance(0.3));
+                if let Some(maps) = &self.maps {
+                    self.session.learn(now, maps[wrong].clone());
+                }
             }
-            _ => self.core.tick(now),
+            _ => self.session.tick(now),
         }
         self.pump(context);
     }
-}
-
-struct Run {
-    answered: usize,
-    unknown: usize,
-    overdue: u64,
-}
-
-fn run(seed: u64) -> Result<Run, String> {
-    let mut random = Random::from_seed(seed);
-    let link = swarm::drawn_link(&mut random);
-    let mut simulation = Simulation::new(Options { link, ..Options::calm(seed) });
-    let shards: Vec<_> = ranges()
-        .into_iter()
-        .map(|range| {
-            let backup = Rc::new(RefCell::new(Recorder::new()));
-            simulation.add_host("shard", move |boot| shard_node(boot, range, &backup))
-        })
-        .collect();
-    let mut maps = [TabletMap::default(), TabletMap::default()];
-    for (number, range) in ranges().into_iter().enumerate() {
-        let at = |shard: usize| address(simulation.address(shards[shard]), PORT);
-        maps[0].insert(range, at(number));
-        // Everything is said to be at the first; and of the second half nothing is known at times.
-        if number == 0 || random.chance(0.5) {
-            maps[1].insert(range, at(0));
-        }
-    }
-    let truth = simulation.truth();
-    let time: Rc<dyn Fn() -> u64> = Rc::new(move || truth.get());
-    let (history, working, overdue) = (History::default(), Rc::new(Cell::new(0)), Rc::default());
-    for number in 0..random.within(1..5) {
-        let (history, maps, time) = (Rc::clone(&history), maps.clone(), Rc::clone(&time));
-        let (working, overdue) = (Rc::clone(&working), Rc::clone(&overdue));
-        simulation.add_host(&format!("user {number}"), move |mut boot| {
-            working.set(working.get() + 1);
-            let mut random = boot.world.random.split();
-            let user = User {
-                core: Core::new(1 + random.below(1 << 60), random.split()),
-                random,
-                maps: maps.clone(),
-                history: Rc::clone(&history),
-                time: Rc::clone(&time),
-                working: Rc::clone(&working),
-                left: 30,
-                calls: BTreeMap::new(),
-                asked: None,
-                seen: Version::NONE,
-                overdue: Rc::clone(&overdue),
-            };
-            Box::new(Node::new(boot.world, boot.transport, user))
-        });
-    }
-    let mut at = Duration::ZERO;
-    while at < Duration::from_millis(1500) {
-        at += Duration::from_nanos(random.exponential(1e8) as u64 + 1);
-        let a_while = Duration::from_micros(random.within(100..100_000));
-        let shard = shards[usize::from(random.chance(0.5))];
-        if random.chance(0.5) {
-            simulation.at(at, move |it| it.crash(shard));
-            simulation.at(at + a_while, move |it| it.start(shard));
-        } else {
-            simulation.at(at, move |it| it.pause(shard, a_while));
-        }
-    }
-    simulation.run_until(Duration::from_millis(2500));
-    simulation.network().set_all_links(Link::default());
-    shards.iter().for_each(|shard| simulation.start(*shard));
-    simulation.run_for(Duration::from_secs(40));
-    if working.get() > 0 {
-        return Err(format!("{} users wait for ever", working.get()));
-    }
-    let history = history.borrow();
-    linearizability::check(&history).map_err(|violation| violation.to_string())?;
-    let unknown = history.iter().filter(|it| it.outcome == Outcome::Unknown).count();
-    Ok(Run { answered: history.len() - unknown, unknown, overdue: overdue.get() })
-}
-
-#[test]
-fn users_see_a_linearizable_store_and_get_every_answer_in_time() {
-    let (mut answered, mut unknown) = (0, 0);
-    for seed in 0..300 {
-        let it = run(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
-        assert_eq!(it.overdue, 0, "seed {seed}: operations ended after their deadline");
-        answered += it.answered;
-        unknown += it.unknown;
-    }
-    assert!(answered > 20_000, "{answered}");
-    assert!(unknown < answered / 20, "{unknown} of {answered} have no answer");
 }

@@ -1,0 +1,445 @@
+//! The front that asynchronous programs use: thousands of operations at once on one client.
+//!
+//! # Why a thread of its own
+//!
+//! One thread, the *driver*, runs the session on our own transport; operations are handed to it
+//! through a queue and come back as futures. That costs a handoff, some microseconds in each
+//! direction, which a thread that waits by itself ([`Client`](crate::Client)) does not pay. For that
+//! it has what would have to be built again on an event loop's sockets: shared memory with servers on
+//! the same host, framing, limits, back-pressure, adaptive polling. And what is queued while the
+//! driver is at work leaves together: of a thousand tasks that read one object each, the driver
+//! makes a few messages, one for each shard and a hundred objects. Under load that is worth more than the
+//! handoff costs.
+//!
+//! Nothing in here needs an executor of a certain kind: the futures are woken by the driver and use no
+//! timers of theirs. Tokio, any other one, or several at once will do; so the library does not depend
+//! on tokio.
+//!
+//! # What is promised
+//!
+//! - A future that is dropped gives up waiting. The operation is not sent any more if it was not;
+//!   if it was, it may be carried out.
+//! - At most [`Options::in_flight_max`](crate::Options::in_flight_max) operations are under way (and
+//!   the rest of the batch that went beyond it); others wait for their turn in the order in which
+//!   they were begun, and their deadlines count meanwhile.
+//! - Every future ends by the deadline of its operation, also when the program has no cluster to
+//!   talk to.
+
+mod driver;
+mod promise;
+
+use crate::client::{self, Options};
+use crate::core::Results;
+use crate::enumeration::Enumeration;
+use crate::error::Error;
+use crate::operation::{Action, Answer, Number, Object, Operation, Value};
+use crate::question::{Question, Reply, id_of};
+use driver::{Job, Shared, SharedClock};
+use promise::{Promise, promise};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use thunderhead_runtime::Time;
+use thunderhead_runtime::alarm::Alarm;
+use thunderhead_wire::control::{
+    BackupStatus, ClusterStatus, CreateTable, DropTable, Map, MigrateTablet, ShardStatus,
+    SplitTablet, TableInfo,
+};
+use thunderhead_wire::{Condition, KeyHash, MasterId, Status, TableId, Version};
+
+/// A client of a cluster, for any number of tasks.
+///
+/// Clones are handles to the same client: give each task one. When the last one goes, the client
+/// ends.
+///
+/// ```no_run
+/// use thunderhead_client::{AsyncClient, Condition, Number, Options};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = AsyncClient::connect(&Options::new(["127.0.0.1:7070".parse()?])).await?;
+/// let users = client.create_table("users", 1).await?;
+///
+/// client.write(users, b"ada", b"analyst", Condition::Always).await?;
+/// if let Some((version, value)) = client.read(users, b"ada").await? {
+///     println!("{version}: {value:?}");
+/// }
+///
+/// // Tasks share the client; what they ask for at the same time is sent together.
+/// let tasks: Vec<_> = (0..1000)
+///     .map(|number: u64| {
+///         let client = client.clone();
+///         tokio::spawn(async move {
+///             client.increment(users, &(number % 10).to_be_bytes(), Number::Integer(1)).await
+///         })
+///     })
+///     .collect();
+/// for task in tasks {
+///     task.await??;
+/// }
+///
+/// let mut scan = client.scan(users);
+/// while let Some(object) = scan.next().await {
+///     println!("{:?}", object?.key);
+/// }
+///
+/// client.close().await;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Errors are those of [`Client`](crate::Client): every operation ends by its deadline, and its error
+/// says whether an update may have been done.
+#[derive(Clone)]
+pub struct AsyncClient {
+    handle: Arc<Handle>,
+    deadline: Option<Duration>,
+}
+
+/// What all clones share. When it goes, the driver ends.
+struct Handle {
+    shared: Arc<Shared>,
+    clock: SharedClock,
+    alarm: Alarm,
+    numbers: AtomicU64,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.abandon();
+        self.alarm.ring();
+    }
+}
+
+impl AsyncClient {
+    /// A client of the cluster that the options name. Asks for the map, so that an address that is
+    /// wrong is noticed now.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] when no coordinator answers by the deadline; [`Error::NoCoordinators`];
+    /// [`Error::System`].
+    pub async fn connect(options: &Options) -> Result<AsyncClient, Error> {
+        let alarm = Alarm::os().map_err(|error| Error::System(error.kind()))?;
+        // The driver ends with this handle, also where the future is dropped half way.
+        let (shared, clock, numbers) = (Arc::default(), SharedClock::start(), AtomicU64::new(0));
+        let handle = Arc::new(Handle { shared, clock, alarm: alarm.clone(), numbers });
+        let (tell, told) = promise();
+        driver::start((Arc::clone(&handle.shared), clock, alarm), options.clone(), tell)?;
+        told.await.unwrap_or(Err(Error::Closed))?;
+        let client = AsyncClient { handle, deadline: options.deadline };
+        client.map().await?;
+        Ok(client)
+    }
+
+    /// The same client with another deadline for what is begun through this handle; none: for ever.
+    #[must_use]
+    pub fn with_deadline(&self, deadline: Option<Duration>) -> AsyncClient {
+        AsyncClient { deadline, ..self.clone() }
+    }
+
+    /// Reads an object: its version and its value; `None` where there is none.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn read(&self, table: TableId, key: &[u8]) -> Result<Option<Value>, Error> {
+        client::found(self.operate(table, key, Condition::Always, Action::Read).await)
+    }
+
+    /// Writes an object if a condition holds; returns its new version.
+    ///
+    /// # Errors
+    /// [`Error::ConditionFailed`] with the version that the object has, or see [`Error`].
+    pub async fn write(
+        &self,
+        table: TableId,
+        key: &[u8],
+        value: &[u8],
+        condition: Condition,
+    ) -> Result<Version, Error> {
+        let action = Action::Write(value.to_vec());
+        client::written(self.operate(table, key, condition, action).await)
+    }
+
+    /// Deletes an object if a condition holds; returns the version it had, if there was one.
+    ///
+    /// # Errors
+    /// [`Error::ConditionFailed`] with the version that the object has, or see [`Error`].
+    pub async fn delete(
+        &self,
+        table: TableId,
+        key: &[u8],
+        condition: Condition,
+    ) -> Result<Option<Version>, Error> {
+        client::deleted(self.operate(table, key, condition, Action::Delete).await)
+    }
+
+    /// Adds to a number, whole or floating-point; returns its new version and the sum. What does
+    /// not exist counts as 0.
+    ///
+    /// # Errors
+    /// [`Status::NotANumber`] and [`Status::Overflow`] as [`Error::Refused`], or see [`Error`].
+    pub async fn increment(
+        &self,
+        table: TableId,
+        key: &[u8],
+        by: Number,
+    ) -> Result<(Version, Number), Error> {
+        client::sum(self.operate(table, key, Condition::Always, Action::Increment(by)).await)
+    }
+
+    async fn operate(
+        &self,
+        table: TableId,
+        key: &[u8],
+        condition: Condition,
+        action: Action,
+    ) -> Result<Answer, Error> {
+        let operation = Operation { table, key: key.to_vec(), condition, action };
+        self.all(vec![operation]).await.pop().unwrap_or(Err(Error::Incomprehensible))
+    }
+
+    /// Reads many objects at once; what came of each, in their order.
+    pub async fn read_many<K: AsRef<[u8]>>(
+        &self,
+        table: TableId,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Vec<Result<Option<Value>, Error>> {
+        let results = self.all(client::reads(table, keys));
+        results.await.into_iter().map(client::found).collect()
+    }
+
+    /// Writes many objects at once, each by itself and in no order; what came of each, in their
+    /// order.
+    pub async fn write_many<K: AsRef<[u8]>, V: Into<Vec<u8>>>(
+        &self,
+        table: TableId,
+        objects: impl IntoIterator<Item = (K, V)>,
+    ) -> Vec<Result<Version, Error>> {
+        let results = self.all(client::writes(table, objects));
+        results.await.into_iter().map(client::written).collect()
+    }
+
+    /// Does many operations at once, of any kind and on any tables. They have no order among them.
+    /// What came of each, in their order.
+    pub async fn all(&self, operations: Vec<Operation>) -> Results {
+        let count = operations.len();
+        match self.begin(|promise| driver::Work::Operations(operations, promise)) {
+            // The driver died of a bug; nobody knows what it had done.
+            Ok(wait) => wait.await.unwrap_or_else(|| vec![Err(Error::Unknown); count]),
+            Err(error) => vec![Err(error); count],
+        }
+    }
+
+    /// Walks over all objects of a table, in no useful order. One that is there all the time is
+    /// told of once; one that comes or goes meanwhile may be told of or not.
+    #[must_use]
+    pub fn scan(&self, table: TableId) -> AsyncScan {
+        let (client, enumeration) = (self.clone(), Enumeration::new(table));
+        AsyncScan { client, enumeration, page: Vec::new().into_iter(), failed: false }
+    }
+
+    /// Makes a table, spread over so many shards, and says its id.
+    ///
+    /// # Errors
+    /// [`Status::TableExists`] as [`Error::Refused`], or see [`Error`]. Where an answer was lost and
+    /// somebody else made a table of this name at the same time, both may be told that it is theirs.
+    pub async fn create_table(&self, name: &str, server_span: u32) -> Result<TableId, Error> {
+        let question = CreateTable { name: name.to_owned(), server_span };
+        client::table(self.ask(Question::CreateTable(question)).await).map(|table| table.id)
+    }
+
+    /// Does away with a table and all that is in it.
+    ///
+    /// # Errors
+    /// [`Status::NoSuchTable`] as [`Error::Refused`], or see [`Error`].
+    pub async fn drop_table(&self, name: &str) -> Result<(), Error> {
+        let question = DropTable { name: name.to_owned() };
+        self.ask(Question::DropTable(question)).await.map(drop)
+    }
+
+    /// The id of a table. It stays the same as long as the table is there.
+    ///
+    /// # Errors
+    /// [`Status::NoSuchTable`] as [`Error::Refused`], or see [`Error`].
+    pub async fn table(&self, name: &str) -> Result<TableId, Error> {
+        match self.ask(Question::Map(Some(name.to_owned()))).await? {
+            Reply::Map(map) => id_of(&map, name).ok_or(Error::Refused(Status::NoSuchTable)),
+            _ => Err(Error::Incomprehensible),
+        }
+    }
+
+    /// All tables, and where their tablets are.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn map(&self) -> Result<Map, Error> {
+        match self.ask(Question::Map(None)).await? {
+            Reply::Map(map) => Ok(map),
+            _ => Err(Error::Incomprehensible),
+        }
+    }
+
+    /// All tables.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn tables(&self) -> Result<Vec<TableInfo>, Error> {
+        self.map().await.map(|map| map.tables)
+    }
+
+    /// Makes two tablets of the one that holds a hash, which is the first of the second one.
+    ///
+    /// # Errors
+    /// [`Status::BadRange`] as [`Error::Refused`], or see [`Error`].
+    pub async fn split(&self, name: &str, at: KeyHash) -> Result<TableInfo, Error> {
+        let question = SplitTablet { table: name.to_owned(), at };
+        client::table(self.ask(Question::SplitTablet(question)).await)
+    }
+
+    /// Moves the tablet that begins with a hash to another master, and waits until it has moved.
+    /// A large one takes longer than the usual deadline.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn migrate(
+        &self,
+        name: &str,
+        first: KeyHash,
+        to: MasterId,
+    ) -> Result<TableInfo, Error> {
+        let question = MigrateTablet { table: name.to_owned(), first, to };
+        client::table(self.ask(Question::MigrateTablet(question)).await)
+    }
+
+    /// How the cluster is.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn status(&self) -> Result<ClusterStatus, Error> {
+        match self.ask(Question::ClusterStatus).await? {
+            Reply::Cluster(status) => Ok(status),
+            _ => Err(Error::Incomprehensible),
+        }
+    }
+
+    /// How the shard at an address is.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn shard_status(&self, address: SocketAddr) -> Result<ShardStatus, Error> {
+        match self.ask(Question::ShardStatus(address)).await? {
+            Reply::Shard(status) => Ok(status),
+            _ => Err(Error::Incomprehensible),
+        }
+    }
+
+    /// How the backup at an address is.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn backup_status(&self, address: SocketAddr) -> Result<BackupStatus, Error> {
+        match self.ask(Question::BackupStatus(address)).await? {
+            Reply::Backup(status) => Ok(status),
+            _ => Err(Error::Incomprehensible),
+        }
+    }
+
+    /// Asks the coordinator, or a server.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn ask(&self, question: Question) -> Result<Reply, Error> {
+        let wait = self.begin(|promise| driver::Work::Question(question, promise))?;
+        wait.await.unwrap_or(Err(Error::Unknown))
+    }
+
+    /// Closes the client, for all handles: what is under way ends, what is begun from now on fails
+    /// with [`Error::Closed`], and the lease is ended, so that no server remembers for it.
+    pub async fn close(self) {
+        let (promise, done) = promise();
+        if self.handle.shared.close(promise) {
+            self.handle.alarm.ring();
+            done.await;
+        }
+    }
+
+    /// Hands something to the driver.
+    fn begin<T>(
+        &self,
+        work: impl FnOnce(Promise<T>) -> driver::Work,
+    ) -> Result<Wait<'_, T>, Error> {
+        let (promise, done) = promise();
+        let number = self.handle.numbers.fetch_add(1, Ordering::Relaxed);
+        let now = self.handle.clock.now();
+        let deadline = self.deadline.map_or(Time::NEVER, |deadline| now + deadline);
+        let job = Job::Do { number, work: work(promise), deadline };
+        if !self.handle.shared.push(job) {
+            return Err(Error::Closed);
+        }
+        self.handle.alarm.ring();
+        Ok(Wait { done, number, handle: &self.handle, is_done: false })
+    }
+}
+
+/// Waits for the driver; gives up when it is dropped.
+struct Wait<'a, T> {
+    done: promise::Promised<T>,
+    number: u64,
+    handle: &'a Handle,
+    is_done: bool,
+}
+
+impl<T> Future for Wait<'_, T> {
+    type Output = Option<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        let polled = Pin::new(&mut self.done).poll(context);
+        self.is_done = polled.is_ready();
+        polled
+    }
+}
+
+impl<T> Drop for Wait<'_, T> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.handle.shared.push(Job::GiveUp(self.number));
+            self.handle.alarm.ring();
+        }
+    }
+}
+
+/// A walk over all objects of a table. After an error it is at its end.
+pub struct AsyncScan {
+    client: AsyncClient,
+    enumeration: Enumeration,
+    page: std::vec::IntoIter<Object>,
+    failed: bool,
+}
+
+impl AsyncScan {
+    /// The next object. A future that is dropped takes nothing with it: the next one tells of the
+    /// same object.
+    pub async fn next(&mut self) -> Option<Result<Object, Error>> {
+        while !self.failed {
+            if let Some(object) = self.page.next() {
+                return Some(Ok(object));
+            }
+            let operation = self.enumeration.next()?;
+            let answer = self.client.all(vec![operation]).await.pop();
+            let page = answer.unwrap_or(Err(Error::Incomprehensible)).and_then(|answer| {
+                self.enumeration.answered(answer).ok_or(Error::Incomprehensible)
+            });
+            match page {
+                Ok(page) => self.page = page.into_iter(),
+                Err(error) => {
+                    self.failed = true;
+                    return Some(Err(error));
+                }
+            }
+        }
+        None
+    }
+}

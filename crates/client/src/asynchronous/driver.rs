@@ -1,0 +1,331 @@
+//! The thread that does the I/O.
+//!
+//! Each round: take what was handed over; begin as much of it as may be under way; send, all that is
+//! ready together; hand over what has ended; wait for answers, for the alarm, or for the time that
+//! something has a deadline. Nothing in it waits but that last step.
+
+use super::promise::Promise;
+use crate::client::{self, Options};
+use crate::core::{CallNumber, Output, Results, Ticket};
+use crate::error::{Error, Obstacle};
+use crate::operation::Operation;
+use crate::question::{Question, Reply};
+use crate::session::Session;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use thunderhead_rpc::{CallId, Caller};
+use thunderhead_runtime::alarm::Alarm;
+use thunderhead_runtime::clock::Clock;
+use thunderhead_runtime::{Time, World, os};
+
+/// What the driver is to do.
+pub(crate) enum Job {
+    Do { number: u64, work: Work, deadline: Time },
+    GiveUp(u64),
+}
+
+pub(crate) enum Work {
+    Operations(Vec<Operation>, Promise<Results>),
+    Question(Question, Promise<Result<Reply, Error>>),
+}
+
+/// What the driver and its users share.
+#[derive(Default)]
+pub(crate) struct Shared(Mutex<Queue>);
+
+#[derive(Default)]
+struct Queue {
+    jobs: Vec<Job>,
+    state: State,
+    /// Who waits until the client is closed.
+    closing: Vec<Promise<()>>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Open,
+    /// What is under way is still to end.
+    Closing,
+    /// Nobody waits for anything any more.
+    Over,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands something over; false when the client is closed.
+    pub(crate) fn push(&self, job: Job) -> bool {
+        let mut queue = self.lock();
+        let takes = match job {
+            Job::Do { .. } => queue.state == State::Open,
+            Job::GiveUp(_) => queue.state != State::Over,
+        };
+        if takes {
+            queue.jobs.push(job);
+        }
+        takes
+    }
+
+    /// Closes the client; false when it is over already.
+    pub(crate) fn close(&self, promise: Promise<()>) -> bool {
+        let mut queue = self.lock();
+        if queue.state == State::Over {
+            return false;
+        }
+        queue.state = State::Closing;
+        queue.closing.push(promise);
+        true
+    }
+
+    /// The last user has gone.
+    pub(crate) fn abandon(&self) {
+        self.lock().state = State::Over;
+    }
+}
+
+/// The driver's clock, as its users read it.
+#[derive(Clone, Copy)]
+pub(crate) struct SharedClock(Instant);
+
+impl SharedClock {
+    #[allow(clippy::disallowed_methods, reason = "the runtime's own cannot be shared by threads")]
+    pub(crate) fn start() -> SharedClock {
+        SharedClock(Instant::now())
+    }
+
+    pub(crate) fn now(self) -> Time {
+        Time(self.0.elapsed().as_nanos() as u64)
+    }
+}
+
+/// Starts a driver, which tells whether it could.
+pub(crate) fn start(
+    (shared, clock, alarm): (Arc<Shared>, SharedClock, Alarm),
+    options: Options,
+    tell: Promise<Result<(), Error>>,
+) -> Result<(), Error> {
+    let run = move || match Driver::new(shared, clock, alarm, &options) {
+        Ok(mut driver) => {
+            tell.keep(Ok(()));
+            driver.run();
+        }
+        Err(error) => tell.keep(Err(error)),
+    };
+    os::detach("thunderhead-client", run).map_err(|error| Error::System(error.kind()))
+}
+
+struct Driver {
+    shared: Arc<Shared>,
+    session: Session,
+    caller: Caller,
+    clock: Clock,
+    alarm: Alarm,
+    calls: HashMap<CallId, CallNumber>,
+    /// What has not begun, in the order in which it came.
+    waiting: BTreeMap<u64, (Vec<Operation>, Promise<Results>, Time)>,
+    /// When which of that has its deadline.
+    expiring: BTreeSet<(Time, u64)>,
+    begun: HashMap<Ticket, Begun>,
+    tickets: HashMap<u64, Ticket>,
+    /// Operations that have begun and not ended.
+    in_flight: usize,
+    in_flight_max: usize,
+    state: State,
+}
+
+enum Begun {
+    Operations { number: u64, count: usize, promise: Promise<Results> },
+    Question { number: u64, promise: Promise<Result<Reply, Error>> },
+}
+
+impl Driver {
+    fn new(
+        shared: Arc<Shared>,
+        clock: SharedClock,
+        alarm: Alarm,
+        options: &Options,
+    ) -> Result<Driver, Error> {
+        let clock = Clock::since(clock.0);
+        let world = World { clock: clock.clone(), alarm: alarm.clone(), ..client::world()? };
+        let (session, caller) = client::engine(options, world)?;
+        Ok(Driver {
+            shared,
+            session,
+            caller,
+            clock,
+            alarm,
+            calls: HashMap::new(),
+            waiting: BTreeMap::new(),
+            expiring: BTreeSet::new(),
+            begun: HashMap::new(),
+            tickets: HashMap::new(),
+            in_flight: 0,
+            in_flight_max: options.in_flight_max.max(1),
+            state: State::Open,
+        })
+    }
+
+    fn run(&mut self) {
+        loop {
+            let jobs = {
+                let mut queue = self.shared.lock();
+                self.state = queue.state;
+                std::mem::take(&mut queue.jobs)
+            };
+            if self.state == State::Over {
+                return self.leave();
+            }
+            self.take(jobs);
+            self.begin_waiting();
+            self.send();
+            self.hand_over();
+            if self.state == State::Closing && self.begun.is_empty() && self.waiting.is_empty() {
+                return self.close();
+            }
+            // What has ended may have made room.
+            if self.waiting.is_empty() || self.in_flight >= self.in_flight_max {
+                self.wait();
+            }
+        }
+    }
+
+    fn take(&mut self, jobs: Vec<Job>) {
+        let now = self.clock.now();
+        for job in jobs {
+            match job {
+                Job::Do { number, work: Work::Operations(operations, promise), deadline } => {
+                    self.waiting.insert(number, (operations, promise, deadline));
+                    if deadline != Time::NEVER {
+                        self.expiring.insert((deadline, number));
+                    }
+                }
+                Job::Do { number, work: Work::Question(question, promise), deadline } => {
+                    let ticket = self.session.ask(now, question, deadline);
+                    self.tickets.insert(number, ticket);
+                    self.begun.insert(ticket, Begun::Question { number, promise });
+                }
+                Job::GiveUp(number) => self.give_up(number),
+            }
+        }
+    }
+
+    fn give_up(&mut self, number: u64) {
+        if let Some((_, _, deadline)) = self.waiting.remove(&number) {
+            self.expiring.remove(&(deadline, number));
+        }
+        let Some(ticket) = self.tickets.remove(&number) else { return };
+        self.session.give_up(ticket);
+        if let Some(Begun::Operations { count, .. }) = self.begun.remove(&ticket) {
+            self.in_flight -= count;
+        }
+    }
+
+    /// Begins what may be under way.
+    fn begin_waiting(&mut self) {
+        let now = self.clock.now();
+        while self.in_flight < self.in_flight_max
+            && let Some((number, (operations, promise, deadline))) = self.waiting.pop_first()
+        {
+            self.expiring.remove(&(deadline, number));
+            let count = operations.len();
+            let ticket = self.session.begin(now, operations, deadline);
+            self.in_flight += count;
+            self.tickets.insert(number, ticket);
+            self.begun.insert(ticket, Begun::Operations { number, count, promise });
+        }
+    }
+
+    /// Does what the session wants to be done.
+    fn send(&mut self) {
+        while let Some(output) = self.session.next_output() {
+            let Output::Call { number, to, opcode, body, timeout } = output else { continue };
+            match self.caller.begin(to, opcode, &[&body], Some(timeout)) {
+                Ok(id) => {
+                    self.calls.insert(id, number);
+                }
+                Err(error) => self.session.answered(self.clock.now(), number, Err(error)),
+            }
+        }
+    }
+
+    /// Hands over what has ended.
+    fn hand_over(&mut self) {
+        while let Some((ticket, results)) = self.session.next_done() {
+            let Some(Begun::Operations { number, count, promise }) = self.begun.remove(&ticket)
+            else {
+                continue;
+            };
+            self.in_flight -= count;
+            self.tickets.remove(&number);
+            promise.keep(results);
+        }
+        while let Some((ticket, answer)) = self.session.next_answer() {
+            let Some(Begun::Question { number, promise }) = self.begun.remove(&ticket) else {
+                continue;
+            };
+            self.tickets.remove(&number);
+            promise.keep(answer);
+        }
+    }
+
+    /// Waits for answers, the alarm, or the next deadline.
+    fn wait(&mut self) {
+        let expiring = self.expiring.first().map(|(at, _)| *at);
+        let until = self.session.deadline().into_iter().chain(expiring).min();
+        let Driver { session, caller, clock, alarm, calls, .. } = self;
+        caller.wait_or_rung(
+            until.unwrap_or(Time::NEVER),
+            &mut || alarm.was_rung(),
+            &mut |id, outcome| {
+                if let Some(number) = calls.remove(&id) {
+                    session.answered(clock.now(), number, outcome);
+                }
+            },
+        );
+        let now = self.clock.now();
+        self.session.tick(now);
+        while let Some((at, number)) = self.expiring.first().copied()
+            && at <= now
+        {
+            self.expiring.remove(&(at, number));
+            if let Some((operations, promise, _)) = self.waiting.remove(&number) {
+                // It never had its turn: too much was under way.
+                let error = Error::TimedOut(Obstacle::Busy);
+                promise.keep(vec![Err(error); operations.len()]);
+            }
+        }
+    }
+
+    /// Ends the lease and tells who waits for it.
+    fn close(&mut self) {
+        self.session.close(self.clock.now());
+        while !self.session.is_idle() && self.shared.lock().state != State::Over {
+            self.send();
+            if !self.session.is_idle() {
+                self.wait();
+            }
+        }
+    }
+
+    /// Ends the lease without waiting for an answer.
+    fn leave(&mut self) {
+        self.session.close(self.clock.now());
+        self.send();
+        self.caller.poll(&mut |_, _| {});
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // Whoever waits still learns that nobody is there any more.
+        let mut queue = self.shared.lock();
+        queue.state = State::Over;
+        let left = (std::mem::take(&mut queue.jobs), std::mem::take(&mut queue.closing));
+        drop(queue);
+        drop(left);
+    }
+}

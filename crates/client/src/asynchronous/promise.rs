@@ -1,0 +1,119 @@
+//! A value that one thread promises and a task waits for.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+struct Slot<T>(Mutex<State<T>>);
+
+struct State<T> {
+    value: Option<T>,
+    is_over: bool,
+    waker: Option<Waker>,
+}
+
+impl<T> Slot<T> {
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self, value: Option<T>) {
+        let mut state = self.lock();
+        if state.is_over {
+            return;
+        }
+        (state.value, state.is_over) = (value, true);
+        let waker = state.waker.take();
+        // Whoever is woken may run at once, and ask.
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// Who holds it is to say the value.
+pub(crate) struct Promise<T>(Arc<Slot<T>>);
+
+/// Waits for the value; `None` if nobody will say it any more.
+pub(crate) struct Promised<T>(Arc<Slot<T>>);
+
+/// Both ends.
+pub(crate) fn promise<T>() -> (Promise<T>, Promised<T>) {
+    let state = State { value: None, is_over: false, waker: None };
+    let slot = Arc::new(Slot(Mutex::new(state)));
+    (Promise(Arc::clone(&slot)), Promised(slot))
+}
+
+impl<T> Promise<T> {
+    pub(crate) fn keep(self, value: T) {
+        self.0.end(Some(value));
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        self.0.end(None);
+    }
+}
+
+impl<T> Future for Promised<T> {
+    type Output = Option<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        let mut state = self.0.lock();
+        if state.is_over {
+            return Poll::Ready(state.value.take());
+        }
+        match &mut state.waker {
+            Some(waker) => waker.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::Wake;
+
+    #[derive(Default)]
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn what_is_promised_is_told_once_and_what_is_not_kept_is_told_too() {
+        for kept in [true, false] {
+            let count = Arc::new(Count::default());
+            let waker = Arc::clone(&count).into();
+            let mut context = Context::from_waker(&waker);
+            let (promise, promised) = promise();
+            let mut promised = pin!(promised);
+            for _ in 0..2 {
+                assert_eq!(promised.as_mut().poll(&mut context), Poll::Pending);
+            }
+            let expected = if kept {
+                promise.keep(7);
+                Some(7)
+            } else {
+                drop(promise);
+                None
+            };
+            assert_eq!(count.0.load(Ordering::SeqCst), 1);
+            assert_eq!(promised.poll(&mut context), Poll::Ready(expected));
+        }
+        // Nobody waits: nothing happens.
+        let (promise, promised) = promise();
+        drop(promised);
+        promise.keep(1);
+    }
+}

@@ -1,0 +1,450 @@
+//! What a session says to coordinators, call by call: who is asked, what is asked again and what is
+//! not, and what its user is told. No network and no time but what the test says.
+
+use crate::fake::Cluster;
+use std::net::SocketAddr;
+use std::time::Duration;
+use thunderhead_client::control::{CreateTable, DropTable, Map, SplitTablet};
+use thunderhead_client::{
+    Action, Answer, CallNumber, Condition, Error, KeyHash, MasterId, Obstacle, Operation, Output,
+    Question, Reply, Session, Status, TableId,
+};
+use thunderhead_rpc::{CallError, Opcode};
+use thunderhead_runtime::{Random, Time};
+
+const SHARD: &str = "10.0.1.1:1";
+const TTL: Duration = Duration::from_millis(3000);
+
+fn coordinators() -> Vec<SocketAddr> {
+    ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"].map(|it| it.parse().unwrap()).to_vec()
+}
+
+/// A call that the session wants to be made.
+#[derive(Clone, Debug)]
+struct Call {
+    number: CallNumber,
+    to: SocketAddr,
+    opcode: Opcode,
+    body: Vec<u8>,
+}
+
+/// A session, and the cluster that it talks to if the test lets it.
+struct Stage {
+    session: Session,
+    cluster: Cluster,
+    now: Time,
+    /// All that was sent.
+    sent: Vec<(SocketAddr, Opcode)>,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        let mut cluster = Cluster::new(TTL.as_millis() as u64);
+        cluster.shards = vec![(MasterId(1), SHARD.parse().unwrap())];
+        let session = Session::new(coordinators(), Random::from_seed(1));
+        Stage { session, cluster, now: Time(1_000_000_000), sent: Vec::new() }
+    }
+
+    fn calls(&mut self) -> Vec<Call> {
+        let mut calls = Vec::new();
+        while let Some(output) = self.session.next_output() {
+            let Output::Call { number, to, opcode, body, .. } = output else {
+                panic!("coordinators are asked")
+            };
+            self.sent.push((to, opcode));
+            calls.push(Call { number, to, opcode, body });
+        }
+        calls
+    }
+
+    /// What the cluster says, and does.
+    fn answer(&mut self, call: &Call) {
+        let refused = |status| Err(CallError::Refused { status, hint: 0, detail: 0 });
+        let leader = coordinators()[self.cluster.leader];
+        let body;
+        let outcome = match call.opcode {
+            Opcode::Write | Opcode::UpdateMany => {
+                body = 5u64.to_le_bytes().to_vec();
+                Ok(body.as_slice())
+            }
+            _ if call.to != leader => refused(Status::NotLeader),
+            _ => match self.cluster.carry_out(call.opcode, &call.body, self.now.0) {
+                Ok(said) => {
+                    *self.cluster.carried_out.entry(call.opcode).or_default() += 1;
+                    body = said;
+                    Ok(body.as_slice())
+                }
+                Err(status) => refused(status),
+            },
+        };
+        self.session.answered(self.now, call.number, outcome);
+    }
+
+    fn fail(&mut self, call: &Call, error: CallError) {
+        self.session.answered(self.now, call.number, Err(error));
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now = self.now + time;
+        self.session.tick(self.now);
+    }
+
+    /// Goes on until nothing is to be sent, and as far in time as it takes to end.
+    fn settle(&mut self) {
+        for _ in 0..200 {
+            let calls = self.calls();
+            calls.iter().for_each(|call| self.answer(call));
+            if self.session.has_done() {
+                return;
+            }
+            if calls.is_empty() {
+                self.pass(Duration::from_millis(20));
+            }
+        }
+    }
+
+    fn ask(&mut self, question: Question) {
+        self.session.ask(self.now, question, self.now + Duration::from_secs(10));
+    }
+
+    fn answered(&mut self) -> Result<Reply, Error> {
+        self.settle();
+        self.session.next_answer().expect("an answer").1
+    }
+
+    fn create(&mut self, name: &str) -> TableId {
+        self.ask(create(name));
+        match self.answered() {
+            Ok(Reply::Table(table)) => table.id,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn write(&mut self, table: TableId) {
+        let key = b"k".to_vec();
+        let action = Action::Write(b"v".to_vec());
+        let operation = Operation { table, key, condition: Condition::Always, action };
+        self.session.begin(self.now, vec![operation], self.now + Duration::from_secs(10));
+    }
+
+    fn written(&mut self) -> Result<Answer, Error> {
+        self.settle();
+        self.session.next_done().expect("a result").1.remove(0)
+    }
+
+    fn count(&self, opcode: Opcode) -> usize {
+        self.sent.iter().filter(|(_, sent)| *sent == opcode).count()
+    }
+}
+
+fn create(name: &str) -> Question {
+    Question::CreateTable(CreateTable { name: name.to_owned(), server_span: 1 })
+}
+
+fn drop_table(name: &str) -> Question {
+    Question::DropTable(DropTable { name: name.to_owned() })
+}
+
+/// The one call of an operation among some.
+fn only(calls: Vec<Call>, opcode: Opcode) -> Call {
+    let mut calls: Vec<Call> = calls.into_iter().filter(|call| call.opcode == opcode).collect();
+    assert_eq!(calls.len(), 1, "{calls:?}");
+    calls.remove(0)
+}
+
+#[test]
+fn whoever_leads_is_found_and_asked_from_then_on() {
+    for leader in 0..3 {
+        let mut stage = Stage::new();
+        stage.cluster.leader = leader;
+        stage.create("a");
+        assert!(stage.sent.len() <= 3, "{:?}", stage.sent);
+        let asked = stage.sent.len();
+        stage.create("b");
+        assert_eq!(stage.sent[asked..], [(coordinators()[leader], Opcode::CreateTable)]);
+        // That one is gone, and another one leads.
+        stage.cluster.leader = (leader + 2) % 3;
+        stage.ask(Question::ClusterStatus);
+        let call = only(stage.calls(), Opcode::ClusterStatus);
+        stage.fail(&call, CallError::Late);
+        assert!(matches!(stage.answered(), Ok(Reply::Cluster(_))));
+    }
+}
+
+#[test]
+fn a_table_whose_making_was_not_answered_is_there_once_and_counts_as_made() {
+    let mut stage = Stage::new();
+    stage.create("other");
+    stage.ask(create("t"));
+    let call = only(stage.calls(), Opcode::CreateTable);
+    // It is made, and nobody hears of it.
+    stage.cluster.carry_out(call.opcode, &call.body, stage.now.0).unwrap();
+    stage.fail(&call, CallError::Broken);
+    let Ok(Reply::Table(table)) = stage.answered() else { panic!("it is there") };
+    assert_eq!(table.name, "t");
+    assert_eq!(stage.cluster.map.tables.len(), 2);
+    // One that was there before is another matter.
+    stage.ask(create("t"));
+    assert_eq!(stage.answered(), Err(Error::Refused(Status::TableExists)));
+}
+
+#[test]
+fn a_table_is_never_dropped_twice() {
+    let mut stage = Stage::new();
+    stage.create("t");
+    stage.ask(drop_table("t"));
+    let map = only(stage.calls(), Opcode::Map);
+    stage.answer(&map);
+    let call = only(stage.calls(), Opcode::DropTable);
+    stage.cluster.carry_out(call.opcode, &call.body, stage.now.0).unwrap();
+    stage.fail(&call, CallError::Late);
+    // Somebody makes another one of that name meanwhile.
+    let made = create("t");
+    let Question::CreateTable(it) = made else { panic!() };
+    let body = thunderhead_client::control::to_body(&it);
+    stage.cluster.carry_out(Opcode::CreateTable, &body, stage.now.0).unwrap();
+    assert_eq!(stage.answered(), Ok(Reply::Done));
+    assert_eq!((stage.count(Opcode::DropTable), stage.cluster.map.tables.len()), (1, 1));
+
+    // Where it was not carried out, nobody can know that; it ends as unknown.
+    stage.ask(drop_table("t"));
+    let map = only(stage.calls(), Opcode::Map);
+    stage.answer(&map);
+    let call = only(stage.calls(), Opcode::DropTable);
+    stage.fail(&call, CallError::Late);
+    let mut waited = Duration::ZERO;
+    while !stage.session.has_done() && waited < Duration::from_secs(11) {
+        for call in stage.calls() {
+            stage.answer(&call);
+        }
+        stage.pass(Duration::from_millis(100));
+        waited += Duration::from_millis(100);
+    }
+    assert_eq!(stage.session.next_answer().unwrap().1, Err(Error::Unknown));
+    assert_eq!(stage.count(Opcode::DropTable), 2, "one for each");
+    stage.ask(drop_table("nothing"));
+    assert_eq!(stage.answered(), Err(Error::Refused(Status::NoSuchTable)));
+}
+
+#[test]
+fn what_coordinators_have_against_it_is_told() {
+    let mut stage = Stage::new();
+    stage.create("t");
+    let split = |at| Question::SplitTablet(SplitTablet { table: "t".to_owned(), at: KeyHash(at) });
+    stage.ask(split(0));
+    assert_eq!(stage.answered(), Err(Error::Refused(Status::BadRange)));
+    stage.ask(split(5));
+    assert!(matches!(stage.answered(), Ok(Reply::Table(table)) if table.tablets.len() == 2));
+
+    let ends = |stage: &mut Stage, error: Option<CallError>| {
+        for _ in 0..1000 {
+            for call in stage.calls() {
+                stage.fail(&call, error.unwrap_or(CallError::Late));
+            }
+            if let Some((_, answer)) = stage.session.next_answer() {
+                return answer.unwrap_err();
+            }
+            stage.pass(Duration::from_millis(50));
+        }
+        panic!("it never ends");
+    };
+    // Nobody could take it, all the time.
+    stage.ask(create("u"));
+    let none = CallError::Refused { status: Status::NoServers, hint: 0, detail: 0 };
+    let error = ends(&mut stage, Some(none));
+    assert_eq!(error.to_string(), "no server is there that could take it; start one");
+    assert!(!error.is_unknown());
+    // Nobody answers.
+    stage.ask(Question::Map(None));
+    let error = ends(&mut stage, None);
+    assert_eq!(error, Error::TimedOut(Obstacle::NoCoordinator));
+    assert_eq!(
+        error.to_string(),
+        "it could not be done in time, and was not done: no coordinator answers; check its address and that it runs"
+    );
+    stage.ask(create("v"));
+    assert_eq!(ends(&mut stage, None), Error::Unknown);
+    // All say that another one leads.
+    stage.ask(create("w"));
+    let other = CallError::Refused { status: Status::NotLeader, hint: 0, detail: 0 };
+    assert_eq!(ends(&mut stage, Some(other)), Error::TimedOut(Obstacle::NoCoordinator));
+    // Whoever asks for ever does not ask all the time.
+    let before = stage.sent.len();
+    stage.ask(Question::Map(None));
+    ends(&mut stage, None);
+    let asked = stage.sent.len() - before;
+    assert!((10..200).contains(&asked), "{asked} calls in ten seconds");
+}
+
+#[test]
+fn a_lease_is_opened_for_the_first_update_and_renewed_and_closed() {
+    let mut stage = Stage::new();
+    let table = stage.create("t");
+    stage.session.begin(stage.now, Vec::new(), stage.now);
+    assert!(stage.session.next_done().is_some());
+    assert_eq!(stage.session.lease(), None);
+    stage.write(table);
+    assert!(stage.written().is_ok());
+    assert_eq!((stage.session.lease(), stage.count(Opcode::OpenLease) > 0), (Some(1), true));
+    for _ in 0..30 {
+        stage.pass(Duration::from_millis(500));
+        for call in stage.calls() {
+            assert_eq!(call.opcode, Opcode::RenewLease);
+            stage.answer(&call);
+        }
+    }
+    let renewed = stage.cluster.carried_out[&Opcode::RenewLease];
+    assert!((10..=15).contains(&renewed), "{renewed} times in five leases");
+    assert_eq!(stage.session.lease(), Some(1));
+    // Nobody had a turn for so long that it is over.
+    stage.now = stage.now + TTL + Duration::from_millis(1);
+    stage.write(table);
+    assert!(stage.written().is_ok());
+    assert_eq!(stage.session.lease(), Some(2));
+    stage.session.close(stage.now);
+    let call = only(stage.calls(), Opcode::CloseLease);
+    stage.answer(&call);
+    assert!(stage.session.is_idle());
+    assert!(stage.cluster.ended.contains(&2));
+}
+
+#[test]
+fn a_lease_is_used_while_no_coordinator_answers() {
+    let mut stage = Stage::new();
+    let table = stage.create("t");
+    stage.write(table);
+    assert!(stage.written().is_ok());
+    for _ in 0..100 {
+        stage.pass(Duration::from_millis(100));
+        for call in stage.calls() {
+            assert_eq!(call.opcode, Opcode::RenewLease);
+            stage.fail(&call, CallError::Late);
+        }
+    }
+    stage.write(table);
+    let calls = stage.calls();
+    let write = calls.iter().find(|call| call.opcode == Opcode::Write).expect("it is sent at once");
+    assert_eq!(write.body[..8], 1u64.to_le_bytes(), "under the lease that is there");
+    // The coordinator is back, and says that it is over; the update is not sent twice.
+    let write = write.clone();
+    stage.cluster.leases.clear();
+    for _ in 0..20 {
+        for call in stage.calls() {
+            stage.answer(&call);
+        }
+        stage.pass(Duration::from_millis(50));
+    }
+    assert_eq!(stage.session.lease(), None);
+    let ended = CallError::Refused { status: Status::LeaseEnded, hint: 0, detail: 0 };
+    stage.fail(&write, ended);
+    assert!(stage.written().is_ok(), "it was refused, and goes out under the next lease");
+    assert_eq!(stage.session.lease(), Some(2));
+    // One that may have been done is another matter.
+    stage.write(table);
+    let write = only(stage.calls(), Opcode::Write);
+    stage.fail(&write, CallError::Broken);
+    let again = loop {
+        stage.pass(Duration::from_millis(1));
+        let calls = stage.calls();
+        for call in calls.iter().filter(|call| call.opcode != Opcode::Write) {
+            stage.answer(call);
+        }
+        if let Some(call) = calls.iter().find(|call| call.opcode == Opcode::Write) {
+            break call.clone();
+        }
+    };
+    assert_eq!(again.body, write.body, "the same sequence of the same lease");
+    stage.fail(&again, ended);
+    assert_eq!(stage.written(), Err(Error::Unknown));
+    assert_eq!(stage.session.lease(), None);
+}
+
+#[test]
+fn updates_that_wait_for_a_lease_end_by_their_deadline_and_were_not_done() {
+    let mut stage = Stage::new();
+    let table = stage.create("t");
+    stage.write(table);
+    for call in stage.calls() {
+        match call.opcode {
+            Opcode::Map => stage.answer(&call),
+            _ => stage.fail(&call, CallError::Late),
+        }
+    }
+    let mut waited = 0;
+    let result = loop {
+        for call in stage.calls() {
+            stage.fail(&call, CallError::Late);
+        }
+        if let Some((_, mut results)) = stage.session.next_done() {
+            break results.remove(0);
+        }
+        stage.pass(Duration::from_millis(100));
+        waited += 100;
+    };
+    assert_eq!((result, waited), (Err(Error::TimedOut(Obstacle::NoCoordinator)), 10_000));
+    // Nobody asks any more.
+    stage.pass(Duration::from_secs(5));
+    assert!(stage.calls().is_empty());
+    // Another cluster is at these addresses.
+    stage.write(table);
+    assert!(stage.written().is_ok());
+    stage.cluster.cluster.0 += 1;
+    stage.now = stage.now + TTL * 2;
+    stage.write(table);
+    assert_eq!(stage.written(), Err(Error::Refused(Status::WrongCluster)));
+}
+
+#[test]
+fn a_map_that_is_older_than_another_one_is_not_believed() {
+    let mut stage = Stage::new();
+    stage.create("t");
+    stage.ask(Question::Map(None));
+    assert!(stage.answered().is_ok());
+    stage.ask(Question::Map(Some("t".to_owned())));
+    let call = only(stage.calls(), Opcode::Map);
+    let old = thunderhead_client::control::to_body(&Map::default());
+    stage.session.answered(stage.now, call.number, Ok(&old));
+    let Ok(Reply::Map(map)) = stage.answered() else { panic!("another one knows better") };
+    assert_eq!((map.tables.len(), map.version), (1, 2));
+}
+
+#[test]
+fn what_is_begun_at_the_same_time_leaves_together() {
+    let mut stage = Stage::new();
+    let table = stage.create("t");
+    stage.write(table);
+    assert!(stage.written().is_ok());
+    for _ in 0..300 {
+        stage.write(table);
+    }
+    let many: Vec<Call> = stage.calls();
+    let opcodes: Vec<Opcode> = many.iter().map(|call| call.opcode).collect();
+    assert_eq!(opcodes, [Opcode::UpdateMany; 3], "128 in each, at most");
+}
+
+#[test]
+fn what_is_given_up_is_not_told_of_and_others_in_its_message_are() {
+    let mut stage = Stage::new();
+    let table = stage.create("t");
+    stage.write(table);
+    assert!(stage.written().is_ok());
+    let operation = |key: &[u8]| Operation {
+        table,
+        key: key.to_vec(),
+        condition: Condition::Always,
+        action: Action::Read,
+    };
+    let until = stage.now + Duration::from_secs(1);
+    let first = stage.session.begin(stage.now, vec![operation(b"a")], until);
+    let until = until + Duration::from_millis(10);
+    let second = stage.session.begin(stage.now, vec![operation(b"b")], until);
+    let call = only(stage.calls(), Opcode::ReadMany);
+    stage.session.give_up(first);
+    // "Not found" for the first, "busy" for the second: each has its own.
+    let part = |status: Status| [&[0; 8][..], &status.code().to_le_bytes(), &[0; 6]].concat();
+    let body = [part(Status::Busy), part(Status::NotFound)].concat();
+    stage.session.answered(stage.now, call.number, Ok(&body));
+    assert_eq!(stage.session.next_done(), Some((second, vec![Ok(Answer::Absent)])));
+    assert_eq!(stage.session.next_done(), None);
+    assert!(stage.session.is_idle());
+}

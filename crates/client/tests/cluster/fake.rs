@@ -1,0 +1,292 @@
+//! A coordinator that does what the contract says about clients, from a state that all coordinators of a
+//! test share; and a shard that minds leases.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use thunderhead_master::Shard;
+use thunderhead_rpc::{CallError, CallId, Context, Opcode, Request, Service};
+use thunderhead_wire::control::{
+    self, ClusterStatus, CreateTable, DropTable, Lease, LeaseOpened, Map, MapRequest,
+    MigrateTablet, ServerList, Settings, SplitTablet, TableInfo, TabletInfo,
+};
+use thunderhead_wire::{ClusterId, KeyHash, MasterId, Status, TableId};
+
+/// What the coordinators know.
+pub(crate) struct Cluster {
+    pub(crate) cluster: ClusterId,
+    /// Which of them leads.
+    pub(crate) leader: usize,
+    pub(crate) map: Map,
+    /// What one that was deposed and does not know tells.
+    pub(crate) old_map: Option<Map>,
+    /// The shards that new tables get tablets on: one each.
+    pub(crate) shards: Vec<(MasterId, std::net::SocketAddr)>,
+    pub(crate) ttl_ms: u64,
+    /// When leases that last end.
+    pub(crate) leases: BTreeMap<u64, u64>,
+    pub(crate) ended: BTreeSet<u64>,
+    pub(crate) opened: u64,
+    /// How often which operation was carried out by the leader.
+    pub(crate) carried_out: BTreeMap<Opcode, u64>,
+    /// Answers of the leader that are not sent though all was done: so often.
+    pub(crate) swallows: u64,
+    /// What the leader refuses everything with, if it does.
+    pub(crate) refuses: Option<Status>,
+    tables: u64,
+}
+
+pub(crate) type Time = Rc<dyn Fn() -> u64>;
+
+impl Cluster {
+    pub(crate) fn new(ttl_ms: u64) -> Cluster {
+        Cluster {
+            cluster: ClusterId(77),
+            leader: 0,
+            map: Map { version: 1, tables: Vec::new() },
+            old_map: None,
+            shards: Vec::new(),
+            ttl_ms,
+            leases: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            opened: 0,
+            carried_out: BTreeMap::new(),
+            swallows: 0,
+            refuses: None,
+            tables: 0,
+        }
+    }
+
+    /// A table whose tablets are equal parts, one on each shard.
+    pub(crate) fn table(&self, id: TableId, name: &str) -> TableInfo {
+        let count = self.shards.len() as u128;
+        let begin = |at: usize| ((at as u128) << 64) / count;
+        let tablets = self.shards.iter().enumerate().map(|(at, (master, address))| {
+            let (first, last) = (begin(at) as u64, (begin(at + 1) - 1) as u64);
+            let (first, last) = (KeyHash(first), KeyHash(last));
+            TabletInfo { first, last, master: *master, address: Some(*address) }
+        });
+        TableInfo { id, name: name.to_owned(), tablets: tablets.collect() }
+    }
+
+    /// Another one leads, and grants all leases their whole time.
+    pub(crate) fn elect(&mut self, leader: usize, now: u64) {
+        self.leader = leader;
+        let until = now + self.ttl_ms * 1_000_000;
+        self.leases.values_mut().for_each(|it| *it = until);
+    }
+
+    fn sweep(&mut self, now: u64) {
+        let over: Vec<u64> =
+            self.leases.iter().filter(|(_, at)| **at <= now).map(|(id, _)| *id).collect();
+        for lease in over {
+            self.leases.remove(&lease);
+            self.ended.insert(lease);
+        }
+    }
+
+    pub(crate) fn is_over(&mut self, lease: u64, now: u64) -> bool {
+        self.sweep(now);
+        !self.leases.contains_key(&lease)
+    }
+
+    fn named(&mut self, name: &str) -> Result<&mut TableInfo, Status> {
+        self.map.tables.iter_mut().find(|it| it.name == name).ok_or(Status::NoSuchTable)
+    }
+
+    fn part_of(&self, request: &MapRequest, map: &Map) -> Vec<u8> {
+        let mut map = map.clone();
+        if let Some(name) = &request.table {
+            map.tables.retain(|table| table.name == *name);
+        }
+        control::to_body(&map)
+    }
+
+    pub(crate) fn carry_out(
+        &mut self,
+        opcode: Opcode,
+        body: &[u8],
+        now: u64,
+    ) -> Result<Vec<u8>, Status> {
+        fn of<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Status> {
+            control::of_body(body).ok_or(Status::Malformed)
+        }
+        self.sweep(now);
+        let nothing = control::to_body(&control::Empty {});
+        match opcode {
+            Opcode::Map => Ok(self.part_of(&of(body)?, &self.map)),
+            Opcode::CreateTable => {
+                let it: CreateTable = of(body)?;
+                if self.named(&it.name).is_ok() {
+                    return Err(Status::TableExists);
+                }
+                self.tables += 1;
+                let table = self.table(TableId(self.tables), &it.name);
+                self.map.tables.push(table.clone());
+                self.map.version += 1;
+                Ok(control::to_body(&table))
+            }
+            Opcode::DropTable => {
+                let it: DropTable = of(body)?;
+                self.named(&it.name)?;
+                self.map.tables.retain(|table| table.name != it.name);
+                self.map.version += 1;
+                Ok(nothing)
+            }
+            Opcode::SplitTablet => {
+                let it: SplitTablet = of(body)?;
+                let tablets = &mut self.named(&it.table)?.tablets;
+                let at = tablets.iter().position(|tablet| tablet.last >= it.at);
+                let at = at.ok_or(Status::BadRange)?;
+                if tablets[at].first == it.at {
+                    return Err(Status::BadRange);
+                }
+                let second = TabletInfo { first: it.at, ..tablets[at] };
+                tablets[at].last = KeyHash(it.at.0 - 1);
+                tablets.insert(at + 1, second);
+                self.map.version += 1;
+                Ok(control::to_body(self.named(&it.table)?))
+            }
+            Opcode::MigrateTablet => {
+                let it: MigrateTablet = of(body)?;
+                let shards = self.shards.clone();
+                let shard = shards.iter().find(|(master, _)| *master == it.to);
+                let (master, address) = *shard.ok_or(Status::NoSuchServer)?;
+                let tablets = &mut self.named(&it.table)?.tablets;
+                let tablet = tablets.iter_mut().find(|tablet| tablet.first == it.first);
+                let tablet = tablet.ok_or(Status::BadRange)?;
+                (tablet.master, tablet.address) = (master, Some(address));
+                self.map.version += 1;
+                Ok(control::to_body(self.named(&it.table)?))
+            }
+            Opcode::OpenLease => {
+                self.opened += 1;
+                self.leases.insert(self.opened, now + self.ttl_ms * 1_000_000);
+                let (lease, ttl_ms, cluster) = (self.opened, self.ttl_ms, self.cluster);
+                Ok(control::to_body(&LeaseOpened { lease, ttl_ms, cluster }))
+            }
+            Opcode::RenewLease => {
+                let Lease { lease } = of(body)?;
+                let until = now + self.ttl_ms * 1_000_000;
+                *self.leases.get_mut(&lease).ok_or(Status::LeaseEnded)? = until;
+                Ok(nothing)
+            }
+            Opcode::CloseLease => {
+                let Lease { lease } = of(body)?;
+                self.leases.remove(&lease);
+                self.ended.insert(lease);
+                Ok(nothing)
+            }
+            Opcode::ClusterStatus => Ok(control::to_body(&ClusterStatus {
+                cluster: self.cluster,
+                settings: Settings {
+                    replicas: 0,
+                    durability: "replicated".to_owned(),
+                    segment_bytes: 1 << 20,
+                    self_backup: false,
+                },
+                servers: ServerList::default(),
+                map: self.map.clone(),
+                leases: self.leases.len() as u64,
+                recoveries: Vec::new(),
+            })),
+            _ => Err(Status::UnknownOpcode),
+        }
+    }
+}
+
+/// One of the coordinators.
+pub(crate) struct Coordinator {
+    pub(crate) number: usize,
+    pub(crate) cluster: Rc<RefCell<Cluster>>,
+    pub(crate) time: Time,
+}
+
+impl Service for Coordinator {
+    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        let Request { opcode, body, reply_to } = request;
+        let cluster = &mut *self.cluster.borrow_mut();
+        if cluster.leader != self.number {
+            if let (Opcode::Map, Some(map)) = (opcode, &cluster.old_map) {
+                let request = control::of_body(body).unwrap_or_default();
+                return context.reply(reply_to, &[&cluster.part_of(&request, map)]);
+            }
+            return context.refuse(reply_to, Status::NotLeader, 0, &[]);
+        }
+        if let Some(status) = cluster.refuses {
+            return context.refuse(reply_to, status, 100, &[]);
+        }
+        let answer = cluster.carry_out(opcode, body, (self.time)());
+        if answer.is_ok() {
+            *cluster.carried_out.entry(opcode).or_default() += 1;
+        }
+        if cluster.swallows > 0 {
+            cluster.swallows -= 1;
+            return;
+        }
+        match answer {
+            Ok(body) => context.reply(reply_to, &[&body]),
+            Err(status) => context.refuse(reply_to, status, 0, &[]),
+        }
+    }
+}
+
+/// How long a shard believes what it heard of a lease, in nanoseconds.
+const BELIEVES: u64 = 150_000_000;
+
+/// A shard that refuses updates under leases that are over, and forgets what it had recorded for
+/// them.
+pub(crate) struct Minding {
+    pub(crate) shard: Shard,
+    pub(crate) cluster: Rc<RefCell<Cluster>>,
+    pub(crate) time: Time,
+    /// When it heard that they last.
+    pub(crate) heard: BTreeMap<u64, u64>,
+}
+
+impl Minding {
+    pub(crate) fn new(shard: Shard, cluster: Rc<RefCell<Cluster>>, time: Time) -> Minding {
+        Minding { shard, cluster, time, heard: BTreeMap::new() }
+    }
+
+    fn is_over(&mut self, lease: u64) -> bool {
+        let now = (self.time)();
+        if self.heard.get(&lease).is_some_and(|heard| now - heard < BELIEVES) {
+            return false;
+        }
+        if self.cluster.borrow_mut().is_over(lease, now) {
+            self.heard.remove(&lease);
+            for sequence in 1..200 {
+                self.shard.log().forget_completion(lease, sequence);
+            }
+            return true;
+        }
+        self.heard.insert(lease, now);
+        false
+    }
+}
+
+impl Service for Minding {
+    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        use Opcode::{Delete, Increment, UpdateMany, Write};
+        if [Write, Delete, Increment, UpdateMany].contains(&request.opcode)
+            && let Some(lease) = request.body.first_chunk()
+            && self.is_over(u64::from_le_bytes(*lease))
+        {
+            return context.refuse(request.reply_to, Status::LeaseEnded, 0, &[]);
+        }
+        self.shard.request(context, request);
+    }
+
+    fn reply(&mut self, context: &mut Context<'_>, call: CallId, to: Result<&[u8], CallError>) {
+        Service::reply(&mut self.shard, context, call, to);
+    }
+
+    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
+        Service::timer(&mut self.shard, context, number);
+    }
+
+    fn turn_over(&mut self, context: &mut Context<'_>) {
+        Service::turn_over(&mut self.shard, context);
+    }
+}

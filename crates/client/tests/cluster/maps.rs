@@ -1,0 +1,81 @@
+//! Two shards that have a half of the table each, among lost, repeated and late messages, pauses,
+//! crashes, and maps that are wrong. What users saw must be linearizable, every update done once, and
+//! every operation ends by its deadline. No coordinator: the lease is there, maps come from the sky.
+
+use crate::user::{PORT, Seeing, User, Verdict, judge, ranges, shard_node};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_client::{Core, Session, TabletMap};
+use thunderhead_log::Recorder;
+use thunderhead_master::Shard;
+use thunderhead_net::sim::{Link, address};
+use thunderhead_rpc::Node;
+use thunderhead_runtime::Random;
+use thunderhead_simulator::{Options, Simulation, swarm};
+
+fn run(seed: u64) -> Result<Verdict, String> {
+    let mut random = Random::from_seed(seed);
+    let link = swarm::drawn_link(&mut random);
+    let mut simulation = Simulation::new(Options { link, ..Options::calm(seed) });
+    let shards: Vec<_> = ranges()
+        .into_iter()
+        .map(|range| {
+            let backup = Rc::new(RefCell::new(Recorder::new()));
+            simulation.add_host("shard", move |boot| {
+                shard_node(boot, &[range], &backup, |shard: Shard| shard)
+            })
+        })
+        .collect();
+    let mut maps = [TabletMap::default(), TabletMap::default()];
+    for (number, range) in ranges().into_iter().enumerate() {
+        let at = |shard: usize| address(simulation.address(shards[shard]), PORT);
+        maps[0].insert(range, at(number));
+        // Everything is said to be at the first; and of the second half nothing is known at times.
+        if number == 0 || random.chance(0.5) {
+            maps[1].insert(range, at(0));
+        }
+    }
+    let seeing = Seeing::of(&simulation);
+    for number in 0..random.within(1..5) {
+        let (seeing, maps) = (seeing.clone(), maps.clone());
+        simulation.add_host(&format!("user {number}"), move |mut boot| {
+            let mut random = boot.world.random.split();
+            let core = Core::new(1 + random.below(1 << 60), random.split());
+            let session = Session::around(core, random.split());
+            let mut user = User::new(session, random, seeing.clone());
+            user.maps = Some(maps.clone());
+            Box::new(Node::new(boot.world, boot.transport, user))
+        });
+    }
+    let mut at = Duration::ZERO;
+    while at < Duration::from_millis(1500) {
+        at += Duration::from_nanos(random.exponential(1e8) as u64 + 1);
+        let a_while = Duration::from_micros(random.within(100..100_000));
+        let shard = shards[usize::from(random.chance(0.5))];
+        if random.chance(0.5) {
+            simulation.at(at, move |it| it.crash(shard));
+            simulation.at(at + a_while, move |it| it.start(shard));
+        } else {
+            simulation.at(at, move |it| it.pause(shard, a_while));
+        }
+    }
+    simulation.run_until(Duration::from_millis(2500));
+    simulation.network().set_all_links(Link::default());
+    shards.iter().for_each(|shard| simulation.start(*shard));
+    simulation.run_for(Duration::from_secs(40));
+    judge(&seeing)
+}
+
+#[test]
+fn users_see_a_linearizable_store_and_get_every_answer_in_time() {
+    let (mut answered, mut unknown) = (0, 0);
+    for seed in 0..300 {
+        let it = run(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        assert_eq!(it.overdue, 0, "seed {seed}: operations ended after their deadline");
+        answered += it.answered;
+        unknown += it.unknown;
+    }
+    assert!(answered > 20_000, "{answered}");
+    assert!(unknown < answered / 20, "{unknown} of {answered} have no answer");
+}

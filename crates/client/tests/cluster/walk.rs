@@ -1,0 +1,222 @@
+//! A walk over a table whose tablets are split, and change their shards, between any two pages.
+
+use crate::fake::{Cluster, Coordinator};
+use crate::user::{PORT, TABLE, shard_node};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_client::{
+    Answer, CallNumber, Condition, Enumeration, KeyHash, MasterId, Output, Session,
+};
+use thunderhead_log::{Recorder, TabletRange};
+use thunderhead_master::Shard;
+use thunderhead_net::sim::address;
+use thunderhead_rpc::{CallError, CallId, Context, Node, Opcode, Request, Service};
+use thunderhead_runtime::Random;
+use thunderhead_simulator::{Options, Simulation, swarm};
+use thunderhead_wire::Status;
+use thunderhead_wire::control::{TableInfo, TabletInfo};
+use thunderhead_wire::operations::EnumerateHead;
+use zerocopy::{FromBytes, IntoBytes};
+
+const OBJECTS: u64 = 600;
+
+/// Where the tablets begin, and on which of two shards each is.
+type Layout = Rc<RefCell<BTreeMap<u64, usize>>>;
+
+fn tablet(layout: &BTreeMap<u64, usize>, hash: u64) -> (KeyHash, KeyHash, usize) {
+    let (first, shard) = layout.range(..=hash).next_back().expect("they cover all");
+    let last = layout.range(first + 1..).next().map_or(u64::MAX, |(next, _)| next - 1);
+    (KeyHash(*first), KeyHash(last), *shard)
+}
+
+/// A shard that has all objects, and tells only of those in its tablets.
+struct Part {
+    shard: Shard,
+    number: usize,
+    layout: Layout,
+}
+
+impl Service for Part {
+    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        assert_eq!(request.opcode, Opcode::Enumerate);
+        let head = EnumerateHead::ref_from_bytes(request.body).unwrap();
+        let mut range = head.range();
+        let (_, last, shard) = tablet(&self.layout.borrow(), range.first.0);
+        if shard != self.number {
+            return context.refuse(request.reply_to, Status::Moved, 0, &[]);
+        }
+        range.last = range.last.min(last);
+        // Small pages: many changes in between.
+        let head = EnumerateHead::new(range, head.cursor(), 500);
+        self.shard.request(context, Request { body: head.as_bytes(), ..request });
+    }
+
+    fn turn_over(&mut self, context: &mut Context<'_>) {
+        Service::turn_over(&mut self.shard, context);
+    }
+}
+
+/// Who walks.
+struct Walker {
+    session: Session,
+    walk: Enumeration,
+    found: Rc<RefCell<Vec<Vec<u8>>>>,
+    ended: Rc<Cell<bool>>,
+    calls: BTreeMap<CallId, CallNumber>,
+}
+
+impl Walker {
+    fn go_on(&mut self, context: &mut Context<'_>) {
+        let now = context.now();
+        loop {
+            while let Some(output) = self.session.next_output() {
+                let Output::Call { number, to, opcode, body, timeout } = output else { panic!() };
+                let id = context.call(to, opcode, &[&body], Some(timeout));
+                self.calls.insert(id, number);
+            }
+            let Some((_, mut results)) = self.session.next_done() else { break };
+            let answer = results.remove(0).unwrap_or_else(|error| panic!("{error}"));
+            assert!(matches!(answer, Answer::Page { .. }));
+            let objects = self.walk.answered(answer).unwrap();
+            self.found.borrow_mut().extend(objects.into_iter().map(|object| object.key));
+            self.begin(now);
+        }
+        if let Some(at) = self.session.deadline() {
+            context.set_timer(at.max(now + Duration::from_micros(1)), 0);
+        }
+    }
+
+    fn begin(&mut self, now: thunderhead_runtime::Time) {
+        match self.walk.next() {
+            Some(operation) => {
+                let until = now + Duration::from_secs(30);
+                self.session.begin(now, vec![operation], until);
+            }
+            None => self.ended.set(true),
+        }
+    }
+}
+
+impl Service for Walker {
+    fn start(&mut self, context: &mut Context<'_>) {
+        self.begin(context.now());
+        self.go_on(context);
+    }
+
+    fn request(&mut self, _: &mut Context<'_>, _: Request<'_>) {}
+
+    fn reply(&mut self, context: &mut Context<'_>, call: CallId, to: Result<&[u8], CallError>) {
+        if let Some(number) = self.calls.remove(&call) {
+            self.session.answered(context.now(), number, to);
+        }
+        self.go_on(context);
+    }
+
+    fn timer(&mut self, context: &mut Context<'_>, _: u64) {
+        self.session.tick(context.now());
+        self.go_on(context);
+    }
+}
+
+/// Something about the tablets changes, and the coordinator hears of it perhaps later.
+fn change(layout: &Layout, cluster: &RefCell<Cluster>, random: &mut Random) {
+    let mut tablets = layout.borrow_mut();
+    let hash = random.number();
+    let (first, _, shard) = tablet(&tablets, hash);
+    match random.below(3) {
+        0 if tablets.len() < 12 => drop(tablets.insert(hash, shard)),
+        1 if first.0 != 0 => drop(tablets.remove(&first.0)),
+        _ => drop(tablets.insert(first.0, 1 - shard)),
+    }
+    if random.chance(0.6) {
+        tell(&tablets, &mut cluster.borrow_mut(), random);
+    }
+}
+
+fn tell(tablets: &BTreeMap<u64, usize>, cluster: &mut Cluster, random: &mut Random) {
+    let info = |(first, _): (&u64, &usize)| {
+        let (first, last, shard) = tablet(tablets, *first);
+        let (master, address) = cluster.shards[shard];
+        // Some are being recovered.
+        let address = (!random.chance(0.1)).then_some(address);
+        TabletInfo { first, last, master, address }
+    };
+    let tablets = tablets.iter().map(info).collect();
+    cluster.map.version += 1;
+    cluster.map.tables = vec![TableInfo { id: TABLE, name: "t".to_owned(), tablets }];
+}
+
+fn run(seed: u64) -> usize {
+    let mut random = Random::from_seed(seed);
+    let link = swarm::drawn_link(&mut random);
+    let mut simulation = Simulation::new(Options { link, ..Options::calm(seed) });
+    let layout: Layout = Rc::new(RefCell::new(BTreeMap::from([(0, 0)])));
+    let cluster = Rc::new(RefCell::new(Cluster::new(1000)));
+    let shards = [0, 1].map(|number| {
+        let layout = Rc::clone(&layout);
+        simulation.add_host("shard", move |boot| {
+            let backup = RefCell::new(Recorder::new());
+            let layout = Rc::clone(&layout);
+            shard_node(boot, &[TabletRange::whole(TABLE)], &backup, |mut shard| {
+                for key in 0..OBJECTS {
+                    let (key, value) = (key.to_be_bytes(), [7; 20]);
+                    shard.log().write_if(TABLE, &key, &value, Condition::Always).unwrap();
+                }
+                Part { shard, number, layout }
+            })
+        })
+    });
+    let coordinator = {
+        let cluster = Rc::clone(&cluster);
+        simulation.add_host("coordinator", move |boot| {
+            let (number, cluster) = (0, Rc::clone(&cluster));
+            let time: Rc<dyn Fn() -> u64> = Rc::new(|| 0);
+            let service = Coordinator { number, cluster, time };
+            let mut node = Node::new(boot.world, boot.transport, service);
+            node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
+            Box::new(node)
+        })
+    };
+    let at = |(number, host)| (MasterId(number), address(simulation.address(host), PORT));
+    cluster.borrow_mut().shards = (1..).zip(shards).map(at).collect();
+    tell(&layout.borrow(), &mut cluster.borrow_mut(), &mut random);
+    let (found, ended) = (Rc::default(), Rc::new(Cell::new(false)));
+    let to = address(simulation.address(coordinator), PORT);
+    {
+        let (found, ended) = (Rc::clone(&found), Rc::clone(&ended));
+        simulation.add_host("walker", move |mut boot| {
+            let session = Session::new(vec![to], boot.world.random.split());
+            let walk = Enumeration::new(TABLE);
+            let (found, ended) = (Rc::clone(&found), Rc::clone(&ended));
+            let walker = Walker { session, walk, found, ended, calls: BTreeMap::new() };
+            Box::new(Node::new(boot.world, boot.transport, walker))
+        });
+    }
+    let mut changes = 0;
+    for _ in 0..60_000 {
+        simulation.run_for(Duration::from_millis(2));
+        if ended.get() {
+            break;
+        }
+        if random.chance(0.2) {
+            change(&layout, &cluster, &mut random);
+            changes += 1;
+        } else if random.chance(0.2) {
+            tell(&layout.borrow(), &mut cluster.borrow_mut(), &mut random);
+        }
+    }
+    assert!(ended.get(), "seed {seed}: the walk never ends");
+    let found = found.borrow();
+    let unique: BTreeSet<_> = found.iter().collect();
+    assert_eq!((found.len(), unique.len()), (OBJECTS as usize, OBJECTS as usize), "seed {seed}");
+    changes
+}
+
+#[test]
+fn a_walk_tells_of_each_object_once_whatever_becomes_of_the_tablets() {
+    let changes: usize = (0..40).map(run).sum();
+    assert!(changes > 1000, "only {changes} changes");
+}
