@@ -59,6 +59,10 @@ pub(crate) enum Command {
     #[command(flatten)]
     Data(DataCommand),
     /// Talk to the cluster, command by command.
+    ///
+    /// It knows the commands that ask a cluster, and `use TABLE`, `help`, `exit`. On a terminal there are
+    /// a history, and completion with the tabulator; errors end nothing. Where the standard input is
+    /// something else it is a script, which its first error ends.
     Shell(shell::Arguments),
     /// Look at the configuration.
     #[command(subcommand)]

@@ -30,7 +30,7 @@ pub(crate) const EXITS: &[(Exit, &str)] = &[
     ),
     (
         Exit::Usage,
-        "It cannot be done as it was asked: arguments, configuration, a local file, or a line of an import. What an import had written before it stopped stays.",
+        "It cannot be done as it was asked: arguments, configuration, a local file, or a line of an import.",
     ),
     (
         Exit::Unreachable,
@@ -133,8 +133,8 @@ impl From<Error> for Failure {
             Error::TimedOut(Obstacle::Busy) => (Exit::Unreachable, "busy"),
             Error::TimedOut(_) => (Exit::Unreachable, "unreachable"),
             Error::Unknown | Error::Incomprehensible => (Exit::Unknown, "unknown_outcome"),
-            // What a newer client library says is at least not done for sure.
-            _ => (Exit::Unknown, "unknown_outcome"),
+            // Of this machine, not of the cluster.
+            _ => (Exit::Usage, "client"),
         };
         Failure::new(exit, kind, error.to_string())
     }

@@ -43,6 +43,10 @@ fn statuses(text: &mut String) -> std::fmt::Result {
     for (exit, meaning) in EXITS {
         writeln!(text, "| {} | {meaning} |", *exit as u8)?;
     }
+    text.push_str(
+        "\nWhat does many things one after the other may have done some of them when it fails: `import`, \
+         `table split\n--in`, a script of the shell. The first two may be repeated without harm.\n",
+    );
     Ok(())
 }
 
@@ -54,7 +58,7 @@ fn configuration(text: &mut String) -> std::fmt::Result {
          one. `thunderhead config show`\nprints what holds, as a file, with where each value comes from. \
          A key's variable is its name in capitals\nbehind `THUNDERHEAD_`, with `_` for the dot; its flag is \
          its name without the section, with `-` for `_`,\nof the command that it is for; and \
-         `--set KEY=VALUE` sets any key. Bytes and times have their unit:\n`8GiB`, `512MiB`, `4096B`, \
+         `--set KEY=VALUE` sets any key. A variable without anything in it counts\nas not set. Bytes and times have their unit:\n`8GiB`, `512MiB`, `4096B`, \
          `100ms`, `10s`, `5m`.\n\nThe shell keeps its history in `THUNDERHEAD_HISTORY`; if that is not \
          set, in `thunderhead/history` below\n`XDG_STATE_HOME`, or below `~/.local/state`. Lines that begin \
          with a blank are not kept.\n",
@@ -80,7 +84,7 @@ fn configuration(text: &mut String) -> std::fmt::Result {
 }
 
 fn commands(root: &Command, text: &mut String) -> std::fmt::Result {
-    writeln!(text, "\n## Commands\n\nEach has `--help`. Everywhere:\n")?;
+    writeln!(text, "\n## Commands\n\nEach has `--help`. Everywhere:")?;
     arguments(root.get_arguments().filter(|it| it.is_global_set()), text)?;
     for command in root.get_subcommands() {
         command_and_below(command, "thunderhead", text)?;
@@ -103,7 +107,7 @@ fn command_and_below(command: &Command, above: &str, text: &mut String) -> std::
     let about = about.map(ToString::to_string).unwrap_or_default();
     writeln!(text, "\n### `{name}`\n\n{}\n", sentence(&about))?;
     let usage = command.clone().render_usage().to_string();
-    writeln!(text, "```text\n{}\n```\n", usage.trim_start_matches("Usage: "))?;
+    writeln!(text, "```text\n{}\n```", usage.trim_start_matches("Usage: "))?;
     let own = command.get_arguments().filter(|it| !it.is_global_set() && it.get_id() != "help");
     arguments(own, text)
 }
@@ -113,15 +117,13 @@ fn arguments<'a>(all: impl Iterator<Item = &'a Arg>, text: &mut String) -> std::
     if all.is_empty() {
         return Ok(());
     }
-    writeln!(text, "| argument | meaning |\n| --- | --- |")?;
+    writeln!(text, "\n| argument | meaning |\n| --- | --- |")?;
     for argument in all {
         let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
         let values = argument.get_value_names().unwrap_or_default();
         let values: Vec<String> = values.iter().map(ToString::to_string).collect();
-        let value = match argument.get_action().takes_values() {
-            true => values.join(" "),
-            false => String::new(),
-        };
+        let value_is_shown = argument.get_action().takes_values();
+        let value = if value_is_shown { values.join(" ") } else { String::new() };
         let mut names: Vec<String> = Vec::new();
         names.extend(argument.get_short().map(|short| format!("-{short}")));
         names.extend(argument.get_long().map(|long| format!("--{long}")));
@@ -130,7 +132,18 @@ fn arguments<'a>(all: impl Iterator<Item = &'a Arg>, text: &mut String) -> std::
             (false, true) => names.join(", "),
             (false, false) => format!("{} {value}", names.join(", ")),
         };
-        writeln!(text, "| `{name}` | {} |", sentence(&help).replace('|', "\\|"))?;
+        let mut help = sentence(&help).replace('|', "\\|");
+        let possible = argument.get_possible_values();
+        if !possible.is_empty() && value_is_shown {
+            let words: Vec<&str> = possible.iter().map(|it| it.get_name()).collect();
+            write!(help, " [{}]", words.join(", "))?;
+        }
+        if let Some(default) = argument.get_default_values().first()
+            && value_is_shown
+        {
+            write!(help, " [default {}]", default.to_string_lossy())?;
+        }
+        writeln!(text, "| `{name}` | {help} |")?;
     }
     Ok(())
 }

@@ -92,7 +92,8 @@ impl Sources {
             read_file(file, &mut settings, &mut problems);
         }
         for (variable, text) in &self.environment {
-            if !variable.starts_with("THUNDERHEAD_") {
+            // Who starts programs often passes on what is not set as nothing.
+            if !variable.starts_with("THUNDERHEAD_") || text.is_empty() {
                 continue;
             }
             match KEYS.iter().find(|key| key.variable() == *variable) {

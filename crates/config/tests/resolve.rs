@@ -27,6 +27,7 @@ fn flags_come_before_the_environment_before_the_file_before_defaults() {
     sources.environment = vec![
         ("THUNDERHEAD_SERVER_MEMORY".into(), "3GiB".into()),
         ("THUNDERHEAD_SERVER_SHARDS".into(), "4".into()),
+        ("THUNDERHEAD_SERVER_CLEANERS".into(), String::new()),
         ("PATH".into(), "/bin".into()),
         ("THUNDERHEAD_SERVICE_HOST".into(), "10.0.0.1".into()),
     ];
