@@ -14,6 +14,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("thunderhead-wire", &[]),
     ("thunderhead-log", &["thunderhead-wire"]),
     ("thunderhead-runtime", &[]),
+    ("thunderhead-config", &[]),
     ("thunderhead-backup", &["thunderhead-runtime", "thunderhead-wire"]),
     ("thunderhead-net", &["thunderhead-runtime", "thunderhead-wire"]),
     ("thunderhead-rpc", &["thunderhead-net", "thunderhead-runtime", "thunderhead-wire"]),
@@ -77,6 +78,8 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "thunderhead-backup",
             "thunderhead-bench",
+            "thunderhead-client",
+            "thunderhead-config",
             "thunderhead-log",
             "thunderhead-runtime",
             "thunderhead-wire",

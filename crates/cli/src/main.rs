@@ -1,39 +1,130 @@
 //! The `thunderhead` binary: arguments in, words for people out. The work is in the crates below.
+//!
+//! A command gets a [`Session`], for what goes in and out, and a [`store::Store`], which is the cluster
+//! (`connect.rs`) or, in tests, one in memory (`fake.rs`). It says how it ended by a [`Failure`], from
+//! which the status of the process follows.
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stderr, reason = "the binary talks to people")]
+#![allow(clippy::disallowed_methods, reason = "commands are not the logic of a server")]
 
+mod arguments;
 mod backup;
+mod configuration;
+mod connect;
+mod exit;
+#[cfg(test)]
+mod fake;
+mod objects;
+mod progress;
+mod reference;
+mod serve;
+mod session;
+mod settings;
+mod shell;
+mod status;
+mod store;
+mod tables;
+mod text;
+mod transfer;
 
-use clap::{Parser, Subcommand};
+use arguments::{Arguments, Command, Common};
+use clap::Parser;
+use exit::{Exit, Failure};
+use session::Session;
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 
-#[derive(Parser)]
-#[command(name = "thunderhead", version, about = "A durable key-value store in DRAM")]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// Measure this machine and this store.
-    Bench(thunderhead_bench::Arguments),
-    /// Look after a backup's storage.
-    Backup(backup::Arguments),
-}
-
 fn main() -> ExitCode {
-    let Arguments { command } = Arguments::parse();
-    let result = match command {
-        Command::Bench(arguments) => thunderhead_bench::run(arguments),
-        Command::Backup(arguments) => backup::run(arguments),
+    let Arguments { common, command } = Arguments::parse();
+    let json = common.json;
+    let done = match command {
+        Command::Bench(arguments) => foreign(thunderhead_bench::run(arguments)),
+        Command::Backup(arguments) => foreign(backup::run(arguments)),
+        command => ours(command, common),
     };
-    match result {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            eprintln!("thunderhead: {error:#}");
-            ExitCode::from(2)
-        }
+    let Err(failure) = done else { return ExitCode::SUCCESS };
+    if failure.reader_is_gone {
+        return ExitCode::SUCCESS;
     }
+    if !failure.message.is_empty() {
+        let _ = writeln!(io::stderr().lock(), "{}", failure.text(json));
+    }
+    ExitCode::from(failure.exit as u8)
+}
+
+/// Commands that print for themselves, and say whether all is well.
+fn foreign(done: anyhow::Result<bool>) -> Result<(), Failure> {
+    let error = match done {
+        Ok(true) => return Ok(()),
+        Ok(false) => return Err(Failure::new(Exit::Negative, "negative", "")),
+        Err(error) => error,
+    };
+    let reader_is_gone = error
+        .root_cause()
+        .downcast_ref::<io::Error>()
+        .is_some_and(|it| it.kind() == io::ErrorKind::BrokenPipe);
+    Err(Failure { reader_is_gone, ..Failure::usage(format!("{error:#}")) })
+}
+
+fn ours(command: Command, common: Common) -> Result<(), Failure> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut notes = io::stderr();
+    let stdin_is_terminal = io::stdin().is_terminal();
+    let mut input = io::stdin();
+    let mut ask = |question: &str| agrees(question);
+    let is_interactive = stdin_is_terminal && io::stderr().is_terminal();
+    let mut session = Session {
+        out: &mut out,
+        notes: &mut notes,
+        input: Some(&mut input),
+        ask: is_interactive.then_some(&mut ask as &mut dyn FnMut(&str) -> bool),
+        json: common.json,
+        progress: io::stderr().is_terminal(),
+    };
+    let done = dispatch(command, common, stdin_is_terminal, &mut session);
+    // Also after a failure: what was written before it is not lost.
+    let flushed = out.flush().map_err(Failure::from);
+    done.and(flushed)
+}
+
+fn dispatch(
+    command: Command,
+    common: Common,
+    stdin_is_terminal: bool,
+    session: &mut Session<'_>,
+) -> Result<(), Failure> {
+    let resolve = |own, session: &mut Session<'_>| {
+        settings::effective(&common, own, session.notes).map(|effective| effective.config())
+    };
+    match command {
+        Command::Dev(flags) => serve::dev(&resolve(flags.into_given(), session)?.dev),
+        Command::Server(flags) => serve::server(&resolve(flags.into_given(), session)?.server),
+        Command::Coordinator(flags) => {
+            serve::coordinator(&resolve(flags.into_given(), session)?.coordinator)
+        }
+        Command::Config(command) => configuration::run(command, common, session),
+        Command::Reference => Ok(write!(session.out, "{}", reference::page())?),
+        Command::Shell(arguments) => {
+            let client = resolve(Vec::new(), session)?.client;
+            let mut connect = || connect::connect(&client);
+            shell::run(arguments, stdin_is_terminal, &mut connect, session)
+        }
+        Command::Data(command) => {
+            let client = resolve(Vec::new(), session)?.client;
+            let mut store = connect::connect(&client)?;
+            arguments::run(command, store.as_mut(), session)
+        }
+        // They are done where they are met.
+        Command::Bench(_) | Command::Backup(_) => Ok(()),
+    }
+}
+
+/// Whether a person agrees.
+fn agrees(question: &str) -> bool {
+    let mut stderr = io::stderr().lock();
+    let _ = write!(stderr, "{question} [y/N] ");
+    let _ = stderr.flush();
+    let mut answer = String::new();
+    let read = io::stdin().read_line(&mut answer);
+    read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
 }

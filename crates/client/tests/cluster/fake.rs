@@ -189,6 +189,7 @@ impl Cluster {
                 map: self.map.clone(),
                 leases: self.leases.len() as u64,
                 recoveries: Vec::new(),
+                remarks: Vec::new(),
             })),
             _ => Err(Status::UnknownOpcode),
         }

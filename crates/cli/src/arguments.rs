@@ -1,0 +1,134 @@
+//! The command line: which commands there are. The modules of the commands have their arguments.
+
+use crate::exit::Failure;
+use crate::session::Session;
+use crate::settings::{Coordinator, Dev, Everywhere, Flags, Server};
+use crate::store::Store;
+use crate::{backup, configuration, objects, shell, status, tables, transfer};
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "thunderhead",
+    version,
+    about = "A durable key-value store in DRAM",
+    after_help = "Status: 0 done, 1 the answer is no, 2 wrong arguments or configuration, 3 the cluster cannot be \
+                  reached, 4 it may have been done or not, 5 refused. Begin with `thunderhead dev`."
+)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What goes with every command.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Everywhere")]
+pub(crate) struct Common {
+    /// The file with the configuration. If it is not said: $THUNDERHEAD_CONFIG, or ./thunderhead.toml
+    /// if there is one.
+    #[arg(long, value_name = "PATH", global = true)]
+    pub(crate) config: Option<PathBuf>,
+    /// Set a key of the configuration, whichever it is.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair, global = true)]
+    pub(crate) set: Vec<(String, String)>,
+    /// Print JSON, for programs.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) flags: Flags<Everywhere>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE")?;
+    Ok((key.trim().to_owned(), value.to_owned()))
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a whole cluster in this process, for development. What it stores stays.
+    Dev(Flags<Dev>),
+    /// Run a server.
+    Server(Flags<Server>),
+    /// Run a coordinator.
+    Coordinator(Flags<Coordinator>),
+    #[command(flatten)]
+    Data(DataCommand),
+    /// Talk to the cluster, command by command.
+    ///
+    /// It knows the commands that ask a cluster, and `use TABLE`, `help`, `exit`. On a terminal there are
+    /// a history, and completion with the tabulator; errors end nothing. Where the standard input is
+    /// something else it is a script, which its first error ends.
+    Shell(shell::Arguments),
+    /// Look at the configuration.
+    #[command(subcommand)]
+    Config(configuration::Command),
+    /// Look after a backup's storage.
+    Backup(backup::Arguments),
+    /// Measure this machine and this store.
+    Bench(thunderhead_bench::Arguments),
+    /// Print the reference of commands and configuration, docs/cli.md.
+    #[command(hide = true)]
+    Reference,
+}
+
+/// What is asked of a running cluster. The shell knows these too.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DataCommand {
+    /// Make, drop, list, show, split and migrate tables.
+    #[command(subcommand)]
+    Table(tables::Command),
+    /// Read an object.
+    Get(objects::Get),
+    /// Write an object.
+    Put(objects::Put),
+    /// Delete an object.
+    Delete(objects::Delete),
+    /// Add to a number, and print the sum.
+    Incr(objects::Incr),
+    /// Write an object if it has a version: compare and set.
+    Cas(objects::Cas),
+    /// List a table's objects, in no useful order.
+    Scan(objects::Scan),
+    /// Write the objects of a file into a table.
+    Import(transfer::Import),
+    /// Write a table's objects into a file.
+    Export(transfer::Export),
+    /// Show servers, memory, tables, and what is wrong.
+    Status,
+}
+
+/// Does it.
+pub(crate) fn run(
+    command: DataCommand,
+    store: &mut dyn Store,
+    session: &mut Session<'_>,
+) -> Result<(), Failure> {
+    match command {
+        DataCommand::Table(command) => tables::run(command, store, session),
+        DataCommand::Get(get) => objects::get(get, store, session),
+        DataCommand::Put(put) => objects::put(put, store, session),
+        DataCommand::Delete(delete) => objects::delete(delete, store, session),
+        DataCommand::Incr(incr) => objects::incr(incr, store, session),
+        DataCommand::Cas(cas) => objects::cas(cas, store, session),
+        DataCommand::Scan(scan) => objects::scan(scan, store, session),
+        DataCommand::Import(import) => transfer::import(import, store, session),
+        DataCommand::Export(export) => transfer::export(export, store, session),
+        DataCommand::Status => status::run(store, session),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Arguments::command().debug_assert();
+    }
+}

@@ -1,0 +1,200 @@
+//! How a command ends: what it says when it fails, and the status that scripts see.
+//!
+//! The statuses are for ever: one that means something never means something else.
+
+use serde_json::json;
+use std::fmt;
+use std::io;
+use thunderhead_client::{Error, Obstacle};
+use thunderhead_config::Problems;
+use thunderhead_wire::Status;
+
+/// The status of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    Done = 0,
+    Negative = 1,
+    Usage = 2,
+    Unreachable = 3,
+    Unknown = 4,
+    Refused = 5,
+}
+
+/// What each status means, for the reference.
+pub(crate) const EXITS: &[(Exit, &str)] = &[
+    (Exit::Done, "Done."),
+    (
+        Exit::Negative,
+        "The answer is no: there is no such object or table, the condition does not hold, the table exists already, `config check` found a mistake, `backup check` found damage, a benchmark fell short. Nothing was changed.",
+    ),
+    (
+        Exit::Usage,
+        "It cannot be done as it was asked: arguments, configuration, a local file, or a line of an import.",
+    ),
+    (
+        Exit::Unreachable,
+        "The cluster could not be reached, or had no time, no memory or no server for it until the deadline. Nothing was changed; try again.",
+    ),
+    (
+        Exit::Unknown,
+        "No answer came in time to an update that had been sent: it may have been done or not. Read to find out.",
+    ),
+    (Exit::Refused, "The cluster refuses it, and will again. Nothing was changed."),
+];
+
+/// Why a command did not do what it was asked for.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    /// A word for programs, as stable as the statuses.
+    pub(crate) kind: &'static str,
+    pub(crate) message: String,
+    /// Whoever reads our output has gone. That is no failure.
+    pub(crate) reader_is_gone: bool,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, kind: &'static str, message: impl Into<String>) -> Failure {
+        Failure { exit, kind, message: message.into(), reader_is_gone: false }
+    }
+
+    pub(crate) fn usage(message: impl Into<String>) -> Failure {
+        Failure::new(Exit::Usage, "usage", message)
+    }
+
+    /// A file of this machine.
+    pub(crate) fn file(what: impl fmt::Display, error: &io::Error) -> Failure {
+        Failure::new(Exit::Usage, "file", format!("{what}: {error}"))
+    }
+
+    pub(crate) fn no_table(name: &str) -> Failure {
+        Failure::new(
+            Exit::Negative,
+            "no_such_table",
+            format!(
+                "there is no table {name:?}; `thunderhead table list` lists them, `thunderhead table create` makes one"
+            ),
+        )
+    }
+
+    /// The same with words before it.
+    pub(crate) fn within(mut self, context: impl fmt::Display) -> Failure {
+        self.message = format!("{context}: {}", self.message);
+        self
+    }
+
+    /// The same with words behind it.
+    pub(crate) fn with(mut self, more: impl fmt::Display) -> Failure {
+        self.message = format!("{}; {more}", self.message);
+        self
+    }
+
+    /// One line for people, or for programs.
+    pub(crate) fn text(&self, json: bool) -> String {
+        if !json {
+            return format!("thunderhead: {}", self.message);
+        }
+        let (kind, status) = (self.kind, self.exit as u8);
+        json!({"error": {"kind": kind, "status": status, "message": self.message}}).to_string()
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// Only what is written to the standard output fails without further words: everything else that
+/// reads and writes says which file.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        let reader_is_gone = error.kind() == io::ErrorKind::BrokenPipe;
+        let message = format!("cannot write the output: {error}");
+        Failure { reader_is_gone, ..Failure::new(Exit::Usage, "file", message) }
+    }
+}
+
+impl From<Problems> for Failure {
+    fn from(problems: Problems) -> Failure {
+        let more = if problems.0.len() > 1 { ":\n" } else { ": " };
+        Failure::new(Exit::Usage, "config", format!("the configuration is wrong{more}{problems}"))
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let (exit, kind) = match error {
+            Error::ConditionFailed { .. } => (Exit::Negative, "condition_failed"),
+            Error::NoSuchTable(_) => (Exit::Negative, "no_such_table"),
+            Error::Refused(status) => of_status(status),
+            Error::TimedOut(Obstacle::NoSpace) => (Exit::Unreachable, "no_space"),
+            Error::TimedOut(Obstacle::Busy) => (Exit::Unreachable, "busy"),
+            Error::TimedOut(_) => (Exit::Unreachable, "unreachable"),
+            Error::Unknown | Error::Incomprehensible => (Exit::Unknown, "unknown_outcome"),
+            // Of this machine, not of the cluster.
+            _ => (Exit::Usage, "client"),
+        };
+        Failure::new(exit, kind, error.to_string())
+    }
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Failure {
+        let (exit, kind) = of_status(status);
+        Failure::new(exit, kind, status.to_string())
+    }
+}
+
+fn of_status(status: Status) -> (Exit, &'static str) {
+    match status {
+        Status::NotFound => (Exit::Negative, "not_found"),
+        Status::NoSuchTable => (Exit::Negative, "no_such_table"),
+        Status::TableExists => (Exit::Negative, "table_exists"),
+        Status::NoSuchServer => (Exit::Negative, "no_such_server"),
+        Status::ConditionFailed => (Exit::Negative, "condition_failed"),
+        Status::DeadlineExceeded => (Exit::Unknown, "unknown_outcome"),
+        Status::NotLeader | Status::MetastoreUnavailable => (Exit::Unreachable, "unreachable"),
+        Status::NoServers => (Exit::Unreachable, "no_servers"),
+        Status::NoSpace => (Exit::Unreachable, "no_space"),
+        Status::Busy | Status::InProgress => (Exit::Unreachable, "busy"),
+        _ => (Exit::Refused, "refused"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thunderhead_wire::{TableId, Version};
+
+    #[test]
+    fn statuses_never_change_their_meaning() {
+        let numbers: Vec<u8> = EXITS.iter().map(|(exit, _)| *exit as u8).collect();
+        assert_eq!(numbers, [0, 1, 2, 3, 4, 5]);
+        let cases = [
+            (Error::ConditionFailed { version: Version(3) }, Exit::Negative),
+            (Error::NoSuchTable(TableId(1)), Exit::Negative),
+            (Error::Refused(Status::ValueTooLong), Exit::Refused),
+            (Error::Refused(Status::NoSuchTable), Exit::Negative),
+            (Error::TimedOut(Obstacle::NoAnswer), Exit::Unreachable),
+            (Error::TimedOut(Obstacle::NoSpace), Exit::Unreachable),
+            (Error::Unknown, Exit::Unknown),
+            (Error::Incomprehensible, Exit::Unknown),
+        ];
+        for (error, exit) in cases {
+            assert_eq!(Failure::from(error).exit, exit, "{error}");
+        }
+        for status in Status::ALL {
+            assert!(Failure::from(*status).exit != Exit::Done);
+        }
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_is_no_failure() {
+        assert!(Failure::from(io::Error::from(io::ErrorKind::BrokenPipe)).reader_is_gone);
+        assert!(!Failure::from(io::Error::from(io::ErrorKind::StorageFull)).reader_is_gone);
+        let gone = io::Error::from(io::ErrorKind::BrokenPipe);
+        assert!(!Failure::file("x", &gone).reader_is_gone);
+    }
+}

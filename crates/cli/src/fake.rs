@@ -1,0 +1,350 @@
+//! A cluster in memory for tests of commands: it honours versions and conditions, and fails on
+//! request. It also runs lines as a person would type them.
+
+use crate::arguments::{self, DataCommand};
+use crate::exit::Failure;
+use crate::session::Session;
+use crate::store::{Objects, Store};
+use clap::{FromArgMatches, Subcommand};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Read;
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStringExt;
+use thunderhead_client::{Action, Answer, Error, Number, Object, Obstacle, Operation};
+use thunderhead_wire::control::{
+    BackupInfo, BackupStatus, ClusterStatus, Map, RecoveryInfo, ServerInfo, ServerList,
+    ServerState, Settings, ShardInfo, ShardStatus, TableInfo, TabletInfo,
+};
+use thunderhead_wire::{
+    ClusterId, Condition, KeyHash, MasterId, ServerId, Status, TableId, Version,
+};
+
+type Content = BTreeMap<Vec<u8>, (Version, Vec<u8>)>;
+
+/// A cluster in memory.
+#[derive(Default)]
+pub(crate) struct Fake {
+    tables: Vec<(TableInfo, Content)>,
+    made: u64,
+    version: u64,
+    /// Everything fails so.
+    pub(crate) fails: Option<Error>,
+    /// Whatever is about this key fails so.
+    pub(crate) refuses: Option<(Vec<u8>, Error)>,
+    /// A scan fails when it has told of everything.
+    pub(crate) fails_in_scan: bool,
+    /// Operations that have no order are done from last to first.
+    pub(crate) reverses: bool,
+    /// How many operations came together.
+    pub(crate) batches: Vec<usize>,
+    /// What somebody answers who is asked.
+    pub(crate) agrees: Option<bool>,
+}
+
+pub(crate) fn address(port: u16) -> SocketAddr {
+    ([127, 0, 0, 1], port).into()
+}
+
+impl Fake {
+    fn content_mut(&mut self, table: TableId) -> Result<&mut Content, Error> {
+        if let Some(error) = self.fails {
+            return Err(error);
+        }
+        let found = self.tables.iter_mut().find(|(info, _)| info.id == table);
+        found.map(|(_, content)| content).ok_or(Error::NoSuchTable(table))
+    }
+
+    fn info(&mut self, name: &str) -> Result<&mut TableInfo, Failure> {
+        let found = self.tables.iter_mut().find(|(info, _)| info.name == name);
+        found.map(|(info, _)| info).ok_or_else(|| Failure::no_table(name))
+    }
+
+    fn operate(&mut self, operation: Operation) -> Result<Answer, Error> {
+        let Operation { table, key, condition, action } = operation;
+        if let Some((refused, error)) = &self.refuses
+            && *refused == key
+        {
+            return Err(*error);
+        }
+        let next = Version(self.version + 1);
+        let content = self.content_mut(table)?;
+        let there = content.get(&key).cloned();
+        let version = there.as_ref().map_or(Version::NONE, |(version, _)| *version);
+        if !condition.holds(version) {
+            return Err(Error::ConditionFailed { version });
+        }
+        let answer = match action {
+            Action::Read => {
+                return Ok(there
+                    .map_or(Answer::Absent, |(version, value)| Answer::Found { version, value }));
+            }
+            Action::Write(value) => {
+                content.insert(key, (next, value));
+                Answer::Written(next)
+            }
+            Action::Delete => {
+                return Ok(content.remove(&key).map_or(Answer::Absent, |it| Answer::Deleted(it.0)));
+            }
+            Action::Increment(by) => {
+                let old = there.map_or(Ok([0; 8]), |(_, value)| value.try_into());
+                let old = old.map_err(|_| Error::Refused(Status::NotANumber))?;
+                let (number, bytes) = match by {
+                    Number::Integer(by) => {
+                        let sum = i64::from_le_bytes(old) + by;
+                        (Number::Integer(sum), sum.to_le_bytes())
+                    }
+                    Number::Float(by) => {
+                        let sum = f64::from_le_bytes(old) + by;
+                        (Number::Float(sum), sum.to_le_bytes())
+                    }
+                };
+                content.insert(key, (next, bytes.to_vec()));
+                Answer::Sum { version: next, number }
+            }
+            Action::Page { .. } => return Err(Error::Incomprehensible),
+        };
+        self.version += 1;
+        Ok(answer)
+    }
+
+    /// Fills a table.
+    pub(crate) fn fill(&mut self, table: &str, objects: &BTreeMap<Vec<u8>, Vec<u8>>) {
+        let id = self.table(table).unwrap();
+        for (key, value) in objects {
+            self.write(id, key, value, Condition::Always).unwrap();
+        }
+    }
+
+    /// What is in a table.
+    pub(crate) fn content(&mut self, table: &str) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let id = self.table(table).unwrap();
+        let content = self.content_mut(id).unwrap().clone();
+        content.into_iter().map(|(key, (_, value))| (key, value)).collect()
+    }
+}
+
+impl Store for Fake {
+    fn create_table(&mut self, name: &str, span: u32) -> Result<TableInfo, Failure> {
+        if self.info(name).is_ok() {
+            return Err(Status::TableExists.into());
+        }
+        self.made += 1;
+        let at = |n: u32| (u128::from(n) << 64) / u128::from(span);
+        let tablets = (0..span).map(|n| TabletInfo {
+            first: KeyHash(at(n) as u64),
+            last: KeyHash((at(n + 1) - 1) as u64),
+            master: MasterId(u64::from(n) + 1),
+            address: Some(address(7071 + n as u16)),
+        });
+        let info =
+            TableInfo { id: TableId(self.made), name: name.to_owned(), tablets: tablets.collect() };
+        self.tables.push((info.clone(), Content::new()));
+        Ok(info)
+    }
+
+    fn drop_table(&mut self, name: &str) -> Result<(), Failure> {
+        self.info(name)?;
+        self.tables.retain(|(info, _)| info.name != name);
+        Ok(())
+    }
+
+    fn tables(&mut self) -> Result<Map, Failure> {
+        let tables = self.tables.iter().map(|(info, _)| info.clone()).collect();
+        Ok(Map { version: 1, tables })
+    }
+
+    fn split(&mut self, table: &str, at: KeyHash) -> Result<TableInfo, Failure> {
+        let info = self.info(table)?;
+        let found = info.tablets.iter().position(|it| it.first < at && at <= it.last);
+        let found = found.ok_or_else(|| Failure::from(Status::BadRange))?;
+        let second = TabletInfo { first: at, ..info.tablets[found] };
+        info.tablets[found].last = KeyHash(at.0 - 1);
+        info.tablets.insert(found + 1, second);
+        Ok(info.clone())
+    }
+
+    fn migrate(&mut self, table: &str, first: KeyHash, to: MasterId) -> Result<TableInfo, Failure> {
+        let info = self.info(table)?;
+        let found = info.tablets.iter_mut().find(|it| it.first == first);
+        found.ok_or_else(|| Failure::from(Status::BadRange))?.master = to;
+        Ok(info.clone())
+    }
+
+    fn status(&mut self) -> Result<ClusterStatus, Failure> {
+        let server = |id: u64, state| ServerInfo {
+            server: ServerId(id),
+            generation: 2,
+            state,
+            host: "here".to_owned(),
+            rack: String::new(),
+            shards: vec![ShardInfo { master: MasterId(id), address: address(7070 + id as u16) }],
+            backup: Some(BackupInfo {
+                address: address(7070 + id as u16),
+                read_bytes_per_second: 0,
+            }),
+        };
+        let servers = vec![server(1, ServerState::Up), server(2, ServerState::Down)];
+        Ok(ClusterStatus {
+            cluster: ClusterId(77),
+            settings: Settings {
+                replicas: 3,
+                durability: "replicated".to_owned(),
+                segment_bytes: 8 << 20,
+                self_backup: false,
+            },
+            servers: ServerList { version: 1, servers },
+            map: self.tables()?,
+            leases: 4,
+            recoveries: vec![RecoveryInfo {
+                crashed: MasterId(2),
+                by: Some(MasterId(1)),
+                trouble: Some("a segment is missing".to_owned()),
+            }],
+        })
+    }
+
+    fn shard_status(&mut self, address: SocketAddr) -> Result<ShardStatus, Failure> {
+        match address.port() {
+            7071 => Ok(ShardStatus {
+                master: MasterId(1),
+                memory_bytes: 1 << 30,
+                used_bytes: 512 << 20,
+                live_bytes: 256 << 20,
+                objects: 1_234_567,
+                recovering: Some((1 << 20, 4 << 20)),
+                remarks: vec!["memory is tight".to_owned()],
+                ..ShardStatus::default()
+            }),
+            _ => Err(Error::TimedOut(Obstacle::NoAnswer).into()),
+        }
+    }
+
+    fn backup_status(&mut self, _: SocketAddr) -> Result<BackupStatus, Failure> {
+        Ok(BackupStatus {
+            frames: 100,
+            frames_free: 60,
+            frames_damaged: 1,
+            ..BackupStatus::default()
+        })
+    }
+
+    fn table(&mut self, name: &str) -> Result<TableId, Failure> {
+        self.info(name).map(|info| info.id)
+    }
+
+    fn read(&mut self, table: TableId, key: &[u8]) -> Result<Option<(Version, Vec<u8>)>, Error> {
+        Ok(self.content_mut(table)?.get(key).cloned())
+    }
+
+    fn write(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        value: &[u8],
+        condition: Condition,
+    ) -> Result<Version, Error> {
+        let action = Action::Write(value.to_vec());
+        match self.operate(Operation { table, key: key.to_vec(), condition, action })? {
+            Answer::Written(version) => Ok(version),
+            _ => Err(Error::Incomprehensible),
+        }
+    }
+
+    fn delete(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        condition: Condition,
+    ) -> Result<Option<Version>, Error> {
+        let action = Action::Delete;
+        match self.operate(Operation { table, key: key.to_vec(), condition, action })? {
+            Answer::Deleted(version) => Ok(Some(version)),
+            _ => Ok(None),
+        }
+    }
+
+    fn increment(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        by: Number,
+    ) -> Result<(Version, Number), Error> {
+        let (condition, action) = (Condition::Always, Action::Increment(by));
+        match self.operate(Operation { table, key: key.to_vec(), condition, action })? {
+            Answer::Sum { version, number } => Ok((version, number)),
+            _ => Err(Error::Incomprehensible),
+        }
+    }
+
+    fn all(&mut self, operations: Vec<Operation>) -> Vec<Result<Answer, Error>> {
+        self.batches.push(operations.len());
+        let count = operations.len();
+        let mut order: Vec<(usize, Operation)> = operations.into_iter().enumerate().collect();
+        if self.reverses {
+            order.reverse();
+        }
+        let mut results = vec![Err(Error::Unknown); count];
+        for (at, operation) in order {
+            results[at] = self.operate(operation);
+        }
+        results
+    }
+
+    fn scan(&mut self, table: TableId) -> Objects<'_> {
+        let end = self.fails_in_scan.then_some(Err(Error::TimedOut(Obstacle::NoAnswer)));
+        match self.content_mut(table) {
+            Err(error) => Box::new(std::iter::once(Err(error))),
+            Ok(content) => {
+                let objects: Vec<_> = content
+                    .iter()
+                    .map(|(key, (version, value))| {
+                        Ok(Object { version: *version, key: key.clone(), value: value.clone() })
+                    })
+                    .collect();
+                Box::new(objects.into_iter().chain(end))
+            }
+        }
+    }
+}
+
+/// Runs a line of words; what it prints, notes included, as bytes.
+pub(crate) fn run_bytes(fake: &mut Fake, line: &str, mut input: &[u8]) -> Result<Vec<u8>, Failure> {
+    let mut words: Vec<OsString> =
+        line.split(' ').map(|word| OsString::from_vec(word.as_bytes().to_vec())).collect();
+    let json = words.iter().position(|word| word == "--json").map(|at| words.remove(at));
+    let command = DataCommand::augment_subcommands(clap::Command::new("x")).no_binary_name(true);
+    let matches =
+        command.try_get_matches_from(words).map_err(|error| Failure::usage(error.to_string()))?;
+    let command = DataCommand::from_arg_matches(&matches)
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    let (mut out, mut notes) = (Vec::new(), Vec::new());
+    let agrees = fake.agrees;
+    let mut ask = |_: &str| agrees.unwrap_or_default();
+    let mut session = Session {
+        out: &mut out,
+        notes: &mut notes,
+        input: Some(&mut input as &mut dyn Read),
+        ask: agrees.map(|_| &mut ask as &mut dyn FnMut(&str) -> bool),
+        json: json.is_some(),
+        progress: false,
+    };
+    arguments::run(command, fake, &mut session)?;
+    // What is exported is compared byte by byte, without what is said besides.
+    if !line.starts_with("export") {
+        out.extend(notes);
+    }
+    Ok(out)
+}
+
+/// The same, as text.
+pub(crate) fn run_with(fake: &mut Fake, line: &str, input: &[u8]) -> Result<String, Failure> {
+    let said = run_bytes(fake, line, input)?;
+    String::from_utf8(said)
+        .map_err(|_| Failure::file("the output", &std::io::ErrorKind::InvalidData.into()))
+}
+
+/// The same, with nothing handed to it.
+pub(crate) fn run(fake: &mut Fake, line: &str) -> Result<String, Failure> {
+    run_with(fake, line, b"")
+}

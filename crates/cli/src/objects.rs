@@ -1,0 +1,576 @@
+//! `get`, `put`, `delete`, `incr`, `cas`, `scan`: one object, or a look at many.
+
+use crate::exit::{Exit, Failure};
+use crate::session::Session;
+use crate::store::Store;
+use crate::text;
+use serde_json::{Map, Value, json};
+use std::ffi::OsString;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use thunderhead_client::{Error, Number};
+use thunderhead_wire::{Condition, TableId, Version};
+
+/// No cluster takes a longer value, so no more is read than it takes to see that.
+const VALUE_BYTES_MAX: u64 = 16 << 20;
+
+/// Which object.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Place {
+    /// The table's name.
+    table: String,
+    /// The key.
+    key: OsString,
+    /// KEY and VALUE are escaped, as `scan` shows them: \n, \t, \\, and \xNN for any byte.
+    #[arg(long, short)]
+    escaped: bool,
+}
+
+impl Place {
+    fn bytes(&self, argument: OsString) -> Result<Vec<u8>, Failure> {
+        let bytes = argument.into_vec();
+        match self.escaped {
+            true => text::unescape(&bytes).map_err(Failure::usage),
+            false => Ok(bytes),
+        }
+    }
+
+    /// The table's id and the key.
+    fn find(&self, store: &mut dyn Store) -> Result<(TableId, Vec<u8>), Failure> {
+        let key = self.bytes(self.key.clone())?;
+        Ok((store.table(&self.table)?, key))
+    }
+}
+
+/// `get`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Get {
+    #[command(flatten)]
+    place: Place,
+    /// Show the value in hexadecimal.
+    #[arg(long, group = "form")]
+    hex: bool,
+    /// Write the value's bytes as they are, and nothing else.
+    #[arg(long, group = "form")]
+    raw: bool,
+    /// Show the value, 8 bytes, as the whole number that `incr` counts with.
+    #[arg(long, group = "form")]
+    number: bool,
+    /// Show the value, 8 bytes, as the number that `incr --float` counts with.
+    #[arg(long, group = "form")]
+    float: bool,
+    /// Write the value's bytes into this file.
+    #[arg(long, short, value_name = "FILE", conflicts_with = "form")]
+    output: Option<PathBuf>,
+}
+
+/// `put`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Put {
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    value: Content,
+    #[command(flatten)]
+    condition: If,
+}
+
+/// The value to write.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Content {
+    /// The value; - reads it from the standard input.
+    #[arg(allow_hyphen_values = true, required_unless_present = "file")]
+    value: Option<OsString>,
+    /// Read the value from this file; - is the standard input.
+    #[arg(long, short, conflicts_with = "value")]
+    file: Option<PathBuf>,
+    /// VALUE is a whole number, to be counted on with `incr`.
+    #[arg(long, conflicts_with_all = ["file", "float"])]
+    number: bool,
+    /// VALUE is a number, to be counted on with `incr --float`.
+    #[arg(long, conflicts_with = "file")]
+    float: bool,
+}
+
+/// When to go ahead.
+#[derive(Debug, clap::Args)]
+#[group(multiple = false)]
+pub(crate) struct If {
+    /// Only if there is no such object.
+    #[arg(long)]
+    if_absent: bool,
+    /// Only if there is such an object.
+    #[arg(long)]
+    if_present: bool,
+    /// Only if the object has this version.
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<u64>,
+}
+
+/// `delete`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Delete {
+    #[command(flatten)]
+    place: Place,
+    /// Only if the object has this version.
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<u64>,
+}
+
+/// `incr`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Incr {
+    #[command(flatten)]
+    place: Place,
+    /// How much to add.
+    #[arg(default_value = "1", allow_negative_numbers = true)]
+    by: String,
+    /// Count with floating-point numbers.
+    #[arg(long)]
+    float: bool,
+}
+
+/// `cas`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Cas {
+    #[command(flatten)]
+    place: Place,
+    /// The version that the object must have; 0: it must not exist.
+    version: u64,
+    #[command(flatten)]
+    value: Content,
+}
+
+/// `scan`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Scan {
+    /// The table's name.
+    table: String,
+    /// Only the keys.
+    #[arg(long)]
+    keys: bool,
+    /// At most so many objects.
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// Only objects whose keys begin so. The whole table is read all the same.
+    #[arg(long, value_name = "PREFIX")]
+    prefix: Option<OsString>,
+    /// PREFIX is escaped, as keys are shown.
+    #[arg(long, short)]
+    escaped: bool,
+}
+
+impl If {
+    fn condition(&self) -> Condition {
+        match self {
+            If { if_absent: true, .. } => Condition::Absent,
+            If { if_present: true, .. } => Condition::Present,
+            If { if_version: Some(version), .. } => of_version(*version),
+            _ => Condition::Always,
+        }
+    }
+}
+
+/// Version 0 is that of what does not exist.
+fn of_version(version: u64) -> Condition {
+    match version {
+        0 => Condition::Absent,
+        version => Condition::VersionIs(Version(version)),
+    }
+}
+
+impl Content {
+    fn read(self, place: &Place, session: &mut Session<'_>) -> Result<Vec<u8>, Failure> {
+        let Content { value, file, number, float } = self;
+        let is_input = |text: &std::ffi::OsStr| text.as_encoded_bytes() == b"-";
+        match (value, file) {
+            (Some(value), _) if is_input(&value) => input(session),
+            (Some(value), _) if number || float => {
+                let text = value.to_string_lossy();
+                let bytes = match number {
+                    true => text.parse::<i64>().ok().map(i64::to_le_bytes),
+                    false => text.parse::<f64>().ok().map(f64::to_le_bytes),
+                };
+                let what = if number { "whole number of 64 bits" } else { "number" };
+                let bytes = bytes.ok_or_else(|| Failure::usage(format!("{text:?} is no {what}")));
+                bytes.map(|bytes| bytes.to_vec())
+            }
+            (Some(value), _) => place.bytes(value),
+            (None, Some(file)) if is_input(file.as_os_str()) => input(session),
+            (None, Some(file)) => {
+                let opened = fs::OpenOptions::new().read(true).open(&file);
+                let opened = opened.map_err(|error| Failure::file(file.display(), &error))?;
+                limited(opened, &file.display().to_string())
+            }
+            (None, None) => Err(Failure::usage("give a value, or a file that has it")),
+        }
+    }
+}
+
+fn input(session: &mut Session<'_>) -> Result<Vec<u8>, Failure> {
+    match &mut session.input {
+        Some(input) => limited(input, "the standard input"),
+        None => Err(Failure::usage("the standard input is the shell's own; give a file")),
+    }
+}
+
+fn limited(from: impl Read, name: &str) -> Result<Vec<u8>, Failure> {
+    let mut value = Vec::new();
+    let read = from.take(VALUE_BYTES_MAX + 1).read_to_end(&mut value);
+    read.map_err(|error| Failure::file(name, &error))?;
+    match value.len() as u64 > VALUE_BYTES_MAX {
+        true => Err(Failure::usage(format!("{name} is too long; a value has at most 1 MiB"))),
+        false => Ok(value),
+    }
+}
+
+fn not_found(key: &[u8]) -> Failure {
+    Failure::new(Exit::Negative, "not_found", format!("there is no object {}", text::escape(key)))
+}
+
+/// `get`.
+pub(crate) fn get(
+    get: Get,
+    store: &mut dyn Store,
+    session: &mut Session<'_>,
+) -> Result<(), Failure> {
+    let (table, key) = get.place.find(store)?;
+    let Some((version, value)) = store.read(table, &key)? else {
+        return Err(not_found(&key));
+    };
+    if let Some(path) = &get.output {
+        fs::write(path, &value).map_err(|error| Failure::file(path.display(), &error))?;
+        if session.json {
+            let bytes = value.len();
+            return session.put_json(&json!({"version": version, "bytes": bytes, "file": path}));
+        }
+        return Ok(());
+    }
+    if get.raw {
+        session.out.write_all(&value)?;
+        return Ok(());
+    }
+    let number = match get.number || get.float {
+        true => Some(number(&value, get.float)?),
+        false => None,
+    };
+    if session.json {
+        let mut object = Map::new();
+        text::put_json(&mut object, "key", &key);
+        object.insert("version".into(), version.0.into());
+        match number {
+            Some(number) => object.insert("value".into(), number_json(number)),
+            None if get.hex => object.insert("value_hex".into(), text::hex(&value).into()),
+            None => {
+                text::put_json(&mut object, "value", &value);
+                None
+            }
+        };
+        return session.put_json(&object);
+    }
+    let shown = match number {
+        Some(number) => number_text(number),
+        None if get.hex => text::hex(&value),
+        None => text::shown(&value),
+    };
+    writeln!(session.out, "{shown}")?;
+    Ok(())
+}
+
+fn number(value: &[u8], float: bool) -> Result<Number, Failure> {
+    let bytes: [u8; 8] = value.try_into().map_err(|_| {
+        let message = format!("the object is no number: it has {} bytes, not 8", value.len());
+        Failure::new(Exit::Refused, "refused", message)
+    })?;
+    Ok(match float {
+        true => Number::Float(f64::from_le_bytes(bytes)),
+        false => Number::Integer(i64::from_le_bytes(bytes)),
+    })
+}
+
+fn number_text(number: Number) -> String {
+    match number {
+        Number::Integer(number) => number.to_string(),
+        Number::Float(number) => number.to_string(),
+    }
+}
+
+/// JSON has no infinity; it is text then.
+fn number_json(number: Number) -> Value {
+    match number {
+        Number::Integer(number) => number.into(),
+        Number::Float(number) if number.is_finite() => number.into(),
+        Number::Float(number) => number.to_string().into(),
+    }
+}
+
+/// `put`.
+pub(crate) fn put(
+    put: Put,
+    store: &mut dyn Store,
+    session: &mut Session<'_>,
+) -> Result<(), Failure> {
+    let Put { place, value, condition } = put;
+    let value = value.read(&place, session)?;
+    write(&place, &value, condition.condition(), store, session)
+}
+
+/// `cas`.
+pub(crate) fn cas(
+    cas: Cas,
+    store: &mut dyn Store,
+    session: &mut Session<'_>,
+) -> Result<(), Failure> {
+    let Cas { place, version, value } = cas;
+    let value = value.read(&place, session)?;
+    write(&place, &value, of_version(version), store, session)
+}
+
+fn write(
+    place: &Place,
+    value: &[u8],
+    condition: Condition,
+    store: &mut dyn Store,
+    session: &mut Session<'_>,
+) -> Result<(), Failure> {
+    let (table, key) = place.find(store)?;
+    let version = store.write(table, &key, value, condition).map_err(failed)?;
+    match session.json {
+        true => session.put_json(&json!({"version": version}))?,
+        false => writeln!(session.out, "version {}", version.0)?,
+    }
+    Ok(())
+}
+
+/// Says it in words that fit what does not exist.
+fn failed(error: Error) -> Failure {
+    let mut failure = Failure::from(error);
+    if error == (Error::ConditionFailed { version: Version::NONE }) {
+        failure.message = "the condition does not hold: there is no such object".to_owned();
+    }
+    failure
+}
+
+/// `delete`.
+pub(crate) fn delete(
+    delete: Delete,
+    store: &mut dyn Store,
+    session: &mut Session<'_>,
+) -> Result<(), Failure> {
+    let (table, key) = delete.place.find(store)?;
+    let condition = delete.if_version.map_or(Condition::Always, of_version);
+    let Some(version) = store.delete(table, &key, condition).map_err(failed)? else {
+        return Err(not_found(&key));
+    };
+    match session.json {
+        true => session.put_json(&json!({"deleted_version": version}))?,
+        false => writeln!(session.out, "deleted version {}", version.0)?,
+    }
+    Ok(())
+}
+
+/// `incr`.
+pub(crate) fn incr(
+    incr: Incr,
+    store: &mut dyn Store,
+    session: &mut Session<'_>,
+) -> Result<(), Failure> {
+    let Incr { place, by, float } = incr;
+    let number = match float {
+        true => by.parse().ok().map(Number::Float),
+        false => by.parse().ok().map(Number::Integer),
+    };
+    let number = number.ok_or_else(|| {
+        let hint = if float { "" } else { " of 64 bits; --float counts with fractions" };
+        Failure::usage(format!("{by:?} is no number{hint}"))
+    })?;
+    let (table, key) = place.find(store)?;
+    let (version, sum) = store.increment(table, &key, number)?;
+    match session.json {
+        true => session.put_json(&json!({"version": version, "value": number_json(sum)}))?,
+        false => writeln!(session.out, "{}", number_text(sum))?,
+    }
+    Ok(())
+}
+
+/// `scan`.
+pub(crate) fn scan(
+    scan: Scan,
+    store: &mut dyn Store,
+    session: &mut Session<'_>,
+) -> Result<(), Failure> {
+    let prefix = match scan.prefix.map(OsString::into_vec) {
+        Some(prefix) if scan.escaped => text::unescape(&prefix).map_err(Failure::usage)?,
+        prefix => prefix.unwrap_or_default(),
+    };
+    let table = store.table(&scan.table)?;
+    let mut left = scan.limit.unwrap_or(u64::MAX);
+    let mut objects = store.scan(table);
+    while left > 0 {
+        let Some(object) = objects.next() else { break };
+        let object = object?;
+        if !object.key.starts_with(&prefix) {
+            continue;
+        }
+        left -= 1;
+        match (session.json, scan.keys) {
+            (true, keys) => {
+                let value = (!keys).then_some(object.value.as_slice());
+                write_line(session.out, object.version, &object.key, value)?;
+            }
+            (false, true) => writeln!(session.out, "{}", text::escape(&object.key))?,
+            (false, false) => {
+                let [key, value] = [&object.key, &object.value].map(|it| text::escape(it));
+                writeln!(session.out, "{key}\t{value}")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An object as a line of JSON: what `scan --json` and `export` write and `import` reads.
+pub(crate) fn write_line(
+    out: &mut dyn Write,
+    version: Version,
+    key: &[u8],
+    value: Option<&[u8]>,
+) -> std::io::Result<()> {
+    out.write_all(b"{")?;
+    text::write_json(out, "key", key)?;
+    if let Some(value) = value {
+        out.write_all(b",")?;
+        text::write_json(out, "value", value)?;
+    }
+    writeln!(out, ",\"version\":{}}}", version.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::exit::Exit;
+    use crate::fake::{Fake, run, run_with};
+    use thunderhead_client::{Error, Obstacle};
+
+    fn fake() -> Fake {
+        let mut fake = Fake::default();
+        run(&mut fake, "table create t").unwrap();
+        fake
+    }
+
+    /// Lines, and what they print or the kind of their failure.
+    fn check(fake: &mut Fake, cases: &[(&str, &str)]) {
+        for (line, expected) in cases {
+            let said = run(fake, line).unwrap_or_else(|failure| format!("!{}", failure.kind));
+            assert_eq!(said, *expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn objects_are_written_read_and_deleted() {
+        check(
+            &mut fake(),
+            &[
+                ("get t k", "!not_found"),
+                ("put t k hello", "version 1\n"),
+                ("get t k", "hello\n"),
+                ("get t k --hex", "68656c6c6f\n"),
+                ("get t k --raw", "hello"),
+                ("get t k --json", "{\"key\":\"k\",\"value\":\"hello\",\"version\":1}\n"),
+                ("put -e t \\xff\\n \\x00 --json", "{\"version\":2}\n"),
+                ("get -e t \\xff\\x0a", "\\x00\n"),
+                (
+                    "get -e t \\xff\\x0a --json",
+                    "{\"key_base64\":\"/wo=\",\"value\":\"\\u0000\",\"version\":2}\n",
+                ),
+                ("scan t --keys --prefix k", "k\n"),
+                ("delete t k", "deleted version 1\n"),
+                ("delete t k", "!not_found"),
+                ("scan t", "\\xff\\n\t\\x00\n"),
+                ("scan t --limit 0", ""),
+                ("put t k -5", "version 3\n"),
+                ("get t k", "-5\n"),
+                ("get t k --number", "!refused"),
+            ],
+        );
+    }
+
+    #[test]
+    fn conditions_decide() {
+        check(
+            &mut fake(),
+            &[
+                ("put t k a --if-present", "!condition_failed"),
+                ("put t k a --if-version 3", "!condition_failed"),
+                ("put t k a --if-absent", "version 1\n"),
+                ("put t k b --if-absent", "!condition_failed"),
+                ("put t k b --if-version 1", "version 2\n"),
+                ("cas t k 1 c", "!condition_failed"),
+                ("cas t k 2 c", "version 3\n"),
+                ("cas t new 0 x", "version 4\n"),
+                ("cas t new 0 x", "!condition_failed"),
+                ("delete t k --if-version 2", "!condition_failed"),
+                ("delete t k --if-version 3", "deleted version 3\n"),
+            ],
+        );
+        let failure = run(&mut fake(), "cas t k 7 v").unwrap_err();
+        assert!(failure.message.contains("no such object"), "{failure}");
+        assert_eq!(failure.exit, Exit::Negative);
+    }
+
+    #[test]
+    fn numbers_are_counted() {
+        check(
+            &mut fake(),
+            &[
+                ("incr t n", "1\n"),
+                ("incr t n -- -5", "-4\n"),
+                ("incr t n -3 --json", "{\"value\":-7,\"version\":3}\n"),
+                ("get t n --number", "-7\n"),
+                ("get t n --number --json", "{\"key\":\"n\",\"value\":-7,\"version\":3}\n"),
+                ("put t m 40 --number", "version 4\n"),
+                ("incr t m 2", "42\n"),
+                ("incr t f 0.5 --float", "0.5\n"),
+                ("incr t f 0.25 --float", "0.75\n"),
+                ("get t f --float", "0.75\n"),
+                ("incr t n 0.5", "!usage"),
+                ("put t n x --number", "!usage"),
+                ("put t text abc", "version 8\n"),
+                ("incr t text", "!refused"),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_value_comes_from_the_standard_input_or_a_file() {
+        let mut fake = fake();
+        run_with(&mut fake, "put t k -", b"from \xff outside").unwrap();
+        assert_eq!(run(&mut fake, "get t k --raw").unwrap_err().kind, "file", "it is no text");
+        run_with(&mut fake, "put t l --file -", b"again").unwrap();
+        assert_eq!(run(&mut fake, "get t l").unwrap(), "again\n");
+        let failure = run(&mut fake, "put t l --file /nowhere/at/all").unwrap_err();
+        assert_eq!((failure.exit, failure.kind), (Exit::Usage, "file"));
+        assert!(failure.message.contains("/nowhere/at/all"), "{failure}");
+        let path = std::env::temp_dir().join(format!("thunderhead-get-{}", std::process::id()));
+        run(&mut fake, &format!("get t k -o {}", path.display())).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"from \xff outside");
+        run(&mut fake, &format!("put t m -f {}", path.display())).unwrap();
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(run(&mut fake, "get t m").unwrap(), "from \\xff outside\n");
+    }
+
+    #[test]
+    fn what_the_cluster_says_becomes_a_status() {
+        let cases = [
+            (Error::TimedOut(Obstacle::NoAnswer), Exit::Unreachable),
+            (Error::Unknown, Exit::Unknown),
+        ];
+        for (error, exit) in cases {
+            let mut fake = fake();
+            fake.fails = Some(error);
+            for line in ["get t k", "put t k v", "delete t k", "incr t k", "scan t"] {
+                assert_eq!(run(&mut fake, line).unwrap_err().exit, exit, "{line}");
+            }
+        }
+    }
+}

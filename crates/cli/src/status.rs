@@ -1,0 +1,266 @@
+//! `thunderhead status`: what the cluster is, at a glance.
+//!
+//! The coordinator says who there is; each shard and each backup is asked for the rest. One that
+//! does not answer is shown as such, and is no failure of the command.
+
+use crate::exit::Failure;
+use crate::session::Session;
+use crate::store::Store;
+use crate::text::{amount, count, escape, plural};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use thunderhead_wire::MasterId;
+use thunderhead_wire::control::{
+    BackupStatus, ClusterStatus, ServerInfo, ServerState, ShardStatus, TableInfo,
+};
+
+/// Everything, for programs too.
+#[derive(Serialize)]
+struct Report {
+    cluster: ClusterStatus,
+    /// By address.
+    shards: BTreeMap<SocketAddr, Answered<ShardStatus>>,
+    backups: BTreeMap<SocketAddr, Answered<BackupStatus>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Answered<T> {
+    Status(T),
+    Error(String),
+}
+
+impl<T> From<Result<T, Failure>> for Answered<T> {
+    fn from(result: Result<T, Failure>) -> Answered<T> {
+        match result {
+            Ok(status) => Answered::Status(status),
+            Err(failure) => Answered::Error(failure.message),
+        }
+    }
+}
+
+/// Does it.
+pub(crate) fn run(store: &mut dyn Store, session: &mut Session<'_>) -> Result<(), Failure> {
+    let cluster = store.status()?;
+    let mut report = Report { cluster, shards: BTreeMap::new(), backups: BTreeMap::new() };
+    let servers = report.cluster.servers.servers.iter();
+    for server in servers.filter(|server| server.state == ServerState::Up) {
+        for shard in &server.shards {
+            report.shards.insert(shard.address, store.shard_status(shard.address).into());
+        }
+        if let Some(backup) = &server.backup {
+            report.backups.insert(backup.address, store.backup_status(backup.address).into());
+        }
+    }
+    match session.json {
+        true => session.put_json(&report),
+        false => Ok(print(&report, session.out)?),
+    }
+}
+
+fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let ClusterStatus { cluster, settings, servers, map, leases, recoveries } = &report.cluster;
+    let up = servers.servers.iter().filter(|it| it.state == ServerState::Up).count();
+    let down = servers.servers.len() - up;
+    let down = if down == 0 { String::new() } else { format!(", {down} DOWN") };
+    writeln!(
+        out,
+        "{cluster}: {}{down}; {}, {}; {}",
+        plural(up as u64, "server"),
+        plural(u64::from(settings.replicas), "replica"),
+        settings.durability,
+        plural(*leases, "client")
+    )?;
+    let mut remarks = Vec::new();
+    for server in &servers.servers {
+        print_server(server, report, &mut remarks, out)?;
+    }
+    if servers.servers.is_empty() {
+        writeln!(out, "\nno servers; `thunderhead server` starts one")?;
+    }
+    print_tables(&map.tables, report, out)?;
+    for recovery in recoveries {
+        let by = recovery.by.map_or("nobody yet".to_owned(), |by| by.to_string());
+        let trouble = recovery.trouble.as_ref();
+        let trouble = trouble.map_or(String::new(), |why| format!("; last attempt: {}", line(why)));
+        remarks.push(format!("{} is being recovered by {by}{trouble}", recovery.crashed));
+    }
+    if !remarks.is_empty() {
+        writeln!(out)?;
+    }
+    for remark in remarks {
+        writeln!(out, "! {remark}")?;
+    }
+    Ok(())
+}
+
+/// Text of others in one line.
+fn line(text: &str) -> String {
+    escape(text.as_bytes())
+}
+
+fn print_server(
+    server: &ServerInfo,
+    report: &Report,
+    remarks: &mut Vec<String>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let ServerInfo { server: id, generation, state, host, rack, shards, backup } = server;
+    let state = match state {
+        ServerState::Up => "up",
+        ServerState::Down => "DOWN",
+    };
+    let rack = if rack.is_empty() { String::new() } else { format!(", rack {}", line(rack)) };
+    writeln!(out, "\n{id}  {state}  host {}{rack}, life {generation}", line(host))?;
+    for shard in shards {
+        let (master, address) = (shard.master, shard.address);
+        match report.shards.get(&address) {
+            Some(Answered::Status(status)) => {
+                print_shard(master, address, status, out)?;
+                if status.segments_short > 0 {
+                    let segments = plural(status.segments_short, "segment");
+                    remarks.push(format!("{master}: {segments} short of replicas"));
+                }
+                remarks.extend(status.remarks.iter().map(|it| format!("{master}: {}", line(it))));
+            }
+            Some(Answered::Error(why)) => {
+                writeln!(out, "  {master:<12}  {address:21}  NO ANSWER")?;
+                remarks.push(format!("{master}: {}", line(why)));
+            }
+            None => writeln!(out, "  {master:<12}  {address:21}  -")?,
+        }
+    }
+    let Some(backup) = backup else { return Ok(()) };
+    let address = backup.address;
+    match report.backups.get(&address) {
+        Some(Answered::Status(BackupStatus { frames, frames_free, frames_damaged, .. })) => {
+            let used = frames.saturating_sub(*frames_free);
+            let bar = bar(used, used, *frames);
+            let frames = plural(*frames, "frame");
+            writeln!(out, "  {:12}  {address:21}  {bar}  {} of {frames}", "backup", count(used))?;
+            if *frames_damaged > 0 {
+                let damaged = plural(*frames_damaged, "damaged frame");
+                remarks.push(format!("{id}: {damaged}; `thunderhead backup check` says which"));
+            }
+        }
+        Some(Answered::Error(why)) => {
+            writeln!(out, "  {:12}  {address:21}  NO ANSWER", "backup")?;
+            remarks.push(format!("backup of {id}: {}", line(why)));
+        }
+        None => {}
+    }
+    Ok(())
+}
+
+fn print_shard(
+    master: MasterId,
+    address: SocketAddr,
+    status: &ShardStatus,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let ShardStatus { memory_bytes, used_bytes, live_bytes, objects, recovering, .. } = status;
+    let recovering = match recovering {
+        Some((done, total)) if total > done => {
+            format!(", recovering: {} of {}", amount(*done), amount(*total))
+        }
+        Some((done, _)) => format!(", recovering: {}", amount(*done)),
+        None => String::new(),
+    };
+    writeln!(
+        out,
+        "  {:12}  {:21}  {}  {} live, {} used of {}; {}{recovering}",
+        master.to_string(),
+        address.to_string(),
+        bar(*live_bytes, *used_bytes, *memory_bytes),
+        amount(*live_bytes),
+        amount(*used_bytes),
+        amount(*memory_bytes),
+        plural(*objects, "object")
+    )
+}
+
+/// How much of a whole is live (#), used (=), and free (.).
+fn bar(live: u64, used: u64, whole: u64) -> String {
+    const WIDTH: u64 = 20;
+    let cells = |part: u64| {
+        let cells = u128::from(part.min(whole)) * u128::from(WIDTH) / u128::from(whole.max(1));
+        usize::try_from(cells).unwrap_or(0)
+    };
+    let (live, used) = (cells(live), cells(used.max(live)));
+    let free = (WIDTH as usize).saturating_sub(used);
+    format!("[{}{}{}]", "#".repeat(live), "=".repeat(used - live), ".".repeat(free))
+}
+
+fn print_tables(tables: &[TableInfo], report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    if tables.is_empty() {
+        return writeln!(out, "\nno tables; `thunderhead table create NAME` makes one");
+    }
+    writeln!(out, "\n{:>7}  {:>15}  {:>10}  table", "tablets", "objects", "bytes")?;
+    for table in tables {
+        let (mut objects, mut bytes) = (0, 0);
+        for answered in report.shards.values() {
+            let Answered::Status(status) = answered else { continue };
+            let ours = status.tablets.iter().filter(|tablet| tablet.range.table == table.id);
+            for tablet in ours {
+                objects += tablet.objects;
+                bytes += tablet.bytes;
+            }
+        }
+        let lost = table.tablets.iter().filter(|tablet| tablet.address.is_none()).count();
+        let lost = if lost == 0 { String::new() } else { format!("  {lost} BEING RECOVERED") };
+        writeln!(
+            out,
+            "{:>7}  {:>15}  {:>10}  {}{lost}",
+            table.tablets.len(),
+            count(objects),
+            amount(bytes),
+            line(&table.name)
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bar;
+    use crate::fake::{Fake, run};
+
+    #[test]
+    fn a_person_sees_servers_tables_and_what_is_wrong() {
+        let mut fake = Fake::default();
+        run(&mut fake, "table create t").unwrap();
+        let text = run(&mut fake, "status").unwrap();
+        let expected = [
+            "cluster 77: 1 server, 1 DOWN; 3 replicas, replicated; 4 clients",
+            "server 1  up  host here, life 2",
+            "[#####=====..........]  256 MiB live, 512 MiB used of 1.0 GiB; 1,234,567 objects, recovering: 1.0 MiB of 4.0 MiB",
+            "40 of 100 frames",
+            "server 2  DOWN",
+            "! server 1: 1 damaged frame",
+            "! master 1: memory is tight",
+            "! master 2 is being recovered by master 1; last attempt: a segment is missing",
+        ];
+        for part in expected {
+            assert!(text.contains(part), "{part:?} is missing:\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_program_gets_what_the_cluster_said() {
+        let text = run(&mut Fake::default(), "status --json").unwrap();
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["cluster"]["cluster"], 77);
+        assert_eq!(value["shards"]["127.0.0.1:7071"]["status"]["objects"], 1_234_567);
+        assert_eq!(value["backups"]["127.0.0.1:7071"]["status"]["frames"], 100);
+    }
+
+    #[test]
+    fn a_bar_is_as_wide_whatever_it_is_told() {
+        for (live, used, whole) in [(0, 0, 0), (5, 3, 2), (u64::MAX, u64::MAX, u64::MAX), (1, 2, 3)]
+        {
+            assert_eq!(bar(live, used, whole).len(), 22);
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What commands need of a cluster: one trait, so that they are tested without one.
+
+use crate::exit::Failure;
+use std::net::SocketAddr;
+use thunderhead_client::{Answer, Error, Number, Object, Operation};
+use thunderhead_wire::control::{BackupStatus, ClusterStatus, Map, ShardStatus, TableInfo};
+use thunderhead_wire::{Condition, KeyHash, MasterId, TableId, Version};
+
+/// Objects, one after the other.
+pub(crate) type Objects<'a> = Box<dyn Iterator<Item = Result<Object, Error>> + 'a>;
+
+/// A cluster, as a command sees it. Whatever is in the way for a while is not seen here: the client
+/// library tries again until the deadline.
+pub(crate) trait Store {
+    fn create_table(&mut self, name: &str, span: u32) -> Result<TableInfo, Failure>;
+    fn drop_table(&mut self, name: &str) -> Result<(), Failure>;
+    fn tables(&mut self) -> Result<Map, Failure>;
+    fn split(&mut self, table: &str, at: KeyHash) -> Result<TableInfo, Failure>;
+    fn migrate(&mut self, table: &str, first: KeyHash, to: MasterId) -> Result<TableInfo, Failure>;
+    fn status(&mut self) -> Result<ClusterStatus, Failure>;
+    fn shard_status(&mut self, address: SocketAddr) -> Result<ShardStatus, Failure>;
+    fn backup_status(&mut self, address: SocketAddr) -> Result<BackupStatus, Failure>;
+    /// The id of a table.
+    fn table(&mut self, name: &str) -> Result<TableId, Failure>;
+    fn read(&mut self, table: TableId, key: &[u8]) -> Result<Option<(Version, Vec<u8>)>, Error>;
+    fn write(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        value: &[u8],
+        condition: Condition,
+    ) -> Result<Version, Error>;
+    fn delete(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        condition: Condition,
+    ) -> Result<Option<Version>, Error>;
+    fn increment(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        by: Number,
+    ) -> Result<(Version, Number), Error>;
+    /// Operations without an order among them; as many results.
+    fn all(&mut self, operations: Vec<Operation>) -> Vec<Result<Answer, Error>>;
+    fn scan(&mut self, table: TableId) -> Objects<'_>;
+}

@@ -1,0 +1,238 @@
+//! `thunderhead table …`.
+
+use crate::exit::{Exit, Failure};
+use crate::session::Session;
+use crate::store::Store;
+use crate::text;
+use clap::Subcommand;
+use serde_json::json;
+use std::collections::BTreeSet;
+use thunderhead_wire::control::{TableInfo, TabletInfo};
+use thunderhead_wire::{KeyHash, MasterId};
+
+/// What to do with tables.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make a table.
+    Create {
+        /// Its name.
+        name: String,
+        /// Over how many shards it is spread.
+        #[arg(long, default_value_t = 1, value_name = "SHARDS", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+        span: u32,
+    },
+    /// Drop a table with everything in it.
+    Drop {
+        /// Its name.
+        name: String,
+        /// Do not ask.
+        #[arg(long, short)]
+        yes: bool,
+    },
+    /// List the tables.
+    List,
+    /// Show a table's tablets, and where they are.
+    Show {
+        /// Its name.
+        name: String,
+    },
+    /// Divide tablets, so that the parts can be moved apart.
+    Split {
+        /// The table's name.
+        name: String,
+        /// The first hash of the second part.
+        #[arg(long, value_name = "HASH", value_parser = hash, required_unless_present = "into")]
+        at: Option<KeyHash>,
+        /// Into so many equal parts of the whole table; boundaries that are there already stay.
+        #[arg(long = "in", value_name = "N", conflicts_with = "at", value_parser = clap::value_parser!(u64).range(2..=65_536))]
+        into: Option<u64>,
+    },
+    /// Move a tablet to another shard. It is served all the time.
+    Migrate {
+        /// The table's name.
+        name: String,
+        /// The tablet's first hash.
+        #[arg(long, value_name = "HASH", value_parser = hash)]
+        first: KeyHash,
+        /// The shard that is to have it, by its master's number; `thunderhead status` lists them.
+        #[arg(long, value_name = "MASTER")]
+        to: u64,
+    },
+}
+
+/// A hash, in hexadecimal with 0x before it, or in decimal.
+fn hash(text: &str) -> Result<KeyHash, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map(KeyHash).map_err(|_| "give a number of 64 bits, such as 0x8000000000000000".into())
+}
+
+/// Does it.
+pub(crate) fn run(
+    command: Command,
+    store: &mut dyn Store,
+    session: &mut Session<'_>,
+) -> Result<(), Failure> {
+    match command {
+        Command::Create { name, span } => {
+            let table = store.create_table(&name, span)?;
+            if session.json {
+                return session.put_json(&table);
+            }
+            let tablets = text::plural(table.tablets.len() as u64, "tablet");
+            writeln!(session.out, "created table {name:?} with {tablets}")?;
+        }
+        Command::Drop { name, yes } => drop(&name, yes, store, session)?,
+        Command::List => list(store, session)?,
+        Command::Show { name } => {
+            let table = find(store, &name)?;
+            show(&table, session)?;
+        }
+        Command::Split { name, at: Some(at), .. } => {
+            let table = store.split(&name, at)?;
+            show(&table, session)?;
+        }
+        Command::Split { name, at: None, into } => {
+            let table = split_in(store, &name, into.unwrap_or(2))?;
+            show(&table, session)?;
+        }
+        Command::Migrate { name, first, to } => {
+            let table = store.migrate(&name, first, MasterId(to))?;
+            show(&table, session)?;
+        }
+    }
+    Ok(())
+}
+
+fn drop(
+    name: &str,
+    yes: bool,
+    store: &mut dyn Store,
+    session: &mut Session<'_>,
+) -> Result<(), Failure> {
+    if !yes {
+        let Some(ask) = &mut session.ask else {
+            return Err(Failure::usage(format!(
+                "table {name:?} would be lost with everything in it, and nobody can be asked: add --yes"
+            )));
+        };
+        // Whether it exists is said before anybody is asked.
+        store.table(name)?;
+        if !ask(&format!("Drop table {name:?} with everything in it?")) {
+            return Err(Failure::new(Exit::Negative, "declined", "nothing was dropped"));
+        }
+    }
+    store.drop_table(name)?;
+    match session.json {
+        true => session.put_json(&json!({"dropped": name}))?,
+        false => writeln!(session.out, "dropped table {name:?}")?,
+    }
+    Ok(())
+}
+
+fn find(store: &mut dyn Store, name: &str) -> Result<TableInfo, Failure> {
+    let map = store.tables()?;
+    map.tables.into_iter().find(|table| table.name == name).ok_or_else(|| Failure::no_table(name))
+}
+
+fn list(store: &mut dyn Store, session: &mut Session<'_>) -> Result<(), Failure> {
+    let map = store.tables()?;
+    if session.json {
+        return session.put_json(&map.tables);
+    }
+    if map.tables.is_empty() {
+        writeln!(session.out, "no tables; `thunderhead table create NAME` makes one")?;
+        return Ok(());
+    }
+    writeln!(session.out, "{:>6}  {:>7}  name", "id", "tablets")?;
+    for TableInfo { id, name, tablets } in &map.tables {
+        let name = text::escape(name.as_bytes());
+        writeln!(session.out, "{:>6}  {:>7}  {name}", id.0, tablets.len())?;
+    }
+    Ok(())
+}
+
+fn show(table: &TableInfo, session: &mut Session<'_>) -> Result<(), Failure> {
+    if session.json {
+        return session.put_json(table);
+    }
+    let TableInfo { id, name, tablets } = table;
+    let name = text::escape(name.as_bytes());
+    writeln!(session.out, "table {name}, id {}", id.0)?;
+    writeln!(
+        session.out,
+        "{:18}  {:18}  {:>6}  {:>6}  address",
+        "first", "last", "share", "master"
+    )?;
+    for TabletInfo { first, last, master, address } in tablets {
+        let share = 100.0 * (last.0.saturating_sub(first.0) as f64 + 1.0) / 2_f64.powi(64);
+        let address = address.map_or("being recovered".to_owned(), |it| it.to_string());
+        writeln!(
+            session.out,
+            "{:#018x}  {:#018x}  {share:>5.1}%  {:>6}  {address}",
+            first.0, last.0, master.0
+        )?;
+    }
+    Ok(())
+}
+
+/// Splits wherever a boundary of so many equal parts is none yet.
+fn split_in(store: &mut dyn Store, name: &str, parts: u64) -> Result<TableInfo, Failure> {
+    let mut table = find(store, name)?;
+    let there: BTreeSet<u64> = table.tablets.iter().map(|tablet| tablet.first.0).collect();
+    for part in 1..parts {
+        // Below 2^64, for the part is less than all of them.
+        let at = ((u128::from(part) << 64) / u128::from(parts)) as u64;
+        if !there.contains(&at) {
+            table = store.split(name, KeyHash(at))?;
+        }
+    }
+    Ok(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::exit::Exit;
+    use crate::fake::{Fake, run};
+
+    #[test]
+    fn tables_are_made_listed_divided_moved_and_dropped() {
+        let mut fake = Fake::default();
+        assert!(run(&mut fake, "table list").unwrap().contains("no tables"));
+        let made = run(&mut fake, "table create t --span 2").unwrap();
+        assert_eq!(made, "created table \"t\" with 2 tablets\n");
+        let again = run(&mut fake, "table create t").unwrap_err();
+        assert_eq!((again.exit, again.kind), (Exit::Negative, "table_exists"));
+        let parts = run(&mut fake, "table split t --in 4").unwrap();
+        for first in ["0x0000000000000000", "0x4000000000000000", "0xc000000000000000"] {
+            assert!(parts.contains(&format!("\n{first}")), "{parts}");
+        }
+        assert_eq!(parts.matches("25.0%").count(), 4, "{parts}");
+        assert_eq!(run(&mut fake, "table split t --in 4").unwrap(), parts, "it is so already");
+        let parts = run(&mut fake, "table split t --at 16 --json").unwrap();
+        assert!(parts.contains(r#""first":16,"#), "{parts}");
+        let moved = run(&mut fake, "table migrate t --first 0x10 --to 9").unwrap();
+        assert!(moved.contains("     9  "), "{moved}");
+        assert!(run(&mut fake, "table list").unwrap().contains("5  t\n"));
+        let failure = run(&mut fake, "table drop t").unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage, "nobody can be asked");
+        assert_eq!(run(&mut fake, "table drop t --yes").unwrap(), "dropped table \"t\"\n");
+        for line in ["table drop t --yes", "table show t", "table split t --in 2", "get t k"] {
+            let failure = run(&mut fake, line).unwrap_err();
+            assert_eq!((failure.exit, failure.kind), (Exit::Negative, "no_such_table"), "{line}");
+        }
+    }
+
+    #[test]
+    fn who_is_asked_may_say_no() {
+        let mut fake = Fake::default();
+        run(&mut fake, "table create t").unwrap();
+        fake.agrees = Some(false);
+        assert_eq!(run(&mut fake, "table drop t").unwrap_err().kind, "declined");
+        assert_eq!(run(&mut fake, "table drop u").unwrap_err().kind, "no_such_table");
+        fake.agrees = Some(true);
+        run(&mut fake, "table drop t").unwrap();
+    }
+}

@@ -1,0 +1,236 @@
+//! Bytes as text: keys and values are bytes, people and JSON want characters.
+//!
+//! *Escaped* text is UTF-8 in which a backslash, and what is no character that can be shown, is
+//! `\\`, `\n`, `\r`, `\t`, or `\xNN` for one byte. It says exactly which bytes are meant, in one line,
+//! and a terminal does nothing odd with it.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::Value;
+use std::fmt::Write;
+use std::io;
+
+/// Bytes as escaped text.
+pub(crate) fn escape(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '\\' => text.push_str("\\\\"),
+                '\n' => text.push_str("\\n"),
+                '\r' => text.push_str("\\r"),
+                '\t' => text.push_str("\\t"),
+                hidden if is_hidden(hidden) => {
+                    let mut buffer = [0; 4];
+                    hex_escapes(hidden.encode_utf8(&mut buffer).as_bytes(), &mut text);
+                }
+                shown => text.push(shown),
+            }
+        }
+        hex_escapes(chunk.invalid(), &mut text);
+    }
+    text
+}
+
+fn hex_escapes(bytes: &[u8], text: &mut String) {
+    for byte in bytes {
+        // Writing to a string does not fail.
+        let _ = write!(text, "\\x{byte:02x}");
+    }
+}
+
+/// Control characters, and those that make a terminal show a line in another order than it is.
+fn is_hidden(character: char) -> bool {
+    character.is_control() || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The bytes that escaped text means.
+pub(crate) fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&byte, behind)) = rest.split_first() {
+        rest = behind;
+        if byte != b'\\' {
+            bytes.push(byte);
+            continue;
+        }
+        let (byte, behind) = escaped_byte(rest)?;
+        bytes.push(byte);
+        rest = behind;
+    }
+    Ok(bytes)
+}
+
+/// The byte that is meant by what follows a backslash, and what follows that.
+pub(crate) fn escaped_byte(text: &[u8]) -> Result<(u8, &[u8]), String> {
+    let (&letter, rest) = text.split_first().ok_or("a backslash stands at the end; write \\\\")?;
+    let byte = match letter {
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        b'0' => 0,
+        b'\\' | b'"' | b'\'' | b' ' | b'#' => letter,
+        b'x' => {
+            let digits = rest.get(..2).and_then(|digits| str::from_utf8(digits).ok());
+            let byte = digits
+                .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+                .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+            let byte = byte.ok_or("\\x needs two hexadecimal digits")?;
+            return Ok((byte, rest.get(2..).unwrap_or_default()));
+        }
+        other => {
+            let other = char::from(other);
+            return Err(format!("\\{other} means nothing; there are \\\\ \\n \\r \\t \\0 \\xNN"));
+        }
+    };
+    Ok((byte, rest))
+}
+
+/// Hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// Bytes as people read them: text as it is, anything else escaped.
+pub(crate) fn shown(bytes: &[u8]) -> String {
+    match str::from_utf8(bytes) {
+        Ok(text) if !text.chars().any(|it| is_hidden(it) && it != '\n' && it != '\t') => {
+            text.to_owned()
+        }
+        _ => escape(bytes),
+    }
+}
+
+/// Puts bytes into a JSON object: under a name if they are text, else in base64 under the name with
+/// `_base64`.
+pub(crate) fn put_json(object: &mut serde_json::Map<String, Value>, name: &str, bytes: &[u8]) {
+    match str::from_utf8(bytes) {
+        Ok(text) => object.insert(name.to_owned(), text.into()),
+        Err(_) => object.insert(format!("{name}_base64"), BASE64_STANDARD.encode(bytes).into()),
+    };
+}
+
+/// Writes a member of a JSON object, as [`put_json`] does.
+pub(crate) fn write_json(out: &mut dyn io::Write, name: &str, bytes: &[u8]) -> io::Result<()> {
+    match str::from_utf8(bytes) {
+        Ok(text) => {
+            write!(out, "\"{name}\":")?;
+            Ok(serde_json::to_writer(out, text)?)
+        }
+        Err(_) => write!(out, "\"{name}_base64\":\"{}\"", BASE64_STANDARD.encode(bytes)),
+    }
+}
+
+/// The bytes of a member that is there as text or in base64.
+pub(crate) fn of_json(
+    name: &str,
+    text: Option<String>,
+    base64: Option<&str>,
+) -> Result<Vec<u8>, String> {
+    match (text, base64) {
+        (Some(text), None) => Ok(text.into_bytes()),
+        (None, Some(base64)) => {
+            BASE64_STANDARD.decode(base64).map_err(|_| format!("{name}_base64 is no base64"))
+        }
+        (Some(_), Some(_)) => Err(format!("it has both {name} and {name}_base64")),
+        (None, None) => Err(format!("it has neither {name} nor {name}_base64")),
+    }
+}
+
+/// A number with its thousands set apart.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Bytes for people: three digits.
+pub(crate) fn amount(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut scaled = bytes as f64;
+    let mut unit = 0;
+    while scaled >= 999.5 && unit + 1 < units.len() {
+        scaled /= 1024.0;
+        unit += 1;
+    }
+    let name = units.get(unit).copied().unwrap_or_default();
+    let digits = if unit == 0 || scaled >= 100.0 { 0 } else { 1 };
+    format!("{scaled:.digits$} {name}")
+}
+
+/// `1 object`, `2 objects`.
+pub(crate) fn plural(number: u64, one: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{} {one}{s}", count(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_can_be_shown_stays_and_the_rest_is_escaped() {
+        let cases: &[(&[u8], &str)] = &[
+            (b"plain", "plain"),
+            ("gr\u{fc}n".as_bytes(), "gr\u{fc}n"),
+            (b"a\nb\t\\", "a\\nb\\t\\\\"),
+            (b"\x00\xff\x1b[2J", "\\x00\\xff\\x1b[2J"),
+            ("\u{202e}x".as_bytes(), "\\xe2\\x80\\xaex"),
+        ];
+        for (bytes, text) in cases {
+            assert_eq!(escape(bytes), *text);
+        }
+        assert_eq!(shown(b"a\nb\\"), "a\nb\\");
+        assert_eq!(shown(b"a\nb\x1b"), "a\\nb\\x1b");
+    }
+
+    #[test]
+    fn what_means_nothing_is_refused() {
+        for text in ["\\", "\\q", "\\x1", "\\xg1", "\\x+1"] {
+            assert!(unescape(text.as_bytes()).is_err(), "{text}");
+        }
+        assert_eq!(unescape(b"\\0\\x41").unwrap(), b"\0A");
+    }
+
+    #[test]
+    fn numbers_are_easy_to_read() {
+        let counts = [0, 999, 1000, 1_234_567].map(count);
+        assert_eq!(counts, ["0", "999", "1,000", "1,234,567"]);
+        let amounts = [0, 999, 1000, 1 << 20, 150 << 20, u64::MAX].map(amount);
+        assert_eq!(amounts, ["0 B", "999 B", "1.0 KiB", "1.0 MiB", "150 MiB", "16384 PiB"]);
+    }
+
+    proptest! {
+        #[test]
+        fn escaping_loses_nothing(bytes: Vec<u8>) {
+            let text = escape(&bytes);
+            prop_assert!(!text.chars().any(char::is_control));
+            prop_assert_eq!(unescape(text.as_bytes()).unwrap(), bytes);
+        }
+
+        #[test]
+        fn json_loses_nothing(bytes: Vec<u8>) {
+            let mut line = b"{".to_vec();
+            write_json(&mut line, "key", &bytes).unwrap();
+            line.push(b'}');
+            let written: Value = serde_json::from_slice(&line).unwrap();
+            let mut object = serde_json::Map::new();
+            put_json(&mut object, "key", &bytes);
+            prop_assert_eq!(&written, &Value::Object(object));
+            let text = |name: &str| written.get(name).and_then(Value::as_str).map(str::to_owned);
+            let base64 = text("key_base64");
+            prop_assert_eq!(of_json("key", text("key"), base64.as_deref()).unwrap(), bytes);
+        }
+    }
+}

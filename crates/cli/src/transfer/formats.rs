@@ -1,0 +1,272 @@
+//! The lines of an import, and those of an export.
+
+use super::Format;
+use crate::exit::Failure;
+use crate::objects::write_line;
+use crate::text;
+use csv::ByteRecord;
+use serde::Deserialize;
+use std::cell::Cell;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::rc::Rc;
+use thunderhead_client::Object;
+
+/// The longest object, in base64 or with all its characters escaped, and some more.
+pub(super) const LINE_BYTES_MAX: u64 = 16 << 20;
+
+/// One object of an import.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    Object { number: u64, key: Vec<u8>, value: Vec<u8> },
+    Bad { number: u64, why: String },
+}
+
+/// The lines of an import.
+pub(super) struct Lines<'a> {
+    source: Source<'a>,
+    bytes: Rc<Cell<u64>>,
+}
+
+enum Source<'a> {
+    Json { input: BufReader<Counted<'a>>, number: u64, line: Vec<u8> },
+    Csv(Box<Csv<'a>>),
+}
+
+struct Csv<'a> {
+    reader: csv::Reader<Counted<'a>>,
+    names: [String; 2],
+    columns: Option<[usize; 2]>,
+    record: ByteRecord,
+    /// Where the record that is being read began.
+    began: Rc<Cell<u64>>,
+}
+
+/// Counts what is read, and refuses to go on too long without a record.
+struct Counted<'a> {
+    inner: Box<dyn Read + 'a>,
+    bytes: Rc<Cell<u64>>,
+    began: Rc<Cell<u64>>,
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.bytes.get() - self.began.get() > LINE_BYTES_MAX {
+            return Err(io::Error::other(
+                "a record is too long; is there a quote without its end?",
+            ));
+        }
+        let bytes = self.inner.read(buffer)?;
+        self.bytes.set(self.bytes.get() + bytes as u64);
+        Ok(bytes)
+    }
+}
+
+#[derive(Deserialize)]
+struct Members {
+    #[serde(default)]
+    key: Option<String>,
+    #[serde(default)]
+    key_base64: Option<String>,
+    #[serde(default)]
+    value: Option<String>,
+    #[serde(default)]
+    value_base64: Option<String>,
+}
+
+impl<'a> Lines<'a> {
+    pub(super) fn new(
+        inner: Box<dyn Read + 'a>,
+        format: Format,
+        key_column: &str,
+        value_column: &str,
+    ) -> Lines<'a> {
+        let bytes = Rc::new(Cell::new(0));
+        let began = Rc::new(Cell::new(0));
+        let counted = Counted { inner, bytes: bytes.clone(), began: began.clone() };
+        let source = match format {
+            Format::Jsonl => {
+                let input = BufReader::with_capacity(64 << 10, counted);
+                Source::Json { input, number: 0, line: Vec::new() }
+            }
+            Format::Csv => {
+                let reader = csv::ReaderBuilder::new().flexible(true).from_reader(counted);
+                let names = [key_column, value_column].map(str::to_owned);
+                let record = ByteRecord::new();
+                Source::Csv(Box::new(Csv { reader, names, columns: None, record, began }))
+            }
+        };
+        Lines { source, bytes }
+    }
+
+    /// Bytes that were read so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.get()
+    }
+
+    /// The next line; nothing at the end.
+    pub(super) fn next(&mut self) -> Result<Option<Line>, Failure> {
+        match &mut self.source {
+            Source::Csv(csv) => {
+                csv.began.set(self.bytes.get());
+                csv.next()
+            }
+            Source::Json { input, number, line } => loop {
+                *number += 1;
+                line.clear();
+                input.get_ref().began.set(self.bytes.get());
+                let limit = LINE_BYTES_MAX / 2;
+                let read = (&mut *input).take(limit).read_until(b'\n', line);
+                let read = read.map_err(|error| Failure::file("reading", &error))?;
+                if read == 0 {
+                    return Ok(None);
+                }
+                let number = *number;
+                if read as u64 == limit && line.last() != Some(&b'\n') {
+                    skip_line(input).map_err(|error| Failure::file("reading", &error))?;
+                    let why = format!("it is longer than {}", text::amount(limit));
+                    return Ok(Some(Line::Bad { number, why }));
+                }
+                if !line.iter().all(u8::is_ascii_whitespace) {
+                    return Ok(Some(of_json(number, line)));
+                }
+            },
+        }
+    }
+}
+
+/// Passes over what is left of a line.
+fn skip_line(input: &mut BufReader<Counted<'_>>) -> io::Result<()> {
+    loop {
+        let counted = input.get_ref();
+        counted.began.set(counted.bytes.get());
+        let buffer = input.fill_buf()?;
+        let end = buffer.iter().position(|byte| *byte == b'\n');
+        let (bytes, is_last) = match end {
+            Some(at) => (at + 1, true),
+            None => (buffer.len(), buffer.is_empty()),
+        };
+        input.consume(bytes);
+        if is_last {
+            return Ok(());
+        }
+    }
+}
+
+fn of_json(number: u64, line: &[u8]) -> Line {
+    let object = serde_json::from_slice(line).map_err(|error| {
+        // The line is said already, and there is only one.
+        let said = error.to_string();
+        let said = said.split(" at line ").next().unwrap_or(&said);
+        format!("it is no object with a key and a value: {said} (column {})", error.column())
+    });
+    let object = object.and_then(|Members { key, key_base64, value, value_base64 }| {
+        let key = text::of_json("key", key, key_base64.as_deref())?;
+        let value = text::of_json("value", value, value_base64.as_deref())?;
+        Ok((key, value))
+    });
+    checked(number, object)
+}
+
+fn checked(number: u64, object: Result<(Vec<u8>, Vec<u8>), String>) -> Line {
+    match object {
+        Ok((key, _)) if key.is_empty() => Line::Bad { number, why: "the key is empty".to_owned() },
+        Ok((key, value)) => Line::Object { number, key, value },
+        Err(why) => Line::Bad { number, why },
+    }
+}
+
+impl Csv<'_> {
+    fn next(&mut self) -> Result<Option<Line>, Failure> {
+        let columns = match self.columns {
+            Some(columns) => columns,
+            None => {
+                let headings = self.reader.byte_headers().map_err(|error| failed(&error))?.clone();
+                if headings.is_empty() {
+                    return Ok(None);
+                }
+                let [key, value] = &self.names;
+                let columns = [
+                    column(&headings, key, "--key-column")?,
+                    column(&headings, value, "--value-column")?,
+                ];
+                *self.columns.insert(columns)
+            }
+        };
+        if !self.reader.read_byte_record(&mut self.record).map_err(|error| failed(&error))? {
+            return Ok(None);
+        }
+        let number = self.record.position().map_or(0, csv::Position::line);
+        let fields = columns.map(|column| self.record.get(column).map(<[u8]>::to_vec));
+        let object = match fields {
+            [Some(key), Some(value)] => Ok((key, value)),
+            _ => {
+                let most = columns.into_iter().max().unwrap_or(0) + 1;
+                let fields = text::plural(self.record.len() as u64, "field");
+                Err(format!("it has {fields}, and at least {most} are needed"))
+            }
+        };
+        Ok(Some(checked(number, object)))
+    }
+}
+
+fn column(headings: &ByteRecord, name: &str, flag: &str) -> Result<usize, Failure> {
+    headings.iter().position(|heading| heading == name.as_bytes()).ok_or_else(|| {
+        let there: Vec<String> = headings.iter().map(text::escape).collect();
+        let there = there.join(", ");
+        Failure::usage(format!("no column is headed {name:?}, but {there}; choose one with {flag}"))
+    })
+}
+
+fn failed(error: &csv::Error) -> Failure {
+    Failure::usage(match error.kind() {
+        csv::ErrorKind::Io(error) => error.to_string(),
+        _ => error.to_string(),
+    })
+}
+
+/// The lines of an export.
+pub(super) enum Writer<'a> {
+    Json(&'a mut dyn Write),
+    Csv(Box<csv::Writer<&'a mut dyn Write>>),
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn new(
+        out: &'a mut dyn Write,
+        format: Format,
+        key_column: &str,
+        value_column: &str,
+    ) -> io::Result<Writer<'a>> {
+        match format {
+            Format::Jsonl => Ok(Writer::Json(out)),
+            Format::Csv => {
+                let mut writer = csv::Writer::from_writer(out);
+                writer.write_record([key_column, value_column]).map_err(io_error)?;
+                Ok(Writer::Csv(Box::new(writer)))
+            }
+        }
+    }
+
+    pub(super) fn put(&mut self, object: &Object) -> io::Result<()> {
+        let Object { version, key, value } = object;
+        match self {
+            Writer::Json(out) => write_line(out, *version, key, Some(value)),
+            Writer::Csv(writer) => writer.write_record([key, value]).map_err(io_error),
+        }
+    }
+
+    pub(super) fn end(self) -> io::Result<()> {
+        match self {
+            Writer::Json(out) => out.flush(),
+            Writer::Csv(mut writer) => writer.flush(),
+        }
+    }
+}
+
+/// Keeps the kind, by which a reader that has gone is known.
+fn io_error(error: csv::Error) -> io::Error {
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => error,
+        other => io::Error::other(format!("{other:?}")),
+    }
+}

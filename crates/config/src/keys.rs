@@ -1,0 +1,325 @@
+//! The table of keys: the single source of their names, values, defaults and meaning.
+
+use crate::value::{Kind, LogFormat, LogLevel, Polling};
+
+/// Something that can be set.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Its section and name: `server.memory`; those that concern all have no section.
+    pub name: &'static str,
+    /// What its value may be.
+    pub kind: Kind,
+    /// Its value if nobody sets it; nothing where that is not one value. Then the meaning says what
+    /// happens.
+    pub default: Option<&'static str>,
+    /// What it means, in sentences.
+    pub meaning: &'static str,
+}
+
+impl Key {
+    /// The part before the dot; empty for those that concern all.
+    #[must_use]
+    pub fn section(&self) -> &'static str {
+        self.name.split_once('.').map_or("", |(section, _)| section)
+    }
+
+    /// The part behind the dot.
+    #[must_use]
+    pub fn leaf(&self) -> &'static str {
+        self.name.split_once('.').map_or(self.name, |(_, leaf)| leaf)
+    }
+
+    /// Its name in the environment.
+    #[must_use]
+    pub fn variable(&self) -> String {
+        format!("THUNDERHEAD_{}", self.name.replace('.', "_").to_uppercase())
+    }
+
+    /// Its name on the command line, of the commands that it is meant for.
+    #[must_use]
+    pub fn flag(&self) -> String {
+        let leaf = self.leaf().replace('_', "-");
+        match self.section() {
+            "log" => format!("log-{leaf}"),
+            _ => leaf,
+        }
+    }
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const TIB: u64 = 1 << 40;
+const SECOND: u64 = 1000;
+const MINUTE: u64 = 60 * SECOND;
+const DAY: u64 = 24 * 60 * MINUTE;
+
+/// Segments are not smaller, or even small values would not fit into one.
+const SEGMENT_BYTES: Kind = Kind::Bytes(64 * KIB, GIB);
+const MEMORY: Kind = Kind::Bytes(16 * MIB, 64 * TIB);
+const DISK: Kind = Kind::Bytes(16 * MIB, 1024 * TIB);
+const REPLICAS: Kind = Kind::Count(0, 16);
+const SHARDS: Kind = Kind::Count(1, 256);
+const CLEANERS: Kind = Kind::Count(1, 16);
+const POLLING: Kind = Kind::Choice(Polling::WORDS);
+
+const fn entry(
+    name: &'static str,
+    kind: Kind,
+    default: Option<&'static str>,
+    meaning: &'static str,
+) -> Key {
+    Key { name, kind, default, meaning }
+}
+
+/// All of them, by section.
+pub const KEYS: &[Key] = &[
+    entry(
+        "coordinators",
+        Kind::Addresses,
+        Some("127.0.0.1:7070"),
+        "Where the coordinators listen; servers and clients find the one that leads.",
+    ),
+    entry(
+        "cluster.replicas",
+        REPLICAS,
+        Some("3"),
+        "Replicas of each segment on backups. 0: a cache, which forgets all when it stops. Decided when the cluster is made.",
+    ),
+    entry(
+        "cluster.durability",
+        Kind::Durability,
+        Some("replicated"),
+        "When a write is acknowledged. `replicated`: in the memory of all backups, which outlasts their processes. `interval:100ms`: the same, and on their disks that much later. `synced`: on their disks. Decided when the cluster is made.",
+    ),
+    entry(
+        "cluster.segment_bytes",
+        SEGMENT_BYTES,
+        Some("8MiB"),
+        "Bytes of a full segment, the unit of cleaning and replication. Values may have an eighth of it, and 1 MiB at most. Decided when the cluster is made.",
+    ),
+    entry(
+        "cluster.self_backup",
+        Kind::Flag,
+        Some("false"),
+        "A server may keep a replica of its own segments: for a cluster of one machine. Decided when the cluster is made.",
+    ),
+    entry(
+        "coordinator.listen",
+        Kind::Listen,
+        Some("127.0.0.1:7070"),
+        "Where the coordinator listens. 0.0.0.0 is all of the machine's addresses.",
+    ),
+    entry(
+        "coordinator.metastore",
+        Kind::Metastore,
+        Some("embedded:thunderhead-coordinator/metastore"),
+        "Where it keeps what must not be lost. `embedded:PATH`: a file, for one coordinator. `etcd:…` and `zookeeper:…`: several coordinators may stand in for each other.",
+    ),
+    entry(
+        "coordinator.root",
+        Kind::Text,
+        Some("thunderhead/main"),
+        "Below which path of etcd or ZooKeeper. Clusters that share one have different roots.",
+    ),
+    entry(
+        "coordinator.lease_ttl",
+        Kind::Time(10 * SECOND, DAY),
+        Some("5m"),
+        "How long a client may be silent before the cluster forgets which of its updates were done.",
+    ),
+    entry(
+        "coordinator.leader_ttl",
+        Kind::Time(SECOND, 20 * SECOND),
+        Some("5s"),
+        "How long after a leading coordinator died another one leads.",
+    ),
+    entry(
+        "server.listen",
+        Kind::Listen,
+        Some("127.0.0.1:7071"),
+        "Where the first shard listens; the others follow on the next ports. Port 0: any that are free.",
+    ),
+    entry(
+        "server.advertise",
+        Kind::Host,
+        None,
+        "The host name or address under which others reach this server. If it is not set: the one it listens on; it must be set if that is 0.0.0.0 or [::].",
+    ),
+    entry(
+        "server.data",
+        Kind::Path,
+        Some("thunderhead-server"),
+        "The directory of its storage. A server keeps its identity as long as it keeps this.",
+    ),
+    entry(
+        "server.memory",
+        MEMORY,
+        Some("1GiB"),
+        "Memory for objects, indexes and the cleaners' work, of all shards together.",
+    ),
+    entry(
+        "server.shards",
+        SHARDS,
+        Some("1"),
+        "Shards, each with a thread of its own. One for each core that is not a cleaner's, at most.",
+    ),
+    entry("server.cleaners", CLEANERS, Some("1"), "Cleaner threads of each shard."),
+    entry("server.backup", Kind::Flag, Some("true"), "Whether it keeps replicas for others."),
+    entry(
+        "server.backup_bytes",
+        DISK,
+        None,
+        "Disk space for replicas, taken when the storage is made. If it is not set: twice its memory for each replica that the cluster keeps.",
+    ),
+    entry(
+        "server.host",
+        Kind::Host,
+        None,
+        "The machine it is on: no two replicas of a segment are on one. If it is not set: the machine's name.",
+    ),
+    entry(
+        "server.rack",
+        Kind::Text,
+        None,
+        "The rack it is in: replicas of a segment are in different ones. If it is not set, racks do not matter.",
+    ),
+    entry(
+        "server.polling",
+        POLLING,
+        Some("adaptive"),
+        "What a shard's thread does when it has nothing to do: `always` looks again at once and takes a whole core, `adaptive` looks for a while and sleeps then, `never` sleeps at once.",
+    ),
+    entry(
+        "server.shm",
+        Kind::Flag,
+        Some("true"),
+        "Whether clients on the same machine may talk to it over shared memory.",
+    ),
+    entry(
+        "dev.listen",
+        Kind::Listen,
+        Some("127.0.0.1:7070"),
+        "Where the coordinator of `thunderhead dev` listens; its servers follow on the next ports.",
+    ),
+    entry(
+        "dev.data",
+        Kind::Path,
+        Some("thunderhead-data"),
+        "The directory where `thunderhead dev` keeps everything.",
+    ),
+    entry("dev.servers", Kind::Count(1, 64), Some("1"), "Servers of `thunderhead dev`."),
+    entry(
+        "dev.replicas",
+        REPLICAS,
+        None,
+        "Replicas of each segment. If it is not set: 1 with one server, which backs itself up; else 3, or as many as there are other servers.",
+    ),
+    entry("dev.memory", MEMORY, Some("512MiB"), "Memory of each server."),
+    entry("dev.shards", SHARDS, Some("1"), "Shards of each server."),
+    entry("dev.cleaners", CLEANERS, Some("1"), "Cleaner threads of each shard."),
+    entry(
+        "dev.backup_bytes",
+        DISK,
+        None,
+        "Disk space of each server for replicas. If it is not set: twice its memory for each replica.",
+    ),
+    entry("dev.durability", Kind::Durability, Some("replicated"), "As `cluster.durability`."),
+    entry("dev.segment_bytes", SEGMENT_BYTES, Some("8MiB"), "As `cluster.segment_bytes`."),
+    entry("dev.polling", POLLING, Some("adaptive"), "As `server.polling`."),
+    entry("dev.shm", Kind::Flag, Some("true"), "As `server.shm`."),
+    entry(
+        "client.deadline",
+        Kind::Time(1, DAY),
+        Some("10s"),
+        "How long an operation may take, with everything that is in its way.",
+    ),
+    entry("log.level", Kind::Choice(LogLevel::WORDS), Some("info"), "What is logged."),
+    entry(
+        "log.format",
+        Kind::Choice(LogFormat::WORDS),
+        Some("text"),
+        "How a line of the log looks: for people or for programs.",
+    ),
+];
+
+/// The key with a name.
+#[must_use]
+pub fn by_name(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}
+
+/// The key whose name is most like this one.
+#[must_use]
+pub fn nearest(name: &str) -> &'static Key {
+    // What is below a section of a section was meant to be beside it.
+    let name = match name.split_once('.') {
+        Some((_, rest)) if rest.contains('.') => rest,
+        _ => name,
+    };
+    let (section, leaf) = name.split_once('.').unwrap_or(("", name));
+    let far = |key: &Key| {
+        let whole = distance(name, key.name);
+        // What stands in the wrong section is often spelled right.
+        let elsewhere = 2 * distance(leaf, key.leaf()) + usize::from(section != key.section());
+        whole.min(elsewhere)
+    };
+    // The table is not empty, and its first key is what is set most often.
+    KEYS.iter().min_by_key(|key| far(key)).unwrap_or(&KEYS[0])
+}
+
+/// Letters to insert, delete, replace or swap with their neighbour to get from one to the other.
+pub(crate) fn distance(a: &str, b: &str) -> usize {
+    // A name that was written by a hand is short; the rest of a long one changes nothing.
+    let [a, b]: [Vec<char>; 2] = [a, b].map(|it| it.to_lowercase().chars().take(64).collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut best = replaced.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(best);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_allowed_and_names_are_unique() {
+        let mut names = std::collections::BTreeSet::new();
+        for key in KEYS {
+            if let Some(default) = key.default {
+                let value = key.kind.parse(default).unwrap_or_else(|e| panic!("{}: {e}", key.name));
+                assert_eq!(value.to_string(), default, "{}: write it as it is shown", key.name);
+            }
+            assert!(names.insert(key.variable()), "{}", key.variable());
+            assert!(key.meaning.ends_with('.'), "{}", key.name);
+        }
+    }
+
+    #[test]
+    fn the_nearest_key_is_what_was_meant() {
+        let cases = [
+            ("server.memroy", "server.memory"),
+            ("server.Memory", "server.memory"),
+            ("memory", "server.memory"),
+            ("cluster.metastore", "coordinator.metastore"),
+            ("coordinator", "coordinators"),
+            ("sever.shards", "server.shards"),
+            ("server.backupbytes", "server.backup_bytes"),
+            ("log.levle", "log.level"),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(nearest(name).name, expected, "{name}");
+        }
+        let _ = nearest(&"x".repeat(100_000));
+    }
+}
