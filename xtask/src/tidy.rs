@@ -14,7 +14,17 @@ const EDGES: &[(&str, &[&str])] = &[
     ("thunderhead-wire", &[]),
     ("thunderhead-log", &["thunderhead-wire"]),
     ("thunderhead-runtime", &[]),
-    ("thunderhead-backup", &["thunderhead-runtime", "thunderhead-wire"]),
+    // The simulator only for its tests.
+    (
+        "thunderhead-backup",
+        &[
+            "thunderhead-net",
+            "thunderhead-rpc",
+            "thunderhead-runtime",
+            "thunderhead-simulator",
+            "thunderhead-wire",
+        ],
+    ),
     ("thunderhead-net", &["thunderhead-runtime", "thunderhead-wire"]),
     ("thunderhead-rpc", &["thunderhead-net", "thunderhead-runtime", "thunderhead-wire"]),
     (
@@ -31,9 +41,11 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
     // The simulator only for its tests.
     ("thunderhead-metastore", &["thunderhead-runtime", "thunderhead-simulator"]),
+    // A backup only for its tests.
     (
         "thunderhead-master",
         &[
+            "thunderhead-backup",
             "thunderhead-log",
             "thunderhead-net",
             "thunderhead-rpc",
