@@ -25,16 +25,19 @@
 //! # Not here yet
 //!
 //! Tablets are given to a shard by its caller, and what the log appends goes to whatever
-//! [`Replicator`](thunderhead_log::Replicator) the log was made with. Coordinator, replication to
-//! backups, leases that end and enumeration come on top.
+//! [`Replicator`](thunderhead_log::Replicator) the log was made with: [`replication`] to backups is
+//! one. Coordinator and leases that end come on top.
 //!
 //! [`Log::turn`]: thunderhead_log::Log::turn
 #![forbid(unsafe_code)]
 
 mod clients;
+mod limits;
 mod objects;
 mod outcome;
 mod parked;
+pub mod replication;
 mod shard;
 
+pub use replication::{LocalAnswer, LocalBackup, Replication};
 pub use shard::{Shard, Statistics};

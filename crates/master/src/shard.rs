@@ -4,13 +4,15 @@ use crate::clients::Clients;
 use crate::objects;
 use crate::outcome::Outcome;
 use crate::parked::{Answer, Parked};
+use crate::replication::{Link, LocalBackup, Replication};
+use std::net::SocketAddr;
 use thunderhead_log::{Cursor, Log, Object};
-use thunderhead_rpc::{Context, Opcode, ReplyTo, Request, Service};
+use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request, Service};
 use thunderhead_wire::operations::{
     EnumerateHead, FoundHead, IDENTITY_BYTES, Identity, ObjectHead, PageHead, PartHead, ReadPart,
     UpdateKind, UpdatePart,
 };
-use thunderhead_wire::{KeyHash, LogPosition, Status, Version};
+use thunderhead_wire::{KeyHash, LogPosition, ServerId, Status, Version};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Answers that may wait for the log at once.
@@ -51,6 +53,8 @@ pub struct Shard {
     statistics: Statistics,
     /// For answers to many.
     buffer: Vec<u8>,
+    /// What keeps copies of the log, where it is not the log's own.
+    link: Option<Link>,
 }
 
 impl Shard {
@@ -58,7 +62,55 @@ impl Shard {
     #[must_use]
     pub fn new(log: Log) -> Shard {
         let (clients, parked) = (Clients::of(&log), Parked::default());
-        Shard { log, clients, parked, statistics: Statistics::default(), buffer: Vec::new() }
+        let (statistics, buffer) = (Statistics::default(), Vec::new());
+        Shard { log, clients, parked, statistics, buffer, link: None }
+    }
+
+    /// The same, on a log whose replicator is the other half of this manager. `own` is the server
+    /// that it is part of; one of the coordinators leads.
+    #[must_use]
+    pub fn with_replication(
+        log: Log,
+        replication: Replication,
+        own: ServerId,
+        coordinators: Vec<SocketAddr>,
+    ) -> Shard {
+        let link = Some(Link::new(replication, own, coordinators));
+        Shard { link, ..Shard::new(log) }
+    }
+
+    /// What keeps copies of the log.
+    pub fn replication(&mut self) -> Option<&mut Replication> {
+        self.link.as_mut().map(|link| &mut link.replication)
+    }
+
+    /// What came of a call; true if it was one of the shard's.
+    pub fn reply(
+        &mut self,
+        context: &mut Context<'_>,
+        call: CallId,
+        outcome: Result<&[u8], CallError>,
+    ) -> bool {
+        self.link.as_mut().is_some_and(|link| link.reply(context.now(), call, outcome))
+    }
+
+    /// A timer has gone off; true if it was one of the shard's. The turn's end does what is to do.
+    pub fn timer(&mut self, _: &mut Context<'_>, number: u64) -> bool {
+        self.link.as_mut().is_some_and(|link| link.timer(number))
+    }
+
+    /// Ends a turn: what was appended goes to the backups, the one of the same process first, and
+    /// what is durable is answered.
+    pub fn turn_over_with(
+        &mut self,
+        context: &mut Context<'_>,
+        local: Option<&mut dyn LocalBackup>,
+    ) {
+        self.log.turn();
+        if let Some(link) = &mut self.link {
+            link.run(context, &mut self.log, local);
+        }
+        self.parked.release(self.log.durable(), context);
     }
 
     /// The log.
@@ -325,8 +377,20 @@ impl Service for Shard {
         }
     }
 
+    fn reply(
+        &mut self,
+        context: &mut Context<'_>,
+        call: CallId,
+        outcome: Result<&[u8], CallError>,
+    ) {
+        Shard::reply(self, context, call, outcome);
+    }
+
+    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
+        Shard::timer(self, context, number);
+    }
+
     fn turn_over(&mut self, context: &mut Context<'_>) {
-        self.log.turn();
-        self.parked.release(self.log.durable(), context);
+        self.turn_over_with(context, None);
     }
 }

@@ -1,0 +1,89 @@
+//! What a recovery does with the replicas that it finds, in the simplest way: for tests.
+
+use std::collections::BTreeMap;
+use thunderhead_log::inspect::{Entry, SegmentReader};
+use thunderhead_log::{
+    Log, LogId, Memory, NoReplication, Options, Replay, SegmentId, SegmentKind, TableId,
+    TabletRange,
+};
+use thunderhead_wire::Epoch;
+
+pub const TABLE: TableId = TableId(1);
+
+/// A replica that some backup has.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub segment: SegmentId,
+    pub epoch: Epoch,
+    pub closed: bool,
+    pub bytes: Vec<u8>,
+}
+
+/// The ids that the last digest of a segment names, and what kind it is.
+fn digest(bytes: &[u8]) -> Option<(SegmentKind, Vec<SegmentId>)> {
+    let reader = SegmentReader::new(bytes).ok()?;
+    let kind = reader.header().kind;
+    let mut last = None;
+    for entry in reader {
+        match entry {
+            Ok((_, Entry::Digest(ids))) => last = Some(ids),
+            Ok(_) => {}
+            Err(_) => break,
+        }
+    }
+    Some((kind, last?))
+}
+
+/// The segments that make up the log, or why they do not.
+pub fn choose(
+    found: &[Found],
+    epochs: &BTreeMap<SegmentId, Epoch>,
+) -> Result<Vec<Found>, String> {
+    let counts = |it: &&Found| {
+        it.closed || it.epoch >= epochs.get(&it.segment).copied().unwrap_or_default()
+    };
+    let mut heads: Vec<(&Found, Vec<SegmentId>)> = found
+        .iter()
+        .filter(|it| !it.closed)
+        .filter(counts)
+        .filter_map(|it| match digest(&it.bytes)? {
+            (SegmentKind::Survivor, _) => None,
+            (_, ids) => Some((it, ids)),
+        })
+        .collect();
+    heads.sort_by_key(|(it, _)| (it.segment, it.bytes.len()));
+    let (head, ids) = heads.pop().ok_or("no open head with a digest")?;
+    let mut log = Vec::new();
+    for id in ids {
+        if id == head.segment {
+            log.push(head.clone());
+            continue;
+        }
+        let of_it = || found.iter().filter(|it| it.segment == id).filter(counts);
+        let closed = of_it().find(|it| it.closed);
+        // The head before may not have been closed yet; then nothing is in this one.
+        let open = of_it()
+            .filter(|it| digest(&it.bytes).is_some_and(|(kind, _)| kind != SegmentKind::Survivor))
+            .max_by_key(|it| it.bytes.len());
+        let best = closed.or(open).ok_or_else(|| format!("{id} is missing"))?;
+        log.push(best.clone());
+    }
+    Ok(log)
+}
+
+pub fn options() -> Options {
+    Options { segment_bytes: 32 << 10, ..Options::default() }
+}
+
+/// The log that segments make up.
+pub fn rebuild(segments: &[Found]) -> Log {
+    let memory = Memory::with_seglets(6 << 20, 4096).unwrap();
+    let mut log =
+        Log::new(&memory, LogId(77), options(), Box::new(NoReplication::default())).unwrap();
+    let mut replay = Replay::new(&mut log, [(TabletRange::whole(TABLE), SegmentId::NONE)]).unwrap();
+    for segment in segments {
+        replay.segment(&segment.bytes).unwrap();
+    }
+    replay.finish().unwrap();
+    log
+}
