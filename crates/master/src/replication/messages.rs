@@ -226,11 +226,12 @@ impl State {
                 wake = Some(wake.map_or(frees.retry_at, |known| known.min(frees.retry_at)));
                 continue;
             }
-            // As long as the copy that replaces it is on its way, it may still be of use.
+            // As long as the copy that replaces it is on its way, it may still be of use; unless the
+            // copy can only go where it is.
             let is_of_use = |id: &SegmentId| {
                 segments.get(id).is_some_and(|segment| {
                     let placed = segment.slots.iter().all(|slot| slot.server.is_some());
-                    segment.is_whole && placed && segment.is_short()
+                    placed && (segment.is_short() || segment.wanted > segment.registered)
                 })
             };
             let due = frees.segments.iter().filter(|(id, _)| !is_of_use(id));

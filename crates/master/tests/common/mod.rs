@@ -8,15 +8,15 @@ use thunderhead_log::{
 };
 use thunderhead_wire::Epoch;
 
-pub const TABLE: TableId = TableId(1);
+pub(crate) const TABLE: TableId = TableId(1);
 
 /// A replica that some backup has.
 #[derive(Clone, Debug)]
-pub struct Found {
-    pub segment: SegmentId,
-    pub epoch: Epoch,
-    pub closed: bool,
-    pub bytes: Vec<u8>,
+pub(crate) struct Found {
+    pub(crate) segment: SegmentId,
+    pub(crate) epoch: Epoch,
+    pub(crate) closed: bool,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// The ids that the last digest of a segment names, and what kind it is.
@@ -35,7 +35,7 @@ fn digest(bytes: &[u8]) -> Option<(SegmentKind, Vec<SegmentId>)> {
 }
 
 /// The segments that make up the log, or why they do not.
-pub fn choose(
+pub(crate) fn choose(
     found: &[Found],
     epochs: &BTreeMap<SegmentId, Epoch>,
 ) -> Result<Vec<Found>, String> {
@@ -71,12 +71,12 @@ pub fn choose(
     Ok(log)
 }
 
-pub fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options { segment_bytes: 32 << 10, ..Options::default() }
 }
 
 /// The log that segments make up.
-pub fn rebuild(segments: &[Found]) -> Log {
+pub(crate) fn rebuild(segments: &[Found]) -> Log {
     let memory = Memory::with_seglets(6 << 20, 4096).unwrap();
     let mut log =
         Log::new(&memory, LogId(77), options(), Box::new(NoReplication::default())).unwrap();
