@@ -159,12 +159,7 @@ impl Service {
     }
 
     /// The service makes no calls.
-    pub fn reply(
-        &mut self,
-        _: &mut Context<'_>,
-        _: CallId,
-        _: Result<&[u8], CallError>,
-    ) -> bool {
+    pub fn reply(&mut self, _: &mut Context<'_>, _: CallId, _: Result<&[u8], CallError>) -> bool {
         false
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use thunderhead_backup::{Durability, Identity, Options as StoreOptions, Service, Store};
 use thunderhead_log::{Log, LogId, Memory, SegmentId, TabletRange};
 use thunderhead_master::replication::Settings;
-use thunderhead_master::{Replication, Shard};
+use thunderhead_master::{LocalAnswer, LocalBackup, Replication, Shard};
 use thunderhead_net::sim::{Link, address};
 use thunderhead_rpc::{
     self as rpc, CallError, CallId, Calling, Context, Decision, Node, Opcode, Request, Retry,
@@ -85,7 +85,12 @@ impl rpc::Service for Master {
         rpc::Service::request(&mut self.shard, context, request);
     }
 
-    fn reply(&mut self, context: &mut Context<'_>, call: CallId, outcome: Result<&[u8], CallError>) {
+    fn reply(
+        &mut self,
+        context: &mut Context<'_>,
+        call: CallId,
+        outcome: Result<&[u8], CallError>,
+    ) {
         assert!(self.shard.reply(context, call, outcome), "all calls are the shard's");
     }
 
@@ -105,7 +110,12 @@ impl rpc::Service for Master {
     }
 }
 
-fn master_node(boot: Boot, known: &Shared, replicas: u32, coordinator: SocketAddr) -> Box<dyn Process> {
+fn master_node(
+    boot: Boot,
+    known: &Shared,
+    replicas: u32,
+    coordinator: SocketAddr,
+) -> Box<dyn Process> {
     let mut world = boot.world;
     let settings = Settings {
         server: ServerId(100),
@@ -288,8 +298,8 @@ fn run(seed: u64, flaw: Flaw) -> Result<usize, String> {
     });
     let coordinator = address(simulation.address(coordinator), PORT);
     let own = Rc::clone(&known);
-    let shard = simulation
-        .add_host("shard", move |boot| master_node(boot, &own, replicas, coordinator));
+    let shard =
+        simulation.add_host("shard", move |boot| master_node(boot, &own, replicas, coordinator));
     let to = address(simulation.address(shard), PORT);
     let own = ServerInfo {
         server: ServerId(100),
@@ -359,7 +369,11 @@ fn run(seed: u64, flaw: Flaw) -> Result<usize, String> {
             kind => {
                 let (down, up) = (tell(true), tell(false));
                 simulation.at(at, move |it| {
-                    if kind == 1 && cuts { it.cut_power(host) } else { it.crash(host) }
+                    if kind == 1 && cuts {
+                        it.cut_power(host)
+                    } else {
+                        it.crash(host)
+                    }
                     if is_told {
                         down();
                     }
@@ -444,4 +458,137 @@ fn what_clients_were_told_is_on_the_backups() {
 fn a_coordinator_that_forgets_epochs_is_caught() {
     let caught = (0..400).any(|seed| run(seed, Flaw::ForgetsEpochs).is_err());
     assert!(caught);
+}
+
+/// A shard and the backup of the same process.
+struct Both {
+    shard: Shard,
+    backup: Local,
+    /// Answers never wait beyond the turn's end.
+    at_once: bool,
+    most_parked: Rc<Cell<usize>>,
+}
+
+struct Local(Service);
+
+impl LocalBackup for Local {
+    fn replicate(&mut self, body: &[u8]) -> LocalAnswer {
+        match self.0.local(body) {
+            thunderhead_backup::Local::Now(answer) => LocalAnswer::Now(answer),
+            thunderhead_backup::Local::Later(number) => LocalAnswer::Later(number),
+        }
+    }
+
+    fn done(&mut self) -> Option<(u64, Vec<u8>)> {
+        self.0.local_done()
+    }
+}
+
+impl rpc::Service for Both {
+    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        rpc::Service::request(&mut self.shard, context, request);
+    }
+
+    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
+        assert!(self.shard.timer(context, number) || self.backup.0.timer(context, number));
+    }
+
+    fn turn_over(&mut self, context: &mut Context<'_>) {
+        let Both { shard, backup, at_once, most_parked } = self;
+        backup.0.turn_over(context);
+        shard.turn_over_with(context, Some(backup));
+        let remarks = shard.replication().unwrap().remarks();
+        let waiting = shard.statistics().parked;
+        most_parked.set(most_parked.get().max(waiting));
+        assert!(!*at_once || waiting == 0, "{remarks:?}");
+        backup.0.turn_over(context);
+    }
+}
+
+fn alone(boot: Boot, durability: Durability, most_parked: &Rc<Cell<usize>>) -> Box<dyn Process> {
+    let mut world = boot.world;
+    let own = ServerId(1);
+    let settings = Settings {
+        server: own,
+        host: "own".into(),
+        rack: String::new(),
+        master: MASTER,
+        replicas: 1,
+        self_backup: true,
+        segment_bytes: 32 << 10,
+    };
+    let identity = Identity { cluster: ClusterId(1), server: own };
+    let store = StoreOptions {
+        segment_bytes: 32 << 10,
+        buffers: 8,
+        durability,
+        ..StoreOptions::new(identity, 400)
+    };
+    let (store, _) = Store::start(&mut world, store).unwrap();
+    let (mut replication, replicator) = Replication::new(settings, world.random.split());
+    let address = SocketAddr::new(boot.address, PORT);
+    let server = ServerInfo {
+        server: own,
+        generation: 1,
+        state: ServerState::Up,
+        host: "own".into(),
+        rack: String::new(),
+        shards: vec![ShardInfo { master: MASTER, address }],
+        backup: Some(BackupInfo { address, read_bytes_per_second: 0 }),
+    };
+    let list = ServerList { version: 1, servers: vec![server] };
+    replication.learn(&list);
+    let mut backup = Service::new(store, 0);
+    backup.learn(&list);
+    let memory = Memory::with_seglets(3 << 20, 4096).unwrap();
+    let mut log = Log::new(&memory, LogId(5), options(), replicator).unwrap();
+    log.create_tablet(TabletRange::whole(TABLE)).unwrap();
+    let both = Both {
+        shard: Shard::with_replication(log, replication, own, Vec::new()),
+        backup: Local(backup),
+        at_once: durability == Durability::Replicated,
+        most_parked: Rc::clone(most_parked),
+    };
+    let mut node = Node::new(world, boot.transport, both);
+    node.listen(address).unwrap();
+    Box::new(node)
+}
+
+#[test]
+fn a_write_to_the_own_disk_is_acknowledged_in_its_turn_or_when_it_is_synced() {
+    for durability in [Durability::Replicated, Durability::Synced] {
+        let mut simulation = Simulation::new(Options::calm(1));
+        let most_parked = Rc::new(Cell::new(0));
+        let parked = Rc::clone(&most_parked);
+        let server = simulation.add_host("server", move |boot| alone(boot, durability, &parked));
+        let to = address(simulation.address(server), PORT);
+        let truth = simulation.truth();
+        let history = History { time: Rc::new(move || truth.get()), operations: Rc::default() };
+        let own = history.clone();
+        simulation.add_host("client", move |mut boot| {
+            let clock = boot.world.clock.clone();
+            let mut random = boot.world.random.split();
+            let node = Node::new(boot.world, boot.transport, ());
+            for lease in 1..9 {
+                let client = Client {
+                    calling: node.calling(),
+                    tasks: node.tasks().clone(),
+                    clock: clock.clone(),
+                    lease,
+                    random: random.split(),
+                    server: to,
+                    history: own.clone(),
+                    sequence: 0,
+                };
+                node.tasks().spawn(client.run(100));
+            }
+            Box::new(node)
+        });
+        simulation.run_for(Duration::from_secs(20));
+        let operations = history.operations.borrow();
+        assert_eq!(operations.len(), 800);
+        assert!(operations.iter().all(|it| it.outcome != Outcome::Unknown), "all are answered");
+        linearizability::check(&operations).unwrap();
+        assert_eq!(most_parked.get() > 0, durability == Durability::Synced);
+    }
 }

@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{Found, TABLE, choose, options, rebuild};
+use common::{Found, TABLE, choose, open_with_data, options, rebuild};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -268,7 +268,8 @@ impl Cluster {
             let (server, generation, body) = self.strays.swap_remove(at);
             // Connections do not outlast the process that they are of.
             let server = self.servers.iter_mut().find(|it| it.id == server).unwrap();
-            if let (Some((service, _)), true) = (&mut server.life, server.generation == generation) {
+            if let (Some((service, _)), true) = (&mut server.life, server.generation == generation)
+            {
                 service.local(&body);
             }
         }
@@ -360,6 +361,8 @@ impl Cluster {
             }
         }
         self.checked += 1;
+        let open = open_with_data(&found, &self.epochs);
+        assert!(open.len() <= 1, "only one head that is open has data: {open:?}");
         let segments = match choose(&found, &self.epochs) {
             Ok(segments) => segments,
             Err(why) => {
@@ -381,7 +384,10 @@ impl Cluster {
                 "key {key}: what was durable at {durable:?} is gone, without {hidden:?}; found {:?}, \
                  wanted one of {:?}; the log was {:?}; epochs {:?}",
                 object.map(|it| (it.0, it.1.len())),
-                possible.iter().map(|(at, it)| (at, it.as_ref().map(|it| it.0))).collect::<Vec<_>>(),
+                possible
+                    .iter()
+                    .map(|(at, it)| (at, it.as_ref().map(|it| it.0)))
+                    .collect::<Vec<_>>(),
                 segments.iter().map(|it| (it.segment.0, it.closed, it.epoch.0)).collect::<Vec<_>>(),
                 self.epochs,
             );
@@ -414,6 +420,10 @@ impl Cluster {
                 let count = self.random.below(self.servers.len() as u64) as usize;
                 let hidden = self.some(count);
                 self.check(&hidden, false);
+                // No disk is lost here. With one replica there is a moment without any, where it is
+                // made anew on the only backup.
+                let begun = self.log.durable() > LogPosition::default();
+                self.check(&[], begun && self.replicas > 1);
             }
             _ => {
                 for _ in 0..self.random.below(8) {
@@ -453,11 +463,18 @@ impl Cluster {
                 return;
             }
         }
-        panic!("it does not heal: {:?}, {:?}", self.replication.remarks(), self.replication.statistics());
+        panic!(
+            "it does not heal: {:?}, {:?}",
+            self.replication.remarks(),
+            self.replication.statistics()
+        );
     }
 }
 
-fn run(seed: u64, steps: u32) -> (u32, u32, thunderhead_master::replication::ReplicationStatistics) {
+fn run(
+    seed: u64,
+    steps: u32,
+) -> (u32, u32, thunderhead_master::replication::ReplicationStatistics) {
     let mut cluster = Cluster::new(seed);
     for _ in 0..3 {
         for _ in 0..steps {

@@ -144,4 +144,3 @@ impl Service {
         Ok(Ack::Now)
     }
 }
-

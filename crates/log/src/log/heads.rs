@@ -137,7 +137,8 @@ impl Head {
     /// Bytes that the replicator has been given before, from an offset on.
     fn bytes<'a>(&self, memory: &'a Memory, from: usize, most: usize) -> Option<SegmentBytes<'a>> {
         let length = self.sent.checked_sub(from)?.min(most);
-        let from = if length == 0 { self.appender.first() } else { self.appender.reference_at(from) };
+        let from =
+            if length == 0 { self.appender.first() } else { self.appender.reference_at(from) };
         Some(SegmentBytes::new(memory, from, length))
     }
 }

@@ -199,8 +199,10 @@ impl Ledger {
     pub(super) fn segment(&self, id: SegmentId) -> Option<&Segment> {
         let passes = self.received.iter().map(|(_, pass)| pass).chain(&self.ready);
         let of_passes = passes.flat_map(|pass| pass.survivors.iter().chain(&pass.cleaned));
-        let of_digests =
-            self.digests.iter().flat_map(|it| it.added.iter().chain(&it.removed).chain(&it.emergency));
+        let of_digests = self
+            .digests
+            .iter()
+            .flat_map(|it| it.added.iter().chain(&it.removed).chain(&it.emergency));
         let closing = self.closing.iter().map(|(_, segment)| segment);
         closing.chain(of_passes).chain(of_digests).find(|segment| segment.id == id)
     }

@@ -206,7 +206,8 @@ impl State {
         let may_open = before.is_none_or(all_there);
         let is_free = before.is_none_or(|it| it.is_whole);
         let after = segment.after.and_then(|it| self.segments.get(&it));
-        let has_digest = |it: &Segment| it.digest_length > 0 && it.durable_length >= it.digest_length;
+        let has_digest =
+            |it: &Segment| it.digest_length > 0 && it.durable_length >= it.digest_length;
         let may_close = segment.is_whole || (segment.is_closed && after.is_some_and(has_digest));
         (may_open, is_free, may_close)
     }
@@ -215,6 +216,7 @@ impl State {
         if self.frees.is_empty() {
             return;
         }
+        let mut copies = self.copies_left();
         let mut wake: Option<Time> = None;
         let State { frees, segments, servers, settings, spare, now, .. } = self;
         frees.retain(|_, it| !it.segments.is_empty() || it.is_in_flight);
@@ -226,17 +228,13 @@ impl State {
                 wake = Some(wake.map_or(frees.retry_at, |known| known.min(frees.retry_at)));
                 continue;
             }
-            // As long as the copy that replaces it is on its way, it may still be of use; unless the
-            // copy can only go where it is.
-            let is_of_use = |id: &SegmentId| {
-                segments.get(id).is_some_and(|segment| {
-                    let placed = segment.slots.iter().all(|slot| slot.server.is_some());
-                    placed && (segment.is_short() || segment.wanted > segment.registered)
-                })
-            };
-            let due = frees.segments.iter().filter(|(id, _)| !is_of_use(id));
-            let mut due = due.take(PARTS_MAX).peekable();
-            if due.peek().is_none() {
+            let mut due = Vec::new();
+            for (id, epoch) in &frees.segments {
+                if due.len() < PARTS_MAX && may_go(segments.get(id), copies.get_mut(id)) {
+                    due.push((*id, *epoch));
+                }
+            }
+            if due.is_empty() {
                 continue;
             }
             let place = drafts.iter().position(|draft| draft.server == *server);
@@ -249,9 +247,9 @@ impl State {
             });
             let Some(draft) = drafts.get_mut(at) else { continue };
             for (id, epoch) in due {
-                let part = ReplicaPart::new(*id, *epoch, 0, 0, 0, FREE);
+                let part = ReplicaPart::new(id, epoch, 0, 0, 0, FREE);
                 draft.body.extend_from_slice(part.as_bytes());
-                let (segment, epoch) = (*id, *epoch);
+                let segment = id;
                 draft.parts.push(Sent { segment, slot: 0, token: 0, epoch, end: 0, flags: FREE });
             }
             frees.is_in_flight = true;
@@ -259,6 +257,21 @@ impl State {
         if let Some(at) = wake {
             self.wake_at(at);
         }
+    }
+
+    /// Of segments for whose replicas there are no places: how many copies there are, those counted
+    /// that are to be freed. One of them is left, if there was to be more than one.
+    fn copies_left(&self) -> BTreeMap<SegmentId, usize> {
+        let mut copies = BTreeMap::new();
+        for id in &self.active {
+            let Some(segment) = self.segments.get(id) else { continue };
+            if self.settings.replicas > 1 && segment.slots.iter().any(|slot| slot.server.is_none())
+            {
+                let rests = self.frees.values().filter(|it| it.has(*id) && !it.is_in_flight);
+                copies.insert(*id, segment.replicas() + rests.count());
+            }
+        }
+        copies
     }
 
     pub(super) fn answered(&mut self, now: Time, number: u64, outcome: Result<&[u8], CallError>) {
@@ -398,13 +411,32 @@ impl State {
                 slot.chunk.1.clear();
             }
             // It has all of it, and was closed by what came before.
-            refusal::CLOSED if sent.flags & CLOSE != 0 && length == sent.end && !slot.is_doubtful => {
+            refusal::CLOSED
+                if sent.flags & CLOSE != 0 && length == sent.end && !slot.is_doubtful =>
+            {
                 acknowledge(slot, sent);
                 segment.update();
             }
             // It is not there, or cannot be gone on with.
             _ => self.lose(segment, sent.slot),
         }
+    }
+}
+
+/// Whether what is left of a lost replica may be freed. As long as another one is on its way, it may
+/// still be of use; but another one may have no other place than where it is.
+fn may_go(segment: Option<&Segment>, copies: Option<&mut usize>) -> bool {
+    let Some(segment) = segment else { return true };
+    let is_placed = segment.slots.iter().all(|slot| slot.server.is_some());
+    let is_short = segment.is_short() || segment.wanted > segment.registered;
+    match copies {
+        _ if is_placed => !is_short,
+        None => true,
+        Some(copies) if *copies > 1 => {
+            *copies -= 1;
+            true
+        }
+        Some(_) => false,
     }
 }
 

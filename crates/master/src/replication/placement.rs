@@ -233,13 +233,14 @@ impl State {
     }
 
     /// Chooses a server for a replica.
-    pub(super) fn choose(&mut self, segment: &super::Segment, is_primary: bool) -> Option<ServerId> {
+    pub(super) fn choose(
+        &mut self,
+        segment: &super::Segment,
+        is_primary: bool,
+    ) -> Option<ServerId> {
         let State { settings, servers, frees, now, random, .. } = self;
-        let taken: Vec<&Backup> = segment
-            .slots
-            .iter()
-            .filter_map(|slot| servers.backups.get(&slot.server?))
-            .collect();
+        let taken: Vec<&Backup> =
+            segment.slots.iter().filter_map(|slot| servers.backups.get(&slot.server?)).collect();
         let own = settings.server;
         let is_only = servers.backups.keys().all(|id| *id == own);
         let mut earliest: Option<Time> = None;

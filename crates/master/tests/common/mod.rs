@@ -1,6 +1,6 @@
 //! What a recovery does with the replicas that it finds, in the simplest way: for tests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
     Log, LogId, Memory, NoReplication, Options, Replay, SegmentId, SegmentKind, TableId,
@@ -34,14 +34,33 @@ fn digest(bytes: &[u8]) -> Option<(SegmentKind, Vec<SegmentId>)> {
     Some((kind, last?))
 }
 
+fn counts(found: &Found, epochs: &BTreeMap<SegmentId, Epoch>) -> bool {
+    found.closed || found.epoch >= epochs.get(&found.segment).copied().unwrap_or_default()
+}
+
+/// Heads that are open and hold more than what every head begins with. There is never more than one.
+pub(crate) fn open_with_data(
+    found: &[Found],
+    epochs: &BTreeMap<SegmentId, Epoch>,
+) -> BTreeSet<SegmentId> {
+    let has_data = |bytes: &[u8]| {
+        let Ok(reader) = SegmentReader::new(bytes) else { return false };
+        let is_head = reader.header().kind != SegmentKind::Survivor;
+        is_head
+            && reader
+                .map_while(Result::ok)
+                .any(|(_, entry)| matches!(entry, Entry::Object(_) | Entry::Tombstone(_)))
+    };
+    let open = found.iter().filter(|it| !it.closed && counts(it, epochs));
+    open.filter(|it| has_data(&it.bytes)).map(|it| it.segment).collect()
+}
+
 /// The segments that make up the log, or why they do not.
 pub(crate) fn choose(
     found: &[Found],
     epochs: &BTreeMap<SegmentId, Epoch>,
 ) -> Result<Vec<Found>, String> {
-    let counts = |it: &&Found| {
-        it.closed || it.epoch >= epochs.get(&it.segment).copied().unwrap_or_default()
-    };
+    let counts = |it: &&Found| counts(it, epochs);
     let mut heads: Vec<(&Found, Vec<SegmentId>)> = found
         .iter()
         .filter(|it| !it.closed)
