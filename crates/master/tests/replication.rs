@@ -505,6 +505,5 @@ fn what_is_durable_is_found_again_whatever_happens_to_backups() {
         copies += statistics.copies;
         epochs += statistics.epochs_raised;
     }
-    println!("{checked} checked, {incomplete} incomplete; {copies} copies, {epochs} epochs");
     assert!(checked > 4 * incomplete / 3 && copies > 0 && epochs > 0, "{checked} {incomplete}");
 }
