@@ -17,7 +17,8 @@ const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
 const CARGO_FUZZ: (&str, &str) = ("cargo-fuzz", "0.13.2");
 
 /// The fuzz targets; `fuzz/fuzz_targets` holds one file for each.
-const FUZZ_TARGETS: [&str; 6] = ["connection", "entry", "frames", "greeting", "ring", "segment"];
+const FUZZ_TARGETS: [&str; 7] =
+    ["connection", "entry", "frames", "greeting", "replicate", "ring", "segment"];
 
 /// Packages of Debian that the allocator benchmark measures.
 const ALLOCATORS: [(&str, &str); 3] = [

@@ -15,7 +15,17 @@ const EDGES: &[(&str, &[&str])] = &[
     ("thunderhead-log", &["thunderhead-wire"]),
     ("thunderhead-runtime", &[]),
     ("thunderhead-config", &[]),
-    ("thunderhead-backup", &["thunderhead-runtime", "thunderhead-wire"]),
+    // The simulator only for its tests.
+    (
+        "thunderhead-backup",
+        &[
+            "thunderhead-net",
+            "thunderhead-rpc",
+            "thunderhead-runtime",
+            "thunderhead-simulator",
+            "thunderhead-wire",
+        ],
+    ),
     ("thunderhead-net", &["thunderhead-runtime", "thunderhead-wire"]),
     ("thunderhead-rpc", &["thunderhead-net", "thunderhead-runtime", "thunderhead-wire"]),
     (
@@ -44,9 +54,11 @@ const EDGES: &[(&str, &[&str])] = &[
             "thunderhead-wire",
         ],
     ),
+    // A backup only for its tests.
     (
         "thunderhead-master",
         &[
+            "thunderhead-backup",
             "thunderhead-log",
             "thunderhead-net",
             "thunderhead-rpc",

@@ -3,6 +3,16 @@
 use crate::block::{Block, PAYLOAD_BYTES, seal};
 use crate::layout::{Found, Geometry, Header, Identity, Superblock, judge, newest_complete_round};
 use crate::limits::BLOCK_BYTES;
+use crate::service::{Local, Service};
+use crate::store::{Options, Store};
+use thunderhead_runtime::alarm::Alarm;
+use thunderhead_runtime::clock::Clock;
+use thunderhead_runtime::sim::clock::{SimClock, TrueTime};
+use thunderhead_runtime::sim::disk::{DiskModel, SimDisk};
+use thunderhead_runtime::sim::memory::SimMemories;
+use thunderhead_runtime::sim::workers::SimWorkers;
+use thunderhead_runtime::{Random, Time, World};
+use thunderhead_wire::replication::PartAnswer;
 use thunderhead_wire::{ClusterId, ServerId};
 
 /// Decodes bytes as superblocks and headers: as they are, and sealed, so that the fuzzer need not
@@ -39,6 +49,37 @@ pub fn frames(data: &[u8]) {
     }
 }
 
+/// Hands bytes to a service as messages of masters, one for each stretch that begins with its length,
+/// and says whether it is still in order.
+pub fn replicate(data: &[u8]) {
+    let disk = SimDisk::new(DiskModel::default(), Random::from_seed(1));
+    let workers = SimWorkers::default();
+    let on_disk = disk.clone();
+    let mut world = World {
+        clock: Clock::Sim(SimClock::new(TrueTime::default(), Time(0), 0).into()),
+        random: Random::from_seed(2),
+        files: Box::new(disk.files()),
+        memories: Box::new(SimMemories::default()),
+        workers: Box::new(workers.starter(move || Box::new(on_disk.files()))),
+        alarm: Alarm::sim(),
+    };
+    let identity = Identity { cluster: ClusterId(1), server: ServerId(1) };
+    let options = Options { segment_bytes: 4096, buffers: 3, ..Options::new(identity, 4) };
+    let Ok((store, _)) = Store::start(&mut world, options) else { return };
+    let mut service = Service::new(store, 0);
+    let mut rest = data;
+    while let Some((length, behind)) = rest.split_first() {
+        let (body, behind) = behind.split_at(behind.len().min(usize::from(*length)));
+        match service.local(body) {
+            Local::Now(Ok(answers)) => assert!(PartAnswer::all_of(&answers).is_some()),
+            Local::Now(Err(_)) => {}
+            Local::Later(_) => unreachable!("it is acknowledged at once"),
+        }
+        assert!(service.store().replicas().count() <= 4, "one frame each");
+        rest = behind;
+    }
+}
+
 const SUPER: u64 = u64::from_le_bytes(*b"THBKSUPR");
 
 #[cfg(test)]
@@ -47,6 +88,7 @@ mod tests {
     fn what_is_fuzzed_does_not_panic_on_simple_bytes() {
         for data in [vec![], vec![0; 5000], vec![2; 9000], b"THBK\x01\0\0\0".repeat(600)] {
             super::frames(&data);
+            super::replicate(&data);
         }
     }
 }

@@ -27,13 +27,13 @@
 //!
 //! # Modules
 //!
-//! [`store`] is what a service uses; [`start`] opens it; `flusher` and [`reader`] are the workers;
+//! [`service`] is what masters and recoveries talk to; [`store`] is what it uses; [`start`] opens it; `flusher` and [`reader`] are the workers;
 //! `pool` is the buffers; [`layout`] and [`block`] are the file's bytes, described in
 //! `docs/format.md`; [`check`](mod@check) reads a store offline.
 //!
 //! # What it does not do
 //!
-//! Nothing here knows the network or what is in a segment. A synced acknowledgement takes two
+//! Nothing here knows what is in a segment. A synced acknowledgement takes two
 //! syncs, because a header must not speak of data that may be lost; small appends could be held in
 //! the header's spare bytes and take one.
 //!
@@ -49,11 +49,13 @@ pub mod layout;
 pub mod limits;
 mod pool;
 pub mod reader;
+pub mod service;
 pub mod start;
 pub mod store;
 
 pub use error::{OpenError, ReadError, Refusal};
 pub use layout::{Identity, ReplicaId};
 pub use reader::{ReadId, ReplicaBytes};
+pub use service::{Local, Service};
 pub use start::Opened;
 pub use store::{Ack, Durability, Event, FILE_NAME, Options, Replica, Store, Ticket};

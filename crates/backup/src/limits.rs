@@ -36,4 +36,23 @@ pub(crate) const READS_MAX: usize = 8;
 /// Frames whose reading is timed at the start.
 pub(crate) const TIMED_FRAMES: u32 = 4;
 
+/// Parts of one message at most: each is a part of a slice.
+pub(crate) const PARTS_MAX: usize = 1024;
+
+/// Bytes of a page of a replica at most: copying more takes longer than a slice.
+pub(crate) const PAGE_BYTES_MAX: u32 = 1 << 20;
+
+/// Replicas that were read and are kept for their next pages: each holds a segment of memory.
+pub(crate) const CACHED_MAX: usize = 4;
+
+/// Requests that may wait for the disk at once.
+pub(crate) const WAITING_MAX: usize = 16_384;
+
+/// Freed replicas that are remembered, so that a message that was under way for long does not bring
+/// one of them back.
+pub(crate) const GRAVES_MAX: usize = 4096;
+
+/// What a caller waits in microseconds before it tries again.
+pub(crate) const BUSY_US: u32 = 1_000;
+
 const _: () = assert!(SEGMENT_BYTES_MAX as usize / CHUNKS_MAX >= BLOCK_BYTES);

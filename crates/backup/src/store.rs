@@ -71,6 +71,16 @@ pub struct Options {
     pub file: String,
 }
 
+impl std::fmt::Display for Durability {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Durability::Replicated => f.write_str("replicated"),
+            Durability::Interval(age) => write!(f, "interval:{}ms", age.as_millis()),
+            Durability::Synced => f.write_str("synced"),
+        }
+    }
+}
+
 /// The name that a storage file has.
 pub const FILE_NAME: &str = "backup-frames";
 
@@ -432,6 +442,20 @@ impl Store {
                 self.parts.frames[*number as usize];
             (committed && state != State::Bad).then_some(Replica { id, epoch, length, closed })
         })
+    }
+
+    /// What is here of a replica, whether it counts or not; nothing of one that was lost.
+    #[must_use]
+    pub fn replica(&self, id: ReplicaId) -> Option<Replica> {
+        let frame = &self.parts.frames[*self.by_id.get(&id)? as usize];
+        let Frame { state, epoch, length, closed, .. } = *frame;
+        (state != State::Bad).then_some(Replica { id, epoch, length, closed })
+    }
+
+    /// When is acknowledged.
+    #[must_use]
+    pub fn durability(&self) -> Durability {
+        self.parts.options.durability
     }
 
     /// Frames whose headers cannot be read: there is something in them, and nobody knows what.

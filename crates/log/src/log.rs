@@ -21,6 +21,7 @@ pub(crate) use write::NewVersion;
 pub use write::Written;
 
 use crate::blocks::IndexBlocks;
+use crate::cleaner::candidates::Candidate;
 use crate::entry::Seal;
 use crate::error::{Error, OptionsError};
 use crate::index::{Cursor, Entries, Index};
@@ -101,6 +102,8 @@ pub struct Log {
     mutations: u32,
     /// For tables that were dropped here: the head at that time.
     dropped: BTreeMap<TableId, SegmentId>,
+    /// Segments that the cleaners are kept away from.
+    pinned: Vec<Candidate>,
 }
 
 impl Log {
@@ -150,6 +153,7 @@ impl Log {
             limits: LiveLimits::default(),
             mutations: 0,
             dropped: BTreeMap::new(),
+            pinned: Vec::new(),
         };
         log.publish_tablets();
         log.turn();

@@ -51,7 +51,9 @@ pub trait Replicator: Send {
     fn freed(&mut self, segment: SegmentId);
 
     /// How far the stream of heads is durable: everything that was appended to them up to this
-    /// position. Never goes back. Asked at the end of each turn.
+    /// position. Never goes back. Asked at the end of each turn. It is in a head only once the head
+    /// before is closed, durably: that one is the cleaners' from then on, and its bytes in memory
+    /// may change ([`Log::segment_bytes`](crate::Log::segment_bytes)).
     fn durable(&mut self) -> LogPosition;
 
     /// Whether a survivor, once closed, is durable whole.

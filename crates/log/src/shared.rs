@@ -10,7 +10,7 @@
 //! cleaning alone are published with `try_lock`, for an older one is merely conservative. Only
 //! creating or dropping a tablet takes a lock that a cleaner may hold for a few nanoseconds.
 
-use crate::cleaner::candidates::Candidates;
+use crate::cleaner::candidates::{Candidate, Candidates};
 use crate::entry::Seal;
 use crate::error::OptionsError;
 use crate::index::IndexView;
@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) in_flight: [AtomicU64; crate::limits::CLEANERS_MAX],
     /// Segments that cleaners may work on, on their way from the reactor.
     pub(crate) closed: SegQueue<Segment>,
+    /// Segments that the reactor had pinned, on their way back.
+    pub(crate) returned: SegQueue<Candidate>,
     /// Passes of combined cleaning, on their way to the reactor.
     pub(crate) passes: SegQueue<Pass>,
     pub(crate) candidates: Mutex<Candidates>,
@@ -157,6 +159,7 @@ impl Shared {
             next_segment: AtomicU64::new(1),
             in_flight: std::array::from_fn(|_| AtomicU64::new(u64::MAX)),
             closed: SegQueue::new(),
+            returned: SegQueue::new(),
             passes: SegQueue::new(),
             candidates: Mutex::default(),
             tablets: Mutex::default(),

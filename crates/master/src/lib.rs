@@ -36,7 +36,8 @@
 //! # Not here yet
 //!
 //! What the log appends goes to whatever [`Replicator`](thunderhead_log::Replicator) the log was made
-//! with. A tablet does not move while its shard lives, and cannot be dropped in parts.
+//! with: [`replication`] to backups is one. A tablet does not move while its shard lives, and cannot
+//! be dropped in parts.
 //!
 //! [`Log::turn`]: thunderhead_log::Log::turn
 #![forbid(unsafe_code)]
@@ -46,12 +47,15 @@ mod cleaning;
 mod clients;
 mod control;
 mod leases;
+mod limits;
 mod objects;
 mod options;
 mod outcome;
 mod parked;
 mod recovery;
+pub mod replication;
 mod shard;
 
 pub use options::Options;
+pub use replication::{LocalAnswer, LocalBackup, Replication};
 pub use shard::{Shard, Statistics};

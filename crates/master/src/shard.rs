@@ -9,6 +9,7 @@ use crate::objects;
 use crate::options::Options;
 use crate::outcome::Outcome;
 use crate::parked::{Answer, Parked};
+use crate::replication::{Link, LocalBackup, Replication};
 use std::net::SocketAddr;
 use thunderhead_log::{BATCH, Cursor, Log, Object};
 use thunderhead_rpc::ServiceKind;
@@ -18,7 +19,7 @@ use thunderhead_wire::operations::{
     EnumerateHead, FoundHead, IDENTITY_BYTES, Identity, ObjectHead, PageHead, PartHead, ReadPart,
     UpdateKind, UpdatePart,
 };
-use thunderhead_wire::{KeyHash, LogPosition, MasterId, Status, Version};
+use thunderhead_wire::{KeyHash, LogPosition, MasterId, ServerId, Status, Version};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Answers that may wait for the log at once.
@@ -75,6 +76,8 @@ pub struct Shard {
     pub(crate) control: Control,
     pub(crate) cleaning: Cleaning,
     has_begun: bool,
+    /// What keeps copies of the log, where it is not the log's own.
+    link: Option<Link>,
 }
 
 impl Shard {
@@ -117,6 +120,7 @@ impl Shard {
             control: Control::default(),
             cleaning: Cleaning::default(),
             has_begun: false,
+            link: None,
         }
     }
 
@@ -136,6 +140,34 @@ impl Shard {
         count: usize,
     ) -> std::io::Result<usize> {
         self.cleaning.start(&self.log, workers, count)
+    }
+
+    /// The same, on a log whose replicator is the other half of this manager. `own` is the server
+    /// that it is part of; one of the coordinators leads.
+    #[must_use]
+    pub fn replicated(
+        self,
+        replication: Replication,
+        own: ServerId,
+        coordinators: Vec<SocketAddr>,
+    ) -> Shard {
+        Shard { link: Some(Link::new(replication, own, coordinators)), ..self }
+    }
+
+    /// A shard in no cluster that is [`replicated`](Shard::replicated).
+    #[must_use]
+    pub fn with_replication(
+        log: Log,
+        replication: Replication,
+        own: ServerId,
+        coordinators: Vec<SocketAddr>,
+    ) -> Shard {
+        Shard::new(log).replicated(replication, own, coordinators)
+    }
+
+    /// What keeps copies of the log.
+    pub fn replication(&mut self) -> Option<&mut Replication> {
+        self.link.as_mut().map(|link| &mut link.replication)
     }
 
     /// The log.
@@ -475,16 +507,32 @@ impl Shard {
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) -> bool {
+        if let Some(link) = &mut self.link
+            && link.reply(context.now(), call, outcome)
+        {
+            return true;
+        }
         self.control_reply(context, call, outcome)
     }
 
     /// A timer has gone off; true if it was this shard's.
     pub fn timer(&mut self, context: &mut Context<'_>, number: u64) -> bool {
-        self.control_timer(context, number)
+        self.link.as_mut().is_some_and(|link| link.timer(number))
+            || self.control_timer(context, number)
     }
 
     /// Everything that had arrived is handled.
     pub fn turn_over(&mut self, context: &mut Context<'_>) {
+        self.turn_over_with(context, None);
+    }
+
+    /// Ends a turn: what was appended goes to the backups, the one of the same process first, and
+    /// what is durable is answered.
+    pub fn turn_over_with(
+        &mut self,
+        context: &mut Context<'_>,
+        local: Option<&mut dyn LocalBackup>,
+    ) {
         if !self.has_begun {
             self.has_begun = true;
             if !self.trusts {
@@ -493,6 +541,9 @@ impl Shard {
         }
         self.control_turn_over(context);
         self.log.turn();
+        if let Some(link) = &mut self.link {
+            link.run(context, &mut self.log, local);
+        }
         self.parked.release(self.log.durable(), context);
         self.cleaning.turn_over(&self.log);
     }

@@ -15,7 +15,9 @@ use crate::memory::Memory;
 use crate::quiescence::Stamp;
 use crate::segment::Segment;
 use crate::shared::Shared;
+use std::sync::TryLockError;
 use std::sync::atomic::Ordering;
+use thunderhead_wire::SegmentId;
 
 /// A segment that may be cleaned.
 pub(crate) struct Candidate {
@@ -63,6 +65,21 @@ impl Candidates {
         while let Some(segment) = shared.closed.pop() {
             self.list.push(Candidate::new(segment));
         }
+        while let Some(candidate) = shared.returned.pop() {
+            self.list.push(candidate);
+        }
+    }
+
+    /// Takes a segment for the log's own thread, which does not wait for a cleaner to let go.
+    pub(crate) fn try_take(shared: &Shared, id: SegmentId) -> Option<Candidate> {
+        let mut candidates = match shared.candidates.try_lock() {
+            Ok(candidates) => candidates,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        candidates.take_closed(shared);
+        let at = candidates.list.iter().position(|candidate| candidate.segment.id == id)?;
+        Some(candidates.list.swap_remove(at))
     }
 
     pub(crate) fn put_back(&mut self, candidate: Candidate) {

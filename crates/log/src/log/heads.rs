@@ -14,10 +14,11 @@
 
 use super::Log;
 use super::ledger::{Ledger, PendingDigest};
+use crate::cleaner::candidates::Candidates;
 use crate::entry::{self, Kind, Seal};
 use crate::error::Error;
 use crate::limits::BODY_BYTES_MAX;
-use crate::memory::Reference;
+use crate::memory::{Memory, Reference};
 use crate::metadata::{self, SegmentHeader, SegmentKind, TabletStatistics};
 use crate::replicator::{Replicator, SegmentBytes};
 use crate::segment::{Appender, Room, Segment};
@@ -131,6 +132,14 @@ impl Head {
         let bytes = SegmentBytes::new(&shared.memory, from, length - self.sent);
         replicator.appended(self.id(), self.sent as u32, bytes);
         self.sent = length;
+    }
+
+    /// Bytes that the replicator has been given before, from an offset on.
+    fn bytes<'a>(&self, memory: &'a Memory, from: usize, most: usize) -> Option<SegmentBytes<'a>> {
+        let length = self.sent.checked_sub(from)?.min(most);
+        let from =
+            if length == 0 { self.appender.first() } else { self.appender.reference_at(from) };
+        Some(SegmentBytes::new(memory, from, length))
     }
 }
 
@@ -273,6 +282,60 @@ impl Log {
     pub(super) fn count_disk(&self, bytes: i64) {
         let disk = &self.shared.sums.disk_bytes;
         disk.store(disk.load(Ordering::Relaxed).wrapping_add_signed(bytes), Ordering::Relaxed);
+    }
+
+    /// Bytes of a segment as they are in memory, from an offset on and at most so many, to make
+    /// another copy of it. Nothing when the segment is gone, or a cleaner may be working on it: then
+    /// [`Log::pin_segment`] may get hold of it.
+    ///
+    /// A head, and a survivor that is not yet part of the durable log, has the bytes that the
+    /// [`Replicator`] was given, but for the dead bits. What was durable once may have been compacted
+    /// since: the copy is then shorter, and it may count only once everything is durable that was
+    /// appended before the segment was pinned, for what compaction drops was replaced by that.
+    #[must_use]
+    pub fn segment_bytes(&self, id: SegmentId, from: u32, most: u32) -> Option<SegmentBytes<'_>> {
+        let (from, most) = (from as usize, most as usize);
+        if id == self.head.id() {
+            return self.head.bytes(&self.memory, from, most);
+        }
+        let pinned = self.pinned.iter().map(|candidate| &candidate.segment);
+        let segment = match self.ledger.segment(id) {
+            Some(segment) => segment,
+            None => pinned.into_iter().find(|segment| segment.id == id)?,
+        };
+        let length = segment.length.checked_sub(from)?.min(most);
+        let seglet_bytes = self.memory.seglet_bytes();
+        let (seglet, inside) = (from / seglet_bytes, from % seglet_bytes);
+        let seglet = if length == 0 { 0 } else { seglet };
+        let start = self.memory.seglet_start(*segment.seglets.get(seglet)?);
+        let inside = if length == 0 { 0 } else { inside as u64 };
+        Some(SegmentBytes::new(&self.memory, start + inside, length))
+    }
+
+    /// Keeps a segment as it is, away from the cleaners, until [`Log::unpin_segment`]; returns its
+    /// bytes in memory. Nothing when it is gone, or in a cleaner's hands at this moment: try again
+    /// next turn. Pin few, and not for long: what is dead in them is not freed meanwhile.
+    pub fn pin_segment(&mut self, id: SegmentId) -> Option<u32> {
+        let known = self.ledger.segment(id).or_else(|| {
+            let pinned = self.pinned.iter().map(|candidate| &candidate.segment);
+            pinned.into_iter().find(|segment| segment.id == id)
+        });
+        if let Some(segment) = known {
+            return Some(segment.length as u32);
+        }
+        let candidate = Candidates::try_take(&self.shared, id)?;
+        let length = candidate.segment.length;
+        self.pinned.push(candidate);
+        Some(length as u32)
+    }
+
+    /// Gives a segment back to the cleaners.
+    pub fn unpin_segment(&mut self, id: SegmentId) {
+        if let Some(at) = self.pinned.iter().position(|candidate| candidate.segment.id == id) {
+            let candidate = self.pinned.swap_remove(at);
+            // The way by which the log's thread hands segments over: it waits for nobody.
+            self.shared.returned.push(candidate);
+        }
     }
 
     /// Ends a turn of the log's thread: hands all that was appended to the replicator, learns how

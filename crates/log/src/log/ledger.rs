@@ -188,9 +188,23 @@ impl Ledger {
         settled
     }
 
-    /// Whether a head's end is durable: also when a later head already is.
+    /// Whether a head is durable and closed: that is known once a later head is durable. Until then
+    /// a copy of it may be missing that must be made of the same bytes.
     fn covers(&self, end: LogPosition) -> bool {
-        end <= self.durable
+        end.segment < self.durable.segment
+    }
+
+    /// A segment that no cleaner has: one that is closed and not yet durable, or part of a pass that
+    /// is not yet part of the durable log. It stays as it is until the log's thread takes a turn.
+    pub(super) fn segment(&self, id: SegmentId) -> Option<&Segment> {
+        let passes = self.received.iter().map(|(_, pass)| pass).chain(&self.ready);
+        let of_passes = passes.flat_map(|pass| pass.survivors.iter().chain(&pass.cleaned));
+        let of_digests = self
+            .digests
+            .iter()
+            .flat_map(|it| it.added.iter().chain(&it.removed).chain(&it.emergency));
+        let closing = self.closing.iter().map(|(_, segment)| segment);
+        closing.chain(of_passes).chain(of_digests).find(|segment| segment.id == id)
     }
 
     /// Tells the cleaners which segments a recovery might still read.

@@ -1,0 +1,291 @@
+//! What a backup answers: replicas are opened, extended, closed and freed by masters, listed and
+//! read by recoveries, freed when a master is gone for good.
+//!
+//! A [`Service`] is a component of a node: it is given requests and the ends of turns, and never
+//! waits. What a master sends is answered when the store says that it is durable; with
+//! `replicated` that is at once. The shard of the same process hands its messages over directly,
+//! with [`Service::local`].
+//!
+//! # What protects a replica
+//!
+//! - **Who is gone is refused.** A master that is not in the list of servers, though the list is no
+//!   older than the one that the master knows, or whose server is down, was given up by the cluster:
+//!   its replicas may be being read. It is told that it is deposed. A master that knows a newer list
+//!   is believed; [`Service::wants_list`] then says that there is one.
+//! - **A message that was under way for long does no harm.** Epochs only grow. Who frees a replica
+//!   says at which epoch, and one that was begun at a later one stays. A replica that was freed is not
+//!   begun again at its epoch or an earlier one. A replica that is begun in atomic mode, at a later
+//!   epoch than the open one that is here, is begun from nothing.
+//! - **Repeating a message changes nothing,** also where it opened and closed a replica in one.
+
+mod graves;
+mod pages;
+mod replicate;
+
+use crate::limits::{BUSY_US, WAITING_MAX};
+use crate::store::{Event, Store, Ticket};
+use graves::Graves;
+use pages::Pages;
+use std::collections::{BTreeSet, VecDeque};
+use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request};
+use thunderhead_runtime::Time;
+use thunderhead_wire::control::{
+    BackupStatus, Empty, Inventory, OfMaster, ReplicaInfo, ServerList, ServerState, of_body,
+    to_body,
+};
+use thunderhead_wire::replication::PartAnswer;
+use thunderhead_wire::{MasterId, Status};
+use zerocopy::IntoBytes;
+
+/// The number of the service's timer; the shard's are below, the server's above.
+const TIMER: u64 = 2 << 32;
+
+/// The code of [`Refusal::Lost`](crate::Refusal::Lost).
+const LOST: u16 = 10;
+
+/// What became of a message that was handed over directly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Local {
+    /// It is answered.
+    Now(Result<Vec<u8>, Status>),
+    /// [`Service::local_done`] will name this number.
+    Later(u64),
+}
+
+/// Whom an answer is for.
+#[derive(Clone, Copy, Debug)]
+enum Asker {
+    Node(ReplyTo),
+    Local(u64),
+}
+
+/// An answer that waits for the disk.
+struct Waiting {
+    asker: Asker,
+    /// Parts by their tickets.
+    tickets: Vec<(Ticket, usize)>,
+    answers: Vec<PartAnswer>,
+}
+
+/// A backup's service. See the [module](self).
+pub struct Service {
+    store: Store,
+    read_bytes_per_second: u64,
+    /// The newest list, by its version: masters whose servers are there.
+    list: (u64, BTreeSet<MasterId>),
+    /// A newer list that somebody knows.
+    newer: u64,
+    /// Masters that were freed.
+    freed: BTreeSet<MasterId>,
+    graves: Graves,
+    waiting: VecDeque<Waiting>,
+    pages: Pages,
+    locals: u64,
+    locals_done: VecDeque<(u64, Vec<u8>)>,
+    timer_at: Option<Time>,
+}
+
+impl Service {
+    /// A service on a store, which reads so fast (0: not known).
+    #[must_use]
+    pub fn new(store: Store, read_bytes_per_second: u64) -> Service {
+        Service {
+            store,
+            read_bytes_per_second,
+            list: (0, BTreeSet::new()),
+            newer: 0,
+            freed: BTreeSet::new(),
+            graves: Graves::default(),
+            waiting: VecDeque::new(),
+            pages: Pages::default(),
+            locals: 0,
+            locals_done: VecDeque::new(),
+            timer_at: None,
+        }
+    }
+
+    /// The store.
+    pub fn store(&mut self) -> &mut Store {
+        &mut self.store
+    }
+
+    /// Learns who there is. An older list than the last one changes nothing.
+    pub fn learn(&mut self, list: &ServerList) {
+        if list.version <= self.list.0 {
+            return;
+        }
+        let up = list.servers.iter().filter(|server| server.state == ServerState::Up);
+        let masters = up.flat_map(|server| &server.shards).map(|shard| shard.master).collect();
+        self.list = (list.version, masters);
+    }
+
+    /// The version of a list that a master knows and this backup does not.
+    #[must_use]
+    pub fn wants_list(&self) -> Option<u64> {
+        (self.newer > self.list.0).then_some(self.newer)
+    }
+
+    /// Whether a master must not change anything here any more.
+    fn is_deposed(&mut self, master: MasterId, version: u64) -> bool {
+        self.newer = self.newer.max(version);
+        let (known, masters) = &self.list;
+        let given_up = *known > 0 && *known >= version && !masters.contains(&master);
+        given_up || self.freed.contains(&master)
+    }
+
+    /// A request of one of the backup's operations.
+    pub fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        let Request { opcode, body, reply_to } = request;
+        match opcode {
+            Opcode::Replicate if self.waiting.len() >= WAITING_MAX => {
+                context.refuse(reply_to, Status::Busy, BUSY_US, &[]);
+            }
+            Opcode::Replicate => self.replicate(context, body, reply_to),
+            Opcode::ReadReplica => self.pages.request(&mut self.store, context, body, reply_to),
+            Opcode::Inventory => match of_body::<OfMaster>(body) {
+                Some(of) => context.reply(reply_to, &[&to_body(&self.inventory(of.master))]),
+                None => context.refuse(reply_to, Status::Malformed, 0, &[]),
+            },
+            Opcode::FreeMaster => match of_body::<OfMaster>(body) {
+                Some(of) => {
+                    self.free_master(of.master);
+                    context.reply(reply_to, &[&to_body(&Empty {})]);
+                }
+                None => context.refuse(reply_to, Status::Malformed, 0, &[]),
+            },
+            Opcode::BackupStatus => context.reply(reply_to, &[&to_body(&self.status())]),
+            _ => context.refuse(reply_to, Status::UnknownOpcode, 0, &[]),
+        }
+    }
+
+    /// The service makes no calls.
+    pub fn reply(&mut self, _: &mut Context<'_>, _: CallId, _: Result<&[u8], CallError>) -> bool {
+        false
+    }
+
+    /// A timer has gone off; true if it was the service's. The turn's end does the rest.
+    pub fn timer(&mut self, _: &mut Context<'_>, number: u64) -> bool {
+        if number == TIMER {
+            self.timer_at = None;
+        }
+        number == TIMER
+    }
+
+    /// Ends a turn: what has become durable is answered, what has changed goes to the disk.
+    pub fn turn_over(&mut self, context: &mut Context<'_>) {
+        let now = context.now();
+        let Service { store, pages, waiting, locals_done, .. } = self;
+        store.turn(now, &mut |event| match event {
+            Event::Durable(ticket) => settle(waiting, ticket, false),
+            Event::Failed(ticket) => settle(waiting, ticket, true),
+            Event::Lost(id, kind) => {
+                tracing::warn!("the replica of {id} was lost to the disk: {kind}");
+            }
+            Event::Read(read, outcome) => pages.read(context, read, outcome),
+        });
+        // Rounds end in order, so answers nearly always do too; a failed part may overtake.
+        while waiting.front().is_some_and(|it| it.tickets.is_empty()) {
+            let Some(done) = waiting.pop_front() else { break };
+            match done.asker {
+                Asker::Node(reply_to) => context.reply(reply_to, &[done.answers.as_bytes()]),
+                Asker::Local(number) => {
+                    locals_done.push_back((number, done.answers.as_bytes().to_vec()));
+                }
+            }
+        }
+        if let Some(at) = self.store.deadline()
+            && self.timer_at.is_none_or(|set| at < set)
+        {
+            context.set_timer(at, TIMER);
+            self.timer_at = Some(at);
+        }
+    }
+
+    fn replicate(&mut self, context: &mut Context<'_>, body: &[u8], reply_to: ReplyTo) {
+        match self.carry_out(body, Asker::Node(reply_to)) {
+            Ok(Some(answers)) => context.reply(reply_to, &[answers.as_bytes()]),
+            Ok(None) => {}
+            Err(status) => context.refuse(reply_to, status, 0, &[]),
+        }
+    }
+
+    /// A message of the shard of the same process, whose body is that of [`Opcode::Replicate`].
+    /// It counts as received when this returns.
+    pub fn local(&mut self, body: &[u8]) -> Local {
+        self.locals += 1;
+        match self.carry_out(body, Asker::Local(self.locals)) {
+            Ok(Some(answers)) => Local::Now(Ok(answers.as_bytes().to_vec())),
+            Ok(None) => Local::Later(self.locals),
+            Err(status) => Local::Now(Err(status)),
+        }
+    }
+
+    /// A message that was handed over directly and is answered now.
+    pub fn local_done(&mut self) -> Option<(u64, Vec<u8>)> {
+        self.locals_done.pop_front()
+    }
+
+    /// The replicas of a master that count.
+    #[must_use]
+    pub fn inventory(&self, master: MasterId) -> Inventory {
+        let replicas = self.store.replicas().filter(|replica| replica.id.master == master);
+        let info = |replica: crate::Replica| ReplicaInfo {
+            segment: replica.id.segment,
+            epoch: replica.epoch,
+            length: replica.length,
+            closed: replica.closed,
+        };
+        Inventory { replicas: replicas.map(info).collect() }
+    }
+
+    /// Gives up all replicas of a master, which gets no others here.
+    pub fn free_master(&mut self, master: MasterId) {
+        self.store.free_master(master);
+        self.freed.insert(master);
+        self.graves.forget(master);
+        self.pages.forget(master);
+    }
+
+    /// How the backup is.
+    #[must_use]
+    pub fn status(&self) -> BackupStatus {
+        BackupStatus {
+            frames: u64::from(self.store.superblock().geometry.frames),
+            frames_free: self.store.frames_free() as u64,
+            frames_damaged: self.store.frames_damaged() as u64,
+            read_bytes_per_second: self.read_bytes_per_second,
+            durability: self.store.durability().to_string(),
+        }
+    }
+}
+
+/// What a ticket stood for is durable, or never will be.
+fn settle(waiting: &mut VecDeque<Waiting>, ticket: Ticket, failed: bool) {
+    let holds = |it: &&mut Waiting| it.tickets.iter().any(|(own, _)| *own == ticket);
+    let Some(found) = waiting.iter_mut().find(holds) else { return };
+    let Waiting { tickets, answers, .. } = found;
+    tickets.retain(|(own, part)| {
+        if *own == ticket
+            && failed
+            && let Some(answer) = answers.get_mut(*part)
+        {
+            *answer = PartAnswer::new(LOST, 0);
+        }
+        *own != ticket
+    });
+}
+
+/// A node that is a backup and nothing else.
+impl thunderhead_rpc::Service for Service {
+    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        Service::request(self, context, request);
+    }
+
+    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
+        Service::timer(self, context, number);
+    }
+
+    fn turn_over(&mut self, context: &mut Context<'_>) {
+        Service::turn_over(self, context);
+    }
+}

@@ -1,0 +1,41 @@
+//! Replicas that were freed not long ago, with their epochs: what brings one of them back was under
+//! way for long. Kept in memory, for connections do not outlast the process, and a few thousand, for
+//! no message is under way for that long.
+
+use crate::layout::ReplicaId;
+use crate::limits::GRAVES_MAX;
+use std::collections::{BTreeMap, VecDeque};
+use thunderhead_wire::{Epoch, MasterId};
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(super) struct Graves {
+    epochs: BTreeMap<ReplicaId, Epoch>,
+    order: VecDeque<ReplicaId>,
+}
+
+impl Graves {
+    pub(super) fn freed(&mut self, id: ReplicaId, epoch: Epoch) {
+        match self.epochs.get_mut(&id) {
+            Some(known) => *known = epoch.max(*known),
+            None => {
+                self.epochs.insert(id, epoch);
+                self.order.push_back(id);
+            }
+        }
+        while self.order.len() > GRAVES_MAX {
+            let oldest = self.order.pop_front();
+            oldest.map(|id| self.epochs.remove(&id));
+        }
+    }
+
+    /// Up to which epoch the replica was freed.
+    pub(super) fn epoch(&self, id: ReplicaId) -> Option<Epoch> {
+        self.epochs.get(&id).copied()
+    }
+
+    pub(super) fn forget(&mut self, master: MasterId) {
+        self.order.retain(|id| id.master != master);
+        self.epochs.retain(|id, _| id.master != master);
+    }
+}

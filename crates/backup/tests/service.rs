@@ -1,0 +1,340 @@
+//! The service over a network: replicas are written, listed, read page by page and freed; who was
+//! given up is refused; damage is not served; bytes that make no sense change nothing.
+
+use proptest::prelude::*;
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_backup::{Durability, Identity, Local, Options as StoreOptions, Service, Store};
+use thunderhead_net::sim::address;
+use thunderhead_rpc::{self as rpc, CallError, Calling, Context, Node, Opcode, Request};
+use thunderhead_runtime::Process;
+use thunderhead_runtime::tasks::Tasks;
+use thunderhead_simulator::{Boot, HostId, Options, Simulation};
+use thunderhead_wire::control::{
+    BackupStatus, Inventory, OfMaster, ServerInfo, ServerList, ServerState, ShardInfo, of_body,
+    to_body,
+};
+use thunderhead_wire::replication::{
+    ATOMIC, CLOSE, COMMIT, FREE, OPEN, PartAnswer, PieceHead, ReadHead, ReplicaPart, ReplicateHead,
+};
+use thunderhead_wire::{ClusterId, Epoch, MasterId, SegmentId, ServerId, Status};
+use zerocopy::{FromBytes, IntoBytes};
+
+const PORT: u16 = 7100;
+const SEGMENT_BYTES: u32 = 20_000;
+
+type Lists = Rc<RefCell<Option<ServerList>>>;
+
+/// A backup that hears of lists of servers.
+struct Hearing(Service, Lists);
+
+impl rpc::Service for Hearing {
+    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        if let Some(list) = self.1.take() {
+            self.0.learn(&list);
+        }
+        self.0.request(context, request);
+    }
+
+    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
+        assert!(self.0.timer(context, number));
+    }
+
+    fn turn_over(&mut self, context: &mut Context<'_>) {
+        self.0.turn_over(context);
+    }
+}
+
+fn service(boot: &mut Boot, durability: Durability) -> Service {
+    let identity = Identity { cluster: ClusterId(1), server: ServerId(2) };
+    let options = StoreOptions {
+        segment_bytes: SEGMENT_BYTES,
+        buffers: 4,
+        durability,
+        ..StoreOptions::new(identity, 6)
+    };
+    let (store, _) = Store::start(&mut boot.world, options).unwrap();
+    Service::new(store, 7)
+}
+
+fn node(mut boot: Boot, durability: Durability, lists: &Lists) -> Box<dyn Process> {
+    let service = service(&mut boot, durability);
+    let mut node = Node::new(boot.world, boot.transport, Hearing(service, Rc::clone(lists)));
+    node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
+    Box::new(node)
+}
+
+/// What a test says with.
+#[derive(Clone)]
+struct Caller {
+    calling: Calling,
+    tasks: Tasks,
+    to: SocketAddr,
+}
+
+/// A part and its bytes.
+type Part<'a> = (u64, u64, u32, &'a [u8], u32, u8);
+
+fn message(master: u64, version: u64, parts: &[Part<'_>]) -> Vec<u8> {
+    let mut body = ReplicateHead::new(MasterId(master), version).as_bytes().to_vec();
+    for (segment, epoch, offset, bytes, length, flags) in parts {
+        let count = bytes.len() as u32;
+        let (segment, epoch) = (SegmentId(*segment), Epoch(*epoch));
+        let part = ReplicaPart::new(segment, epoch, *offset, count, *length, *flags);
+        body.extend_from_slice(part.as_bytes());
+        body.extend_from_slice(bytes);
+    }
+    body
+}
+
+fn answers(body: &[u8]) -> Vec<(u16, u32)> {
+    PartAnswer::all_of(body).unwrap().iter().map(|it| (it.refusal(), it.length())).collect()
+}
+
+impl Caller {
+    async fn call(&self, opcode: Opcode, body: Vec<u8>) -> Result<Vec<u8>, CallError> {
+        self.calling.call(self.to, opcode, body, Some(Duration::from_secs(3))).await
+    }
+
+    async fn send(&self, parts: &[Part<'_>]) -> Vec<(u16, u32)> {
+        answers(&self.call(Opcode::Replicate, message(1, 0, parts)).await.unwrap())
+    }
+
+    async fn inventory(&self, master: u64) -> Vec<(u64, u64, u32, bool)> {
+        let body = to_body(&OfMaster { master: MasterId(master) });
+        let reply = self.call(Opcode::Inventory, body).await.unwrap();
+        let replicas = of_body::<Inventory>(&reply).unwrap().replicas;
+        replicas.iter().map(|it| (it.segment.0, it.epoch.0, it.length, it.closed)).collect()
+    }
+
+    async fn read(&self, segment: u64, page: u32) -> Result<Vec<u8>, Status> {
+        let mut bytes = Vec::new();
+        loop {
+            let head = ReadHead::new(MasterId(1), SegmentId(segment), bytes.len() as u32, page);
+            let reply = self.call(Opcode::ReadReplica, head.as_bytes().to_vec()).await;
+            let reply = reply.map_err(|error| match error {
+                CallError::Refused { status, .. } => status,
+                other => panic!("{other}"),
+            })?;
+            let (head, piece) = PieceHead::ref_from_prefix(&reply).unwrap();
+            bytes.extend_from_slice(piece);
+            if bytes.len() >= head.length() as usize {
+                return Ok(bytes);
+            }
+            assert!(!piece.is_empty(), "every page gets on");
+        }
+    }
+}
+
+/// Runs a conversation with a backup; a second one with the backup after something was done to it.
+fn talk<F: Future<Output = ()> + 'static>(
+    durability: Durability,
+    lists: &Lists,
+    conversation: impl Fn(Caller) -> F + 'static,
+    then: impl FnOnce(&mut Simulation, HostId),
+) {
+    let mut simulation = Simulation::new(Options::calm(1));
+    let own = Rc::clone(lists);
+    let backup = simulation.add_host("backup", move |boot| node(boot, durability, &own));
+    let to = address(simulation.address(backup), PORT);
+    let done = Rc::new(RefCell::new(0));
+    let ended = Rc::clone(&done);
+    simulation.add_host("caller", move |boot| {
+        let node = Node::new(boot.world, boot.transport, ());
+        let caller = Caller { calling: node.calling(), tasks: node.tasks().clone(), to };
+        let (told, ended) = (conversation(caller), Rc::clone(&ended));
+        node.tasks().spawn(async move {
+            told.await;
+            *ended.borrow_mut() += 1;
+        });
+        Box::new(node)
+    });
+    simulation.run_for(Duration::from_secs(2));
+    then(&mut simulation, backup);
+    simulation.run_for(Duration::from_secs(20));
+    assert_eq!(*done.borrow(), 1, "the conversation came to its end");
+}
+
+#[test]
+fn replicas_are_written_listed_read_and_freed() {
+    for durability in [Durability::Replicated, Durability::Synced] {
+        let conversation = |it: Caller| async move {
+            let long: Vec<u8> = (0..15_000u32).map(|at| at as u8).collect();
+            let opened = (5, 0, 0, &long[..9_000], 0, OPEN);
+            assert_eq!(it.send(&[opened]).await, [(0, 9_000)]);
+            assert_eq!(it.send(&[opened]).await, [(0, 9_000)], "again");
+            let survivor = (6, 0, 0, &b"whole"[..], 5, OPEN | CLOSE);
+            let rest = (5, 0, 9_000, &long[9_000..], 15_000, CLOSE);
+            assert_eq!(it.send(&[survivor, rest]).await, [(0, 5), (0, 15_000)]);
+            assert_eq!(it.send(&[survivor, rest]).await, [(0, 5), (0, 15_000)], "again");
+            let hidden = (7, 3, 0, &b"not yet"[..], 0, OPEN | ATOMIC);
+            assert_eq!(it.send(&[hidden]).await, [(0, 7)]);
+            assert_eq!(it.inventory(1).await, [(5, 0, 15_000, true), (6, 0, 5, true)]);
+            assert_eq!(it.inventory(2).await, []);
+            assert_eq!(it.read(7, 10).await, Err(Status::NotFound));
+            assert_eq!(it.send(&[(7, 3, 7, b"!", 0, COMMIT)]).await, [(0, 8)]);
+            assert_eq!(it.read(7, 3).await.unwrap(), b"not yet!");
+            assert_eq!(it.send(&[(7, 3, 8, b"?", 0, 0)]).await, [(0, 9)]);
+            assert_eq!(it.read(7, 3).await.unwrap(), b"not yet!?", "what was read before is old");
+            assert_eq!(it.read(5, 4_000).await.unwrap(), long);
+            assert_eq!(it.read(5, u32::MAX).await.unwrap(), long);
+            assert_eq!(it.read(9, 1).await, Err(Status::NotFound));
+            // What is refused does not keep others from being done.
+            let gap = (7, 3, 20, &b"x"[..], 0, 0);
+            let behind = (7, 3, 9, &b"x"[..], 0, 0);
+            assert_eq!(it.send(&[gap, behind, survivor]).await, [(5, 9), (5, 9), (0, 5)]);
+            // An earlier epoch, to free it and to go on with it, is of a message that comes late.
+            assert_eq!(it.send(&[(7, 2, 0, b"", 0, FREE)]).await, [(7, 9)]);
+            assert_eq!(it.send(&[behind, (7, 2, 10, b"x", 0, 0)]).await, [(0, 10), (7, 10)]);
+            assert_eq!(it.send(&[(7, 3, 0, b"", 0, FREE)]).await, [(0, 0)]);
+            assert_eq!(it.send(&[hidden]).await, [(7, 0)], "it was freed at this epoch");
+            assert_eq!(it.send(&[(7, 4, 0, b"new", 0, OPEN | ATOMIC)]).await, [(0, 3)]);
+            // In atomic mode, at a later epoch, it is begun from nothing.
+            assert_eq!(it.send(&[(7, 5, 0, b"other", 5, OPEN | ATOMIC | CLOSE)]).await, [(0, 5)]);
+            assert_eq!(it.read(7, 9).await.unwrap(), b"other");
+            let status = it.call(Opcode::BackupStatus, b"{}".to_vec()).await.unwrap();
+            let status: BackupStatus = of_body(&status).unwrap();
+            assert_eq!((status.frames, status.read_bytes_per_second), (6, 7));
+            let body = to_body(&OfMaster { master: MasterId(1) });
+            it.call(Opcode::FreeMaster, body).await.unwrap();
+            assert_eq!(it.inventory(1).await, []);
+            assert_eq!(it.read(5, 10).await, Err(Status::NotFound), "nor what was read before");
+            let late = it.call(Opcode::Replicate, message(1, 0, &[opened])).await;
+            assert!(matches!(late, Err(CallError::Refused { status: Status::Deposed, .. })));
+        };
+        talk(durability, &Rc::default(), conversation, |_, _| {});
+    }
+}
+
+#[test]
+fn a_master_that_was_given_up_is_refused() {
+    let list = |version, states: &[(u64, ServerState)]| {
+        let servers = states.iter().map(|(master, state)| ServerInfo {
+            server: ServerId(*master),
+            generation: 1,
+            state: *state,
+            host: String::new(),
+            rack: String::new(),
+            shards: vec![ShardInfo {
+                master: MasterId(*master),
+                address: ([1, 2, 3, 4], 5).into(),
+            }],
+            backup: None,
+        });
+        ServerList { version, servers: servers.collect() }
+    };
+    let lists: Lists = Rc::default();
+    let own = Rc::clone(&lists);
+    let conversation = move |it: Caller| {
+        let lists = Rc::clone(&own);
+        async move {
+            let parts: [Part<'_>; 1] = [(1, 0, 0, b"x", 0, OPEN)];
+            let status = async |master, version| match it
+                .call(Opcode::Replicate, message(master, version, &parts))
+                .await
+            {
+                Ok(_) => Status::Ok,
+                Err(CallError::Refused { status, .. }) => status,
+                Err(other) => panic!("{other}"),
+            };
+            assert_eq!(status(1, 0).await, Status::Ok, "nobody has said who there is");
+            *lists.borrow_mut() = Some(list(5, &[(1, ServerState::Up), (2, ServerState::Down)]));
+            assert_eq!(status(1, 5).await, Status::Ok);
+            assert_eq!(status(2, 5).await, Status::Deposed, "its server is down");
+            assert_eq!(status(3, 5).await, Status::Deposed, "it is not in the list");
+            assert_eq!(status(3, 6).await, Status::Ok, "it may be in a newer one");
+            *lists.borrow_mut() = Some(list(6, &[(3, ServerState::Up)]));
+            assert_eq!(status(3, 6).await, Status::Ok);
+            assert_eq!(status(1, 5).await, Status::Deposed, "it lives again under another id");
+            *lists.borrow_mut() = Some(list(5, &[(1, ServerState::Up)]));
+            assert_eq!(status(1, 5).await, Status::Deposed, "an older list changes nothing");
+        }
+    };
+    talk(Durability::Replicated, &lists, conversation, |_, _| {});
+}
+
+#[test]
+fn damage_is_not_served() {
+    let conversation = |it: Caller| async move {
+        let long = vec![3; 9_000];
+        assert_eq!(it.send(&[(5, 0, 0, &long, 9_000, OPEN | CLOSE)]).await, [(0, 9_000)]);
+        it.tasks.sleep(Duration::from_secs(5)).await;
+        assert_eq!(it.read(5, 100).await, Err(Status::Refused));
+    };
+    talk(Durability::Synced, &Rc::default(), conversation, |simulation, backup| {
+        let file = thunderhead_backup::FILE_NAME;
+        let disk = simulation.disk(backup).clone();
+        damage(&disk, file);
+    });
+}
+
+/// Turns over a byte of what a file holds of value 3, everywhere.
+fn damage(disk: &thunderhead_runtime::sim::disk::SimDisk, file: &str) {
+    use thunderhead_runtime::files::{Files, Opening};
+    let mut files = disk.files();
+    let id = files.open_with(file, Opening::default()).unwrap();
+    let mut block = [0; 4096];
+    // The file is shorter than that, but not by much.
+    for at in (0..64 * 4096).step_by(4096) {
+        if files.read_at(id, at, &mut block).is_err() {
+            break;
+        }
+        if block.iter().all(|byte| *byte == 3) {
+            block[100] = 4;
+            files.write_at(id, at, &block).unwrap();
+        }
+    }
+    files.close(id);
+}
+
+/// Bytes that are nearly messages.
+fn nearly() -> impl Strategy<Value = Vec<u8>> {
+    let part = (0..4u64, 0..3u64, 0..30u32, 0..40usize, 0..60u32, any::<u8>());
+    let message =
+        (1..3u64, 0..3u64, prop::collection::vec(part, 0..6), any::<prop::sample::Index>());
+    message.prop_map(|(master, version, parts, cut)| {
+        let bytes = [7; 40];
+        let parts: Vec<Part<'_>> = parts
+            .iter()
+            .map(|(s, e, o, count, length, flags)| (*s, *e, *o, &bytes[..*count], *length, *flags))
+            .collect();
+        let mut body = message_of(master, version, &parts);
+        if cut.index(3) == 0 {
+            body.truncate(cut.index(body.len() + 1));
+        }
+        body
+    })
+}
+
+fn message_of(master: u64, version: u64, parts: &[Part<'_>]) -> Vec<u8> {
+    message(master, version, parts)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn bytes_that_make_no_sense_change_nothing(
+        bodies in prop::collection::vec(prop_oneof![nearly(), prop::collection::vec(any::<u8>(), 0..80)], 1..60)
+    ) {
+        let mut simulation = Simulation::new(Options::calm(1));
+        simulation.add_host("backup", move |mut boot| {
+            let mut service = service(&mut boot, Durability::Replicated);
+            for body in &bodies {
+                let before: Vec<_> = service.store().replicas().collect();
+                match service.local(body) {
+                    Local::Now(Ok(answer)) => assert!(PartAnswer::all_of(&answer).is_some()),
+                    Local::Now(Err(status)) => {
+                        assert_eq!(status, Status::Malformed);
+                        let after: Vec<_> = service.store().replicas().collect();
+                        assert_eq!(after, before);
+                    }
+                    Local::Later(_) => panic!("replicated is answered at once"),
+                }
+            }
+            Box::new(Node::new(boot.world, boot.transport, ()))
+        });
+    }
+}

@@ -1,0 +1,11 @@
+//! What is limited in a shard's replication, in which unit and why.
+
+use std::time::Duration;
+
+/// How long a backup or a coordinator has for an answer. Long beside any disk that is not broken; a
+/// message that is lost is sent again after it.
+pub(crate) const REPLICATE_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// How often in a turn more is sent because the backup of the same process has answered: enough for
+/// a change of heads, which takes four rounds, and one before and after.
+pub(crate) const LOCAL_ROUNDS_MAX: usize = 8;

@@ -1,0 +1,340 @@
+//! Keeps copies of a log's segments on backups: the manager of one shard's replicas.
+//!
+//! ```text
+//!   log ──opened, appended, closed, freed──► State ──Request──► backups, coordinator
+//!   log ◄────────────── durable ───────────── State ◄─answered──
+//! ```
+//!
+//! It does no I/O: [`Replication::turn`] looks at what there is and makes requests, whoever owns it
+//! sends them and tells what came of each. Its other half, made together with it, is what the log
+//! tells of its segments ([`thunderhead_log::Replicator`]). Both are used by the log's thread alone;
+//! what they share is in a lock only because the log may be sent to another thread.
+//!
+//! # Rules
+//!
+//! - **The order is law.** A head is opened once all bytes of the one before are on all its replicas;
+//!   the old one is closed once the new one's digest is; data goes to the new one once that is closed.
+//!   So what a crash leaves is what some prefix of the log's calls made, and some open head has a
+//!   digest of a complete log.
+//! - **A byte counts once all R replicas have it.** When there are not enough backups nothing more
+//!   becomes durable, and [`Replication::remarks`] says so.
+//! - **A replica of an open segment that was lost is told from those that go on by its epoch.** A new
+//!   one is made elsewhere, in atomic mode; it and those that are left get a higher epoch; the
+//!   coordinator notes that epoch; only then do bytes count again. In this order: if the coordinator
+//!   knew the epoch before the replicas did, a crash in between would leave none that counts.
+//! - **A replica of a closed segment that was lost is made again in the background,** a few at a
+//!   time, from memory. Compaction may have made that shorter than the other replicas. All of them are
+//!   whole: a recovery takes any closed one, and must not expect that they are of one length. What
+//!   compaction dropped was replaced by something appended before, so the copy is closed only once
+//!   that is durable ([`thunderhead_log::Log::segment_bytes`]).
+//! - **The same bytes are sent again** when a request is repeated: they are kept until they are
+//!   acknowledged. (In memory the dead bits may have changed since, and a backup refuses bytes that
+//!   differ.)
+//! - **Each new replica of a segment has a higher epoch than those before it,** and is freed by that
+//!   epoch, so that no message that was under way for long hits a later one.
+//!
+//! A server that comes again still has its frames. Its closed replicas are asked for, not made again;
+//! its open ones are found to be interrupted.
+//!
+//! # Where replicas go
+//!
+//! Randomization with refinement: of five servers drawn at random, the one that would take least time
+//! to read the primary replicas it has (the first of each segment; recovery reads those), for the
+//! others just the first that will do. Never the own server, unless it is the only one and
+//! `self_backup` holds; never two on one host, nor in one rack where racks are named, unless the
+//! cluster has too few hosts (or racks) for that however many of them are up. A backup may refuse.
+//!
+//! # Modules
+//!
+//! `segment` is what is known of a segment and its replicas; `replicator` the log's half; `placement`
+//! chooses servers; `messages` makes requests and understands answers; `copies` has bytes fetched
+//! from memory; `link` connects it with a shard.
+
+mod copies;
+mod link;
+mod messages;
+mod placement;
+mod replicator;
+mod segment;
+
+pub(crate) use link::Link;
+pub use link::{LocalAnswer, LocalBackup};
+
+use messages::{Frees, InFlight};
+use placement::Servers;
+use segment::Segment;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use thunderhead_log::{Log, Replicator};
+use thunderhead_rpc::{CallError, Opcode};
+use thunderhead_runtime::{Random, Time};
+use thunderhead_wire::control::ServerList;
+use thunderhead_wire::{LogPosition, MasterId, SegmentId, ServerId};
+
+/// What a manager is made with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The server it is part of.
+    pub server: ServerId,
+    /// The machine that is on.
+    pub host: String,
+    /// The rack that is in, if racks matter.
+    pub rack: String,
+    /// Whose log it is.
+    pub master: MasterId,
+    /// Replicas of each segment. 0: none, everything counts at once.
+    pub replicas: u32,
+    /// The own server may keep a replica, where there is no other one.
+    pub self_backup: bool,
+    /// Bytes of a full segment.
+    pub segment_bytes: u32,
+}
+
+/// To whom a request goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    /// A backup.
+    Backup(ServerId, SocketAddr),
+    /// Whoever leads.
+    Coordinator,
+}
+
+/// Something to be sent. [`Replication::answered`] is told what came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Which it is.
+    pub number: u64,
+    /// To whom it goes.
+    pub to: To,
+    /// What is asked for.
+    pub opcode: Opcode,
+    /// With what. [`Replication::recycle`] takes it back.
+    pub body: Vec<u8>,
+}
+
+/// What a manager has done, and what there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplicationStatistics {
+    /// Segments that are there.
+    pub segments: u64,
+    /// Of these, such that lack replicas.
+    pub segments_short: u64,
+    /// Messages to backups.
+    pub messages: u64,
+    /// Bytes of segments in them, repeated ones included.
+    pub bytes: u64,
+    /// Messages without an answer.
+    pub failures: u64,
+    /// Parts that a backup had something against.
+    pub refusals: u64,
+    /// Replicas that were lost.
+    pub replicas_lost: u64,
+    /// Replicas of closed segments that were made again.
+    pub copies: u64,
+    /// Epochs that the coordinator noted.
+    pub epochs_raised: u64,
+}
+
+/// What manager and log share.
+pub(crate) struct State {
+    settings: Settings,
+    random: Random,
+    now: Time,
+    segments: BTreeMap<SegmentId, Segment>,
+    /// Heads that are not durable whole, in their order.
+    heads: VecDeque<SegmentId>,
+    durable: LogPosition,
+    /// Segments for which there may be something to do now.
+    active: BTreeSet<SegmentId>,
+    /// Segments that were whole and have replicas to be asked for or made again.
+    to_mend: BTreeSet<SegmentId>,
+    /// Where looking through them goes on.
+    mend_from: SegmentId,
+    /// Of these, those that are being made: few.
+    copying: Vec<SegmentId>,
+    servers: Servers,
+    frees: BTreeMap<ServerId, Frees>,
+    outgoing: VecDeque<Request>,
+    in_flight: Vec<InFlight>,
+    /// Numbers requests and placements.
+    numbers: u64,
+    spare: Vec<Vec<u8>>,
+    scratch: Vec<SegmentId>,
+    wake: Option<Time>,
+    is_deposed: bool,
+    statistics: ReplicationStatistics,
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    fn wake_at(&mut self, at: Time) {
+        self.wake = Some(self.wake.map_or(at, |known| known.min(at)));
+    }
+}
+
+/// What manager and log share, in its lock.
+#[derive(Clone)]
+struct Shared(Arc<Mutex<State>>);
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The manager. See the [module](self).
+pub struct Replication {
+    shared: Shared,
+}
+
+impl Replication {
+    /// A manager, and what is given to the log that it is for.
+    #[must_use]
+    pub fn new(settings: Settings, random: Random) -> (Replication, Box<dyn Replicator>) {
+        let state = State {
+            settings,
+            random,
+            now: Time(0),
+            segments: BTreeMap::new(),
+            heads: VecDeque::new(),
+            durable: LogPosition::default(),
+            active: BTreeSet::new(),
+            to_mend: BTreeSet::new(),
+            mend_from: SegmentId::NONE,
+            copying: Vec::new(),
+            servers: Servers::default(),
+            frees: BTreeMap::new(),
+            outgoing: VecDeque::new(),
+            in_flight: Vec::new(),
+            numbers: 0,
+            spare: Vec::new(),
+            scratch: Vec::new(),
+            wake: None,
+            is_deposed: false,
+            statistics: ReplicationStatistics::default(),
+        };
+        let shared = Shared(Arc::new(Mutex::new(state)));
+        let replicator = Box::new(replicator::Half(shared.clone()));
+        (Replication { shared }, replicator)
+    }
+
+    /// Learns who there is. An older list than the last one changes nothing.
+    pub fn learn(&mut self, list: &ServerList) {
+        self.shared.state().learn(list);
+    }
+
+    /// Looks at what there is and makes the requests that it wants.
+    pub fn turn(&mut self, now: Time, log: &mut Log) {
+        self.shared.state().turn(now, log);
+    }
+
+    /// The next request to be sent.
+    pub fn next_request(&mut self) -> Option<Request> {
+        self.shared.state().outgoing.pop_front()
+    }
+
+    /// Takes a request's body back, to be used again.
+    pub fn recycle(&mut self, body: Vec<u8>) {
+        self.shared.state().recycle(body);
+    }
+
+    /// What came of a request. One that is not known, or was answered before, changes nothing.
+    pub fn answered(&mut self, now: Time, number: u64, outcome: Result<&[u8], CallError>) {
+        self.shared.state().answered(now, number, outcome);
+    }
+
+    /// How far the log's heads are durable.
+    #[must_use]
+    pub fn durable(&self) -> LogPosition {
+        self.shared.state().durable
+    }
+
+    /// When it wants a turn though nothing happens.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        self.shared.state().wake
+    }
+
+    /// A backup says that this master was given up: nothing more will be durable.
+    #[must_use]
+    pub fn is_deposed(&self) -> bool {
+        self.shared.state().is_deposed
+    }
+
+    /// What an operator should know, in sentences.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        self.shared.state().remarks()
+    }
+
+    /// What it has done, and what there is.
+    #[must_use]
+    pub fn statistics(&self) -> ReplicationStatistics {
+        self.shared.state().statistics()
+    }
+}
+
+impl State {
+    fn turn(&mut self, now: Time, log: &mut Log) {
+        (self.now, self.wake) = (now, None);
+        if self.settings.replicas == 0 || self.is_deposed {
+            return;
+        }
+        self.take_up_mending(log);
+        let mut ids = std::mem::take(&mut self.scratch);
+        ids.clear();
+        ids.extend(self.active.iter().copied());
+        for id in &ids {
+            self.place(*id);
+            self.fetch(*id, log);
+            self.raise_epoch(*id);
+        }
+        self.make_messages(&ids);
+        for id in &ids {
+            if self.segments.get(id).is_none_or(Segment::is_at_rest) {
+                self.active.remove(id);
+            }
+        }
+        self.scratch = ids;
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let mut remarks = Vec::new();
+        if self.is_deposed {
+            remarks.push(format!(
+                "the cluster has given {} up: nothing more becomes durable here",
+                self.settings.master
+            ));
+        }
+        let wanted = self.settings.replicas;
+        let short = self.segments.values().filter(|segment| segment.is_short());
+        let (mut count, mut first) = (0u64, None);
+        for segment in short {
+            count += 1;
+            first = first.or(Some((segment.id, segment.replicas())));
+        }
+        if let Some((id, replicas)) = first {
+            let there = self.servers.up().count();
+            remarks.push(format!(
+                "{id} and {} others lack replicas: {replicas} of {wanted}; {there} backups are there",
+                count - 1
+            ));
+        }
+        remarks.extend(self.servers.remarks(&self.settings));
+        remarks
+    }
+
+    fn statistics(&self) -> ReplicationStatistics {
+        let short = self.segments.values().filter(|segment| segment.is_short()).count();
+        ReplicationStatistics {
+            segments: self.segments.len() as u64,
+            segments_short: short as u64,
+            ..self.statistics
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Bytes from memory: for replicas that are made later than the others, of open segments and of
+//! closed ones.
+
+use super::State;
+use std::time::Duration;
+use thunderhead_log::Log;
+use thunderhead_wire::SegmentId;
+
+/// Closed segments that are copied at a time: the cleaners are kept away from them.
+const COPIES_MAX: usize = 2;
+
+/// Bytes that are fetched at once: some microseconds' worth.
+const CHUNK_BYTES: u32 = 128 << 10;
+
+/// Segments that are looked at in a turn whether they can be mended.
+const TRIED_MAX: usize = 32;
+
+/// What a cleaner has in its hands is tried again after this.
+const LATER: Duration = Duration::from_millis(5);
+
+impl State {
+    /// Takes up segments that were whole and no longer are, a few at a time.
+    pub(super) fn take_up_mending(&mut self, log: &mut Log) {
+        let State { copying, segments, .. } = self;
+        copying.retain(|id| {
+            let lacks = |segment: &super::Segment| {
+                segment.slots.iter().any(|slot| slot.server.is_none() || slot.copy.is_some())
+            };
+            let goes_on = segments.get(id).is_some_and(lacks);
+            if !goes_on {
+                log.unpin_segment(*id);
+            }
+            goes_on
+        });
+        for _ in 0..TRIED_MAX.min(self.to_mend.len()) {
+            let rest = self.to_mend.range(self.mend_from..).next();
+            let Some(id) = rest.or_else(|| self.to_mend.first()).copied() else { break };
+            self.mend_from = SegmentId(id.0 + 1);
+            match self.segments.remove(&id) {
+                Some(mut segment) => {
+                    if !self.take_up(&mut segment, log) {
+                        self.to_mend.remove(&id);
+                    }
+                    self.segments.insert(id, segment);
+                }
+                None => {
+                    self.to_mend.remove(&id);
+                }
+            }
+        }
+        if !self.to_mend.is_empty() {
+            self.wake_at(self.now + LATER);
+        }
+    }
+
+    /// Takes up one segment; true when it must be looked at again.
+    fn take_up(&mut self, segment: &mut super::Segment, log: &mut Log) -> bool {
+        let id = segment.id;
+        if segment.slots.iter().any(|slot| slot.is_doubtful) {
+            self.active.insert(id);
+        }
+        let lost = |slot: &super::segment::Slot| slot.is_away || slot.server.is_none();
+        let Some(number) = segment.slots.iter().position(lost) else { return false };
+        // A replica whose server may come again is not given up before there is a place for another.
+        let is_copied = self.copying.contains(&id);
+        let has_room = is_copied || self.copying.len() < COPIES_MAX;
+        if !has_room || self.choose(segment, number == 0).is_none() {
+            return true;
+        }
+        if !is_copied {
+            if log.pin_segment(id).is_none() {
+                return true;
+            }
+            self.copying.push(id);
+        }
+        if segment.slots.get(number).is_some_and(|slot| slot.is_away) {
+            self.lose(segment, number);
+        }
+        self.active.insert(id);
+        segment.slots.iter().any(|slot| slot.is_away)
+    }
+
+    /// Has bytes at hand for the replicas of a segment that the log's stream does not bring.
+    pub(super) fn fetch(&mut self, id: SegmentId, log: &mut Log) {
+        let Some(segment) = self.segments.get_mut(&id) else { return };
+        let (is_whole, base) = (segment.is_whole, segment.base);
+        let mut gave_up = Vec::new();
+        for (number, slot) in segment.slots.iter_mut().enumerate() {
+            if slot.server.is_none() || slot.is_closed || slot.is_in_flight {
+                continue;
+            }
+            if is_whole && slot.copy.is_none() {
+                match log.pin_segment(id) {
+                    Some(length) => slot.copy = Some((length, log.appended())),
+                    None => continue,
+                }
+            }
+            let end = match slot.copy {
+                Some((length, _)) => length,
+                None => base,
+            };
+            if slot.acked >= end || slot.has_chunk() {
+                continue;
+            }
+            slot.chunk.0 = slot.acked;
+            slot.chunk.1.clear();
+            match log.segment_bytes(id, slot.acked, CHUNK_BYTES.min(end - slot.acked)) {
+                Some(bytes) if !bytes.is_empty() => bytes.copy_to(&mut slot.chunk.1),
+                _ => gave_up.push(number),
+            }
+        }
+        // The bytes are no longer what they were when the copy was begun: from nothing again.
+        if gave_up.is_empty() {
+            return;
+        }
+        let Some(mut segment) = self.segments.remove(&id) else { return };
+        for number in gave_up {
+            self.lose(&mut segment, number);
+        }
+        self.segments.insert(id, segment);
+        self.wake_at(self.now + LATER);
+    }
+}

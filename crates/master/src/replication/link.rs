@@ -1,0 +1,170 @@
+//! Connects a shard's manager with its node: requests become calls, or go straight to the backup of
+//! the same process.
+
+use super::{Replication, Request, To};
+use crate::limits::{LOCAL_ROUNDS_MAX, REPLICATE_TIMEOUT};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use thunderhead_log::Log;
+use thunderhead_rpc::{CallError, CallId, Context, Opcode};
+use thunderhead_runtime::Time;
+use thunderhead_wire::{ServerId, Status};
+
+/// The number of the manager's timer.
+const TIMER: u64 = (1 << 32) + 0x100;
+
+/// What the backup of the same process says to a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LocalAnswer {
+    /// The body of its answer, or that it refuses.
+    Now(Result<Vec<u8>, Status>),
+    /// [`LocalBackup::done`] will name this number.
+    Later(u64),
+}
+
+/// The backup of the same process, without a network in between. Its owner ends its turn after the
+/// shard's, so that what came goes to the disk, and before, so that the shard hears what is durable.
+pub trait LocalBackup {
+    /// A message of [`Opcode::Replicate`].
+    fn replicate(&mut self, body: &[u8]) -> LocalAnswer;
+
+    /// A message that is answered now.
+    fn done(&mut self) -> Option<(u64, Vec<u8>)>;
+}
+
+/// See the module's documentation.
+pub(crate) struct Link {
+    pub(crate) replication: Replication,
+    own: ServerId,
+    coordinators: Vec<SocketAddr>,
+    coordinator: usize,
+    calls: BTreeMap<CallId, (u64, bool)>,
+    locals: BTreeMap<u64, u64>,
+    timer_at: Option<Time>,
+}
+
+impl Link {
+    pub(crate) fn new(
+        replication: Replication,
+        own: ServerId,
+        coordinators: Vec<SocketAddr>,
+    ) -> Link {
+        Link {
+            replication,
+            own,
+            coordinators,
+            coordinator: 0,
+            calls: BTreeMap::new(),
+            locals: BTreeMap::new(),
+            timer_at: None,
+        }
+    }
+
+    /// What came of a call; true if it was one of these.
+    pub(crate) fn reply(
+        &mut self,
+        now: Time,
+        call: CallId,
+        outcome: Result<&[u8], CallError>,
+    ) -> bool {
+        let Some((number, to_coordinator)) = self.calls.remove(&call) else { return false };
+        if to_coordinator && outcome.is_err() {
+            self.coordinator += 1;
+        }
+        self.replication.answered(now, number, outcome);
+        true
+    }
+
+    pub(crate) fn timer(&mut self, number: u64) -> bool {
+        if number == TIMER {
+            self.timer_at = None;
+        }
+        number == TIMER
+    }
+
+    /// Sends what the log's turn has brought, and what follows from what is answered at once. The log
+    /// has taken a turn before, and takes one where more has become durable.
+    pub(crate) fn run(
+        &mut self,
+        context: &mut Context<'_>,
+        log: &mut Log,
+        mut local: Option<&mut dyn LocalBackup>,
+    ) {
+        let now = context.now();
+        if let Some(backup) = &mut local {
+            while let Some((number, body)) = backup.done() {
+                if let Some(number) = self.locals.remove(&number) {
+                    self.replication.answered(now, number, Ok(&body));
+                }
+            }
+        }
+        for _ in 0..LOCAL_ROUNDS_MAX {
+            self.replication.turn(now, log);
+            let mut answered = false;
+            while let Some(request) = self.replication.next_request() {
+                answered |= self.send(context, now, request, &mut local);
+            }
+            if self.replication.durable() > log.durable() {
+                log.turn();
+            } else if !answered {
+                break;
+            }
+        }
+        if let Some(at) = self.replication.deadline()
+            && self.timer_at.is_none_or(|set| at < set)
+        {
+            context.set_timer(at, TIMER);
+            self.timer_at = Some(at);
+        }
+    }
+
+    /// Sends a request; true if it was answered at once.
+    fn send(
+        &mut self,
+        context: &mut Context<'_>,
+        now: Time,
+        request: Request,
+        local: &mut Option<&mut dyn LocalBackup>,
+    ) -> bool {
+        let Request { number, to, opcode, body } = request;
+        let address = match (to, local) {
+            (To::Backup(server, _), Some(backup))
+                if server == self.own && opcode == Opcode::Replicate =>
+            {
+                let answer = backup.replicate(&body);
+                self.replication.recycle(body);
+                match answer {
+                    LocalAnswer::Now(Ok(answer)) => {
+                        self.replication.answered(now, number, Ok(&answer));
+                    }
+                    LocalAnswer::Now(Err(status)) => {
+                        let refused = CallError::Refused { status, hint: 0, detail: 0 };
+                        self.replication.answered(now, number, Err(refused));
+                    }
+                    LocalAnswer::Later(later) => {
+                        self.locals.insert(later, number);
+                        return false;
+                    }
+                }
+                return true;
+            }
+            (To::Backup(_, address), _) => Some(address),
+            (To::Coordinator, _) => {
+                let count = self.coordinators.len().max(1);
+                self.coordinators.get(self.coordinator % count).copied()
+            }
+        };
+        match address {
+            Some(address) => {
+                let call = context.call(address, opcode, &[&body], Some(REPLICATE_TIMEOUT));
+                self.calls.insert(call, (number, to == To::Coordinator));
+            }
+            None => {
+                let late = CallError::Late;
+                self.replication.answered(now, number, Err(late));
+            }
+        }
+        self.replication.recycle(body);
+        false
+    }
+}

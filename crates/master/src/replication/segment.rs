@@ -1,0 +1,181 @@
+//! What is known of a segment and of each of its replicas. No rule that concerns more than one
+//! segment is here.
+
+use std::collections::VecDeque;
+use thunderhead_log::SegmentKind;
+use thunderhead_runtime::Time;
+use thunderhead_wire::{Epoch, LogPosition, SegmentId, ServerId};
+
+/// A segment.
+pub(super) struct Segment {
+    pub(super) id: SegmentId,
+    pub(super) kind: SegmentKind,
+    /// Of a head, what it began with: up to its digest.
+    pub(super) digest_length: u32,
+    /// Bytes that the log has appended.
+    pub(super) length: u32,
+    /// The log will append no more.
+    pub(super) is_closed: bool,
+    /// The head before and after it.
+    pub(super) before: Option<SegmentId>,
+    pub(super) after: Option<SegmentId>,
+    /// Bytes from `base` on that some replica may not have.
+    pub(super) bytes: VecDeque<u8>,
+    pub(super) base: u32,
+    pub(super) slots: Vec<Slot>,
+    /// The last epoch that was given to a replica.
+    pub(super) epoch: Epoch,
+    /// Of a head that is not whole: the epoch that its replicas must have, and the coordinator note.
+    pub(super) wanted: Epoch,
+    /// The epoch that the coordinator has noted.
+    pub(super) registered: Epoch,
+    /// The request by which it is to note another one.
+    pub(super) raising: Option<u64>,
+    pub(super) raise_at: Time,
+    /// So many bytes count.
+    pub(super) durable_length: u32,
+    /// All replicas were closed: it is durable whole.
+    pub(super) is_whole: bool,
+}
+
+/// A replica, or the place for one.
+#[derive(Default)]
+pub(super) struct Slot {
+    pub(super) server: Option<ServerId>,
+    /// Names this replica; a later one in the same place has another.
+    pub(super) token: u64,
+    /// The epoch that it was begun with.
+    pub(super) begun_at: Epoch,
+    /// The epoch that the backup has acknowledged.
+    pub(super) epoch: Epoch,
+    /// It is to be begun in atomic mode.
+    pub(super) is_atomic: bool,
+    /// Something was sent.
+    pub(super) was_sent: bool,
+    /// Something was sent that was not answered.
+    pub(super) is_uncertain: bool,
+    pub(super) is_opened: bool,
+    /// It counts.
+    pub(super) is_committed: bool,
+    pub(super) is_closed: bool,
+    /// Bytes that the backup has acknowledged.
+    pub(super) acked: u32,
+    pub(super) is_in_flight: bool,
+    pub(super) retry_at: Time,
+    pub(super) failures: u32,
+    /// Whether it is there is to be asked.
+    pub(super) is_doubtful: bool,
+    /// Its server is down. It may come again with it.
+    pub(super) is_away: bool,
+    /// It is made from memory: how long it will be, and what must be durable before it counts.
+    pub(super) copy: Option<(u32, LogPosition)>,
+    /// Bytes from memory, and where they belong.
+    pub(super) chunk: (u32, Vec<u8>),
+}
+
+impl Slot {
+    /// Whether it is one of the replicas that its segment should have.
+    pub(super) fn is_there(&self) -> bool {
+        self.is_opened && self.is_committed && !self.is_away
+    }
+
+    /// Whether its server has all that it will ever get.
+    fn is_at_rest(&self) -> bool {
+        self.is_closed && !self.is_doubtful && !self.is_in_flight
+    }
+
+    pub(super) fn chunk_end(&self) -> u32 {
+        self.chunk.0 + self.chunk.1.len() as u32
+    }
+
+    /// Whether the next bytes are in the chunk.
+    pub(super) fn has_chunk(&self) -> bool {
+        (self.chunk.0..self.chunk_end()).contains(&self.acked)
+    }
+}
+
+impl Segment {
+    pub(super) fn new(id: SegmentId, kind: SegmentKind, replicas: u32) -> Segment {
+        Segment {
+            id,
+            kind,
+            digest_length: 0,
+            length: 0,
+            is_closed: false,
+            before: None,
+            after: None,
+            bytes: VecDeque::new(),
+            base: 0,
+            slots: (0..replicas).map(|_| Slot::default()).collect(),
+            epoch: Epoch(0),
+            wanted: Epoch(0),
+            registered: Epoch(0),
+            raising: None,
+            raise_at: Time(0),
+            durable_length: 0,
+            is_whole: false,
+        }
+    }
+
+    pub(super) fn is_head(&self) -> bool {
+        self.kind != SegmentKind::Survivor
+    }
+
+    /// Replicas that are there.
+    pub(super) fn replicas(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.is_there()).count()
+    }
+
+    /// Whether it lacks replicas: not because they are only just being begun.
+    pub(super) fn is_short(&self) -> bool {
+        let lacks = |slot: &Slot| {
+            slot.server.is_none() || slot.is_away || (slot.is_atomic && !slot.is_there())
+        };
+        self.slots.iter().any(lacks)
+    }
+
+    /// Whether nothing is to be done for it, until something happens.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.is_whole && self.slots.iter().all(Slot::is_at_rest)
+    }
+
+    /// The epoch that what is sent to a replica says.
+    pub(super) fn epoch_for(&self, slot: &Slot) -> Epoch {
+        slot.begun_at.max(self.wanted)
+    }
+
+    /// Whether each replica that stays open has the wanted epoch.
+    pub(super) fn has_epoch(&self) -> bool {
+        let has = |slot: &Slot| slot.is_closed || (slot.is_there() && slot.epoch >= self.wanted);
+        self.slots.iter().all(has)
+    }
+
+    /// Learns what counts after an acknowledgement. The epoch must be noted, or what a lost replica
+    /// does not have could count beside it.
+    pub(super) fn update(&mut self) {
+        if self.is_whole || self.wanted > self.registered {
+            return;
+        }
+        if self.slots.iter().all(Slot::is_there) {
+            let least = self.slots.iter().map(|slot| slot.acked).min().unwrap_or(self.length);
+            self.durable_length = self.durable_length.max(least);
+            self.is_whole = self.is_closed && self.slots.iter().all(|slot| slot.is_closed);
+            if self.is_whole {
+                self.durable_length = self.length;
+                self.bytes = VecDeque::new();
+                self.base = self.length;
+            }
+        }
+    }
+
+    /// Gives up the bytes that all replicas have, but for those that get theirs from memory.
+    pub(super) fn forget_bytes(&mut self) {
+        let gets_them = |slot: &&Slot| slot.server.is_some() && slot.acked >= self.base;
+        let least = self.slots.iter().filter(gets_them).map(|slot| slot.acked).min();
+        let least = least.unwrap_or(self.length).min(self.length);
+        let count = (least - self.base) as usize;
+        // Moving the front costs nothing; what is left never moves.
+        self.bytes.drain(..count.min(self.bytes.len()));
+        self.base = least;
+    }
+}

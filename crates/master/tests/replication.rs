@@ -1,0 +1,509 @@
+//! The manager of replicas on a real log, with backups that are killed and come again, answers that
+//! are lost, late, doubled and out of order, and full disks. At any moment the master may be gone:
+//! then for **any** set of backups that are still there, what they have either is seen to be
+//! incomplete, or makes up a log with every write that had been durable. And when the manager is
+//! content, all but any R - 1 are enough.
+
+mod common;
+
+use common::{Found, TABLE, choose, open_with_data, options, rebuild};
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+use thunderhead_backup::{Durability, Identity, Local, Options as StoreOptions, Service, Store};
+use thunderhead_log::{Cleaner, Log, LogId, LogPosition, Memory, SegmentId, TabletRange, Version};
+use thunderhead_master::Replication;
+use thunderhead_master::replication::{Request, Settings, To};
+use thunderhead_rpc::{CallError, Opcode};
+use thunderhead_runtime::alarm::Alarm;
+use thunderhead_runtime::clock::Clock;
+use thunderhead_runtime::sim::clock::{SimClock, TrueTime};
+use thunderhead_runtime::sim::disk::{DiskModel, SimDisk};
+use thunderhead_runtime::sim::memory::SimMemories;
+use thunderhead_runtime::sim::workers::SimWorkers;
+use thunderhead_runtime::{Random, Time, World};
+use thunderhead_wire::control::{
+    BackupInfo, RaiseEpoch, ServerInfo, ServerList, ServerState, ShardInfo, of_body,
+};
+use thunderhead_wire::{ClusterId, Condition, Epoch, MasterId, ServerId};
+
+const MASTER: MasterId = MasterId(9);
+const OWN: ServerId = ServerId(100);
+
+/// A server with a backup, running or not.
+struct Server {
+    id: ServerId,
+    disk: SimDisk,
+    memories: SimMemories,
+    random: Random,
+    frames: u32,
+    life: Option<(Service, SimWorkers)>,
+    generation: u64,
+    /// What the coordinator says of it.
+    listed: (ServerState, u64),
+}
+
+impl Server {
+    fn new(id: u64, frames: u32, random: &mut Random) -> Server {
+        let disk = SimDisk::new(DiskModel::default(), random.split());
+        let (memories, random) = (SimMemories::default(), random.split());
+        let mut server = Server {
+            id: ServerId(id),
+            disk,
+            memories,
+            random,
+            frames,
+            life: None,
+            generation: 0,
+            listed: (ServerState::Up, 1),
+        };
+        server.start();
+        server
+    }
+
+    fn start(&mut self) {
+        let workers = SimWorkers::default();
+        let disk = self.disk.clone();
+        let clock = SimClock::new(TrueTime::default(), Time(0), 0);
+        let mut world = World {
+            clock: Clock::Sim(clock.into()),
+            random: self.random.split(),
+            files: Box::new(self.disk.files()),
+            memories: Box::new(self.memories.clone()),
+            workers: Box::new(workers.starter(move || Box::new(disk.files()))),
+            alarm: Alarm::sim(),
+        };
+        let identity = Identity { cluster: ClusterId(1), server: self.id };
+        let options = StoreOptions {
+            segment_bytes: 32 << 10,
+            buffers: 6,
+            durability: Durability::Replicated,
+            ..StoreOptions::new(identity, self.frames)
+        };
+        let (store, _) = Store::start(&mut world, options).unwrap();
+        self.life = Some((Service::new(store, 0), workers));
+        self.generation += 1;
+    }
+
+    /// Lets the disk do its work.
+    fn work(&mut self, now: Time) {
+        let Some((service, workers)) = &mut self.life else { return };
+        for _ in 0..4 {
+            service.store().turn(now + Duration::from_secs(1), &mut |_| {});
+            for worker in 0..workers.count() {
+                while workers.is_ringing(worker) {
+                    workers.step(worker);
+                }
+            }
+        }
+    }
+
+    /// The replicas of the master, as a recovery would find them now.
+    fn found(&mut self) -> Vec<Found> {
+        let was_down = self.life.is_none();
+        if was_down {
+            self.start();
+        }
+        let (service, workers) = self.life.as_mut().unwrap();
+        let mut found = Vec::new();
+        for info in service.inventory(MASTER).replicas {
+            let id = thunderhead_backup::ReplicaId { master: MASTER, segment: info.segment };
+            service.store().read(id).unwrap();
+            for worker in 0..workers.count() {
+                while workers.is_ringing(worker) {
+                    workers.step(worker);
+                }
+            }
+            service.store().turn(Time(0), &mut |event| {
+                if let thunderhead_backup::Event::Read(_, bytes) = event {
+                    let bytes = bytes.unwrap().bytes().to_vec();
+                    let (segment, epoch, closed) = (info.segment, info.epoch, info.closed);
+                    found.push(Found { segment, epoch, closed, bytes });
+                }
+            });
+        }
+        if was_down {
+            self.life = None;
+        }
+        found
+    }
+}
+
+/// What was done to a key, in order: the position from which it counts, and the version and value
+/// that it left, if any.
+type History = Vec<(LogPosition, Option<(Version, Vec<u8>)>)>;
+
+struct Cluster {
+    random: Random,
+    now: Time,
+    replicas: u32,
+    log: Log,
+    cleaner: Cleaner,
+    replication: Replication,
+    servers: Vec<Server>,
+    version: u64,
+    epochs: BTreeMap<SegmentId, Epoch>,
+    coordinator_up: bool,
+    sent: VecDeque<Request>,
+    answers: VecDeque<(u64, Result<Vec<u8>, CallError>)>,
+    /// Messages that will arrive once more, at some time.
+    strays: Vec<(ServerId, u64, Vec<u8>)>,
+    keys: BTreeMap<u64, History>,
+    checked: u32,
+    incomplete: u32,
+}
+
+impl Cluster {
+    fn new(seed: u64) -> Cluster {
+        let mut random = Random::from_seed(seed);
+        let replicas = random.within(1..4) as u32;
+        let settings = Settings {
+            server: OWN,
+            host: "own".into(),
+            rack: String::new(),
+            master: MASTER,
+            replicas,
+            self_backup: false,
+            segment_bytes: 32 << 10,
+        };
+        let (replication, replicator) = Replication::new(settings, random.split());
+        let memory = Memory::with_seglets(3 << 20, 4096).unwrap();
+        let mut log = Log::new(&memory, LogId(5), options(), replicator).unwrap();
+        log.create_tablet(TabletRange::whole(TABLE)).unwrap();
+        let cleaner = log.cleaner().unwrap();
+        let count = u64::from(replicas) + random.below(4);
+        let frames = if random.chance(0.2) { 40 } else { 400 };
+        let servers = (1..=count).map(|id| Server::new(id, frames, &mut random)).collect();
+        let mut cluster = Cluster {
+            now: Time(1_000_000),
+            replicas,
+            log,
+            cleaner,
+            replication,
+            servers,
+            version: 0,
+            epochs: BTreeMap::new(),
+            coordinator_up: true,
+            sent: VecDeque::new(),
+            answers: VecDeque::new(),
+            strays: Vec::new(),
+            keys: BTreeMap::new(),
+            checked: 0,
+            incomplete: 0,
+            random,
+        };
+        cluster.tell();
+        cluster
+    }
+
+    /// The list of servers goes to all.
+    fn tell(&mut self) {
+        self.version += 1;
+        let address: SocketAddr = "10.0.0.1:1".parse().unwrap();
+        let own = ServerInfo {
+            server: OWN,
+            generation: 1,
+            state: ServerState::Up,
+            host: "own".into(),
+            rack: String::new(),
+            shards: vec![ShardInfo { master: MASTER, address }],
+            backup: None,
+        };
+        let others = self.servers.iter().map(|server| ServerInfo {
+            server: server.id,
+            generation: server.listed.1,
+            state: server.listed.0,
+            host: format!("host {}", server.id.0),
+            rack: String::new(),
+            shards: Vec::new(),
+            backup: Some(BackupInfo { address, read_bytes_per_second: 0 }),
+        });
+        let servers = std::iter::once(own).chain(others).collect();
+        let list = ServerList { version: self.version, servers };
+        for server in &mut self.servers {
+            if let Some((service, _)) = &mut server.life {
+                service.learn(&list);
+            }
+        }
+        self.replication.learn(&list);
+    }
+
+    fn write(&mut self) {
+        let key = self.random.below(60);
+        let name = key.to_be_bytes();
+        let history = self.keys.entry(key).or_default();
+        if self.random.chance(0.2) {
+            if let Ok(Some(_)) = self.log.delete(TABLE, &name, Condition::Always) {
+                history.push((self.log.appended(), None));
+            }
+            return;
+        }
+        let length = self.random.below(6000) as usize;
+        let value = vec![self.random.number() as u8; length];
+        if let Ok(written) = self.log.write(TABLE, &name, &value) {
+            history.push((written.position, Some((written.version, value))));
+        }
+    }
+
+    fn turn(&mut self) {
+        for _ in 0..self.random.within(1..9) {
+            self.log.turn();
+            self.replication.turn(self.now, &mut self.log);
+            let mut any = false;
+            while let Some(request) = self.replication.next_request() {
+                self.sent.push_back(request);
+                any = true;
+            }
+            self.log.turn();
+            if !any {
+                break;
+            }
+        }
+    }
+
+    /// One of the requests arrives, or does not; also one from before may arrive again.
+    fn deliver(&mut self, calm: bool) {
+        if !calm && !self.strays.is_empty() && self.random.chance(0.1) {
+            let at = self.random.below(self.strays.len() as u64) as usize;
+            let (server, generation, body) = self.strays.swap_remove(at);
+            // Connections do not outlast the process that they are of.
+            let server = self.servers.iter_mut().find(|it| it.id == server).unwrap();
+            if let (Some((service, _)), true) = (&mut server.life, server.generation == generation)
+            {
+                service.local(&body);
+            }
+        }
+        if self.sent.is_empty() {
+            return;
+        }
+        let at = self.random.below(self.sent.len() as u64) as usize;
+        let Request { number, to, opcode, body } = self.sent.remove(at).unwrap();
+        let fails = !calm && self.random.chance(0.1);
+        let arrives = !fails || self.random.chance(0.5);
+        let outcome = match to {
+            To::Coordinator if !self.coordinator_up => Err(CallError::Late),
+            To::Coordinator => {
+                assert_eq!(opcode, Opcode::RaiseEpoch);
+                let raise: RaiseEpoch = of_body(&body).unwrap();
+                if arrives {
+                    let known = self.epochs.entry(raise.segment).or_default();
+                    *known = raise.epoch.max(*known);
+                }
+                Ok(b"{}".to_vec())
+            }
+            To::Backup(server, _) => {
+                let server = self.servers.iter_mut().find(|it| it.id == server).unwrap();
+                match &mut server.life {
+                    None => Err(CallError::Broken),
+                    Some(_) if !arrives => {
+                        self.strays.push((server.id, server.generation, body.clone()));
+                        Ok(Vec::new())
+                    }
+                    Some((service, _)) => {
+                        if !calm && self.random.chance(0.1) {
+                            self.strays.push((server.id, server.generation, body.clone()));
+                        }
+                        match service.local(&body) {
+                            Local::Now(Ok(answer)) => Ok(answer),
+                            Local::Now(Err(status)) => {
+                                Err(CallError::Refused { status, hint: 0, detail: 0 })
+                            }
+                            Local::Later(_) => panic!("replicated is acknowledged at once"),
+                        }
+                    }
+                }
+            }
+        };
+        self.answers.push_back((number, if fails { Err(CallError::Late) } else { outcome }));
+    }
+
+    fn answer(&mut self) {
+        if self.answers.is_empty() {
+            return;
+        }
+        let at = self.random.below(self.answers.len() as u64) as usize;
+        let (number, outcome) = self.answers.remove(at).unwrap();
+        let outcome = outcome.as_deref().map_err(|error| *error);
+        self.replication.answered(self.now, number, outcome);
+        if self.random.chance(0.05) {
+            self.replication.answered(self.now, number, outcome);
+        }
+    }
+
+    /// A server dies, comes again, or is said to have.
+    fn trouble(&mut self) {
+        let at = self.random.below(self.servers.len() as u64) as usize;
+        let server = &mut self.servers[at];
+        match self.random.below(5) {
+            0 => server.life = None,
+            1 => server.listed.0 = ServerState::Down,
+            2 if server.life.is_none() => server.start(),
+            3 => {
+                server.life = None;
+                server.start();
+            }
+            _ => self.coordinator_up = !self.coordinator_up,
+        }
+        if self.random.chance(0.6) {
+            let server = &mut self.servers[at];
+            let state = if server.life.is_some() { ServerState::Up } else { ServerState::Down };
+            server.listed = (state, server.generation);
+            self.tell();
+        }
+    }
+
+    /// The master is gone, and only some backups are there.
+    fn check(&mut self, hidden: &[usize], must_be_complete: bool) {
+        let mut found = Vec::new();
+        for (number, server) in self.servers.iter_mut().enumerate() {
+            if !hidden.contains(&number) {
+                found.extend(server.found());
+            }
+        }
+        self.checked += 1;
+        let open = open_with_data(&found, &self.epochs);
+        assert!(open.len() <= 1, "only one head that is open has data: {open:?}");
+        let segments = match choose(&found, &self.epochs) {
+            Ok(segments) => segments,
+            Err(why) => {
+                assert!(!must_be_complete, "{why}, without {hidden:?}");
+                self.incomplete += 1;
+                return;
+            }
+        };
+        let durable = self.log.durable();
+        let rebuilt = rebuild(&segments);
+        for (key, history) in &self.keys {
+            let object = rebuilt.read(TABLE, &key.to_be_bytes()).unwrap();
+            let object = object.map(|it| (it.version(), it.value().to_vec()));
+            let acknowledged = history.iter().rposition(|(position, _)| *position <= durable);
+            let possible = &history[acknowledged.unwrap_or(0)..];
+            let is_old = acknowledged.is_none() && object.is_none();
+            assert!(
+                is_old || possible.iter().any(|(_, left)| *left == object),
+                "key {key}: what was durable at {durable:?} is gone, without {hidden:?}; found {:?}, \
+                 wanted one of {:?}; the log was {:?}; epochs {:?}",
+                object.map(|it| (it.0, it.1.len())),
+                possible
+                    .iter()
+                    .map(|(at, it)| (at, it.as_ref().map(|it| it.0)))
+                    .collect::<Vec<_>>(),
+                segments.iter().map(|it| (it.segment.0, it.closed, it.epoch.0)).collect::<Vec<_>>(),
+                self.epochs,
+            );
+        }
+    }
+
+    fn some(&mut self, count: usize) -> Vec<usize> {
+        let mut all: Vec<usize> = (0..self.servers.len()).collect();
+        (0..count.min(all.len()))
+            .map(|_| all.swap_remove(self.random.below(all.len() as u64) as usize))
+            .collect()
+    }
+
+    fn step(&mut self) {
+        self.now = self.now + Duration::from_micros(self.random.below(3000));
+        match self.random.below(100) {
+            0..25 => self.write(),
+            25..45 => self.turn(),
+            45..65 => self.deliver(false),
+            65..85 => self.answer(),
+            85..91 => {
+                self.cleaner.step();
+            }
+            91..95 => {
+                let now = self.now;
+                self.servers.iter_mut().for_each(|server| server.work(now));
+            }
+            95 => self.trouble(),
+            96 => {
+                let count = self.random.below(self.servers.len() as u64) as usize;
+                let hidden = self.some(count);
+                self.check(&hidden, false);
+                // No disk is lost here. With one replica there is a moment without any, where it is
+                // made anew on the only backup.
+                let begun = self.log.durable() > LogPosition::default();
+                self.check(&[], begun && self.replicas > 1);
+            }
+            _ => {
+                for _ in 0..self.random.below(8) {
+                    self.write();
+                }
+            }
+        }
+    }
+
+    /// Nothing goes wrong any more: everything becomes durable, on R replicas.
+    fn heal(&mut self) {
+        self.coordinator_up = true;
+        for server in &mut self.servers {
+            if server.life.is_none() {
+                server.start();
+            }
+            server.listed = (ServerState::Up, server.generation);
+        }
+        self.tell();
+        for _ in 0..20_000 {
+            self.now = self.now + Duration::from_millis(5);
+            self.turn();
+            while !self.sent.is_empty() {
+                self.deliver(true);
+            }
+            while !self.answers.is_empty() {
+                self.answer();
+            }
+            let now = self.now;
+            self.servers.iter_mut().for_each(|server| server.work(now));
+            self.turn();
+            let statistics = self.replication.statistics();
+            if self.sent.is_empty()
+                && statistics.segments_short == 0
+                && self.log.durable() == self.log.appended()
+            {
+                return;
+            }
+        }
+        panic!(
+            "it does not heal: {:?}, {:?}",
+            self.replication.remarks(),
+            self.replication.statistics()
+        );
+    }
+}
+
+fn run(
+    seed: u64,
+    steps: u32,
+) -> (u32, u32, thunderhead_master::replication::ReplicationStatistics) {
+    let mut cluster = Cluster::new(seed);
+    for _ in 0..3 {
+        for _ in 0..steps {
+            cluster.step();
+        }
+        let is_tight = cluster.servers[0].frames < 100;
+        if is_tight {
+            cluster.check(&[], false);
+            break; // It may be that there is no room.
+        }
+        cluster.heal();
+        let hidden = cluster.some(cluster.replicas as usize - 1);
+        cluster.check(&hidden, true);
+    }
+    (cluster.checked, cluster.incomplete, cluster.replication.statistics())
+}
+
+#[test]
+fn what_is_durable_is_found_again_whatever_happens_to_backups() {
+    let cases = std::env::var("CASES").ok().and_then(|it| it.parse().ok()).unwrap_or(60);
+    let first = std::env::var("FIRST").ok().and_then(|it| it.parse().ok()).unwrap_or(0);
+    let (mut checked, mut incomplete, mut copies, mut epochs) = (0, 0, 0, 0);
+    for seed in first..first + cases {
+        let outcome = std::panic::catch_unwind(|| run(seed, 500));
+        let Ok((all, not, statistics)) = outcome else { panic!("seed {seed}") };
+        checked += all;
+        incomplete += not;
+        copies += statistics.copies;
+        epochs += statistics.epochs_raised;
+    }
+    assert!(checked > 4 * incomplete / 3 && copies > 0 && epochs > 0, "{checked} {incomplete}");
+}
