@@ -814,6 +814,27 @@ fn nothing_is_told_or_served_before_what_was_rebuilt_is_durable() {
 }
 
 #[test]
+fn a_lease_that_ended_while_its_master_was_gone_is_found_to_be_over() {
+    let mut random = Random::from_seed(7);
+    let past = past(&mut random, 150);
+    let mut cluster = Cluster::new(15, Link::default(), shard_options(), 4 << 20);
+    for (segment, replica) in &past.recorder.replicas(usize::MAX) {
+        put(&cluster, 0, *segment, replica, 0);
+    }
+    cluster.truth.ended.borrow_mut().insert(8);
+    let task = cluster.recover(Vec::new());
+    let (_, found) = recovered(&mut cluster, task);
+    assert_eq!(found.as_ref(), Ok(&past.steps.last().unwrap().1));
+    cluster.drive(Duration::from_secs(9), |user| async move {
+        assert!(user.status().await.records > 5);
+        let late = user.write(Identity::new(8, 1000, 1), OLD, &key(0), b"late").await;
+        assert_eq!(late, Err(Status::LeaseEnded));
+        user.tasks.sleep(Duration::from_millis(10)).await;
+        assert_eq!(user.status().await.records, 0);
+    });
+}
+
+#[test]
 fn an_open_head_of_an_old_epoch_does_not_count() {
     let mut random = Random::from_seed(2);
     let past = past(&mut random, 100);
