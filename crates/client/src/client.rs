@@ -76,8 +76,9 @@ pub(crate) fn world() -> Result<World, Error> {
 
 /// A client of a cluster, for one thread.
 ///
-/// The thread that calls does all the work, and waits for the answer. A program with several
-/// threads gives each a client of its own, or uses an [`AsyncClient`](crate::AsyncClient).
+/// The thread that calls does all the work, and waits for the answer. It stays on the thread that
+/// made it: a program with several threads has each make its own, or uses an
+/// [`AsyncClient`](crate::AsyncClient).
 ///
 /// ```no_run
 /// use thunderhead_client::{Client, Condition, Number, Options};

@@ -35,6 +35,9 @@ const PARTS_MAX: usize = 128;
 /// Bytes in one message, about, once it has one operation.
 const MESSAGE_BYTES: usize = 256 << 10;
 
+/// An answer to many reads that is so short could be twice as long and more.
+const SMALL_BYTES: usize = 256 << 10;
+
 /// How long to wait for one answer. A server that lives answers much sooner, or says that it is
 /// busy.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -89,6 +92,8 @@ pub struct Core {
     now: Time,
     batches: BTreeMap<Ticket, Batch>,
     calls: BTreeMap<CallNumber, Call>,
+    /// Reads in one message: fewer where the answers to many were too long.
+    reads_max: usize,
     /// Parts to be sent.
     ready: Vec<PartOf>,
     /// Parts that wait for a map, and perhaps some that do not any more.
@@ -150,6 +155,7 @@ enum State {
 struct Call {
     parts: Vec<PartOf>,
     is_many: bool,
+    is_read: bool,
 }
 
 /// What goes together into a message: all with the same of these.
@@ -187,6 +193,7 @@ impl Core {
             now: Time(0),
             batches: BTreeMap::new(),
             calls: BTreeMap::new(),
+            reads_max: PARTS_MAX,
             ready: Vec::new(),
             lost: BTreeSet::new(),
             unleased: BTreeSet::new(),
@@ -388,10 +395,18 @@ impl Core {
     /// What came of a call.
     pub fn answered(&mut self, now: Time, number: CallNumber, outcome: Result<&[u8], CallError>) {
         self.now = now;
-        let Some(Call { parts, is_many }) = self.calls.remove(&number) else { return };
+        let Some(Call { parts, is_many, is_read }) = self.calls.remove(&number) else { return };
         let mut rest = outcome.unwrap_or_default();
         let is_too_long =
             matches!(outcome, Err(CallError::Refused { status: Status::ReplyTooLong, .. }));
+        if is_many && is_too_long {
+            self.reads_max = (parts.len() / 2).max(1);
+        } else if is_read
+            && outcome.is_ok_and(|body| body.len() < SMALL_BYTES)
+            && parts.len() == self.reads_max
+        {
+            self.reads_max = (self.reads_max * 2).min(PARTS_MAX);
+        }
         let mut tickets = BTreeSet::new();
         for (ticket, at) in parts {
             // Each part of the answer is taken, also those of operations that have ended.
@@ -406,6 +421,9 @@ impl Core {
             let Some(batch) = self.batches.get_mut(&ticket) else { continue };
             let Some(part) = batch.parts.get_mut(at) else { continue };
             tickets.insert(ticket);
+            if !matches!(part.state, State::Sent) {
+                continue;
+            }
             if is_many && is_too_long {
                 (part.is_alone, part.state) = (true, State::Waiting(now));
                 continue;
@@ -595,9 +613,10 @@ impl Core {
 
     /// Sends parts to a shard, in as many messages as it takes.
     fn send(&mut self, route: Route, timeout: Duration, mut parts: &[PartOf]) {
+        let count_max = if route.lease.is_some() { PARTS_MAX } else { self.reads_max };
         while !parts.is_empty() {
             let (mut count, mut bytes) = (0, 0);
-            for part in parts.iter().take(PARTS_MAX) {
+            for part in parts.iter().take(count_max) {
                 bytes += self.part(*part).map_or(0, |part| part.operation.bytes());
                 if count > 0 && bytes > MESSAGE_BYTES {
                     break;
@@ -623,7 +642,8 @@ impl Core {
                 let is_update = route.lease.is_some();
                 (if is_update { Opcode::UpdateMany } else { Opcode::ReadMany }, body)
             };
-            let call = Call { parts: these.to_vec(), is_many: these.len() > 1 };
+            let (is_many, is_read) = (these.len() > 1, route.lease.is_none());
+            let call = Call { parts: these.to_vec(), is_many, is_read };
             let number = CallNumber(self.number());
             self.calls.insert(number, call);
             self.outputs.push_back(Output::Call { number, to: route.to, opcode, body, timeout });

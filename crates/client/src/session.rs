@@ -46,6 +46,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How long to try to close a lease. It ends by itself too.
 const CLOSING: Duration = Duration::from_secs(1);
 
+/// How long to look whether a table goes whose dropping was not answered.
+const LOOKING: Duration = Duration::from_secs(10);
+
 /// Names a question under way.
 type Number = u64;
 
@@ -247,7 +250,9 @@ impl Session {
                 Some(output) => return Some(output),
                 None => {}
             }
-            if self.core.wants_lease() && !self.has(|it| *it == Purpose::OpenLease) {
+            if self.core.wants_lease() && self.coordinators.is_empty() {
+                self.core.lease_refused(self.now, Error::NoCoordinators);
+            } else if self.core.wants_lease() && !self.has(|it| *it == Purpose::OpenLease) {
                 self.start(Purpose::OpenLease, Time::NEVER, error);
             }
             self.send_due();
@@ -384,7 +389,7 @@ impl Session {
     fn understood(&mut self, it: &mut Pending, body: &[u8], sent: Time) -> Verdict {
         let now = self.now;
         match it.purpose.clone() {
-            Purpose::Learn => match self.map_of(body) {
+            Purpose::Learn => match self.map_of(it, body) {
                 Some(map) => {
                     self.core.learn(now, TabletMap::of(&map));
                     Verdict::Ended
@@ -433,7 +438,7 @@ impl Session {
     ) -> Verdict {
         let name = question.table().unwrap_or_default().to_owned();
         let result = match step {
-            Step::Ask if matches!(question, Question::Map(_)) => match self.map_of(body) {
+            Step::Ask if matches!(question, Question::Map(_)) => match self.map_of(it, body) {
                 Some(map) => {
                     if matches!(question, Question::Map(None)) {
                         self.core.learn(self.now, TabletMap::of(&map));
@@ -444,7 +449,7 @@ impl Session {
             },
             Step::Ask => question.understand(body),
             Step::Before => {
-                let Some(map) = self.map_of(body) else { return Verdict::Elsewhere };
+                let Some(map) = self.map_of(it, body) else { return Verdict::Elsewhere };
                 match id_of(&map, &name) {
                     None => Err(Error::Refused(Status::NoSuchTable)),
                     table => {
@@ -455,7 +460,7 @@ impl Session {
                 }
             }
             Step::Look(gone) => {
-                let Some(map) = self.map_of(body) else { return Verdict::Elsewhere };
+                let Some(map) = self.map_of(it, body) else { return Verdict::Elsewhere };
                 match (gone, table_of(map, &name)) {
                     (Some(gone), found) if found.as_ref().is_none_or(|it| it.id != gone) => {
                         Ok(Reply::Done)
@@ -474,8 +479,11 @@ impl Session {
     }
 
     /// A map, if it is not older than another one that was seen.
-    fn map_of(&mut self, body: &[u8]) -> Option<Map> {
-        let map: Map = control::of_body(body)?;
+    fn map_of(&mut self, it: &mut Pending, body: &[u8]) -> Option<Map> {
+        let Some(map) = control::of_body::<Map>(body) else {
+            it.error = Error::Incomprehensible;
+            return None;
+        };
         if map.version < self.version {
             return None;
         }
@@ -525,6 +533,8 @@ impl Session {
             it.may_be_done = true;
             if matches!(question, Question::DropTable(_)) {
                 *step = Step::Look(it.table);
+                // Also without a deadline it ends: it may never have been carried out.
+                it.deadline = it.deadline.min(self.now + LOOKING);
             }
         }
         Verdict::Elsewhere

@@ -136,3 +136,17 @@ fn a_server_has_its_whole_time_to_take_what_it_is_sent() {
         assert_eq!(pair.until_ended(), Ok(1), "shared memory: {shared_memory}");
     }
 }
+
+#[test]
+fn a_caller_that_waits_returns_when_somebody_rings() {
+    let world = os::world_without_files().unwrap();
+    let transport = OsTransport::new(&world, Options::default()).unwrap();
+    let alarm = world.alarm.clone();
+    // It sleeps at once, and for ever unless it is rung for.
+    let mut caller = Caller::new(&world, Box::new(transport), Polling::Never);
+    for _ in 0..100 {
+        let rings = alarm.clone();
+        os::detach("rings", move || rings.ring()).unwrap();
+        caller.wait_or_rung(Time::NEVER, &mut || alarm.was_rung(), &mut |_, _| {});
+    }
+}

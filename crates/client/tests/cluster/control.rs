@@ -423,6 +423,80 @@ fn what_is_begun_at_the_same_time_leaves_together() {
 }
 
 #[test]
+fn fewer_are_read_at_once_where_the_answers_are_too_long() {
+    let mut stage = Stage::new();
+    let table = stage.create("t");
+    let read = |stage: &mut Stage, count: usize| {
+        let operation = |number: usize| Operation {
+            table,
+            key: number.to_be_bytes().to_vec(),
+            condition: Condition::Always,
+            action: Action::Read,
+        };
+        let until = stage.now + Duration::from_secs(10);
+        stage.session.begin(stage.now, (0..count).map(operation).collect(), until);
+        let calls = stage.calls();
+        match calls.as_slice() {
+            [call] if call.opcode == Opcode::Map => {
+                stage.answer(call);
+                stage.calls()
+            }
+            _ => calls,
+        }
+    };
+    let too_long = CallError::Refused { status: Status::ReplyTooLong, hint: 0, detail: 0 };
+    let object = |bytes: u32| {
+        let status = Status::Ok.code().to_le_bytes();
+        [&1u64.to_le_bytes()[..], &status, &[0; 2], &bytes.to_le_bytes(), &vec![7; bytes as usize]]
+            .concat()
+    };
+    let call = only(read(&mut stage, 128), Opcode::ReadMany);
+    stage.fail(&call, too_long);
+    // Those are read singly now; later ones in groups of half the size.
+    let singly = stage.calls();
+    assert_eq!((singly.len(), singly[0].opcode), (128, Opcode::Read));
+    for call in &singly {
+        stage.session.answered(stage.now, call.number, Ok(&5u64.to_le_bytes()));
+    }
+    assert!(matches!(stage.session.next_done(), Some((_, results)) if results.len() == 128));
+    // Long answers leave it at that, short ones do not.
+    for (bytes, messages) in [(10_000, 2), (10_000, 2), (10, 2), (10, 1)] {
+        let calls = read(&mut stage, 128);
+        assert_eq!(calls.len(), messages);
+        for call in &calls {
+            let body = object(bytes).repeat(128 / messages);
+            stage.session.answered(stage.now, call.number, Ok(&body));
+        }
+        let (_, results) = stage.session.next_done().unwrap();
+        assert!(results.iter().all(Result::is_ok));
+    }
+    // A message that is lost says nothing of how long answers are.
+    let call = only(read(&mut stage, 128), Opcode::ReadMany);
+    stage.fail(&call, too_long);
+    stage.calls();
+    let lost = read(&mut stage, 64).remove(0);
+    stage.fail(&lost, CallError::Late);
+    let calls = read(&mut stage, 128);
+    assert_eq!(calls.iter().filter(|call| call.opcode == Opcode::ReadMany).count(), 2);
+}
+
+#[test]
+fn without_coordinators_nothing_waits() {
+    let mut session = Session::new(Vec::new(), Random::from_seed(1));
+    let operation = Operation {
+        table: TableId(1),
+        key: b"k".to_vec(),
+        condition: Condition::Always,
+        action: Action::Delete,
+    };
+    session.ask(Time(1), Question::ClusterStatus, Time::NEVER);
+    assert_eq!(session.next_answer().unwrap().1, Err(Error::NoCoordinators));
+    session.begin(Time(1), vec![operation], Time::NEVER);
+    while session.next_output().is_some() {}
+    assert_eq!(session.next_done().unwrap().1, [Err(Error::NoCoordinators)]);
+}
+
+#[test]
 fn what_is_given_up_is_not_told_of_and_others_in_its_message_are() {
     let mut stage = Stage::new();
     let table = stage.create("t");

@@ -59,3 +59,25 @@ impl Drop for Threads {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::world_without_files;
+
+    #[test]
+    fn a_program_without_files_has_none_and_its_threads_end_by_themselves() {
+        let mut world = world_without_files().unwrap();
+        assert!(world.files.open("name", true).is_err());
+        assert!(world.files.list().is_err());
+        let alarm = world.alarm.clone();
+        let (tell, told) = std::sync::mpsc::channel();
+        detach("detached", move || {
+            alarm.ring();
+            tell.send(()).unwrap();
+        })
+        .unwrap();
+        told.recv().unwrap();
+        assert!(world.alarm.was_rung());
+    }
+}
