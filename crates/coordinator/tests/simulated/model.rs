@@ -18,7 +18,6 @@ use std::time::Duration;
 use thunderhead_metastore::sim::Faults;
 use thunderhead_rpc::{CallError, Node, Opcode};
 use thunderhead_runtime::Random;
-use thunderhead_simulator::HostId;
 use thunderhead_wire::control::{
     CheckLeases, CreateTable, DropTable, Empty, Lease, LeaseOpened, LeasesChecked, Map, MapRequest,
     SplitTablet, TableInfo, of_body, to_body,
@@ -251,15 +250,15 @@ fn add_user(world: &mut World, number: usize, seen: &Shared, random: &mut Random
 fn plan(world: &mut World, random: &mut Random) {
     let mut at = Duration::from_secs(2);
     let coordinators: Vec<_> = world.coordinators.clone();
-    let servers: Vec<HostId> = world.servers.iter().map(|(host, _)| *host).collect();
+    let servers = world.servers.clone();
     while at < FAULTS {
         let seat = coordinators[random.below(coordinators.len() as u64) as usize].clone();
-        let server = servers[random.below(servers.len() as u64) as usize];
+        let (server, known) = servers[random.below(servers.len() as u64) as usize].clone();
         let length = Duration::from_millis(random.within(50..5000));
         let store = world.store.clone();
         let simulation = &mut world.simulation;
         let deaf = random.chance(0.5);
-        match random.below(6) {
+        match random.below(7) {
             0 => simulation.at(at, move |it| {
                 it.crash(seat.host);
                 it.after(length, move |it| it.start(seat.host));
@@ -284,7 +283,24 @@ fn plan(world: &mut World, random: &mut Random) {
                 it.crash(server);
                 it.after(length / 4, move |it| it.start(server));
             }),
-            _ => simulation.at(at, move |it| it.pause(server, length)),
+            5 => simulation.at(at, move |it| it.pause(server, length)),
+            // A verdict on one that lives, and does not know it for a while.
+            _ => simulation.at(at, move |it| {
+                let life = {
+                    let known = known.borrow();
+                    let generation = known.enlisted.as_ref().map(|it| it.generation);
+                    known.known.map(|it| it.server).zip(generation)
+                };
+                if let Some((server, generation)) = life
+                    && let Some((handle, _)) = &*seat.handle.borrow()
+                {
+                    handle.server_failed(server, generation);
+                }
+                it.after(length, move |it| {
+                    it.crash(server);
+                    it.start(server);
+                });
+            }),
         }
         at += Duration::from_millis(random.within(200..4000));
     }
