@@ -1,45 +1,140 @@
 //! The cluster behind a command: the client library.
 
 use crate::exit::{Exit, Failure};
-use crate::store::Store;
-use std::net::TcpStream;
-use std::time::Instant;
-use thunderhead_config::ClientConfig;
+use crate::store::{Objects, Store};
+use std::net::SocketAddr;
+use std::time::Duration;
+use thunderhead_client::{Answer, Client, Error, Number, Operation, Options};
+use thunderhead_config::{Address, ClientConfig};
+use thunderhead_wire::control::{BackupStatus, ClusterStatus, Map, ShardStatus, TableInfo};
+use thunderhead_wire::{Condition, KeyHash, MasterId, Status, TableId, Version};
 
 /// Connects to a cluster.
-///
-/// For the time being it finds out whether a coordinator listens, and no more.
-// To become: Client::connect(&Options::new(coordinators)), with `Store` implemented for it here.
 pub(crate) fn connect(config: &ClientConfig) -> Result<Box<dyn Store>, Failure> {
-    let until = Instant::now() + config.deadline;
-    let mut tried = Vec::new();
-    for coordinator in &config.coordinators {
-        let addresses = match coordinator.resolve() {
-            Ok(addresses) => addresses,
-            Err(error) => {
-                tried.push(format!("{coordinator}: {error}"));
-                continue;
-            }
-        };
-        for address in addresses {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                tried.push(format!("{coordinator}: no time was left"));
-                break;
-            }
-            match TcpStream::connect_timeout(&address, left) {
-                Ok(_) => {
-                    let message = "a coordinator listens, but this program has no client yet";
-                    return Err(Failure::new(Exit::Refused, "not_built", message));
-                }
-                Err(error) => tried.push(format!("{coordinator}: {error}")),
-            }
+    let coordinators = resolve(&config.coordinators)?;
+    let options = Options::new(coordinators).deadline(Some(config.deadline));
+    let client = Client::connect(&options).map_err(|error| match error {
+        Error::TimedOut(_) => {
+            let named: Vec<String> = config.coordinators.iter().map(Address::to_string).collect();
+            let message = format!(
+                "no coordinator can be reached ({}); check that the cluster runs, or begin with \
+                 `thunderhead dev`, or name the coordinators with --coordinators",
+                named.join(", ")
+            );
+            Failure::new(Exit::Unreachable, "unreachable", message)
+        }
+        error => Failure::from(error),
+    })?;
+    Ok(Box::new(Cluster(client)))
+}
+
+/// A client that a program in the same process asks how it is.
+pub(crate) fn beside(coordinator: SocketAddr, deadline: Duration) -> Result<Client, Error> {
+    Client::connect(&Options::new([coordinator]).deadline(Some(deadline)))
+}
+
+/// Where coordinators are. A name that stands for nothing is a failure only when no other is left.
+pub(crate) fn resolve(coordinators: &[Address]) -> Result<Vec<SocketAddr>, Failure> {
+    let (mut found, mut tried) = (Vec::new(), Vec::new());
+    for coordinator in coordinators {
+        match coordinator.resolve() {
+            Ok(addresses) => found.extend(addresses),
+            Err(error) => tried.push(format!("{coordinator}: {error}")),
         }
     }
-    let message = format!(
-        "no coordinator can be reached ({}); check that the cluster runs, or begin with \
-         `thunderhead dev`, or name the coordinators with --coordinators",
-        tried.join("; ")
-    );
-    Err(Failure::new(Exit::Unreachable, "unreachable", message))
+    if found.is_empty() {
+        let message = format!("no coordinator can be found ({})", tried.join("; "));
+        return Err(Failure::new(Exit::Unreachable, "unreachable", message));
+    }
+    Ok(found)
+}
+
+struct Cluster(Client);
+
+impl Store for Cluster {
+    fn create_table(&mut self, name: &str, span: u32) -> Result<TableInfo, Failure> {
+        let id = self.0.create_table(name, span)?;
+        let map = self.tables()?;
+        map.tables.into_iter().find(|it| it.id == id).ok_or_else(|| Failure::no_table(name))
+    }
+
+    fn drop_table(&mut self, name: &str) -> Result<(), Failure> {
+        self.0.drop_table(name).map_err(|error| of_table(name, error))
+    }
+
+    fn tables(&mut self) -> Result<Map, Failure> {
+        Ok(self.0.map()?)
+    }
+
+    fn split(&mut self, table: &str, at: KeyHash) -> Result<TableInfo, Failure> {
+        self.0.split(table, at).map_err(|error| of_table(table, error))
+    }
+
+    fn migrate(&mut self, table: &str, first: KeyHash, to: MasterId) -> Result<TableInfo, Failure> {
+        self.0.migrate(table, first, to).map_err(|error| of_table(table, error))
+    }
+
+    fn status(&mut self) -> Result<ClusterStatus, Failure> {
+        Ok(self.0.status()?)
+    }
+
+    fn shard_status(&mut self, address: SocketAddr) -> Result<ShardStatus, Failure> {
+        Ok(self.0.shard_status(address)?)
+    }
+
+    fn backup_status(&mut self, address: SocketAddr) -> Result<BackupStatus, Failure> {
+        Ok(self.0.backup_status(address)?)
+    }
+
+    fn table(&mut self, name: &str) -> Result<TableId, Failure> {
+        self.0.table(name).map_err(|error| of_table(name, error))
+    }
+
+    fn read(&mut self, table: TableId, key: &[u8]) -> Result<Option<(Version, Vec<u8>)>, Error> {
+        self.0.read(table, key)
+    }
+
+    fn write(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        value: &[u8],
+        condition: Condition,
+    ) -> Result<Version, Error> {
+        self.0.write(table, key, value, condition)
+    }
+
+    fn delete(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        condition: Condition,
+    ) -> Result<Option<Version>, Error> {
+        self.0.delete(table, key, condition)
+    }
+
+    fn increment(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        by: Number,
+    ) -> Result<(Version, Number), Error> {
+        self.0.increment(table, key, by)
+    }
+
+    fn all(&mut self, operations: Vec<Operation>) -> Vec<Result<Answer, Error>> {
+        self.0.all(operations)
+    }
+
+    fn scan(&mut self, table: TableId) -> Objects<'_> {
+        Box::new(self.0.scan(table))
+    }
+}
+
+/// What went wrong with a table of this name.
+fn of_table(name: &str, error: Error) -> Failure {
+    match error {
+        Error::Refused(Status::NoSuchTable) => Failure::no_table(name),
+        error => error.into(),
+    }
 }

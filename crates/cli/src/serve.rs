@@ -1,32 +1,289 @@
-//! `thunderhead dev`, `server`, `coordinator`: from the configuration to running processes.
-//!
-//! The seam to the crate that composes servers: each function gets a checked configuration and
-//! returns when the process is to end.
+//! `thunderhead dev`, `server` and `coordinator`: programs that run until they are asked to end.
 
+use crate::connect;
 use crate::exit::{Exit, Failure};
-use thunderhead_config::{CoordinatorConfig, DevConfig, ServerConfig};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::fmt::Display;
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use thunderhead_config::{
+    ClusterConfig, CoordinatorConfig, DevConfig, LogConfig, LogFormat, LogLevel, Metastore,
+    ServerConfig,
+};
+use thunderhead_coordinator::Options as CoordinatorOptions;
+use thunderhead_metastore::Key;
+use thunderhead_net::os::Options as NetOptions;
+use thunderhead_runtime::os::on_end_asked;
+use thunderhead_runtime::polling::Polling;
+use thunderhead_server::{
+    BackupOptions, Ended, Life, Local, LocalOptions, Machine, Options, Running, RunningCoordinator,
+    Truth,
+};
+use thunderhead_wire::control::Settings;
+use tracing::Level;
 
-/// Runs a whole cluster in this process.
+/// Lives that end when the process is asked to end.
+#[derive(Clone, Default)]
+struct Lives(Arc<Mutex<Vec<Life>>>);
+
+impl Lives {
+    fn listening() -> Result<Lives, Failure> {
+        let lives = Lives::default();
+        let own = lives.clone();
+        on_end_asked(move || {
+            eprintln!("thunderhead: ending; once more ends it at once (nothing is lost)");
+            own.0.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Life::leave);
+        })
+        .map_err(|error| cannot("listen for signals", error))?;
+        Ok(lives)
+    }
+
+    fn set(&self, lives: impl IntoIterator<Item = Life>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = lives.into_iter().collect();
+    }
+}
+
+fn settings(cluster: &ClusterConfig) -> Settings {
+    Settings {
+        replicas: cluster.replicas,
+        durability: cluster.durability.to_string(),
+        segment_bytes: cluster.segment_bytes,
+        self_backup: cluster.self_backup,
+    }
+}
+
+/// How many replicas may be open at a backup, or on their way to its disk: each has a buffer as long
+/// as a segment in shared memory.
+fn buffers(segment_bytes: u32, servers: u32) -> u32 {
+    const BUFFERS_BYTES: u32 = 128 << 20;
+    (BUFFERS_BYTES / segment_bytes.max(1)).clamp(6, 32) + servers.min(8)
+}
+
+fn net(shared_memory: bool) -> NetOptions {
+    NetOptions { shared_memory, ..NetOptions::default() }
+}
+
+/// `thunderhead dev`: a whole cluster in this process.
 pub(crate) fn dev(config: &DevConfig) -> Result<(), Failure> {
-    // To become: thunderhead_server::run_dev(config).
-    let _ = config;
-    Err(not_built("dev"))
+    log(config.log);
+    let lives = Lives::listening()?;
+    let segment_bytes = config.cluster.segment_bytes;
+    let options = LocalOptions {
+        directory: config.data.clone(),
+        listen: config.listen,
+        servers: config.servers,
+        shards: config.shards,
+        cleaners: config.cleaners as usize,
+        memory_bytes: memory(config.memory_bytes)?,
+        backup: (config.cluster.replicas > 0).then(|| BackupOptions {
+            disk_bytes: config.backup_bytes,
+            buffers: buffers(segment_bytes, config.servers),
+        }),
+        settings: settings(&config.cluster),
+        polling: polling(config.polling),
+        net: net(config.shm),
+    };
+    let data = config.data.display();
+    let local =
+        Local::start(&options).map_err(|error| cannot(format!("start in {data}"), error))?;
+    let all: Vec<Life> = local.servers().iter().map(|it| it.life().clone()).collect();
+    lives.set(all.clone());
+    if wait_until_ready(&local, &all)? {
+        let at = local.coordinator();
+        let count = match config.servers {
+            1 => "one server".to_owned(),
+            count => format!("{count} servers"),
+        };
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "Thunderhead serves at {at}: {count}, data in {data}.")?;
+        writeln!(out)?;
+        writeln!(out, "Try, in another terminal:")?;
+        let program = std::env::args().next().unwrap_or_else(|| "thunderhead".to_owned());
+        for command in
+            ["table create users", "put users ada 'first programmer'", "get users ada", "shell"]
+        {
+            writeln!(out, "  {program} {command}")?;
+        }
+        writeln!(out)?;
+        writeln!(out, "Ctrl-C ends it. What was acknowledged is kept, however it ends.")?;
+        out.flush()?;
+    }
+    over(local.join())
 }
 
-/// Runs a server.
+/// Waits until all servers are there and what they had before is back; false when that is not to be.
+fn wait_until_ready(local: &Local, lives: &[Life]) -> Result<bool, Failure> {
+    let bar = ProgressBar::new_spinner();
+    let style = ProgressStyle::with_template("{spinner} {msg} ({elapsed})");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    let pause = Duration::from_millis(50);
+    let mut client = None;
+    let ready = loop {
+        if local.ended().is_some() || lives.iter().any(Life::is_leaving) {
+            break false;
+        }
+        if lives.iter().any(|life| life.identity().is_none()) {
+            bar.set_message("opening the storage");
+        } else {
+            if client.is_none() {
+                client = connect::beside(local.coordinator(), Duration::from_secs(2)).ok();
+            }
+            match client.as_mut().map(|it| it.status()) {
+                Some(Ok(status)) => {
+                    let waiting = status
+                        .map
+                        .tables
+                        .iter()
+                        .flat_map(|table| &table.tablets)
+                        .filter(|tablet| tablet.address.is_none())
+                        .count();
+                    match status.recoveries.iter().find_map(|it| it.trouble.clone()) {
+                        Some(trouble) => bar.set_message(format!("bringing back: {trouble}")),
+                        None => bar.set_message(format!("bringing back {waiting} tablets")),
+                    }
+                    if waiting == 0 {
+                        break true;
+                    }
+                }
+                _ => bar.set_message("waiting for the coordinator"),
+            }
+        }
+        bar.tick();
+        #[allow(clippy::disallowed_methods, reason = "a person waits here, nothing else")]
+        std::thread::sleep(pause);
+    };
+    bar.finish_and_clear();
+    Ok(ready)
+}
+
+/// Why it is over.
+fn over(why: Ended) -> Result<(), Failure> {
+    match why {
+        Ended::Asked => Ok(()),
+        why => Err(Failure::new(Exit::Refused, "server_ended", why.to_string())),
+    }
+}
+
+/// `thunderhead server`. One that the cluster has given up begins a new life.
 pub(crate) fn server(config: &ServerConfig) -> Result<(), Failure> {
-    // To become: thunderhead_server::run_server(config).
-    let _ = config;
-    Err(not_built("server"))
+    log(config.log);
+    let lives = Lives::listening()?;
+    let coordinators = connect::resolve(&config.coordinators)?;
+    let host = config.host.clone().unwrap_or_else(host_name);
+    let advertise = config.advertise.as_deref().map(ip_of).transpose()?;
+    let listen = (0..config.shards).map(|shard| {
+        let mut address = config.listen;
+        if address.port() != 0 {
+            let port = u32::from(address.port()) + shard;
+            address.set_port(u16::try_from(port).unwrap_or(0));
+        }
+        address
+    });
+    let options = Options {
+        coordinators,
+        listen: listen.collect(),
+        advertise,
+        memory_bytes: memory(config.memory_bytes)?,
+        cleaners: config.cleaners as usize,
+        backup: config
+            .backup
+            .then(|| BackupOptions { disk_bytes: config.backup_bytes, ..BackupOptions::default() }),
+        host,
+        rack: config.rack.clone().unwrap_or_default(),
+    };
+    let machine = Machine {
+        directory: config.data.clone(),
+        polling: polling(config.polling),
+        net: net(config.shm),
+    };
+    loop {
+        let running = Running::start(options.clone(), &machine)
+            .map_err(|error| cannot(format!("start in {}", machine.directory.display()), error))?;
+        let life = running.life().clone();
+        lives.set([life.clone()]);
+        tracing::info!(addresses = ?life.addresses(), "listening");
+        match running.join() {
+            Ended::Deposed if !life.is_leaving() => {
+                eprintln!("thunderhead: {}; it begins a new life", Ended::Deposed);
+            }
+            why => return over(why),
+        }
+    }
 }
 
-/// Runs a coordinator.
+/// `thunderhead coordinator`.
 pub(crate) fn coordinator(config: &CoordinatorConfig) -> Result<(), Failure> {
-    // To become: thunderhead_server::run_coordinator(config).
-    let _ = config;
-    Err(not_built("coordinator"))
+    log(config.log);
+    let lives = Lives::listening()?;
+    let root = Key::new(&config.root)
+        .map_err(|error| cannot(format!("use coordinator.root {:?}", config.root), error))?;
+    let truth = match &config.metastore {
+        Metastore::Embedded(path) => Truth::File(path.clone()),
+        Metastore::Etcd(endpoints) => Truth::Etcd { endpoints: endpoints.clone(), root },
+        Metastore::ZooKeeper(servers) => {
+            Truth::ZooKeeper { servers: servers.iter().map(ToString::to_string).collect(), root }
+        }
+    };
+    let options = CoordinatorOptions {
+        settings: settings(&config.cluster),
+        lease_ttl: config.lease_ttl,
+        leadership_ttl: config.leader_ttl,
+        ..CoordinatorOptions::default()
+    };
+    let directory = match &truth {
+        Truth::File(path) => path.parent().map_or_else(|| ".".into(), std::path::Path::to_path_buf),
+        _ => std::env::temp_dir(),
+    };
+    let machine = Machine { directory, polling: Polling::Never, net: net(true) };
+    let running = RunningCoordinator::start(options, config.listen, truth, &machine)
+        .map_err(|error| cannot("start", error))?;
+    lives.set([running.life().clone()]);
+    over(running.join())
 }
 
-fn not_built(what: &str) -> Failure {
-    Failure::new(Exit::Refused, "not_built", format!("`thunderhead {what}` is not built yet"))
+fn ip_of(host: &str) -> Result<IpAddr, Failure> {
+    let address = thunderhead_config::Address { host: host.to_owned(), port: 0 };
+    let found = address.resolve().map_err(|error| cannot(format!("find {host}"), error))?;
+    let nothing = || Failure::usage(format!("{host} stands for no address"));
+    found.first().map(SocketAddr::ip).ok_or_else(nothing)
+}
+
+fn polling(config: thunderhead_config::Polling) -> Polling {
+    match config {
+        thunderhead_config::Polling::Always => Polling::Always,
+        thunderhead_config::Polling::Adaptive => Polling::default(),
+        thunderhead_config::Polling::Never => Polling::Never,
+    }
+}
+
+/// Has what happens written to the standard error.
+fn log(config: LogConfig) {
+    let level = match config.level {
+        LogLevel::Error => Level::ERROR,
+        LogLevel::Warn => Level::WARN,
+        LogLevel::Info => Level::INFO,
+        LogLevel::Debug => Level::DEBUG,
+        LogLevel::Trace => Level::TRACE,
+    };
+    let lines = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
+    match config.format {
+        LogFormat::Text => lines.init(),
+        LogFormat::Json => lines.json().init(),
+    }
+}
+
+fn memory(bytes: u64) -> Result<usize, Failure> {
+    let too_much = |_| Failure::usage(format!("this machine has no {bytes} bytes of memory"));
+    usize::try_from(bytes).map_err(too_much)
+}
+
+fn cannot(what: impl Display, error: impl Display) -> Failure {
+    Failure::usage(format!("cannot {what}: {error}"))
+}
+
+fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| "localhost".to_owned(), |name| name.trim().to_owned())
 }

@@ -61,7 +61,8 @@ pub(crate) fn run(store: &mut dyn Store, session: &mut Session<'_>) -> Result<()
 }
 
 fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    let ClusterStatus { cluster, settings, servers, map, leases, recoveries } = &report.cluster;
+    let ClusterStatus { cluster, settings, servers, map, leases, recoveries, remarks: noted } =
+        &report.cluster;
     let up = servers.servers.iter().filter(|it| it.state == ServerState::Up).count();
     let down = servers.servers.len() - up;
     let down = if down == 0 { String::new() } else { format!(", {down} DOWN") };
@@ -73,7 +74,7 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         settings.durability,
         plural(*leases, "client")
     )?;
-    let mut remarks = Vec::new();
+    let mut remarks: Vec<String> = noted.iter().map(|it| line(it)).collect();
     for server in &servers.servers {
         print_server(server, report, &mut remarks, out)?;
     }

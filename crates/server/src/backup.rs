@@ -1,0 +1,46 @@
+//! The backup of a server: its service, and the way to it that spares the network for the shard
+//! beside it.
+
+use thunderhead_backup::Store;
+use thunderhead_backup::service::{Local, Service};
+use thunderhead_backup::start::Opened;
+use thunderhead_master::{LocalAnswer, LocalBackup};
+use thunderhead_rpc::Context;
+
+/// A server's backup.
+pub(crate) struct Backup {
+    pub(crate) service: Service,
+    read_bytes_per_second: u64,
+}
+
+impl Backup {
+    pub(crate) fn new(store: Store, opened: Opened) -> Backup {
+        let read_bytes_per_second = opened.read_bytes_per_second.unwrap_or_default();
+        let service = Service::new(store, read_bytes_per_second);
+        Backup { service, read_bytes_per_second }
+    }
+
+    pub(crate) fn read_bytes_per_second(&self) -> u64 {
+        self.read_bytes_per_second
+    }
+
+    /// Gives the shared memory back once everything is on the disk; true when that is so. Where it
+    /// cannot be given back, the next life finds it and does that.
+    pub(crate) fn leave(&mut self, context: &mut Context<'_>) -> bool {
+        let memories = context.world().memories.as_mut();
+        self.service.store().leave(memories).unwrap_or(true)
+    }
+}
+
+impl LocalBackup for Backup {
+    fn replicate(&mut self, body: &[u8]) -> LocalAnswer {
+        match self.service.local(body) {
+            Local::Now(answer) => LocalAnswer::Now(answer),
+            Local::Later(number) => LocalAnswer::Later(number),
+        }
+    }
+
+    fn done(&mut self) -> Option<(u64, Vec<u8>)> {
+        self.service.local_done()
+    }
+}

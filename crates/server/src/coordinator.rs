@@ -1,0 +1,150 @@
+//! A coordinator on this machine: a thread.
+
+use crate::life::{Ended, Life};
+use crate::process::Machine;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+use thunderhead_coordinator::{Coordinator, Options};
+use thunderhead_metastore::embedded::Embedded;
+use thunderhead_metastore::{Key, Metastore, etcd, zookeeper};
+use thunderhead_net::os::OsTransport;
+use thunderhead_rpc::Node;
+use thunderhead_runtime::{World, os};
+
+/// Where a coordinator keeps its truth.
+#[derive(Clone, Debug)]
+pub enum Truth {
+    /// In a file.
+    File(PathBuf),
+    /// In etcd, below a key.
+    Etcd {
+        /// Where it is.
+        endpoints: Vec<String>,
+        /// Below which key.
+        root: Key,
+    },
+    /// In ZooKeeper, below a node.
+    ZooKeeper {
+        /// Where it is.
+        servers: Vec<String>,
+        /// Below which node.
+        root: Key,
+    },
+}
+
+impl Truth {
+    fn open(&self, world: &mut World) -> io::Result<Box<dyn Metastore>> {
+        let alarm = world.alarm.clone();
+        let workers = world.workers.as_mut();
+        let driven = match self {
+            Truth::File(path) => {
+                if let Some(directory) = path.parent() {
+                    os::world(directory)?;
+                }
+                let store = Embedded::open(path).map_err(io::Error::other)?;
+                store.client(workers, alarm)?
+            }
+            Truth::Etcd { endpoints, root } => {
+                let options = etcd::Options::new(endpoints.clone(), root.clone());
+                etcd::client(&options, workers, alarm).map_err(io::Error::other)?
+            }
+            Truth::ZooKeeper { servers, root } => {
+                let options = zookeeper::Options::new(servers.clone(), root.clone());
+                zookeeper::client(&options, workers, alarm).map_err(io::Error::other)?
+            }
+        };
+        Ok(Box::new(driven))
+    }
+}
+
+/// A coordinator that runs.
+#[derive(Debug)]
+pub struct RunningCoordinator {
+    life: Life,
+    thread: JoinHandle<()>,
+}
+
+impl RunningCoordinator {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// When the address or the metastore cannot be had.
+    pub fn start(
+        options: Options,
+        listen: SocketAddr,
+        truth: Truth,
+        machine: &Machine,
+    ) -> io::Result<RunningCoordinator> {
+        let (ready, is_ready) = channel();
+        let (life, machine) = (Life::new(), machine.clone());
+        let of = life.clone();
+        let node = move || {
+            let begun = begin(options, listen, &truth, &machine, &of);
+            match begun {
+                Ok(mut node) => {
+                    let _ = ready.send(Ok(()));
+                    let clock = node.clock().clone();
+                    let ends = || of.is_leaving() || of.ended().is_some();
+                    os::run(&mut node, &clock, machine.polling, ends);
+                    of.end(Ended::Asked);
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("coordinator".to_owned()).spawn(node)?;
+        match is_ready.recv() {
+            Ok(begun) => begun?,
+            Err(_) => return Err(io::Error::other("the coordinator ended before it began")),
+        }
+        Ok(RunningCoordinator { life, thread })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.life.addresses().first().copied()
+    }
+
+    /// Its life: to end it.
+    #[must_use]
+    pub fn life(&self) -> &Life {
+        &self.life
+    }
+
+    /// Waits until it has ended, and says why.
+    #[must_use]
+    pub fn join(self) -> Ended {
+        if self.thread.join().is_err() {
+            return Ended::Failed("the coordinator's thread failed".to_owned());
+        }
+        self.life.ended().unwrap_or(Ended::Asked)
+    }
+}
+
+fn begin(
+    mut options: Options,
+    listen: SocketAddr,
+    truth: &Truth,
+    machine: &Machine,
+    life: &Life,
+) -> io::Result<Node<Coordinator>> {
+    let mut world = os::world(&machine.directory)?;
+    let alarm = world.alarm.clone();
+    let store = truth.open(&mut world)?;
+    let mut transport: Box<dyn thunderhead_net::Transport> =
+        Box::new(OsTransport::new(&world, machine.net)?);
+    let address = transport.listen(listen).map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot listen at {listen}: {error}"))
+    })?;
+    if options.address.is_empty() {
+        options.address = address.to_string();
+    }
+    life.join(address, alarm);
+    let coordinator = Coordinator::new(store, options);
+    Ok(Node::new(world, transport, coordinator))
+}

@@ -1,0 +1,149 @@
+//! A whole cluster in one process: what `thunderhead dev` is, and what benchmarks are run against.
+
+use crate::coordinator::{RunningCoordinator, Truth};
+use crate::life::Ended;
+use crate::options::{BackupOptions, Options};
+use crate::process::{Machine, Running};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use thunderhead_coordinator::Options as CoordinatorOptions;
+use thunderhead_net::os::Options as NetOptions;
+use thunderhead_runtime::polling::Polling;
+use thunderhead_wire::control::Settings;
+
+/// What a cluster in one process is made of.
+#[derive(Clone, Debug)]
+pub struct LocalOptions {
+    /// Where everything is: the metastore in `coordinator`, each server in `server-N`.
+    pub directory: PathBuf,
+    /// Where the coordinator listens; shards on the next ports, or everybody on any if it is 0.
+    pub listen: SocketAddr,
+    /// How many servers.
+    pub servers: u32,
+    /// Shards of each.
+    pub shards: u32,
+    /// Cleaners of each shard.
+    pub cleaners: usize,
+    /// Memory of each server.
+    pub memory_bytes: usize,
+    /// What each keeps of the others, or of itself.
+    pub backup: Option<BackupOptions>,
+    /// What holds in the cluster, if it is made now.
+    pub settings: Settings,
+    /// How to look for work.
+    pub polling: Polling,
+    /// How to use the network.
+    pub net: NetOptions,
+}
+
+/// A cluster in this process.
+#[derive(Debug)]
+pub struct Local {
+    coordinator: RunningCoordinator,
+    servers: Vec<Running>,
+}
+
+impl Local {
+    /// Starts it; it serves a moment later.
+    ///
+    /// # Errors
+    /// When an address, a directory or a thread cannot be had, or the metastore is in use.
+    pub fn start(options: &LocalOptions) -> io::Result<Local> {
+        let machine = |name: &str| Machine {
+            directory: options.directory.join(name),
+            polling: options.polling,
+            net: options.net,
+        };
+        let of_coordinator = machine("coordinator");
+        let truth = Truth::File(of_coordinator.directory.join("metastore"));
+        let settings = options.settings.clone();
+        let coordinator = RunningCoordinator::start(
+            CoordinatorOptions { settings, ..CoordinatorOptions::default() },
+            options.listen,
+            truth,
+            &of_coordinator,
+        )?;
+        let mut local = Local { coordinator, servers: Vec::new() };
+        for number in 0..options.servers {
+            match local.start_server(options, number, &machine(&format!("server-{}", number + 1))) {
+                Ok(server) => local.servers.push(server),
+                Err(error) => {
+                    local.leave();
+                    let _ = local.join();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(local)
+    }
+
+    fn start_server(
+        &self,
+        options: &LocalOptions,
+        number: u32,
+        machine: &Machine,
+    ) -> io::Result<Running> {
+        let of_coordinator = self.coordinator();
+        let listen = (0..options.shards).map(|shard| {
+            let mut address = of_coordinator;
+            let next = 1 + number * options.shards + shard;
+            let port = u32::from(of_coordinator.port()) + next;
+            address.set_port(match options.listen.port() {
+                0 => 0,
+                _ => u16::try_from(port).unwrap_or(0),
+            });
+            address
+        });
+        let of_server = Options {
+            coordinators: vec![of_coordinator],
+            listen: listen.collect(),
+            advertise: None,
+            memory_bytes: options.memory_bytes,
+            cleaners: options.cleaners,
+            backup: options.backup.clone(),
+            host: "localhost".to_owned(),
+            rack: String::new(),
+        };
+        Running::start(of_server, machine)
+    }
+
+    /// Where the coordinator listens.
+    #[must_use]
+    pub fn coordinator(&self) -> SocketAddr {
+        self.coordinator.address().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    /// The servers.
+    #[must_use]
+    pub fn servers(&self) -> &[Running] {
+        &self.servers
+    }
+
+    /// Why it is over, if something is.
+    #[must_use]
+    pub fn ended(&self) -> Option<Ended> {
+        self.servers.iter().find_map(|server| server.life().ended())
+    }
+
+    /// Asks all servers to bring to an end what they have begun.
+    pub fn leave(&self) {
+        self.servers.iter().for_each(|server| server.life().leave());
+    }
+
+    /// Waits until the servers have ended, ends the coordinator, and says why the first one of them
+    /// that did not end in order did.
+    #[must_use]
+    pub fn join(self) -> Ended {
+        let mut why = Ended::Asked;
+        for server in self.servers {
+            let ended = server.join();
+            if why == Ended::Asked {
+                why = ended;
+            }
+        }
+        self.coordinator.life().leave();
+        let ended = self.coordinator.join();
+        if why == Ended::Asked { ended } else { why }
+    }
+}

@@ -1,0 +1,409 @@
+//! A node of a server: a shard, and at the first node of a process the backup and the membership.
+//!
+//! ```text
+//!  first node:    register ─► open the storage ─► enlist ─► serve
+//!  other nodes:   wait for the first one to enlist       ─► serve
+//! ```
+//!
+//! Until it serves, a node answers that it is busy. What may wait (opening the storage, mapping the
+//! memory) happens before that, in turns in which nobody is served.
+
+use crate::backup::Backup;
+use crate::life::{Ended, Identity, Life};
+use crate::options::{Options, durability};
+use std::sync::Arc;
+use thunderhead_backup::start::read_superblock;
+use thunderhead_backup::{self as backup, FILE_NAME, Store};
+use thunderhead_log::{Log, LogId, Memory, Options as LogOptions};
+use thunderhead_master::asking::{Asking, Heard, QuestionId};
+use thunderhead_master::replication::Settings as ReplicationSettings;
+use thunderhead_master::{LocalBackup, Options as ShardOptions, Replication, Shard};
+use thunderhead_rpc::{CallError, CallId, Context, Opcode, Request, Service, ServiceKind};
+use thunderhead_runtime::files::Opening;
+use thunderhead_wire::control::{
+    BackupInfo, Empty, Enlist, Enlisted, Known, Register, Registered, ServerList, ServerState,
+    of_body, to_body,
+};
+use thunderhead_wire::{MasterId, Status};
+
+/// The timer for what is asked again.
+const ASK_AGAIN: u64 = 3 << 32;
+
+/// What a caller waits before it asks a server again that does not serve yet.
+const NOT_YET_US: u32 = 20_000;
+
+/// A node of a server.
+pub struct Server {
+    options: Arc<Options>,
+    life: Life,
+    /// Which of the process's nodes it is.
+    number: usize,
+    asking: Asking,
+    question: Option<QuestionId>,
+    phase: Phase,
+    /// Drawn once a life, for what must be done once.
+    nonce: u64,
+    registered: Option<Registered>,
+    backup: Option<Backup>,
+    shard: Option<Shard>,
+    /// The list that this node knows.
+    list_version: u64,
+    is_leaving: bool,
+    has_left: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Finds out who it is.
+    Registering,
+    /// Says that it is here.
+    Enlisting,
+    /// Waits for the first node of the process.
+    Waiting,
+    Serving,
+    Over,
+}
+
+impl Server {
+    /// A node of a server's life; the first one to be made finds out who the server is.
+    #[must_use]
+    pub fn new(options: Arc<Options>, life: Life, number: usize) -> Server {
+        Server {
+            asking: Asking::new(options.coordinators.clone(), ASK_AGAIN),
+            question: None,
+            options,
+            life,
+            number,
+            phase: Phase::Waiting,
+            nonce: 0,
+            registered: None,
+            backup: None,
+            shard: None,
+            list_version: 0,
+            is_leaving: false,
+            has_left: false,
+        }
+    }
+
+    /// The shard, once it serves.
+    pub fn shard(&mut self) -> Option<&mut Shard> {
+        self.shard.as_mut()
+    }
+
+    /// Whether it serves.
+    #[must_use]
+    pub fn serves(&self) -> bool {
+        self.phase == Phase::Serving
+    }
+
+    fn fail(&mut self, why: impl Into<String>) {
+        self.end(Ended::Failed(why.into()));
+    }
+
+    fn end(&mut self, why: Ended) {
+        tracing::error!(%why, "the server ends");
+        self.phase = Phase::Over;
+        self.life.end(why);
+    }
+
+    /// What the storage says of who this is.
+    fn known(&self, context: &mut Context<'_>) -> Result<Option<Known>, String> {
+        if self.options.backup.is_none() {
+            return Ok(None);
+        }
+        let files = context.world().files.as_mut();
+        let names = files.list().map_err(|error| format!("the data directory: {error}"))?;
+        if !names.iter().any(|name| name == FILE_NAME) {
+            return Ok(None);
+        }
+        let superblock = files
+            .open_with(FILE_NAME, Opening { direct: true, ..Opening::default() })
+            .map_err(backup::OpenError::Io)
+            .and_then(|file| {
+                let superblock = read_superblock(files, file);
+                files.close(file);
+                superblock
+            })
+            .map_err(|error| format!("the storage of the backup: {error}"))?;
+        let backup::Identity { cluster, server } = superblock.identity;
+        Ok(Some(Known { cluster, server }))
+    }
+
+    fn register(&mut self, context: &mut Context<'_>) {
+        self.phase = Phase::Registering;
+        match self.known(context) {
+            Ok(known) => {
+                let body = to_body(&Register { known, nonce: self.nonce });
+                self.question = Some(self.asking.ask(context, Opcode::Register, body));
+            }
+            Err(why) => self.fail(why),
+        }
+    }
+
+    fn enlist(&mut self, context: &mut Context<'_>) {
+        let Some(registered) = &self.registered else { return };
+        self.phase = Phase::Enlisting;
+        let shards = self.life.addresses();
+        let first = shards.first().copied();
+        let backup = self.backup.as_ref().zip(first).map(|(backup, address)| BackupInfo {
+            address,
+            read_bytes_per_second: backup.read_bytes_per_second(),
+        });
+        let body = to_body(&Enlist {
+            cluster: registered.cluster,
+            server: registered.server,
+            nonce: self.nonce,
+            host: self.options.host.clone(),
+            rack: self.options.rack.clone(),
+            shards,
+            backup,
+        });
+        self.question = Some(self.asking.ask(context, Opcode::Enlist, body));
+    }
+
+    /// A coordinator has answered.
+    fn answered(&mut self, context: &mut Context<'_>, answer: Result<Vec<u8>, CallError>) {
+        let body = match answer {
+            Ok(body) => body,
+            Err(error) => return self.fail(format!("the coordinator says: {error}")),
+        };
+        match self.phase {
+            Phase::Registering => match of_body(&body) {
+                Some(registered) => self.registered(context, registered),
+                None => self.fail(INCOMPREHENSIBLE),
+            },
+            Phase::Enlisting => match of_body(&body) {
+                Some(enlisted) => self.enlisted(context, enlisted),
+                None => self.fail(INCOMPREHENSIBLE),
+            },
+            _ => {}
+        }
+    }
+
+    /// Opens the storage, now that it is known to whom it belongs.
+    fn registered(&mut self, context: &mut Context<'_>, registered: Registered) {
+        let Some(durability) = durability(&registered.settings.durability) else {
+            let setting = &registered.settings.durability;
+            return self.fail(format!("the cluster's durability is {setting:?}, which this program does not know; upgrade it"));
+        };
+        if let Some(wanted) = &self.options.backup {
+            let identity =
+                backup::Identity { cluster: registered.cluster, server: registered.server };
+            let segment_bytes = registered.settings.segment_bytes;
+            let frames = self.options.frames(wanted, segment_bytes, registered.settings.replicas);
+            let options = backup::Options {
+                segment_bytes,
+                buffers: wanted.buffers,
+                durability,
+                ..backup::Options::new(identity, frames)
+            };
+            match Store::start(context.world(), options) {
+                Ok((store, opened)) => {
+                    tracing::info!(?opened, "the storage of the backup is open");
+                    self.backup = Some(Backup::new(store, opened));
+                }
+                Err(error) => return self.fail(format!("the storage of the backup: {error}")),
+            }
+        }
+        self.registered = Some(registered);
+        self.enlist(context);
+    }
+
+    fn enlisted(&mut self, context: &mut Context<'_>, enlisted: Enlisted) {
+        let Some(registered) = self.registered.take() else { return };
+        let Enlisted { generation, masters, servers } = enlisted;
+        let Registered { cluster, server, settings } = registered;
+        self.life.enlisted(Identity { cluster, server, generation, masters, settings }, servers);
+        self.serve(context);
+    }
+
+    /// Begins to serve: the server is somebody now.
+    fn serve(&mut self, context: &mut Context<'_>) {
+        let Some(identity) = self.life.identity() else { return };
+        let Some(master) = identity.masters.get(self.number).copied() else {
+            return self.fail("the coordinator knows fewer shards of this server than there are");
+        };
+        match self.make_shard(context, &identity, master) {
+            Ok(shard) => {
+                self.shard = Some(shard);
+                self.phase = Phase::Serving;
+                self.learn();
+            }
+            Err(why) => self.fail(why),
+        }
+    }
+
+    /// A shard of a master, with an empty log.
+    fn make_shard(
+        &mut self,
+        context: &mut Context<'_>,
+        identity: &Identity,
+        master: MasterId,
+    ) -> Result<Shard, String> {
+        let settings = &identity.settings;
+        let bytes = self.options.memory_bytes / self.options.listen.len().max(1);
+        let options =
+            LogOptions { segment_bytes: settings.segment_bytes as usize, ..LogOptions::default() };
+        let memory = Memory::new(bytes).map_err(|error| format!("memory: {error}"))?;
+        let of_replication = ReplicationSettings {
+            server: identity.server,
+            host: self.options.host.clone(),
+            rack: self.options.rack.clone(),
+            master,
+            replicas: settings.replicas,
+            self_backup: settings.self_backup,
+            segment_bytes: settings.segment_bytes,
+        };
+        let random = context.random();
+        let (replication, replicator) = Replication::new(of_replication, random.split());
+        let id = LogId(random.number());
+        let log = Log::new(&memory, id, options, replicator).map_err(|error| error.to_string())?;
+        let coordinators = &self.options.coordinators;
+        let mut shard =
+            Shard::in_cluster(log, master, coordinators.clone(), ShardOptions::default())
+                .replicated(replication, identity.server, coordinators.clone());
+        shard
+            .start_cleaners(context.world().workers.as_mut(), self.options.cleaners)
+            .map_err(|error| format!("the cleaners: {error}"))?;
+        Ok(shard)
+    }
+
+    /// There may be a newer list of servers.
+    fn learn(&mut self) {
+        let list = self.life.list();
+        if list.version <= self.list_version || self.phase != Phase::Serving {
+            return;
+        }
+        self.list_version = list.version;
+        let Some(identity) = self.life.identity() else { return };
+        let me = list.servers.iter().find(|it| it.server == identity.server);
+        let is_deposed = me.is_none_or(|me| {
+            me.generation > identity.generation
+                || (me.generation == identity.generation && me.state == ServerState::Down)
+        });
+        if is_deposed {
+            return self.end(Ended::Deposed);
+        }
+        if let Some(shard) = &mut self.shard {
+            if let Some(replication) = shard.replication() {
+                replication.learn(&list);
+            }
+        }
+        if let Some(backup) = &mut self.backup {
+            backup.service.learn(&list);
+        }
+    }
+
+    /// Brings to an end what was begun.
+    fn leave(&mut self, context: &mut Context<'_>) {
+        if self.has_left {
+            return;
+        }
+        let is_quiet = self.shard.as_ref().is_none_or(|shard| shard.statistics().parked == 0);
+        if is_quiet && self.backup.as_mut().is_none_or(|it| it.leave(context)) {
+            self.has_left = true;
+            self.life.has_left();
+        }
+    }
+}
+
+impl Service for Server {
+    fn start(&mut self, context: &mut Context<'_>) {
+        self.nonce = context.random().number();
+        if self.number == 0 {
+            self.register(context);
+        }
+    }
+
+    #[inline]
+    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        let reply_to = request.reply_to;
+        match (request.opcode.service(), &mut self.shard, &mut self.backup) {
+            (ServiceKind::Shard | ServiceKind::ShardControl, Some(shard), _)
+                if self.phase == Phase::Serving && !self.is_leaving =>
+            {
+                shard.request(context, request);
+            }
+            (ServiceKind::Backup, _, Some(backup)) => backup.service.request(context, request),
+            (ServiceKind::Membership, ..) => match of_body::<ServerList>(request.body) {
+                Some(list) => {
+                    self.life.learn(list);
+                    context.reply(reply_to, &[&to_body(&Empty {})]);
+                }
+                None => context.refuse(reply_to, Status::Malformed, 0, &[]),
+            },
+            (ServiceKind::Shard | ServiceKind::ShardControl, ..) => {
+                context.refuse(reply_to, Status::Busy, NOT_YET_US, &[]);
+            }
+            _ => context.refuse(reply_to, Status::UnknownOpcode, 0, &[]),
+        }
+    }
+
+    fn reply(
+        &mut self,
+        context: &mut Context<'_>,
+        call: CallId,
+        outcome: Result<&[u8], CallError>,
+    ) {
+        if let Some(shard) = &mut self.shard
+            && shard.reply(context, call, outcome)
+        {
+            return;
+        }
+        match self.asking.reply(context, call, outcome) {
+            Heard::Answered(question, answer) if Some(question) == self.question => {
+                self.question = None;
+                self.answered(context, answer);
+            }
+            Heard::Later => {
+                tracing::warn!("no coordinator that leads has answered yet");
+            }
+            _ => {}
+        }
+    }
+
+    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
+        if let Some(shard) = &mut self.shard
+            && shard.timer(context, number)
+        {
+            return;
+        }
+        if let Some(backup) = &mut self.backup
+            && backup.service.timer(context, number)
+        {
+            return;
+        }
+        self.asking.timer(context, number);
+    }
+
+    fn turn_over(&mut self, context: &mut Context<'_>) {
+        match self.phase {
+            Phase::Waiting if self.life.identity().is_some() => self.serve(context),
+            Phase::Serving => self.learn(),
+            _ => {}
+        }
+        if self.shard.as_mut().and_then(Shard::replication).is_some_and(|it| it.is_deposed()) {
+            self.end(Ended::Deposed);
+        }
+        // Before the shard, so that it hears what is durable; and after, so that what it sends goes to
+        // the disk.
+        if let Some(backup) = &mut self.backup {
+            backup.service.turn_over(context);
+        }
+        if let Some(shard) = &mut self.shard {
+            let local = self.backup.as_mut().map(|it| it as &mut dyn LocalBackup);
+            shard.turn_over_with(context, local);
+        }
+        if let Some(backup) = &mut self.backup {
+            backup.service.turn_over(context);
+        }
+        if self.life.is_leaving() {
+            self.is_leaving = true;
+            self.leave(context);
+        }
+    }
+}
+
+/// What is said when a coordinator's answer makes no sense.
+const INCOMPREHENSIBLE: &str =
+    "the coordinator's answer makes no sense to this program; are they of the same version?";
