@@ -272,8 +272,7 @@ fn damage_is_not_served() {
 /// Bytes that are nearly messages.
 fn nearly() -> impl Strategy<Value = Vec<u8>> {
     let part = (0..4u64, 0..3u64, 0..30u32, 0..40usize, 0..60u32, any::<u8>());
-    let drawn =
-        (1..3u64, 0..3u64, prop::collection::vec(part, 0..6), any::<prop::sample::Index>());
+    let drawn = (1..3u64, 0..3u64, prop::collection::vec(part, 0..6), any::<prop::sample::Index>());
     drawn.prop_map(|(master, version, parts, cut)| {
         let bytes = [7; 40];
         let parts: Vec<Part<'_>> = parts
