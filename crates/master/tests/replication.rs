@@ -11,9 +11,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_backup::{Durability, Identity, Local, Options as StoreOptions, Service, Store};
-use thunderhead_log::{Cleaner, Log, LogId, LogPosition, Memory, SegmentId, TabletRange, Version};
+use thunderhead_log::{
+    Cleaner, Log, LogId, LogPosition, Memory, SegmentId, TabletRange, Usage, Version,
+};
 use thunderhead_master::Replication;
-use thunderhead_master::replication::{Request, Settings, To};
+use thunderhead_master::replication::{ReplicationStatistics, Request, Settings, To};
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::alarm::Alarm;
 use thunderhead_runtime::clock::Clock;
@@ -167,7 +169,9 @@ impl Cluster {
             segment_bytes: 32 << 10,
         };
         let (replication, replicator) = Replication::new(settings, random.split());
-        let memory = Memory::with_seglets(3 << 20, 4096).unwrap();
+        // So little that the cleaners have to work, or so much that they need not.
+        let bytes = if random.chance(0.7) { 448 << 10 } else { 3 << 20 };
+        let memory = Memory::with_seglets(bytes, 4096).unwrap();
         let mut log = Log::new(&memory, LogId(5), options(), replicator).unwrap();
         log.create_tablet(TabletRange::whole(TABLE)).unwrap();
         let cleaner = log.cleaner().unwrap();
@@ -426,7 +430,7 @@ impl Cluster {
                 self.check(&[], begun && self.replicas > 1);
             }
             _ => {
-                for _ in 0..self.random.below(8) {
+                for _ in 0..self.random.below(24) {
                     self.write();
                 }
             }
@@ -471,10 +475,7 @@ impl Cluster {
     }
 }
 
-fn run(
-    seed: u64,
-    steps: u32,
-) -> (u32, u32, thunderhead_master::replication::ReplicationStatistics) {
+fn run(seed: u64, steps: u32) -> (u32, u32, ReplicationStatistics, Usage) {
     let mut cluster = Cluster::new(seed);
     for _ in 0..3 {
         for _ in 0..steps {
@@ -489,7 +490,7 @@ fn run(
         let hidden = cluster.some(cluster.replicas as usize - 1);
         cluster.check(&hidden, true);
     }
-    (cluster.checked, cluster.incomplete, cluster.replication.statistics())
+    (cluster.checked, cluster.incomplete, cluster.replication.statistics(), cluster.log.usage())
 }
 
 #[test]
@@ -497,13 +498,17 @@ fn what_is_durable_is_found_again_whatever_happens_to_backups() {
     let cases = std::env::var("CASES").ok().and_then(|it| it.parse().ok()).unwrap_or(60);
     let first = std::env::var("FIRST").ok().and_then(|it| it.parse().ok()).unwrap_or(0);
     let (mut checked, mut incomplete, mut copies, mut epochs) = (0, 0, 0, 0);
+    let (mut compactions, mut passes) = (0, 0);
     for seed in first..first + cases {
         let outcome = std::panic::catch_unwind(|| run(seed, 500));
-        let Ok((all, not, statistics)) = outcome else { panic!("seed {seed}") };
+        let Ok((all, not, statistics, usage)) = outcome else { panic!("seed {seed}") };
+        compactions += usage.compactions;
+        passes += usage.passes;
         checked += all;
         incomplete += not;
         copies += statistics.copies;
         epochs += statistics.epochs_raised;
     }
+    assert!(compactions > 0 && passes > 0, "{compactions} {passes}");
     assert!(checked > 4 * incomplete / 3 && copies > 0 && epochs > 0, "{checked} {incomplete}");
 }

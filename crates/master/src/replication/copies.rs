@@ -9,7 +9,7 @@ use thunderhead_wire::SegmentId;
 /// Closed segments that are copied at a time: the cleaners are kept away from them.
 const COPIES_MAX: usize = 2;
 
-/// Bytes that are fetched at once: some microseconds' worth.
+/// Bytes that are fetched at once: some microseconds' worth. An eighth of a segment if that is less.
 const CHUNK_BYTES: u32 = 128 << 10;
 
 /// Segments that are looked at in a turn whether they can be mended.
@@ -84,6 +84,7 @@ impl State {
     pub(super) fn fetch(&mut self, id: SegmentId, log: &mut Log) {
         let Some(segment) = self.segments.get_mut(&id) else { return };
         let (is_whole, base) = (segment.is_whole, segment.base);
+        let most = CHUNK_BYTES.min(self.settings.segment_bytes / 8).max(1);
         let mut gave_up = Vec::new();
         for (number, slot) in segment.slots.iter_mut().enumerate() {
             if slot.server.is_none() || slot.is_closed || slot.is_in_flight {
@@ -104,7 +105,7 @@ impl State {
             }
             slot.chunk.0 = slot.acked;
             slot.chunk.1.clear();
-            match log.segment_bytes(id, slot.acked, CHUNK_BYTES.min(end - slot.acked)) {
+            match log.segment_bytes(id, slot.acked, most.min(end - slot.acked)) {
                 Some(bytes) if !bytes.is_empty() => bytes.copy_to(&mut slot.chunk.1),
                 _ => gave_up.push(number),
             }
