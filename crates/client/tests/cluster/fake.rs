@@ -31,8 +31,6 @@ pub(crate) struct Cluster {
     pub(crate) carried_out: BTreeMap<Opcode, u64>,
     /// Answers of the leader that are not sent though all was done: so often.
     pub(crate) swallows: u64,
-    /// What the leader refuses everything with, if it does.
-    pub(crate) refuses: Option<Status>,
     tables: u64,
 }
 
@@ -52,7 +50,6 @@ impl Cluster {
             opened: 0,
             carried_out: BTreeMap::new(),
             swallows: 0,
-            refuses: None,
             tables: 0,
         }
     }
@@ -213,9 +210,6 @@ impl Service for Coordinator {
                 return context.reply(reply_to, &[&cluster.part_of(&request, map)]);
             }
             return context.refuse(reply_to, Status::NotLeader, 0, &[]);
-        }
-        if let Some(status) = cluster.refuses {
-            return context.refuse(reply_to, status, 100, &[]);
         }
         let answer = cluster.carry_out(opcode, body, (self.time)());
         if answer.is_ok() {

@@ -92,7 +92,11 @@ fn run(seed: u64) -> Result<(Verdict, u64, u64), String> {
             1 | 2 => simulation.at(at, move |it| it.pause(user, a_while)),
             3 => {
                 let (cluster, time) = (Rc::clone(&cluster), Rc::clone(&seeing.time));
-                simulation.at(at, move |_| cluster.borrow_mut().elect(number, time()));
+                simulation.at(at, move |_| {
+                    let cluster = &mut *cluster.borrow_mut();
+                    cluster.elect(number, time());
+                    cluster.swallows = time() % 4;
+                });
             }
             4 => {
                 simulation.at(at, move |it| it.crash(coordinator));
