@@ -573,3 +573,15 @@ impl Service for Shard {
         Shard::turn_over(self, context);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_batch_of_a_message_is_much_smaller_than_the_others() {
+        for (count, each) in [(0, 1), (1, 1), (64, 64), (65, 33), (70, 35), (128, 64)] {
+            assert_eq!(even_batches(count), each, "{count}");
+        }
+    }
+}

@@ -115,7 +115,7 @@ impl Draw {
 
     /// Draws an object.
     #[inline]
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         match (self.distribution, &self.zipf) {
             (Distribution::Zipfian, Some(zipf)) => {
                 scramble(zipf.draw(&mut self.random)) % self.objects
@@ -158,7 +158,7 @@ mod tests {
 
     fn counts(draw: &mut Draw, objects: usize, draws: usize) -> Vec<u64> {
         let mut counts = vec![0; objects];
-        (0..draws).for_each(|_| counts[draw.next() as usize] += 1);
+        (0..draws).for_each(|_| counts[draw.number() as usize] += 1);
         counts
     }
 
@@ -247,7 +247,7 @@ mod tests {
         use Distribution::{Latest, Sequential, Uniform, Zipfian};
         for distribution in [Uniform, Zipfian, Latest, Sequential] {
             let mut draw = Draw::new(distribution, 1, 6);
-            assert!((0..100).all(|_| draw.next() == 0), "{distribution:?}");
+            assert!((0..100).all(|_| draw.number() == 0), "{distribution:?}");
         }
     }
 }

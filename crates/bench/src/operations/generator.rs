@@ -218,11 +218,11 @@ impl Generator {
                 flight.numbers.push(self.inserted(self.inserts));
                 self.inserts += 1;
             }
-            Kind::Increment => flight.numbers.push(NUMBERS + self.draw.next()),
+            Kind::Increment => flight.numbers.push(NUMBERS + self.draw.number()),
             _ => {
                 let count = if kind.is_many() { self.plan.parts } else { 1 };
                 for _ in 0..count {
-                    let drawn = self.draw.next();
+                    let drawn = self.draw.number();
                     flight.numbers.push(self.number(drawn));
                 }
             }
