@@ -28,8 +28,12 @@ const ALLOCATORS: [(&str, &str); 3] = [
 ];
 
 /// Packages of Debian whose servers the metastores are tested against, and a file of each.
-const SERVERS: [(&str, &str); 2] =
-    [("etcd-server", "/usr/bin/etcd"), ("zookeeper", "/usr/share/java/zookeeper.jar")];
+const SERVERS: [(&str, &str); 4] = [
+    ("etcd-server", "/usr/bin/etcd"),
+    ("etcd-client", "/usr/bin/etcdctl"),
+    ("zookeeper", "/usr/share/java/zookeeper.jar"),
+    ("iproute2", "/sbin/ip"),
+];
 
 /// One step of the full test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,12 +46,13 @@ pub(crate) enum Step {
     Asan,
     Fuzz,
     Swarm,
+    Hosts,
     Example,
     Evaluate,
 }
 
 impl Step {
-    pub(crate) const ALL: [Step; 10] = [
+    pub(crate) const ALL: [Step; 11] = [
         Step::Lint,
         Step::Tidy,
         Step::Deny,
@@ -56,6 +61,7 @@ impl Step {
         Step::Asan,
         Step::Fuzz,
         Step::Swarm,
+        Step::Hosts,
         Step::Example,
         Step::Evaluate,
     ];
@@ -70,6 +76,7 @@ impl Step {
             Step::Asan => "asan",
             Step::Fuzz => "fuzz",
             Step::Swarm => "swarm",
+            Step::Hosts => "hosts",
             Step::Example => "example",
             Step::Evaluate => "evaluate",
         }
@@ -85,6 +92,7 @@ impl Step {
             Step::Asan => "unit and property tests under AddressSanitizer",
             Step::Fuzz => "every fuzz target for a while",
             Step::Swarm => "the register among faults, from many seeds",
+            Step::Hosts => "a cluster on three hosts, that loses coordinators and a server",
             Step::Example => "the example store",
             Step::Evaluate => "the evaluation in small: it must complete",
         }
@@ -109,6 +117,11 @@ impl Step {
             Step::Asan => asan(),
             Step::Fuzz => fuzz(None, FUZZ_SECONDS),
             Step::Swarm => sim(&["--swarm".to_owned(), SWARM_SEEDS.to_string()]),
+            Step::Hosts => {
+                install_servers()?;
+                run("cargo", &["build", "--quiet", "--release"])?;
+                run("scripts/three-hosts", &[])
+            }
             Step::Example => run(
                 "cargo",
                 &["run", "--quiet", "--release", "-p", "thunderhead-log", "--example", "store"],

@@ -196,6 +196,7 @@ impl Store for Fake {
             servers: ServerList { version: 1, servers },
             map: self.tables()?,
             leases: 4,
+            remarks: Vec::new(),
             recoveries: vec![RecoveryInfo {
                 crashed: MasterId(2),
                 by: Some(MasterId(1)),

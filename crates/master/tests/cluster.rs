@@ -1,3 +1,4 @@
+//! Long because the scenarios share one made-up cluster.
 //! A shard in its cluster, in the simulator: coordinators and backups that are made up here, and a
 //! network that loses, repeats and delays. Tablets are given and taken, leases end, and the tablets
 //! of a master that is gone are rebuilt from replicas as a recorder has them: after any prefix of what

@@ -199,7 +199,13 @@ impl Server {
             };
             match Store::start(context.world(), options) {
                 Ok((store, opened)) => {
-                    tracing::info!(?opened, "the storage of the backup is open");
+                    tracing::info!(
+                        replicas = opened.replicas,
+                        from_memory = opened.recovered,
+                        damaged = opened.damaged + opened.bad + opened.pool_damaged,
+                        read_bytes_per_second = opened.read_bytes_per_second,
+                        "the storage of the backup is open"
+                    );
                     self.backup = Some(Backup::new(store, opened));
                 }
                 Err(error) => return self.fail(format!("the storage of the backup: {error}")),
@@ -284,10 +290,8 @@ impl Server {
         if is_deposed {
             return self.end(Ended::Deposed);
         }
-        if let Some(shard) = &mut self.shard {
-            if let Some(replication) = shard.replication() {
-                replication.learn(&list);
-            }
+        if let Some(replication) = self.shard.as_mut().and_then(Shard::replication) {
+            replication.learn(&list);
         }
         if let Some(backup) = &mut self.backup {
             backup.service.learn(&list);
