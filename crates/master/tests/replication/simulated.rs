@@ -3,9 +3,7 @@
 //! end the shard is gone for good, and what is left of its log on the backups is read from them. What
 //! the clients saw, and what was found in the end, must be linearizable together.
 
-mod common;
-
-use common::{Found, TABLE, choose, open_with_data, options, rebuild};
+use crate::recovery::{Found, TABLE, choose, open_with_data, options, rebuild};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

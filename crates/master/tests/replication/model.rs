@@ -4,9 +4,7 @@
 //! incomplete, or makes up a log with every write that had been durable. And when the manager is
 //! content, all but any R - 1 are enough.
 
-mod common;
-
-use common::{Found, TABLE, choose, open_with_data, options, rebuild};
+use crate::recovery::{Found, TABLE, choose, open_with_data, options, rebuild};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,0 +1,6 @@
+//! Replication of a log to backups: the manager alone with everything that may happen to it, and a
+//! shard with it among faults of the network.
+
+mod model;
+mod recovery;
+mod simulated;
