@@ -221,7 +221,12 @@ pub(crate) fn coordinator(config: &CoordinatorConfig) -> Result<(), Failure> {
         .map_err(|error| cannot(format!("use coordinator.root {:?}", config.root), error))?;
     let truth = match &config.metastore {
         Metastore::Embedded(path) => Truth::File(path.clone()),
-        Metastore::Etcd(endpoints) => Truth::Etcd { endpoints: endpoints.clone(), root },
+        Metastore::Etcd(urls) => {
+            // The configuration takes no other URLs.
+            let endpoint =
+                |url: &String| url.trim_start_matches("http://").trim_end_matches('/').to_owned();
+            Truth::Etcd { endpoints: urls.iter().map(endpoint).collect(), root }
+        }
         Metastore::ZooKeeper(servers) => {
             Truth::ZooKeeper { servers: servers.iter().map(ToString::to_string).collect(), root }
         }

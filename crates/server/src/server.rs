@@ -12,6 +12,7 @@ use crate::backup::Backup;
 use crate::life::{Ended, Identity, Life};
 use crate::options::{Options, durability};
 use std::sync::Arc;
+use std::time::Duration;
 use thunderhead_backup::start::read_superblock;
 use thunderhead_backup::{self as backup, FILE_NAME, Store};
 use thunderhead_log::{Log, LogId, Memory, Options as LogOptions};
@@ -19,6 +20,7 @@ use thunderhead_master::asking::{Asking, Heard, QuestionId};
 use thunderhead_master::replication::Settings as ReplicationSettings;
 use thunderhead_master::{LocalBackup, Options as ShardOptions, Replication, Shard};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, Request, Service, ServiceKind};
+use thunderhead_runtime::Time;
 use thunderhead_runtime::files::Opening;
 use thunderhead_wire::control::{
     BackupInfo, Empty, Enlist, Enlisted, Known, Register, Registered, ServerList, ServerState,
@@ -28,6 +30,10 @@ use thunderhead_wire::{MasterId, Status};
 
 /// The timer for what is asked again.
 const ASK_AGAIN: u64 = 3 << 32;
+
+/// How long coordinators may take before it is said that they do, and how often it is then said.
+const PATIENCE: Duration = Duration::from_secs(1);
+const WARN_EVERY: Duration = Duration::from_secs(10);
 
 /// What a caller waits before it asks a server again that does not serve yet.
 const NOT_YET_US: u32 = 20_000;
@@ -48,6 +54,8 @@ pub struct Server {
     shard: Option<Shard>,
     /// The list that this node knows.
     list_version: u64,
+    /// It is not said before this time that nobody answers.
+    warns_from: Time,
     is_leaving: bool,
     has_left: bool,
 }
@@ -80,6 +88,7 @@ impl Server {
             backup: None,
             shard: None,
             list_version: 0,
+            warns_from: Time(0),
             is_leaving: false,
             has_left: false,
         }
@@ -313,6 +322,7 @@ impl Server {
 
 impl Service for Server {
     fn start(&mut self, context: &mut Context<'_>) {
+        self.warns_from = context.now() + PATIENCE;
         self.nonce = context.random().number();
         if self.number == 0 {
             self.register(context);
@@ -359,8 +369,9 @@ impl Service for Server {
                 self.question = None;
                 self.answered(context, answer);
             }
-            Heard::Later => {
-                tracing::warn!("no coordinator that leads has answered yet");
+            Heard::Later if self.warns_from <= context.now() => {
+                self.warns_from = context.now() + WARN_EVERY;
+                tracing::warn!("no coordinator that leads has answered yet; asking again");
             }
             _ => {}
         }

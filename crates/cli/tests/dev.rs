@@ -1,0 +1,142 @@
+//! `thunderhead dev` as its users meet it: started, killed, started again.
+#![allow(clippy::disallowed_methods, reason = "the binary is run as a person runs it")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_thunderhead");
+
+/// A cluster in a process of its own.
+struct Dev {
+    process: Child,
+    out: BufReader<ChildStdout>,
+    coordinator: String,
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("THUNDERHEAD_")) {
+        command.env_remove(name);
+    }
+    command.args(arguments);
+    command
+}
+
+impl Dev {
+    /// Starts one, and waits until it says that it serves.
+    fn start(data: &Path, more: &[&str]) -> Dev {
+        let data = data.to_str().unwrap();
+        let mut arguments = vec!["dev", "--listen", "127.0.0.1:0", "--data", data];
+        arguments.extend(["--memory", "64MiB", "--segment-bytes", "1MiB", "--log-level", "warn"]);
+        arguments.extend(more);
+        let mut process = command(&arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        let said =
+            line.strip_prefix("Thunderhead serves at ").unwrap_or_else(|| panic!("{line:?}"));
+        // The address ends with the second colon.
+        let coordinator = said.splitn(3, ':').take(2).collect::<Vec<_>>().join(":");
+        Dev { process, out, coordinator }
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let output = command(arguments).args(["--coordinators", &self.coordinator]).output();
+        output.unwrap()
+    }
+
+    /// What a command that works prints.
+    fn says(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {errors}");
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Ends it as a crash does.
+    fn kill(self) {}
+
+    /// Asks it to end; says how it did.
+    fn end(mut self) -> Option<i32> {
+        let id = self.process.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+        let mut rest = String::new();
+        self.out.read_to_string(&mut rest).unwrap();
+        self.process.wait().unwrap().code()
+    }
+}
+
+/// Nothing is left running, whatever a test finds.
+impl Drop for Dev {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn directory(name: &str) -> std::path::PathBuf {
+    let name = format!("thunderhead-dev-{}-{name}", std::process::id());
+    let directory = std::env::temp_dir().join(name);
+    let _ = std::fs::remove_dir_all(&directory);
+    directory
+}
+
+fn everything_acknowledged_is_there_again(name: &str, more: &[&str]) {
+    let data = directory(name);
+    let dev = Dev::start(&data, more);
+    dev.says(&["table", "create", "users", "--span", "3"]);
+    dev.says(&["put", "users", "ada", "first programmer"]);
+    assert_eq!(dev.says(&["incr", "users", "visits", "41"]), "41");
+    for key in 0..20 {
+        dev.says(&["put", "users", &format!("key {key}"), "something"]);
+    }
+    dev.says(&["delete", "users", "key 7"]);
+    dev.kill();
+    for life in 1..4 {
+        let dev = Dev::start(&data, more);
+        assert_eq!(dev.says(&["get", "users", "ada"]), "first programmer");
+        assert_eq!(dev.says(&["incr", "users", "visits"]), (41 + life).to_string());
+        assert_eq!(dev.run(&["get", "users", "key 7"]).status.code(), Some(1));
+        assert_eq!(dev.says(&["scan", "users", "--keys"]).lines().count(), 21);
+        // By turns: with a signal, and without a word.
+        if life % 2 == 0 { dev.kill() } else { assert_eq!(dev.end(), Some(0)) }
+    }
+    let _ = std::fs::remove_dir_all(&data);
+}
+
+#[test]
+fn one_server_that_backs_itself_up() {
+    everything_acknowledged_is_there_again("one", &[]);
+}
+
+#[test]
+fn four_servers_that_keep_replicas_for_each_other() {
+    everything_acknowledged_is_there_again("four", &["--servers", "4"]);
+}
+
+#[test]
+fn two_shards_in_one_server() {
+    everything_acknowledged_is_there_again("shards", &["--shards", "2"]);
+}
+
+#[test]
+fn a_directory_that_is_in_use_is_refused() {
+    let data = directory("twice");
+    let dev = Dev::start(&data, &[]);
+    let path = data.to_str().unwrap();
+    let second = command(&["dev", "--listen", "127.0.0.1:0", "--data", path]).output().unwrap();
+    assert_eq!(second.status.code(), Some(2), "{second:?}");
+    let words = String::from_utf8_lossy(&second.stderr);
+    assert!(words.contains("open already"), "{words}");
+    let port = dev.coordinator.clone();
+    let elsewhere = directory("elsewhere");
+    let path = elsewhere.to_str().unwrap();
+    let third = command(&["dev", "--listen", &port, "--data", path]).output().unwrap();
+    assert_eq!(third.status.code(), Some(2), "{third:?}");
+    assert!(String::from_utf8_lossy(&third.stderr).contains(&port), "{third:?}");
+    assert_eq!(dev.says(&["table", "list"]).lines().count().min(1), 1);
+    assert_eq!(dev.end(), Some(0));
+    let _ = std::fs::remove_dir_all(&data);
+    let _ = std::fs::remove_dir_all(&elsewhere);
+}
