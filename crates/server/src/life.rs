@@ -133,14 +133,20 @@ impl Life {
         self.state().is_leaving
     }
 
+    /// Nodes that are not done with leaving.
+    pub(crate) fn staying(&self) -> usize {
+        self.state().staying
+    }
+
     /// A node has brought everything to an end. The last one ends the life.
     pub(crate) fn has_left(&self) {
         let mut state = self.state();
         state.staying = state.staying.saturating_sub(1);
         if state.staying == 0 {
             state.ended.get_or_insert(Ended::Asked);
-            state.ring();
         }
+        // Who waits for the others looks again.
+        state.ring();
     }
 }
 

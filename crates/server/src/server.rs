@@ -12,6 +12,7 @@ use crate::backup::Backup;
 use crate::life::{Ended, Identity, Life};
 use crate::options::{Options, durability};
 use std::sync::Arc;
+use std::time::Duration;
 use thunderhead_backup::start::read_superblock;
 use thunderhead_backup::{self as backup, FILE_NAME, Store};
 use thunderhead_log::{Log, LogId, Memory, Options as LogOptions};
@@ -19,6 +20,7 @@ use thunderhead_master::asking::{Asking, Heard, QuestionId};
 use thunderhead_master::replication::Settings as ReplicationSettings;
 use thunderhead_master::{LocalBackup, Options as ShardOptions, Replication, Shard};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, Request, Service, ServiceKind};
+use thunderhead_runtime::Time;
 use thunderhead_runtime::files::Opening;
 use thunderhead_wire::control::{
     BackupInfo, Empty, Enlist, Enlisted, Known, Register, Registered, ServerList, ServerState,
@@ -28,6 +30,13 @@ use thunderhead_wire::{MasterId, Status};
 
 /// The timer for what is asked again.
 const ASK_AGAIN: u64 = 3 << 32;
+
+/// The timer after which leaving waits no longer.
+const LEAVE: u64 = (3 << 32) + 1;
+
+/// How long leaving waits for what is not durable, or not on the disk, yet. Clients whose answers are
+/// still missing then ask again elsewhere or later; what is not on the disk stays in shared memory.
+const LEAVING: Duration = Duration::from_secs(3);
 
 /// What a caller waits before it asks a server again that does not serve yet.
 const NOT_YET_US: u32 = 20_000;
@@ -49,7 +58,13 @@ pub struct Server {
     /// The list that this node knows.
     list_version: u64,
     is_leaving: bool,
+    /// When leaving waits no longer.
+    leaves_by: Option<Time>,
+    /// The backup takes nothing any more.
+    has_closed_backup: bool,
     has_left: bool,
+    /// Frames that the storage has, if it was there before.
+    frames: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +96,10 @@ impl Server {
             shard: None,
             list_version: 0,
             is_leaving: false,
+            leaves_by: None,
+            has_closed_backup: false,
             has_left: false,
+            frames: None,
         }
     }
 
@@ -107,7 +125,7 @@ impl Server {
     }
 
     /// What the storage says of who this is.
-    fn known(&self, context: &mut Context<'_>) -> Result<Option<Known>, String> {
+    fn known(&mut self, context: &mut Context<'_>) -> Result<Option<Known>, String> {
         if self.options.backup.is_none() {
             return Ok(None);
         }
@@ -125,6 +143,7 @@ impl Server {
                 superblock
             })
             .map_err(|error| format!("the storage of the backup: {error}"))?;
+        self.frames = Some(superblock.geometry.frames);
         let backup::Identity { cluster, server } = superblock.identity;
         Ok(Some(Known { cluster, server }))
     }
@@ -165,6 +184,10 @@ impl Server {
     fn answered(&mut self, context: &mut Context<'_>, answer: Result<Vec<u8>, CallError>) {
         let body = match answer {
             Ok(body) => body,
+            // The answer to an earlier attempt was lost, and the cluster has given this life up since.
+            Err(CallError::Refused { status: Status::Deposed, .. }) => {
+                return self.end(Ended::Deposed);
+            }
             Err(error) => return self.fail(format!("the coordinator says: {error}")),
         };
         match self.phase {
@@ -190,7 +213,17 @@ impl Server {
             let identity =
                 backup::Identity { cluster: registered.cluster, server: registered.server };
             let segment_bytes = registered.settings.segment_bytes;
-            let frames = self.options.frames(wanted, segment_bytes, registered.settings.replicas);
+            let asked = self.options.frames(wanted, segment_bytes, registered.settings.replicas);
+            // A file keeps the frames that it was made with, unless an operator asks for others.
+            let frames = self.frames.filter(|_| wanted.disk_bytes.is_none()).unwrap_or(asked);
+            if frames < asked {
+                tracing::warn!(
+                    frames,
+                    asked,
+                    "the storage of the backup was made for less memory: writes may have to wait \
+                     for the cleaners before memory is full"
+                );
+            }
             let options = backup::Options {
                 segment_bytes,
                 buffers: wanted.buffers,
@@ -294,16 +327,32 @@ impl Server {
         }
     }
 
-    /// Brings to an end what was begun.
+    /// Brings to an end what was begun. The node with the backup goes last: the other shards of the
+    /// process may need it for what they have not answered yet, and from the moment that the shared
+    /// memory is given back nothing must be acknowledged that is only there.
     fn leave(&mut self, context: &mut Context<'_>) {
         if self.has_left {
             return;
         }
+        let by = *self.leaves_by.get_or_insert_with(|| {
+            let by = context.now() + LEAVING;
+            context.set_timer(by, LEAVE);
+            by
+        });
+        let is_late = context.now() >= by;
         let is_quiet = self.shard.as_ref().is_none_or(|shard| shard.statistics().parked == 0);
-        if is_quiet && self.backup.as_mut().is_none_or(|it| it.leave(context)) {
-            self.has_left = true;
-            self.life.has_left();
+        let is_last = self.backup.is_none() || self.life.staying() <= 1;
+        if !is_late && !(is_quiet && is_last) {
+            return;
         }
+        self.has_closed_backup = true;
+        if is_late {
+            tracing::warn!("not everything could be brought to an end in time");
+        } else if !self.backup.as_mut().is_none_or(|it| it.leave(context)) {
+            return;
+        }
+        self.has_left = true;
+        self.life.has_left();
     }
 }
 
@@ -324,7 +373,13 @@ impl Service for Server {
             {
                 shard.request(context, request);
             }
-            (ServiceKind::Backup, _, Some(backup)) => backup.service.request(context, request),
+            (ServiceKind::Backup, _, Some(backup)) if !self.has_closed_backup => {
+                backup.service.request(context, request);
+            }
+            // Its storage is not open yet, or not any more: it may be so later.
+            (ServiceKind::Backup, ..) if self.number == 0 && self.options.backup.is_some() => {
+                context.refuse(reply_to, Status::Busy, NOT_YET_US, &[]);
+            }
             (ServiceKind::Membership, ..) => match of_body::<ServerList>(request.body) {
                 Some(list) => {
                     self.life.learn(list);
