@@ -317,10 +317,8 @@ impl Server {
         if is_deposed {
             return self.end(Ended::Deposed);
         }
-        if let Some(shard) = &mut self.shard {
-            if let Some(replication) = shard.replication() {
-                replication.learn(&list);
-            }
+        if let Some(replication) = self.shard.as_mut().and_then(Shard::replication) {
+            replication.learn(&list);
         }
         if let Some(backup) = &mut self.backup {
             backup.service.learn(&list);
@@ -342,7 +340,8 @@ impl Server {
         let is_late = context.now() >= by;
         let is_quiet = self.shard.as_ref().is_none_or(|shard| shard.statistics().parked == 0);
         let is_last = self.backup.is_none() || self.life.staying() <= 1;
-        if !is_late && !(is_quiet && is_last) {
+        let may_go = is_late || (is_quiet && is_last);
+        if !may_go {
             return;
         }
         self.has_closed_backup = true;
