@@ -52,6 +52,8 @@ pub(crate) struct Control {
     recovered: BTreeSet<(MasterId, TabletRange)>,
     /// How far the search for records without tablets has come.
     sweep: Option<Cursor>,
+    /// The last slice went to records that nobody needs.
+    has_forgotten: bool,
     /// When the timer goes off.
     wakes_at: Option<Time>,
     remarks: VecDeque<String>,
@@ -290,9 +292,15 @@ impl Shard {
             return;
         }
         let mut budget = context.slice();
-        if self.clients.has_unneeded() {
+        // Clients make records that nobody needs as long as they write: every other slice is for them.
+        let is_idle = control.current.is_none() && control.waiting.is_empty();
+        let is_idle = is_idle && control.sweep.is_none();
+        let forgets = self.clients.has_unneeded() && (is_idle || !control.has_forgotten);
+        let sweeps = control.sweep.is_some();
+        self.control.has_forgotten = forgets;
+        if forgets {
             self.clients.forget(&mut self.log, &mut budget);
-        } else if self.control.sweep.is_some() {
+        } else if sweeps {
             self.sweep(&mut budget);
         } else {
             self.work_on_recovery(context, &mut budget);
@@ -301,6 +309,8 @@ impl Shard {
         if self.clients.has_unneeded()
             || control.sweep.is_some()
             || (control.current.is_none() && !control.waiting.is_empty())
+            // It may have wanted the slice that went elsewhere.
+            || (control.current.is_some() && (forgets || sweeps))
         {
             context.alarm().ring();
         }
