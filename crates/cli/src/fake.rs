@@ -186,6 +186,7 @@ impl Store for Fake {
         };
         let servers = vec![server(1, ServerState::Up), server(2, ServerState::Down)];
         Ok(ClusterStatus {
+            remarks: Vec::new(),
             cluster: ClusterId(77),
             settings: Settings {
                 replicas: 3,
