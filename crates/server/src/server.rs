@@ -65,6 +65,8 @@ pub struct Server {
     has_left: bool,
     /// Frames that the storage has, if it was there before.
     frames: Option<u32>,
+    /// What the shard will use.
+    memory: Option<Arc<Memory>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +102,7 @@ impl Server {
             has_closed_backup: false,
             has_left: false,
             frames: None,
+            memory: None,
         }
     }
 
@@ -238,6 +241,11 @@ impl Server {
                 Err(error) => return self.fail(format!("the storage of the backup: {error}")),
             }
         }
+        // Before anybody counts on this server.
+        match self.make_memory(registered.settings.segment_bytes) {
+            Ok(memory) => self.memory = Some(memory),
+            Err(why) => return self.fail(why),
+        }
         self.registered = Some(registered);
         self.enlist(context);
     }
@@ -266,6 +274,14 @@ impl Server {
         }
     }
 
+    /// The memory of a shard.
+    fn make_memory(&self, segment_bytes: u32) -> Result<Arc<Memory>, String> {
+        let bytes = self.options.memory_bytes / self.options.listen.len().max(1);
+        let memory = Memory::new(bytes).map_err(|error| format!("memory: {error}"))?;
+        log_options(segment_bytes).suit(&memory).map_err(|error| error.to_string())?;
+        Ok(memory)
+    }
+
     /// A shard of a master, with an empty log.
     fn make_shard(
         &mut self,
@@ -274,10 +290,11 @@ impl Server {
         master: MasterId,
     ) -> Result<Shard, String> {
         let settings = &identity.settings;
-        let bytes = self.options.memory_bytes / self.options.listen.len().max(1);
-        let options =
-            LogOptions { segment_bytes: settings.segment_bytes as usize, ..LogOptions::default() };
-        let memory = Memory::new(bytes).map_err(|error| format!("memory: {error}"))?;
+        let options = log_options(settings.segment_bytes);
+        let memory = match self.memory.take() {
+            Some(memory) => memory,
+            None => self.make_memory(settings.segment_bytes)?,
+        };
         let of_replication = ReplicationSettings {
             server: identity.server,
             host: self.options.host.clone(),
@@ -353,6 +370,10 @@ impl Server {
         self.has_left = true;
         self.life.has_left();
     }
+}
+
+fn log_options(segment_bytes: u32) -> LogOptions {
+    LogOptions { segment_bytes: segment_bytes as usize, ..LogOptions::default() }
 }
 
 impl Service for Server {
