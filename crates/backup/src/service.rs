@@ -11,7 +11,9 @@
 //! - **Who is gone is refused.** A master that is not in the list of servers, though the list is no
 //!   older than the one that the master knows, or whose server is down, was given up by the cluster:
 //!   its replicas may be being read. It is told that it is deposed. A master that knows a newer list
-//!   is believed; [`Service::wants_list`] then says that there is one.
+//!   is believed; [`Service::wants_list`] then says that there is one. Who is about to read a master's
+//!   replicas to recover it says so when it asks what there is, and nothing more is taken from that
+//!   master: or it could have acknowledged what the recovery does not see, where the list is late.
 //! - **A message that was under way for long does no harm.** Epochs only grow. Who frees a replica
 //!   says at which epoch, and one that was begun at a later one stays. A replica that was freed is not
 //!   begun again at its epoch or an earlier one. A replica that is begun in atomic mode, at a later
@@ -30,8 +32,8 @@ use std::collections::{BTreeSet, VecDeque};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request};
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::{
-    BackupStatus, Empty, Inventory, OfMaster, ReplicaInfo, ServerList, ServerState, of_body,
-    to_body,
+    BackupStatus, Empty, Inventory, InventoryOf, OfMaster, ReplicaInfo, ServerList, ServerState,
+    of_body, to_body,
 };
 use thunderhead_wire::replication::PartAnswer;
 use thunderhead_wire::{MasterId, Status};
@@ -75,8 +77,8 @@ pub struct Service {
     list: (u64, BTreeSet<MasterId>),
     /// A newer list that somebody knows.
     newer: u64,
-    /// Masters that were freed.
-    freed: BTreeSet<MasterId>,
+    /// Masters that were freed, or are being recovered.
+    gone: BTreeSet<MasterId>,
     graves: Graves,
     waiting: VecDeque<Waiting>,
     pages: Pages,
@@ -94,7 +96,7 @@ impl Service {
             read_bytes_per_second,
             list: (0, BTreeSet::new()),
             newer: 0,
-            freed: BTreeSet::new(),
+            gone: BTreeSet::new(),
             graves: Graves::default(),
             waiting: VecDeque::new(),
             pages: Pages::default(),
@@ -130,7 +132,7 @@ impl Service {
         self.newer = self.newer.max(version);
         let (known, masters) = &self.list;
         let given_up = *known > 0 && *known >= version && !masters.contains(&master);
-        given_up || self.freed.contains(&master)
+        given_up || self.gone.contains(&master)
     }
 
     /// A request of one of the backup's operations.
@@ -142,8 +144,13 @@ impl Service {
             }
             Opcode::Replicate => self.replicate(context, body, reply_to),
             Opcode::ReadReplica => self.pages.request(&mut self.store, context, body, reply_to),
-            Opcode::Inventory => match of_body::<OfMaster>(body) {
-                Some(of) => context.reply(reply_to, &[&to_body(&self.inventory(of.master))]),
+            Opcode::Inventory => match of_body::<InventoryOf>(body) {
+                Some(InventoryOf { master, deposed }) => {
+                    if deposed {
+                        self.gone.insert(master);
+                    }
+                    context.reply(reply_to, &[&to_body(&self.inventory(master))]);
+                }
                 None => context.refuse(reply_to, Status::Malformed, 0, &[]),
             },
             Opcode::FreeMaster => match of_body::<OfMaster>(body) {
@@ -241,7 +248,7 @@ impl Service {
     /// Gives up all replicas of a master, which gets no others here.
     pub fn free_master(&mut self, master: MasterId) {
         self.store.free_master(master);
-        self.freed.insert(master);
+        self.gone.insert(master);
         self.graves.forget(master);
         self.pages.forget(master);
     }

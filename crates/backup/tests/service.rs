@@ -13,8 +13,8 @@ use thunderhead_runtime::Process;
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_simulator::{Boot, HostId, Options, Simulation};
 use thunderhead_wire::control::{
-    BackupStatus, Inventory, OfMaster, ServerInfo, ServerList, ServerState, ShardInfo, of_body,
-    to_body,
+    BackupStatus, Inventory, InventoryOf, OfMaster, ServerInfo, ServerList, ServerState, ShardInfo,
+    of_body, to_body,
 };
 use thunderhead_wire::replication::{
     ATOMIC, CLOSE, COMMIT, FREE, OPEN, PartAnswer, PieceHead, ReadHead, ReplicaPart, ReplicateHead,
@@ -253,6 +253,28 @@ fn a_master_that_was_given_up_is_refused() {
         }
     };
     talk(Durability::Replicated, &lists, conversation, |_, _| {});
+}
+
+/// The list that says that a master was given up may come later than who recovers it: what it
+/// acknowledged after its replicas were counted would be lost.
+#[test]
+fn a_master_whose_replicas_are_read_to_recover_it_gets_nothing_more() {
+    let conversation = |it: Caller| async move {
+        assert_eq!(it.send(&[(1, 0, 0, b"abc", 0, OPEN)]).await, [(0, 3)]);
+        assert_eq!(it.inventory(1).await, [(1, 0, 3, false)]);
+        assert_eq!(it.send(&[(1, 0, 3, b"d", 0, 0)]).await, [(0, 4)], "a look does no harm");
+        let of = InventoryOf { master: MasterId(1), deposed: true };
+        let counted = it.call(Opcode::Inventory, to_body(&of)).await.unwrap();
+        assert_eq!(of_body::<Inventory>(&counted).unwrap().replicas[0].length, 4);
+        for parts in [[(1, 0, 4, &b"e"[..], 0, 0)], [(2, 0, 0, b"x", 0, OPEN)]] {
+            let late = it.call(Opcode::Replicate, message(1, 9, &parts)).await;
+            assert!(matches!(late, Err(CallError::Refused { status: Status::Deposed, .. })));
+        }
+        assert_eq!(it.read(1, 9).await.unwrap(), b"abcd");
+    };
+    for durability in [Durability::Replicated, Durability::Synced] {
+        talk(durability, &Rc::default(), conversation, |_, _| {});
+    }
 }
 
 #[test]

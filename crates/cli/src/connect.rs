@@ -25,7 +25,7 @@ pub(crate) fn connect(config: &ClientConfig) -> Result<Box<dyn Store>, Failure> 
         }
         error => Failure::from(error),
     })?;
-    Ok(Box::new(Cluster(client)))
+    Ok(Box::new(Cluster(client, config.deadline)))
 }
 
 /// A client that a program in the same process asks how it is.
@@ -49,7 +49,20 @@ pub(crate) fn resolve(coordinators: &[Address]) -> Result<Vec<SocketAddr>, Failu
     Ok(found)
 }
 
-struct Cluster(Client);
+/// How long one of many servers is asked how it is: some may be dead, and one wants to know that soon.
+const BRIEFLY: Duration = Duration::from_secs(1);
+
+/// A client, and how long its operations may take.
+struct Cluster(Client, Duration);
+
+impl Cluster {
+    fn briefly<T>(&mut self, ask: impl FnOnce(&mut Client) -> T) -> T {
+        self.0.set_deadline(Some(self.1.min(BRIEFLY)));
+        let answer = ask(&mut self.0);
+        self.0.set_deadline(Some(self.1));
+        answer
+    }
+}
 
 impl Store for Cluster {
     fn create_table(&mut self, name: &str, span: u32) -> Result<TableInfo, Failure> {
@@ -79,11 +92,11 @@ impl Store for Cluster {
     }
 
     fn shard_status(&mut self, address: SocketAddr) -> Result<ShardStatus, Failure> {
-        Ok(self.0.shard_status(address)?)
+        Ok(self.briefly(|client| client.shard_status(address))?)
     }
 
     fn backup_status(&mut self, address: SocketAddr) -> Result<BackupStatus, Failure> {
-        Ok(self.0.backup_status(address)?)
+        Ok(self.briefly(|client| client.backup_status(address))?)
     }
 
     fn table(&mut self, name: &str) -> Result<TableId, Failure> {

@@ -186,6 +186,7 @@ impl Store for Fake {
         };
         let servers = vec![server(1, ServerState::Up), server(2, ServerState::Down)];
         Ok(ClusterStatus {
+            remarks: Vec::new(),
             cluster: ClusterId(77),
             settings: Settings {
                 replicas: 3,
@@ -196,7 +197,6 @@ impl Store for Fake {
             servers: ServerList { version: 1, servers },
             map: self.tables()?,
             leases: 4,
-            remarks: Vec::new(),
             recoveries: vec![RecoveryInfo {
                 crashed: MasterId(2),
                 by: Some(MasterId(1)),

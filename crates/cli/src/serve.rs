@@ -26,7 +26,14 @@ use tracing::Level;
 
 /// Lives that end when the process is asked to end.
 #[derive(Clone, Default)]
-struct Lives(Arc<Mutex<Vec<Life>>>);
+struct Lives(Arc<Mutex<Asked>>);
+
+#[derive(Default)]
+struct Asked {
+    lives: Vec<Life>,
+    /// The process was asked to end, perhaps before there was anybody to be told.
+    to_end: bool,
+}
 
 impl Lives {
     fn listening() -> Result<Lives, Failure> {
@@ -34,16 +41,29 @@ impl Lives {
         let own = lives.clone();
         on_end_asked(move || {
             eprintln!("thunderhead: ending; once more ends it at once (nothing is lost)");
-            own.0.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(Life::leave);
+            let mut asked = own.0.lock().unwrap_or_else(PoisonError::into_inner);
+            asked.to_end = true;
+            asked.lives.iter().for_each(Life::leave);
         })
         .map_err(|error| cannot("listen for signals", error))?;
         Ok(lives)
     }
 
     fn set(&self, lives: impl IntoIterator<Item = Life>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = lives.into_iter().collect();
+        let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.lives = lives.into_iter().collect();
+        if asked.to_end {
+            asked.lives.iter().for_each(Life::leave);
+        }
+    }
+
+    fn are_asked_to_end(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).to_end
     }
 }
+
+/// The pause before a server that was given up begins a new life.
+const NEW_LIFE_AFTER: Duration = Duration::from_secs(1);
 
 fn settings(cluster: &ClusterConfig) -> Settings {
     Settings {
@@ -120,6 +140,7 @@ fn wait_until_ready(local: &Local, lives: &[Life]) -> Result<bool, Failure> {
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
     let pause = Duration::from_millis(50);
     let mut client = None;
+    let mut known_trouble = None;
     let ready = loop {
         if local.ended().is_some() || lives.iter().any(Life::is_leaving) {
             break false;
@@ -140,7 +161,14 @@ fn wait_until_ready(local: &Local, lives: &[Life]) -> Result<bool, Failure> {
                         .filter(|tablet| tablet.address.is_none())
                         .count();
                     match status.recoveries.iter().find_map(|it| it.trouble.clone()) {
-                        Some(trouble) => bar.set_message(format!("bringing back: {trouble}")),
+                        Some(trouble) => {
+                            bar.set_message(format!("bringing back: {trouble}"));
+                            // The bar is seen on a terminal only.
+                            if known_trouble.is_none() {
+                                tracing::warn!("{trouble}; it is tried again");
+                                known_trouble = Some(trouble);
+                            }
+                        }
                         None => bar.set_message(format!("bringing back {waiting} tablets")),
                     }
                     if waiting == 0 {
@@ -205,8 +233,12 @@ pub(crate) fn server(config: &ServerConfig) -> Result<(), Failure> {
         lives.set([life.clone()]);
         tracing::info!(addresses = ?life.addresses(), "listening");
         match running.join() {
-            Ended::Deposed if !life.is_leaving() => {
+            Ended::Deposed if lives.are_asked_to_end() => return Ok(()),
+            Ended::Deposed => {
                 eprintln!("thunderhead: {}; it begins a new life", Ended::Deposed);
+                // Where another process has the same id, each deposes the other: not in a hurry.
+                #[allow(clippy::disallowed_methods, reason = "nothing else is to be done here")]
+                std::thread::sleep(NEW_LIFE_AFTER);
             }
             why => return over(why),
         }

@@ -1,5 +1,6 @@
 //! The table of keys: the single source of their names, values, defaults and meaning.
 
+use crate::typed::SEGLET_BYTES;
 use crate::value::{Kind, LogFormat, LogLevel, Polling};
 
 /// Something that can be set.
@@ -46,7 +47,6 @@ impl Key {
     }
 }
 
-const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const TIB: u64 = 1 << 40;
@@ -54,8 +54,8 @@ const SECOND: u64 = 1000;
 const MINUTE: u64 = 60 * SECOND;
 const DAY: u64 = 24 * 60 * MINUTE;
 
-/// Segments are not smaller, or even small values would not fit into one.
-const SEGMENT_BYTES: Kind = Kind::Bytes(64 * KIB, GIB);
+/// Segments are made of seglets: eight at least.
+const SEGMENT_BYTES: Kind = Kind::Bytes(8 * SEGLET_BYTES, GIB);
 const MEMORY: Kind = Kind::Bytes(16 * MIB, 64 * TIB);
 const DISK: Kind = Kind::Bytes(16 * MIB, 1024 * TIB);
 const REPLICAS: Kind = Kind::Count(0, 16);

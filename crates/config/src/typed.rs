@@ -10,6 +10,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// What segments are made of. One that is made of something else could never be served.
+pub(crate) const SEGLET_BYTES: u64 = 64 << 10;
+
 /// Everything.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -246,7 +249,7 @@ pub(crate) fn contradictions(effective: &Effective) -> Vec<Problem> {
             problems.push(Problem::value(place, key, &text.unwrap_or_default(), what));
         }
     };
-    let Config { server, dev, .. } = &config;
+    let Config { server, dev, coordinator, .. } = &config;
     if server.listen.ip().is_unspecified() && server.advertise.is_none() {
         let what = "others cannot reach a server at that address; set server.advertise to the host \
                     under which they can";
@@ -264,6 +267,14 @@ pub(crate) fn contradictions(effective: &Effective) -> Vec<Problem> {
     if dev.cluster.replicas > possible {
         let what = format!("{} servers can keep {possible} replicas at most", dev.servers);
         say("dev.replicas", what);
+    }
+    for (key, bytes) in [
+        ("cluster.segment_bytes", coordinator.cluster.segment_bytes),
+        ("dev.segment_bytes", dev.cluster.segment_bytes),
+    ] {
+        if !u64::from(bytes).is_multiple_of(SEGLET_BYTES) {
+            say(key, format!("{bytes} is not a multiple of {}", bytes_text(SEGLET_BYTES)));
+        }
     }
     let needed = u64::from(dev.cluster.segment_bytes) * u64::from(dev.shards) * 8;
     if dev.memory_bytes < needed {

@@ -76,6 +76,7 @@ pub(crate) async fn enlist(reign: &Rc<Reign>, message: Enlist) -> Outcome {
         // Of a former life, or of one that was given up: it does not come again.
         return if is_present { Ok(enlisted(reign, &old)) } else { Err(Status::Deposed.into()) };
     }
+    end_whose_place_it_takes(reign, &message).await?;
     let shards = message.shards.len() as u64;
     let first = reign.take_ids(|ids| ids.master += shards).await?.master;
     let mut record = gone(&old);
@@ -97,6 +98,34 @@ pub(crate) async fn enlist(reign: &Rc<Reign>, message: Enlist) -> Outcome {
         employ(reign, Duty::Recover(former.master));
     }
     Ok(enlisted(reign, &record))
+}
+
+/// Two servers cannot listen at one address: whoever was known to be where this one is, is not there
+/// any more. So a server that has no storage, and comes again under another id, is not waited for.
+async fn end_whose_place_it_takes(reign: &Rc<Reign>, message: &Enlist) -> Result<(), Refusal> {
+    let backup = message.backup.map(|backup| backup.address);
+    let is_taken = |at: &SocketAddr| message.shards.contains(at) || backup == Some(*at);
+    let others: Vec<ServerRecord> = {
+        let cluster = reign.cluster();
+        let others = cluster.servers().filter(|it| it.server != message.server);
+        let others = others.filter(|it| it.state == ServerState::Up);
+        others.filter(|it| it.shards.iter().any(|at| is_taken(&at.address))).cloned().collect()
+    };
+    for old in others {
+        let (server, at) = (old.server, old.shards.first().map(|shard| shard.address));
+        let record = gone(&old);
+        reign.put_server(record.clone()).await?;
+        for former in &record.former {
+            employ(reign, Duty::Recover(former.master));
+        }
+        let text = format!(
+            "{} has taken the place of {server}{}; if both run, give each an address of its own",
+            message.server,
+            at.map_or_else(String::new, |at| format!(" at {at}")),
+        );
+        reign.shared.remark("places", &text);
+    }
+    Ok(())
 }
 
 fn makes_sense(message: &Enlist) -> bool {

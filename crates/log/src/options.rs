@@ -117,6 +117,14 @@ impl Options {
         (self.key_bytes_max() + self.value_bytes_max() + limits::HEADER_BYTES_MAX) as u64
     }
 
+    /// Whether a log can be made with these in a memory, which nobody uses yet.
+    ///
+    /// # Errors
+    /// As [`Log::new`](crate::Log::new) gives them.
+    pub fn suit(&self, memory: &crate::Memory) -> Result<(), OptionsError> {
+        self.check(memory.seglet_bytes(), memory.seglets())
+    }
+
     /// Says which option cannot work, if one cannot.
     pub(crate) fn check(&self, seglet_bytes: usize, seglets: usize) -> Result<(), OptionsError> {
         let fail = |message: String| Err(OptionsError(message));

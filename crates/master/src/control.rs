@@ -52,6 +52,8 @@ pub(crate) struct Control {
     recovered: BTreeSet<(MasterId, TabletRange)>,
     /// How far the search for records without tablets has come.
     sweep: Option<Cursor>,
+    /// The last slice went to records that nobody needs.
+    has_forgotten: bool,
     /// When the timer goes off.
     wakes_at: Option<Time>,
     remarks: VecDeque<String>,
@@ -219,6 +221,8 @@ impl Shard {
         if !control.waiting.is_empty() {
             remarks.push(format!("{} more recoveries wait", control.waiting.len()));
         }
+        let replication = self.link.as_ref().map(|link| &link.replication);
+        remarks.extend(replication.into_iter().flat_map(|it| it.remarks()));
         ShardStatus {
             master: self.master.unwrap_or_default(),
             memory_bytes,
@@ -229,7 +233,7 @@ impl Shard {
             reads: statistics.reads,
             updates: statistics.updates,
             records: statistics.records as u64,
-            segments_short: 0,
+            segments_short: replication.map_or(0, |it| it.statistics().segments_short),
             recovering: control.current.as_ref().map(|it| it.progress()),
             remarks,
         }
@@ -290,9 +294,15 @@ impl Shard {
             return;
         }
         let mut budget = context.slice();
-        if self.clients.has_unneeded() {
+        // Clients make records that nobody needs as long as they write: every other slice is for them.
+        let is_idle = control.current.is_none() && control.waiting.is_empty();
+        let is_idle = is_idle && control.sweep.is_none();
+        let forgets = self.clients.has_unneeded() && (is_idle || !control.has_forgotten);
+        let sweeps = control.sweep.is_some();
+        self.control.has_forgotten = forgets;
+        if forgets {
             self.clients.forget(&mut self.log, &mut budget);
-        } else if self.control.sweep.is_some() {
+        } else if sweeps {
             self.sweep(&mut budget);
         } else {
             self.work_on_recovery(context, &mut budget);
@@ -301,6 +311,8 @@ impl Shard {
         if self.clients.has_unneeded()
             || control.sweep.is_some()
             || (control.current.is_none() && !control.waiting.is_empty())
+            // It may have wanted the slice that went elsewhere.
+            || (control.current.is_some() && (forgets || sweeps))
         {
             context.alarm().ring();
         }

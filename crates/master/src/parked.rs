@@ -34,6 +34,14 @@ impl Answer {
         Answer { status, hint, body }
     }
 
+    /// What it takes up beside its place.
+    fn bytes(&self) -> usize {
+        match &self.body {
+            Body::Small(..) => 0,
+            Body::Large(bytes) => bytes.len(),
+        }
+    }
+
     pub(crate) fn send(&self, context: &mut Context<'_>, to: ReplyTo) {
         let body = match &self.body {
             Body::Small(bytes, length) => &bytes[..usize::from(*length)],
@@ -49,21 +57,33 @@ impl Answer {
 /// Answers in the order in which they were parked, which is that of what they wait for but for
 /// reads of what was written a little earlier: these wait a little longer than they must.
 #[derive(Default)]
-pub(crate) struct Parked(VecDeque<(LogPosition, ReplyTo, Answer)>);
+pub(crate) struct Parked {
+    answers: VecDeque<(LogPosition, ReplyTo, Answer)>,
+    /// What the long ones take up.
+    bytes: usize,
+}
 
 impl Parked {
     pub(crate) fn park(&mut self, until: LogPosition, to: ReplyTo, answer: Answer) {
-        self.0.push_back((until, to, answer));
+        self.bytes += answer.bytes();
+        self.answers.push_back((until, to, answer));
     }
 
     /// Sends what waits for no more than this.
     pub(crate) fn release(&mut self, durable: LogPosition, context: &mut Context<'_>) {
-        while let Some((_, to, answer)) = self.0.pop_front_if(|(until, ..)| *until <= durable) {
+        let answers = &mut self.answers;
+        while let Some((_, to, answer)) = answers.pop_front_if(|(until, ..)| *until <= durable) {
+            self.bytes -= answer.bytes();
             answer.send(context, to);
         }
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.0.len()
+        self.answers.len()
+    }
+
+    /// Bytes of the long answers.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 }

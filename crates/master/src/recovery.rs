@@ -40,7 +40,7 @@ use thunderhead_log::{Damage, Error, Log, Rebuild, ReplayError};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::slice::{Budget, SLICE};
-use thunderhead_wire::control::{self, Inventory, OfMaster, Recover, Recovered, Taken};
+use thunderhead_wire::control::{self, Inventory, InventoryOf, Recover, Recovered, Taken};
 use thunderhead_wire::{KeyHash, LogPosition, MasterId, SegmentId, ServerId, TableId};
 
 /// Segments that are fetched or wait to be replayed at once: what bounds the memory for them.
@@ -328,7 +328,7 @@ impl Recovery {
             return;
         }
         let now = context.now();
-        let body = control::to_body(&OfMaster { master: self.task.crashed });
+        let body = control::to_body(&InventoryOf { master: self.task.crashed, deposed: true });
         for backup in &mut self.backups {
             let Asked::Due(at) = backup.state else { continue };
             if at > now {

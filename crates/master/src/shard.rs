@@ -25,6 +25,10 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Answers that may wait for the log at once.
 const PARKED_MAX: usize = 65_536;
 
+/// Bytes of those that are long: reads of what is not durable. While backups do not answer, each read
+/// that is sent again brings another one.
+const PARKED_BYTES_MAX: usize = 64 << 20;
+
 /// What a client waits in microseconds before it tries again, if more do.
 const BUSY_US: u32 = 1_000;
 
@@ -77,7 +81,7 @@ pub struct Shard {
     pub(crate) cleaning: Cleaning,
     has_begun: bool,
     /// What keeps copies of the log, where it is not the log's own.
-    link: Option<Link>,
+    pub(crate) link: Option<Link>,
 }
 
 impl Shard {
@@ -485,7 +489,7 @@ impl Shard {
         if opcode.service() == ServiceKind::ShardControl {
             return self.control(context, request);
         }
-        if self.parked.count() >= PARKED_MAX {
+        if self.parked.count() >= PARKED_MAX || self.parked.bytes() >= PARKED_BYTES_MAX {
             return context.refuse(reply_to, Status::Busy, BUSY_US, &[]);
         }
         match opcode {

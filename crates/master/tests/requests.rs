@@ -246,6 +246,34 @@ fn nothing_is_answered_that_a_crash_could_unsay() {
     assert_eq!(status(&ended[2].1), Status::NotFound);
 }
 
+/// Who is not answered asks again; each time a copy of what is not durable would wait.
+#[test]
+fn long_answers_that_wait_do_not_fill_the_memory() {
+    let recorder = Recorder::new();
+    let mut pair = Pair::new(2 << 20, Box::new(recorder.clone()));
+    recorder.hold(true);
+    pair.begin(Opcode::Write, &update_body(Identity::NONE, b"k", Condition::Always, 0, &[7; 7000]));
+    pair.turns(100);
+    let many = read_body(b"k", Condition::Always).repeat(128);
+    let answer_bytes = 128 * 7000;
+    let fit = (64 << 20) / answer_bytes + 1;
+    let mut refused = 0;
+    for _ in 0..fit + 10 {
+        pair.begin(Opcode::ReadMany, &many);
+        for (_, outcome) in pair.turns(20) {
+            assert_eq!(status(&outcome), Status::Busy);
+            refused += 1;
+        }
+    }
+    assert_eq!(refused, 10);
+    recorder.hold(false);
+    let mut answered = 0;
+    while answered < fit + 1 {
+        answered += pair.turns(1).len();
+    }
+    pair.update(Opcode::Write, b"k", b"short").expect("there is room again");
+}
+
 #[test]
 fn many_are_read_and_updated_in_one_message() {
     let mut pair = Pair::small();

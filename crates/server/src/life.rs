@@ -2,6 +2,7 @@
 //! that it is time to end.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thunderhead_runtime::alarm::Alarm;
 use thunderhead_wire::control::{ServerList, Settings};
@@ -38,7 +39,15 @@ pub enum Ended {
 
 /// One life of a server process. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub struct Life(Arc<Mutex<State>>);
+pub struct Life(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// Grows with every change: who has seen this one need not look again.
+    changes: AtomicU64,
+    is_over: AtomicBool,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -60,7 +69,7 @@ impl Life {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A node takes part, and is woken when something changes.
@@ -94,7 +103,7 @@ impl Life {
         let mut state = self.state();
         state.identity = Some(Arc::new(identity));
         state.learn(list);
-        state.ring();
+        self.changed(&state);
     }
 
     /// There is a list; true if it is newer.
@@ -102,7 +111,7 @@ impl Life {
         let mut state = self.state();
         let is_newer = state.learn(list);
         if is_newer {
-            state.ring();
+            self.changed(&state);
         }
         is_newer
     }
@@ -111,7 +120,26 @@ impl Life {
     pub fn end(&self, why: Ended) {
         let mut state = self.state();
         state.ended.get_or_insert(why);
-        state.ring();
+        self.changed(&state);
+    }
+
+    /// Counts what has changed so far.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.0.changes.load(Ordering::Acquire)
+    }
+
+    /// Whether it is over.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.0.is_over.load(Ordering::Acquire)
+    }
+
+    /// Something has changed: all nodes are to look.
+    fn changed(&self, state: &State) {
+        self.0.is_over.store(state.ended.is_some(), Ordering::Release);
+        self.0.changes.fetch_add(1, Ordering::Release);
+        state.alarms.iter().for_each(Alarm::ring);
     }
 
     /// Why it is over, if it is.
@@ -124,7 +152,7 @@ impl Life {
     pub fn leave(&self) {
         let mut state = self.state();
         state.is_leaving = true;
-        state.ring();
+        self.changed(&state);
     }
 
     /// Whether it was asked to end.
@@ -133,14 +161,20 @@ impl Life {
         self.state().is_leaving
     }
 
+    /// Nodes that are not done with leaving.
+    pub(crate) fn staying(&self) -> usize {
+        self.state().staying
+    }
+
     /// A node has brought everything to an end. The last one ends the life.
     pub(crate) fn has_left(&self) {
         let mut state = self.state();
         state.staying = state.staying.saturating_sub(1);
         if state.staying == 0 {
             state.ended.get_or_insert(Ended::Asked);
-            state.ring();
         }
+        // Who waits for the others looks again.
+        self.changed(&state);
     }
 }
 
@@ -151,9 +185,5 @@ impl State {
             self.list = Arc::new(list);
         }
         is_newer
-    }
-
-    fn ring(&self) {
-        self.alarms.iter().for_each(Alarm::ring);
     }
 }

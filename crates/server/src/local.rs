@@ -50,6 +50,14 @@ impl Local {
     /// # Errors
     /// When an address, a directory or a thread cannot be had, or the metastore is in use.
     pub fn start(options: &LocalOptions) -> io::Result<Local> {
+        let next = format!("server-{}", options.servers.saturating_add(1));
+        if options.directory.join(&next).exists() {
+            return Err(io::Error::other(format!(
+                "there are more than {} servers here: {next} has data of its own; start as many as \
+                 there were, or begin in another directory",
+                options.servers
+            )));
+        }
         let machine = |name: &str| Machine {
             directory: options.directory.join(name),
             polling: options.polling,

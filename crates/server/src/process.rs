@@ -113,7 +113,7 @@ fn run(
     };
     if may_begin.recv().is_ok() {
         let clock = node.clock().clone();
-        os::run(&mut node, &clock, machine.polling, || life.ended().is_some());
+        os::run(&mut node, &clock, machine.polling, || life.is_over());
     }
 }
 

@@ -34,6 +34,12 @@ const ASK_AGAIN: u64 = 3 << 32;
 /// How long coordinators may take before it is said that they do, and how often it is then said.
 const PATIENCE: Duration = Duration::from_secs(1);
 const WARN_EVERY: Duration = Duration::from_secs(10);
+/// The timer after which leaving waits no longer.
+const LEAVE: u64 = (3 << 32) + 1;
+
+/// How long leaving waits for what is not durable, or not on the disk, yet. Clients whose answers are
+/// still missing then ask again elsewhere or later; what is not on the disk stays in shared memory.
+const LEAVING: Duration = Duration::from_secs(3);
 
 /// What a caller waits before it asks a server again that does not serve yet.
 const NOT_YET_US: u32 = 20_000;
@@ -54,10 +60,20 @@ pub struct Server {
     shard: Option<Shard>,
     /// The list that this node knows.
     list_version: u64,
+    /// What has changed in its life up to the last look.
+    seen_changes: u64,
     /// It is not said before this time that nobody answers.
     warns_from: Time,
     is_leaving: bool,
+    /// When leaving waits no longer.
+    leaves_by: Option<Time>,
+    /// The backup takes nothing any more.
+    has_closed_backup: bool,
     has_left: bool,
+    /// Frames that the storage has, if it was there before.
+    frames: Option<u32>,
+    /// What the shard will use.
+    memory: Option<Arc<Memory>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,9 +104,14 @@ impl Server {
             backup: None,
             shard: None,
             list_version: 0,
+            seen_changes: 0,
             warns_from: Time(0),
             is_leaving: false,
+            leaves_by: None,
+            has_closed_backup: false,
             has_left: false,
+            frames: None,
+            memory: None,
         }
     }
 
@@ -116,7 +137,7 @@ impl Server {
     }
 
     /// What the storage says of who this is.
-    fn known(&self, context: &mut Context<'_>) -> Result<Option<Known>, String> {
+    fn known(&mut self, context: &mut Context<'_>) -> Result<Option<Known>, String> {
         if self.options.backup.is_none() {
             return Ok(None);
         }
@@ -134,6 +155,7 @@ impl Server {
                 superblock
             })
             .map_err(|error| format!("the storage of the backup: {error}"))?;
+        self.frames = Some(superblock.geometry.frames);
         let backup::Identity { cluster, server } = superblock.identity;
         Ok(Some(Known { cluster, server }))
     }
@@ -174,6 +196,10 @@ impl Server {
     fn answered(&mut self, context: &mut Context<'_>, answer: Result<Vec<u8>, CallError>) {
         let body = match answer {
             Ok(body) => body,
+            // The answer to an earlier attempt was lost, and the cluster has given this life up since.
+            Err(CallError::Refused { status: Status::Deposed, .. }) => {
+                return self.end(Ended::Deposed);
+            }
             Err(error) => return self.fail(format!("the coordinator says: {error}")),
         };
         match self.phase {
@@ -199,7 +225,17 @@ impl Server {
             let identity =
                 backup::Identity { cluster: registered.cluster, server: registered.server };
             let segment_bytes = registered.settings.segment_bytes;
-            let frames = self.options.frames(wanted, segment_bytes, registered.settings.replicas);
+            let asked = self.options.frames(wanted, segment_bytes, registered.settings.replicas);
+            // A file keeps the frames that it was made with, unless an operator asks for others.
+            let frames = self.frames.filter(|_| wanted.disk_bytes.is_none()).unwrap_or(asked);
+            if frames < asked {
+                tracing::warn!(
+                    frames,
+                    asked,
+                    "the storage of the backup was made for less memory: writes may have to wait \
+                     for the cleaners before memory is full"
+                );
+            }
             let options = backup::Options {
                 segment_bytes,
                 buffers: wanted.buffers,
@@ -219,6 +255,11 @@ impl Server {
                 }
                 Err(error) => return self.fail(format!("the storage of the backup: {error}")),
             }
+        }
+        // Before anybody counts on this server.
+        match self.make_memory(registered.settings.segment_bytes) {
+            Ok(memory) => self.memory = Some(memory),
+            Err(why) => return self.fail(why),
         }
         self.registered = Some(registered);
         self.enlist(context);
@@ -248,6 +289,14 @@ impl Server {
         }
     }
 
+    /// The memory of a shard.
+    fn make_memory(&self, segment_bytes: u32) -> Result<Arc<Memory>, String> {
+        let bytes = self.options.memory_bytes / self.options.listen.len().max(1);
+        let memory = Memory::new(bytes).map_err(|error| format!("memory: {error}"))?;
+        log_options(segment_bytes).suit(&memory).map_err(|error| error.to_string())?;
+        Ok(memory)
+    }
+
     /// A shard of a master, with an empty log.
     fn make_shard(
         &mut self,
@@ -256,10 +305,11 @@ impl Server {
         master: MasterId,
     ) -> Result<Shard, String> {
         let settings = &identity.settings;
-        let bytes = self.options.memory_bytes / self.options.listen.len().max(1);
-        let options =
-            LogOptions { segment_bytes: settings.segment_bytes as usize, ..LogOptions::default() };
-        let memory = Memory::new(bytes).map_err(|error| format!("memory: {error}"))?;
+        let options = log_options(settings.segment_bytes);
+        let memory = match self.memory.take() {
+            Some(memory) => memory,
+            None => self.make_memory(settings.segment_bytes)?,
+        };
         let of_replication = ReplicationSettings {
             server: identity.server,
             host: self.options.host.clone(),
@@ -307,17 +357,38 @@ impl Server {
         }
     }
 
-    /// Brings to an end what was begun.
+    /// Brings to an end what was begun. The node with the backup goes last: the other shards of the
+    /// process may need it for what they have not answered yet, and from the moment that the shared
+    /// memory is given back nothing must be acknowledged that is only there.
     fn leave(&mut self, context: &mut Context<'_>) {
         if self.has_left {
             return;
         }
+        let by = *self.leaves_by.get_or_insert_with(|| {
+            let by = context.now() + LEAVING;
+            context.set_timer(by, LEAVE);
+            by
+        });
+        let is_late = context.now() >= by;
         let is_quiet = self.shard.as_ref().is_none_or(|shard| shard.statistics().parked == 0);
-        if is_quiet && self.backup.as_mut().is_none_or(|it| it.leave(context)) {
-            self.has_left = true;
-            self.life.has_left();
+        let is_last = self.backup.is_none() || self.life.staying() <= 1;
+        let may_go = is_late || (is_quiet && is_last);
+        if !may_go {
+            return;
         }
+        self.has_closed_backup = true;
+        if is_late {
+            tracing::warn!("not everything could be brought to an end in time");
+        } else if !self.backup.as_mut().is_none_or(|it| it.leave(context)) {
+            return;
+        }
+        self.has_left = true;
+        self.life.has_left();
     }
+}
+
+fn log_options(segment_bytes: u32) -> LogOptions {
+    LogOptions { segment_bytes: segment_bytes as usize, ..LogOptions::default() }
 }
 
 impl Service for Server {
@@ -338,7 +409,13 @@ impl Service for Server {
             {
                 shard.request(context, request);
             }
-            (ServiceKind::Backup, _, Some(backup)) => backup.service.request(context, request),
+            (ServiceKind::Backup, _, Some(backup)) if !self.has_closed_backup => {
+                backup.service.request(context, request);
+            }
+            // Its storage is not open yet, or not any more: it may be so later.
+            (ServiceKind::Backup, ..) if self.number == 0 && self.options.backup.is_some() => {
+                context.refuse(reply_to, Status::Busy, NOT_YET_US, &[]);
+            }
             (ServiceKind::Membership, ..) => match of_body::<ServerList>(request.body) {
                 Some(list) => {
                     self.life.learn(list);
@@ -392,10 +469,15 @@ impl Service for Server {
     }
 
     fn turn_over(&mut self, context: &mut Context<'_>) {
-        match self.phase {
-            Phase::Waiting if self.life.identity().is_some() => self.serve(context),
-            Phase::Serving => self.learn(),
-            _ => {}
+        let changes = self.life.changes();
+        if changes != self.seen_changes {
+            self.seen_changes = changes;
+            self.is_leaving |= self.life.is_leaving();
+            match self.phase {
+                Phase::Waiting if self.life.identity().is_some() => self.serve(context),
+                Phase::Serving => self.learn(),
+                _ => {}
+            }
         }
         if self.shard.as_mut().and_then(Shard::replication).is_some_and(|it| it.is_deposed()) {
             self.end(Ended::Deposed);
@@ -412,8 +494,7 @@ impl Service for Server {
         if let Some(backup) = &mut self.backup {
             backup.service.turn_over(context);
         }
-        if self.life.is_leaving() {
-            self.is_leaving = true;
+        if self.is_leaving {
             self.leave(context);
         }
     }

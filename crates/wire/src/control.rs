@@ -346,7 +346,18 @@ pub struct Recovered {
     pub outcome: Result<Vec<Taken>, String>,
 }
 
-/// `inventory` and `free master`.
+/// `inventory`: which replicas of a master are there? Where it is `deposed`, the backup takes nothing
+/// more from it before it answers: the list of servers, which says so too, may come later than this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InventoryOf {
+    /// Whose replicas.
+    pub master: MasterId,
+    /// The cluster has given it up, and its replicas are about to be read.
+    #[serde(default)]
+    pub deposed: bool,
+}
+
+/// `free master`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfMaster {
     /// Whose replicas.

@@ -408,6 +408,30 @@ fn a_cache_begins_anew_where_a_master_is_gone() {
     assert_eq!(held(&world), mapped(&map(&mut world)));
 }
 
+/// A server without storage does not know who it was. Nobody says that its former self is gone, but
+/// for the address.
+#[test]
+fn who_takes_a_servers_place_ends_it() {
+    let settings = Settings { replicas: 0, ..settings() };
+    let mut world = World::new(18, 1, 2, &Options { settings, ..options() });
+    world.until_all_are_there();
+    create(&mut world, "t", 2).unwrap();
+    let (host, former) = (world.servers[0].0, world.masters(0));
+    world.simulation.crash(host);
+    // It registers anew.
+    world.servers[0].1.borrow_mut().known = None;
+    world.simulation.start(host);
+    world.until_all_are_there();
+    world.until("all are somewhere", |world| {
+        let map = world.handle().map().unwrap();
+        map.tables[0].tablets.iter().all(|it| it.address.is_some() && !former.contains(&it.master))
+    });
+    let servers = status(&mut world).servers.servers;
+    let up = servers.iter().filter(|it| it.state == ServerState::Up).count();
+    assert_eq!((servers.len(), up), (3, 2));
+    assert_eq!(held(&world), mapped(&map(&mut world)));
+}
+
 #[test]
 fn a_life_is_begun_once_and_a_former_one_does_not_come_again() {
     let mut world = World::new(9, 2, 1, &options());

@@ -242,7 +242,7 @@ impl State {
         let taken: Vec<&Backup> =
             segment.slots.iter().filter_map(|slot| servers.backups.get(&slot.server?)).collect();
         let own = settings.server;
-        let is_only = servers.backups.keys().all(|id| *id == own);
+        let is_only = servers.up().all(|(id, _)| id == own);
         let mut earliest: Option<Time> = None;
         let mut fitting: Vec<(ServerId, &Backup)> = Vec::with_capacity(8);
         for (id, backup) in servers.up() {
