@@ -139,8 +139,14 @@ impl Life {
         state.staying = state.staying.saturating_sub(1);
         if state.staying == 0 {
             state.ended.get_or_insert(Ended::Asked);
-            state.ring();
         }
+        // The last one may have waited for this one.
+        state.ring();
+    }
+
+    /// Nodes that are not done with leaving.
+    pub(crate) fn staying(&self) -> usize {
+        self.state().staying
     }
 }
 

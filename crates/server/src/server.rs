@@ -12,6 +12,7 @@ use crate::backup::Backup;
 use crate::life::{Ended, Identity, Life};
 use crate::options::{Options, durability};
 use std::sync::Arc;
+use std::time::Duration;
 use thunderhead_backup::start::read_superblock;
 use thunderhead_backup::{self as backup, FILE_NAME, Store};
 use thunderhead_log::{Log, LogId, Memory, Options as LogOptions};
@@ -19,6 +20,7 @@ use thunderhead_master::asking::{Asking, Heard, QuestionId};
 use thunderhead_master::replication::Settings as ReplicationSettings;
 use thunderhead_master::{LocalBackup, Options as ShardOptions, Replication, Shard};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, Request, Service, ServiceKind};
+use thunderhead_runtime::Time;
 use thunderhead_runtime::files::Opening;
 use thunderhead_wire::control::{
     BackupInfo, Empty, Enlist, Enlisted, Known, Register, Registered, ServerList, ServerState,
@@ -28,6 +30,13 @@ use thunderhead_wire::{MasterId, Status};
 
 /// The timer for what is asked again.
 const ASK_AGAIN: u64 = 3 << 32;
+
+/// The timer for the end of the patience of a server that leaves.
+const LEAVE: u64 = (3 << 32) + 1;
+
+/// How long a server that leaves waits for others to make durable what it was asked to do. What is
+/// not durable by then was not acknowledged.
+const LEAVING: Duration = Duration::from_secs(3);
 
 /// What a caller waits before it asks a server again that does not serve yet.
 const NOT_YET_US: u32 = 20_000;
@@ -48,7 +57,8 @@ pub struct Server {
     shard: Option<Shard>,
     /// The list that this node knows.
     list_version: u64,
-    is_leaving: bool,
+    /// When it ends at the latest, once it was asked to.
+    leaves_by: Option<Time>,
     has_left: bool,
 }
 
@@ -80,7 +90,7 @@ impl Server {
             backup: None,
             shard: None,
             list_version: 0,
-            is_leaving: false,
+            leaves_by: None,
             has_left: false,
         }
     }
@@ -165,6 +175,10 @@ impl Server {
     fn answered(&mut self, context: &mut Context<'_>, answer: Result<Vec<u8>, CallError>) {
         let body = match answer {
             Ok(body) => body,
+            // It enlisted, was given up before it heard of that, and asked again.
+            Err(CallError::Refused { status: Status::Deposed, .. }) => {
+                return self.end(Ended::Deposed);
+            }
             Err(error) => return self.fail(format!("the coordinator says: {error}")),
         };
         match self.phase {
@@ -244,7 +258,11 @@ impl Server {
         let bytes = self.options.memory_bytes / self.options.listen.len().max(1);
         let options =
             LogOptions { segment_bytes: settings.segment_bytes as usize, ..LogOptions::default() };
-        let memory = Memory::new(bytes).map_err(|error| format!("memory: {error}"))?;
+        let memory = match self.options.seglet_bytes {
+            Some(seglet_bytes) => Memory::with_seglets(bytes, seglet_bytes),
+            None => Memory::new(bytes),
+        };
+        let memory = memory.map_err(|error| format!("memory: {error}"))?;
         let of_replication = ReplicationSettings {
             server: identity.server,
             host: self.options.host.clone(),
@@ -295,16 +313,41 @@ impl Server {
     }
 
     /// Brings to an end what was begun.
+    ///
+    /// The node with the backup is the last of its process: others may need it until they end. Once
+    /// its memory is given back it must not keep anything more, so that is the last thing it does.
     fn leave(&mut self, context: &mut Context<'_>) {
         if self.has_left {
             return;
         }
-        let is_quiet = self.shard.as_ref().is_none_or(|shard| shard.statistics().parked == 0);
-        if is_quiet && self.backup.as_mut().is_none_or(|it| it.leave(context)) {
+        let by = *self.leaves_by.get_or_insert_with(|| {
+            let by = context.now() + LEAVING;
+            context.set_timer(by, LEAVE);
+            by
+        });
+        let is_over = context.now() >= by;
+        let may_leave = match &mut self.backup {
+            Some(backup) => {
+                let is_last = self.life.staying() <= 1;
+                is_over || (is_last && is_quiet(self.shard.as_ref()) && backup.leave(context))
+            }
+            None => is_over || is_quiet(self.shard.as_ref()),
+        };
+        if may_leave {
             self.has_left = true;
             self.life.has_left();
         }
     }
+
+    /// Whether the backup takes nothing more, so that it comes to an end.
+    fn closes(&self) -> bool {
+        self.leaves_by.is_some() && self.life.staying() <= 1 && is_quiet(self.shard.as_ref())
+    }
+}
+
+/// Whether a shard owes no answer.
+fn is_quiet(shard: Option<&Shard>) -> bool {
+    shard.is_none_or(|shard| shard.statistics().parked == 0)
 }
 
 impl Service for Server {
@@ -318,11 +361,16 @@ impl Service for Server {
     #[inline]
     fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
         let reply_to = request.reply_to;
+        let closes = request.opcode == Opcode::Replicate && self.closes();
+        let has_backup = self.number == 0 && self.options.backup.is_some();
         match (request.opcode.service(), &mut self.shard, &mut self.backup) {
             (ServiceKind::Shard | ServiceKind::ShardControl, Some(shard), _)
-                if self.phase == Phase::Serving && !self.is_leaving =>
+                if self.phase == Phase::Serving && self.leaves_by.is_none() =>
             {
                 shard.request(context, request);
+            }
+            (ServiceKind::Backup, _, Some(_)) if closes => {
+                context.refuse(reply_to, Status::Busy, NOT_YET_US, &[]);
             }
             (ServiceKind::Backup, _, Some(backup)) => backup.service.request(context, request),
             (ServiceKind::Membership, ..) => match of_body::<ServerList>(request.body) {
@@ -332,6 +380,10 @@ impl Service for Server {
                 }
                 None => context.refuse(reply_to, Status::Malformed, 0, &[]),
             },
+            // Its storage is not open yet.
+            (ServiceKind::Backup, _, None) if has_backup => {
+                context.refuse(reply_to, Status::Busy, NOT_YET_US, &[]);
+            }
             (ServiceKind::Shard | ServiceKind::ShardControl, ..) => {
                 context.refuse(reply_to, Status::Busy, NOT_YET_US, &[]);
             }
@@ -398,7 +450,6 @@ impl Service for Server {
             backup.service.turn_over(context);
         }
         if self.life.is_leaving() {
-            self.is_leaving = true;
             self.leave(context);
         }
     }

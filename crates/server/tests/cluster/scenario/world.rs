@@ -1,0 +1,451 @@
+//! The hosts of a cluster: coordinators, servers and users, and what happens to them.
+
+use super::client::Client;
+use super::plan::Plan;
+use super::user::{Seeing, User};
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use thunderhead_client::Session;
+use thunderhead_coordinator::{Coordinator, Handle, Options as CoordinatorOptions};
+use thunderhead_metastore::sim::{ClientId, Faults, SimStore};
+use thunderhead_net::sim::Link;
+use thunderhead_rpc::Node;
+use thunderhead_runtime::sim::disk::DiskModel;
+use thunderhead_runtime::{Process, Random, Time};
+use thunderhead_server::{BackupOptions, Ended, Life, Options, Server};
+use thunderhead_simulator::Scheduling;
+use thunderhead_simulator::{Boot, HostId, Options as Simulated, Simulation};
+use thunderhead_wire::control::{Map, ServerList, ServerState};
+
+const COORDINATORS: usize = 2;
+const COORDINATOR_PORT: u16 = 7100;
+const SERVER_PORT: u16 = 7200;
+const SEGLET_BYTES: usize = 4096;
+
+/// A host with a coordinator, and what speaks to it.
+#[derive(Clone)]
+struct Seat {
+    host: HostId,
+    handle: Rc<RefCell<Option<(Handle, ClientId)>>>,
+}
+
+/// A host with a server, and its present life.
+#[derive(Clone)]
+struct Place {
+    host: HostId,
+    life: Rc<RefCell<Option<Life>>>,
+}
+
+/// A server's process: it ends with its life.
+struct OneLife {
+    node: Node<Server>,
+    life: Life,
+}
+
+impl Process for OneLife {
+    fn turn(&mut self, now: Time) -> bool {
+        self.life.ended().is_none() && self.node.turn(now)
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.node.deadline().filter(|_| self.life.ended().is_none())
+    }
+
+    fn sleep(&mut self, _: Option<Duration>) {}
+}
+
+/// A cluster in a box.
+pub(crate) struct World {
+    pub(crate) simulation: Simulation,
+    pub(crate) seeing: Seeing,
+    store: SimStore,
+    seats: Vec<Seat>,
+    places: Vec<Place>,
+    users: Vec<HostId>,
+    random: Random,
+    /// Lives of servers that ended, and why the last one did that should not have.
+    pub(crate) restarts: u64,
+    pub(crate) given_up: u64,
+    pub(crate) left: u64,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, plan: &Rc<Plan>, mut random: Random, keeps_text: bool) -> World {
+        let options = Simulated {
+            link: Link { streams: plan.link.streams, ..Link::default() },
+            disk: plan.disk,
+            keeps_text,
+            ..Simulated::calm(seed)
+        };
+        let mut simulation = Simulation::new(options);
+        let seeing = Seeing {
+            seen: Rc::default(),
+            time: simulation.truth(),
+            plan: Rc::clone(plan),
+        };
+        let store = SimStore::new(simulation.truth(), random.split(), Faults::none());
+        let mut world = World {
+            seats: (0..COORDINATORS)
+                .map(|number| coordinator(&mut simulation, number, &store, plan))
+                .collect(),
+            simulation,
+            seeing,
+            store,
+            places: Vec::new(),
+            users: Vec::new(),
+            random,
+            restarts: 0,
+            given_up: 0,
+            left: 0,
+        };
+        for number in 0..plan.servers {
+            let place = world.server(number, plan);
+            world.places.push(place);
+        }
+        world
+    }
+
+    fn coordinators(&self) -> Vec<SocketAddr> {
+        let at = |seat: &Seat| {
+            SocketAddr::new(self.simulation.address(seat.host), COORDINATOR_PORT)
+        };
+        self.seats.iter().map(at).collect()
+    }
+
+    fn server(&mut self, number: usize, plan: &Plan) -> Place {
+        let life = Rc::new(RefCell::new(None));
+        let (shown, coordinators) = (Rc::clone(&life), self.coordinators());
+        let segment = u64::from(plan.settings.segment_bytes);
+        let frames = plan.memory_bytes as u64 * 2 * u64::from(plan.settings.replicas.max(1))
+            / segment
+            + 24;
+        let (memory_bytes, buffers) = (plan.memory_bytes, plan.buffers);
+        let name = format!("server {number}");
+        let program = move |boot: Boot| -> Box<dyn Process> {
+            let at = SocketAddr::new(boot.address, SERVER_PORT);
+            let options = Options {
+                coordinators: coordinators.clone(),
+                listen: vec![at],
+                advertise: None,
+                memory_bytes,
+                seglet_bytes: Some(SEGLET_BYTES),
+                cleaners: 1,
+                backup: Some(BackupOptions { disk_bytes: Some(frames * segment), buffers }),
+                host: boot.address.to_string(),
+                rack: String::new(),
+            };
+            let life = Life::new();
+            shown.replace(Some(life.clone()));
+            let alarm = boot.world.alarm.clone();
+            let server = Server::new(Arc::new(options), life.clone(), 0);
+            let mut node = Node::new(boot.world, boot.transport, server);
+            node.listen(at).unwrap_or_else(|error| panic!("{at}: {error}"));
+            life.join(at, alarm);
+            Box::new(OneLife { node, life })
+        };
+        Place { host: self.simulation.add_host(&name, program), life }
+    }
+
+    /// A host with a user, who does something that ends, and begins it anew after a restart.
+    pub(crate) fn add_user<F: Future<Output = ()> + 'static>(
+        &mut self,
+        name: &str,
+        does: impl Fn(User) -> F + 'static,
+    ) -> HostId {
+        let (coordinators, seeing) = (self.coordinators(), self.seeing.clone());
+        let ended = Rc::new(Cell::new(false));
+        seeing.seen.borrow_mut().working += 1;
+        self.simulation.add_host(name, move |mut boot| {
+            let random = boot.world.random.split();
+            let session = Session::new(coordinators.clone(), boot.world.random.split());
+            let node = Node::new(boot.world, boot.transport, ());
+            let client = Client::new(session, node.tasks().clone(), node.calling());
+            if !ended.get() {
+                let work = does(User::new(client, random, seeing.clone()));
+                let (ended, seeing) = (Rc::clone(&ended), seeing.clone());
+                node.tasks().spawn(async move {
+                    work.await;
+                    ended.set(true);
+                    seeing.seen.borrow_mut().working -= 1;
+                });
+            }
+            Box::new(node)
+        })
+    }
+
+    /// Users who work, so much each.
+    pub(crate) fn add_users(&mut self) {
+        let plan = Rc::clone(&self.seeing.plan);
+        for number in 0..plan.users {
+            let left = Rc::new(Cell::new(plan.operations));
+            let host =
+                self.add_user(&format!("user {number}"), move |user| user.work(Rc::clone(&left)));
+            self.users.push(host);
+        }
+    }
+
+    /// Runs until something holds, or for so long; says whether it holds.
+    pub(crate) fn until(&mut self, patience: Duration, holds: impl Fn(&World) -> bool) -> bool {
+        let end = self.simulation.now() + patience;
+        while !holds(self) {
+            if self.simulation.now() >= end || !self.seeing.seen.borrow().failures.is_empty() {
+                return holds(self);
+            }
+            self.run_for(Duration::from_millis(20));
+        }
+        true
+    }
+
+    /// Runs, and starts servers again whose lives have ended.
+    pub(crate) fn run_for(&mut self, duration: Duration) {
+        let end = self.simulation.now() + duration;
+        while self.simulation.now() < end {
+            let step = Duration::from_millis(5).min(end - self.simulation.now());
+            self.simulation.run_for(step);
+            for place in self.places.clone() {
+                self.mind(&place);
+            }
+        }
+    }
+
+    fn mind(&mut self, place: &Place) {
+        if !self.simulation.is_running(place.host) {
+            return;
+        }
+        let ended = place.life.borrow().as_ref().and_then(Life::ended);
+        match ended {
+            None => return,
+            Some(Ended::Asked) => self.left += 1,
+            Some(Ended::Deposed) => self.given_up += 1,
+            Some(Ended::Failed(why)) => self.seeing.fail(format!("a server ends: {why}")),
+        }
+        self.restarts += 1;
+        let wait = self.seeing.plan.lasts(&mut self.random);
+        self.simulation.restart_after(place.host, wait);
+        self.simulation.crash(place.host);
+    }
+
+    fn leader(&self) -> Option<Handle> {
+        self.seats.iter().find_map(|seat| {
+            let handle = seat.handle.borrow().as_ref()?.0.clone();
+            (self.simulation.is_running(seat.host) && handle.leads()).then_some(handle)
+        })
+    }
+
+    /// Where the tablets are and who there is, if somebody knows.
+    pub(crate) fn known(&self) -> Option<(Map, ServerList)> {
+        let leader = self.leader()?;
+        Some((leader.map()?, leader.servers()?))
+    }
+
+    /// Whether every tablet is served and all servers are there.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.known().is_some_and(|(map, list)| {
+            let all = map.tables.iter().flat_map(|table| &table.tablets);
+            let up = list.servers.iter().filter(|it| it.state == ServerState::Up).count();
+            all.into_iter().all(|tablet| tablet.address.is_some()) && up == self.places.len()
+        })
+    }
+
+    /// From now on things are as the plan has them.
+    pub(crate) fn begin_trouble(&mut self) {
+        let plan = Rc::clone(&self.seeing.plan);
+        self.simulation.network().set_all_links(plan.link);
+        self.simulation.set_scheduling(plan.scheduling);
+        self.store.set_faults(plan.metastore);
+    }
+
+    /// Something happens to somebody.
+    pub(crate) fn trouble(&mut self) {
+        let plan = Rc::clone(&self.seeing.plan);
+        let mut random = self.random.split();
+        let random = &mut random;
+        let lasts = plan.lasts(random);
+        let power = plan.outlasts_power() && random.chance(0.5);
+        let pick = |places: &[Place], random: &mut Random| random.pick(places).cloned();
+        let (Some(place), Some(seat)) = (pick(&self.places, random), random.pick(&self.seats).cloned())
+        else {
+            return;
+        };
+        let user = random.pick(&self.users).copied().unwrap_or(place.host);
+        let somebody = match random.below(10) {
+            0..6 => place.host,
+            6..8 => seat.host,
+            _ => user,
+        };
+        let kill = |simulation: &mut Simulation, host, power| {
+            if power { simulation.cut_power(host) } else { simulation.crash(host) }
+        };
+        match random.below(18) {
+            0..3 => {
+                self.restarts += 1;
+                self.simulation.restart_after(place.host, lasts);
+                kill(&mut self.simulation, place.host, power);
+            }
+            // Many at once.
+            3 => {
+                let share = if random.chance(0.5) { 1.0 } else { random.fraction() };
+                for place in self.places.clone() {
+                    if random.chance(share) {
+                        self.restarts += 1;
+                        self.simulation.restart_after(place.host, plan.lasts(random));
+                        kill(&mut self.simulation, place.host, power);
+                    }
+                }
+            }
+            4 => {
+                self.restarts += 1;
+                self.simulation.restart_after(place.host, lasts);
+                let operations = random.within(1..60);
+                self.simulation.stop_at_disk_operation(place.host, operations, power);
+            }
+            5 => {
+                let power = power && somebody == place.host;
+                self.simulation.restart_after(somebody, lasts);
+                self.simulation.stop_at_send(somebody, random.within(1..60), power);
+            }
+            // It is asked to end, and is started again.
+            6 => {
+                if let Some(life) = &*place.life.borrow() {
+                    life.leave();
+                }
+            }
+            7 => {
+                self.simulation.restart_after(seat.host, lasts);
+                self.simulation.crash(seat.host);
+            }
+            8 => {
+                self.simulation.restart_after(user, lasts);
+                self.simulation.crash(user);
+            }
+            9 | 10 => self.simulation.pause(somebody, lasts),
+            11 => {
+                let client = seat.handle.borrow().as_ref().map(|(_, client)| *client);
+                if let Some(client) = client {
+                    if random.chance(0.5) { self.store.cut(client) } else { self.store.deafen(client) }
+                    let store = self.store.clone();
+                    self.simulation.after(lasts, move |_| store.mend(client));
+                }
+            }
+            12 => {
+                self.store.stop();
+                let store = self.store.clone();
+                self.simulation.after(lasts, move |_| store.start());
+            }
+            13 | 14 => {
+                let mut others: Vec<HostId> = self.places.iter().map(|it| it.host).collect();
+                others.extend(self.seats.iter().map(|it| it.host).chain([user]));
+                let other = random.pick(&others).copied().unwrap_or(user);
+                let (a, b) =
+                    (self.simulation.address(place.host), self.simulation.address(other));
+                let both = random.chance(0.5);
+                let is_slow = random.chance(0.3);
+                let pairs = if both { vec![(a, b), (b, a)] } else { vec![(a, b)] };
+                for (from, to) in pairs {
+                    let link = if is_slow {
+                        let jitter = plan.link.jitter * 20;
+                        Link { bytes_per_second: 50_000, jitter, ..plan.link }
+                    } else {
+                        Link { blocked: true, ..plan.link }
+                    };
+                    self.simulation.network().set_link(from, to, link);
+                    let usual = plan.link;
+                    self.simulation
+                        .after(lasts, move |it| it.network().set_link(from, to, usual));
+                }
+            }
+            15 => {
+                let disk = self.simulation.disk(place.host).clone();
+                let slow = DiskModel {
+                    operation: Duration::from_millis(5),
+                    bytes_per_second: 5_000_000,
+                    ..plan.disk
+                };
+                disk.set_model(slow);
+                let usual = plan.disk;
+                self.simulation.after(lasts, move |_| disk.set_model(usual));
+            }
+            16 => {
+                let drift = random.within(0..2000) as i64 - 1000;
+                self.simulation.set_drift(somebody, drift);
+            }
+            _ if plan.verdicts => {
+                let Some(leader) = self.leader() else { return };
+                let list = leader.servers().unwrap_or_default();
+                if let Some(server) = random.pick(&list.servers) {
+                    leader.server_failed(server.server, server.generation);
+                }
+            }
+            _ => {
+                let by = random.within(0..7_200_000_000_000) as i64 - 3_600_000_000_000;
+                self.simulation.jump_clock(somebody, by);
+            }
+        }
+    }
+
+    /// Ends all trouble.
+    pub(crate) fn heal(&mut self) {
+        let plan = Rc::clone(&self.seeing.plan);
+        let calm = Link { streams: plan.link.streams, ..Link::default() };
+        self.simulation.set_scheduling(Scheduling::default());
+        // What was planned for later still comes, and ends what had begun.
+        for wait in [Duration::ZERO, plan.lasts_max] {
+            self.run_for(wait);
+            self.simulation.network().set_all_links(calm);
+            self.store.set_faults(Faults::none());
+            self.store.start();
+            for seat in &self.seats {
+                if let Some((_, client)) = &*seat.handle.borrow() {
+                    self.store.mend(*client);
+                }
+            }
+            let servers = self.places.iter().map(|it| it.host);
+            let coordinators = self.seats.iter().map(|it| it.host);
+            let all: Vec<HostId> = servers.chain(coordinators).chain(self.users.clone()).collect();
+            for host in all {
+                self.simulation.keep_running(host);
+                self.simulation.disk(host).set_model(DiskModel::default());
+                self.simulation.start(host);
+            }
+        }
+    }
+
+    /// How everybody is, for whoever looks for what is wrong.
+    pub(crate) fn describe(&self) -> String {
+        let leads = self.leader().is_some();
+        let remarks: Vec<String> = self.leader().map(|it| it.remarks()).unwrap_or_default();
+        let lives = self.places.iter().map(|place| {
+            let life = place.life.borrow();
+            let identity = life.as_ref().and_then(Life::identity);
+            identity.map(|it| (it.server, it.generation, it.masters.clone()))
+        });
+        let lives: Vec<_> = lives.collect();
+        format!("leads: {leads} {remarks:?}; {lives:?}; {:?}", self.known())
+    }
+}
+
+fn coordinator(simulation: &mut Simulation, number: usize, store: &SimStore, plan: &Plan) -> Seat {
+    let handle = Rc::new(RefCell::new(None));
+    let options = CoordinatorOptions {
+        settings: plan.settings.clone(),
+        address: format!("coordinator {number}"),
+        leadership_ttl: plan.leadership_ttl,
+        lease_ttl: plan.lease_ttl,
+        ..CoordinatorOptions::default()
+    };
+    let (shown, store) = (Rc::clone(&handle), store.clone());
+    let host = simulation.add_host(&format!("coordinator {number}"), move |boot| {
+        let client = store.client(boot.world.clock.clone());
+        let id = client.id();
+        let coordinator = Coordinator::new(Box::new(client), options.clone());
+        shown.replace(Some((coordinator.handle(), id)));
+        let at = SocketAddr::new(boot.address, COORDINATOR_PORT);
+        let mut node = Node::new(boot.world, boot.transport, coordinator);
+        node.listen(at).unwrap_or_else(|error| panic!("{at}: {error}"));
+        Box::new(node)
+    });
+    Seat { host, handle }
+}
