@@ -423,7 +423,8 @@ impl World {
             identity.map(|it| (it.server, it.generation, it.masters.clone()))
         });
         let lives: Vec<_> = lives.collect();
-        format!("leads: {leads} {remarks:?}; {lives:?}; {:?}", self.known())
+        let recoveries = self.leader().and_then(|it| it.recoveries());
+        format!("leads: {leads} {remarks:?}; {recoveries:?}; {lives:?}; {:?}", self.known())
     }
 }
 
