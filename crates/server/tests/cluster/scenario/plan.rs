@@ -22,8 +22,11 @@ pub(crate) struct Extras {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) servers: usize,
+    /// Of each server.
+    pub(crate) shards: usize,
     pub(crate) users: usize,
     pub(crate) settings: Settings,
+    /// Of each shard.
     pub(crate) memory_bytes: usize,
     pub(crate) buffers: u32,
     pub(crate) link: Link,
@@ -82,6 +85,7 @@ impl Plan {
         let trouble = Duration::from_millis(random.within(2000..10_000));
         Plan {
             servers,
+            shards: if random.chance(0.25) { 2 } else { 1 },
             users: random.within(1..4) as usize,
             memory_bytes: segment_bytes as usize * random.within(12..24) as usize,
             buffers: random.within(10..24) as u32,

@@ -32,14 +32,24 @@ struct Seat {
     handle: Rc<RefCell<Option<(Handle, ClientId)>>>,
 }
 
-/// A host with a server, and its present life.
+/// A server's process: a host for each of its threads, which live and die together. Only the first
+/// has a disk in use.
 #[derive(Clone)]
 struct Place {
-    host: HostId,
-    life: Rc<RefCell<Option<Life>>>,
+    hosts: Vec<HostId>,
+    /// Its present life.
+    life: Rc<RefCell<Life>>,
+    /// When it is started again, if it is not running.
+    starts_at: Rc<Cell<Option<Duration>>>,
 }
 
-/// A server's process: it ends with its life.
+impl Place {
+    fn first(&self) -> HostId {
+        self.hosts[0]
+    }
+}
+
+/// A thread of a server: it ends with its server's life.
 struct OneLife {
     node: Node<Server>,
     life: Life,
@@ -116,37 +126,42 @@ impl World {
     }
 
     fn server(&mut self, number: usize, plan: &Plan) -> Place {
-        let life = Rc::new(RefCell::new(None));
-        let (shown, coordinators) = (Rc::clone(&life), self.coordinators());
+        let life = Rc::new(RefCell::new(Life::new()));
         let segment = u64::from(plan.settings.segment_bytes);
-        let frames = plan.memory_bytes as u64 * 2 * u64::from(plan.settings.replicas.max(1))
-            / segment
-            + 24;
-        let (memory_bytes, buffers) = (plan.memory_bytes, plan.buffers);
-        let name = format!("server {number}");
-        let program = move |boot: Boot| -> Box<dyn Process> {
-            let at = SocketAddr::new(boot.address, SERVER_PORT);
-            let options = Options {
-                coordinators: coordinators.clone(),
-                listen: vec![at],
-                advertise: None,
-                memory_bytes,
-                seglet_bytes: Some(SEGLET_BYTES),
-                cleaners: 1,
-                backup: Some(BackupOptions { disk_bytes: Some(frames * segment), buffers }),
-                host: boot.address.to_string(),
-                rack: String::new(),
+        let memory_bytes = plan.memory_bytes * plan.shards;
+        let of_replicas = memory_bytes as u64 * 2 * u64::from(plan.settings.replicas.max(1));
+        let disk_bytes = of_replicas + 24 * segment;
+        let (shards, buffers) = (plan.shards, plan.buffers);
+        let mut hosts = Vec::new();
+        for shard in 0..shards {
+            let (shown, coordinators) = (Rc::clone(&life), self.coordinators());
+            let program = move |boot: Boot| -> Box<dyn Process> {
+                let at = SocketAddr::new(boot.address, SERVER_PORT);
+                let options = Options {
+                    coordinators: coordinators.clone(),
+                    listen: vec![at; shards],
+                    advertise: None,
+                    memory_bytes,
+                    seglet_bytes: Some(SEGLET_BYTES),
+                    cleaners: 1,
+                    backup: Some(BackupOptions { disk_bytes: Some(disk_bytes), buffers }),
+                    host: format!("machine {number}"),
+                    rack: String::new(),
+                };
+                if shard == 0 {
+                    shown.replace(Life::new());
+                }
+                let life = shown.borrow().clone();
+                let alarm = boot.world.alarm.clone();
+                let server = Server::new(Arc::new(options), life.clone(), shard);
+                let mut node = Node::new(boot.world, boot.transport, server);
+                node.listen(at).unwrap_or_else(|error| panic!("{at}: {error}"));
+                life.join(at, alarm);
+                Box::new(OneLife { node, life })
             };
-            let life = Life::new();
-            shown.replace(Some(life.clone()));
-            let alarm = boot.world.alarm.clone();
-            let server = Server::new(Arc::new(options), life.clone(), 0);
-            let mut node = Node::new(boot.world, boot.transport, server);
-            node.listen(at).unwrap_or_else(|error| panic!("{at}: {error}"));
-            life.join(at, alarm);
-            Box::new(OneLife { node, life })
-        };
-        Place { host: self.simulation.add_host(&name, program), life }
+            hosts.push(self.simulation.add_host(&format!("server {number}.{shard}"), program));
+        }
+        Place { hosts, life, starts_at: Rc::default() }
     }
 
     /// A host with a user, who does something that ends, and begins it anew after a restart.
@@ -203,7 +218,7 @@ impl World {
     pub(crate) fn run_for(&mut self, duration: Duration) {
         let end = self.simulation.now() + duration;
         while self.simulation.now() < end {
-            let step = Duration::from_millis(5).min(end - self.simulation.now());
+            let step = Duration::from_millis(2).min(end - self.simulation.now());
             self.simulation.run_for(step);
             for place in self.places.clone() {
                 self.mind(&place);
@@ -212,20 +227,40 @@ impl World {
     }
 
     fn mind(&mut self, place: &Place) {
-        if !self.simulation.is_running(place.host) {
+        place.hosts.iter().for_each(|host| self.simulation.heed_alarm(*host));
+        let ended = place.life.borrow().ended();
+        let is_running = place.hosts.iter().all(|host| self.simulation.is_running(*host));
+        if is_running && ended.is_none() {
             return;
         }
-        let ended = place.life.borrow().as_ref().and_then(Life::ended);
+        if let Some(at) = place.starts_at.get() {
+            if at <= self.simulation.now() {
+                place.starts_at.set(None);
+                place.hosts.iter().for_each(|host| self.simulation.start(*host));
+            }
+            return;
+        }
         match ended {
-            None => return,
+            _ if !is_running => {}
             Some(Ended::Asked) => self.left += 1,
             Some(Ended::Deposed) => self.given_up += 1,
             Some(Ended::Failed(why)) => self.seeing.fail(format!("a server ends: {why}")),
+            None => {}
         }
+        self.kill(place, false);
+    }
+
+    /// Ends a server's process, to be started again later.
+    fn kill(&mut self, place: &Place, power: bool) {
         self.restarts += 1;
+        for host in &place.hosts {
+            match power {
+                true => self.simulation.cut_power(*host),
+                false => self.simulation.crash(*host),
+            }
+        }
         let wait = self.seeing.plan.lasts(&mut self.random);
-        self.simulation.restart_after(place.host, wait);
-        self.simulation.crash(place.host);
+        place.starts_at.set(Some(self.simulation.now() + wait));
     }
 
     fn leader(&self) -> Option<Handle> {
@@ -270,49 +305,37 @@ impl World {
         else {
             return;
         };
-        let user = random.pick(&self.users).copied().unwrap_or(place.host);
+        let thread = random.pick(&place.hosts).copied().unwrap_or(seat.host);
+        let user = random.pick(&self.users).copied().unwrap_or(seat.host);
         let somebody = match random.below(10) {
-            0..6 => place.host,
+            0..6 => thread,
             6..8 => seat.host,
             _ => user,
         };
-        let kill = |simulation: &mut Simulation, host, power| {
-            if power { simulation.cut_power(host) } else { simulation.crash(host) }
-        };
         match random.below(18) {
-            0..3 => {
-                self.restarts += 1;
-                self.simulation.restart_after(place.host, lasts);
-                kill(&mut self.simulation, place.host, power);
-            }
+            0..3 => self.kill(&place, power),
             // Many at once.
             3 => {
                 let share = if random.chance(0.5) { 1.0 } else { random.fraction() };
                 for place in self.places.clone() {
                     if random.chance(share) {
-                        self.restarts += 1;
-                        self.simulation.restart_after(place.host, plan.lasts(random));
-                        kill(&mut self.simulation, place.host, power);
+                        self.kill(&place, power);
                     }
                 }
             }
             4 => {
-                self.restarts += 1;
-                self.simulation.restart_after(place.host, lasts);
                 let operations = random.within(1..60);
-                self.simulation.stop_at_disk_operation(place.host, operations, power);
+                self.simulation.stop_at_disk_operation(place.first(), operations, power);
             }
             5 => {
-                let power = power && somebody == place.host;
-                self.simulation.restart_after(somebody, lasts);
+                let power = power && somebody == thread;
+                if somebody != thread {
+                    self.simulation.restart_after(somebody, lasts);
+                }
                 self.simulation.stop_at_send(somebody, random.within(1..60), power);
             }
             // It is asked to end, and is started again.
-            6 => {
-                if let Some(life) = &*place.life.borrow() {
-                    life.leave();
-                }
-            }
+            6 => place.life.borrow().leave(),
             7 => {
                 self.simulation.restart_after(seat.host, lasts);
                 self.simulation.crash(seat.host);
@@ -336,11 +359,11 @@ impl World {
                 self.simulation.after(lasts, move |_| store.start());
             }
             13 | 14 => {
-                let mut others: Vec<HostId> = self.places.iter().map(|it| it.host).collect();
+                let mut others: Vec<HostId> = self.places.iter().flat_map(|it| it.hosts.clone()).collect();
                 others.extend(self.seats.iter().map(|it| it.host).chain([user]));
                 let other = random.pick(&others).copied().unwrap_or(user);
                 let (a, b) =
-                    (self.simulation.address(place.host), self.simulation.address(other));
+                    (self.simulation.address(thread), self.simulation.address(other));
                 let both = random.chance(0.5);
                 let is_slow = random.chance(0.3);
                 let pairs = if both { vec![(a, b), (b, a)] } else { vec![(a, b)] };
@@ -358,7 +381,7 @@ impl World {
                 }
             }
             15 => {
-                let disk = self.simulation.disk(place.host).clone();
+                let disk = self.simulation.disk(place.first()).clone();
                 let slow = DiskModel {
                     operation: Duration::from_millis(5),
                     bytes_per_second: 5_000_000,
@@ -402,14 +425,15 @@ impl World {
                     self.store.mend(*client);
                 }
             }
-            let servers = self.places.iter().map(|it| it.host);
+            let servers: Vec<HostId> =
+                self.places.iter().flat_map(|it| it.hosts.clone()).collect();
             let coordinators = self.seats.iter().map(|it| it.host);
-            let all: Vec<HostId> = servers.chain(coordinators).chain(self.users.clone()).collect();
-            for host in all {
-                self.simulation.keep_running(host);
-                self.simulation.disk(host).set_model(DiskModel::default());
-                self.simulation.start(host);
+            let others: Vec<HostId> = coordinators.chain(self.users.clone()).collect();
+            for host in servers.iter().chain(&others) {
+                self.simulation.keep_running(*host);
+                self.simulation.disk(*host).set_model(DiskModel::default());
             }
+            others.iter().for_each(|host| self.simulation.start(*host));
         }
     }
 
@@ -418,8 +442,7 @@ impl World {
         let leads = self.leader().is_some();
         let remarks: Vec<String> = self.leader().map(|it| it.remarks()).unwrap_or_default();
         let lives = self.places.iter().map(|place| {
-            let life = place.life.borrow();
-            let identity = life.as_ref().and_then(Life::identity);
+            let identity = place.life.borrow().identity();
             identity.map(|it| (it.server, it.generation, it.masters.clone()))
         });
         let lives: Vec<_> = lives.collect();
