@@ -9,7 +9,7 @@ use scenario::{Extras, Met, run};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-const USAGE: &str = "usage: sim --cluster SEED [--verdicts] [--migrations] | sim --cluster --swarm COUNT [--first SEED] …";
+const USAGE: &str = "usage: sim --cluster SEED [--leaving] [--verdicts] [--migrations] | sim --cluster --swarm COUNT [--first SEED] …";
 
 /// How often a seed of a swarm is run again, to see that it is the same.
 const REPEATED: u64 = 25;
@@ -28,6 +28,7 @@ fn arguments() -> Option<Arguments> {
             "--swarm" => found.count = Some(words.next()?.parse().ok()?),
             "--first" => found.seed = words.next()?.parse().ok()?,
             "--verdicts" => found.extras.verdicts = true,
+            "--leaving" => found.extras.leaving = true,
             "--migrations" => found.extras.migrations = true,
             seed => found.seed = seed.parse().ok()?,
         }

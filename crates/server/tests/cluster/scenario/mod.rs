@@ -98,7 +98,11 @@ impl std::ops::AddAssign for Met {
 #[must_use]
 pub(crate) fn run(seed: u64, extras: Extras, keeps_text: bool) -> Outcomes {
     let mut random = Random::from_seed(seed ^ 0x636c_7573_7465_7200);
-    let plan = Rc::new(Plan::draw(&mut random, extras));
+    let plan = match extras.leaving {
+        true => Plan::that_leaves(&mut random),
+        false => Plan::draw(&mut random, extras),
+    };
+    let plan = Rc::new(plan);
     let mut world = World::new(seed, &plan, random.split(), keeps_text);
     let mut trace = Vec::new();
     if keeps_text {

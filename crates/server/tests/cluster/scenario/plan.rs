@@ -16,6 +16,8 @@ pub(crate) struct Extras {
     pub(crate) migrations: bool,
     /// Coordinators give up servers that live.
     pub(crate) verdicts: bool,
+    /// Another scenario: servers with much to do are asked to end, again and again.
+    pub(crate) leaving: bool,
 }
 
 /// What a seed's scenario is made of.
@@ -49,6 +51,8 @@ pub(crate) struct Plan {
     pub(crate) lease_ttl: Duration,
     pub(crate) migrations: bool,
     pub(crate) verdicts: bool,
+    /// All that happens is that all servers are asked to end.
+    pub(crate) only_leaves: bool,
 }
 
 impl Plan {
@@ -104,6 +108,37 @@ impl Plan {
             lease_ttl: Duration::from_millis(random.magnitude(2000..300_000)),
             migrations: extras.migrations,
             verdicts: extras.verdicts,
+            only_leaves: false,
+        }
+    }
+
+    /// Servers with much to do that are asked to end again and again, all at once; nothing else is
+    /// wrong.
+    pub(crate) fn that_leaves(random: &mut Random) -> Plan {
+        let plan = Plan::draw(random, Extras::default());
+        let servers = if random.chance(0.7) { 1 } else { 3 };
+        let settings = Settings {
+            replicas: 1,
+            self_backup: servers == 1,
+            durability: "replicated".to_owned(),
+            ..plan.settings
+        };
+        Plan {
+            servers,
+            shards: 2,
+            users: 3,
+            settings,
+            link: Link { delay: Duration::from_micros(random.within(5..100)), ..Link::default() },
+            scheduling: Scheduling::default(),
+            metastore: Faults::none(),
+            stable: 5,
+            operations: 300,
+            thinks: Duration::from_micros(100),
+            trouble: Duration::from_secs(3),
+            lasts_max: Duration::from_millis(5),
+            trouble_every: Duration::from_millis(200),
+            only_leaves: true,
+            ..plan
         }
     }
 

@@ -299,6 +299,9 @@ impl World {
         let mut random = self.random.split();
         let random = &mut random;
         let lasts = plan.lasts(random);
+        if plan.only_leaves {
+            return self.places.iter().for_each(|place| place.life.borrow().leave());
+        }
         let power = plan.outlasts_power() && random.chance(0.5);
         let pick = |places: &[Place], random: &mut Random| random.pick(places).cloned();
         let (Some(place), Some(seat)) = (pick(&self.places, random), random.pick(&self.seats).cloned())
@@ -335,7 +338,14 @@ impl World {
                 self.simulation.stop_at_send(somebody, random.within(1..60), power);
             }
             // It is asked to end, and is started again.
-            6 => place.life.borrow().leave(),
+            6 => {
+                let share = if random.chance(0.3) { 1.0 } else { 0.0 };
+                for other in &self.places {
+                    if other.first() == place.first() || random.chance(share) {
+                        other.life.borrow().leave();
+                    }
+                }
+            }
             7 => {
                 self.simulation.restart_after(seat.host, lasts);
                 self.simulation.crash(seat.host);
