@@ -85,6 +85,23 @@ const EDGES: &[(&str, &[&str])] = &[
             "thunderhead-wire",
         ],
     ),
+    // The client and the simulator only for its tests.
+    (
+        "thunderhead-server",
+        &[
+            "thunderhead-backup",
+            "thunderhead-client",
+            "thunderhead-coordinator",
+            "thunderhead-log",
+            "thunderhead-master",
+            "thunderhead-metastore",
+            "thunderhead-net",
+            "thunderhead-rpc",
+            "thunderhead-runtime",
+            "thunderhead-simulator",
+            "thunderhead-wire",
+        ],
+    ),
     (
         "thunderhead",
         &[
@@ -92,8 +109,12 @@ const EDGES: &[(&str, &[&str])] = &[
             "thunderhead-bench",
             "thunderhead-client",
             "thunderhead-config",
+            "thunderhead-coordinator",
             "thunderhead-log",
+            "thunderhead-metastore",
+            "thunderhead-net",
             "thunderhead-runtime",
+            "thunderhead-server",
             "thunderhead-wire",
         ],
     ),

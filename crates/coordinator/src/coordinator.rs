@@ -19,7 +19,8 @@ use thunderhead_runtime::timers::TimerId;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{
     CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlist, Lease, Map, MapRequest,
-    MigrateTablet, RaiseEpoch, Recovered, RecoveryInfo, Register, ServerList, SplitTablet, of_body, to_body,
+    MigrateTablet, RaiseEpoch, Recovered, RecoveryInfo, Register, ServerList, SplitTablet, of_body,
+    to_body,
 };
 use thunderhead_wire::{ServerId, Status};
 

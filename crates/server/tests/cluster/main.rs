@@ -13,7 +13,9 @@ fn all_are_well(seeds: impl Iterator<Item = u64>, extras: Extras) -> Met {
         if let Some(failure) = outcomes.failure {
             let (operations, turns) = (outcomes.operations, outcomes.turns);
             let at = outcomes.virtual_time;
-            panic!("seed {seed}, {operations} operations, {turns} turns, {at:?}: {failure}\n  cargo xtask sim --cluster {seed}");
+            panic!(
+                "seed {seed}, {operations} operations, {turns} turns, {at:?}: {failure}\n  cargo xtask sim --cluster {seed}"
+            );
         }
         met += outcomes.met;
     }

@@ -59,7 +59,8 @@ impl Plan {
     pub(crate) fn draw(random: &mut Random, extras: Extras) -> Plan {
         let is_alone = random.chance(0.2);
         let servers = if is_alone { 1 } else { random.within(3..6) as usize };
-        let replicas = if is_alone { 1 } else { random.within(1..4).min(servers as u64 - 1) as u32 };
+        let replicas =
+            if is_alone { 1 } else { random.within(1..4).min(servers as u64 - 1) as u32 };
         let durability = match random.below(5) {
             0 | 1 => "synced".to_owned(),
             2 => format!("interval:{}ms", random.within(1..200)),

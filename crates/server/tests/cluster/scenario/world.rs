@@ -91,11 +91,8 @@ impl World {
             ..Simulated::calm(seed)
         };
         let mut simulation = Simulation::new(options);
-        let seeing = Seeing {
-            seen: Rc::default(),
-            time: simulation.truth(),
-            plan: Rc::clone(plan),
-        };
+        let seeing =
+            Seeing { seen: Rc::default(), time: simulation.truth(), plan: Rc::clone(plan) };
         let store = SimStore::new(simulation.truth(), random.split(), Faults::none());
         let mut world = World {
             seats: (0..COORDINATORS)
@@ -119,9 +116,8 @@ impl World {
     }
 
     fn coordinators(&self) -> Vec<SocketAddr> {
-        let at = |seat: &Seat| {
-            SocketAddr::new(self.simulation.address(seat.host), COORDINATOR_PORT)
-        };
+        let at =
+            |seat: &Seat| SocketAddr::new(self.simulation.address(seat.host), COORDINATOR_PORT);
         self.seats.iter().map(at).collect()
     }
 
@@ -304,7 +300,8 @@ impl World {
         }
         let power = plan.outlasts_power() && random.chance(0.5);
         let pick = |places: &[Place], random: &mut Random| random.pick(places).cloned();
-        let (Some(place), Some(seat)) = (pick(&self.places, random), random.pick(&self.seats).cloned())
+        let (Some(place), Some(seat)) =
+            (pick(&self.places, random), random.pick(&self.seats).cloned())
         else {
             return;
         };
@@ -358,7 +355,11 @@ impl World {
             11 => {
                 let client = seat.handle.borrow().as_ref().map(|(_, client)| *client);
                 if let Some(client) = client {
-                    if random.chance(0.5) { self.store.cut(client) } else { self.store.deafen(client) }
+                    if random.chance(0.5) {
+                        self.store.cut(client)
+                    } else {
+                        self.store.deafen(client)
+                    }
                     let store = self.store.clone();
                     self.simulation.after(lasts, move |_| store.mend(client));
                 }
@@ -369,11 +370,11 @@ impl World {
                 self.simulation.after(lasts, move |_| store.start());
             }
             13 | 14 => {
-                let mut others: Vec<HostId> = self.places.iter().flat_map(|it| it.hosts.clone()).collect();
+                let mut others: Vec<HostId> =
+                    self.places.iter().flat_map(|it| it.hosts.clone()).collect();
                 others.extend(self.seats.iter().map(|it| it.host).chain([user]));
                 let other = random.pick(&others).copied().unwrap_or(user);
-                let (a, b) =
-                    (self.simulation.address(thread), self.simulation.address(other));
+                let (a, b) = (self.simulation.address(thread), self.simulation.address(other));
                 let both = random.chance(0.5);
                 let is_slow = random.chance(0.3);
                 let pairs = if both { vec![(a, b), (b, a)] } else { vec![(a, b)] };
@@ -386,8 +387,7 @@ impl World {
                     };
                     self.simulation.network().set_link(from, to, link);
                     let usual = plan.link;
-                    self.simulation
-                        .after(lasts, move |it| it.network().set_link(from, to, usual));
+                    self.simulation.after(lasts, move |it| it.network().set_link(from, to, usual));
                 }
             }
             15 => {
@@ -435,8 +435,7 @@ impl World {
                     self.store.mend(*client);
                 }
             }
-            let servers: Vec<HostId> =
-                self.places.iter().flat_map(|it| it.hosts.clone()).collect();
+            let servers: Vec<HostId> = self.places.iter().flat_map(|it| it.hosts.clone()).collect();
             let coordinators = self.seats.iter().map(|it| it.host);
             let others: Vec<HostId> = coordinators.chain(self.users.clone()).collect();
             for host in servers.iter().chain(&others) {
