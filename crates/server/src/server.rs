@@ -302,10 +302,8 @@ impl Server {
         if is_deposed {
             return self.end(Ended::Deposed);
         }
-        if let Some(shard) = &mut self.shard {
-            if let Some(replication) = shard.replication() {
-                replication.learn(&list);
-            }
+        if let Some(replication) = self.shard.as_mut().and_then(Shard::replication) {
+            replication.learn(&list);
         }
         if let Some(backup) = &mut self.backup {
             backup.service.learn(&list);
