@@ -53,7 +53,7 @@ enum Command {
     },
     /// Run a simulation: `sim SEED` tells all about one, `sim --swarm COUNT` runs many.
     Sim {
-        /// SEED, or --swarm COUNT; also --first SEED, --flaw NAME, --json.
+        /// SEED, or --swarm COUNT; also --first SEED, --flaw NAME, --json, --cluster.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         arguments: Vec<String>,
     },

@@ -141,11 +141,16 @@ fn evaluate_for_show(area: &str) -> Result<()> {
     })
 }
 
-/// Runs simulations: one seed, or a swarm of them.
+/// Runs simulations: one seed, or a swarm of them; of the register, or of the whole cluster.
 pub(crate) fn sim(arguments: &[String]) -> Result<()> {
-    let mut all = vec!["run", "--quiet", "--release", "-p", "thunderhead-simulator"];
-    all.extend(["--example", "sim", "--"]);
-    all.extend(arguments.iter().map(String::as_str));
+    let is_cluster = |word: &&str| *word == "--cluster";
+    let words = || arguments.iter().map(String::as_str);
+    let (package, example) = match words().any(|word| is_cluster(&word)) {
+        true => ("thunderhead-server", "cluster"),
+        false => ("thunderhead-simulator", "sim"),
+    };
+    let mut all = vec!["run", "--quiet", "--release", "-p", package, "--example", example, "--"];
+    all.extend(words().filter(|word| !is_cluster(word)));
     run("cargo", &all)
 }
 

@@ -101,6 +101,23 @@ const EDGES: &[(&str, &[&str])] = &[
             "thunderhead-wire",
         ],
     ),
+    // The client and the simulator only for its tests.
+    (
+        "thunderhead-server",
+        &[
+            "thunderhead-backup",
+            "thunderhead-client",
+            "thunderhead-coordinator",
+            "thunderhead-log",
+            "thunderhead-master",
+            "thunderhead-metastore",
+            "thunderhead-net",
+            "thunderhead-rpc",
+            "thunderhead-runtime",
+            "thunderhead-simulator",
+            "thunderhead-wire",
+        ],
+    ),
     (
         "thunderhead",
         &[

@@ -214,6 +214,7 @@ pub(crate) fn server(config: &ServerConfig) -> Result<(), Failure> {
         listen: listen.collect(),
         advertise,
         memory_bytes: memory(config.memory_bytes)?,
+        seglet_bytes: None,
         cleaners: config.cleaners as usize,
         backup: config
             .backup

@@ -19,7 +19,8 @@ use thunderhead_runtime::timers::TimerId;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{
     CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlist, Lease, Map, MapRequest,
-    MigrateTablet, RaiseEpoch, Recovered, Register, ServerList, SplitTablet, of_body, to_body,
+    MigrateTablet, RaiseEpoch, Recovered, RecoveryInfo, Register, ServerList, SplitTablet, of_body,
+    to_body,
 };
 use thunderhead_wire::{ServerId, Status};
 
@@ -161,6 +162,13 @@ impl Handle {
     pub fn servers(&self) -> Option<ServerList> {
         let reign = self.0.reign_at(self.0.now()).filter(|reign| reign.is_loaded())?;
         Some(reign.cluster().list())
+    }
+
+    /// What is being recovered, if it leads.
+    #[must_use]
+    pub fn recoveries(&self) -> Option<Vec<RecoveryInfo>> {
+        let reign = self.0.reign_at(self.0.now()).filter(|reign| reign.is_loaded())?;
+        Some(recoveries::status(&reign))
     }
 
     /// Where the tablets are, if it leads.

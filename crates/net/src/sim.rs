@@ -422,6 +422,8 @@ impl State {
         content: Content,
         sequence: Option<u64>,
     ) {
+        let own = wire;
+        let wire = far_end(own, from, to);
         let (link, now) = (self.link(from, to), self.truth.get());
         let is_turn = self.turn.host == Some(from);
         let left = if is_turn { now + self.turn.takes } else { now };
@@ -435,7 +437,8 @@ impl State {
         if self.random.chance(link.resets) {
             // Both ends hear of it.
             let reset = Content::Reset { refused: false };
-            let back = Packet { from: to, to: from, content: reset.clone(), ..packet.clone() };
+            let content = reset.clone();
+            let back = Packet { from: to, to: from, wire: own, content, ..packet.clone() };
             let forth = Packet { content: reset, ..packet.clone() };
             self.fly(now, back);
             self.fly(at, Packet { sequence: None, ..forth });
@@ -544,6 +547,14 @@ impl State {
             self.fly(now, Packet { from: to, to, content, sequence: None, ..packet });
         }
     }
+}
+
+/// Tells the ends of a connection of a host with itself: the one that was asked has this bit.
+const ASKED: Wire = 1 << 63;
+
+/// What the other end of a connection knows it by: each host has one end, unless both are on one.
+fn far_end(wire: Wire, from: IpAddr, to: IpAddr) -> Wire {
+    if from == to { wire ^ ASKED } else { wire }
 }
 
 /// An address on a host of the simulation.

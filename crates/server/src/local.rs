@@ -108,6 +108,7 @@ impl Local {
             listen: listen.collect(),
             advertise: None,
             memory_bytes: options.memory_bytes,
+            seglet_bytes: None,
             cleaners: options.cleaners,
             backup: options.backup.clone(),
             host: "localhost".to_owned(),

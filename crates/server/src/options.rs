@@ -16,6 +16,9 @@ pub struct Options {
     pub advertise: Option<IpAddr>,
     /// Memory for objects and indexes, of all shards together.
     pub memory_bytes: usize,
+    /// Bytes of the pieces that the memory is handed out in; `None`: the usual size. Small ones are for
+    /// tests, whose servers are small.
+    pub seglet_bytes: Option<usize>,
     /// Cleaners for each shard.
     pub cleaners: usize,
     /// The backup, if it is to be one.

@@ -292,7 +292,11 @@ impl Server {
     /// The memory of a shard.
     fn make_memory(&self, segment_bytes: u32) -> Result<Arc<Memory>, String> {
         let bytes = self.options.memory_bytes / self.options.listen.len().max(1);
-        let memory = Memory::new(bytes).map_err(|error| format!("memory: {error}"))?;
+        let memory = match self.options.seglet_bytes {
+            Some(seglet_bytes) => Memory::with_seglets(bytes, seglet_bytes),
+            None => Memory::new(bytes),
+        };
+        let memory = memory.map_err(|error| format!("memory: {error}"))?;
         log_options(segment_bytes).suit(&memory).map_err(|error| error.to_string())?;
         Ok(memory)
     }
@@ -403,9 +407,10 @@ impl Service for Server {
     #[inline]
     fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
         let reply_to = request.reply_to;
+        let has_backup = self.number == 0 && self.options.backup.is_some();
         match (request.opcode.service(), &mut self.shard, &mut self.backup) {
             (ServiceKind::Shard | ServiceKind::ShardControl, Some(shard), _)
-                if self.phase == Phase::Serving && !self.is_leaving =>
+                if self.phase == Phase::Serving && self.leaves_by.is_none() =>
             {
                 shard.request(context, request);
             }
@@ -423,6 +428,10 @@ impl Service for Server {
                 }
                 None => context.refuse(reply_to, Status::Malformed, 0, &[]),
             },
+            // Its storage is not open yet.
+            (ServiceKind::Backup, _, None) if has_backup => {
+                context.refuse(reply_to, Status::Busy, NOT_YET_US, &[]);
+            }
             (ServiceKind::Shard | ServiceKind::ShardControl, ..) => {
                 context.refuse(reply_to, Status::Busy, NOT_YET_US, &[]);
             }

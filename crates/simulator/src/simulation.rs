@@ -330,6 +330,15 @@ impl Simulation {
         }
     }
 
+    /// Has a host have a turn if its alarm was rung from outside of it: by whoever drives the
+    /// simulation, or by another host that stands for a thread of the same process.
+    pub fn heed_alarm(&mut self, host: HostId) {
+        let running = self.hosts[host.0].running.as_ref();
+        if running.is_some_and(|running| running.alarm.is_ringing()) {
+            self.wake(host, TURN);
+        }
+    }
+
     /// Has a host have a turn at the latest after so long.
     fn wake(&mut self, host: HostId, after: Duration) {
         let now = self.truth.get();

@@ -77,3 +77,38 @@ fn over_a_broken_link_calls_fail_by_their_deadline() {
     assert!(results.iter().all(Result::is_err));
     assert!(longest < Duration::from_millis(110));
 }
+
+/// A service that answers, and calls itself.
+#[test]
+fn a_host_may_call_itself_and_lives_on_after_it_was_killed() {
+    for (seed, streams) in [(1, true), (2, false), (3, true)] {
+        let link = Link { streams, ..Link::default() };
+        let mut simulation = Simulation::new(Options { link, ..Options::calm(seed) });
+        let answered = Rc::new(Cell::new(0));
+        let told = Rc::clone(&answered);
+        let host = simulation.add_host("alone", move |boot| {
+            let own = SocketAddr::new(boot.address, 7);
+            let mut node = Node::new(boot.world, boot.transport, Echo::default());
+            node.listen(own).unwrap();
+            let (calling, told) = (node.calling(), Rc::clone(&told));
+            node.tasks().spawn(async move {
+                loop {
+                    let body = [40u32.to_le_bytes(), [7; 4]].concat();
+                    let timeout = Some(Duration::from_millis(100));
+                    let reply = calling.call(own, Opcode::Echo, body, timeout).await.unwrap();
+                    assert_eq!(reply.len(), 40);
+                    told.set(told.get() + 1);
+                }
+            });
+            Box::new(node)
+        });
+        for _ in 0..3 {
+            let before = answered.get();
+            simulation.run_for(Duration::from_millis(20));
+            assert!(answered.get() > before + 100, "streams: {streams}");
+            simulation.crash(host);
+            simulation.run_for(Duration::from_millis(1));
+            simulation.start(host);
+        }
+    }
+}

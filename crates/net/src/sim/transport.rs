@@ -6,7 +6,7 @@
 //! connection is open, in the turn in which it asked for it, greets with that, and is taken for
 //! someone who does not speak the protocol.
 
-use super::{Content, Network, Packet, Wire};
+use super::{Content, Network, Packet, Wire, far_end};
 use crate::budget::those_that_hold_most;
 use crate::peer::{Cause, ConnectionId, Counters, Limits, Peer, Via};
 use crate::table::Table;
@@ -469,7 +469,8 @@ impl SimTransport {
                 late.extend((connection.open_by <= now).then_some((*id, Cause::NoGreeting)));
                 return true;
             }
-            let place = (connection.wire, connection.remote.ip());
+            let to = connection.remote.ip();
+            let place = (far_end(connection.wire, self.host, to), to);
             let Some(waiting) = state.waiting.get(&place) else { return false };
             if connection.taken.1 != waiting.takes {
                 connection.taken = (now, waiting.takes);
@@ -591,7 +592,8 @@ impl Transport for SimTransport {
         let Some(connection) = self.connections.get(connection) else { return 0 };
         let state = self.network.0.borrow();
         let to = connection.remote.ip();
-        state.waiting.get(&(connection.wire, to)).map_or(0, |waiting| waiting.bytes)
+        let place = (far_end(connection.wire, self.host, to), to);
+        state.waiting.get(&place).map_or(0, |waiting| waiting.bytes)
     }
 
     fn limits(&self) -> &Limits {

@@ -1,0 +1,155 @@
+//! What a seed's scenario is made of.
+
+use std::time::Duration;
+use thunderhead_metastore::sim::Faults;
+use thunderhead_net::sim::Link;
+use thunderhead_runtime::Random;
+use thunderhead_runtime::sim::disk::DiskModel;
+use thunderhead_simulator::Scheduling;
+use thunderhead_simulator::swarm;
+use thunderhead_wire::control::Settings;
+
+/// What a scenario has beside what its seed draws.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Extras {
+    /// Users move tablets.
+    pub(crate) migrations: bool,
+    /// Coordinators give up servers that live.
+    pub(crate) verdicts: bool,
+    /// Another scenario: servers with much to do are asked to end, again and again.
+    pub(crate) leaving: bool,
+}
+
+/// What a seed's scenario is made of.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) servers: usize,
+    /// Of each server.
+    pub(crate) shards: usize,
+    pub(crate) users: usize,
+    pub(crate) settings: Settings,
+    /// Of each shard.
+    pub(crate) memory_bytes: usize,
+    pub(crate) buffers: u32,
+    pub(crate) link: Link,
+    pub(crate) disk: DiskModel,
+    pub(crate) scheduling: Scheduling,
+    pub(crate) metastore: Faults,
+    /// Objects that nobody changes.
+    pub(crate) stable: u64,
+    /// What each user asks for.
+    pub(crate) operations: u64,
+    /// How long users think.
+    pub(crate) thinks: Duration,
+    /// How long there are faults.
+    pub(crate) trouble: Duration,
+    /// How long what happens to somebody lasts at most.
+    pub(crate) lasts_max: Duration,
+    /// How often something happens to somebody, on average.
+    pub(crate) trouble_every: Duration,
+    pub(crate) leadership_ttl: Duration,
+    pub(crate) lease_ttl: Duration,
+    pub(crate) migrations: bool,
+    pub(crate) verdicts: bool,
+    /// All that happens is that all servers are asked to end.
+    pub(crate) only_leaves: bool,
+}
+
+impl Plan {
+    pub(crate) fn draw(random: &mut Random, extras: Extras) -> Plan {
+        let is_alone = random.chance(0.2);
+        let servers = if is_alone { 1 } else { random.within(3..6) as usize };
+        let replicas =
+            if is_alone { 1 } else { random.within(1..4).min(servers as u64 - 1) as u32 };
+        let durability = match random.below(5) {
+            0 | 1 => "synced".to_owned(),
+            2 => format!("interval:{}ms", random.within(1..200)),
+            _ => "replicated".to_owned(),
+        };
+        let segment_bytes = if random.chance(0.7) { 64 << 10 } else { 128 << 10 };
+        let settings = Settings {
+            replicas,
+            durability,
+            segment_bytes,
+            self_backup: is_alone || random.chance(0.2),
+        };
+        let disk = DiskModel {
+            sync: Duration::from_micros(random.within(20..3000)),
+            bytes_per_second: random.magnitude(20_000_000..2_000_000_000),
+            ..DiskModel::default()
+        };
+        let hiccups = if random.chance(0.5) { 0.0 } else { random.fraction() * 0.01 };
+        let metastore = if random.chance(0.5) {
+            Faults::none()
+        } else {
+            let faults = Faults::drawn(random);
+            let longest = Duration::from_micros(random.magnitude(500..100_000));
+            Faults { delay: (faults.delay.0.min(longest), longest), ..faults }
+        };
+        let operations = random.within(25..60);
+        let trouble = Duration::from_millis(random.within(2000..10_000));
+        Plan {
+            servers,
+            shards: if random.chance(0.25) { 2 } else { 1 },
+            users: random.within(1..4) as usize,
+            memory_bytes: segment_bytes as usize * random.within(12..24) as usize,
+            buffers: random.within(10..24) as u32,
+            settings,
+            link: swarm::drawn_link(random),
+            disk,
+            scheduling: Scheduling { hiccups },
+            metastore,
+            stable: random.within(5..90),
+            thinks: trouble.mul_f64(0.2 + random.fraction()) / operations as u32,
+            operations,
+            trouble,
+            lasts_max: Duration::from_micros(random.magnitude(1000..5_000_000)),
+            trouble_every: Duration::from_millis(random.within(100..2000)),
+            leadership_ttl: Duration::from_millis(random.within(1000..3000)),
+            lease_ttl: Duration::from_millis(random.magnitude(2000..300_000)),
+            migrations: extras.migrations,
+            verdicts: extras.verdicts,
+            only_leaves: false,
+        }
+    }
+
+    /// Servers with much to do that are asked to end again and again, all at once; nothing else is
+    /// wrong.
+    pub(crate) fn that_leaves(random: &mut Random) -> Plan {
+        let plan = Plan::draw(random, Extras::default());
+        let servers = if random.chance(0.7) { 1 } else { 3 };
+        let settings = Settings {
+            replicas: 1,
+            self_backup: servers == 1,
+            durability: "replicated".to_owned(),
+            ..plan.settings
+        };
+        Plan {
+            servers,
+            shards: 2,
+            users: 3,
+            settings,
+            link: Link { delay: Duration::from_micros(random.within(5..100)), ..Link::default() },
+            scheduling: Scheduling::default(),
+            metastore: Faults::none(),
+            stable: 5,
+            operations: 300,
+            thinks: Duration::from_micros(100),
+            trouble: Duration::from_secs(3),
+            lasts_max: Duration::from_millis(5),
+            trouble_every: Duration::from_millis(200),
+            only_leaves: true,
+            ..plan
+        }
+    }
+
+    /// Whether what was acknowledged outlasts a power loss of all servers at once.
+    pub(crate) fn outlasts_power(&self) -> bool {
+        self.settings.durability == "synced"
+    }
+
+    /// How long something lasts: any order of magnitude up to the longest.
+    pub(crate) fn lasts(&self, random: &mut Random) -> Duration {
+        Duration::from_micros(random.magnitude(100..self.lasts_max.as_micros() as u64))
+    }
+}

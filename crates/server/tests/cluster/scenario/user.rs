@@ -1,0 +1,488 @@
+//! Users, who ask for anything that can be asked for, and note what they asked and what was said.
+
+use super::client::Client;
+use super::plan::Plan;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_client::control::{CreateTable, DropTable, MigrateTablet, SplitTablet, TableInfo};
+use thunderhead_client::{
+    Action, Answer, Condition, Enumeration, Error, KeyHash, Number, Object, Operation, Question,
+    Reply, Status, TableId, Version,
+};
+use thunderhead_runtime::Random;
+use thunderhead_simulator::linearizability::{
+    self, Action as Judged, Operation as Judgeable, Outcome,
+};
+
+/// Objects that are numbers, of each table.
+const NUMBERS: u64 = 4;
+
+/// Objects of each table.
+pub(crate) const KEYS: u64 = 6;
+
+/// Tablets of one table are split until there are so many.
+const TABLETS: usize = 6;
+
+/// The longest of the long values.
+const LONG: u64 = 3000;
+
+/// The tables that are there all the time.
+pub(crate) const TABLES: [&str; 2] = ["wide", "narrow"];
+
+/// An object, as the judge knows it: its table, and its number there.
+pub(crate) type Key = (u64, u64);
+
+/// What all users of a simulation see.
+#[derive(Default)]
+pub(crate) struct Seen {
+    pub(crate) history: Vec<Judgeable<Key>>,
+    /// What must not be.
+    pub(crate) failures: Vec<String>,
+    /// The tables that are there all the time, once they are.
+    pub(crate) tables: Vec<TableId>,
+    /// The users that have not come to an end.
+    pub(crate) working: u64,
+    pub(crate) walks: u64,
+    pub(crate) made: u64,
+    pub(crate) splits: u64,
+    pub(crate) migrations: u64,
+    names: u64,
+}
+
+/// Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Seeing {
+    pub(crate) seen: Rc<RefCell<Seen>>,
+    pub(crate) time: Rc<Cell<u64>>,
+    pub(crate) plan: Rc<Plan>,
+}
+
+impl Seeing {
+    pub(crate) fn fail(&self, what: impl Display) {
+        let at = Duration::from_nanos(self.time.get());
+        self.seen.borrow_mut().failures.push(format!("at {at:?}: {what}"));
+    }
+}
+
+/// A number as the value of an object: with something behind it if the object is a long one.
+fn value(key: u64, number: u64) -> Vec<u8> {
+    let mut bytes = number.to_le_bytes().to_vec();
+    if key >= NUMBERS {
+        bytes.resize(8 + (number % LONG) as usize, number as u8);
+    }
+    bytes
+}
+
+/// The number of a value, if it is one that was written.
+fn number(key: u64, bytes: &[u8]) -> Option<u64> {
+    let number = u64::from_le_bytes(*bytes.first_chunk()?);
+    (value(key, number) == bytes).then_some(number)
+}
+
+/// An object that nobody changes.
+pub(crate) fn stable(number: u64) -> (Vec<u8>, Vec<u8>) {
+    let length = 200 + 37 * number as usize % 900;
+    (format!("stable {number}").into_bytes(), vec![number as u8; length])
+}
+
+/// Somebody who uses the cluster.
+pub(crate) struct User {
+    client: Client,
+    random: Random,
+    seeing: Seeing,
+    seen_version: Version,
+    walk: Option<Walk>,
+    own: Option<Own>,
+}
+
+/// A walk over the objects of the wide table.
+struct Walk {
+    enumeration: Enumeration,
+    found: BTreeMap<Vec<u8>, u64>,
+}
+
+/// A table of one's own.
+struct Own {
+    name: String,
+    /// It is there.
+    id: Option<TableId>,
+}
+
+impl User {
+    pub(crate) fn new(client: Client, random: Random, seeing: Seeing) -> User {
+        User { client, random, seeing, seen_version: Version::NONE, walk: None, own: None }
+    }
+
+    /// Makes the tables and the objects that nobody changes.
+    pub(crate) async fn found(self) {
+        let patience = Duration::from_secs(60);
+        let mut tables = Vec::new();
+        for (name, server_span) in TABLES.into_iter().zip([3, 1]) {
+            let table = CreateTable { name: name.to_owned(), server_span };
+            match self.client.ask(Question::CreateTable(table), patience).await {
+                Ok(Reply::Table(table)) => tables.push(table.id),
+                other => return self.seeing.fail(format!("{name} is not made: {other:?}")),
+            }
+        }
+        let objects = (0..self.seeing.plan.stable).map(|number| {
+            let (key, value) = stable(number);
+            let (condition, action) = (Condition::Always, Action::Write(value));
+            Operation { table: tables[0], key, condition, action }
+        });
+        let results = self.client.all(objects.collect(), patience).await;
+        if let Some(error) = results.into_iter().find_map(Result::err) {
+            return self.seeing.fail(format!("what is to be stable is not written: {error}"));
+        }
+        self.client.close();
+        self.seeing.seen.borrow_mut().tables = tables;
+    }
+
+    /// Asks for anything, so often.
+    pub(crate) async fn work(mut self, left: Rc<Cell<u64>>) {
+        while left.get() > 0 {
+            left.set(left.get() - 1);
+            match self.random.below(100) {
+                0..6 => self.split().await,
+                6..14 => self.own_table().await,
+                14..30 => self.walk_on().await,
+                30..34 if self.seeing.plan.migrations => self.migrate().await,
+                _ => {
+                    let tables = self.seeing.seen.borrow().tables.clone();
+                    let table = tables[self.random.below(2) as usize];
+                    self.operate(table).await;
+                }
+            }
+            let mean = self.seeing.plan.thinks.as_nanos() as f64;
+            let wait = Duration::from_nanos(self.random.exponential(mean) as u64);
+            self.client.tasks().sleep(wait).await;
+        }
+        self.client.close();
+    }
+
+    /// Looks at everything once more, when nothing is in the way.
+    pub(crate) async fn look_back(mut self, patience: Duration) {
+        let tables = self.seeing.seen.borrow().tables.clone();
+        for table in tables {
+            let one = |key: u64, action| Operation {
+                table,
+                key: key.to_be_bytes().to_vec(),
+                condition: Condition::Always,
+                action,
+            };
+            let reads = (0..KEYS).map(|key| (key, Judged::Read, one(key, Action::Read)));
+            self.begin(reads.collect(), patience, true).await;
+            let by = |key| one(key, Action::Increment(Number::Integer(1)));
+            let updates = (0..NUMBERS).map(|key| (key, Judged::Increment { by: 1 }, by(key)));
+            self.begin(updates.collect(), patience, true).await;
+        }
+        self.walk = None;
+        let until = self.client.tasks().now() + patience;
+        loop {
+            self.walk_on().await;
+            if self.walk.is_none() {
+                break;
+            }
+            if self.client.tasks().now() > until {
+                return self.seeing.fail("a walk does not come to an end");
+            }
+        }
+        match self.client.ask(Question::ClusterStatus, patience).await {
+            Ok(Reply::Cluster(_)) => {}
+            other => self.seeing.fail(format!("the cluster's status: {other:?}")),
+        }
+        self.client.close();
+    }
+
+    /// Some operations on different objects of a table, all at once.
+    async fn operate(&mut self, table: TableId) {
+        let count = if self.random.chance(0.5) { 1 } else { self.random.within(2..KEYS + 1) };
+        let first = self.random.below(KEYS);
+        let mut wanted = Vec::new();
+        for key in (first..first + count).map(|key| key % KEYS) {
+            let (judged, action, condition) = self.choose(key);
+            let operation = Operation { table, key: key.to_be_bytes().to_vec(), condition, action };
+            wanted.push((key, judged, operation));
+        }
+        let patience = Duration::from_millis(self.random.magnitude(50..8000));
+        self.begin(wanted, patience, false).await;
+    }
+
+    async fn begin(
+        &mut self,
+        wanted: Vec<(u64, Judged, Operation)>,
+        patience: Duration,
+        must_be_done: bool,
+    ) {
+        let called = self.seeing.time.get();
+        let mut numbers = Vec::new();
+        let mut operations = Vec::new();
+        for (key, action, operation) in wanted {
+            let mut seen = self.seeing.seen.borrow_mut();
+            numbers.push(seen.history.len());
+            let key = (operation.table.0, key);
+            let outcome = Outcome::Unknown;
+            seen.history.push(Judgeable { key, called, answered: called, action, outcome });
+            operations.push(operation);
+        }
+        let results = self.client.all(operations, patience).await;
+        for (number, result) in numbers.into_iter().zip(results) {
+            if must_be_done && let Err(error) = &result {
+                self.seeing.fail(format!("nothing is wrong any more, and yet: {error}"));
+            }
+            self.record(number, result);
+        }
+    }
+
+    fn choose(&mut self, key: u64) -> (Judged, Action, Condition) {
+        use linearizability::Condition as Its;
+        let (judged, condition) = match self.random.below(8) {
+            0 => (Its::Absent, Condition::Absent),
+            1 => (Its::Present, Condition::Present),
+            2 => {
+                let version = linearizability::Version(self.seen_version.0);
+                (Its::VersionIs(version), Condition::VersionIs(self.seen_version))
+            }
+            _ => (Its::Always, Condition::Always),
+        };
+        match self.random.below(9) {
+            0..2 => (Judged::Read, Action::Read, Condition::Always),
+            2 => (Judged::Delete { condition: judged }, Action::Delete, condition),
+            3..6 if key < NUMBERS => {
+                let by = 1 + self.random.below(1000);
+                let action = Action::Increment(Number::Integer(by as i64));
+                (Judged::Increment { by }, action, Condition::Always)
+            }
+            _ => {
+                let value = self.random.below(1 << 48);
+                let action = Action::Write(self::value(key, value));
+                (Judged::Write { value, condition: judged }, action, condition)
+            }
+        }
+    }
+
+    fn record(&mut self, number: usize, result: Result<Answer, Error>) {
+        let version = |version: Version| linearizability::Version(version.0);
+        let mut seen = self.seeing.seen.borrow_mut();
+        let Some(noted) = seen.history.get_mut(number) else { return };
+        let (table, key) = noted.key;
+        noted.outcome = match result {
+            Ok(Answer::Found { version: found, value }) => {
+                self.seen_version = found;
+                let Some(value) = self::number(key, &value) else {
+                    let what = format!(
+                        "object {key} of table {table} has a value of {} bytes that nobody wrote",
+                        value.len()
+                    );
+                    drop(seen);
+                    return self.seeing.fail(what);
+                };
+                Outcome::Found(version(found), value)
+            }
+            Ok(Answer::Absent) => Outcome::Absent,
+            Ok(Answer::Written(written)) => match noted.action {
+                Judged::Write { value, .. } => Outcome::Done(version(written), value),
+                _ => return,
+            },
+            Ok(Answer::Deleted(deleted)) => Outcome::Deleted(version(deleted)),
+            Ok(Answer::Sum { version: written, number: Number::Integer(sum) }) => {
+                Outcome::Done(version(written), sum as u64)
+            }
+            Err(Error::ConditionFailed { version: found }) => {
+                self.seen_version = found;
+                Outcome::Refused(version(found))
+            }
+            Err(Error::Unknown) => return,
+            // Of a datagram that came twice the first may have been refused, and the second not.
+            Err(Error::TimedOut(_)) if !self.seeing.plan.link.streams => return,
+            // It says that nothing was done: the judge must not need it. A read is nothing.
+            Err(Error::TimedOut(_)) => {
+                noted.action = Judged::Read;
+                return;
+            }
+            other => {
+                drop(seen);
+                return self.seeing.fail(format!("object {key} of table {table}: {other:?}"));
+            }
+        };
+        noted.answered = self.seeing.time.get();
+    }
+
+    /// Goes on with a walk over the wide table.
+    async fn walk_on(&mut self) {
+        let table = self.seeing.seen.borrow().tables[0];
+        let mut walk = self.walk.take().unwrap_or_else(|| Walk {
+            enumeration: Enumeration::new(table),
+            found: BTreeMap::new(),
+        });
+        for _ in 0..self.random.within(1..6) {
+            let Some(operation) = walk.enumeration.next() else { return self.walked(walk) };
+            let mut results = self.client.all(vec![operation], Duration::from_secs(5)).await;
+            match results.pop() {
+                Some(Ok(answer)) => {
+                    let Some(objects) = walk.enumeration.answered(answer) else {
+                        return self.seeing.fail("a page that makes no sense");
+                    };
+                    for Object { key, value, .. } in objects {
+                        let number = key
+                            .strip_prefix(b"stable ")
+                            .and_then(|number| std::str::from_utf8(number).ok()?.parse().ok());
+                        if number.is_some_and(|number| stable(number).1 != value) {
+                            self.seeing.fail("a walk tells of a value that nobody wrote");
+                        }
+                        *walk.found.entry(key).or_default() += 1;
+                    }
+                }
+                Some(Err(Error::TimedOut(_))) => {}
+                other => return self.seeing.fail(format!("a walk: {other:?}")),
+            }
+        }
+        self.walk = Some(walk);
+    }
+
+    fn walked(&self, walk: Walk) {
+        self.seeing.seen.borrow_mut().walks += 1;
+        for number in 0..self.seeing.plan.stable {
+            if !walk.found.contains_key(&stable(number).0) {
+                self.seeing.fail(format!("a walk does not tell of the stable object {number}"));
+            }
+        }
+        if let Some((key, count)) = walk.found.iter().find(|(_, count)| **count > 1) {
+            let key = String::from_utf8_lossy(key);
+            self.seeing.fail(format!("a walk tells of {key:?} {count} times"));
+        }
+    }
+
+    async fn split(&mut self) {
+        let name = TABLES[self.random.below(2) as usize].to_owned();
+        let patience = Duration::from_secs(3);
+        let answer = self.client.ask(Question::Map(Some(name.clone())), patience).await;
+        let Ok(Reply::Map(map)) = answer else { return self.may_fail(&answer) };
+        let Some(table) = map.tables.first() else {
+            return self.seeing.fail(format!("{name} is lost"));
+        };
+        if table.tablets.len() >= TABLETS {
+            return;
+        }
+        let at = KeyHash(self.random.number());
+        let answer =
+            self.client.ask(Question::SplitTablet(SplitTablet { table: name, at }), patience).await;
+        match &answer {
+            Ok(Reply::Table(table)) => {
+                self.seeing.seen.borrow_mut().splits += 1;
+                self.must_be_whole(table);
+            }
+            _ => self.may_fail(&answer),
+        }
+    }
+
+    async fn migrate(&mut self) {
+        let name = TABLES[self.random.below(2) as usize].to_owned();
+        let patience = Duration::from_secs(5);
+        let answer = self.client.ask(Question::ClusterStatus, patience).await;
+        let Ok(Reply::Cluster(status)) = answer else { return self.may_fail(&answer) };
+        let Some(table) = status.map.tables.iter().find(|table| table.name == name) else {
+            return self.seeing.fail(format!("{name} is lost"));
+        };
+        let masters: Vec<_> =
+            status.servers.servers.iter().flat_map(|it| &it.shards).map(|it| it.master).collect();
+        let tablet = self.random.pick(&table.tablets).copied();
+        let (Some(tablet), Some(to)) = (tablet, self.random.pick(&masters).copied()) else {
+            return;
+        };
+        let wish = MigrateTablet { table: name, first: tablet.first, to };
+        let answer = self.client.ask(Question::MigrateTablet(wish), patience).await;
+        match &answer {
+            Ok(Reply::Table(table)) => {
+                self.seeing.seen.borrow_mut().migrations += 1;
+                self.must_be_whole(table);
+            }
+            // The tablet may be another one by now, and the master gone.
+            Err(Error::Refused(_)) => {}
+            _ => self.may_fail(&answer),
+        }
+    }
+
+    /// Makes a table, uses it, or drops it.
+    async fn own_table(&mut self) {
+        let patience = Duration::from_secs(5);
+        let mut own = self.own.take().unwrap_or_else(|| {
+            let mut seen = self.seeing.seen.borrow_mut();
+            seen.names += 1;
+            Own { name: format!("own {}", seen.names), id: None }
+        });
+        // After an answer that did not come, nobody knows: that name is left alone then. A request
+        // that came twice (as datagrams do) may be refused for what it did itself.
+        let comes_once = self.seeing.plan.link.streams;
+        match own.id {
+            None => {
+                let server_span = self.random.within(1..4) as u32;
+                let wish = CreateTable { name: own.name.clone(), server_span };
+                match self.client.ask(Question::CreateTable(wish), patience).await {
+                    Ok(Reply::Table(table)) => {
+                        self.seeing.seen.borrow_mut().made += 1;
+                        self.must_be_whole(&table);
+                        own.id = Some(table.id);
+                        self.own = Some(own);
+                    }
+                    Err(Error::Refused(Status::TableExists)) if !comes_once => {}
+                    Err(Error::Refused(Status::TableExists)) => {
+                        self.seeing.fail(format!("{} is there, and nobody made it", own.name));
+                    }
+                    other => self.may_fail(&other),
+                }
+            }
+            Some(table) if self.random.chance(0.6) => {
+                self.operate(table).await;
+                self.own = Some(own);
+            }
+            Some(_) => {
+                let wish = DropTable { name: own.name.clone() };
+                match self.client.ask(Question::DropTable(wish), patience).await {
+                    Ok(Reply::Done) => {
+                        own.id = None;
+                        self.own = Some(own);
+                    }
+                    Err(Error::Refused(Status::NoSuchTable)) if !comes_once => {}
+                    Err(Error::Refused(Status::NoSuchTable)) => {
+                        self.seeing.fail(format!("{} is lost", own.name));
+                    }
+                    other => self.may_fail(&other),
+                }
+            }
+        }
+    }
+
+    fn must_be_whole(&self, table: &TableInfo) {
+        let mut next = Some(0);
+        for tablet in &table.tablets {
+            if next != Some(tablet.first.0) {
+                return self.seeing.fail(format!("{} is not whole", table.name));
+            }
+            next = tablet.last.0.checked_add(1);
+        }
+        if next.is_some() {
+            self.seeing.fail(format!("{} is not whole", table.name));
+        }
+    }
+
+    /// What may be said while much is wrong.
+    fn may_fail(&self, answer: &Result<Reply, Error>) {
+        match answer {
+            Err(Error::TimedOut(_) | Error::Unknown) => {}
+            // Nothing changes while the metastore is away, or while something else is being done; one
+            // place is split once.
+            Err(Error::Refused(
+                Status::MetastoreUnavailable
+                | Status::NoServers
+                | Status::Busy
+                | Status::InProgress
+                | Status::DeadlineExceeded
+                | Status::BadRange,
+            )) => {}
+            other => self.seeing.fail(format!("{other:?}")),
+        }
+    }
+}

@@ -1,0 +1,484 @@
+//! The hosts of a cluster: coordinators, servers and users, and what happens to them.
+
+use super::client::Client;
+use super::plan::Plan;
+use super::user::{Seeing, User};
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use thunderhead_client::Session;
+use thunderhead_coordinator::{Coordinator, Handle, Options as CoordinatorOptions};
+use thunderhead_metastore::sim::{ClientId, Faults, SimStore};
+use thunderhead_net::sim::Link;
+use thunderhead_rpc::Node;
+use thunderhead_runtime::sim::disk::DiskModel;
+use thunderhead_runtime::{Process, Random, Time};
+use thunderhead_server::{BackupOptions, Ended, Life, Options, Server};
+use thunderhead_simulator::Scheduling;
+use thunderhead_simulator::{Boot, HostId, Options as Simulated, Simulation};
+use thunderhead_wire::control::{Map, ServerList, ServerState};
+
+const COORDINATORS: usize = 2;
+const COORDINATOR_PORT: u16 = 7100;
+const SERVER_PORT: u16 = 7200;
+const SEGLET_BYTES: usize = 4096;
+
+/// A host with a coordinator, and what speaks to it.
+#[derive(Clone)]
+struct Seat {
+    host: HostId,
+    handle: Rc<RefCell<Option<(Handle, ClientId)>>>,
+}
+
+/// A server's process: a host for each of its threads, which live and die together. Only the first
+/// has a disk in use.
+#[derive(Clone)]
+struct Place {
+    hosts: Vec<HostId>,
+    /// Its present life.
+    life: Rc<RefCell<Life>>,
+    /// When it is started again, if it is not running.
+    starts_at: Rc<Cell<Option<Duration>>>,
+}
+
+impl Place {
+    fn first(&self) -> HostId {
+        self.hosts[0]
+    }
+}
+
+/// A thread of a server: it ends with its server's life.
+struct OneLife {
+    node: Node<Server>,
+    life: Life,
+}
+
+impl Process for OneLife {
+    fn turn(&mut self, now: Time) -> bool {
+        self.life.ended().is_none() && self.node.turn(now)
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.node.deadline().filter(|_| self.life.ended().is_none())
+    }
+
+    fn sleep(&mut self, _: Option<Duration>) {}
+}
+
+/// A cluster in a box.
+pub(crate) struct World {
+    pub(crate) simulation: Simulation,
+    pub(crate) seeing: Seeing,
+    store: SimStore,
+    seats: Vec<Seat>,
+    places: Vec<Place>,
+    users: Vec<HostId>,
+    random: Random,
+    /// Lives of servers that ended, and why the last one did that should not have.
+    pub(crate) restarts: u64,
+    pub(crate) given_up: u64,
+    pub(crate) left: u64,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, plan: &Rc<Plan>, mut random: Random, keeps_text: bool) -> World {
+        let options = Simulated {
+            link: Link { streams: plan.link.streams, ..Link::default() },
+            disk: plan.disk,
+            keeps_text,
+            ..Simulated::calm(seed)
+        };
+        let mut simulation = Simulation::new(options);
+        let seeing =
+            Seeing { seen: Rc::default(), time: simulation.truth(), plan: Rc::clone(plan) };
+        let store = SimStore::new(simulation.truth(), random.split(), Faults::none());
+        let mut world = World {
+            seats: (0..COORDINATORS)
+                .map(|number| coordinator(&mut simulation, number, &store, plan))
+                .collect(),
+            simulation,
+            seeing,
+            store,
+            places: Vec::new(),
+            users: Vec::new(),
+            random,
+            restarts: 0,
+            given_up: 0,
+            left: 0,
+        };
+        for number in 0..plan.servers {
+            let place = world.server(number, plan);
+            world.places.push(place);
+        }
+        world
+    }
+
+    fn coordinators(&self) -> Vec<SocketAddr> {
+        let at =
+            |seat: &Seat| SocketAddr::new(self.simulation.address(seat.host), COORDINATOR_PORT);
+        self.seats.iter().map(at).collect()
+    }
+
+    fn server(&mut self, number: usize, plan: &Plan) -> Place {
+        let life = Rc::new(RefCell::new(Life::new()));
+        let segment = u64::from(plan.settings.segment_bytes);
+        let memory_bytes = plan.memory_bytes * plan.shards;
+        let of_replicas = memory_bytes as u64 * 2 * u64::from(plan.settings.replicas.max(1));
+        let disk_bytes = of_replicas + 24 * segment;
+        let (shards, buffers) = (plan.shards, plan.buffers);
+        let mut hosts = Vec::new();
+        for shard in 0..shards {
+            let (shown, coordinators) = (Rc::clone(&life), self.coordinators());
+            let program = move |boot: Boot| -> Box<dyn Process> {
+                let at = SocketAddr::new(boot.address, SERVER_PORT);
+                let options = Options {
+                    coordinators: coordinators.clone(),
+                    listen: vec![at; shards],
+                    advertise: None,
+                    memory_bytes,
+                    seglet_bytes: Some(SEGLET_BYTES),
+                    cleaners: 1,
+                    backup: Some(BackupOptions { disk_bytes: Some(disk_bytes), buffers }),
+                    host: format!("machine {number}"),
+                    rack: String::new(),
+                };
+                if shard == 0 {
+                    shown.replace(Life::new());
+                }
+                let life = shown.borrow().clone();
+                let alarm = boot.world.alarm.clone();
+                let server = Server::new(Arc::new(options), life.clone(), shard);
+                let mut node = Node::new(boot.world, boot.transport, server);
+                node.listen(at).unwrap_or_else(|error| panic!("{at}: {error}"));
+                life.join(at, alarm);
+                Box::new(OneLife { node, life })
+            };
+            hosts.push(self.simulation.add_host(&format!("server {number}.{shard}"), program));
+        }
+        Place { hosts, life, starts_at: Rc::default() }
+    }
+
+    /// A host with a user, who does something that ends, and begins it anew after a restart.
+    pub(crate) fn add_user<F: Future<Output = ()> + 'static>(
+        &mut self,
+        name: &str,
+        does: impl Fn(User) -> F + 'static,
+    ) -> HostId {
+        let (coordinators, seeing) = (self.coordinators(), self.seeing.clone());
+        let ended = Rc::new(Cell::new(false));
+        seeing.seen.borrow_mut().working += 1;
+        self.simulation.add_host(name, move |mut boot| {
+            let random = boot.world.random.split();
+            let session = Session::new(coordinators.clone(), boot.world.random.split());
+            let node = Node::new(boot.world, boot.transport, ());
+            let client = Client::new(session, node.tasks().clone(), node.calling());
+            if !ended.get() {
+                let work = does(User::new(client, random, seeing.clone()));
+                let (ended, seeing) = (Rc::clone(&ended), seeing.clone());
+                node.tasks().spawn(async move {
+                    work.await;
+                    ended.set(true);
+                    seeing.seen.borrow_mut().working -= 1;
+                });
+            }
+            Box::new(node)
+        })
+    }
+
+    /// Users who work, so much each.
+    pub(crate) fn add_users(&mut self) {
+        let plan = Rc::clone(&self.seeing.plan);
+        for number in 0..plan.users {
+            let left = Rc::new(Cell::new(plan.operations));
+            let host =
+                self.add_user(&format!("user {number}"), move |user| user.work(Rc::clone(&left)));
+            self.users.push(host);
+        }
+    }
+
+    /// Runs until something holds, or for so long; says whether it holds.
+    pub(crate) fn until(&mut self, patience: Duration, holds: impl Fn(&World) -> bool) -> bool {
+        let end = self.simulation.now() + patience;
+        while !holds(self) {
+            if self.simulation.now() >= end || !self.seeing.seen.borrow().failures.is_empty() {
+                return holds(self);
+            }
+            self.run_for(Duration::from_millis(20));
+        }
+        true
+    }
+
+    /// Runs, and starts servers again whose lives have ended.
+    pub(crate) fn run_for(&mut self, duration: Duration) {
+        let end = self.simulation.now() + duration;
+        while self.simulation.now() < end {
+            let step = Duration::from_millis(2).min(end - self.simulation.now());
+            self.simulation.run_for(step);
+            for place in self.places.clone() {
+                self.mind(&place);
+            }
+        }
+    }
+
+    fn mind(&mut self, place: &Place) {
+        place.hosts.iter().for_each(|host| self.simulation.heed_alarm(*host));
+        let ended = place.life.borrow().ended();
+        let is_running = place.hosts.iter().all(|host| self.simulation.is_running(*host));
+        if is_running && ended.is_none() {
+            return;
+        }
+        if let Some(at) = place.starts_at.get() {
+            if at <= self.simulation.now() {
+                place.starts_at.set(None);
+                place.hosts.iter().for_each(|host| self.simulation.start(*host));
+            }
+            return;
+        }
+        match ended {
+            _ if !is_running => {}
+            Some(Ended::Asked) => self.left += 1,
+            Some(Ended::Deposed) => self.given_up += 1,
+            Some(Ended::Failed(why)) => self.seeing.fail(format!("a server ends: {why}")),
+            None => {}
+        }
+        self.kill(place, false);
+    }
+
+    /// Ends a server's process, to be started again later.
+    fn kill(&mut self, place: &Place, power: bool) {
+        self.restarts += 1;
+        for host in &place.hosts {
+            match power {
+                true => self.simulation.cut_power(*host),
+                false => self.simulation.crash(*host),
+            }
+        }
+        let wait = self.seeing.plan.lasts(&mut self.random);
+        place.starts_at.set(Some(self.simulation.now() + wait));
+    }
+
+    fn leader(&self) -> Option<Handle> {
+        self.seats.iter().find_map(|seat| {
+            let handle = seat.handle.borrow().as_ref()?.0.clone();
+            (self.simulation.is_running(seat.host) && handle.leads()).then_some(handle)
+        })
+    }
+
+    /// Where the tablets are and who there is, if somebody knows.
+    pub(crate) fn known(&self) -> Option<(Map, ServerList)> {
+        let leader = self.leader()?;
+        Some((leader.map()?, leader.servers()?))
+    }
+
+    /// Whether every tablet is served and all servers are there.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.known().is_some_and(|(map, list)| {
+            let all = map.tables.iter().flat_map(|table| &table.tablets);
+            let up = list.servers.iter().filter(|it| it.state == ServerState::Up).count();
+            all.into_iter().all(|tablet| tablet.address.is_some()) && up == self.places.len()
+        })
+    }
+
+    /// From now on things are as the plan has them.
+    pub(crate) fn begin_trouble(&mut self) {
+        let plan = Rc::clone(&self.seeing.plan);
+        self.simulation.network().set_all_links(plan.link);
+        self.simulation.set_scheduling(plan.scheduling);
+        self.store.set_faults(plan.metastore);
+    }
+
+    /// Something happens to somebody.
+    pub(crate) fn trouble(&mut self) {
+        let plan = Rc::clone(&self.seeing.plan);
+        let mut random = self.random.split();
+        let random = &mut random;
+        let lasts = plan.lasts(random);
+        if plan.only_leaves {
+            return self.places.iter().for_each(|place| place.life.borrow().leave());
+        }
+        let power = plan.outlasts_power() && random.chance(0.5);
+        let pick = |places: &[Place], random: &mut Random| random.pick(places).cloned();
+        let (Some(place), Some(seat)) =
+            (pick(&self.places, random), random.pick(&self.seats).cloned())
+        else {
+            return;
+        };
+        let thread = random.pick(&place.hosts).copied().unwrap_or(seat.host);
+        let user = random.pick(&self.users).copied().unwrap_or(seat.host);
+        let somebody = match random.below(10) {
+            0..6 => thread,
+            6..8 => seat.host,
+            _ => user,
+        };
+        match random.below(18) {
+            0..3 => self.kill(&place, power),
+            // Many at once.
+            3 => {
+                let share = if random.chance(0.5) { 1.0 } else { random.fraction() };
+                for place in self.places.clone() {
+                    if random.chance(share) {
+                        self.kill(&place, power);
+                    }
+                }
+            }
+            4 => {
+                let operations = random.within(1..60);
+                self.simulation.stop_at_disk_operation(place.first(), operations, power);
+            }
+            5 => {
+                let power = power && somebody == thread;
+                if somebody != thread {
+                    self.simulation.restart_after(somebody, lasts);
+                }
+                self.simulation.stop_at_send(somebody, random.within(1..60), power);
+            }
+            // It is asked to end, and is started again.
+            6 => {
+                let share = if random.chance(0.3) { 1.0 } else { 0.0 };
+                for other in &self.places {
+                    if other.first() == place.first() || random.chance(share) {
+                        other.life.borrow().leave();
+                    }
+                }
+            }
+            7 => {
+                self.simulation.restart_after(seat.host, lasts);
+                self.simulation.crash(seat.host);
+            }
+            8 => {
+                self.simulation.restart_after(user, lasts);
+                self.simulation.crash(user);
+            }
+            9 | 10 => self.simulation.pause(somebody, lasts),
+            11 => {
+                let client = seat.handle.borrow().as_ref().map(|(_, client)| *client);
+                if let Some(client) = client {
+                    if random.chance(0.5) {
+                        self.store.cut(client)
+                    } else {
+                        self.store.deafen(client)
+                    }
+                    let store = self.store.clone();
+                    self.simulation.after(lasts, move |_| store.mend(client));
+                }
+            }
+            12 => {
+                self.store.stop();
+                let store = self.store.clone();
+                self.simulation.after(lasts, move |_| store.start());
+            }
+            13 | 14 => {
+                let mut others: Vec<HostId> =
+                    self.places.iter().flat_map(|it| it.hosts.clone()).collect();
+                others.extend(self.seats.iter().map(|it| it.host).chain([user]));
+                let other = random.pick(&others).copied().unwrap_or(user);
+                let (a, b) = (self.simulation.address(thread), self.simulation.address(other));
+                let both = random.chance(0.5);
+                let is_slow = random.chance(0.3);
+                let pairs = if both { vec![(a, b), (b, a)] } else { vec![(a, b)] };
+                for (from, to) in pairs {
+                    let link = if is_slow {
+                        let jitter = plan.link.jitter * 20;
+                        Link { bytes_per_second: 50_000, jitter, ..plan.link }
+                    } else {
+                        Link { blocked: true, ..plan.link }
+                    };
+                    self.simulation.network().set_link(from, to, link);
+                    let usual = plan.link;
+                    self.simulation.after(lasts, move |it| it.network().set_link(from, to, usual));
+                }
+            }
+            15 => {
+                let disk = self.simulation.disk(place.first()).clone();
+                let slow = DiskModel {
+                    operation: Duration::from_millis(5),
+                    bytes_per_second: 5_000_000,
+                    ..plan.disk
+                };
+                disk.set_model(slow);
+                let usual = plan.disk;
+                self.simulation.after(lasts, move |_| disk.set_model(usual));
+            }
+            16 => {
+                let drift = random.within(0..2000) as i64 - 1000;
+                self.simulation.set_drift(somebody, drift);
+            }
+            _ if plan.verdicts => {
+                let Some(leader) = self.leader() else { return };
+                let list = leader.servers().unwrap_or_default();
+                if let Some(server) = random.pick(&list.servers) {
+                    leader.server_failed(server.server, server.generation);
+                }
+            }
+            _ => {
+                let by = random.within(0..7_200_000_000_000) as i64 - 3_600_000_000_000;
+                self.simulation.jump_clock(somebody, by);
+            }
+        }
+    }
+
+    /// Ends all trouble.
+    pub(crate) fn heal(&mut self) {
+        let plan = Rc::clone(&self.seeing.plan);
+        let calm = Link { streams: plan.link.streams, ..Link::default() };
+        self.simulation.set_scheduling(Scheduling::default());
+        // What was planned for later still comes, and ends what had begun.
+        for wait in [Duration::ZERO, plan.lasts_max] {
+            self.run_for(wait);
+            self.simulation.network().set_all_links(calm);
+            self.store.set_faults(Faults::none());
+            self.store.start();
+            for seat in &self.seats {
+                if let Some((_, client)) = &*seat.handle.borrow() {
+                    self.store.mend(*client);
+                }
+            }
+            let servers: Vec<HostId> = self.places.iter().flat_map(|it| it.hosts.clone()).collect();
+            let coordinators = self.seats.iter().map(|it| it.host);
+            let others: Vec<HostId> = coordinators.chain(self.users.clone()).collect();
+            for host in servers.iter().chain(&others) {
+                self.simulation.keep_running(*host);
+                self.simulation.disk(*host).set_model(DiskModel::default());
+            }
+            others.iter().for_each(|host| self.simulation.start(*host));
+        }
+    }
+
+    /// How everybody is, for whoever looks for what is wrong.
+    pub(crate) fn describe(&self) -> String {
+        let leads = self.leader().is_some();
+        let remarks: Vec<String> = self.leader().map(|it| it.remarks()).unwrap_or_default();
+        let lives = self.places.iter().map(|place| {
+            let identity = place.life.borrow().identity();
+            identity.map(|it| (it.server, it.generation, it.masters.clone()))
+        });
+        let lives: Vec<_> = lives.collect();
+        let recoveries = self.leader().and_then(|it| it.recoveries());
+        format!("leads: {leads} {remarks:?}; {recoveries:?}; {lives:?}; {:?}", self.known())
+    }
+}
+
+fn coordinator(simulation: &mut Simulation, number: usize, store: &SimStore, plan: &Plan) -> Seat {
+    let handle = Rc::new(RefCell::new(None));
+    let options = CoordinatorOptions {
+        settings: plan.settings.clone(),
+        address: format!("coordinator {number}"),
+        leadership_ttl: plan.leadership_ttl,
+        lease_ttl: plan.lease_ttl,
+        ..CoordinatorOptions::default()
+    };
+    let (shown, store) = (Rc::clone(&handle), store.clone());
+    let host = simulation.add_host(&format!("coordinator {number}"), move |boot| {
+        let client = store.client(boot.world.clock.clone());
+        let id = client.id();
+        let coordinator = Coordinator::new(Box::new(client), options.clone());
+        shown.replace(Some((coordinator.handle(), id)));
+        let at = SocketAddr::new(boot.address, COORDINATOR_PORT);
+        let mut node = Node::new(boot.world, boot.transport, coordinator);
+        node.listen(at).unwrap_or_else(|error| panic!("{at}: {error}"));
+        Box::new(node)
+    });
+    Seat { host, handle }
+}
