@@ -79,6 +79,9 @@ fn swarm(Arguments { seed: first, extras, .. }: &Arguments, count: u64) -> ExitC
                 outcomes.failure = Some("a second run was not the same".to_owned());
             }
         }
+        if (seed + 1 - first).is_multiple_of(500) {
+            eprintln!("{} seeds, {failures} failures", seed + 1 - first);
+        }
         if let Some(failure) = outcomes.failure {
             failures += 1;
             println!("seed {seed}: {failure}\n  cargo xtask sim --cluster {seed}");
