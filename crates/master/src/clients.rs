@@ -128,19 +128,15 @@ impl Clients {
     pub(crate) fn meet(&mut self, log: &mut Log, identity: Identity) -> Met {
         let (lease, first) = (identity.lease(), identity.first_unacknowledged());
         let limits = self.limits;
-        if !self.clients.contains_key(&lease) {
-            if identity.sequence() < first {
-                return Met::Refused(refused(Status::Stale, 0));
-            }
-            if !self.trusts {
-                return Met::Refused(unknown(&mut self.wanted, &self.ended.0, lease));
-            }
-            if self.clients.len() >= limits.clients_max {
-                return Met::Refused(refused(Status::Busy, FULL_US));
-            }
+        if !self.clients.contains_key(&lease)
+            && let Err(refused) = self.welcome(identity)
+        {
+            return Met::Refused(refused);
         }
         let Clients { clients, wanted, unneeded, records, .. } = self;
-        let client = clients.entry(lease).or_insert_with(|| Client::new(Standing::Lasts));
+        let Some(client) = clients.get_mut(&lease) else {
+            return Met::Refused(refused(Status::Busy, LEASE_US));
+        };
         if identity.sequence() < client.first.max(first) {
             return Met::Refused(refused(Status::Stale, 0));
         }
@@ -178,6 +174,23 @@ impl Clients {
             }
             Standing::Lasts => Met::New,
         }
+    }
+
+    /// Takes a client in that is not known, if it may be.
+    #[cold]
+    fn welcome(&mut self, identity: Identity) -> Result<(), Outcome> {
+        let lease = identity.lease();
+        if identity.sequence() < identity.first_unacknowledged() {
+            return Err(refused(Status::Stale, 0));
+        }
+        if !self.trusts {
+            return Err(unknown(&mut self.wanted, &self.ended.0, lease));
+        }
+        if self.clients.len() >= self.limits.clients_max {
+            return Err(refused(Status::Busy, FULL_US));
+        }
+        self.clients.insert(lease, Client::new(Standing::Lasts));
+        Ok(())
     }
 
     /// The log has a record of an update now.

@@ -19,8 +19,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use thunderhead_rpc::{CallError, CallId, Caller, Opcode};
-use thunderhead_wire::{Status, control};
 use thunderhead_wire::operations::{Identity, PartHead};
+use thunderhead_wire::{Status, control};
 
 /// What the clients do.
 #[derive(Clone, Debug)]

@@ -181,7 +181,9 @@ impl<C: Work> Crew<'_, C> {
         let mut next_second = self.began + Duration::from_secs(1);
         let (mut measured_from, mut measured) = (now, 0);
         let failed = |clients: &[C]| clients.iter().any(|it| it.failures().count > 0);
-        while (now < end || (measured < MESSAGES_MIN && !failed(&self.clients))) && !self.stop.load(Ordering::Relaxed) {
+        while (now < end || (measured < MESSAGES_MIN && !failed(&self.clients)))
+            && !self.stop.load(Ordering::Relaxed)
+        {
             let mut arrived = false;
             for client in &mut self.clients {
                 arrived |= client.turn(&mut |kind, objects, latency| {

@@ -323,3 +323,58 @@ impl Work for Through<'_> {
         self.failures.clone()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::workload::Workload;
+    use super::*;
+    use thunderhead_server::{Local, LocalOptions};
+    use thunderhead_wire::control::Settings;
+
+    #[test]
+    fn what_the_library_gives_up_is_counted_as_failed() {
+        let name = format!("thunderhead-bench-through-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let options = LocalOptions {
+            directory: directory.clone(),
+            listen: "127.0.0.1:0".parse().unwrap(),
+            servers: 1,
+            shards: 2,
+            cleaners: 1,
+            memory_bytes: 64 << 20,
+            backup: None,
+            settings: Settings {
+                replicas: 0,
+                durability: "replicated".into(),
+                segment_bytes: 1 << 20,
+                self_backup: false,
+            },
+            polling: Polling::Never,
+            net: NetOptions::default(),
+        };
+        let local = Local::start(&options).unwrap();
+        let plan = Plan::new(Workload::Write, 1000);
+        let (deadline, channel) = (Some(Duration::from_secs(60)), Channel::Shm);
+        let at = vec![local.coordinator()];
+        let mut cluster = Cluster::prepare(at, deadline, channel, "t", &plan, &mut |_| {}).unwrap();
+        let mut done = 0;
+        let mut through = Through::new(&cluster, &plan, 0).unwrap();
+        while !through.turn(&mut |_, objects, _| done += objects).unwrap() {}
+        through.finish().unwrap();
+        assert_eq!(through.failures().count, 0);
+        drop(through);
+        assert!(done > 0);
+        local.leave();
+        let _ = local.join();
+
+        cluster.deadline = Some(Duration::from_millis(50));
+        let mut through = Through::new(&cluster, &plan, 0).unwrap();
+        while through.failures().count == 0 {
+            through.turn(&mut |_, _, _| panic!("nobody is there")).unwrap();
+        }
+        let reasons = through.failures().reasons;
+        assert!(reasons[0].contains("write of object"), "{reasons:?}");
+        drop(through);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+}
