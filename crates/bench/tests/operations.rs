@@ -8,7 +8,7 @@ use thunderhead_client::{Client, Options};
 use thunderhead_net::os::Options as NetOptions;
 use thunderhead_runtime::polling::Polling;
 use thunderhead_server::{BackupOptions, Local, LocalOptions};
-use thunderhead_wire::control::Settings;
+use thunderhead_wire::control::{ServerState, Settings};
 
 #[derive(Parser)]
 struct Operations {
@@ -120,6 +120,12 @@ fn a_cluster_that_runs_is_asked_through_the_client_library() {
         net: NetOptions::default(),
     };
     let local = Local::start(&options).unwrap();
+    let mut client = Client::connect(&Options::new([local.coordinator()])).unwrap();
+    let is_up = |client: &mut Client| {
+        let servers = client.status().unwrap().servers.servers;
+        servers.iter().filter(|it| it.state == ServerState::Up).count() == 2
+    };
+    while !is_up(&mut client) {}
     // By name, and beside one that is not there.
     let at = format!("localhost:{},127.0.0.1:1", local.coordinator().port());
     for workload in Workload::ALL {
@@ -130,7 +136,6 @@ fn a_cluster_that_runs_is_asked_through_the_client_library() {
     }
     let report = measure(Workload::Read, &["--coordinators", &at, "--table", "other"]);
     check(Workload::Read, &report);
-    let mut client = Client::connect(&Options::new([local.coordinator()])).unwrap();
     let tables = client.map().unwrap().tables;
     let spans: Vec<_> = tables.iter().map(|it| (it.name.as_str(), it.tablets.len())).collect();
     assert_eq!(spans, [("bench", 4), ("other", 4)]);

@@ -48,6 +48,7 @@ impl Place {
             let nanoseconds = text.split_whitespace().next().and_then(|it| it.parse().ok());
             Ok(Duration::from_nanos(nanoseconds.context("read a thread's processor time")?))
         };
+        ensure!(!self.threads.is_empty(), "the servers' threads cannot be told apart");
         self.threads.iter().map(time).collect()
     }
 }
@@ -123,10 +124,10 @@ impl Own {
         std::fs::create_dir_all(&files.0)
             .with_context(|| format!("make the directory {}", files.0.display()))?;
         let options = self.cluster(channel, files.0.clone());
-        let before = reactors()?.len();
+        let before = reactors()?;
         // Threads are on the core of the one that starts them.
         let local = pinned(SERVER_CORE, || Local::start(&options)).context("start a cluster")?;
-        let place = up(&local, before);
+        let place = up(&local, &before);
         let outcome = place.and_then(|place| pinned(CLIENT_CORE, || work(&place)));
         if let Some(ended) = local.ended() {
             local.leave();
@@ -142,7 +143,7 @@ impl Own {
 }
 
 /// Waits until the cluster is up, and makes the table.
-fn up(local: &Local, reactors_before: usize) -> Result<Place> {
+fn up(local: &Local, before: &[(u64, PathBuf)]) -> Result<Place> {
     let coordinator = local.coordinator();
     let options = ClientOptions::new([coordinator]).deadline(Some(PATIENCE));
     let mut client = Client::connect(&options).context("reach the coordinator")?;
@@ -163,11 +164,16 @@ fn up(local: &Local, reactors_before: usize) -> Result<Place> {
             None => std::thread::sleep(LOOK),
         }
     };
-    let mut threads: Vec<PathBuf> =
-        reactors()?.into_iter().skip(reactors_before).map(|(_, path)| path).collect();
+    let now = reactors()?.into_iter().filter(|it| !before.contains(it));
+    let mut threads: Vec<PathBuf> = now.map(|(_, path)| path).collect();
     let is_master = |it: &thunderhead_server::Running| it.life().addresses().contains(&shard);
     let master = local.servers().iter().position(is_master);
-    ensure!(threads.len() == local.servers().len(), "the servers' threads cannot be told apart");
-    threads.swap(0, master.context("no server has the table's address")?);
+    let master = master.context("no server has the table's address")?;
+    if threads.len() == local.servers().len() {
+        threads.swap(0, master);
+    } else {
+        // Another cluster in this process came up at the same time.
+        threads.clear();
+    }
     Ok(Place { to: To { shard, coordinator: Some(coordinator) }, threads })
 }

@@ -356,6 +356,8 @@ mod tests {
         let plan = Plan::new(Workload::Write, 1000);
         let (deadline, channel) = (Some(Duration::from_secs(60)), Channel::Shm);
         let at = vec![local.coordinator()];
+        let mut client = Client::connect(&Options::new(at.clone())).unwrap();
+        while client.status().unwrap().servers.servers.is_empty() {}
         let mut cluster = Cluster::prepare(at, deadline, channel, "t", &plan, &mut |_| {}).unwrap();
         let mut done = 0;
         let mut through = Through::new(&cluster, &plan, 0).unwrap();
