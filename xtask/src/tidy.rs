@@ -97,6 +97,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "thunderhead-net",
             "thunderhead-rpc",
             "thunderhead-runtime",
+            "thunderhead-server",
             "thunderhead-simulator",
             "thunderhead-wire",
         ],

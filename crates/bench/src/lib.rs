@@ -24,6 +24,31 @@ pub struct Arguments {
     command: Command,
 }
 
+impl Arguments {
+    /// The options of a workload that asks a running cluster, if that is what is to be measured: it
+    /// wants to know the deadline of operations.
+    pub fn of_cluster(&mut self) -> Option<&mut operations::Arguments> {
+        let workload = match &mut self.command {
+            Command::Read(it)
+            | Command::Write(it)
+            | Command::Mixed(it)
+            | Command::Multiread(it)
+            | Command::Multiwrite(it)
+            | Command::Increment(it)
+            | Command::YcsbA(it)
+            | Command::YcsbB(it)
+            | Command::YcsbC(it)
+            | Command::YcsbD(it)
+            | Command::YcsbE(it)
+            | Command::YcsbF(it) => it,
+            Command::Log(_) | Command::Rpc(_) | Command::Backup(_) | Command::Evaluate { .. } => {
+                return None;
+            }
+        };
+        (!workload.coordinators.is_empty()).then_some(workload)
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Log-structured memory by itself.
@@ -109,5 +134,5 @@ pub fn run(arguments: Arguments) -> Result<bool> {
 }
 
 fn workload(workload: Workload, arguments: &operations::Arguments) -> Result<bool> {
-    operations::run(workload, arguments).map(|()| true)
+    operations::run(workload, arguments)
 }

@@ -1,17 +1,21 @@
 //! Operations on objects: `thunderhead bench read`, `write`, … and `bench evaluate operations`.
 //!
 //! Clients in closed loops, each with a connection of its own and `--depth` requests in flight, ask
-//! a shard of our own in this process. They speak the protocol without the client library, so that
-//! the shard is what limits; values are checked on every read.
+//! a shard of our own in this process, or with `--replicas` servers in this process ([`local`]). They
+//! speak the protocol without the client library, so that the shard is what limits. With
+//! `--coordinators` they ask a cluster that runs, through the client library ([`through`]), on threads
+//! that share the cores as they come. Values are checked on every read.
 
 pub mod content;
 pub mod distribution;
 pub mod evaluate;
 pub mod generator;
+pub mod local;
 pub mod message;
 pub mod report;
 pub mod run;
 pub mod target;
+pub mod through;
 pub mod workload;
 
 use crate::log::{progress, show};
@@ -23,10 +27,11 @@ use generator::Plan;
 use report::Report;
 use run::Times;
 use std::io::{IsTerminal, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 use target::{Channel, Own};
+use through::{Cluster, Through};
 use workload::Workload;
 
 /// What to run.
@@ -46,8 +51,9 @@ pub struct Arguments {
     /// and uniform for the others.
     #[arg(long)]
     pub distribution: Option<Distribution>,
-    /// Seconds to measure, after a tenth of that (a second at most) to warm up.
-    #[arg(long, default_value_t = 10.0)]
+    /// How long to measure: 500ms, 10s, 2m, or seconds; after a tenth of that (a second at most) to
+    /// warm up.
+    #[arg(long, default_value = "10s", value_parser = seconds)]
     pub duration: f64,
     /// Objects that exist from the start: 256 to 1000000000.
     #[arg(long, default_value_t = 1_000_000)]
@@ -64,12 +70,29 @@ pub struct Arguments {
     /// What is asked: own starts a shard in this process.
     #[arg(long, default_value = "own", value_parser = ["own"])]
     pub target: String,
-    /// A running cluster, by its coordinators, instead of a shard of our own.
-    #[arg(long, value_delimiter = ',', conflicts_with = "target", value_name = "ADDR")]
-    pub coordinators: Vec<SocketAddr>,
-    /// Copies of each update on backups of the shard of our own.
+    /// Ask a running cluster, by its coordinators (HOST:PORT), instead of a shard of our own. What the
+    /// environment or a file says of coordinators does not count here.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        conflicts_with_all = ["target", "replicas", "data", "utilization", "at_least_once"],
+        value_name = "ADDR"
+    )]
+    pub coordinators: Vec<String>,
+    /// The table to use in a running cluster. It is made if it is not there, and is not dropped.
+    #[arg(long, default_value = "bench")]
+    pub table: String,
+    /// How long an operation on a running cluster may take.
+    #[arg(skip = Some(DEADLINE))]
+    pub deadline: Option<Duration>,
+    /// Copies of each update: 1 on the disk of the shard of our own, more on so many other servers in
+    /// this process.
     #[arg(long, default_value_t = 0)]
     pub replicas: u32,
+    /// The directory for the files of servers with copies; they go in the end. If it is not said:
+    /// where temporary files are.
+    #[arg(long, value_name = "PATH")]
+    pub data: Option<PathBuf>,
     /// How full the memory of the shard of our own is, in percent: 1 to 90.
     #[arg(long, default_value_t = 50)]
     pub utilization: u32,
@@ -84,6 +107,33 @@ pub struct Arguments {
     pub plot: Option<PathBuf>,
 }
 
+/// How long an operation on a running cluster may take, if nobody says otherwise.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Reads a time, which is in seconds where it has no unit.
+fn seconds(text: &str) -> Result<f64, String> {
+    let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    let unit = units.iter().find_map(|(unit, each)| Some((text.strip_suffix(unit)?, each)));
+    let (number, each) = unit.unwrap_or((text, &1.0));
+    let number: f64 = number.trim().parse().map_err(|_| "write 500ms, 10s or 2m".to_owned())?;
+    Ok(number * each)
+}
+
+/// Where coordinators are that are given as HOST:PORT.
+fn resolve(coordinators: &[String]) -> Result<Vec<SocketAddr>> {
+    let (mut found, mut failed) = (Vec::new(), None);
+    for name in coordinators.iter().flat_map(|it| it.split(',')) {
+        match name.trim().to_socket_addrs() {
+            Ok(addresses) => found.extend(addresses),
+            Err(error) => failed = Some(format!("{name}: {error}; write HOST:PORT")),
+        }
+    }
+    match failed {
+        Some(failed) if found.is_empty() => bail!("--coordinators {failed}"),
+        _ => Ok(found),
+    }
+}
+
 /// Says why YCSB's fifth workload is not among these.
 pub(crate) fn no_ycsb_e() -> Result<bool> {
     bail!(
@@ -94,11 +144,6 @@ pub(crate) fn no_ycsb_e() -> Result<bool> {
 impl Arguments {
     /// Refuses what cannot be run, before anything is.
     fn check(&self, workload: Workload) -> Result<()> {
-        ensure!(
-            self.coordinators.is_empty(),
-            "--coordinators: this version cannot measure a running cluster yet; leave it out for a \
-             shard of its own"
-        );
         let within = |name: &str, value: u64, least: u64, most: u64| {
             ensure!(
                 (least..=most).contains(&value),
@@ -112,6 +157,7 @@ impl Arguments {
         within("--parts", self.parts as u64, 1, 128)?;
         within("--reads", u64::from(self.reads), 0, 100)?;
         within("--utilization", u64::from(self.utilization), 1, 90)?;
+        within("--replicas", u64::from(self.replicas), 0, 8)?;
         let most = self.own(workload).value_bytes_max();
         within("--value-bytes", self.value_bytes as u64, 0, most as u64)?;
         // A message that is longer than servers take is refused by them.
@@ -127,7 +173,12 @@ impl Arguments {
             "--duration is {}; it must be 0.01 to 86400 seconds",
             self.duration
         );
-        machine::ensure_memory(self.own(workload).memory_bytes(), "--objects or --value-bytes")
+        if !self.coordinators.is_empty() {
+            return Ok(());
+        }
+        let servers = u64::from(self.replicas).max(1) + u64::from(self.replicas > 1);
+        let memory = self.own(workload).memory_bytes() * servers;
+        machine::ensure_memory(memory, "--objects or --value-bytes")
     }
 
     fn own(&self, workload: Workload) -> Own {
@@ -135,6 +186,7 @@ impl Arguments {
         Own {
             cleaners: usize::from(workload.writes()),
             replicas: self.replicas,
+            data: self.data.clone(),
             ..Own::holding(self.objects, self.value_bytes, utilization)
         }
     }
@@ -167,25 +219,35 @@ pub fn measure(workload: Workload, arguments: &Arguments) -> Result<Report> {
     let duration = Duration::from_secs_f64(arguments.duration);
     let times = Times { warm_up: (duration / 10).min(Duration::from_secs(1)), duration };
     let is_watched = std::io::stderr().is_terminal();
-    let tally = own.beside(arguments.transport, |address| {
+    let mut told = |second: &run::Second| {
         if is_watched {
-            progress(&format!("writing {} objects", plan.objects));
+            progress(&report::line(second));
         }
-        run::load(&plan, arguments.transport, address)?;
-        run::run(&plan, arguments.transport, address, times, &mut |second| {
-            if is_watched {
-                progress(&report::line(second));
-            }
-        })
-    })?;
+    };
+    if is_watched {
+        progress(&format!("writing {} objects", plan.objects));
+    }
+    let tally = if arguments.coordinators.is_empty() {
+        own.serving(arguments.transport, |to| {
+            run::load(&plan, arguments.transport, to)?;
+            run::run(&plan, arguments.transport, to, times, &mut told)
+        })?
+    } else {
+        let (coordinators, table) = (resolve(&arguments.coordinators)?, &arguments.table);
+        let (deadline, channel) = (arguments.deadline, arguments.transport);
+        let silent = &mut |_| {};
+        let cluster = Cluster::prepare(coordinators, deadline, channel, table, &plan, silent)?;
+        let make = |client| Through::new(&cluster, &plan, client);
+        run::crews(plan.clients, plan.clients, &|_| None, &make, times, &mut told)?
+    };
     Ok(Report::of(workload, arguments, &tally))
 }
 
-/// Runs a workload and prints what came of it.
+/// Runs a workload and prints what came of it. False when an operation failed.
 ///
 /// # Errors
 /// As [`measure`], and when it cannot be written down.
-pub fn run(workload: Workload, arguments: &Arguments) -> Result<()> {
+pub fn run(workload: Workload, arguments: &Arguments) -> Result<bool> {
     plot::check(arguments.plot.as_deref())?;
     let report = measure(workload, arguments)?;
     show(arguments.json, &report.table(), &report)?;
@@ -195,5 +257,5 @@ pub fn run(workload: Workload, arguments: &Arguments) -> Result<()> {
     if let Some(path) = &arguments.plot {
         plot::save(path, &report.panels())?;
     }
-    Ok(())
+    Ok(report.failed == 0)
 }

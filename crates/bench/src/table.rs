@@ -70,16 +70,12 @@ pub struct Requirement {
     pub pass: bool,
 }
 
-/// What stands in the place of a figure that there is no way to measure yet.
-const NOT_MEASURED: &str = "not measured";
-
 /// Prints requirements; says whether all hold.
 fn print_requirements(rows: &[Requirement], to: &mut dyn Write) -> io::Result<bool> {
     let mut table = Table::new("", &["what", "required", "measured", ""]);
     for row in rows {
         let verdict = match (row.pass, row.required.as_str()) {
             (_, "reported") => "",
-            (false, _) if row.measured == NOT_MEASURED => "MISSING",
             (true, _) => "ok",
             (false, _) => "SHORT",
         };
@@ -118,11 +114,6 @@ impl Rows {
         self.add(what, "reported".into(), format!("{measured:.2} {unit}"), true);
     }
 
-    /// Something that cannot be measured yet: nothing was shown, so what is required is not met.
-    pub(crate) fn not_measured(&mut self, what: &str, required: &str) {
-        self.add(what, required.into(), NOT_MEASURED.into(), required == "reported");
-    }
-
     pub(crate) fn add(&mut self, what: &str, required: String, measured: String, pass: bool) {
         let required = required.trim_end().to_string();
         let measured = measured.trim_end().to_string();
@@ -146,15 +137,12 @@ impl Rows {
 /// What the verdict is and what it is worth.
 #[must_use]
 pub fn closing_line(rows: &[Requirement]) -> String {
-    let missing = |row: &&Requirement| !row.pass && row.measured == NOT_MEASURED;
-    let missing = rows.iter().filter(missing).count();
-    let short = rows.iter().filter(|row| !row.pass).count() - missing;
-    if short + missing == 0 {
+    let short = rows.iter().filter(|row| !row.pass).count();
+    if short == 0 {
         return format!("None of {} rows fell short: status 0.", rows.len());
     }
-    let and = if missing > 0 { format!(", {missing} not measured") } else { String::new() };
     format!(
-        "{short} of {} rows fell short{and}: status 1. Figures say little with --quick, or on a machine \
+        "{short} of {} rows fell short: status 1. Figures say little with --quick, or on a machine \
          that is not idle.",
         rows.len()
     )
@@ -177,11 +165,5 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         assert!(text.lines().last().unwrap().starts_with("1 of 2 rows fell short: status 1."));
         assert!(closing_line(&[row(true)]).ends_with("status 0."));
-        let mut rows = Rows::default();
-        rows.not_measured("w", "reported");
-        assert!(closing_line(&rows.0).ends_with("status 0."));
-        rows.not_measured("w", "≥ 1");
-        let line = closing_line(&rows.0);
-        assert!(line.starts_with("0 of 2 rows fell short, 1 not measured: status 1."), "{line}");
     }
 }

@@ -4,6 +4,11 @@ use clap::Parser;
 use serde_json::Value;
 use thunderhead_bench::operations::workload::Workload;
 use thunderhead_bench::operations::{self, report::Report};
+use thunderhead_client::{Client, Options};
+use thunderhead_net::os::Options as NetOptions;
+use thunderhead_runtime::polling::Polling;
+use thunderhead_server::{BackupOptions, Local, LocalOptions};
+use thunderhead_wire::control::{ServerState, Settings};
 
 #[derive(Parser)]
 struct Operations {
@@ -84,6 +89,62 @@ fn objects_are_drawn_by_any_law_and_updates_need_no_identity() {
 }
 
 #[test]
+fn copies_are_made_by_servers_in_this_process() {
+    for (replicas, transport) in [("1", "shm"), ("1", "tcp"), ("3", "shm")] {
+        let more = ["--replicas", replicas, "--transport", transport, "--clients", "2"];
+        for workload in [Workload::Mixed, Workload::MultiWrite] {
+            check(workload, &measure(workload, &more));
+        }
+    }
+}
+
+#[test]
+fn a_cluster_that_runs_is_asked_through_the_client_library() {
+    let name = format!("thunderhead-bench-cluster-{}", std::process::id());
+    let directory = std::env::temp_dir().join(name);
+    let options = LocalOptions {
+        directory: directory.clone(),
+        listen: "127.0.0.1:0".parse().unwrap(),
+        servers: 2,
+        shards: 2,
+        cleaners: 1,
+        memory_bytes: 64 << 20,
+        backup: Some(BackupOptions::default()),
+        settings: Settings {
+            replicas: 1,
+            durability: "replicated".into(),
+            segment_bytes: 1 << 20,
+            self_backup: false,
+        },
+        polling: Polling::Never,
+        net: NetOptions::default(),
+    };
+    let local = Local::start(&options).unwrap();
+    let mut client = Client::connect(&Options::new([local.coordinator()])).unwrap();
+    let is_up = |client: &mut Client| {
+        let servers = client.status().unwrap().servers.servers;
+        servers.iter().filter(|it| it.state == ServerState::Up).count() == 2
+    };
+    while !is_up(&mut client) {}
+    // By name, and beside one that is not there.
+    let at = format!("localhost:{},127.0.0.1:1", local.coordinator().port());
+    for workload in Workload::ALL {
+        let more = ["--coordinators", &at, "--clients", "2", "--value-bytes", "40"];
+        let report = measure(workload, &more);
+        check(workload, &report);
+        assert_eq!((report.failed, report.failures.len()), (0, 0));
+    }
+    let report = measure(Workload::Read, &["--coordinators", &at, "--table", "other"]);
+    check(Workload::Read, &report);
+    let tables = client.map().unwrap().tables;
+    let spans: Vec<_> = tables.iter().map(|it| (it.name.as_str(), it.tablets.len())).collect();
+    assert_eq!(spans, [("bench", 4), ("other", 4)]);
+    local.leave();
+    let _ = local.join();
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_with_what_to_do() {
     let cases: [(&[&str], &str); 10] = [
         (&["--clients", "0"], "--clients is 0; it must be 1 to 1000"),
@@ -95,14 +156,17 @@ fn what_makes_no_sense_is_refused_with_what_to_do() {
         (&["--value-bytes", "200000"], "--value-bytes is 200000; it must be 0 to"),
         (&["--value-bytes", "100000"], "makes messages of"),
         (&["--duration", "0"], "--duration is 0; it must be 0.01 to 86400 seconds"),
-        (&["--coordinators", "127.0.0.1:1"], "cannot measure a running cluster yet"),
+        (&["--coordinators", "nowhere"], "write HOST:PORT"),
     ];
     for (more, expected) in cases {
         let error = operations::measure(Workload::MultiRead, &arguments(more)).err().unwrap();
         assert!(error.to_string().contains(expected), "{more:?}: {error}");
     }
-    let error = operations::measure(Workload::Write, &arguments(&["--replicas", "1"])).err();
-    assert!(error.unwrap().to_string().contains("--replicas is 1: this target has no backups"));
+    let error = Operations::try_parse_from(["bench", "--coordinators", "a:1", "--replicas", "1"]);
+    assert!(error.is_err(), "a running cluster has its own replicas");
+    assert!(Operations::try_parse_from(["bench", "--duration", "soon"]).is_err());
+    assert!((arguments(&["--duration", "250ms"]).duration - 0.25).abs() < 1e-9);
+    assert!((arguments(&["--duration", "24s"]).duration - 24.0).abs() < 1e-9);
 }
 
 #[test]

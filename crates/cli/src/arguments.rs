@@ -131,4 +131,28 @@ mod tests {
     fn the_command_line_is_sound() {
         Arguments::command().debug_assert();
     }
+
+    #[test]
+    fn a_benchmark_asks_a_running_cluster_only_if_it_is_told_so() {
+        let parse = |line: &str| {
+            let arguments = Arguments::try_parse_from(line.split(' ')).unwrap();
+            let Command::Bench(bench) = arguments.command else { panic!("{line}") };
+            (arguments.common, bench)
+        };
+        let line = "thunderhead bench mixed --coordinators a.example:7070,b:1 --duration 24s \
+                    --clients 2 --objects 2000 --json --deadline 3s";
+        let (common, mut bench) = parse(line);
+        assert!(common.json);
+        let workload = bench.of_cluster().unwrap();
+        assert_eq!(workload.coordinators, ["a.example:7070", "b:1"]);
+        assert!(workload.json);
+        let config = crate::settings::effective(&common, Vec::new(), &mut Vec::new()).unwrap();
+        assert_eq!(config.config().client.deadline, std::time::Duration::from_secs(3));
+        // Before the command it is the same flag.
+        let (_, mut bench) = parse("thunderhead --coordinators a:1 bench mixed");
+        assert!(bench.of_cluster().is_some());
+        for line in ["thunderhead bench read", "thunderhead --json bench rpc latency"] {
+            assert!(parse(line).1.of_cluster().is_none(), "{line}");
+        }
+    }
 }

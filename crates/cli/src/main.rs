@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     let Arguments { common, command } = Arguments::parse();
     let json = common.json;
     let done = match command {
-        Command::Bench(arguments) => foreign(thunderhead_bench::run(arguments)),
+        Command::Bench(arguments) => bench(arguments, &common),
         Command::Backup(arguments) => foreign(backup::run(arguments)),
         command => ours(command, common),
     };
@@ -50,6 +50,15 @@ fn main() -> ExitCode {
         let _ = writeln!(io::stderr().lock(), "{}", failure.text(json));
     }
     ExitCode::from(failure.exit as u8)
+}
+
+fn bench(mut arguments: thunderhead_bench::Arguments, common: &Common) -> Result<(), Failure> {
+    // Benchmarks of this machine ask no configuration: it may be broken.
+    if let Some(workload) = arguments.of_cluster() {
+        let config = settings::effective(common, Vec::new(), &mut io::stderr())?.config();
+        workload.deadline = Some(config.client.deadline);
+    }
+    foreign(thunderhead_bench::run(arguments))
 }
 
 /// Commands that print for themselves, and say whether all is well.

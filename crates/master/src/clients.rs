@@ -12,7 +12,7 @@
 
 use crate::options::Options;
 use crate::outcome::Outcome;
-use std::collections::btree_map::Entry;
+use crate::sequences::Sequences;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use thunderhead_log::{Cursor, Log};
@@ -32,8 +32,9 @@ const WANTED_MAX: usize = 4096;
 /// Leases of which it is remembered that they are over. For others it is asked again.
 const ENDED_MAX: usize = 4096;
 
-/// Records that an update forgets at once: a client that goes on steadily has no more.
-const FORGOTTEN_AT_ONCE: usize = 16;
+/// Records that an update forgets at once: as many as a message can have made, so that a client that
+/// goes on steadily has no more. Together it takes them less than half a slice.
+const FORGOTTEN_AT_ONCE: usize = 128;
 
 /// What it takes to forget a record.
 const FORGETTING: std::time::Duration = std::time::Duration::from_nanos(700);
@@ -60,8 +61,18 @@ struct Client {
     /// The client has the answers to all updates before this one.
     first: u64,
     /// Updates from there on of which the log has a record.
-    recorded: BTreeSet<u64>,
+    recorded: Sequences,
     standing: Standing,
+}
+
+/// What is known of an update when it comes.
+pub(crate) enum Met {
+    /// It was not done, and may be.
+    New,
+    /// The log has a record of it.
+    Done,
+    /// It may not be done.
+    Refused(Outcome),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,7 +85,7 @@ enum Standing {
 
 impl Client {
     fn new(standing: Standing) -> Client {
-        Client { first: 0, recorded: BTreeSet::new(), standing }
+        Client { first: 0, recorded: Sequences::default(), standing }
     }
 }
 
@@ -101,12 +112,6 @@ impl Clients {
         }
     }
 
-    /// Whether the client has said that it has the answer to this update.
-    pub(crate) fn is_stale(&self, identity: Identity) -> bool {
-        let first = self.clients.get(&identity.lease()).map_or(0, |client| client.first);
-        identity.sequence() < first.max(identity.first_unacknowledged())
-    }
-
     /// Whether a message under a lease may be looked at, in parts: false where nothing is known of
     /// the lease, or it is over.
     pub(crate) fn admit_message(&mut self, lease: u64) -> Result<(), Outcome> {
@@ -116,50 +121,76 @@ impl Clients {
         Err(unknown(&mut self.wanted, &self.ended.0, lease))
     }
 
-    /// Hears of an update that was not done before, and whether it may be done. Forgets the records
-    /// of what the client has its answers of, but for the last: from that one it is known, after a
-    /// crash, which updates are stragglers.
-    pub(crate) fn admit(&mut self, log: &mut Log, identity: Identity) -> Result<(), Outcome> {
-        let (lease, limits) = (identity.lease(), self.limits);
-        let has_room = self.clients.len() < limits.clients_max;
-        let Clients { clients, wanted, unneeded, records, ended, trusts, .. } = self;
-        let client = match clients.entry(lease) {
-            Entry::Occupied(client) => client.into_mut(),
-            Entry::Vacant(_) if !*trusts => return Err(unknown(wanted, &ended.0, lease)),
-            Entry::Vacant(_) if !has_room => return Err(refused(Status::Busy, FULL_US)),
-            Entry::Vacant(place) => place.insert(Client::new(Standing::Lasts)),
+    /// Meets an update: whether it was done before, and whether it may be done. Where it is new, the
+    /// records of what the client has its answers of are forgotten, but for the last: from that one
+    /// it is known, after a crash, which updates are stragglers.
+    #[inline]
+    pub(crate) fn meet(&mut self, log: &mut Log, identity: Identity) -> Met {
+        let (lease, first) = (identity.lease(), identity.first_unacknowledged());
+        let limits = self.limits;
+        if !self.clients.contains_key(&lease)
+            && let Err(refused) = self.welcome(identity)
+        {
+            return Met::Refused(refused);
+        }
+        let Clients { clients, wanted, unneeded, records, .. } = self;
+        let Some(client) = clients.get_mut(&lease) else {
+            return Met::Refused(refused(Status::Busy, LEASE_US));
         };
-        let first = identity.first_unacknowledged();
+        if identity.sequence() < client.first.max(first) {
+            return Met::Refused(refused(Status::Stale, 0));
+        }
+        if client.recorded.contains(identity.sequence()) {
+            return Met::Done;
+        }
         if first > client.first {
             client.first = first;
-            let last = client.recorded.last().copied().unwrap_or_default();
-            let kept = client.recorded.split_off(&first.min(last));
-            let forgotten = std::mem::replace(&mut client.recorded, kept);
-            for (number, sequence) in forgotten.into_iter().enumerate() {
-                if number < FORGOTTEN_AT_ONCE {
-                    log.forget_completion(lease, sequence);
-                    *records -= 1;
-                } else {
-                    unneeded.push((lease, sequence));
+            let last = client.recorded.last().unwrap_or_default();
+            let mut now = [0; FORGOTTEN_AT_ONCE];
+            let mut count = 0;
+            client.recorded.take_below(first.min(last), |sequence| match now.get_mut(count) {
+                Some(place) => {
+                    *place = sequence;
+                    count += 1;
                 }
-            }
+                None => unneeded.push((lease, sequence)),
+            });
+            log.forget_completions(lease, now.get(..count).unwrap_or_default());
+            *records -= count;
         }
         match client.standing {
-            Standing::Over => Err(refused(Status::LeaseEnded, 0)),
+            Standing::Over => Met::Refused(refused(Status::LeaseEnded, 0)),
             Standing::Unchecked => {
                 if wanted.len() < WANTED_MAX {
                     wanted.insert(lease);
                 }
-                Err(refused(Status::Busy, LEASE_US))
+                Met::Refused(refused(Status::Busy, LEASE_US))
             }
             Standing::Lasts
                 if client.recorded.len() >= limits.records_per_client_max
                     || *records >= limits.records_max =>
             {
-                Err(refused(Status::Busy, FULL_US))
+                Met::Refused(refused(Status::Busy, FULL_US))
             }
-            Standing::Lasts => Ok(()),
+            Standing::Lasts => Met::New,
         }
+    }
+
+    /// Takes a client in that is not known, if it may be.
+    #[cold]
+    fn welcome(&mut self, identity: Identity) -> Result<(), Outcome> {
+        let lease = identity.lease();
+        if identity.sequence() < identity.first_unacknowledged() {
+            return Err(refused(Status::Stale, 0));
+        }
+        if !self.trusts {
+            return Err(unknown(&mut self.wanted, &self.ended.0, lease));
+        }
+        if self.clients.len() >= self.limits.clients_max {
+            return Err(refused(Status::Busy, FULL_US));
+        }
+        self.clients.insert(lease, Client::new(Standing::Lasts));
+        Ok(())
     }
 
     /// The log has a record of an update now.
@@ -172,7 +203,7 @@ impl Clients {
     /// The log has forgotten a record, whose tablet is gone.
     pub(crate) fn lost(&mut self, lease: u64, sequence: u64) {
         if let Some(client) = self.clients.get_mut(&lease) {
-            self.records -= usize::from(client.recorded.remove(&sequence));
+            self.records -= usize::from(client.recorded.remove(sequence));
         }
     }
 

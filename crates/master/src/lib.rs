@@ -54,6 +54,7 @@ mod outcome;
 mod parked;
 mod recovery;
 pub mod replication;
+mod sequences;
 mod shard;
 
 pub use options::Options;

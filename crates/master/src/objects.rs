@@ -1,17 +1,10 @@
 //! Updates of single objects: what each does, and that it does it once.
 
-use crate::clients::Clients;
+use crate::clients::{Clients, Met};
 use crate::outcome::Outcome;
 use thunderhead_log::{Completion, Condition, Error, Log};
 use thunderhead_wire::operations::{Identity, UpdateKind, UpdatePart};
 use thunderhead_wire::{KeyHash, Status, TableId, Version};
-
-/// What an update will do to an object, once it has been looked at.
-enum Effect<'a> {
-    Write(&'a [u8]),
-    Sum([u8; 8]),
-    Delete,
-}
 
 /// Does an update, or finds out that it was done.
 pub(crate) fn update(
@@ -21,41 +14,26 @@ pub(crate) fn update(
     part: &UpdatePart<'_>,
 ) -> Outcome {
     if identity.lease() != 0 {
-        if clients.is_stale(identity) {
-            return Outcome::refused(Status::Stale, Version::NONE);
-        }
-        if let Some(recorded) = log.completion(identity.lease(), identity.sequence()) {
-            // What is in the log was checked by its checksum, and written by us.
-            let outcome = Outcome::of_record(&recorded.to_vec());
-            let unreadable = Outcome::refused(Status::Stale, Version::NONE);
-            return outcome.map_or(unreadable, |(_, outcome)| outcome);
-        }
-        if let Err(refused) = clients.admit(log, identity) {
-            return refused;
+        match clients.meet(log, identity) {
+            Met::New => {}
+            Met::Done => {
+                let recorded = log.completion(identity.lease(), identity.sequence());
+                // What is in the log was checked by its checksum, and written by us.
+                let outcome = recorded.and_then(|it| Outcome::of_record(&it.to_vec()));
+                let unreadable = Outcome::refused(Status::Stale, Version::NONE);
+                return outcome.map_or(unreadable, |(_, outcome)| outcome);
+            }
+            Met::Refused(refused) => return refused,
         }
     }
     let UpdatePart { head, key, .. } = *part;
     let (table, Some(condition)) = (head.table(), head.condition()) else {
         return Outcome::refused(Status::Malformed, Version::NONE);
     };
-    if identity.lease() == 0 && part.kind == UpdateKind::Write {
-        // Nothing of it is recorded, so it need not be known before what comes of it.
-        let written = log.write_if(table, key, part.argument, condition);
-        return match written {
-            Ok(written) => Outcome::done(written.version),
-            Err(error) => Outcome::of_error(&error),
-        };
-    }
-    let outcome = match decide(log, part, table, condition) {
-        Ok((effect, current)) => {
-            // It was looked at just now, and nobody else writes here.
-            let condition = match current {
-                Version::NONE => Condition::Absent,
-                version => Condition::VersionIs(version),
-            };
-            carry_out(log, clients, identity, (table, key), &effect, condition)
-        }
-        Err(refused) => Err(refused),
+    let outcome = match part.kind {
+        UpdateKind::Write => write(log, clients, identity, (table, key), part.argument, condition),
+        UpdateKind::Increment => increment(log, clients, identity, part, table, condition),
+        UpdateKind::Delete => delete(log, clients, identity, (table, key), condition),
     };
     match outcome {
         Ok(outcome) => outcome,
@@ -66,37 +44,51 @@ pub(crate) fn update(
     }
 }
 
-/// What an update does to the object as it is now, and which version that is.
-fn decide<'a>(
-    log: &Log,
-    part: &UpdatePart<'a>,
+/// Writes an object, and records that with it where the update has an identity.
+#[inline]
+fn write(
+    log: &mut Log,
+    clients: &mut Clients,
+    identity: Identity,
+    (table, key): (TableId, &[u8]),
+    value: &[u8],
+    condition: Condition,
+) -> Result<Outcome, Outcome> {
+    put(log, clients, identity, (table, key), (value, None), condition)
+}
+
+/// Adds to a number.
+fn increment(
+    log: &mut Log,
+    clients: &mut Clients,
+    identity: Identity,
+    part: &UpdatePart<'_>,
     table: TableId,
     condition: Condition,
-) -> Result<(Effect<'a>, Version), Outcome> {
+) -> Result<Outcome, Outcome> {
     let object = log.read(table, part.key).map_err(|error| Outcome::of_error(&error))?;
     let current = object.as_ref().map_or(Version::NONE, |object| object.version());
     if !condition.holds(current) {
         return Err(Outcome::refused(Status::ConditionFailed, current));
     }
-    let effect = match part.kind {
-        UpdateKind::Write => Effect::Write(part.argument),
-        UpdateKind::Delete => Effect::Delete,
-        UpdateKind::Increment => {
-            let Some(by) = exactly_eight(part.argument) else {
-                return Err(Outcome::refused(Status::Malformed, Version::NONE));
-            };
-            let value = match &object {
-                Some(object) if object.value().len() == 8 => {
-                    exactly_eight(&object.value().to_vec()).unwrap_or_default()
-                }
-                Some(_) => return Err(Outcome::refused(Status::NotANumber, current)),
-                None => [0; 8],
-            };
-            let sum = if part.head.is_float() { sum_of_floats(value, by) } else { sum(value, by) };
-            Effect::Sum(sum.ok_or(Outcome::refused(Status::Overflow, current))?)
-        }
+    let Some(by) = exactly_eight(part.argument) else {
+        return Err(Outcome::refused(Status::Malformed, Version::NONE));
     };
-    Ok((effect, current))
+    let value = match &object {
+        Some(object) if object.value().len() == 8 => {
+            exactly_eight(&object.value().to_vec()).unwrap_or_default()
+        }
+        Some(_) => return Err(Outcome::refused(Status::NotANumber, current)),
+        None => [0; 8],
+    };
+    let sum = if part.head.is_float() { sum_of_floats(value, by) } else { sum(value, by) };
+    let sum = sum.ok_or(Outcome::refused(Status::Overflow, current))?;
+    // It was looked at just now, and nobody else writes here.
+    let condition = match current {
+        Version::NONE => Condition::Absent,
+        version => Condition::VersionIs(version),
+    };
+    put(log, clients, identity, (table, part.key), (&sum, Some(sum)), condition)
 }
 
 fn exactly_eight(bytes: &[u8]) -> Option<[u8; 8]> {
@@ -113,49 +105,52 @@ fn sum_of_floats(value: [u8; 8], by: [u8; 8]) -> Option<[u8; 8]> {
     sum.is_finite().then_some(sum.to_le_bytes())
 }
 
-/// Does it, and records that with it where the update has an identity.
-fn carry_out(
+/// Makes a value the object's, which may be the sum of an increment.
+#[inline]
+fn put(
     log: &mut Log,
     clients: &mut Clients,
     identity: Identity,
     (table, key): (TableId, &[u8]),
-    effect: &Effect<'_>,
+    (value, sum): (&[u8], Option<[u8; 8]>),
     condition: Condition,
 ) -> Result<Outcome, Outcome> {
-    let (value, sum) = match effect {
-        Effect::Write(value) => (Some(*value), None),
-        Effect::Sum(sum) => (Some(sum.as_slice()), Some(*sum)),
-        Effect::Delete => (None, None),
-    };
+    let outcome = |version| Outcome { sum, ..Outcome::done(version) };
     let refused = |error: Error| Outcome::of_error(&error);
     if identity.lease() == 0 {
-        let version = match value {
-            Some(value) => log.write_if(table, key, value, condition).map_err(refused)?.version,
-            None => log.delete(table, key, condition).map_err(refused)?.unwrap_or(Version::NONE),
-        };
-        return Ok(Outcome { sum, ..Outcome::done(version) });
+        let written = log.write_if(table, key, value, condition).map_err(refused)?;
+        return Ok(outcome(written.version));
     }
-    // The record holds the outcome, so the new version must be known before.
-    let version = match (value, condition) {
-        (Some(_), Condition::VersionIs(current)) => current.next(),
-        (Some(_), _) => log.safe_version().next(),
-        (None, Condition::VersionIs(current)) => current,
-        (None, _) => Version::NONE,
-    };
-    let outcome = Outcome { sum, ..Outcome::done(version) };
+    let first = identity.first_unacknowledged();
+    let to_record = |version| outcome(version).to_record(first);
+    let name = (identity.lease(), identity.sequence());
+    let written = log.write_recorded(table, key, value, condition, name, to_record);
+    let written = written.map_err(refused)?;
+    clients.recorded(identity);
+    Ok(outcome(written.version))
+}
+
+/// Deletes an object.
+fn delete(
+    log: &mut Log,
+    clients: &mut Clients,
+    identity: Identity,
+    (table, key): (TableId, &[u8]),
+    condition: Condition,
+) -> Result<Outcome, Outcome> {
+    let refused = |error: Error| Outcome::of_error(&error);
+    if identity.lease() == 0 {
+        let deleted = log.delete(table, key, condition).map_err(refused)?;
+        return Ok(Outcome::done(deleted.unwrap_or(Version::NONE)));
+    }
+    // The record holds the outcome, so the version must be known before.
+    let object = log.read(table, key).map_err(refused)?;
+    let current = object.map_or(Version::NONE, |object| object.version());
+    let outcome = Outcome::done(current);
     let result = outcome.to_record(identity.first_unacknowledged());
     let (lease, sequence) = (identity.lease(), identity.sequence());
-    let completion = Completion { lease, sequence, result: &result };
-    match value {
-        Some(value) => {
-            let written = log.write_completed(table, key, value, condition, completion);
-            let written = written.map_err(refused)?;
-            debug_assert_eq!(written.version, version, "the record says so");
-        }
-        None => {
-            log.delete_completed(table, key, condition, completion).map_err(refused)?;
-        }
-    }
+    let completion = Completion { lease, sequence, result: result.as_ref() };
+    log.delete_completed(table, key, condition, completion).map_err(refused)?;
     clients.recorded(identity);
     Ok(outcome)
 }
@@ -170,7 +165,7 @@ fn record(
 ) -> Outcome {
     let result = refused.to_record(identity.first_unacknowledged());
     let (lease, sequence) = (identity.lease(), identity.sequence());
-    let completion = Completion { lease, sequence, result: &result };
+    let completion = Completion { lease, sequence, result: result.as_ref() };
     match log.complete(table, KeyHash::of(key), completion) {
         Ok(_) => {
             clients.recorded(identity);

@@ -66,10 +66,13 @@ impl Outcome {
 
     /// The form in which it is recorded: behind the first update of which the client may still ask,
     /// so that whoever reads the records anew knows that as well.
-    pub(crate) fn to_record(self, first_unacknowledged: u64) -> Vec<u8> {
-        let mut record = Vec::with_capacity(32);
-        record.extend_from_slice(&first_unacknowledged.to_le_bytes());
-        self.to_part().put(&mut record);
+    #[inline]
+    pub(crate) fn to_record(self, first_unacknowledged: u64) -> Record {
+        let part = self.to_part();
+        let mut record = Record { bytes: [0; RECORD_BYTES_MAX], length: 0 };
+        record.put(&first_unacknowledged.to_le_bytes());
+        record.put(part.head.as_bytes());
+        record.put(&part.sum[..part.bytes]);
         record
     }
 
@@ -85,6 +88,31 @@ impl Outcome {
         let status = Status::of_code(head.status())?;
         let sum = value.first_chunk::<8>().copied();
         Some(Outcome { status, version: head.version(), sum, hint: 0 })
+    }
+}
+
+/// The most that is recorded of an update: whose answers the client has, the outcome, a sum.
+const RECORD_BYTES_MAX: usize = 8 + size_of::<PartHead>() + 8;
+
+/// What is recorded of an update.
+pub(crate) struct Record {
+    bytes: [u8; RECORD_BYTES_MAX],
+    length: usize,
+}
+
+impl Record {
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        let end = self.length + bytes.len();
+        self.bytes[self.length..end].copy_from_slice(bytes);
+        self.length = end;
+    }
+}
+
+impl AsRef<[u8]> for Record {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.length]
     }
 }
 
@@ -114,8 +142,9 @@ mod tests {
             Outcome { sum: Some([9; 8]), ..Outcome::done(Version(8)) },
         ];
         for outcome in outcomes {
-            let bytes = outcome.to_record(5);
-            assert_eq!(Outcome::of_record(&bytes), Some((5, outcome)));
+            let record = outcome.to_record(5);
+            let bytes = record.as_ref();
+            assert_eq!(Outcome::of_record(bytes), Some((5, outcome)));
             assert!(outcome.depends_on_object());
             for length in 0..bytes.len() {
                 assert_eq!(Outcome::of_record(&bytes[..length]), None, "{length}");

@@ -1,10 +1,11 @@
 //! What operations must show, measured afresh: required beside measured.
 //!
 //! Floor and ours are measured in many short turns on one node, and what counts is the median of
-//! what each pair says: machines have moods. Rows that need servers with backups say that they were
-//! not measured, and do not pass, until `Own::replicas` can be more than none.
+//! what each pair says: machines have moods. Rows with copies have servers with backups in this process,
+//! whose files are among the temporary ones: these should be on a disk.
 
 mod churn;
+mod copies;
 mod loads;
 mod many;
 mod reads;
@@ -75,7 +76,7 @@ pub fn run(quick: bool, minutes: Option<f64>, json: bool) -> Result<bool> {
     reads::latencies(&scale, &mut rows)?;
     reads::connections(&scale, &mut rows)?;
     many::rows(&scale, &mut rows)?;
-    writes::replicated(&mut rows);
+    copies::rows(&scale, &mut rows)?;
     writes::exactly_once(&scale, &mut rows)?;
     writes::cleaner(&scale, &mut rows)?;
     churn::row(&scale, &mut rows)?;

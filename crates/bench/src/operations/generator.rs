@@ -1,6 +1,7 @@
 //! One client that keeps a number of requests in flight, and checks every answer.
 //!
-//! It makes its requests straight on [`Caller`], not through the client library: it is to be faster
+//! It asks one shard, of our own. [`Through`](super::through::Through) asks a cluster that runs. It
+//! makes its requests straight on [`Caller`], not through the client library: it is to be faster
 //! than a shard, so that the shard is what is measured. It retries what a shard is too busy for,
 //! and fails loudly where an answer is wrong: an object that is gone, a value of another object, an
 //! error that should not be.
@@ -12,14 +13,14 @@ use super::target::Channel;
 use super::workload::{Kind, Mixture, Workload};
 use crate::rpc::floors::PATIENCE;
 use crate::rpc::subject::caller;
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use thunderhead_rpc::{CallError, CallId, Caller};
-use thunderhead_wire::Status;
+use thunderhead_rpc::{CallError, CallId, Caller, Opcode};
 use thunderhead_wire::operations::{Identity, PartHead};
+use thunderhead_wire::{Status, control};
 
 /// What the clients do.
 #[derive(Clone, Debug)]
@@ -87,13 +88,32 @@ enum Verdict {
 /// What is told of an operation that is done: its kind, how many objects, how long it took.
 pub type Record<'a> = dyn FnMut(Kind, u64, Duration) + 'a;
 
+/// Where a client's requests go.
+#[derive(Clone, Copy, Debug)]
+pub struct To {
+    /// The shard, which has the whole table.
+    pub shard: SocketAddr,
+    /// Who gives leases; a shard without coordinators takes any.
+    pub coordinator: Option<SocketAddr>,
+}
+
+impl From<SocketAddr> for To {
+    fn from(shard: SocketAddr) -> To {
+        To { shard, coordinator: None }
+    }
+}
+
+/// How often a lease is renewed: it lasts some minutes.
+const RENEW: Duration = Duration::from_secs(30);
+
 /// Leases that nobody has used yet: shards of our own take any.
 static LEASE: AtomicU64 = AtomicU64::new(1);
 
 /// One client.
 pub struct Generator {
     caller: Caller,
-    to: SocketAddr,
+    to: To,
+    renew_at: Instant,
     plan: Plan,
     /// Which client it is.
     client: u64,
@@ -122,12 +142,24 @@ impl Generator {
     ///
     /// # Errors
     /// When the kernel has no descriptors.
-    pub fn new(plan: &Plan, channel: Channel, to: SocketAddr, client: usize) -> Result<Generator> {
+    pub fn new(
+        plan: &Plan,
+        channel: Channel,
+        to: impl Into<To>,
+        client: usize,
+    ) -> Result<Generator> {
+        let (to, mut caller) = (to.into(), caller(channel.setup())?);
+        let lease = match to.coordinator {
+            _ if !plan.exactly_once => 0,
+            None => LEASE.fetch_add(1, Ordering::Relaxed),
+            Some(coordinator) => open_lease(&mut caller, coordinator)?,
+        };
         Ok(Generator {
-            caller: caller(channel.setup())?,
+            caller,
             to,
+            renew_at: Instant::now() + RENEW,
             client: client as u64,
-            lease: if plan.exactly_once { LEASE.fetch_add(1, Ordering::Relaxed) } else { 0 },
+            lease,
             mixture: plan.workload.mixture(plan.reads),
             draw: Draw::new(plan.distribution, plan.objects, 1 + client as u64),
             bodies: Bodies::new(plan.value_bytes, plan.parts),
@@ -264,7 +296,7 @@ impl Generator {
             Kind::Increment => bodies.increment(identity, number),
             kind => bodies.many(kind, identity, &flight.numbers, stamp),
         };
-        match self.caller.begin(self.to, opcode, &[body], Some(PATIENCE)) {
+        match self.caller.begin(self.to.shard, opcode, &[body], Some(PATIENCE)) {
             Ok(id) => {
                 self.sequence += flight.numbers.len() as u64;
                 flight.id = Some(id);
@@ -307,6 +339,9 @@ impl Generator {
         // Also the time at which the next ones are sent: one look at the clock for each round.
         let now = Instant::now();
         self.now = now;
+        if now >= self.renew_at {
+            self.renew();
+        }
         while let Some((mut flight, verdict)) = self.answered.pop() {
             match verdict {
                 Verdict::Done => {
@@ -330,6 +365,15 @@ impl Generator {
         Ok(true)
     }
 
+    /// Renews the lease. What is answered does not matter: the shard would say that it is over.
+    fn renew(&mut self) {
+        self.renew_at = self.now + RENEW;
+        if let (Some(coordinator), true) = (self.to.coordinator, self.lease != 0) {
+            let body = control::to_body(&control::Lease { lease: self.lease });
+            let _ = self.caller.begin(coordinator, Opcode::RenewLease, &[&body], Some(PATIENCE));
+        }
+    }
+
     /// Inserts may be read from now on, up to the first that is still under way.
     fn inserted_is_known(&mut self) {
         // An answer that is not looked at yet may be that the server was too busy.
@@ -343,6 +387,15 @@ impl Generator {
         };
         self.draw.grow(self.plan.objects + known);
     }
+}
+
+fn open_lease(caller: &mut Caller, coordinator: SocketAddr) -> Result<u64> {
+    let body = control::to_body(&control::Empty {});
+    let opened = caller.call(coordinator, Opcode::OpenLease, &[&body], Some(PATIENCE), |body| {
+        control::of_body::<control::LeaseOpened>(body)
+    });
+    let opened = opened.context("open a lease")?.context("the coordinator's answer is no lease")?;
+    Ok(opened.lease)
 }
 
 /// Checks an answer.

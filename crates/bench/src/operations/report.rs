@@ -28,6 +28,10 @@ pub struct Report {
     pub objects_per_second: f64,
     /// Times that the server was too busy, so that something was sent again.
     pub busy: u64,
+    /// Operations that failed for good, whether they were not done or nobody knows.
+    pub failed: u64,
+    /// What the first ones failed of.
+    pub failures: Vec<String>,
     /// What each kind of operation took.
     pub kinds: Vec<KindReport>,
     /// Every second, the warm-up included.
@@ -46,7 +50,8 @@ pub struct Settings {
     distribution: super::distribution::Distribution,
     parts: usize,
     exactly_once: bool,
-    utilization: f64,
+    replicas: Option<u32>,
+    utilization: Option<f64>,
 }
 
 /// A kind of operation. Microseconds.
@@ -105,6 +110,7 @@ impl Report {
     /// The report of a run.
     #[must_use]
     pub fn of(workload: Workload, arguments: &Arguments, tally: &Tally) -> Report {
+        let is_own = arguments.coordinators.is_empty();
         let kinds = tally.kinds.iter().map(|it| KindReport {
             kind: it.kind,
             messages: it.latencies.len(),
@@ -128,7 +134,7 @@ impl Report {
         Report {
             workload,
             settings: Settings {
-                target: "own",
+                target: if is_own { "own" } else { "cluster" },
                 transport: arguments.transport,
                 clients: arguments.clients,
                 depth: arguments.depth,
@@ -137,12 +143,15 @@ impl Report {
                 distribution: arguments.distribution.unwrap_or(workload.distribution()),
                 parts: arguments.parts,
                 exactly_once: !arguments.at_least_once,
-                utilization: f64::from(arguments.utilization) / 100.0,
+                replicas: is_own.then_some(arguments.replicas),
+                utilization: is_own.then_some(f64::from(arguments.utilization) / 100.0),
             },
             seconds: tally.seconds,
             messages_per_second: tally.messages_per_second(),
             objects_per_second: tally.objects_per_second(),
             busy: tally.busy,
+            failed: tally.failures.count,
+            failures: tally.failures.reasons.clone(),
             kinds: kinds.collect(),
             timeline: timeline.collect(),
         }
@@ -158,10 +167,14 @@ impl Report {
         }));
         let names: Vec<&str> = columns.iter().map(String::as_str).collect();
         let title = format!(
-            "{}: {:.3} M objects a second in {:.1} s",
+            "{}: {:.3} M objects a second in {:.1} s{}",
             self.workload.name(),
             self.objects_per_second / 1e6,
-            self.seconds
+            self.seconds,
+            match self.failed {
+                0 => String::new(),
+                failed => format!("; {failed} FAILED ({})", self.failures.join("; ")),
+            }
         );
         let mut table = Table::new(&title, &names);
         for kind in &self.kinds {

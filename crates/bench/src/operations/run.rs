@@ -1,14 +1,13 @@
 //! Runs clients for a time: who of them is on which thread, what is counted, and what is told
 //! meanwhile.
 
-use super::generator::{Generator, Plan};
+use super::generator::{Generator, Plan, Record, To};
 use super::target::Channel;
 use super::workload::Kind;
 use crate::machine;
 use crate::rpc::floors::{CLIENT_CORE, SERVER_CORE};
 use anyhow::{Result, anyhow};
 use hdrhistogram::Histogram;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -58,6 +57,8 @@ pub struct Tally {
     pub timeline: Vec<Second>,
     /// Times that the server was too busy.
     pub busy: u64,
+    /// Operations that failed for good.
+    pub failures: Failures,
 }
 
 impl Tally {
@@ -83,17 +84,95 @@ pub struct Times {
     pub duration: Duration,
 }
 
+/// What keeps requests in flight.
+pub trait Work {
+    /// Begins what may be begun, takes what has arrived; `record` is told of each operation that is
+    /// done. Whether anything had arrived.
+    ///
+    /// # Errors
+    /// When an answer is wrong.
+    fn turn(&mut self, record: &mut Record<'_>) -> Result<bool>;
+
+    /// Waits for everything that is in flight.
+    ///
+    /// # Errors
+    /// When an answer is wrong.
+    fn finish(&mut self) -> Result<()>;
+
+    /// When something was answered last.
+    fn now(&self) -> Instant;
+
+    /// Times that a server was too busy.
+    fn busy(&self) -> u64;
+
+    /// Operations that failed for good, and why the first of them did.
+    fn failures(&self) -> Failures {
+        Failures::default()
+    }
+}
+
+impl Work for Generator {
+    #[inline]
+    fn turn(&mut self, record: &mut Record<'_>) -> Result<bool> {
+        Generator::turn(self, record)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        Generator::finish(self)
+    }
+
+    #[inline]
+    fn now(&self) -> Instant {
+        self.now
+    }
+
+    fn busy(&self) -> u64 {
+        self.busy
+    }
+}
+
+/// Operations that failed.
+#[derive(Clone, Debug, Default)]
+pub struct Failures {
+    /// How many.
+    pub count: u64,
+    /// What the first ones failed of.
+    pub reasons: Vec<String>,
+}
+
+/// Reasons of failures that are told.
+const REASONS_MAX: usize = 5;
+
+impl Failures {
+    /// Counts one.
+    pub fn add(&mut self, reason: impl FnOnce() -> String) {
+        self.count += 1;
+        if self.reasons.len() < REASONS_MAX {
+            self.reasons.push(reason());
+        }
+    }
+
+    fn add_all(&mut self, other: Failures) {
+        self.count += other.count;
+        self.reasons.extend(other.reasons);
+        self.reasons.truncate(REASONS_MAX);
+    }
+}
+
+/// What a thread has done: by kind, in so many seconds, and how often servers were busy.
+type Outcome = (Vec<Kinds>, f64, u64, Failures);
+
 /// One thread's clients.
-struct Crew<'a> {
-    clients: Vec<Generator>,
+struct Crew<'a, C> {
+    clients: Vec<C>,
     times: Times,
     began: Instant,
     stop: &'a AtomicBool,
     tell: mpsc::Sender<Second>,
 }
 
-impl Crew<'_> {
-    fn work(mut self) -> Result<(Vec<Kinds>, f64, u64)> {
+impl<C: Work> Crew<'_, C> {
+    fn work(mut self) -> Result<Outcome> {
         let mut kinds: Vec<Kinds> = Vec::new();
         let mut second = Second { number: 0, objects: 0, latencies: histogram() };
         let start = self.began + self.times.warm_up;
@@ -101,7 +180,10 @@ impl Crew<'_> {
         let (mut now, mut is_measured, mut idle) = (Instant::now(), false, 0);
         let mut next_second = self.began + Duration::from_secs(1);
         let (mut measured_from, mut measured) = (now, 0);
-        while (now < end || measured < MESSAGES_MIN) && !self.stop.load(Ordering::Relaxed) {
+        let failed = |clients: &[C]| clients.iter().any(|it| it.failures().count > 0);
+        while (now < end || (measured < MESSAGES_MIN && !failed(&self.clients)))
+            && !self.stop.load(Ordering::Relaxed)
+        {
             let mut arrived = false;
             for client in &mut self.clients {
                 arrived |= client.turn(&mut |kind, objects, latency| {
@@ -120,7 +202,7 @@ impl Crew<'_> {
                     kinds[place].objects += objects;
                     kinds[place].latencies.saturating_record(nanoseconds);
                 })?;
-                now = client.now;
+                now = client.now();
             }
             idle = if arrived { 0 } else { idle + 1 };
             if idle >= IDLE_TURNS {
@@ -139,28 +221,48 @@ impl Crew<'_> {
             }
         }
         let seconds = (now - measured_from).as_secs_f64();
-        self.clients.iter_mut().try_for_each(Generator::finish)?;
-        Ok((kinds, seconds, self.clients.iter().map(|client| client.busy).sum()))
+        self.clients.iter_mut().try_for_each(Work::finish)?;
+        let mut failures = Failures::default();
+        self.clients.iter().for_each(|client| failures.add_all(client.failures()));
+        Ok((kinds, seconds, self.clients.iter().map(Work::busy).sum(), failures))
     }
 }
 
 /// The core of a client thread: all but the server's, in turn.
-fn core_of(thread: usize) -> usize {
-    if thread == 0 { CLIENT_CORE } else { SERVER_CORE + thread }
+fn core_of(thread: usize) -> Option<usize> {
+    Some(if thread == 0 { CLIENT_CORE } else { SERVER_CORE + thread })
 }
 
-/// Runs the clients of a plan for a time. `progress` is told of every second.
+/// Runs the clients of a plan for a time, against a shard of our own. `progress` is told of every
+/// second.
 ///
 /// # Errors
 /// When a client fails.
 pub fn run(
     plan: &Plan,
     channel: Channel,
-    address: SocketAddr,
+    to: impl Into<To>,
     times: Times,
     progress: &mut dyn FnMut(&Second),
 ) -> Result<Tally> {
+    let to = to.into();
     let threads = plan.clients.min(machine::cores().saturating_sub(1)).max(1);
+    let make = |client| Generator::new(plan, channel, to, client);
+    crews(plan.clients, threads, &core_of, &make, times, progress)
+}
+
+/// The same with any kind of client, on so many threads; `pin` says on which core each is.
+///
+/// # Errors
+/// When a client fails.
+pub fn crews<C: Work>(
+    clients: usize,
+    threads: usize,
+    core: &(impl Fn(usize) -> Option<usize> + Sync),
+    make: &(impl Fn(usize) -> Result<C> + Sync),
+    times: Times,
+    progress: &mut dyn FnMut(&Second),
+) -> Result<Tally> {
     let stop = &AtomicBool::new(false);
     let (tell, told) = mpsc::channel();
     let began = Instant::now();
@@ -169,11 +271,11 @@ pub fn run(
             .map(|thread| {
                 let tell = tell.clone();
                 scope.spawn(move || {
-                    machine::pin(core_of(thread));
-                    let clients = (thread..plan.clients).step_by(threads);
-                    let clients: Result<_> = clients
-                        .map(|client| Generator::new(plan, channel, address, client))
-                        .collect();
+                    if let Some(core) = core(thread) {
+                        machine::pin(core);
+                    }
+                    let clients = (thread..clients).step_by(threads);
+                    let clients: Result<_> = clients.map(make).collect();
                     let crew = clients.map(|clients| Crew { clients, times, began, stop, tell });
                     let outcome = crew.and_then(Crew::work);
                     if outcome.is_err() {
@@ -201,9 +303,9 @@ pub fn run(
             }
         }
         let mut kinds: Vec<Kinds> = Vec::new();
-        let (mut seconds, mut busy) = (0.0f64, 0);
+        let (mut seconds, mut busy, mut failures) = (0.0f64, 0, Failures::default());
         for crew in crews {
-            let (theirs, took, was_busy) =
+            let (theirs, took, was_busy, failed) =
                 crew.join().map_err(|_| anyhow!("a client's thread panicked"))??;
             for their in theirs {
                 match kinds.iter_mut().find(|it| it.kind == their.kind) {
@@ -215,10 +317,12 @@ pub fn run(
                 }
             }
             (seconds, busy) = (seconds.max(took), busy + was_busy);
+            failures.add_all(failed);
         }
         kinds.sort_by_key(|it| it.kind);
         let full = timeline.into_iter().filter(|(_, crews)| *crews == threads);
-        Ok(Tally { kinds, seconds, timeline: full.map(|(second, _)| second).collect(), busy })
+        let timeline = full.map(|(second, _)| second).collect();
+        Ok(Tally { kinds, seconds, timeline, busy, failures })
     })
 }
 
@@ -226,7 +330,7 @@ pub fn run(
 ///
 /// # Errors
 /// When a write is refused for good.
-pub fn load(plan: &Plan, channel: Channel, address: SocketAddr) -> Result<()> {
+pub fn load(plan: &Plan, channel: Channel, to: impl Into<To>) -> Result<()> {
     let plan = Plan { exactly_once: false, ..plan.clone() };
-    Generator::new(&plan, channel, address, 0)?.load(&mut |_| {})
+    Generator::new(&plan, channel, to, 0)?.load(&mut |_| {})
 }

@@ -4,12 +4,14 @@
 //! node also answers echo requests: so the floor of a measurement is taken from the very same node
 //! over the very same connection.
 
+use super::generator::To;
 use crate::log::subject::{TABLE, memory_for, options_for};
 use crate::machine;
 use crate::rpc::floors::{self, pinned};
 use crate::rpc::subject::{End, Setup, world};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use thunderhead_log::{
@@ -51,8 +53,12 @@ pub struct Own {
     pub utilization: f64,
     /// Cleaner threads; they take the cores behind the shard's, and then the client's.
     pub cleaners: usize,
-    /// Copies of each update on backups.
+    /// Copies of each update on backups, which are servers in this process. One is on its own disk.
     pub replicas: u32,
+    /// That one is on another server instead. Without any, servers have no backups.
+    pub is_remote: bool,
+    /// Where servers with backups keep their files; if not said, among the temporary ones.
+    pub data: Option<PathBuf>,
     /// How it spends idle time.
     pub polling: Polling,
 }
@@ -63,7 +69,8 @@ impl Own {
     pub fn holding(objects: u64, value_bytes: usize, utilization: f64) -> Own {
         let live_bytes = objects * entry_bytes(value_bytes);
         let polling = Polling::Always;
-        Own { live_bytes, objects, utilization, cleaners: 1, replicas: 0, polling }
+        let (cleaners, replicas, is_remote, data) = (1, 0, false, None);
+        Own { live_bytes, objects, utilization, cleaners, replicas, is_remote, data, polling }
     }
 
     /// The memory that it gets.
@@ -86,7 +93,24 @@ impl Own {
         self.options().value_bytes_max()
     }
 
-    /// Runs it beside some work, which is kept on the client's core.
+    /// Bytes of its segments.
+    #[must_use]
+    pub fn segment_bytes(&self) -> u32 {
+        u32::try_from(self.options().segment_bytes).unwrap_or(u32::MAX)
+    }
+
+    /// Runs it beside some work, as servers with backups where there are to be copies.
+    ///
+    /// # Errors
+    /// When either fails.
+    pub fn serving<T>(&self, channel: Channel, work: impl FnOnce(To) -> Result<T>) -> Result<T> {
+        if self.replicas > 0 {
+            return self.in_cluster(channel, |place| work(place.to));
+        }
+        self.beside(channel, |address| work(address.into()))
+    }
+
+    /// Runs it beside some work, which is kept on the client's core. It has no backups.
     ///
     /// # Errors
     /// When either fails.
@@ -95,12 +119,7 @@ impl Own {
         channel: Channel,
         work: impl FnOnce(SocketAddr) -> Result<T>,
     ) -> Result<T> {
-        // The hook for servers with backups: `replicas` of them in this process.
-        ensure!(
-            self.replicas == 0,
-            "--replicas is {}: this target has no backups yet; leave the option out",
-            self.replicas
-        );
+        ensure!(self.replicas == 0, "a shard by itself has no backups");
         let (tell, told) = mpsc::channel();
         let stop = &AtomicBool::new(false);
         std::thread::scope(|scope| {

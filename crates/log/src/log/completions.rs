@@ -13,7 +13,8 @@ use super::Log;
 use super::write::{NewVersion, Written, check};
 use crate::entry::{CompletionFields, LINKED};
 use crate::error::Error;
-use crate::index::{Cursor, Entries};
+use crate::index::{Candidate, Cursor, Entries};
+use crate::limits::BATCH;
 use crate::memory::{Memory, Reference};
 use crate::object::Bytes;
 use crate::segment;
@@ -58,12 +59,51 @@ impl Log {
     ) -> Result<Written, Error> {
         self.check_sizes(key, value)?;
         self.check_completion(completion)?;
+        let Completion { lease, sequence, result } = completion;
+        self.write_fresh(table, key, value, condition, (lease, sequence), |_| result)
+    }
+
+    /// The same for a caller who knows that there is no record of this lease and sequence, so that
+    /// nobody looks for it; and whose outcome needs the new version, which `result` is told.
+    ///
+    /// # Errors
+    /// As [`Log::write_if`].
+    #[inline]
+    pub fn write_recorded<R: AsRef<[u8]>>(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        value: &[u8],
+        condition: Condition,
+        (lease, sequence): (u64, u64),
+        result: impl FnOnce(Version) -> R,
+    ) -> Result<Written, Error> {
+        debug_assert!(self.completion(lease, sequence).is_none(), "{lease}:{sequence} is done");
+        let written = self.write_fresh(table, key, value, condition, (lease, sequence), result);
+        self.count_mutation();
+        written
+    }
+
+    #[inline]
+    fn write_fresh<R: AsRef<[u8]>>(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        value: &[u8],
+        condition: Condition,
+        (lease, sequence): (u64, u64),
+        result: impl FnOnce(Version) -> R,
+    ) -> Result<Written, Error> {
+        self.check_sizes(key, value)?;
         let hash = KeyHash::of(key);
         let tablet = self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
         let current = self.current(tablet, hash, key);
         let existing = current.as_ref().map(|current| current.entry.fields.version);
         check(condition, existing.unwrap_or(Version::NONE))?;
         let version = self.version_after(existing)?;
+        let result = result(version);
+        let completion = Completion { lease, sequence, result: result.as_ref() };
+        self.check_sizes(&[0], completion.result)?;
         let most = key.len() * 2 + value.len() + completion.result.len() + 512;
         let old_bytes = current.as_ref().map_or(0, |current| current.entry.entry_bytes());
         self.admit(most as u64, old_bytes as u64)?;
@@ -254,6 +294,24 @@ impl Log {
         self.live_bytes -= bytes as u64;
         self.count_mutation();
         true
+    }
+
+    /// Forgets records of one client, any number of them; says how many there were. Their misses
+    /// overlap.
+    pub fn forget_completions(&mut self, lease: u64, sequences: &[u64]) -> usize {
+        let mut forgotten = 0;
+        for batch in sequences.chunks(BATCH) {
+            for sequence in batch {
+                let hash = CompletionFields::hash(lease, *sequence);
+                if let Candidate::At(at) = self.completions.candidate(hash) {
+                    crate::prefetch::read(self.memory.at(at));
+                }
+            }
+            for sequence in batch {
+                forgotten += usize::from(self.forget_completion(lease, *sequence));
+            }
+        }
+        forgotten
     }
 
     fn unlink_completion(&mut self, lease: u64, sequence: u64) -> Option<Reference> {

@@ -9,18 +9,6 @@ use crate::table::Rows;
 use anyhow::Result;
 use thunderhead_runtime::polling::Polling;
 
-/// Rows that need servers with backups.
-pub(super) fn replicated(rows: &mut Rows) {
-    for what in [
-        "write, R = 3, four servers in one process on one core: median",
-        "the same: CPU for each write on the master",
-        "the same: CPU for each write on a backup",
-        "the same: timeline of where the time goes",
-    ] {
-        rows.not_measured(what, "reported");
-    }
-}
-
 /// Updates that are done once, against updates that a retry may repeat.
 pub(super) fn exactly_once(scale: &Scale, rows: &mut Rows) -> Result<()> {
     let objects = scale.objects[0];

@@ -1,0 +1,179 @@
+//! A cluster in this process, for measurements with backups.
+//!
+//! As many servers as it takes, each with one shard, a coordinator beside them, and files in a
+//! directory of their own that goes in the end. All their threads, those of the disks and the cleaners
+//! too, are on one core; the client has the other one. One core for four servers makes each hop of
+//! a replicated write dearer than it is on machines of their own: what is measured is what all of
+//! it costs together.
+
+use super::generator::To;
+use super::target::{Channel, Own};
+use crate::log::subject::TABLE;
+use crate::rpc::floors::{CLIENT_CORE, SERVER_CORE, pinned};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use thunderhead_client::{Client, Options as ClientOptions};
+use thunderhead_runtime::polling::Polling;
+use thunderhead_server::{BackupOptions, Local, LocalOptions};
+use thunderhead_wire::control::Settings;
+
+/// How long a cluster may take to come up: opening storage may mean to write all of it.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How often it is looked at meanwhile.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Replicas that are on their way to the disk, or open, at a backup.
+const BUFFERS: u32 = 24;
+
+/// A cluster that is up, with the table.
+pub struct Place {
+    /// The shard that has the table, and the coordinator.
+    pub to: To,
+    /// Processor time of each server's reactor is read off these threads; the master's is first.
+    threads: Vec<PathBuf>,
+}
+
+impl Place {
+    /// Processor time so far of each server's reactor, the master's first.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn processor(&self) -> Result<Vec<Duration>> {
+        let time = |path: &PathBuf| {
+            let text = std::fs::read_to_string(path)?;
+            let nanoseconds = text.split_whitespace().next().and_then(|it| it.parse().ok());
+            Ok(Duration::from_nanos(nanoseconds.context("read a thread's processor time")?))
+        };
+        ensure!(!self.threads.is_empty(), "the servers' threads cannot be told apart");
+        self.threads.iter().map(time).collect()
+    }
+}
+
+/// A directory that goes with all that is in it.
+struct Files(PathBuf);
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Threads of this process that are reactors of shards, the oldest first.
+fn reactors() -> Result<Vec<(u64, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/task").context("look at this process's threads")? {
+        let path = entry?.path();
+        let number = path.file_name().and_then(|it| it.to_str()).and_then(|it| it.parse().ok());
+        let name = std::fs::read_to_string(path.join("comm")).unwrap_or_default();
+        if let (Some(number), "shard-0") = (number, name.trim()) {
+            found.push((number, path.join("schedstat")));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+impl Own {
+    fn cluster(&self, channel: Channel, directory: PathBuf) -> LocalOptions {
+        let net = channel.setup().options();
+        // A server that polls always would take the core from those that have something to do.
+        let polling = match self.polling {
+            Polling::Always => Polling::default(),
+            other => other,
+        };
+        LocalOptions {
+            directory,
+            listen: (Ipv4Addr::LOCALHOST, 0).into(),
+            servers: match (self.replicas, self.is_remote) {
+                (1, false) => 1,
+                (replicas, _) => replicas + 1,
+            },
+            shards: 1,
+            cleaners: self.cleaners.max(1),
+            memory_bytes: self.memory_bytes().max(64 << 20) as usize,
+            backup: (self.replicas > 0)
+                .then(|| BackupOptions { buffers: BUFFERS, ..BackupOptions::default() }),
+            settings: Settings {
+                replicas: self.replicas,
+                durability: "replicated".into(),
+                segment_bytes: self.segment_bytes(),
+                self_backup: self.replicas == 1 && !self.is_remote,
+            },
+            polling,
+            net,
+        }
+    }
+
+    /// Runs a cluster of these servers beside some work, which is kept on the client's core.
+    ///
+    /// # Errors
+    /// When either fails.
+    pub fn in_cluster<T>(
+        &self,
+        channel: Channel,
+        work: impl FnOnce(&Place) -> Result<T>,
+    ) -> Result<T> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("thunderhead-bench-{}-{number}", std::process::id());
+        let files = Files(self.data.clone().unwrap_or_else(std::env::temp_dir).join(name));
+        std::fs::create_dir_all(&files.0)
+            .with_context(|| format!("make the directory {}", files.0.display()))?;
+        let options = self.cluster(channel, files.0.clone());
+        let before = reactors()?;
+        // Threads are on the core of the one that starts them.
+        let local = pinned(SERVER_CORE, || Local::start(&options)).context("start a cluster")?;
+        let place = up(&local, &before);
+        let outcome = place.and_then(|place| pinned(CLIENT_CORE, || work(&place)));
+        if let Some(ended) = local.ended() {
+            local.leave();
+            let _ = local.join();
+            return Err(outcome.err().unwrap_or_else(|| anyhow!("a server ended")))
+                .with_context(|| format!("of the cluster in this process: {ended}"));
+        }
+        local.leave();
+        let _ = local.join();
+        drop(files);
+        outcome
+    }
+}
+
+/// Waits until the cluster is up, and makes the table.
+fn up(local: &Local, before: &[(u64, PathBuf)]) -> Result<Place> {
+    let coordinator = local.coordinator();
+    let options = ClientOptions::new([coordinator]).deadline(Some(PATIENCE));
+    let mut client = Client::connect(&options).context("reach the coordinator")?;
+    let end = Instant::now() + PATIENCE;
+    while local.servers().iter().any(|it| it.life().identity().is_none()) {
+        ensure!(local.ended().is_none(), "a server ended before it served");
+        ensure!(Instant::now() < end, "the servers did not come up within {PATIENCE:?}");
+        std::thread::sleep(LOOK);
+    }
+    let table = client.create_table("bench", 1).context("make the table")?;
+    ensure!(table == TABLE, "the first table of a cluster is {table}");
+    let shard = loop {
+        let map = client.map().context("ask where the table is")?;
+        let tablet = map.tables.first().and_then(|it| it.tablets.first());
+        match tablet.and_then(|it| it.address) {
+            Some(address) => break address,
+            None if Instant::now() >= end => bail!("nobody has the table after {PATIENCE:?}"),
+            None => std::thread::sleep(LOOK),
+        }
+    };
+    let now = reactors()?.into_iter().filter(|it| !before.contains(it));
+    let mut threads: Vec<PathBuf> = now.map(|(_, path)| path).collect();
+    let is_master = |it: &thunderhead_server::Running| it.life().addresses().contains(&shard);
+    let master = local.servers().iter().position(is_master);
+    let master = master.context("no server has the table's address")?;
+    if threads.len() == local.servers().len() {
+        threads.swap(0, master);
+    } else {
+        // Another cluster in this process came up at the same time.
+        threads.clear();
+    }
+    Ok(Place { to: To { shard, coordinator: Some(coordinator) }, threads })
+}

@@ -1,0 +1,130 @@
+//! A set of the numbers that a client gave its updates: mostly a window without gaps, which moves.
+//!
+//! A word has a bit for each of 64 numbers in a row. Words without any are not kept, so that the set
+//! is never larger than what is in it, whatever numbers somebody makes up.
+
+use std::collections::BTreeMap;
+
+/// Numbers in a word.
+const WORD: u64 = u64::BITS as u64;
+
+/// A set of numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Sequences {
+    words: BTreeMap<u64, u64>,
+    count: usize,
+}
+
+impl Sequences {
+    /// Numbers in it.
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    #[inline]
+    pub(crate) fn contains(&self, number: u64) -> bool {
+        self.words.get(&(number / WORD)).is_some_and(|word| word >> (number % WORD) & 1 != 0)
+    }
+
+    /// True where it was not in it.
+    #[inline]
+    pub(crate) fn insert(&mut self, number: u64) -> bool {
+        let (word, bit) = (self.words.entry(number / WORD).or_default(), 1 << (number % WORD));
+        let is_new = *word & bit == 0;
+        *word |= bit;
+        self.count += usize::from(is_new);
+        is_new
+    }
+
+    /// True where it was in it.
+    pub(crate) fn remove(&mut self, number: u64) -> bool {
+        let (at, bit) = (number / WORD, 1 << (number % WORD));
+        let Some(word) = self.words.get_mut(&at).filter(|word| **word & bit != 0) else {
+            return false;
+        };
+        *word &= !bit;
+        if *word == 0 {
+            self.words.remove(&at);
+        }
+        self.count -= 1;
+        true
+    }
+
+    /// The highest one.
+    pub(crate) fn last(&self) -> Option<u64> {
+        let (at, word) = self.words.last_key_value()?;
+        Some(at * WORD + u64::from(word.ilog2()))
+    }
+
+    /// Takes the lowest one out.
+    pub(crate) fn pop_first(&mut self) -> Option<u64> {
+        let (at, word) = self.words.first_key_value()?;
+        let number = at * WORD + u64::from(word.trailing_zeros());
+        self.remove(number);
+        Some(number)
+    }
+
+    /// Takes all below a number out, the lowest first.
+    pub(crate) fn take_below(&mut self, end: u64, mut taken: impl FnMut(u64)) {
+        while let Some(mut first) = self.words.first_entry() {
+            let base = *first.key() * WORD;
+            let Some(more) = end.checked_sub(base).filter(|more| *more > 0) else { return };
+            let below = if more >= WORD { u64::MAX } else { (1 << more) - 1 };
+            let mut bits = *first.get() & below;
+            if bits == 0 {
+                return;
+            }
+            self.count -= bits.count_ones() as usize;
+            *first.get_mut() &= !below;
+            while bits != 0 {
+                taken(base + u64::from(bits.trailing_zeros()));
+                bits &= bits - 1;
+            }
+            if *first.get() == 0 {
+                first.remove();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use thunderhead_runtime::Random;
+
+    #[test]
+    fn it_is_a_set() {
+        let mut random = Random::from_seed(9);
+        for round in 0..50 {
+            let (mut ours, mut model) = (Sequences::default(), BTreeSet::new());
+            let span = 1 << (round % 10 + 1);
+            let mut from = if round % 7 == 0 { u64::MAX - 40_000 } else { 0 };
+            for _ in 0..400 {
+                let number = from + random.below(span);
+                match random.below(6) {
+                    0 => assert_eq!(ours.remove(number), model.remove(&number)),
+                    1 => assert_eq!(ours.pop_first(), model.pop_first()),
+                    2 => {
+                        from += random.below(90);
+                        let mut taken = Vec::new();
+                        ours.take_below(from, |number| taken.push(number));
+                        let kept = model.split_off(&from);
+                        let expected = std::mem::replace(&mut model, kept);
+                        assert_eq!(taken, expected.into_iter().collect::<Vec<_>>());
+                    }
+                    _ => assert_eq!(ours.insert(number), model.insert(number)),
+                }
+                assert_eq!(ours.contains(number), model.contains(&number));
+                assert_eq!(ours.last(), model.last().copied());
+                assert_eq!((ours.len(), ours.is_empty()), (model.len(), model.is_empty()));
+            }
+            ours.take_below(u64::MAX, drop);
+            assert!(ours.len() <= 1 && ours.words.len() <= 1);
+        }
+    }
+}
