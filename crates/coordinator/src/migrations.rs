@@ -127,25 +127,23 @@ pub(crate) async fn see_to(reign: &Rc<Reign>, table: TableId, number: u64) {
     loop {
         let done = match next_step(reign, table, number, &known) {
             Step::Done => return,
-            Step::Ask(address, message) => {
-                match ask(reign, address, &message).await {
-                    Asked::Given(taken) => note_moved(reign, table, number, taken).await,
-                    Asked::Kept(why) => {
-                        let (range, to) = (message.range, message.to);
-                        if !message.give_up {
-                            let remark = format!("{range} did not move to {to}: {why}");
-                            reign.shared.remark(REMARK, &remark);
-                        }
-                        known.kept = true;
-                        true
+            Step::Ask(address, message) => match ask(reign, address, &message).await {
+                Asked::Given(taken) => note_moved(reign, table, number, taken).await,
+                Asked::Kept(why) => {
+                    let (range, to) = (message.range, message.to);
+                    if !message.give_up {
+                        let remark = format!("{range} did not move to {to}: {why}");
+                        reign.shared.remark(REMARK, &remark);
                     }
-                    Asked::Wait => {
-                        reign.sleep(ASK_AGAIN).await;
-                        true
-                    }
-                    Asked::Nothing => false,
+                    known.kept = true;
+                    true
                 }
-            }
+                Asked::Wait => {
+                    reign.sleep(ASK_AGAIN).await;
+                    true
+                }
+                Asked::Nothing => false,
+            },
             Step::Tell(address, opcode, message) => {
                 let answer = reign.call(address, opcode, &message).await;
                 if answer.is_ok() {
@@ -194,7 +192,8 @@ fn next_step(reign: &Reign, id: TableId, number: u64, known: &Known) -> Step {
         (Some(source), _) if !known.kept => {
             // Where the target was does not matter if it is gone.
             let address = target.unwrap_or(source);
-            let message = MigrateOut { migration: number, master: from, range, to, address, give_up };
+            let message =
+                MigrateOut { migration: number, master: from, range, to, address, give_up };
             Step::Ask(source, message)
         }
         (_, Some(target)) if !known.told_target => tell(target, Opcode::DropTablets, to),

@@ -115,7 +115,8 @@ pub(crate) async fn split(reign: &Rc<Reign>, message: SplitTablet) -> Outcome {
         // What was told to a master to take is what it will say that it took.
         return Err(Status::InProgress.into());
     }
-    let is_there = |it: &&crate::stored::TabletRecord| it.first <= message.at && message.at <= it.last;
+    let is_there =
+        |it: &&crate::stored::TabletRecord| it.first <= message.at && message.at <= it.last;
     if old.tablets.iter().find(is_there).is_some_and(|it| it.migrating.is_some()) {
         return Err(Status::InProgress.into());
     }

@@ -297,13 +297,14 @@ impl Log {
         let memory = Arc::clone(&self.memory);
         let tablet = &self.tablets.list[at];
         let mut gone: Vec<Vec<u8>> = Vec::new();
-        let next = tablet.index.scan(tablet.clearing.unwrap_or_default(), &Keys(&memory), |found| {
-            if let Some(located) = Located::read(&memory, found)
-                && tablet.is_hole(KeyHash(hash_of(&memory, found)))
-            {
-                gone.push(located.key(&memory).to_vec());
-            }
-        });
+        let next =
+            tablet.index.scan(tablet.clearing.unwrap_or_default(), &Keys(&memory), |found| {
+                if let Some(located) = Located::read(&memory, found)
+                    && tablet.is_hole(KeyHash(hash_of(&memory, found)))
+                {
+                    gone.push(located.key(&memory).to_vec());
+                }
+            });
         for key in gone {
             if let Some(current) = self.current(at, KeyHash::of(&key), &key) {
                 let reference = self.tablets.list[at].index.remove(current.found);
@@ -362,7 +363,8 @@ impl Log {
 
     fn publish_tablets(&mut self) {
         let views = self.tablets.list.iter().flat_map(|tablet| {
-            let view = |range| TabletView { range, since: tablet.since, index: tablet.index.view() };
+            let view =
+                |range| TabletView { range, since: tablet.since, index: tablet.index.view() };
             tablet.published().into_iter().map(view)
         });
         let mut tablets: Vec<TabletView> = views.collect();

@@ -138,7 +138,8 @@ impl Tablets {
         // It may be behind a tablet in a hole of its own.
         let candidates = self.list[..at].iter();
         let has_holes = |tablet: &Tablet| !tablet.holes.is_empty();
-        let mut of_table = candidates.enumerate().rev().take_while(|(_, it)| it.range.table == table);
+        let mut of_table =
+            candidates.enumerate().rev().take_while(|(_, it)| it.range.table == table);
         // One without holes may itself be in one: pass over it.
         if !self.list.iter().any(has_holes) {
             return None;

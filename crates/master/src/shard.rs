@@ -19,9 +19,7 @@ use thunderhead_wire::operations::{
     EnumerateHead, FoundHead, IDENTITY_BYTES, Identity, ObjectHead, PageHead, PartHead, ReadPart,
     UpdateKind, UpdatePart,
 };
-use thunderhead_wire::{
-    KeyHash, LogPosition, MasterId, ServerId, Status, TabletRange, Version,
-};
+use thunderhead_wire::{KeyHash, LogPosition, MasterId, ServerId, Status, TabletRange, Version};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Answers that may wait for the log at once.

@@ -17,7 +17,7 @@ use thunderhead_runtime::Random;
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_simulator::{HostId, Options, Simulation, swarm};
 use thunderhead_wire::control::{
-    self, CreateTable, Empty, Enlist, Enlisted, Map, MapRequest, MigrateTablet, Register,
+    self, CreateTable, Empty, Enlist, Enlisted, Known, Map, MapRequest, MigrateTablet, Register,
     Registered, Settings, ShardStatus, SplitTablet, TableInfo,
 };
 use thunderhead_wire::operations::{Identity, ObjectHead};
@@ -74,20 +74,23 @@ struct Enlisting {
     coordinators: Vec<SocketAddr>,
     own: SocketAddr,
     enlisted: Rc<Cell<Option<MasterId>>>,
+    /// What outlasts its process.
+    known: Rc<Cell<Option<Known>>>,
     options: ShardOptions,
     shard: Option<Shard>,
 }
 
 impl Service for Enlisting {
     fn start(&mut self, context: &mut Context<'_>) {
-        let asker =
-            Asker::new(context.calling(), context.tasks().clone(), &self.coordinators);
+        let asker = Asker::new(context.calling(), context.tasks().clone(), &self.coordinators);
         let (nonce, life) = (context.random().number(), context.random().number());
         let (own, enlisted, alarm) = (self.own, Rc::clone(&self.enlisted), context.alarm().clone());
+        let known = Rc::clone(&self.known);
         context.tasks().spawn(async move {
-            let register = Register { known: None, nonce };
+            let register = Register { known: known.get(), nonce };
             let registered: Registered = asker.ask(Opcode::Register, &register).await.unwrap();
             let Registered { cluster, server, .. } = registered;
+            known.set(Some(Known { cluster, server }));
             let (host, rack) = (own.to_string(), String::new());
             let shards = vec![own];
             let enlist = Enlist { cluster, server, nonce: life, host, rack, shards, backup: None };
@@ -173,7 +176,7 @@ impl World {
         let at = |host: &HostId| SocketAddr::new(simulation.address(*host), PORT);
         let addresses: Vec<SocketAddr> = coordinators.iter().map(at).collect();
         let servers = (0..servers).map(|number| {
-            let enlisted = Rc::new(Cell::new(None));
+            let (enlisted, known) = (Rc::new(Cell::new(None)), Rc::new(Cell::new(None)));
             let (own, coordinators) = (Rc::clone(&enlisted), addresses.clone());
             let host = simulation.add_host(&format!("server {number}"), move |boot| {
                 own.set(None);
@@ -182,6 +185,7 @@ impl World {
                     coordinators: coordinators.clone(),
                     own: address,
                     enlisted: Rc::clone(&own),
+                    known: Rc::clone(&known),
                     options: ShardOptions {
                         migration_patience: Duration::from_secs(1),
                         migration_pause: Duration::from_millis(400),
@@ -212,9 +216,33 @@ impl World {
     fn until(&mut self, what: &str, at_most: Duration, holds: impl Fn(&World) -> bool) {
         let end = self.simulation.now() + at_most;
         while !holds(self) {
-            assert!(self.simulation.now() < end, "in vain: {what}");
+            if self.simulation.now() >= end {
+                let mut said = String::new();
+                let remarks = self.drive_for_status();
+                said.push_str(&remarks);
+                panic!("in vain: {what}: {said}");
+            }
             self.simulation.run_for(Duration::from_millis(5));
         }
+    }
+
+    /// What an operator would look at.
+    fn drive_for_status(&mut self) -> String {
+        let result = self.begin(|asker| async move {
+            let status: control::ClusterStatus =
+                asker.ask(Opcode::ClusterStatus, &Empty {}).await.unwrap();
+            let mut said = format!("{:?} {:?}", status.remarks, status.map.tables);
+            for shard in status.servers.servers.iter().flat_map(|server| &server.shards) {
+                let timeout = Some(Duration::from_millis(900));
+                let call =
+                    asker.calling.call(shard.address, Opcode::ShardStatus, b"{}".to_vec(), timeout);
+                let status = call.await.map(|body| control::of_body::<ShardStatus>(&body));
+                said.push_str(&format!(" {status:?}"));
+            }
+            said
+        });
+        self.simulation.run_for(Duration::from_secs(20));
+        result.take().unwrap_or_default()
     }
 
     /// Starts a task on a host of its own.
@@ -298,9 +326,8 @@ fn run(seed: u64) -> (usize, u64) {
     let masters: Vec<MasterId> = world.servers.iter().map(|(_, it)| it.get().unwrap()).collect();
     let seeing = world.add_users(4, 60, &mut random);
     let stirring = random.number();
-    let moved = world.begin(move |asker| {
-        stir(asker, Random::from_seed(stirring), masters.clone(), 12)
-    });
+    let moved =
+        world.begin(move |asker| stir(asker, Random::from_seed(stirring), masters.clone(), 12));
     for _ in 0..4 {
         let at = world.simulation.now() + Duration::from_millis(random.below(1500));
         let coordinator = world.coordinators[random.below(2) as usize];
@@ -309,8 +336,8 @@ fn run(seed: u64) -> (usize, u64) {
         let crashes = random.chance(0.5);
         world.simulation.at(at, move |simulation| {
             if crashes {
-                simulation.crash(coordinator);
                 simulation.restart_after(coordinator, Duration::from_millis(50));
+                simulation.crash(coordinator);
             } else {
                 simulation.pause(server, pause);
             }
@@ -329,13 +356,15 @@ fn run(seed: u64) -> (usize, u64) {
 #[test]
 fn users_see_a_linearizable_store_while_tablets_split_and_move() {
     let (mut answered, mut moved) = (0, 0);
-    for seed in 0..12 {
+    let seeds = std::env::var("SEEDS").ok().and_then(|it| it.parse().ok()).unwrap_or(40);
+    for seed in 0..seeds {
         let (more, moves) = run(seed);
         answered += more;
         moved += moves;
     }
     assert!(answered > 2000, "{answered}");
     assert!(moved > 40, "{moved}");
+    eprintln!("{answered} answered, {moved} moved");
 }
 
 fn key(number: u64) -> [u8; 8] {
@@ -359,7 +388,12 @@ async fn read(asker: &Asker, number: u64) -> Result<Vec<u8>, Status> {
     insist(asker, Opcode::Read, &key, [head.as_bytes(), &key].concat()).await
 }
 
-async fn insist(asker: &Asker, opcode: Opcode, key: &[u8], body: Vec<u8>) -> Result<Vec<u8>, Status> {
+async fn insist(
+    asker: &Asker,
+    opcode: Opcode,
+    key: &[u8],
+    body: Vec<u8>,
+) -> Result<Vec<u8>, Status> {
     loop {
         let table = asker.table().await;
         let hash = KeyHash::of(key);
@@ -404,7 +438,8 @@ fn part_of_a_tablet_goes_and_comes_back() {
                 let _: TableInfo = asker.ask(Opcode::SplitTablet, &split).await.unwrap();
             }
             let middle = KeyHash(1 << 62);
-            let is_middle = |number: &u64| (1 << 62..3 << 62).contains(&KeyHash::of(&key(*number)).0);
+            let is_middle =
+                |number: &u64| (1 << 62..3 << 62).contains(&KeyHash::of(&key(*number)).0);
             let count = (0..600).filter(is_middle).count() as u64;
             for round in 0..3 {
                 asker.migrate(middle, there).await.unwrap();
@@ -440,17 +475,16 @@ fn a_tablet_whose_new_master_is_gone_stays_where_it_is() {
         let other = own.iter().position(|it| *it != here).unwrap();
         let (host, enlisted) = (world.servers[other].0, Rc::clone(&world.servers[other].1));
         let there = own[other];
-        let result = world.begin(move |asker| async move {
-            asker.migrate(KeyHash::MIN, there).await.map(drop)
-        });
+        let result = world
+            .begin(move |asker| async move { asker.migrate(KeyHash::MIN, there).await.map(drop) });
         world.simulation.run_for(Duration::from_millis(delay));
         let was_done = result.borrow().is_some();
         if was_done {
             assert!(delay > 0);
             continue;
         }
-        world.simulation.crash(host);
         world.simulation.restart_after(host, Duration::from_millis(100));
+        world.simulation.crash(host);
         let seen = Rc::clone(&result);
         world.until("an answer", Duration::from_secs(30), move |_| seen.borrow().is_some());
         let result = result.take().unwrap();

@@ -180,7 +180,8 @@ impl Rebuild {
     ) -> Result<(), Error> {
         let birth = SegmentId(u64::MAX);
         let mut batch: Vec<(Record<'_>, bool)> = Vec::with_capacity(entries.len().min(BATCH));
-        let record = |key, value, version| Record { table, key, version, birth, prior: None, value };
+        let record =
+            |key, value, version| Record { table, key, version, birth, prior: None, value };
         for entry in entries.iter().take(BATCH) {
             match *entry {
                 Incoming::Object { key, value, version } => {

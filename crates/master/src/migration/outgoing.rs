@@ -198,7 +198,8 @@ impl Outgoing {
     }
 
     fn head(&self, kind: Kind) -> Vec<u8> {
-        let mut body = Vec::with_capacity(if kind == Kind::Data { MESSAGE_BYTES * 5 / 4 } else { 64 });
+        let mut body =
+            Vec::with_capacity(if kind == Kind::Data { MESSAGE_BYTES * 5 / 4 } else { 64 });
         Head { migration: self.task.migration, master: self.task.to, kind }.put(&mut body);
         body
     }
@@ -316,9 +317,10 @@ impl Outgoing {
                 }
                 Stage::Records(cursor) => {
                     let mut found = Vec::new();
-                    let next = log.scan_completions_of(range, *cursor, |lease, sequence, hash, _| {
-                        found.push(((lease, sequence), hash));
-                    });
+                    let next =
+                        log.scan_completions_of(range, *cursor, |lease, sequence, hash, _| {
+                            found.push(((lease, sequence), hash));
+                        });
                     self.stage = match next {
                         Some(next) => Stage::Records(next),
                         None => Stage::Objects(Cursor::default()),
