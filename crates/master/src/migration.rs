@@ -145,9 +145,9 @@ impl Migrations {
         }
         let why = if task.give_up {
             "the coordinator has called it off".to_owned()
-        } else if self.outgoing.values().any(|it| it.task.range.overlaps(&task.range)) {
-            return Err((Status::InProgress, IN_PROGRESS_US));
-        } else if self.outgoing.len() >= TABLETS_MAX {
+        } else if self.outgoing.len() >= TABLETS_MAX
+            || self.outgoing.values().any(|it| it.task.range.overlaps(&task.range))
+        {
             return Err((Status::InProgress, IN_PROGRESS_US));
         } else if self.hides_tablet(task.range) || !has(log, task.range) {
             format!("{} has no tablet with {}", task.master, task.range)
