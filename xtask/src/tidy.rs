@@ -31,8 +31,10 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "thunderhead-client",
         &[
+            "thunderhead-coordinator",
             "thunderhead-log",
             "thunderhead-master",
+            "thunderhead-metastore",
             "thunderhead-net",
             "thunderhead-rpc",
             "thunderhead-runtime",

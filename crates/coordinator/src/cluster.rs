@@ -251,6 +251,7 @@ impl Cluster {
                 master,
                 since: SegmentId::NONE,
                 taken: false,
+                migrating: None,
             })
             .collect()
     }

@@ -3,6 +3,7 @@
 use crate::desk::Desk;
 use crate::leases;
 use crate::limits::{BUSY_HINT, REQUESTS_MAX};
+use crate::migrations;
 use crate::options::Options;
 use crate::recoveries;
 use crate::reign::{Backoff, Reign};
@@ -329,7 +330,7 @@ impl Wanted {
             Wanted::CreateTable(message) => tables::create(reign, message).await,
             Wanted::DropTable(message) => tables::drop_table(reign, message).await,
             Wanted::SplitTablet(message) => tables::split(reign, message).await,
-            Wanted::MigrateTablet(message) => tables::migrate(reign, message).await,
+            Wanted::MigrateTablet(message) => migrations::migrate(reign, message).await,
             Wanted::OpenLease => leases::open(reign).await,
             Wanted::CloseLease(Lease { lease }) => leases::close(reign, lease).await,
             Wanted::RaiseEpoch(message) => servers::raise(reign, message).await,

@@ -4,6 +4,7 @@
 //! it waits for a change. So it does not matter who made the change, or under which leader.
 
 use crate::leases;
+use crate::migrations;
 use crate::recoveries;
 use crate::reign::Reign;
 use crate::servers;
@@ -21,6 +22,8 @@ pub(crate) enum Duty {
     Free(ServerId, u64),
     /// A table's tablets are taken, or dropped, by their masters.
     Settle(TableId),
+    /// A tablet that moves gets where it goes, or stays.
+    Migrate(TableId, u64),
     /// A master that is gone: its tablets are rebuilt, its replicas freed.
     Recover(MasterId),
     /// Leases end.
@@ -38,6 +41,7 @@ pub(crate) fn employ(reign: &Rc<Reign>, duty: Duty) {
             Duty::Tell(server, generation) => servers::tell(&busy, server, generation).await,
             Duty::Free(server, generation) => servers::free(&busy, server, generation).await,
             Duty::Settle(table) => tables::settle(&busy, table).await,
+            Duty::Migrate(table, number) => migrations::see_to(&busy, table, number).await,
             Duty::Recover(master) => recoveries::see_to(&busy, master).await,
             Duty::Expire => leases::expire(&busy).await,
         }
@@ -62,6 +66,8 @@ pub(crate) fn employ_all(reign: &Rc<Reign>) {
         if unsettled(table.dropped, table.tablets.iter().all(|tablet| tablet.taken)) {
             duties.push(Duty::Settle(table.id));
         }
+        let moving = table.tablets.iter().filter_map(|tablet| tablet.migrating);
+        duties.extend(moving.map(|migrating| Duty::Migrate(table.id, migrating.number)));
     }
     drop(cluster);
     duties.into_iter().for_each(|duty| employ(reign, duty));

@@ -49,6 +49,7 @@ mod desk;
 mod duties;
 mod leases;
 pub mod limits;
+mod migrations;
 mod options;
 mod recoveries;
 mod reign;

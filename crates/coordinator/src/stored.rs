@@ -49,11 +49,17 @@ pub(crate) struct Ids {
     pub(crate) server: u64,
     pub(crate) master: u64,
     pub(crate) table: u64,
+    #[serde(default = "one")]
+    pub(crate) migration: u64,
+}
+
+fn one() -> u64 {
+    1
 }
 
 impl Default for Ids {
     fn default() -> Self {
-        Ids { server: 1, master: 1, table: 1 }
+        Ids { server: 1, master: 1, table: 1, migration: 1 }
     }
 }
 
@@ -141,6 +147,21 @@ pub(crate) struct TabletRecord {
     /// that was not taken is certainly empty.
     #[serde(default)]
     pub(crate) taken: bool,
+    /// It is on its way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) migrating: Option<Migrating>,
+}
+
+/// A tablet's way to another master.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Migrating {
+    /// Never used again.
+    pub(crate) number: u64,
+    pub(crate) from: MasterId,
+    pub(crate) to: MasterId,
+    /// It is the new master's. What is left is to tell both.
+    #[serde(default)]
+    pub(crate) moved: bool,
 }
 
 impl TabletRecord {
@@ -190,6 +211,7 @@ mod tests {
                 master: MasterId(2),
                 since: SegmentId(9),
                 taken: true,
+                migrating: None,
             }],
             dropped: false,
         };

@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use thunderhead_rpc::Opcode;
 use thunderhead_wire::control::{
-    CreateTable, DropTable, Empty, MapRequest, MigrateTablet, SplitTablet, Tablets, to_body,
+    CreateTable, DropTable, Empty, MapRequest, SplitTablet, Tablets, to_body,
 };
 use thunderhead_wire::{MasterId, SegmentId, Status, TableId, TabletRange};
 
@@ -88,7 +88,8 @@ pub(crate) async fn drop_table(reign: &Rc<Reign>, message: DropTable) -> Outcome
     Ok(to_body(&Empty {}))
 }
 
-async fn wait_until_settled(
+/// Waits for a while until something is so of a table.
+pub(crate) async fn wait_until_settled(
     reign: &Rc<Reign>,
     table: TableId,
     is_settled: impl Fn(Option<&TableRecord>) -> bool,
@@ -114,6 +115,11 @@ pub(crate) async fn split(reign: &Rc<Reign>, message: SplitTablet) -> Outcome {
         // What was told to a master to take is what it will say that it took.
         return Err(Status::InProgress.into());
     }
+    let is_there =
+        |it: &&crate::stored::TabletRecord| it.first <= message.at && message.at <= it.last;
+    if old.tablets.iter().find(is_there).is_some_and(|it| it.migrating.is_some()) {
+        return Err(Status::InProgress.into());
+    }
     let new = crate::cluster::split(&old, message.at).ok_or(Status::BadRange)?;
     let id = new.id;
     if new != old {
@@ -122,12 +128,6 @@ pub(crate) async fn split(reign: &Rc<Reign>, message: SplitTablet) -> Outcome {
     let cluster = reign.cluster();
     let table = cluster.table(id).ok_or(Status::NoSuchTable)?;
     Ok(to_body(&cluster.table_info(table)))
-}
-
-/// Moves a tablet. Not yet: it will note in the table's record where the tablet goes, and a duty
-/// will see it there.
-pub(crate) async fn migrate(_reign: &Rc<Reign>, _message: MigrateTablet) -> Outcome {
-    Err(Status::UnknownOpcode.into())
 }
 
 /// What is to be done about a table next.
@@ -185,6 +185,8 @@ fn next_step(reign: &Reign, id: TableId, dropped: &BTreeSet<MasterId>) -> Step {
     let Some(table) = cluster.table(id) else { return Step::Settled };
     let mut masters: BTreeMap<_, (SocketAddr, Vec<_>)> = BTreeMap::new();
     let mut others_wait = false;
+    // What moves comes to its end first, or is called off.
+    let moves = table.tablets.iter().any(|tablet| tablet.migrating.is_some());
     for tablet in &table.tablets {
         let place = cluster.place(tablet.master);
         let told = match (table.dropped, place) {
@@ -208,7 +210,7 @@ fn next_step(reign: &Reign, id: TableId, dropped: &BTreeSet<MasterId>) -> Step {
         (false, false) => Step::Tell(Opcode::TakeTablets, masters),
         (false, true) => Step::Tell(Opcode::DropTablets, masters),
         (true, false) => Step::Settled,
-        (true, true) if others_wait => Step::Wait,
+        (true, true) if others_wait || moves => Step::Wait,
         (true, true) => Step::Delete,
     }
 }

@@ -202,6 +202,10 @@ impl Log {
         if let Some(other) = self.tablets.overlapping(range) {
             return Err(Error::TabletExists(other));
         }
+        if self.tablets.is_being_cleared(range) {
+            self.turn();
+            return Err(Error::CleanerBehind);
+        }
         let index = self.new_index();
         // With the index taken: what it left over is what the cleaners must get by with.
         let limit_bytes = self.shared.limits().writes;
@@ -223,7 +227,7 @@ impl Log {
             return Err(Error::CleanerBehind);
         }
         let since = self.head.id();
-        self.tablets.insert(Tablet { range, index, live_bytes: 0, since });
+        self.tablets.insert(Tablet::new(range, index, since));
         self.publish_tablets();
         Ok(())
     }
@@ -232,28 +236,112 @@ impl Log {
     /// True when it was here.
     pub fn drop_tablet(&mut self, range: TabletRange) -> bool {
         let Some(tablet) = self.tablets.remove(range) else {
-            return false;
+            let is_piece = |tablet: &&Tablet| tablet.pieces().contains(&range);
+            return self.tablets.list.iter().any(|it| is_piece(&it)) && self.cut_tablet(range);
         };
+        self.has_dropped(&tablet);
+        true
+    }
+
+    fn has_dropped(&mut self, tablet: &Tablet) {
         self.live_bytes -= tablet.live_bytes;
-        self.dropped.insert(range.table, self.head.id());
+        self.dropped.insert(tablet.range.table, self.head.id());
         self.publish_tablets();
         // After the tablets: a cleaner that sees this count sees them without this one.
         self.shared.sums.drops.fetch_add(1, Ordering::Release);
-        true
+    }
+
+    /// Makes part of a tablet and all its objects be gone from here: at once nobody finds them. What
+    /// is left of them is taken away by [`Log::clear_some`]; until it is, no tablet can be made there.
+    /// What is left of the tablet is one or more tablets from now on, as far as anybody can see. True
+    /// when any of it was here.
+    pub fn cut_tablet(&mut self, range: TabletRange) -> bool {
+        let mut has_cut = false;
+        let mut at = 0;
+        while let Some(tablet) = self.tablets.list.get_mut(at) {
+            if !tablet.range.overlaps(&range) {
+                at += 1;
+                continue;
+            }
+            let pieces = tablet.pieces();
+            if let [only] = pieces.as_slice()
+                && range.first <= only.first
+                && only.last <= range.last
+            {
+                has_cut |= self.drop_tablet(*only);
+                continue;
+            }
+            has_cut |= tablet.cut(range);
+            if tablet.pieces().is_empty() {
+                // Several pieces at once.
+                let tablet = self.tablets.list.remove(at);
+                self.has_dropped(&tablet);
+                continue;
+            }
+            at += 1;
+        }
+        has_cut
+    }
+
+    /// Whether [`Log::clear_some`] has something to do.
+    #[must_use]
+    pub fn has_to_clear(&self) -> bool {
+        self.tablets.list.iter().any(|tablet| tablet.clearing.is_some())
+    }
+
+    /// Takes away some of what parts of tablets that are gone have left, as much as is in a bucket of
+    /// an index. True while there is more.
+    pub fn clear_some(&mut self) -> bool {
+        let holed = self.tablets.list.iter().position(|tablet| tablet.clearing.is_some());
+        let Some(at) = holed else { return false };
+        let memory = Arc::clone(&self.memory);
+        let tablet = &self.tablets.list[at];
+        let mut gone: Vec<Vec<u8>> = Vec::new();
+        let next =
+            tablet.index.scan(tablet.clearing.unwrap_or_default(), &Keys(&memory), |found| {
+                if let Some(located) = Located::read(&memory, found)
+                    && tablet.is_hole(KeyHash(hash_of(&memory, found)))
+                {
+                    gone.push(located.key(&memory).to_vec());
+                }
+            });
+        for key in gone {
+            if let Some(current) = self.current(at, KeyHash::of(&key), &key) {
+                let reference = self.tablets.list[at].index.remove(current.found);
+                self.bury(at, reference, &current.entry);
+                self.count_mutation();
+            }
+        }
+        let head = self.head.id();
+        let tablet = &mut self.tablets.list[at];
+        tablet.clearing = next;
+        if next.is_none() {
+            tablet.cleared.clone_from(&tablet.holes);
+            self.dropped.insert(tablet.range.table, head);
+            self.publish_tablets();
+            self.shared.sums.drops.fetch_add(1, Ordering::Release);
+        }
+        self.has_to_clear()
     }
 
     /// The tablets that live here, with the position from which entries count as theirs: give
     /// these to [`Replay`](crate::Replay) to rebuild them.
     pub fn tablets(&self) -> impl Iterator<Item = (TabletRange, SegmentId)> + '_ {
-        self.tablets.list.iter().map(|tablet| (tablet.range, tablet.since))
+        let list = self.tablets.list.iter();
+        list.flat_map(|tablet| tablet.pieces().into_iter().map(|piece| (piece, tablet.since)))
     }
 
-    /// Objects and bytes of each tablet.
+    /// Objects and bytes of each tablet. What is left of one that was cut is counted as a whole, at
+    /// its first piece.
     pub fn statistics(&self) -> impl Iterator<Item = TabletStatistics> + '_ {
-        self.tablets.list.iter().map(|tablet| TabletStatistics {
-            tablet: tablet.range,
-            objects: tablet.index.len() as u64,
-            bytes: tablet.live_bytes,
+        self.tablets.list.iter().flat_map(|tablet| {
+            tablet.pieces().into_iter().enumerate().map(|(number, piece)| {
+                let (objects, bytes) = match number {
+                    0 => (tablet.index.len() as u64, tablet.live_bytes),
+                    _ => (0, 0),
+                };
+                TabletStatistics { tablet: piece, objects, bytes }
+            })
         })
     }
 
@@ -274,12 +362,13 @@ impl Log {
     }
 
     fn publish_tablets(&mut self) {
-        let tablets = self.tablets.list.iter().map(|tablet| TabletView {
-            range: tablet.range,
-            since: tablet.since,
-            index: tablet.index.view(),
+        let views = self.tablets.list.iter().flat_map(|tablet| {
+            let view =
+                |range| TabletView { range, since: tablet.since, index: tablet.index.view() };
+            tablet.published().into_iter().map(view)
         });
-        let tablets = tablets.collect();
+        let mut tablets: Vec<TabletView> = views.collect();
+        tablets.sort_unstable_by_key(|view| view.range);
         let completions = Some(self.completions.view());
         self.shared.publish_tablets(TabletMap { tablets, completions });
     }
@@ -325,8 +414,8 @@ impl Log {
         (position > durable).then_some(position)
     }
 
-    /// Visits some objects of a tablet and returns where to go on, or `None` at the end. Begin
-    /// with `Cursor::default()`.
+    /// Visits some objects of a tablet, or of part of one, and returns where to go on, or `None` at the
+    /// end. Begin with `Cursor::default()`.
     ///
     /// However the tablet changes between the calls, an object that is there from the first to
     /// the last is visited exactly once.
@@ -339,11 +428,15 @@ impl Log {
         cursor: Cursor,
         mut visit: impl FnMut(Object<'log>),
     ) -> Result<Option<Cursor>, Error> {
-        let tablet = self.tablets.list.iter().find(|tablet| tablet.range == range);
+        let mut tablets = self.tablets.list.iter();
+        let tablet = tablets.find(|tablet| tablet.piece_around(range).is_some());
         let tablet = tablet.ok_or(Error::UnknownTablet { table: range.table })?;
         let memory = &*self.memory;
+        let is_all = tablet.range == range;
         Ok(tablet.index.scan(cursor, &Keys(memory), |at| {
-            if let Some(located) = Located::read(memory, at) {
+            if let Some(located) = Located::read(memory, at)
+                && (is_all || range.contains(range.table, KeyHash(hash_of(memory, at))))
+            {
                 visit(Object { memory, located });
             }
         }))

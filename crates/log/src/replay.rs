@@ -23,7 +23,7 @@
 mod rebuild;
 mod remembered;
 
-pub use rebuild::Rebuild;
+pub use rebuild::{Incoming, Rebuild};
 
 use crate::error::{Damage, Error};
 use crate::log::Log;

@@ -2,9 +2,21 @@
 //!
 //! Dropping one takes its index away whole and walks none of its objects. Their entries stay in
 //! the log, with no dead bits, until a cleaner comes by, finds no tablet for them and drops them.
+//!
+//! # Part of a tablet
+//!
+//! Dropping part of one makes a *hole*: at once nobody finds a key there any more. What the index
+//! still refers to is taken out bit by bit and counted as dead, with no tombstones. Only when nothing
+//! is left of it do cleaners hear of the hole, and only then may another tablet be made there: until
+//! then entries that the index refers to are kept. What is left of the tablet are its *pieces*, which
+//! look like tablets from outside and share an index.
+//!
+//! No replay brings back what was in a hole. Who replays this log is told which ranges, and since when:
+//! a hole is in none of them, unless a tablet was made in it, and that one counts from a later head
+//! (`Log::create_tablet` rolls, as it does after a tablet was dropped).
 
 use crate::blocks::IndexBlocks;
-use crate::index::Index;
+use crate::index::{Cursor, Index};
 use std::cell::Cell;
 use thunderhead_wire::{KeyHash, SegmentId, TableId, TabletRange};
 
@@ -16,6 +28,83 @@ pub(crate) struct Tablet {
     pub(crate) live_bytes: u64,
     /// Entries first appended to an earlier head belong to an earlier life of the tablet.
     pub(crate) since: SegmentId,
+    /// Parts that are gone, sorted and apart from each other.
+    pub(crate) holes: Vec<(KeyHash, KeyHash)>,
+    /// Those of them of which nothing is left in the index.
+    pub(crate) cleared: Vec<(KeyHash, KeyHash)>,
+    /// How far the search for what is left of the others has come.
+    pub(crate) clearing: Option<Cursor>,
+}
+
+impl Tablet {
+    pub(crate) fn new(range: TabletRange, index: Index<IndexBlocks>, since: SegmentId) -> Tablet {
+        let (holes, cleared) = (Vec::new(), Vec::new());
+        Tablet { range, index, live_bytes: 0, since, holes, cleared, clearing: None }
+    }
+
+    #[inline]
+    pub(crate) fn contains(&self, table: TableId, hash: KeyHash) -> bool {
+        self.range.contains(table, hash) && (self.holes.is_empty() || !self.is_hole(hash))
+    }
+
+    pub(crate) fn is_hole(&self, hash: KeyHash) -> bool {
+        self.holes.iter().any(|(first, last)| (*first..=*last).contains(&hash))
+    }
+
+    /// What is left of it.
+    pub(crate) fn pieces(&self) -> Vec<TabletRange> {
+        without(self.range, &self.holes)
+    }
+
+    /// What cleaners are to know of it.
+    pub(crate) fn published(&self) -> Vec<TabletRange> {
+        without(self.range, &self.cleared)
+    }
+
+    /// The piece that holds all of a range.
+    pub(crate) fn piece_around(&self, range: TabletRange) -> Option<TabletRange> {
+        let holds = |piece: &TabletRange| {
+            piece.table == range.table && piece.first <= range.first && range.last <= piece.last
+        };
+        self.pieces().into_iter().find(holds)
+    }
+
+    /// Makes a hole of a range; says whether anything has changed.
+    pub(crate) fn cut(&mut self, range: TabletRange) -> bool {
+        if !self.pieces().iter().any(|piece| piece.overlaps(&range)) {
+            return false;
+        }
+        let (first, last) = (range.first.max(self.range.first), range.last.min(self.range.last));
+        self.holes.push((first, last));
+        self.holes.sort_unstable();
+        let mut joined: Vec<(KeyHash, KeyHash)> = Vec::with_capacity(self.holes.len());
+        for (first, last) in self.holes.drain(..) {
+            match joined.last_mut() {
+                Some(before) if first.0 <= before.1.0.saturating_add(1) => {
+                    before.1 = before.1.max(last);
+                }
+                _ => joined.push((first, last)),
+            }
+        }
+        self.holes = joined;
+        self.clearing = Some(Cursor::default());
+        true
+    }
+}
+
+/// What is left of a range without some parts, which are sorted and apart from each other.
+fn without(range: TabletRange, holes: &[(KeyHash, KeyHash)]) -> Vec<TabletRange> {
+    let mut pieces = Vec::with_capacity(holes.len() + 1);
+    let mut next = Some(range.first);
+    for (first, last) in holes {
+        if let Some(from) = next.filter(|from| from < first) {
+            pieces.push(TabletRange { first: from, last: KeyHash(first.0 - 1), ..range });
+        }
+        next = last.0.checked_add(1).map(KeyHash);
+    }
+    let rest = next.filter(|from| *from <= range.last);
+    pieces.extend(rest.map(|first| TabletRange { first, ..range }));
+    pieces
 }
 
 /// All tablets of a log, sorted by table and range.
@@ -30,7 +119,7 @@ impl Tablets {
     #[inline]
     pub(crate) fn find(&self, table: TableId, hash: KeyHash) -> Option<usize> {
         let last = self.last.get();
-        if self.list.get(last).is_some_and(|tablet| tablet.range.contains(table, hash)) {
+        if self.list.get(last).is_some_and(|tablet| tablet.contains(table, hash)) {
             return Some(last);
         }
         let at = self.search(table, hash)?;
@@ -43,11 +132,29 @@ impl Tablets {
             .list
             .partition_point(|tablet| (tablet.range.table, tablet.range.first) <= (table, hash));
         let at = after.checked_sub(1)?;
-        self.list[at].range.contains(table, hash).then_some(at)
+        if self.list[at].contains(table, hash) {
+            return Some(at);
+        }
+        // It may be behind a tablet in a hole of its own.
+        let candidates = self.list[..at].iter();
+        let has_holes = |tablet: &Tablet| !tablet.holes.is_empty();
+        let mut of_table =
+            candidates.enumerate().rev().take_while(|(_, it)| it.range.table == table);
+        // One without holes may itself be in one: pass over it.
+        if !self.list.iter().any(has_holes) {
+            return None;
+        }
+        of_table.find(|(_, tablet)| tablet.contains(table, hash)).map(|(at, _)| at)
     }
 
     pub(crate) fn overlapping(&self, range: TabletRange) -> Option<TabletRange> {
-        self.list.iter().map(|tablet| tablet.range).find(|other| other.overlaps(&range))
+        let mut pieces = self.list.iter().flat_map(Tablet::pieces);
+        pieces.find(|other| other.overlaps(&range))
+    }
+
+    /// Whether something of a range is still in an index that should not be.
+    pub(crate) fn is_being_cleared(&self, range: TabletRange) -> bool {
+        self.list.iter().any(|tablet| tablet.clearing.is_some() && tablet.range.overlaps(&range))
     }
 
     pub(crate) fn insert(&mut self, tablet: Tablet) {
@@ -55,8 +162,9 @@ impl Tablets {
         self.list.insert(at, tablet);
     }
 
+    /// Takes out a tablet of which only this piece is left.
     pub(crate) fn remove(&mut self, range: TabletRange) -> Option<Tablet> {
-        let at = self.list.iter().position(|tablet| tablet.range == range)?;
+        let at = self.list.iter().position(|tablet| tablet.pieces() == [range])?;
         Some(self.list.remove(at))
     }
 }

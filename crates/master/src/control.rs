@@ -10,8 +10,10 @@
 //! **Dropping** takes whole tablets, as this shard has them. The coordinator may have split one since,
 //! for it splits only on paper: its tablets are then parts of one of these. All parts of one have to
 //! be dropped in one message. Part of a tablet cannot be dropped, and is refused as a bad range,
-//! before anything is dropped.
+//! before anything is dropped. Part of a tablet goes only at the end of a migration, and what is left
+//! of it is cleared away over turns ([`crate::migration`]).
 
+use crate::migration::Migrations;
 use crate::parked::Answer;
 use crate::recovery::{Next, Recovery};
 use crate::shard::Shard;
@@ -21,8 +23,11 @@ use thunderhead_log::{Cursor, Error};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::slice::Budget;
-use thunderhead_wire::control::{self, Empty, Recover, ShardStatus, TabletStatus, Tablets, Taken};
-use thunderhead_wire::{KeyHash, MasterId, Status, TableId, TabletRange};
+use thunderhead_wire::control::{
+    self, Empty, MigrateOut, MigratedTablets, MigrationBegin, Recover, ShardStatus, TabletStatus,
+    Tablets, Taken,
+};
+use thunderhead_wire::{KeyHash, MasterId, Status, TableId, TabletRange, migration};
 
 /// Timers of a shard. Those of other components of a node have other numbers.
 pub(crate) const TIMER_ASK: u64 = (1 << 32) + 1;
@@ -57,25 +62,38 @@ pub(crate) struct Control {
     /// When the timer goes off.
     wakes_at: Option<Time>,
     remarks: VecDeque<String>,
+    pub(crate) migrations: Migrations,
 }
 
 impl Control {
-    /// Whether a key belongs to a tablet that is in the log but must not be served.
+    /// What who asks for a key is told, where its tablet is in the log but must not be served.
     #[inline]
-    pub(crate) fn hides(&self, table: TableId, key: &[u8]) -> bool {
-        match &self.current {
-            None => false,
-            Some(recovery) => recovery.hides(table, KeyHash::of(key)),
+    pub(crate) fn closed(&self, table: TableId, key: &[u8]) -> Option<(Status, u32)> {
+        if self.current.is_none() && self.migrations.is_idle() {
+            return None;
         }
+        self.closed_hash(table, KeyHash::of(key))
     }
 
-    /// The same for a whole tablet.
+    pub(crate) fn closed_hash(&self, table: TableId, hash: KeyHash) -> Option<(Status, u32)> {
+        if self.current.as_ref().is_some_and(|recovery| recovery.hides(table, hash)) {
+            return Some((Status::Moved, 0));
+        }
+        self.migrations.closed(table, hash)
+    }
+
+    /// Whether a tablet must not be served because it is not here yet.
     pub(crate) fn hides_tablet(&self, range: TabletRange) -> bool {
         self.current.as_ref().is_some_and(|it| it.hides(range.table, range.first))
+            || self.migrations.hides_tablet(range)
     }
 
-    /// Whether a recovery is about to bring keys of a range, or does so now.
+    /// Whether a recovery or a migration is about to bring keys of a range, or does so now.
     fn awaits(&self, range: TabletRange) -> bool {
+        self.recovers(range) || self.migrations.hides_tablet(range)
+    }
+
+    fn recovers(&self, range: TabletRange) -> bool {
         let brings = |task: &Recover| task.tablets.iter().any(|it| it.range.overlaps(&range));
         let current = self.current.as_ref().is_some_and(|it| brings(it.task()));
         current || self.waiting.iter().any(brings)
@@ -100,6 +118,8 @@ impl Shard {
             Opcode::TakeTablets => self.take_tablets(context, body, reply_to),
             Opcode::DropTablets => self.drop_tablets(context, body, reply_to),
             Opcode::Recover => self.recover(context, body, reply_to),
+            Opcode::MigrateOut => self.migrate_out(context, body, reply_to),
+            Opcode::MigrateIn => self.migrate_in(context, body, reply_to),
             _ => Err((Status::UnknownOpcode, 0)),
         };
         if let Err((status, hint)) = refused {
@@ -132,6 +152,9 @@ impl Shard {
         body: &[u8],
         reply_to: ReplyTo,
     ) -> Result<(), (Status, u32)> {
+        if let Some(message) = control::of_body::<MigratedTablets>(body) {
+            return self.migrated(context, Opcode::TakeTablets, &message, reply_to);
+        }
         for range in self.tablets(body)? {
             if self.control.awaits(range) {
                 return Err((Status::InProgress, IN_PROGRESS_US));
@@ -159,6 +182,9 @@ impl Shard {
         body: &[u8],
         reply_to: ReplyTo,
     ) -> Result<(), (Status, u32)> {
+        if let Some(message) = control::of_body::<MigratedTablets>(body) {
+            return self.migrated(context, Opcode::DropTablets, &message, reply_to);
+        }
         let mut parts = self.tablets(body)?;
         parts.sort_unstable();
         let tablets = self.log.tablets().map(|(range, _)| range);
@@ -172,6 +198,61 @@ impl Shard {
         }
         for tablet in meant {
             self.log.drop_tablet(tablet);
+            self.control.sweep = Some(Cursor::default());
+        }
+        self.done(context, reply_to);
+        Ok(())
+    }
+
+    fn migrate_out(
+        &mut self,
+        context: &mut Context<'_>,
+        body: &[u8],
+        reply_to: ReplyTo,
+    ) -> Result<(), (Status, u32)> {
+        let task: MigrateOut = control::of_body(body).ok_or((Status::Malformed, 0))?;
+        self.check_master(task.master)?;
+        let migrated = self.control.migrations.go(&self.log, task, context.now())?;
+        context.reply(reply_to, &[&control::to_body(&migrated)]);
+        Ok(())
+    }
+
+    fn migrate_in(
+        &mut self,
+        context: &mut Context<'_>,
+        body: &[u8],
+        reply_to: ReplyTo,
+    ) -> Result<(), (Status, u32)> {
+        let (head, body) = migration::Head::take(body).ok_or((Status::Malformed, 0))?;
+        self.check_master(head.master)?;
+        let Shard { control, log, clients, .. } = self;
+        if head.kind == migration::Kind::Begin
+            && let Some(MigrationBegin { range }) = control::of_body(body)
+            && control.recovers(range)
+        {
+            return Err((Status::InProgress, IN_PROGRESS_US));
+        }
+        let came = control.migrations.come(log, clients, head, body, context.now());
+        let (until, answer) = came.inspect_err(|(status, _)| {
+            self.cleaning.is_urgent |= *status == Status::Busy;
+        })?;
+        self.answer_at(context, until, reply_to, &Answer::new(Status::Ok, 0, &answer));
+        Ok(())
+    }
+
+    /// The end of a migration, on either side.
+    fn migrated(
+        &mut self,
+        context: &mut Context<'_>,
+        opcode: Opcode,
+        message: &MigratedTablets,
+        reply_to: ReplyTo,
+    ) -> Result<(), (Status, u32)> {
+        self.check_master(message.master)?;
+        let migrations = &mut self.control.migrations;
+        if opcode == Opcode::TakeTablets {
+            migrations.serve(message.migration)?;
+        } else if migrations.drop(&mut self.log, message.migration)? {
             self.control.sweep = Some(Cursor::default());
         }
         self.done(context, reply_to);
@@ -199,6 +280,11 @@ impl Shard {
         if !is_known {
             if control.waiting.len() >= WAITING_MAX {
                 return Err((Status::InProgress, IN_PROGRESS_US));
+            }
+            for taken in &task.tablets {
+                if !control.migrations.make_way(&mut self.log, taken.range) {
+                    return Err((Status::InProgress, IN_PROGRESS_US));
+                }
             }
             control.waiting.push_back(task);
         }
@@ -247,6 +333,9 @@ impl Shard {
         outcome: Result<&[u8], CallError>,
     ) -> bool {
         use crate::asking::Heard;
+        if self.control.migrations.reply(context, call, outcome) {
+            return true;
+        }
         if let Some(recovery) = &mut self.control.current
             && recovery.reply(context, call, outcome)
         {
@@ -286,14 +375,27 @@ impl Shard {
             self.leases.ask(context, &mut self.asking, &mut self.clients);
         }
         let control = &self.control;
+        let is_clearing = self.log.has_to_clear();
         if control.current.is_none()
             && control.waiting.is_empty()
             && control.sweep.is_none()
+            && control.migrations.is_idle()
+            && !is_clearing
             && !self.clients.has_unneeded()
         {
             return;
         }
         let mut budget = context.slice();
+        if !control.migrations.is_idle() {
+            self.work_on_migrations(context, &mut budget);
+        }
+        if is_clearing {
+            while self.log.clear_some() && budget.spend(SWEEPING) {}
+            if self.log.has_to_clear() {
+                context.alarm().ring();
+            }
+        }
+        let control = &self.control;
         // Clients make records that nobody needs as long as they write: every other slice is for them.
         let is_idle = control.current.is_none() && control.waiting.is_empty();
         let is_idle = is_idle && control.sweep.is_none();
@@ -331,6 +433,21 @@ impl Shard {
         }
     }
 
+    fn work_on_migrations(&mut self, context: &mut Context<'_>, budget: &mut Budget) {
+        let Shard { control, log, options, .. } = self;
+        let worked = control.migrations.work(context, log, budget, options);
+        worked.remarks.into_iter().for_each(|remark| control.remark(remark));
+        if worked.sweep {
+            control.sweep = Some(Cursor::default());
+        }
+        if worked.again {
+            context.alarm().ring();
+        }
+        if worked.wake != Time::NEVER {
+            wake(&mut control.wakes_at, context, worked.wake);
+        }
+    }
+
     fn work_on_recovery(&mut self, context: &mut Context<'_>, budget: &mut Budget) {
         let Shard { control, log, clients, asking, cleaning, options, .. } = self;
         if control.current.is_none()
@@ -344,12 +461,7 @@ impl Shard {
         match next {
             Next::Again => context.alarm().ring(),
             Next::Wait => {}
-            Next::At(at) => {
-                if control.wakes_at.is_none_or(|wakes_at| at < wakes_at) {
-                    control.wakes_at = Some(at);
-                    context.set_timer(at, TIMER_WORK);
-                }
-            }
+            Next::At(at) => wake(&mut control.wakes_at, context, at),
             Next::Over => {
                 let task = recovery.task();
                 let tablets = task.tablets.iter().map(|it| (task.crashed, it.range));
@@ -366,6 +478,14 @@ impl Shard {
                 context.alarm().ring();
             }
         }
+    }
+}
+
+/// Sees to it that there is a turn at this time, or before.
+fn wake(wakes_at: &mut Option<Time>, context: &mut Context<'_>, at: Time) {
+    if wakes_at.is_none_or(|before| at < before) {
+        *wakes_at = Some(at);
+        context.set_timer(at, TIMER_WORK);
     }
 }
 

@@ -31,13 +31,13 @@
 //!
 //! The coordinator gives tablets and takes them; a shard that is in no cluster gets them from its
 //! caller. Tablets of a master that is gone are rebuilt from the replicas of its log, in slices,
-//! while the shard serves others: the module `recovery` describes how.
+//! while the shard serves others: the module `recovery` describes how. A tablet, or part of one, moves
+//! to another shard while it is served, but for a short pause at the end: the module `migration`.
 //!
 //! # Not here yet
 //!
 //! What the log appends goes to whatever [`Replicator`](thunderhead_log::Replicator) the log was made
-//! with: [`replication`] to backups is one. A tablet does not move while its shard lives, and cannot
-//! be dropped in parts.
+//! with: [`replication`] to backups is one.
 //!
 //! [`Log::turn`]: thunderhead_log::Log::turn
 #![forbid(unsafe_code)]
@@ -48,6 +48,7 @@ mod clients;
 mod control;
 mod leases;
 mod limits;
+mod migration;
 mod objects;
 mod options;
 mod outcome;

@@ -22,6 +22,11 @@ pub struct Options {
     pub recovery_grace: Duration,
     /// After so long without getting on, a recovery gives up.
     pub recovery_patience: Duration,
+    /// After so long without an answer of a tablet's new master, the tablet stays where it is.
+    pub migration_patience: Duration,
+    /// The same while it is not served because it is about to move: what a pause lasts at most, but
+    /// for the time that the coordinator takes.
+    pub migration_pause: Duration,
 }
 
 impl Default for Options {
@@ -34,6 +39,8 @@ impl Default for Options {
             backup_timeout: Duration::from_secs(1),
             recovery_grace: Duration::from_secs(1),
             recovery_patience: Duration::from_secs(10),
+            migration_patience: Duration::from_secs(5),
+            migration_pause: Duration::from_secs(1),
         }
     }
 }

@@ -19,7 +19,7 @@ use thunderhead_wire::operations::{
     EnumerateHead, FoundHead, IDENTITY_BYTES, Identity, ObjectHead, PageHead, PartHead, ReadPart,
     UpdateKind, UpdatePart,
 };
-use thunderhead_wire::{KeyHash, LogPosition, MasterId, ServerId, Status, Version};
+use thunderhead_wire::{KeyHash, LogPosition, MasterId, ServerId, Status, TabletRange, Version};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Answers that may wait for the log at once.
@@ -195,8 +195,8 @@ impl Shard {
         else {
             return context.refuse(reply_to, Status::Malformed, 0, &[]);
         };
-        if self.control.hides(head.table(), key) {
-            return context.refuse(reply_to, Status::Moved, 0, &[]);
+        if let Some((status, hint)) = self.control.closed(head.table(), key) {
+            return context.refuse(reply_to, status, hint, &[]);
         }
         let object = match self.log.read(head.table(), key) {
             Ok(object) => object,
@@ -257,10 +257,11 @@ impl Shard {
     }
 
     fn update_one(&mut self, identity: Identity, part: &UpdatePart<'_>) -> Outcome {
-        if self.control.hides(part.head.table(), part.key) {
-            return Outcome::refused(Status::Moved, Version::NONE);
+        if let Some((status, hint)) = self.control.closed(part.head.table(), part.key) {
+            return Outcome { hint, ..Outcome::refused(status, Version::NONE) };
         }
         let outcome = objects::update(&mut self.log, &mut self.clients, identity, part);
+        self.control.migrations.note(identity, part.head.table(), part.key);
         self.cleaning.is_urgent |= outcome.status == Status::Busy;
         outcome
     }
@@ -279,13 +280,10 @@ impl Shard {
         let mut answer = |_: usize, found: Result<Option<Object<'_>>, _>| {
             let part = read.next();
             let condition = part.as_ref().and_then(|part| part.head.condition());
+            let closed = part.as_ref();
+            let closed = closed.and_then(|part| control.closed(part.head.table(), part.key));
             let (status, version, object) = match (found, condition) {
-                _ if part
-                    .as_ref()
-                    .is_some_and(|part| control.hides(part.head.table(), part.key)) =>
-                {
-                    (Status::Moved, Version::NONE, None)
-                }
+                _ if let Some((status, _)) = closed => (status, Version::NONE, None),
                 (Err(error), _) => (Outcome::of_error(&error).status, Version::NONE, None),
                 (Ok(_), None) => (Status::Malformed, Version::NONE, None),
                 (Ok(object), Some(condition)) => {
@@ -358,12 +356,17 @@ impl Shard {
             return context.refuse(reply_to, Status::Malformed, 0, &[]);
         };
         let range = head.range();
+        if let Some((status, hint)) = self.control.closed_hash(range.table, range.first) {
+            return context.refuse(reply_to, status, hint, &[]);
+        }
         let tablets = self.log.tablets().map(|(tablet, _)| tablet);
         let mut tablets = tablets.filter(|tablet| !self.control.hides_tablet(*tablet));
         let Some(tablet) = tablets.find(|it| it.contains(range.table, range.first)) else {
             return context.refuse(reply_to, Status::Moved, 0, &[]);
         };
         drop(tablets);
+        // What is about to move is not shown.
+        let range = TabletRange { last: self.control.migrations.open_until(range), ..range };
         let last = tablet.last.min(range.last);
         // One object at least, so that every page gets on.
         let wanted = size_of::<PageHead>() + head.bytes().clamp(1, PAGE_BYTES_MAX);

@@ -316,6 +316,56 @@ pub struct Tablets {
     pub tablets: Vec<TabletRange>,
 }
 
+/// `take tablets` and `drop tablets` at the end of a migration. To take: the new master serves from now
+/// on what it has got; it never makes an empty tablet for it. To drop: the new master throws away what
+/// it has got of it so far, if it does not serve it yet; the former one drops what it has given. Each
+/// does that only for this migration, however late the message is, and passes it over where it was done
+/// already.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MigratedTablets {
+    /// Which migration.
+    pub migration: u64,
+    /// The master that is meant.
+    pub master: MasterId,
+    /// The tablet, as the only one.
+    pub tablets: Vec<TabletRange>,
+}
+
+/// `migrate out`: give a tablet to another master. It is asked again until the answer is a
+/// [`MigratedOut`]; until then the answer is that it is in progress. Asked again after that, it is
+/// answered the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MigrateOut {
+    /// Which migration: a number that is never used again.
+    pub migration: u64,
+    /// The master that has the tablet.
+    pub master: MasterId,
+    /// The tablet, or what part of it.
+    pub range: TabletRange,
+    /// Who gets it.
+    pub to: MasterId,
+    /// Where that is.
+    pub address: SocketAddr,
+    /// It will not come to anything: the tablet stays, and is served.
+    #[serde(default)]
+    pub give_up: bool,
+}
+
+/// The answer to [`MigrateOut`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MigratedOut {
+    /// The tablet is durable at the new master, since when, and the one that answers serves it no
+    /// more until it is told to give up; or why not, for people: then it serves it as before.
+    pub outcome: Result<Taken, String>,
+}
+
+/// How `migrate in` begins: see `thunderhead_wire::migration`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MigrationBegin {
+    /// The tablet that comes.
+    pub range: TabletRange,
+}
+
 /// `recover`: rebuild tablets from the replicas of a log. Answered with [`Empty`] once it has begun;
 /// sent again, it changes nothing. When all is durable here, the shard says [`Recovered`], and
 /// serves the tablets once that is answered.

@@ -11,6 +11,7 @@ pub mod control;
 pub mod frame;
 mod ids;
 pub mod message;
+pub mod migration;
 pub mod operations;
 pub mod replication;
 mod status;

@@ -119,6 +119,8 @@ statuses! {
     Refused = 28, GiveUp, "the backup refuses the replica";
     /// What it asks for cannot be done at this time because something else is being done.
     InProgress = 29, Wait, "something else is being done with it at the moment";
+    /// A tablet did not move.
+    NotMigrated = 30, GiveUp, "the tablet stays where it was: it could not be moved; `thunderhead status` says why";
 }
 
 impl Status {
@@ -173,6 +175,7 @@ mod tests {
             (27, NoSuchServer),
             (28, Refused),
             (29, InProgress),
+            (30, NotMigrated),
         ];
         assert_eq!(golden.len(), Status::ALL.len(), "new statuses are added here too");
         for (code, status) in golden {

@@ -7,5 +7,6 @@ mod fake;
 mod leases;
 mod machine;
 mod maps;
+mod migration;
 mod user;
 mod walk;

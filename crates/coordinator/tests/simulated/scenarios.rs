@@ -114,7 +114,7 @@ fn a_table_is_split_and_only_the_coordinator_knows() {
     assert!(held(&world).is_empty());
     let migrate = MigrateTablet { table: "t".into(), first: KeyHash::MIN, to: MasterId(1) };
     let refused = world.ask::<TableInfo>(Opcode::MigrateTablet, &migrate);
-    assert_eq!((refused, table.tablets.len()), (Err(Status::UnknownOpcode), 1));
+    assert_eq!((refused, table.tablets.len()), (Err(Status::NoSuchTable), 1));
 }
 
 #[test]

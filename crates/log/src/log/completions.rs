@@ -18,7 +18,7 @@ use crate::limits::BATCH;
 use crate::memory::{Memory, Reference};
 use crate::object::Bytes;
 use crate::segment;
-use thunderhead_wire::{Condition, KeyHash, LogPosition, TableId, Version};
+use thunderhead_wire::{Condition, KeyHash, LogPosition, TableId, TabletRange, Version};
 
 /// Names an update of a client, and holds its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -258,6 +258,22 @@ impl Log {
         self.completions.scan(cursor, &Records(memory), |at| {
             let (fields, result) = completion_at(memory, at);
             visit(fields.lease, fields.sequence, result);
+        })
+    }
+
+    /// The same for those of part of a table, with the hash of the key that each is about.
+    pub fn scan_completions_of(
+        &self,
+        range: TabletRange,
+        cursor: Cursor,
+        mut visit: impl FnMut(u64, u64, KeyHash, Bytes<'_>),
+    ) -> Option<Cursor> {
+        let memory = &*self.memory;
+        self.completions.scan(cursor, &Records(memory), |at| {
+            let (fields, result) = completion_at(memory, at);
+            if range.contains(fields.table, fields.key_hash) {
+                visit(fields.lease, fields.sequence, fields.key_hash, result);
+            }
         })
     }
 

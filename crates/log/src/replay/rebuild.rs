@@ -9,7 +9,37 @@ use crate::log::{Completion, Log, NewVersion, Purpose};
 use crate::memory::Memory;
 use crate::metadata::SegmentHeader;
 use std::sync::Arc;
-use thunderhead_wire::{Condition, KeyHash, LogId, SegmentId, TableId, TabletRange};
+use thunderhead_wire::{Condition, KeyHash, LogId, SegmentId, TableId, TabletRange, Version};
+
+/// Something of a tablet that comes from a log that lives: see [`Rebuild::take`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Incoming<'a> {
+    /// An object.
+    Object {
+        /// Its key.
+        key: &'a [u8],
+        /// Its value.
+        value: &'a [u8],
+        /// Its version.
+        version: Version,
+    },
+    /// There is no object with this key, or only one with a later version.
+    Tombstone {
+        /// The key.
+        key: &'a [u8],
+        /// No object of this version or an earlier one is there.
+        version: Version,
+    },
+    /// An update was completed.
+    Completion {
+        /// The hash of the key that it was about.
+        key_hash: KeyHash,
+        /// Whose update, which, and its outcome.
+        completion: Completion<'a>,
+    },
+    /// No object that was deleted had a higher version.
+    SafeVersion(Version),
+}
 
 /// Rebuilds tablets piece by piece, while the log serves others: what [`Replay`](crate::Replay)
 /// does, with the same promises and the same duties, for whoever must not stay away for long.
@@ -114,6 +144,62 @@ impl Rebuild {
             }
             other => other,
         }
+    }
+
+    /// Takes in entries of a table that are in no segment, at most [`BATCH`]: those of a tablet that
+    /// moves here while its log lives. They count as born after every `since`; all else is as in
+    /// [`Rebuild::step`], so their order does not matter, and taking one twice changes nothing.
+    ///
+    /// # Errors
+    /// When the log is out of memory, for the moment or for good, or an entry is too long for it.
+    ///
+    /// # Panics
+    /// When it is given another log than it began with.
+    pub fn take(
+        &mut self,
+        log: &mut Log,
+        table: TableId,
+        entries: &[Incoming<'_>],
+    ) -> Result<(), Error> {
+        assert!(Arc::ptr_eq(&self.memory, &log.memory), "a rebuild goes on in the log it began in");
+        let taken = self.try_take(log, table, entries);
+        if taken.is_err() {
+            log.turn();
+        }
+        match taken {
+            Err(Error::CleanerBehind) => Err(log.no_memory(self.remembered.taken_bytes())),
+            other => other,
+        }
+    }
+
+    fn try_take(
+        &mut self,
+        log: &mut Log,
+        table: TableId,
+        entries: &[Incoming<'_>],
+    ) -> Result<(), Error> {
+        let birth = SegmentId(u64::MAX);
+        let mut batch: Vec<(Record<'_>, bool)> = Vec::with_capacity(entries.len().min(BATCH));
+        let record =
+            |key, value, version| Record { table, key, version, birth, prior: None, value };
+        for entry in entries.iter().take(BATCH) {
+            match *entry {
+                Incoming::Object { key, value, version } => {
+                    batch.push((record(key, value, version), true));
+                }
+                Incoming::Tombstone { key, version } => {
+                    batch.push((record(key, &[][..], version), false));
+                }
+                Incoming::Completion { key_hash, completion } => {
+                    let Completion { lease, sequence, result } = completion;
+                    let entry =
+                        Entry::Completion { lease, sequence, table, key_hash, birth, result };
+                    self.other(log, entry)?;
+                }
+                Incoming::SafeVersion(version) => log.note_safe_version(version),
+            }
+        }
+        self.batch(log, &batch)
     }
 
     fn try_step(

@@ -1,0 +1,404 @@
+//! Tablets that move while their masters live.
+//!
+//! The coordinator asks the former master to give a tablet to another one ([`outgoing`] says how), and
+//! is answered when all of it is durable there. From then on neither of them serves it. The coordinator
+//! writes whose it is, and only that makes it the new master's; then it tells the new one to serve it
+//! and the former one to drop it. That of the two which fails before is out: where the former one gives
+//! up, or the new one is gone, the former one serves on; where the former one is gone, its log is
+//! replayed as ever, and the new one throws away what it has got.
+//!
+//! **Each migration has a number** that is never used again, and everything that is said of one names
+//! it. So what was said of an earlier one and comes late does no harm, though it may be the same tablet
+//! on the same way.
+//!
+//! **Exactly once.** Outcomes of updates belong to the tablet of their object and go with it. An update
+//! that was done here and is asked for again there is answered from its record.
+//!
+//! The new master hides the tablet as one that is being rebuilt: who asks for it is sent away. What it
+//! has got is kept until the coordinator says what becomes of it, or, before it is complete, until
+//! nothing has come of it for long.
+
+mod outgoing;
+
+use crate::options::Options;
+use outgoing::{Outgoing, Patience, Work};
+use std::collections::BTreeMap;
+use thunderhead_log::{Completion, Error, Incoming, Log, Rebuild, SegmentId};
+use thunderhead_rpc::{CallError, CallId, Context};
+use thunderhead_runtime::Time;
+use thunderhead_runtime::slice::Budget;
+use thunderhead_wire::control::{self, MigrateOut, MigratedOut, MigrationBegin, Taken};
+use thunderhead_wire::migration::{self, ENTRIES_MAX, Entry, Kind};
+use thunderhead_wire::operations::Identity;
+use thunderhead_wire::{KeyHash, LogPosition, Status, TableId, TabletRange, Version};
+
+use crate::clients::Clients;
+
+/// What a client waits in microseconds before it asks again for what is about to move.
+const PAUSE_US: u32 = 300;
+
+/// What the coordinator waits before it asks again.
+const IN_PROGRESS_US: u32 = 2_000;
+
+/// What the other master waits.
+const BUSY_US: u32 = 1_000;
+
+/// Tablets that move at once, each way.
+const TABLETS_MAX: usize = 64;
+
+/// Migrations that are over and remembered.
+const OVER_MAX: usize = 4096;
+
+/// Why something is not done, and what it is worth to wait.
+type Refused = (Status, u32);
+
+/// A tablet that comes.
+struct Arriving {
+    range: TabletRange,
+    /// Until it is complete.
+    rebuild: Option<Rebuild>,
+    /// It is complete once the log is durable up to here.
+    complete: Option<LogPosition>,
+    heard: Time,
+}
+
+/// The tablets that come and go.
+#[derive(Default)]
+pub(crate) struct Migrations {
+    outgoing: BTreeMap<u64, Outgoing>,
+    /// Why those failed that did.
+    failed: BTreeMap<u64, String>,
+    incoming: BTreeMap<u64, Arriving>,
+    /// Those that came and are served, or will not come any more.
+    over: BTreeMap<u64, bool>,
+}
+
+/// What a slice of work has come to.
+pub(crate) struct Worked {
+    pub(crate) again: bool,
+    pub(crate) wake: Time,
+    /// Records may be here whose tablet is not.
+    pub(crate) sweep: bool,
+    /// What an operator should know.
+    pub(crate) remarks: Vec<String>,
+}
+
+impl Migrations {
+    pub(crate) fn is_idle(&self) -> bool {
+        self.outgoing.is_empty() && self.incoming.is_empty()
+    }
+
+    /// What who asks for a key is told, if it is not answered.
+    pub(crate) fn closed(&self, table: TableId, hash: KeyHash) -> Option<Refused> {
+        let frozen = |it: &Outgoing| it.is_frozen() && it.has(table, hash);
+        if self.outgoing.values().any(frozen) {
+            return Some((Status::Busy, PAUSE_US));
+        }
+        let comes = self.incoming.values().any(|it| it.range.contains(table, hash));
+        comes.then_some((Status::Moved, 0))
+    }
+
+    /// Whether a tablet is one that comes.
+    pub(crate) fn hides_tablet(&self, range: TabletRange) -> bool {
+        self.incoming.values().any(|it| it.range.overlaps(&range))
+    }
+
+    /// How far a range goes, from its first hash on, before a part that is not answered.
+    pub(crate) fn open_until(&self, range: TabletRange) -> KeyHash {
+        let frozen = self.outgoing.values().filter(|it| it.is_frozen());
+        let frozen = frozen.map(|it| it.task.range).filter(|it| it.overlaps(&range));
+        let firsts = frozen.filter_map(|it| it.first.0.checked_sub(1).map(KeyHash));
+        firsts.fold(range.last, KeyHash::min)
+    }
+
+    /// An update was done.
+    #[inline]
+    pub(crate) fn note(&mut self, identity: Identity, table: TableId, key: &[u8]) {
+        if self.outgoing.is_empty() {
+            return;
+        }
+        let hash = KeyHash::of(key);
+        for outgoing in self.outgoing.values_mut().filter(|it| it.has(table, hash)) {
+            outgoing.note(identity, hash, key);
+        }
+    }
+
+    /// The coordinator wants a tablet to go.
+    pub(crate) fn go(
+        &mut self,
+        log: &Log,
+        task: MigrateOut,
+        now: Time,
+    ) -> Result<MigratedOut, Refused> {
+        let number = task.migration;
+        if let Some(outgoing) = self.outgoing.get(&number) {
+            if task.give_up {
+                self.outgoing.remove(&number);
+                self.has_failed(number, "the coordinator has called it off".to_owned());
+            } else {
+                let given = outgoing.given().ok_or((Status::InProgress, IN_PROGRESS_US))?;
+                return Ok(MigratedOut { outcome: Ok(given) });
+            }
+        }
+        if let Some(why) = self.failed.get(&number) {
+            return Ok(MigratedOut { outcome: Err(why.clone()) });
+        }
+        let why = if task.give_up {
+            "the coordinator has called it off".to_owned()
+        } else if self.outgoing.len() >= TABLETS_MAX
+            || self.outgoing.values().any(|it| it.task.range.overlaps(&task.range))
+        {
+            return Err((Status::InProgress, IN_PROGRESS_US));
+        } else if self.hides_tablet(task.range) || !has(log, task.range) {
+            format!("{} has no tablet with {}", task.master, task.range)
+        } else {
+            self.outgoing.insert(number, Outgoing::new(task, now));
+            return Err((Status::InProgress, IN_PROGRESS_US));
+        };
+        self.has_failed(number, why.clone());
+        Ok(MigratedOut { outcome: Err(why) })
+    }
+
+    fn has_failed(&mut self, number: u64, why: String) {
+        self.failed.insert(number, why);
+        while self.failed.len() > OVER_MAX {
+            self.failed.pop_first();
+        }
+    }
+
+    fn is_over(&mut self, number: u64, served: bool) {
+        self.over.insert(number, served);
+        while self.over.len() > OVER_MAX {
+            self.over.pop_first();
+        }
+    }
+
+    /// What came of a call; true if it was one of these.
+    pub(crate) fn reply(
+        &mut self,
+        context: &mut Context<'_>,
+        call: CallId,
+        outcome: Result<&[u8], CallError>,
+    ) -> bool {
+        self.outgoing.values_mut().any(|it| it.reply(context, call, outcome))
+    }
+
+    /// A message from a tablet's former master. The answer may have to wait for the log.
+    pub(crate) fn come(
+        &mut self,
+        log: &mut Log,
+        clients: &mut Clients,
+        head: migration::Head,
+        body: &[u8],
+        now: Time,
+    ) -> Result<(LogPosition, Vec<u8>), Refused> {
+        let malformed = (Status::Malformed, 0);
+        let at_once = Ok((LogPosition::default(), Vec::new()));
+        match head.kind {
+            Kind::Begin => {
+                let MigrationBegin { range } = control::of_body(body).ok_or(malformed)?;
+                self.begin(log, head.migration, range, now)?;
+                at_once
+            }
+            Kind::Data => {
+                let arriving = self.incoming.get_mut(&head.migration);
+                let arriving = arriving.ok_or((Status::Refused, 0))?;
+                arriving.heard = now;
+                // What is complete has got it before.
+                let Some(rebuild) = &mut arriving.rebuild else { return at_once };
+                let entries = decode(body).ok_or(malformed)?;
+                rebuild.take(log, arriving.range.table, &entries).map_err(|it| refused(&it))?;
+                for (lease, sequence) in rebuild.take_completions() {
+                    if let Some(record) = log.completion(lease, sequence) {
+                        clients.came(lease, sequence, &record.to_vec());
+                    }
+                }
+                at_once
+            }
+            Kind::End => {
+                let (version, _) = migration::number(body).ok_or(malformed)?;
+                let arriving = self.incoming.get_mut(&head.migration);
+                let arriving = arriving.ok_or((Status::Refused, 0))?;
+                arriving.heard = now;
+                if let Some(rebuild) = &mut arriving.rebuild {
+                    let version = Version(version);
+                    if version > Version::HIGHEST {
+                        return Err(malformed);
+                    }
+                    let safe = [Incoming::SafeVersion(version)];
+                    let table = arriving.range.table;
+                    rebuild.take(log, table, &safe).map_err(|it| refused(&it))?;
+                    rebuild.finish(log).map_err(|it| refused(&it))?;
+                    arriving.rebuild = None;
+                    arriving.complete = Some(log.appended());
+                }
+                let range = arriving.range;
+                let since = log.tablets().find(|(it, _)| *it == range).map(|(_, since)| since);
+                let since = since.ok_or((Status::Refused, 0))?;
+                let until = arriving.complete.unwrap_or_else(|| log.appended());
+                Ok((until, control::to_body(&Taken { range, since })))
+            }
+        }
+    }
+
+    fn begin(
+        &mut self,
+        log: &mut Log,
+        number: u64,
+        range: TabletRange,
+        now: Time,
+    ) -> Result<(), Refused> {
+        if self.over.contains_key(&number) || range.first > range.last {
+            return Err((Status::Refused, 0));
+        }
+        if self.incoming.contains_key(&number) {
+            return Ok(());
+        }
+        let overlapping = self.incoming.iter().find(|(_, it)| it.range.overlaps(&range));
+        match overlapping.map(|(earlier, _)| *earlier) {
+            // The coordinator does not begin one before it is done with the other.
+            Some(earlier) if earlier < number => self.throw_away(log, earlier),
+            Some(_) => return Err((Status::Refused, 0)),
+            None if self.incoming.len() >= TABLETS_MAX => return Err((Status::Busy, BUSY_US)),
+            None => {}
+        }
+        let rebuild =
+            Rebuild::begin(log, [(range, SegmentId::NONE)]).map_err(|error| refused(&error))?;
+        let arriving = Arriving { range, rebuild: Some(rebuild), complete: None, heard: now };
+        self.incoming.insert(number, arriving);
+        Ok(())
+    }
+
+    fn throw_away(&mut self, log: &mut Log, number: u64) {
+        if let Some(arriving) = self.incoming.remove(&number) {
+            drop(arriving.rebuild);
+            log.drop_tablet(arriving.range);
+        }
+        self.is_over(number, false);
+    }
+
+    /// The coordinator has written that a tablet is here from now on.
+    pub(crate) fn serve(&mut self, number: u64) -> Result<(), Refused> {
+        if self.incoming.get(&number).is_some_and(|it| it.complete.is_some()) {
+            self.incoming.remove(&number);
+            self.is_over(number, true);
+        }
+        match self.over.get(&number) {
+            Some(true) => Ok(()),
+            _ => Err((Status::BadRange, 0)),
+        }
+    }
+
+    /// The coordinator wants what is left of a migration to go; says whether there was anything.
+    pub(crate) fn drop(&mut self, log: &mut Log, number: u64) -> Result<bool, Refused> {
+        if self.incoming.contains_key(&number) {
+            self.throw_away(log, number);
+            return Ok(true);
+        }
+        if let Some(outgoing) = self.outgoing.get(&number) {
+            if outgoing.given().is_none() {
+                return Err((Status::InProgress, IN_PROGRESS_US));
+            }
+            log.cut_tablet(outgoing.task.range);
+            self.outgoing.remove(&number);
+            self.has_failed(number, "the tablet was given away".to_owned());
+            return Ok(true);
+        }
+        if !self.failed.contains_key(&number) && !self.over.contains_key(&number) {
+            self.is_over(number, false);
+        }
+        Ok(false)
+    }
+
+    /// A tablet is about to be rebuilt here from its former master's log: what came of it from that
+    /// one before is not needed. False where that is not for this shard to decide yet.
+    pub(crate) fn make_way(&mut self, log: &mut Log, range: TabletRange) -> bool {
+        let comes = self.incoming.iter().filter(|(_, it)| it.range.overlaps(&range));
+        let numbers: Vec<(u64, bool)> =
+            comes.map(|(number, it)| (*number, it.complete.is_some())).collect();
+        if numbers.iter().any(|(_, complete)| *complete) {
+            return false;
+        }
+        numbers.into_iter().for_each(|(number, _)| self.throw_away(log, number));
+        true
+    }
+
+    /// Works for as long as the budget lasts.
+    pub(crate) fn work(
+        &mut self,
+        context: &mut Context<'_>,
+        log: &mut Log,
+        budget: &mut Budget,
+        options: &Options,
+    ) -> Worked {
+        let now = context.now();
+        let mut worked =
+            Worked { again: false, wake: Time::NEVER, sweep: false, remarks: Vec::new() };
+        let patience =
+            Patience { serving: options.migration_patience, pausing: options.migration_pause };
+        let mut failed = Vec::new();
+        for (number, outgoing) in &mut self.outgoing {
+            match outgoing.work(context, log, budget, patience) {
+                Work::Again => worked.again = true,
+                Work::At(at) => worked.wake = worked.wake.min(at),
+                Work::Failed(why) => failed.push((*number, why)),
+            }
+        }
+        for (number, why) in failed {
+            if let Some(outgoing) = self.outgoing.remove(&number) {
+                let (range, to) = (outgoing.task.range, outgoing.task.to);
+                worked.remarks.push(format!("{range} did not move to {to}: {why}"));
+            }
+            self.has_failed(number, why);
+        }
+        // The former master has given up long before.
+        let quiet = options.migration_patience * 2;
+        let silent = self.incoming.iter().filter(|(_, it)| it.complete.is_none());
+        let silent: Vec<(u64, Time)> =
+            silent.map(|(number, it)| (*number, it.heard + quiet)).collect();
+        for (number, at) in silent {
+            if at <= now {
+                self.throw_away(log, number);
+                worked.sweep = true;
+            } else {
+                worked.wake = worked.wake.min(at);
+            }
+        }
+        worked
+    }
+}
+
+fn has(log: &Log, range: TabletRange) -> bool {
+    let holds = |it: TabletRange| {
+        it.table == range.table && it.first <= range.first && range.last <= it.last
+    };
+    range.first <= range.last && log.tablets().any(|(it, _)| holds(it))
+}
+
+fn refused(error: &Error) -> Refused {
+    match error {
+        Error::CleanerBehind => (Status::Busy, BUSY_US),
+        Error::MemoryFull { .. } => (Status::NoSpace, 0),
+        _ => (Status::Refused, 0),
+    }
+}
+
+fn decode(mut body: &[u8]) -> Option<Vec<Incoming<'_>>> {
+    let mut entries = Vec::with_capacity(ENTRIES_MAX);
+    while !body.is_empty() {
+        if entries.len() >= ENTRIES_MAX {
+            return None;
+        }
+        let (entry, rest) = Entry::take(body)?;
+        body = rest;
+        entries.push(match entry {
+            Entry::Object { version, key, value } => Incoming::Object { key, value, version },
+            Entry::Tombstone { version, key } => Incoming::Tombstone { key, version },
+            Entry::Completion { lease, sequence, key_hash, result } => {
+                let completion = Completion { lease, sequence, result };
+                Incoming::Completion { key_hash, completion }
+            }
+        });
+    }
+    Some(entries)
+}

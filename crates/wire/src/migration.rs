@@ -1,0 +1,205 @@
+//! What the former master of a tablet sends to its new one: the bodies of `migrate in`.
+//!
+//! ```text
+//!  body        | migration 8 | new master 8 | kind 1 | ... |
+//!  begin  0    | JSON: MigrationBegin                                        answer: nothing
+//!  data   1    | entries                                                     answer: nothing
+//!  end    2    | safe version 8                                              answer: JSON: Taken
+//!
+//!  entries     | kind 1 | version 8 | key length 4 | value length 4 | key | value |       object     0
+//!              | kind 1 | version 8 | key length 4 | 0 in 4 bytes   | key |               tombstone  1
+//!              | kind 1 | lease 8 | sequence 8 | key hash 8 | length 4 | result |         completion 2
+//! ```
+//!
+//! Numbers are little-endian. Each message may come more than once and in any order with others of
+//! `data`; of each key the newest version counts. `begin` is answered before anything else is sent,
+//! and everything else before `end` is.
+
+use crate::{KeyHash, MasterId, Version};
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Make room.
+    Begin,
+    /// Some of what the tablet holds.
+    Data,
+    /// That was all.
+    End,
+}
+
+/// The most entries in one message: so many take no longer than a slice.
+pub const ENTRIES_MAX: usize = 48;
+
+/// What a message begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Which migration.
+    pub migration: u64,
+    /// The master that is meant.
+    pub master: MasterId,
+    /// What it is.
+    pub kind: Kind,
+}
+
+impl Head {
+    /// Puts it at the end of a body.
+    pub fn put(&self, into: &mut Vec<u8>) {
+        into.extend_from_slice(&self.migration.to_le_bytes());
+        into.extend_from_slice(&self.master.0.to_le_bytes());
+        into.push(match self.kind {
+            Kind::Begin => 0,
+            Kind::Data => 1,
+            Kind::End => 2,
+        });
+    }
+
+    /// Takes it off a body.
+    #[must_use]
+    pub fn take(body: &[u8]) -> Option<(Head, &[u8])> {
+        let (migration, rest) = number(body)?;
+        let (master, rest) = number(rest)?;
+        let (kind, rest) = rest.split_first()?;
+        let kind = match kind {
+            0 => Kind::Begin,
+            1 => Kind::Data,
+            2 => Kind::End,
+            _ => return None,
+        };
+        Some((Head { migration, master: MasterId(master), kind }, rest))
+    }
+}
+
+/// Something of the tablet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry<'a> {
+    /// An object.
+    Object {
+        /// Its version.
+        version: Version,
+        /// Its key.
+        key: &'a [u8],
+        /// Its value.
+        value: &'a [u8],
+    },
+    /// There is none with this key, of this version or an earlier one.
+    Tombstone {
+        /// The version.
+        version: Version,
+        /// The key.
+        key: &'a [u8],
+    },
+    /// An update was done.
+    Completion {
+        /// Its client's lease.
+        lease: u64,
+        /// The client's number for it.
+        sequence: u64,
+        /// The hash of the key that it was about.
+        key_hash: KeyHash,
+        /// The outcome.
+        result: &'a [u8],
+    },
+}
+
+impl<'a> Entry<'a> {
+    /// Puts it at the end of a body.
+    pub fn put(&self, into: &mut Vec<u8>) {
+        let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
+        match self {
+            Entry::Object { version, key, value } => {
+                into.push(0);
+                into.extend_from_slice(&version.0.to_le_bytes());
+                into.extend_from_slice(&length(key));
+                into.extend_from_slice(&length(value));
+                into.extend_from_slice(key);
+                into.extend_from_slice(value);
+            }
+            Entry::Tombstone { version, key } => {
+                into.push(1);
+                into.extend_from_slice(&version.0.to_le_bytes());
+                into.extend_from_slice(&length(key));
+                into.extend_from_slice(&[0; 4]);
+                into.extend_from_slice(key);
+            }
+            Entry::Completion { lease, sequence, key_hash, result } => {
+                into.push(2);
+                for number in [*lease, *sequence, key_hash.0] {
+                    into.extend_from_slice(&number.to_le_bytes());
+                }
+                into.extend_from_slice(&length(result));
+                into.extend_from_slice(result);
+            }
+        }
+    }
+
+    /// Takes it off a body.
+    #[must_use]
+    pub fn take(body: &'a [u8]) -> Option<(Entry<'a>, &'a [u8])> {
+        let (kind, rest) = body.split_first()?;
+        if *kind == 2 {
+            let (lease, rest) = number(rest)?;
+            let (sequence, rest) = number(rest)?;
+            let (key_hash, rest) = number(rest)?;
+            let (length, rest) = length(rest)?;
+            let (result, rest) = rest.split_at_checked(length)?;
+            let key_hash = KeyHash(key_hash);
+            return Some((Entry::Completion { lease, sequence, key_hash, result }, rest));
+        }
+        let (version, rest) = number(rest)?;
+        let version = Version(version);
+        let (key_bytes, rest) = length(rest)?;
+        let (value_bytes, rest) = length(rest)?;
+        let (key, rest) = rest.split_at_checked(key_bytes)?;
+        let (value, rest) = rest.split_at_checked(value_bytes)?;
+        match kind {
+            _ if version > Version::HIGHEST => None,
+            0 => Some((Entry::Object { version, key, value }, rest)),
+            1 if value.is_empty() => Some((Entry::Tombstone { version, key }, rest)),
+            _ => None,
+        }
+    }
+}
+
+/// Takes a number off.
+#[must_use]
+pub fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (number, rest) = bytes.split_first_chunk::<8>()?;
+    Some((u64::from_le_bytes(*number), rest))
+}
+
+fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let (number, rest) = bytes.split_first_chunk::<4>()?;
+    Some((u32::from_le_bytes(*number) as usize, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_is_taken_and_what_is_cut_short_is_not() {
+        let head = Head { migration: 7, master: MasterId(3), kind: Kind::Data };
+        let entries = [
+            Entry::Object { version: Version(5), key: b"key", value: b"value" },
+            Entry::Tombstone { version: Version(9), key: b"gone" },
+            Entry::Completion { lease: 1, sequence: 2, key_hash: KeyHash(3), result: b"done" },
+        ];
+        let mut body = Vec::new();
+        head.put(&mut body);
+        let (found, rest) = Head::take(&body).unwrap();
+        assert_eq!((found, rest.len()), (head, 0));
+        for entry in entries {
+            let mut body = Vec::new();
+            entry.put(&mut body);
+            assert_eq!(Entry::take(&body), Some((entry, &[][..])));
+            for length in 0..body.len() {
+                assert_eq!(Entry::take(&body[..length]), None, "{length}");
+            }
+        }
+        assert!(Head::take(&body[..16]).is_none());
+        let mut too_high = Vec::new();
+        Entry::Tombstone { version: Version(u64::MAX), key: b"k" }.put(&mut too_high);
+        assert_eq!(Entry::take(&too_high), None);
+    }
+}
