@@ -223,6 +223,14 @@ fn is_reachable(path: &Path, files: &[PathBuf], root: &Path) -> bool {
     if is_root || ["tests", "examples", "benches", "fuzz_targets"].contains(&folder_name) {
         return true;
     }
+    if stem == "mod" {
+        // What several tests or examples have in common: one of those beside its folder has it.
+        let declaration = format!("mod {folder_name};");
+        let mut beside = files.iter().filter(|file| file.parent() == folder.parent());
+        return beside.any(|file| {
+            fs::read_to_string(root.join(file)).is_ok_and(|text| text.contains(&declaration))
+        });
+    }
     let parents = ["lib.rs", "main.rs", "mod.rs"].map(|name| folder.join(name));
     let above = folder.with_extension("rs");
     let declaration = format!("mod {stem};");
