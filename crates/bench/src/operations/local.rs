@@ -80,18 +80,20 @@ fn reactors() -> Result<Vec<(u64, PathBuf)>> {
 impl Own {
     fn cluster(&self, channel: Channel, directory: PathBuf) -> LocalOptions {
         let net = channel.setup().options();
-        // A server that polls always would take the core from those that have something to do.
-        let polling = match self.polling {
-            Polling::Always => Polling::default(),
-            other => other,
+        let servers = match (self.replicas, self.is_remote) {
+            (1, false) => 1,
+            (replicas, _) => replicas + 1,
+        };
+        // Who spins takes the core from those that have something to do.
+        let polling = match (self.polling, servers) {
+            (_, 2..) => Polling::Never,
+            (Polling::Always, _) => Polling::default(),
+            (other, _) => other,
         };
         LocalOptions {
             directory,
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
-            servers: match (self.replicas, self.is_remote) {
-                (1, false) => 1,
-                (replicas, _) => replicas + 1,
-            },
+            servers,
             shards: 1,
             cleaners: self.cleaners.max(1),
             memory_bytes: self.memory_bytes().max(64 << 20) as usize,

@@ -38,7 +38,7 @@ const OBJECTS: u64 = 100_000;
 const DEPTH: usize = 16;
 
 fn cluster(replicas: u32, is_remote: bool) -> Own {
-    // Reactors spin for a little, then sleep: they have one core among them.
+    // Where several servers have one core among them they do not spin, whatever is said here.
     let polling = Polling::default();
     Own { replicas, is_remote, polling, ..Own::holding(OBJECTS, 100, 0.1) }
 }
