@@ -1,0 +1,92 @@
+//! Coordinators and backups that are made up: they answer what the test has them know.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use thunderhead_log::{SegmentId, TableId};
+use thunderhead_rpc::{Context, Opcode, Request, Service};
+use thunderhead_wire::control::{
+    self, CheckLeases, Empty, Inventory, LeasesChecked, OfMaster, Recovered, ReplicaInfo,
+};
+use thunderhead_wire::replication::{PieceHead, ReadHead};
+use thunderhead_wire::{MasterId, Status};
+use zerocopy::{FromBytes, IntoBytes};
+
+pub(crate) const PORT: u16 = 7100;
+pub(crate) const OLD: TableId = TableId(1);
+pub(crate) const OTHER: TableId = TableId(2);
+pub(crate) const GONE: MasterId = MasterId(3);
+pub(crate) const MASTER: MasterId = MasterId(9);
+pub(crate) const KEYS: u64 = 40;
+
+/// What the coordinators know.
+#[derive(Default)]
+pub(crate) struct Truth {
+    pub(crate) leader: Cell<usize>,
+    pub(crate) ended: RefCell<BTreeSet<u64>>,
+    pub(crate) lease_questions: Cell<u64>,
+    pub(crate) recovered: RefCell<Vec<Recovered>>,
+}
+
+pub(crate) struct Coordinator(pub(crate) usize, pub(crate) Rc<Truth>);
+
+impl Service for Coordinator {
+    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        let Request { opcode, body, reply_to } = request;
+        let Coordinator(number, truth) = self;
+        if truth.leader.get() != *number {
+            return context.refuse(reply_to, Status::NotLeader, 0, &[]);
+        }
+        match opcode {
+            Opcode::CheckLeases => {
+                truth.lease_questions.set(truth.lease_questions.get() + 1);
+                let CheckLeases { leases } = control::of_body(body).unwrap();
+                let over = truth.ended.borrow();
+                let ended = leases.into_iter().filter(|lease| over.contains(lease)).collect();
+                context.reply(reply_to, &[&control::to_body(&LeasesChecked { ended })]);
+            }
+            Opcode::Recovered => {
+                truth.recovered.borrow_mut().push(control::of_body(body).unwrap());
+                context.reply(reply_to, &[&control::to_body(&Empty {})]);
+            }
+            _ => context.refuse(reply_to, Status::UnknownOpcode, 0, &[]),
+        }
+    }
+}
+
+/// The replicas of one backup.
+pub(crate) type Replicas = Rc<RefCell<BTreeMap<SegmentId, (ReplicaInfo, Vec<u8>)>>>;
+
+pub(crate) struct Backup {
+    pub(crate) replicas: Replicas,
+    /// It answers with no more than this at once.
+    pub(crate) piece: usize,
+    pub(crate) reads: Rc<Cell<u64>>,
+}
+
+impl Service for Backup {
+    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        let Request { opcode, body, reply_to } = request;
+        let replicas = self.replicas.borrow();
+        match opcode {
+            Opcode::Inventory => {
+                let OfMaster { master } = control::of_body(body).unwrap();
+                assert_eq!(master, GONE);
+                let replicas = replicas.values().map(|(info, _)| *info).collect();
+                context.reply(reply_to, &[&control::to_body(&Inventory { replicas })]);
+            }
+            Opcode::ReadReplica => {
+                self.reads.set(self.reads.get() + 1);
+                let head = ReadHead::ref_from_bytes(body).unwrap();
+                let Some((_, bytes)) = replicas.get(&head.segment()) else {
+                    return context.refuse(reply_to, Status::Refused, 0, &[]);
+                };
+                let from = head.offset() as usize;
+                let until = (from + (head.bytes() as usize).min(self.piece)).min(bytes.len());
+                let piece = PieceHead::new(bytes.len() as u32);
+                context.reply(reply_to, &[piece.as_bytes(), &bytes[from..until]]);
+            }
+            _ => context.refuse(reply_to, Status::UnknownOpcode, 0, &[]),
+        }
+    }
+}

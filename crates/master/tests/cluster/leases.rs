@@ -1,0 +1,92 @@
+//! Clients whose leases begin, last and end.
+
+use crate::cast::*;
+use crate::world::*;
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_log::TabletRange;
+use thunderhead_master::Options as ShardOptions;
+use thunderhead_net::sim::Link;
+use thunderhead_rpc::{CallError, Opcode};
+use thunderhead_wire::Status;
+use thunderhead_wire::operations::Identity;
+use zerocopy::IntoBytes;
+
+#[test]
+fn an_update_waits_until_its_lease_is_known_and_is_refused_when_it_is_over() {
+    for leader in 0..2 {
+        let mut cluster = Cluster::new(3, Link::default(), shard_options(), 4 << 20);
+        cluster.truth.leader.set(leader);
+        cluster.truth.ended.borrow_mut().insert(66);
+        let truth = Rc::clone(&cluster.truth);
+        cluster.drive(Duration::from_secs(300), move |user| {
+            let truth = Rc::clone(&truth);
+            async move {
+                user.take(vec![TabletRange::whole(OTHER)]).await.unwrap();
+                let body = update(Identity::new(5, 1, 1), OTHER, b"k", b"v");
+                let first = user.call(Opcode::Write, body.clone()).await;
+                let busy = |it: &Result<Vec<u8>, CallError>| {
+                    matches!(it, Err(CallError::Refused { status: Status::Busy, hint: 1.., .. }))
+                };
+                assert!(busy(&first), "{first:?}");
+                let version = user.insist(Opcode::Write, body.clone()).await.unwrap();
+                assert_eq!(user.insist(Opcode::Write, body).await.unwrap(), version);
+                for sequence in 2..20 {
+                    let identity = Identity::new(5, sequence, 1);
+                    user.write(identity, OTHER, b"k", b"w").await.unwrap();
+                }
+                assert_eq!(truth.lease_questions.get(), 1, "what is known is not asked again");
+                let over = user.write(Identity::new(66, 1, 1), OTHER, b"k", b"v").await;
+                assert_eq!(over, Err(Status::LeaseEnded));
+                let part = Identity::new(66, 0, 1).as_bytes().to_vec();
+                assert_eq!(user.insist(Opcode::UpdateMany, part).await, Err(Status::LeaseEnded));
+                assert_eq!(user.status().await.records, 19);
+                // It ends; within a minute and a bit that is known.
+                truth.ended.borrow_mut().insert(5);
+                user.tasks.sleep(Duration::from_secs(65)).await;
+                assert_eq!(user.status().await.records, 0, "its records are forgotten");
+                for sequence in [1, 19, 20] {
+                    let late = Identity::new(5, sequence, 1);
+                    let late = user.write(late, OTHER, b"k", b"late").await;
+                    assert_eq!(late, Err(Status::LeaseEnded));
+                }
+                assert_eq!(user.read(OTHER, b"k").await.unwrap().1, b"w");
+            }
+        });
+    }
+}
+
+#[test]
+fn what_is_remembered_of_clients_is_bounded() {
+    let options = ShardOptions {
+        clients_max: 3,
+        records_max: 10,
+        records_per_client_max: 4,
+        ..shard_options()
+    };
+    let mut cluster = Cluster::new(4, Link::default(), options, 4 << 20);
+    cluster.drive(Duration::from_secs(300), |user| async move {
+        user.take(vec![TabletRange::whole(OTHER)]).await.unwrap();
+        let busy = async |lease, sequence, first| {
+            let body = update(Identity::new(lease, sequence, first), OTHER, b"k", b"v");
+            let mut last = user.call(Opcode::Write, body.clone()).await;
+            for _ in 0..5 {
+                user.tasks.sleep(Duration::from_millis(5)).await;
+                last = user.call(Opcode::Write, body.clone()).await;
+            }
+            matches!(last, Err(CallError::Refused { status: Status::Busy, hint: 1.., .. }))
+        };
+        for sequence in 1..5 {
+            assert!(!busy(1, sequence, 1).await && !busy(2, sequence, 1).await);
+        }
+        assert!(busy(1, 5, 1).await, "too much of one client");
+        assert!(!busy(1, 4, 1).await, "but what was done is answered");
+        assert!(!busy(3, 1, 1).await && !busy(3, 2, 1).await);
+        assert!(busy(3, 3, 1).await, "too much of all");
+        assert!(busy(4, 1, 1).await, "too many clients");
+        assert!(!busy(1, 5, 5).await, "it has its answers, so there is room");
+        assert_eq!(user.status().await.records, 8);
+    });
+}
+
+// Recovery.

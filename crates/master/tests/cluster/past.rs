@@ -1,0 +1,133 @@
+//! The history of a log before its master was gone, and copies of it, whole or not.
+
+use crate::cast::*;
+use crate::world::*;
+use std::collections::BTreeMap;
+use thunderhead_log::inspect::{Entry, SegmentReader};
+use thunderhead_log::{
+    CleanerOptions, Completion, Condition as When, Log, LogId, Memory, Options as LogOptions,
+    Recorder, Replica, SegmentId, SegmentKind, TabletRange, Version,
+};
+use thunderhead_runtime::Random;
+use thunderhead_wire::Epoch;
+use thunderhead_wire::control::ReplicaInfo;
+use thunderhead_wire::operations::PartHead;
+use zerocopy::IntoBytes;
+
+pub(crate) type Model = BTreeMap<u64, (Version, Vec<u8>)>;
+
+/// A log's history: what it held after each operation, and how many events there were then.
+pub(crate) struct Past {
+    pub(crate) recorder: Recorder,
+    pub(crate) steps: Vec<(usize, Model)>,
+}
+
+pub(crate) fn key(number: u64) -> [u8; 8] {
+    number.to_be_bytes()
+}
+
+/// The outcome of an update as a shard records it.
+pub(crate) fn record(version: Version) -> Vec<u8> {
+    [1u64.to_le_bytes().as_slice(), PartHead::new(0, version, 0).as_bytes()].concat()
+}
+
+pub(crate) fn past(random: &mut Random, operations: u64) -> Past {
+    let recorder = Recorder::new();
+    let memory = Memory::with_seglets(256 << 10, 1024).unwrap();
+    let cleaner = CleanerOptions {
+        free_fraction_low: 1.0,
+        free_share_low: 1.0,
+        segments_per_pass: 2,
+        delete_seglets: 2,
+        ..CleanerOptions::default()
+    };
+    let options = LogOptions { segment_bytes: 8 << 10, cleaner, ..LogOptions::default() };
+    let replicator = Box::new(recorder.clone());
+    let mut log = Log::new(&memory, LogId(5), options, replicator).unwrap();
+    log.create_tablet(TabletRange::whole(OLD)).unwrap();
+    let mut cleaner = log.cleaner().unwrap();
+    let mut model = Model::new();
+    let mut steps = vec![(recorder.events(), model.clone())];
+    for number in 0..operations {
+        let which = random.below(KEYS);
+        let value = vec![number as u8; random.below(900) as usize];
+        match random.below(8) {
+            0 => {
+                if log.delete(OLD, &key(which), When::Always).is_ok() {
+                    model.remove(&which);
+                }
+            }
+            1 => {
+                let existing = model.get(&which).map(|(version, _)| *version);
+                let version = existing.unwrap_or(log.safe_version()).next();
+                let result = record(version);
+                let completion = Completion { lease: 8, sequence: number, result: &result };
+                let written =
+                    log.write_completed(OLD, &key(which), &value, When::Always, completion);
+                if let Ok(written) = written {
+                    assert_eq!(written.version, version);
+                    model.insert(which, (written.version, value));
+                }
+            }
+            _ => {
+                if let Ok(written) = log.write(OLD, &key(which), &value) {
+                    model.insert(which, (written.version, value));
+                }
+            }
+        }
+        cleaner.step();
+        log.turn();
+        steps.push((recorder.events(), model.clone()));
+    }
+    std::mem::forget(log); // Its last turn would go on.
+    Past { recorder, steps }
+}
+
+impl Past {
+    /// What a recovery may find after a crash behind so many events.
+    pub(crate) fn allowed(&self, events: usize) -> Vec<&Model> {
+        let certain = self.steps.iter().rposition(|(at, _)| *at <= events);
+        let from = certain.unwrap_or(0);
+        self.steps.iter().skip(from).take(2).map(|(_, model)| model).collect()
+    }
+}
+
+/// The newest open head's digest, as a recovery should find it.
+pub(crate) fn digest(replicas: &BTreeMap<SegmentId, Replica>) -> Option<Vec<SegmentId>> {
+    let heads = replicas.values().rev().filter(|it| it.open && it.kind != SegmentKind::Survivor);
+    heads.into_iter().find_map(|replica| {
+        let entries = SegmentReader::new(&replica.bytes).ok()?;
+        let digests = entries.filter_map(|entry| match entry {
+            Ok((_, Entry::Digest(digest))) => Some(digest),
+            _ => None,
+        });
+        digests.last()
+    })
+}
+
+pub(crate) fn put(
+    cluster: &Cluster,
+    backup: usize,
+    segment: SegmentId,
+    replica: &Replica,
+    epoch: u64,
+) {
+    let info = ReplicaInfo {
+        segment,
+        epoch: Epoch(epoch),
+        length: replica.bytes.len() as u32,
+        closed: !replica.open,
+    };
+    let replicas = &cluster.backups[backup].1;
+    replicas.borrow_mut().insert(segment, (info, replica.bytes.clone()));
+}
+
+pub(crate) fn flip(cluster: &Cluster, backup: usize, segment: SegmentId, random: &mut Random) {
+    let mut replicas = cluster.backups[backup].1.borrow_mut();
+    let (_, bytes) = replicas.get_mut(&segment).unwrap();
+    if !bytes.is_empty() {
+        let at = random.below(bytes.len() as u64) as usize;
+        // Not the bit that says that an entry is dead, which no checksum covers.
+        bytes[at] ^= 1 << random.below(5);
+    }
+}

@@ -1,0 +1,196 @@
+//! The cluster that the scenarios share: two made-up coordinators, some made-up backups, a real
+//! shard, and users.
+
+use crate::cast::*;
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_log::{
+    Log, LogId, Memory, Options as LogOptions, Recorder, Replicator, SegmentId, TableId,
+    TabletRange, Version,
+};
+use thunderhead_master::{Options as ShardOptions, Shard};
+use thunderhead_net::sim::{Link, address};
+use thunderhead_rpc::{CallError, Calling, Node, Opcode, Service};
+use thunderhead_runtime::Process;
+use thunderhead_runtime::tasks::Tasks;
+use thunderhead_simulator::{Boot, HostId, Options, Simulation};
+use thunderhead_wire::control::{self, Recover, ShardStatus, Tablets, Taken};
+use thunderhead_wire::operations::{Identity, ObjectHead};
+use thunderhead_wire::{Condition, Epoch, Next, ServerId, Status};
+use zerocopy::IntoBytes;
+
+pub(crate) fn shard_options() -> ShardOptions {
+    ShardOptions {
+        backup_timeout: Duration::from_millis(60),
+        recovery_grace: Duration::from_millis(200),
+        recovery_patience: Duration::from_secs(4),
+        ..ShardOptions::default()
+    }
+}
+
+pub(crate) fn new_log(id: u64, bytes: usize, replicator: Box<dyn Replicator>) -> Log {
+    let memory = Memory::with_seglets(bytes, 4096).unwrap();
+    let options = LogOptions { segment_bytes: 32 << 10, ..LogOptions::default() };
+    Log::new(&memory, LogId(id), options, replicator).unwrap()
+}
+
+pub(crate) fn serve(boot: Boot, service: impl Service + 'static) -> Box<dyn Process> {
+    let mut node = Node::new(boot.world, boot.transport, service);
+    node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
+    Box::new(node)
+}
+
+/// Two coordinators, some backups, a shard.
+pub(crate) struct Cluster {
+    pub(crate) simulation: Simulation,
+    pub(crate) truth: Rc<Truth>,
+    pub(crate) backups: Vec<(HostId, Replicas)>,
+    pub(crate) reads: Rc<Cell<u64>>,
+    pub(crate) shard: SocketAddr,
+    pub(crate) recorder: Recorder,
+}
+
+impl Cluster {
+    pub(crate) fn new(
+        seed: u64,
+        link: Link,
+        options: ShardOptions,
+        memory_bytes: usize,
+    ) -> Cluster {
+        let mut simulation = Simulation::new(Options { link, ..Options::calm(seed) });
+        let truth = Rc::new(Truth::default());
+        let mut coordinators = Vec::new();
+        for number in 0..2 {
+            let truth = Rc::clone(&truth);
+            let host = simulation.add_host(&format!("coordinator {number}"), move |boot| {
+                serve(boot, Coordinator(number, Rc::clone(&truth)))
+            });
+            coordinators.push(address(simulation.address(host), PORT));
+        }
+        let reads = Rc::new(Cell::new(0));
+        let mut backups = Vec::new();
+        for number in 0..3u64 {
+            let replicas = Replicas::default();
+            let (own, reads) = (Rc::clone(&replicas), Rc::clone(&reads));
+            let host = simulation.add_host(&format!("backup {number}"), move |boot| {
+                let piece = 700 + (seed as usize * 37 + number as usize * 911) % 9000;
+                serve(boot, Backup { replicas: Rc::clone(&own), piece, reads: Rc::clone(&reads) })
+            });
+            backups.push((host, replicas));
+        }
+        let recorder = Recorder::new();
+        let own = recorder.clone();
+        let shard = simulation.add_host("shard", move |mut boot| {
+            let log = new_log(77, memory_bytes, Box::new(own.clone()));
+            let mut shard = Shard::in_cluster(log, MASTER, coordinators.clone(), options);
+            assert_eq!(shard.start_cleaners(&mut *boot.world.workers, 2).unwrap(), 2);
+            serve(boot, shard)
+        });
+        let shard = address(simulation.address(shard), PORT);
+        Cluster { simulation, truth, backups, reads, shard, recorder }
+    }
+
+    pub(crate) fn backup_addresses(&self) -> Vec<(ServerId, SocketAddr)> {
+        let address = |(number, (host, _)): (usize, &(HostId, Replicas))| {
+            (ServerId(number as u64 + 1), address(self.simulation.address(*host), PORT))
+        };
+        self.backups.iter().enumerate().map(address).collect()
+    }
+
+    pub(crate) fn recover(&self, epochs: Vec<(SegmentId, Epoch)>) -> Recover {
+        let tablets = vec![Taken { range: TabletRange::whole(OLD), since: SegmentId::NONE }];
+        Recover { master: MASTER, crashed: GONE, tablets, epochs, backups: self.backup_addresses() }
+    }
+
+    /// Runs a task on a host of its own, to its end.
+    pub(crate) fn drive<T: 'static, F: Future<Output = T> + 'static>(
+        &mut self,
+        at_most: Duration,
+        task: impl Fn(User) -> F + 'static,
+    ) -> T {
+        let (result, shard) = (Rc::new(RefCell::new(None)), self.shard);
+        let own = Rc::clone(&result);
+        self.simulation.add_host("user", move |boot| {
+            let node = Node::new(boot.world, boot.transport, ());
+            let user = User { calling: node.calling(), tasks: node.tasks().clone(), shard };
+            let (task, own) = (task(user), Rc::clone(&own));
+            node.tasks().spawn(async move {
+                let done = task.await;
+                *own.borrow_mut() = Some(done);
+            });
+            Box::new(node)
+        });
+        let until = self.simulation.now() + at_most;
+        while result.borrow().is_none() && self.simulation.now() < until {
+            self.simulation.run_for(Duration::from_millis(20));
+        }
+        result.take().expect("the user's task never came to its end")
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct User {
+    pub(crate) calling: Calling,
+    pub(crate) tasks: Tasks,
+    pub(crate) shard: SocketAddr,
+}
+
+impl User {
+    pub(crate) async fn call(&self, opcode: Opcode, body: Vec<u8>) -> Result<Vec<u8>, CallError> {
+        self.calling.call(self.shard, opcode, body, Some(Duration::from_millis(300))).await
+    }
+
+    /// Asks until there is an answer that is not due to the network, or to come back later.
+    pub(crate) async fn insist(&self, opcode: Opcode, body: Vec<u8>) -> Result<Vec<u8>, Status> {
+        loop {
+            match self.call(opcode, body.clone()).await {
+                Ok(reply) => return Ok(reply),
+                Err(CallError::Refused { status, .. }) if status.next() != Next::Wait => {
+                    return Err(status);
+                }
+                Err(_) => self.tasks.sleep(Duration::from_millis(1)).await,
+            }
+        }
+    }
+
+    pub(crate) async fn take(&self, tablets: Vec<TabletRange>) -> Result<(), Status> {
+        let body = control::to_body(&Tablets { master: MASTER, tablets });
+        self.insist(Opcode::TakeTablets, body).await.map(drop)
+    }
+
+    pub(crate) async fn status(&self) -> ShardStatus {
+        let status = self.insist(Opcode::ShardStatus, b"{}".to_vec()).await.unwrap();
+        control::of_body(&status).unwrap()
+    }
+
+    pub(crate) async fn read(
+        &self,
+        table: TableId,
+        key: &[u8],
+    ) -> Result<(Version, Vec<u8>), Status> {
+        let head = ObjectHead::new(table, key.len(), Condition::Always, 0);
+        let reply = self.insist(Opcode::Read, [head.as_bytes(), key].concat()).await?;
+        let version = u64::from_le_bytes(reply[..8].try_into().unwrap());
+        Ok((Version(version), reply[8..].to_vec()))
+    }
+
+    pub(crate) async fn write(
+        &self,
+        identity: Identity,
+        table: TableId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<u64, Status> {
+        let reply = self.insist(Opcode::Write, update(identity, table, key, value)).await?;
+        Ok(u64::from_le_bytes(reply[..8].try_into().unwrap()))
+    }
+}
+
+pub(crate) fn update(identity: Identity, table: TableId, key: &[u8], argument: &[u8]) -> Vec<u8> {
+    let head = ObjectHead::new(table, key.len(), Condition::Always, 0);
+    [identity.as_bytes(), head.as_bytes(), key, argument].concat()
+}
+
+// Tablets.
