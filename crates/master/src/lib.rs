@@ -34,7 +34,7 @@
 //! while the shard serves others: the module `recovery` describes how. A tablet, or part of one, moves
 //! to another shard while it is served, but for a short pause at the end: the module `migration`.
 //!
-//! # Not here yet
+//! # Copies
 //!
 //! What the log appends goes to whatever [`Replicator`](thunderhead_log::Replicator) the log was made
 //! with: [`replication`] to backups is one.
