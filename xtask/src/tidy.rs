@@ -56,11 +56,13 @@ const EDGES: &[(&str, &[&str])] = &[
             "thunderhead-wire",
         ],
     ),
+    // The client and the simulator only for its tests.
     (
         "thunderhead-server",
         &[
             "thunderhead-backup",
             "thunderhead-client",
+            "thunderhead-config",
             "thunderhead-coordinator",
             "thunderhead-log",
             "thunderhead-master",
@@ -100,23 +102,6 @@ const EDGES: &[(&str, &[&str])] = &[
             "thunderhead-rpc",
             "thunderhead-runtime",
             "thunderhead-server",
-            "thunderhead-simulator",
-            "thunderhead-wire",
-        ],
-    ),
-    // The client and the simulator only for its tests.
-    (
-        "thunderhead-server",
-        &[
-            "thunderhead-backup",
-            "thunderhead-client",
-            "thunderhead-coordinator",
-            "thunderhead-log",
-            "thunderhead-master",
-            "thunderhead-metastore",
-            "thunderhead-net",
-            "thunderhead-rpc",
-            "thunderhead-runtime",
             "thunderhead-simulator",
             "thunderhead-wire",
         ],

@@ -5,9 +5,7 @@ use serde_json::Value;
 use thunderhead_bench::operations::workload::Workload;
 use thunderhead_bench::operations::{self, report::Report};
 use thunderhead_client::{Client, Options};
-use thunderhead_net::os::Options as NetOptions;
-use thunderhead_runtime::polling::Polling;
-use thunderhead_server::{BackupOptions, Local, LocalOptions};
+use thunderhead_server::{Local, LocalOptions};
 use thunderhead_wire::control::{ServerState, Settings};
 
 #[derive(Parser)]
@@ -102,23 +100,9 @@ fn copies_are_made_by_servers_in_this_process() {
 fn a_cluster_that_runs_is_asked_through_the_client_library() {
     let name = format!("thunderhead-bench-cluster-{}", std::process::id());
     let directory = std::env::temp_dir().join(name);
-    let options = LocalOptions {
-        directory: directory.clone(),
-        listen: "127.0.0.1:0".parse().unwrap(),
-        servers: 2,
-        shards: 2,
-        cleaners: 1,
-        memory_bytes: 64 << 20,
-        backup: Some(BackupOptions::default()),
-        settings: Settings {
-            replicas: 1,
-            durability: "replicated".into(),
-            segment_bytes: 1 << 20,
-            self_backup: false,
-        },
-        polling: Polling::Never,
-        net: NetOptions::default(),
-    };
+    let small = LocalOptions::small(directory.clone());
+    let settings = Settings { self_backup: false, ..small.settings.clone() };
+    let options = LocalOptions { servers: 2, shards: 2, settings, ..small };
     let local = Local::start(&options).unwrap();
     let mut client = Client::connect(&Options::new([local.coordinator()])).unwrap();
     let is_up = |client: &mut Client| {

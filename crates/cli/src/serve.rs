@@ -74,13 +74,6 @@ fn settings(cluster: &ClusterConfig) -> Settings {
     }
 }
 
-/// How many replicas may be open at a backup, or on their way to its disk: each has a buffer as long
-/// as a segment in shared memory.
-fn buffers(segment_bytes: u32, servers: u32) -> u32 {
-    const BUFFERS_BYTES: u32 = 128 << 20;
-    (BUFFERS_BYTES / segment_bytes.max(1)).clamp(6, 32) + servers.min(8)
-}
-
 fn net(shared_memory: bool) -> NetOptions {
     NetOptions { shared_memory, ..NetOptions::default() }
 }
@@ -89,7 +82,6 @@ fn net(shared_memory: bool) -> NetOptions {
 pub(crate) fn dev(config: &DevConfig) -> Result<(), Failure> {
     log(config.log);
     let lives = Lives::listening()?;
-    let segment_bytes = config.cluster.segment_bytes;
     let options = LocalOptions {
         directory: config.data.clone(),
         listen: config.listen,
@@ -97,10 +89,8 @@ pub(crate) fn dev(config: &DevConfig) -> Result<(), Failure> {
         shards: config.shards,
         cleaners: config.cleaners as usize,
         memory_bytes: memory(config.memory_bytes)?,
-        backup: (config.cluster.replicas > 0).then(|| BackupOptions {
-            disk_bytes: config.backup_bytes,
-            buffers: buffers(segment_bytes, config.servers),
-        }),
+        backup: (config.cluster.replicas > 0)
+            .then(|| BackupOptions { disk_bytes: config.backup_bytes, ..BackupOptions::default() }),
         settings: settings(&config.cluster),
         polling: polling(config.polling),
         net: net(config.shm),

@@ -37,6 +37,31 @@ pub struct LocalOptions {
     pub net: NetOptions,
 }
 
+impl LocalOptions {
+    /// One server on any ports that backs itself up, with little memory: what is different is said
+    /// by who asks.
+    #[must_use]
+    pub fn small(directory: PathBuf) -> LocalOptions {
+        LocalOptions {
+            directory,
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            servers: 1,
+            shards: 1,
+            cleaners: 1,
+            memory_bytes: 64 << 20,
+            backup: Some(BackupOptions::default()),
+            settings: Settings {
+                replicas: 1,
+                durability: "replicated".to_owned(),
+                segment_bytes: 1 << 20,
+                self_backup: true,
+            },
+            polling: Polling::Never,
+            net: NetOptions::default(),
+        }
+    }
+}
+
 /// A cluster in this process.
 #[derive(Debug)]
 pub struct Local {

@@ -1,7 +1,6 @@
 //! What an operator chooses for one server.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 use thunderhead_backup::Durability;
 
 /// What a server is started with. What holds for the whole cluster (replicas, durability, segments)
@@ -30,17 +29,23 @@ pub struct Options {
 }
 
 /// What a backup is started with.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct BackupOptions {
     /// Bytes of the storage file; `None`: what the memory of this server asks for.
     pub disk_bytes: Option<u64>,
-    /// Replicas that may be open or on their way to the disk.
-    pub buffers: u32,
+    /// Replicas that may be open or on their way to the disk; `None`: so many that their buffers in
+    /// shared memory take about 128 MiB.
+    pub buffers: Option<u32>,
 }
 
-impl Default for BackupOptions {
-    fn default() -> BackupOptions {
-        BackupOptions { disk_bytes: None, buffers: 16 }
+/// What all buffers of a backup take together, about, if nobody says otherwise.
+const BUFFERS_BYTES: u32 = 128 << 20;
+
+impl BackupOptions {
+    /// Buffers, for segments of this length. Every master that has a head here needs one, and so do
+    /// survivors and what is on its way to the disk.
+    pub(crate) fn buffers(&self, segment_bytes: u32) -> u32 {
+        self.buffers.unwrap_or_else(|| (BUFFERS_BYTES / segment_bytes.max(1)).clamp(16, 32))
     }
 }
 
@@ -64,30 +69,20 @@ impl Options {
     }
 }
 
-/// The durability that a setting names.
+/// The durability that a cluster's setting names.
 #[must_use]
 pub fn durability(setting: &str) -> Option<Durability> {
-    match setting {
-        "replicated" => Some(Durability::Replicated),
-        "synced" => Some(Durability::Synced),
-        other => {
-            let time = other.strip_prefix("interval:")?;
-            let (number, unit) = time.split_at(time.find(|it: char| !it.is_ascii_digit())?);
-            let number: u64 = number.parse().ok()?;
-            let interval = match unit {
-                "us" | "µs" => Duration::from_micros(number),
-                "ms" => Duration::from_millis(number),
-                "s" => Duration::from_secs(number),
-                _ => return None,
-            };
-            (interval > Duration::ZERO).then_some(Durability::Interval(interval))
-        }
+    match setting.parse().ok()? {
+        thunderhead_config::Durability::Replicated => Some(Durability::Replicated),
+        thunderhead_config::Durability::Interval(every) => Some(Durability::Interval(every)),
+        thunderhead_config::Durability::Synced => Some(Durability::Synced),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn durabilities_are_read_as_they_are_written() {

@@ -238,7 +238,7 @@ impl Server {
             }
             let options = backup::Options {
                 segment_bytes,
-                buffers: wanted.buffers,
+                buffers: wanted.buffers(segment_bytes),
                 durability,
                 ..backup::Options::new(identity, frames)
             };

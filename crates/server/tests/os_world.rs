@@ -1,31 +1,12 @@
 //! A cluster in one process on this machine: it serves, ends in order, and has everything again.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_client::{Client, Condition, Options, TableId};
-use thunderhead_net::os::Options as NetOptions;
-use thunderhead_runtime::polling::Polling;
 use thunderhead_server::{BackupOptions, Ended, Local, LocalOptions};
-use thunderhead_wire::control::Settings;
 
 fn options(directory: &std::path::Path) -> LocalOptions {
-    LocalOptions {
-        directory: directory.to_owned(),
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-        servers: 1,
-        shards: 2,
-        cleaners: 1,
-        memory_bytes: 64 << 20,
-        backup: Some(BackupOptions { disk_bytes: Some(64 << 20), buffers: 16 }),
-        settings: Settings {
-            replicas: 1,
-            durability: "replicated".to_owned(),
-            segment_bytes: 1 << 20,
-            self_backup: true,
-        },
-        polling: Polling::Never,
-        net: NetOptions::default(),
-    }
+    let backup = BackupOptions { disk_bytes: Some(64 << 20), ..BackupOptions::default() };
+    LocalOptions { shards: 2, backup: Some(backup), ..LocalOptions::small(directory.to_owned()) }
 }
 
 fn client(local: &Local) -> Client {

@@ -98,7 +98,7 @@ impl Own {
             cleaners: self.cleaners.max(1),
             memory_bytes: self.memory_bytes().max(64 << 20) as usize,
             backup: (self.replicas > 0)
-                .then(|| BackupOptions { buffers: BUFFERS, ..BackupOptions::default() }),
+                .then(|| BackupOptions { buffers: Some(BUFFERS), ..BackupOptions::default() }),
             settings: Settings {
                 replicas: self.replicas,
                 durability: "replicated".into(),

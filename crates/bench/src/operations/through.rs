@@ -335,23 +335,9 @@ mod tests {
     fn what_the_library_gives_up_is_counted_as_failed() {
         let name = format!("thunderhead-bench-through-{}", std::process::id());
         let directory = std::env::temp_dir().join(name);
-        let options = LocalOptions {
-            directory: directory.clone(),
-            listen: "127.0.0.1:0".parse().unwrap(),
-            servers: 1,
-            shards: 2,
-            cleaners: 1,
-            memory_bytes: 64 << 20,
-            backup: None,
-            settings: Settings {
-                replicas: 0,
-                durability: "replicated".into(),
-                segment_bytes: 1 << 20,
-                self_backup: false,
-            },
-            polling: Polling::Never,
-            net: NetOptions::default(),
-        };
+        let small = LocalOptions::small(directory.clone());
+        let settings = Settings { replicas: 0, self_backup: false, ..small.settings.clone() };
+        let options = LocalOptions { shards: 2, backup: None, settings, ..small };
         let local = Local::start(&options).unwrap();
         let plan = Plan::new(Workload::Write, 1000);
         let (deadline, channel) = (Some(Duration::from_secs(60)), Channel::Shm);

@@ -140,7 +140,10 @@ impl World {
                     memory_bytes,
                     seglet_bytes: Some(SEGLET_BYTES),
                     cleaners: 1,
-                    backup: Some(BackupOptions { disk_bytes: Some(disk_bytes), buffers }),
+                    backup: Some(BackupOptions {
+                        disk_bytes: Some(disk_bytes),
+                        buffers: Some(buffers),
+                    }),
                     host: format!("machine {number}"),
                     rack: String::new(),
                 };
