@@ -70,7 +70,7 @@ fn has_failed(reign: &Reign, crashed: MasterId, trouble: String) {
 
 /// A shard has rebuilt tablets, or could not.
 pub(crate) async fn recovered(reign: &Rc<Reign>, message: Recovered) -> Outcome {
-    let Recovered { crashed, by, outcome } = message;
+    let Recovered { crashed, by, outcome, .. } = message;
     let _pen = reign.pen().await?;
     if reign.cluster().place(by).is_none() {
         return Err(Status::Deposed.into());
@@ -243,7 +243,19 @@ fn next_step(reign: &Reign, crashed: MasterId) -> Step {
         return Step::Wait;
     }
     let (epochs, backups) = (former.epochs.clone(), cluster.backups());
-    Step::Tell(place.address, Recover { master: by, crashed, tablets, epochs, backups })
+    Step::Tell(
+        place.address,
+        Recover {
+            master: by,
+            crashed,
+            recovery: 0,
+            partition: 0,
+            tablets,
+            segments: Vec::new(),
+            epochs,
+            backups,
+        },
+    )
 }
 
 /// Tells a master to rebuild tablets; says whether it has begun.

@@ -313,8 +313,9 @@ impl Recovery {
         asking: &mut Asking,
         outcome: Result<Vec<Taken>, String>,
     ) {
-        let Recover { master, crashed, .. } = self.task;
-        let body = control::to_body(&Recovered { crashed, by: master, outcome });
+        let Recover { master, crashed, recovery, partition, .. } = self.task;
+        let body =
+            control::to_body(&Recovered { crashed, recovery, partition, by: master, outcome });
         self.stage = Stage::Telling(asking.ask(context, Opcode::Recovered, body));
     }
 

@@ -92,6 +92,9 @@ impl Service for All {
                 master: MasterId(2),
                 crashed: MasterId(1),
                 tablets: vec![Taken { range, since: SegmentId::NONE }],
+                recovery: 0,
+                partition: 0,
+                segments: Vec::new(),
                 epochs: Vec::new(),
                 backups: vec![(ServerId(1), self.own)],
             };

@@ -108,7 +108,7 @@ impl Service for Coordinator {
             return context.reply(reply_to, &[&control::to_body(&LeasesChecked::default())]);
         }
         let cluster = &self.0;
-        let Recovered { crashed, by, outcome } = control::of_body(body).unwrap();
+        let Recovered { crashed, by, outcome, .. } = control::of_body(body).unwrap();
         let (crashed, by) = (crashed.0 as usize, by.0 as usize);
         outcome.unwrap();
         if crashed == cluster.owner.get() && by == cluster.lives.borrow().len() {
@@ -146,6 +146,9 @@ async fn coordinate(
                 master,
                 crashed: MasterId(owner as u64),
                 tablets: vec![Taken { range, since: SegmentId::NONE }],
+                recovery: 0,
+                partition: 0,
+                segments: Vec::new(),
                 epochs: Vec::new(),
                 backups: vec![(ServerId(1), backups)],
             };

@@ -154,6 +154,8 @@ opcodes! {
     RaiseEpoch = 77, "raise epoch", Coordinator, level 4, Safe, calls [];
     /// A shard has rebuilt tablets of one that is gone.
     Recovered = 78, "recovered", Coordinator, level 4, Safe, calls [];
+    /// A server has had no answer from another one.
+    Suspect = 79, "suspect", Coordinator, level 4, Safe, calls [Probe];
     /// Tells a process who there is.
     ServersChanged = 96, "servers changed", Membership, level 0, Safe, calls [];
     /// Gives tablets to a shard: new ones, or such as it was told to prepare.
@@ -168,6 +170,8 @@ opcodes! {
     MigrateIn = 101, "migrate in", ShardControl, level 2, Safe, calls [];
     /// Tells how a shard is.
     ShardStatus = 102, "shard status", ShardControl, level 0, Safe, calls [];
+    /// Is this server there, in this life?
+    Probe = 103, "probe", Membership, level 0, Safe, calls [];
     /// Opens, extends, closes and frees replicas.
     Replicate = 112, "replicate", Backup, level 0, Safe, calls [];
     /// Tells which replicas of a master are here.
@@ -178,6 +182,12 @@ opcodes! {
     FreeMaster = 115, "free master", Backup, level 0, Safe, calls [];
     /// Tells how a backup is.
     BackupStatus = 116, "backup status", Backup, level 0, Safe, calls [];
+    /// Tells what an open replica says of its log: the last digest, and what the tablets held.
+    HeadOf = 117, "head of", Backup, level 0, Safe, calls [];
+    /// Has a backup read replicas of a master that is gone and cut them by partitions.
+    BeginRecovery = 118, "begin recovery", Backup, level 0, Safe, calls [];
+    /// Reads a piece of what a partition has in a replica.
+    RecoveryData = 119, "recovery data", Backup, level 0, Safe, calls [];
 }
 
 impl Opcode {
@@ -261,6 +271,7 @@ mod tests {
             (76, "cluster status"),
             (77, "raise epoch"),
             (78, "recovered"),
+            (79, "suspect"),
             (96, "servers changed"),
             (97, "take tablets"),
             (98, "drop tablets"),
@@ -268,11 +279,15 @@ mod tests {
             (100, "migrate out"),
             (101, "migrate in"),
             (102, "shard status"),
+            (103, "probe"),
             (112, "replicate"),
             (113, "inventory"),
             (114, "read replica"),
             (115, "free master"),
             (116, "backup status"),
+            (117, "head of"),
+            (118, "begin recovery"),
+            (119, "recovery data"),
         ];
         let table: Vec<_> = Opcode::ALL.iter().map(|it| (it.code(), it.name())).collect();
         assert_eq!(table, golden, "new operations are added here too");

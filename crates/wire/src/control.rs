@@ -366,21 +366,81 @@ pub struct MigrationBegin {
     pub range: TabletRange,
 }
 
+/// `head of`: what does an open replica say of its log? The answer is a [`Head`]; a replica that is
+/// not there, or is damaged other than at its end, is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeadOf {
+    /// Whose replica.
+    pub master: MasterId,
+    /// Of which segment.
+    pub segment: SegmentId,
+}
+
+/// The answer to `head of`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// The segments of the log, by the last digest in it; nothing where it has none.
+    pub digest: Option<Vec<SegmentId>>,
+    /// What the tablets of the log held when the segment was begun, as far as there was room.
+    #[serde(default)]
+    pub statistics: Vec<TabletStatus>,
+    /// How the end is damaged, where it is: then another replica is better.
+    #[serde(default)]
+    pub torn: Option<String>,
+}
+
+/// `begin recovery`: a master is gone, and its tablets are about to be rebuilt in parts. The backup
+/// reads the replicas that are named, in this order, and cuts them by partitions; any other replica
+/// of that master it reads and cuts when it is asked for. What a later recovery of the same master
+/// begins takes the place of an earlier one; the same again changes nothing. The answer is [`Empty`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BeginRecovery {
+    /// Which recovery: a number that only grows and is never used again.
+    pub recovery: u64,
+    /// The master that is gone.
+    pub crashed: MasterId,
+    /// What belongs to each partition. What belongs to none is of no use to anybody.
+    pub partitions: Vec<Vec<Taken>>,
+    /// Segments to read unasked.
+    pub segments: Vec<SegmentId>,
+}
+
+/// Where a segment's replicas are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replicas {
+    /// The segment.
+    pub segment: SegmentId,
+    /// Where it is to be had; who reads it unasked comes first.
+    pub at: Vec<(ServerId, SocketAddr)>,
+}
+
 /// `recover`: rebuild tablets from the replicas of a log. Answered with [`Empty`] once it has begun;
 /// sent again, it changes nothing. When all is durable here, the shard says [`Recovered`], and
-/// serves the tablets once that is answered.
+/// serves the tablets once that is answered. Several shards may do so for one master, each with a
+/// partition of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recover {
     /// The master that is to do it.
     pub master: MasterId,
     /// The master that is gone.
     pub crashed: MasterId,
-    /// What to rebuild.
+    /// Which recovery.
+    #[serde(default)]
+    pub recovery: u64,
+    /// Which of its partitions, from 0.
+    #[serde(default)]
+    pub partition: u32,
+    /// What to rebuild: what belongs to the partition.
     pub tablets: Vec<Taken>,
+    /// All segments of the log, in the order in which backups read them. The log was found to be
+    /// complete.
+    #[serde(default)]
+    pub segments: Vec<Replicas>,
     /// The epochs that count for open heads; for others, 0.
     #[serde(default)]
     pub epochs: Vec<(SegmentId, Epoch)>,
     /// Where replicas may be.
+    #[serde(default)]
     pub backups: Vec<(ServerId, SocketAddr)>,
 }
 
@@ -390,6 +450,12 @@ pub struct Recover {
 pub struct Recovered {
     /// The master that is gone.
     pub crashed: MasterId,
+    /// Which recovery.
+    #[serde(default)]
+    pub recovery: u64,
+    /// Which partition.
+    #[serde(default)]
+    pub partition: u32,
     /// The one that did it.
     pub by: MasterId,
     /// What it has now, and since when; or why it could not, for people.

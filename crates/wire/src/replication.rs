@@ -9,7 +9,14 @@
 //!
 //!  read replica   0 master u64   8 segment u64   16 offset u32   20 bytes u32
 //!                                                                answer: 0 length u32   4 (zero) [4], bytes
+//!  recovery data  0 master u64   8 recovery u64   16 segment u64   24 partition u32   28 offset u32   32 bytes u32   36 (zero) [4]
+//!                                                                answer: as of read replica
 //! ```
+//!
+//! What a partition has in a replica is a segment, too: the segment's header, then the entries of
+//! that partition as they are there, and all safe versions. Its length may differ from one replica of
+//! an open segment to the other; whoever goes on with another replica begins at its beginning. A
+//! backup that has not come so far yet says that it is busy.
 //!
 //! The parts of one message are done in order. Of one part, what its flags ask for is done in this
 //! order: open, append the bytes at the offset, commit, close with this length; or free, alone.
@@ -233,6 +240,79 @@ impl ReadHead {
     }
 }
 
+/// Which piece of a partition's part of a replica is wanted.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct RecoveryHead {
+    master: U64,
+    recovery: U64,
+    segment: U64,
+    partition: U32,
+    offset: U32,
+    bytes: U32,
+    zero: [u8; 4],
+}
+
+impl RecoveryHead {
+    /// A piece: what is left behind `offset`, but at most so many bytes.
+    #[must_use]
+    pub fn new(
+        master: MasterId,
+        (recovery, partition): (u64, u32),
+        segment: SegmentId,
+        offset: u32,
+        bytes: u32,
+    ) -> RecoveryHead {
+        RecoveryHead {
+            master: master.0.into(),
+            recovery: recovery.into(),
+            segment: segment.0.into(),
+            partition: partition.into(),
+            offset: offset.into(),
+            bytes: bytes.into(),
+            zero: [0; 4],
+        }
+    }
+
+    /// The master that is gone.
+    #[must_use]
+    pub fn master(&self) -> MasterId {
+        MasterId(self.master.get())
+    }
+
+    /// Which recovery.
+    #[must_use]
+    pub fn recovery(&self) -> u64 {
+        self.recovery.get()
+    }
+
+    /// Which partition of it.
+    #[must_use]
+    pub fn partition(&self) -> u32 {
+        self.partition.get()
+    }
+
+    /// The segment.
+    #[must_use]
+    pub fn segment(&self) -> SegmentId {
+        SegmentId(self.segment.get())
+    }
+
+    /// From where on.
+    #[must_use]
+    pub fn offset(&self) -> u32 {
+        self.offset.get()
+    }
+
+    /// At most so many bytes; a backup may answer with fewer, but not with none before the end.
+    #[must_use]
+    pub fn bytes(&self) -> u32 {
+        self.bytes.get()
+    }
+}
+
 /// What a piece of a replica begins with.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
@@ -275,6 +355,12 @@ mod tests {
         let read = ReadHead::new(MasterId(1), SegmentId(2), 3, 4);
         let golden = [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0];
         assert_eq!(read.as_bytes(), golden);
+        let data = RecoveryHead::new(MasterId(1), (2, 5), SegmentId(3), 6, 7);
+        let golden = [
+            1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 6,
+            0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0,
+        ];
+        assert_eq!(data.as_bytes(), golden);
         assert_eq!(PieceHead::new(7).as_bytes(), [7, 0, 0, 0, 0, 0, 0, 0]);
     }
 

@@ -185,7 +185,13 @@ impl FakeServer {
             Some(trouble) => Err(trouble.clone()),
             None => Ok(message.tablets.iter().map(since).collect::<Vec<_>>()),
         };
-        let report = Recovered { crashed: message.crashed, by: message.master, outcome };
+        let report = Recovered {
+            crashed: message.crashed,
+            recovery: message.recovery,
+            partition: message.partition,
+            by: message.master,
+            outcome,
+        };
         let (Some(asker), shared) = (self.asker.clone(), Rc::clone(&self.shared)) else { return };
         asker.tasks.clone().spawn(async move {
             asker.tasks.sleep(Duration::from_millis(20)).await;

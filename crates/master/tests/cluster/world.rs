@@ -101,7 +101,16 @@ impl Cluster {
 
     pub(crate) fn recover(&self, epochs: Vec<(SegmentId, Epoch)>) -> Recover {
         let tablets = vec![Taken { range: TabletRange::whole(OLD), since: SegmentId::NONE }];
-        Recover { master: MASTER, crashed: GONE, tablets, epochs, backups: self.backup_addresses() }
+        Recover {
+            master: MASTER,
+            crashed: GONE,
+            recovery: 1,
+            partition: 0,
+            tablets,
+            segments: Vec::new(),
+            epochs,
+            backups: self.backup_addresses(),
+        }
     }
 
     /// Runs a task on a host of its own, to its end.
