@@ -26,7 +26,7 @@ mod pages;
 mod recovery;
 mod replicate;
 
-use crate::error::{ReadError, Refusal};
+use crate::error::{ReadError, Refusal, Unserved};
 use crate::limits::{BUSY_US, WAITING_MAX};
 use crate::store::{Event, Store, Ticket};
 use graves::Graves;
@@ -322,30 +322,16 @@ impl Service {
     }
 }
 
-/// Why something is refused: the status, what to wait before it is tried again, and a sentence.
-#[derive(Clone, Debug)]
-struct Refused(Status, u32, String);
-
-impl Refused {
-    fn tell(&self, context: &mut Context<'_>, to: ReplyTo) {
-        context.refuse(to, self.0, self.1, &[self.2.as_bytes()]);
-    }
-}
-
-/// A replica cannot be read.
-fn not_read(refusal: &Refusal) -> Refused {
-    let (status, wait) = match refusal {
-        Refusal::NotFound(_) => (Status::NotFound, 0),
-        Refusal::Overloaded => (Status::Busy, BUSY_US),
+/// Refuses to serve a replica.
+fn refuse(context: &mut Context<'_>, to: ReplyTo, why: &Unserved) {
+    let (status, wait) = match why {
+        Unserved::Refused(Refusal::NotFound(_)) | Unserved::Unread(ReadError::Gone) => {
+            (Status::NotFound, 0)
+        }
+        Unserved::Refused(Refusal::Overloaded) => (Status::Busy, BUSY_US),
         _ => (Status::Refused, 0),
     };
-    Refused(status, wait, refusal.to_string())
-}
-
-/// A replica was not read.
-fn refuse_read(error: &ReadError) -> Refused {
-    let status = if *error == ReadError::Gone { Status::NotFound } else { Status::Refused };
-    Refused(status, 0, error.to_string())
+    context.refuse(to, status, wait, &[&u64::from(why.code()).to_le_bytes()]);
 }
 
 /// What a ticket stood for is durable, or never will be.

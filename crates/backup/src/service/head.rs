@@ -1,7 +1,7 @@
 //! What an open replica says of its log: read, looked through in slices, told.
 
-use super::{Refused, not_read, refuse_read};
-use crate::error::ReadError;
+use super::refuse;
+use crate::error::{ReadError, Unserved};
 use crate::layout::ReplicaId;
 use crate::limits::{BUSY_US, HEADS_MAX};
 use crate::reader::{ReadId, ReplicaBytes};
@@ -42,7 +42,7 @@ impl Heads {
             Ok(read) => {
                 self.reads.insert(read, reply_to);
             }
-            Err(refusal) => not_read(&refusal).tell(context, reply_to),
+            Err(refusal) => refuse(context, reply_to, &refusal.into()),
         }
     }
 
@@ -56,7 +56,7 @@ impl Heads {
         let Some(reply_to) = self.reads.remove(&read) else { return Some(outcome) };
         match outcome {
             Ok(bytes) => self.scans.push_back((reply_to, bytes, Scan::default())),
-            Err(error) => refuse_read(&error).tell(context, reply_to),
+            Err(error) => refuse(context, reply_to, &error.into()),
         }
         None
     }
@@ -71,9 +71,9 @@ impl Heads {
             let more = scan.step(replica.id().segment, replica.bytes());
             let more_time = budget.spend(SCANNING);
             if !more {
-                let (reply_to, scan) = (*reply_to, std::mem::take(scan));
+                let (reply_to, id, scan) = (*reply_to, replica.id(), std::mem::take(scan));
                 self.scans.pop_front();
-                tell(context, reply_to, scan);
+                tell(context, reply_to, id, scan);
             }
             if !more_time {
                 return;
@@ -82,17 +82,19 @@ impl Heads {
     }
 }
 
-fn tell(context: &mut Context<'_>, reply_to: ReplyTo, scan: Scan) {
-    if !scan.is_usable() {
-        let why = scan.damage.unwrap_or_default();
-        return Refused(Status::Refused, 0, format!("the replica is damaged: {why}"))
-            .tell(context, reply_to);
-    }
+fn tell(context: &mut Context<'_>, reply_to: ReplyTo, id: ReplicaId, scan: Scan) {
+    let torn = match scan.damage {
+        Some(damage) if !scan.is_torn => {
+            tracing::warn!("the replica of {id} is of no use as a head: {damage}");
+            return refuse(context, reply_to, &Unserved::Damaged(damage));
+        }
+        damage => damage.map(|damage| damage.to_string()),
+    };
     let statistics = scan.statistics.iter().map(|it| TabletStatus {
         range: it.tablet,
         objects: it.objects,
         bytes: it.bytes,
     });
-    let head = Head { digest: scan.digest, statistics: statistics.collect(), torn: scan.damage };
+    let head = Head { digest: scan.digest, statistics: statistics.collect(), torn };
     context.reply(reply_to, &[&to_body(&head)]);
 }

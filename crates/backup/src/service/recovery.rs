@@ -26,8 +26,8 @@
 mod ahead;
 mod cutting;
 
-use super::Refused;
-use crate::error::ReadError;
+use super::refuse;
+use crate::error::{ReadError, Unserved};
 use crate::layout::ReplicaId;
 use crate::limits::{
     COMING_US, PAGE_BYTES_MAX, PARTITIONS_MAX, PARTS_BYTES_MAX, RANGES_MAX, RECOVERIES_MAX,
@@ -92,7 +92,7 @@ struct Recovery {
     /// Segments that were cut at least once.
     known: BTreeSet<SegmentId>,
     /// Segments that cannot be had here.
-    refused: BTreeMap<SegmentId, Refused>,
+    refused: BTreeMap<SegmentId, Unserved>,
     askers: Vec<Asker>,
     touched: Time,
 }
@@ -166,8 +166,8 @@ impl Recoveries {
         let (now, count) = (context.now(), self.of.len());
         match self.of.get_mut(&crashed) {
             Some(known) if known.number > recovery => {
-                let why = format!("recovery {} of {crashed} has begun since", known.number);
-                return Refused(Status::Refused, 0, why).tell(context, to);
+                let why = Unserved::Superseded { newer: known.number, master: crashed };
+                return refuse(context, to, &why);
             }
             Some(known) if known.number == recovery => known.touched = now,
             None if count >= RECOVERIES_MAX => {
@@ -207,12 +207,8 @@ impl Recoveries {
         let (now, segment, partition) = (context.now(), head.segment(), head.partition());
         let known = self.of.get_mut(&head.master());
         let Some(of) = known.filter(|it| it.number == head.recovery()) else {
-            let why = format!(
-                "this backup does not know recovery {} of {}: it was given up, or the backup was started anew",
-                head.recovery(),
-                head.master()
-            );
-            return Refused(Status::Refused, 0, why).tell(context, to);
+            let (recovery, master) = (head.recovery(), head.master());
+            return refuse(context, to, &Unserved::UnknownRecovery { recovery, master });
         };
         let Some(asker) = of.askers.get_mut(partition as usize) else {
             return context.refuse(to, Status::Malformed, 0, &[]);
@@ -243,7 +239,7 @@ impl Recoveries {
             return;
         }
         if let Some(refused) = of.refused.get(&segment) {
-            return refused.tell(context, to);
+            return refuse(context, to, refused);
         }
         if store.replica(ReplicaId { master: head.master(), segment }).is_none() {
             return context.refuse(to, Status::NotFound, 0, &[]);
@@ -270,17 +266,17 @@ impl Recoveries {
                 self.bytes_read += bytes.bytes().len() as u64;
                 self.cutting.push_back(Cutting::new(job, bytes, Rc::clone(&of.partitions)));
             }
-            (Some(_), Err(error)) => self.give_up(&job, super::refuse_read(&error)),
+            (Some(_), Err(error)) => self.give_up(&job, error.into()),
             (None, _) => {}
         }
         None
     }
 
     /// A segment cannot be had here.
-    fn give_up(&mut self, job: &Job, why: Refused) {
+    fn give_up(&mut self, job: &Job, why: Unserved) {
         let known = self.of.get_mut(&job.id.master).filter(|it| it.number == job.recovery);
         let Some(of) = known else { return };
-        tracing::warn!("{} is of no use to recovery {}: {}", job.id, job.recovery, why.2);
+        tracing::warn!("{} is of no use to recovery {}: {}", job.id, job.recovery, why);
         of.refuse(job.id.segment, why);
     }
 
@@ -327,7 +323,7 @@ impl Recoveries {
 
 impl Recovery {
     /// A segment is not to be had. What was cut of it before is as good as ever.
-    fn refuse(&mut self, segment: SegmentId, why: Refused) {
+    fn refuse(&mut self, segment: SegmentId, why: Unserved) {
         if let Some(known) = self.segments.get_mut(&segment) {
             (known.under_way, known.since) = (false, None);
             known.wanted.clear();

@@ -18,7 +18,7 @@ pub struct Scan {
     /// What each tablet held, as the last such entry says.
     pub statistics: Vec<TabletStatistics>,
     /// What is wrong, if something is.
-    pub damage: Option<String>,
+    pub damage: Option<Damage>,
     /// What is wrong is at the end, where the last bytes may be missing.
     pub is_torn: bool,
 }
@@ -29,7 +29,7 @@ impl Scan {
         let mut reader = match SegmentReader::of(segment, bytes) {
             Ok(reader) => reader,
             Err(damage) => {
-                self.damage = Some(damage.to_string());
+                self.damage = Some(damage);
                 return false;
             }
         };
@@ -47,7 +47,7 @@ impl Scan {
                 Ok(_) => {}
                 Err(damage) => {
                     self.is_torn = self.damage.is_none() && matches!(damage, Damage::Torn { .. });
-                    self.damage.get_or_insert(damage.to_string());
+                    self.damage.get_or_insert(damage);
                 }
             }
             count += 1;

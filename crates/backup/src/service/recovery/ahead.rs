@@ -4,7 +4,6 @@ use super::{IDLE, Job, PATIENCE, Recoveries, Recovery, drop_part};
 use crate::error::Refusal;
 use crate::layout::ReplicaId;
 use crate::limits::RECOVERY_READS_MAX;
-use crate::service::not_read;
 use crate::store::Store;
 use std::ops::Bound::{Excluded, Unbounded};
 use thunderhead_runtime::Time;
@@ -76,7 +75,7 @@ impl Recoveries {
                     return Ok(true);
                 }
                 Err(refusal) => {
-                    of.refuse(next.segment, not_read(&refusal));
+                    of.refuse(next.segment, refusal.into());
                 }
             }
         }

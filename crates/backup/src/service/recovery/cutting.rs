@@ -1,14 +1,14 @@
 //! A segment that was read becomes parts, in slices.
 
 use super::{Job, Recoveries, Segment};
+use crate::error::Unserved;
 use crate::reader::ReplicaBytes;
-use crate::service::Refused;
 use std::rc::Rc;
 use std::time::Duration;
+use thunderhead_log::Damage;
 use thunderhead_log::filter::{Filter, Partitions};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::slice::{Budget, SLICE};
-use thunderhead_wire::Status;
 
 /// What one step does.
 const ENTRIES: usize = 32;
@@ -35,9 +35,9 @@ impl Cutting {
     }
 
     /// Cuts some of it; whether there is more.
-    fn step(&mut self, budget: &mut Budget) -> Result<(bool, bool), String> {
+    fn step(&mut self, budget: &mut Budget) -> Result<(bool, bool), Damage> {
         let step = self.filter.step(&self.partitions, self.replica.bytes(), ENTRIES, BYTES);
-        let progress = step.map_err(|damage| damage.to_string())?;
+        let progress = step?;
         let took = progress.entries as u64 * ENTRY_NS + progress.bytes as u64 * KILOBYTE_NS / 1024;
         // One entry is verified as a whole, however long it is.
         let time = Duration::from_nanos(took.max(200)).min(SLICE);
@@ -65,9 +65,11 @@ impl Recoveries {
             }
             let (more, has_time) = match cutting.step(budget) {
                 Ok(done) => done,
-                Err(why) => {
+                Err(damage) => {
                     let done = self.cutting.pop_front();
-                    done.iter().for_each(|it| self.is_damaged(&it.job, &why));
+                    if let Some(done) = done {
+                        self.give_up(&done.job, Unserved::Damaged(damage));
+                    }
                     continue;
                 }
             };
@@ -81,17 +83,12 @@ impl Recoveries {
         false
     }
 
-    fn is_damaged(&mut self, job: &Job, why: &str) {
-        let why = format!("the replica is damaged: {why}");
-        self.give_up(job, Refused(Status::Refused, 0, why));
-    }
-
     fn is_cut(&mut self, cutting: Cutting, now: Time) {
         let Cutting { job, replica, filter, .. } = cutting;
         let cut = filter.finish();
         // Only the end of a segment that was open may be missing.
         if let Some(torn) = cut.torn.filter(|_| replica.header().closed) {
-            return self.is_damaged(&job, &torn.to_string());
+            return self.give_up(&job, Unserved::Damaged(torn));
         }
         let Some(of) = self.of.get_mut(&job.id.master) else { return };
         self.count += 1;
