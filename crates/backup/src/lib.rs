@@ -33,7 +33,7 @@
 //!
 //! # What it does not do
 //!
-//! Nothing here knows what is in a segment. A synced acknowledgement takes two
+//! The store does not know what is in a segment; only the service looks, for recoveries. A synced acknowledgement takes two
 //! syncs, because a header must not speak of data that may be lost; small appends could be held in
 //! the header's spare bytes and take one.
 //!

@@ -274,13 +274,25 @@ fn partitions_that_are_silent_or_wait_hold_nobody_up() {
                     assert_eq!(part, expected[segment][partition as usize]);
                 }
             }
+            // Only the first wants what was not named from here, and all are heard of.
+            it.begin(2, partitions(3), vec![]).await.unwrap();
+            let begun = it.tasks.now();
+            for segment in &order {
+                for partition in [1, 2] {
+                    it.piece((2, partition), order[0], 0, 1).await.unwrap();
+                }
+                let part = it.part((2, 0), *segment).await.unwrap();
+                assert_eq!(part, expected[segment][0]);
+            }
+            let took = it.tasks.now().since(begun);
+            assert!(took < Duration::from_secs(5), "{took:?}");
             // All of them are heard of, but nobody takes what is there.
-            it.begin(2, partitions(3), order.clone()).await.unwrap();
+            it.begin(3, partitions(3), order.clone()).await.unwrap();
             it.tasks.sleep(Duration::from_secs(1)).await;
             let last = *order.last().unwrap();
             for partition in [0, 1, 2] {
-                it.piece((2, partition), order[0], 0, 1).await.unwrap();
-                let part = it.part((2, partition), last).await.unwrap();
+                it.piece((3, partition), order[0], 0, 1).await.unwrap();
+                let part = it.part((3, partition), last).await.unwrap();
                 assert_eq!(part, expected[&last][partition as usize]);
             }
         }

@@ -7,7 +7,8 @@
 //!
 //! The segments that a recovery names are read in its order, unasked, as long as there is room for
 //! their parts; what is asked for comes before them, whether it was named or not. Until then who asks
-//! is told to come again.
+//! is told to come again. What was asked for first is cut for all partitions, for what moves one of
+//! them to ask here mostly moves all.
 //!
 //! # What is kept, and for how long
 //!
@@ -15,8 +16,8 @@
 //! for a while. Who asks for it again gets it cut anew, for itself alone.
 //!
 //! Parts take so much memory and no more ([`Recoveries::limit`]). Where there is no room for a segment
-//! that is asked for, parts go of partitions of which nothing was heard for some time ([`IDLE`]). If all
-//! are heard of, the slower ones hold up the faster ones, which is right: all are needed in the end.
+//! that is asked for, parts go of partitions of which nothing was heard for some time ([`IDLE`]), and of
+//! segments that only some of them wanted from here after all. If all are heard of, the slower ones hold up the faster ones, which is right: all are needed in the end.
 //! But they may also wait for each other, by way of other backups. So who has waited for long
 //! ([`PATIENCE`]) displaces the parts that were cut last: they are needed last.
 //!
@@ -70,6 +71,8 @@ struct Segment {
     cut: Option<(u64, Time)>,
     /// It is being read, or cut.
     under_way: bool,
+    /// It was asked for before its time.
+    was_demanded: bool,
     /// Who asked for it since; and since when they wait.
     wanted: BTreeSet<u32>,
     since: Option<Time>,

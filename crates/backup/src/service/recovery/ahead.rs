@@ -1,6 +1,6 @@
 //! What is read next, and what must go for it.
 
-use super::{IDLE, Job, PATIENCE, Recoveries, Recovery, drop_part};
+use super::{IDLE, Job, PATIENCE, Recoveries, Recovery, Segment, drop_part};
 use crate::error::Refusal;
 use crate::layout::ReplicaId;
 use crate::limits::RECOVERY_READS_MAX;
@@ -67,7 +67,7 @@ impl Recoveries {
             match read {
                 Ok(read) => {
                     let segment = of.segments.entry(next.segment).or_default();
-                    segment.under_way = true;
+                    (segment.under_way, segment.was_demanded) = (true, next.is_demanded);
                     let asked = std::mem::take(&mut segment.wanted);
                     let wanted = of.known.contains(&next.segment).then_some(asked);
                     self.last = master;
@@ -107,6 +107,21 @@ impl Recoveries {
                 self.drop_one(master, segment, partition);
             }
         }
+        // Those that somebody wanted from here, and others perhaps do not.
+        let old = |it: &&Segment| {
+            it.was_demanded && it.cut.is_some_and(|(_, at)| now.since(at) >= PATIENCE)
+        };
+        for master in self.of.keys().copied().collect::<Vec<_>>() {
+            let Some(of) = self.of.get(&master) else { continue };
+            let old: Vec<SegmentId> =
+                of.segments.iter().filter(|(_, it)| old(it)).map(|(segment, _)| *segment).collect();
+            for segment in old {
+                if self.has_room(length) {
+                    return;
+                }
+                self.drop_parts(master, segment);
+            }
+        }
         // What was cut last, of all.
         while is_urgent && !self.has_room(length) {
             let cut = |(master, of): (&MasterId, &Recovery)| {
@@ -118,10 +133,14 @@ impl Recoveries {
                 ready.max().map(|(number, segment)| (number, master, segment))
             };
             let Some((_, master, segment)) = self.of.iter().filter_map(cut).max() else { return };
-            let parts = self.of.get(&master).and_then(|of| of.segments.get(&segment));
-            let parts: Vec<u32> = parts.map_or(Vec::new(), |it| it.parts.keys().copied().collect());
-            parts.iter().for_each(|partition| self.drop_one(master, segment, *partition));
+            self.drop_parts(master, segment);
         }
+    }
+
+    fn drop_parts(&mut self, master: MasterId, segment: SegmentId) {
+        let known = self.of.get(&master).and_then(|of| of.segments.get(&segment));
+        let parts: Vec<u32> = known.map_or(Vec::new(), |it| it.parts.keys().copied().collect());
+        parts.iter().for_each(|partition| self.drop_one(master, segment, *partition));
     }
 
     fn drop_one(&mut self, master: MasterId, segment: SegmentId, partition: u32) {

@@ -93,7 +93,7 @@ impl Recoveries {
         let Some(of) = self.of.get_mut(&job.id.master) else { return };
         self.count += 1;
         of.known.insert(job.id.segment);
-        let Segment { parts, cut: when, under_way, wanted, since } =
+        let Segment { parts, cut: when, under_way, wanted, since, .. } =
             of.segments.entry(job.id.segment).or_default();
         (*when, *under_way, *since) = (Some((self.count, now)), false, None);
         wanted.clear();
