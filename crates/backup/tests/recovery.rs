@@ -290,11 +290,20 @@ fn partitions_that_are_silent_or_wait_hold_nobody_up() {
             it.begin(3, partitions(3), order.clone()).await.unwrap();
             it.tasks.sleep(Duration::from_secs(1)).await;
             let last = *order.last().unwrap();
-            for partition in [0, 1, 2] {
-                it.piece((3, partition), order[0], 0, 1).await.unwrap();
-                let part = it.part((3, partition), last).await.unwrap();
-                assert_eq!(part, expected[&last][partition as usize]);
+            let (fetched, of, first) = (Rc::new(Cell::new(false)), it.clone(), order[0]);
+            let has_fetched = Rc::clone(&fetched);
+            it.tasks.spawn(async move {
+                let part = of.part((3, 0), last).await.unwrap();
+                assert_eq!(part, expected[&last][0]);
+                has_fetched.set(true);
+            });
+            for _ in 0..40 {
+                it.tasks.sleep(Duration::from_millis(50)).await;
+                for partition in [1, 2] {
+                    it.piece((3, partition), first, 0, 1).await.unwrap();
+                }
             }
+            assert!(fetched.get(), "who has waited for long gets on");
         }
     };
     talk(&replicas, conversation, |_, _| {});
