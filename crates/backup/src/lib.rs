@@ -33,7 +33,7 @@
 //!
 //! # What it does not do
 //!
-//! Nothing here knows what is in a segment. A synced acknowledgement takes two
+//! The store does not know what is in a segment; only the service looks, for recoveries. A synced acknowledgement takes two
 //! syncs, because a header must not speak of data that may be lost; small appends could be held in
 //! the header's spare bytes and take one.
 //!
@@ -53,7 +53,7 @@ pub mod service;
 pub mod start;
 pub mod store;
 
-pub use error::{OpenError, ReadError, Refusal};
+pub use error::{OpenError, ReadError, Refusal, Unserved};
 pub use layout::{Identity, ReplicaId};
 pub use reader::{ReadId, ReplicaBytes};
 pub use service::{Local, Service};
