@@ -6,6 +6,7 @@
 #![allow(clippy::disallowed_methods, reason = "benchmarks measure the machine itself")]
 
 pub mod backup;
+pub mod crash;
 pub mod log;
 pub mod machine;
 pub mod operations;
