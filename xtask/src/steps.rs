@@ -127,7 +127,7 @@ impl Step {
                 &["run", "--quiet", "--release", "-p", "thunderhead-log", "--example", "store"],
             ),
             Step::Evaluate => {
-                ["log", "rpc", "operations"].into_iter().try_for_each(evaluate_for_show)
+                ["log", "rpc", "operations", "recovery"].into_iter().try_for_each(evaluate_for_show)
             }
         }
     }

@@ -58,6 +58,16 @@ pub trait Screen: Sync {
     fn progress(&self, what: &str, done: u64, of: u64, value_bytes: usize);
 }
 
+/// Tells nobody.
+#[derive(Clone, Copy, Debug)]
+pub struct Quiet;
+
+impl Screen for Quiet {
+    fn say(&self, _: Option<f64>, _: &str) {}
+
+    fn progress(&self, _: &str, _: u64, _: u64, _: usize) {}
+}
+
 /// How the server goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

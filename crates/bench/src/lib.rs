@@ -11,6 +11,7 @@ pub mod log;
 pub mod machine;
 pub mod operations;
 pub mod plot;
+pub mod recovery;
 pub mod rpc;
 pub mod table;
 
@@ -88,8 +89,8 @@ enum Command {
     /// Status 0: all of it is met. 1: a row fell short. 2: something could not be measured. The
     /// machine should be idle, or rows fall short for no fault of the store.
     Evaluate {
-        /// The area: log, rpc or operations.
-        #[arg(value_parser = ["log", "rpc", "operations"])]
+        /// The area: log, rpc, operations or recovery.
+        #[arg(value_parser = ["log", "rpc", "operations", "recovery"])]
         area: String,
         /// Smaller and shorter: says whether everything works, and not how fast it is. Rows may
         /// fall short, with status 1.
@@ -117,6 +118,7 @@ pub fn run(arguments: Arguments) -> Result<bool> {
         Command::Evaluate { area, quick, minutes, json } => match area.as_str() {
             "log" => log::evaluate::run(quick, json),
             "rpc" => rpc::evaluate::run(quick, json),
+            "recovery" => recovery::evaluate::run(quick, json),
             _ => operations::evaluate::run(quick, minutes, json),
         },
         Command::Read(arguments) => workload(Workload::Read, &arguments),

@@ -6,7 +6,9 @@ use crate::machine::{self, median, seconds};
 use crate::table::Table;
 use anyhow::{Result, anyhow};
 use serde::Serialize;
-use thunderhead_log::{Log, LogId, Memory, NoReplication, Options, Recorder, Replay, TabletRange};
+use thunderhead_log::{
+    Log, LogId, Memory, NoReplication, Options, Rebuild, Recorder, ReplayError, TabletRange,
+};
 use thunderhead_wire::SegmentId;
 
 /// What to run.
@@ -46,11 +48,23 @@ fn log_memory_bytes(value_bytes: usize, bytes: u64) -> u64 {
     bytes + bytes / 4 + objects * 13 + (64 << 20)
 }
 
+/// What of the replay is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Segment after segment, with nothing else to do.
+    AtOnce,
+    /// In slices as a recovery master does it, with a turn of the log between them.
+    InSlices,
+}
+
+/// Entries and bytes of a slice: as a recovery master takes them.
+const SLICE: (usize, usize) = (32, 16 << 10);
+
 /// Replays so many bytes of objects of one size; the median of three times.
 ///
 /// # Errors
 /// When a log cannot be made, or the replay fails.
-pub fn measure(value_bytes: usize, bytes: u64) -> Result<Figures> {
+pub fn measure(value_bytes: usize, bytes: u64, way: Way) -> Result<Figures> {
     let objects = bytes / super::subject::entry_bytes(value_bytes);
     let memory_bytes = log_memory_bytes(value_bytes, bytes) as usize;
     let recorder = Recorder::new();
@@ -73,11 +87,25 @@ pub fn measure(value_bytes: usize, bytes: u64) -> Result<Figures> {
         memory.populate(&mut |_| {});
         let replicator = Box::new(NoReplication::default());
         let mut log = Log::new(&memory, LogId(2), options(), replicator)?;
-        let mut replay = Replay::new(&mut log, [(TabletRange::whole(TABLE), SegmentId::NONE)])?;
-        let (took, result) =
-            seconds(|| segments.values().try_for_each(|replica| replay.segment(&replica.bytes)));
+        let mut rebuild = Rebuild::begin(&mut log, [(TabletRange::whole(TABLE), SegmentId::NONE)])?;
+        let (entries, bytes) = match way {
+            Way::AtOnce => (usize::MAX, usize::MAX),
+            Way::InSlices => SLICE,
+        };
+        let (took, result) = seconds(|| {
+            segments.values().try_for_each(|replica| {
+                let mut at = Some(0);
+                while let Some(from) = at {
+                    at = rebuild.step(&mut log, &replica.bytes, from, entries, bytes)?;
+                    if way == Way::InSlices {
+                        log.turn();
+                    }
+                }
+                Ok::<(), ReplayError>(())
+            })
+        });
         result?;
-        assert_eq!(replay.finish()?.taken, objects, "every object is taken in");
+        assert_eq!(rebuild.finish(&mut log)?.taken, objects, "every object is taken in");
         times.push(took);
     }
     let took = median(times);
@@ -113,7 +141,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     arguments.check()?;
     machine::ensure_memory(arguments.memory_bytes(), "--bytes")?;
     let all: Result<Vec<Figures>> =
-        arguments.sizes.iter().map(|size| measure(*size, arguments.bytes)).collect();
+        arguments.sizes.iter().map(|size| measure(*size, arguments.bytes, Way::AtOnce)).collect();
     let all = all?;
     let mut table = Table::new("Replay on one core", &["value", "M objects/s", "GB/s"]);
     for figures in &all {
