@@ -7,6 +7,7 @@
 
 pub mod backup;
 pub mod crash;
+pub mod history;
 pub mod log;
 pub mod machine;
 pub mod operations;
@@ -43,7 +44,11 @@ impl Arguments {
             | Command::YcsbD(it)
             | Command::YcsbE(it)
             | Command::YcsbF(it) => it,
-            Command::Log(_) | Command::Rpc(_) | Command::Backup(_) | Command::Evaluate { .. } => {
+            Command::Log(_)
+            | Command::Rpc(_)
+            | Command::Backup(_)
+            | Command::History(_)
+            | Command::Evaluate { .. } => {
                 return None;
             }
         };
@@ -84,6 +89,10 @@ enum Command {
     YcsbE(operations::Arguments),
     /// YCSB F: half reads, half reads followed by a write of the same object, zipfian.
     YcsbF(operations::Arguments),
+    /// Clients of a running cluster, and a judge of what they saw.
+    ///
+    /// Status 1: it cannot have come from a store that does one thing at a time. Faults are up to you.
+    History(history::Arguments),
     /// What an area must show, required beside measured.
     ///
     /// Status 0: all of it is met. 1: a row fell short. 2: something could not be measured. The
@@ -112,6 +121,7 @@ enum Command {
 /// When the benchmark cannot be run.
 pub fn run(arguments: Arguments) -> Result<bool> {
     match arguments.command {
+        Command::History(arguments) => history::run(&arguments),
         Command::Log(arguments) => log::run(arguments).map(|()| true),
         Command::Rpc(arguments) => rpc::run(arguments).map(|()| true),
         Command::Backup(arguments) => backup::run(arguments).map(|()| true),
