@@ -175,7 +175,7 @@ impl Plan {
             replicas: self.replicas,
             memory_bytes,
             // Replicas of the dead server's log are there beside those of who rebuilds it.
-            disk_bytes: memory_bytes * u64::from(self.replicas) + (1 << 30),
+            disk_bytes: memory_bytes * u64::from(self.replicas) + (256 << 20),
             first_apart: self.read_apart,
         }
     }

@@ -264,7 +264,7 @@ impl Cluster {
         for server in 0..setup.servers {
             cluster.start_server(server)?;
         }
-        cluster.wait_up()?;
+        cluster.wait_up(0)?;
         Ok(cluster)
     }
 
@@ -343,11 +343,11 @@ impl Cluster {
         }
     }
 
-    /// Waits until all servers are up.
+    /// Waits until all servers are up, each in a life beyond the one of this number.
     ///
     /// # Errors
     /// When that takes too long, or one ends.
-    pub fn wait_up(&self) -> Result<ClusterStatus> {
+    pub fn wait_up(&self, beyond: u64) -> Result<ClusterStatus> {
         let end = Instant::now() + PATIENCE;
         let mut client = None;
         loop {
@@ -355,8 +355,9 @@ impl Cluster {
             ensure!(Instant::now() < end, "the servers did not come up within {PATIENCE:?}");
             client = client.or_else(|| self.client(Duration::from_secs(1)).ok());
             if let Some(Ok(status)) = client.as_mut().map(Client::status) {
-                let up = status.servers.servers.iter().filter(|it| it.state == ServerState::Up);
-                if up.count() as u32 >= self.servers {
+                let is_up =
+                    |it: &&ServerInfo| it.state == ServerState::Up && it.generation > beyond;
+                if status.servers.servers.iter().filter(is_up).count() as u32 >= self.servers {
                     return Ok(status);
                 }
             }

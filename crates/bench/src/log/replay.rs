@@ -40,6 +40,8 @@ pub struct Figures {
     pub objects_per_second: f64,
     /// Gigabytes a second.
     pub gigabytes_per_second: f64,
+    /// Processor time as a share of the time it took: less than 1 where others were in the way.
+    pub processor_share: f64,
 }
 
 /// The memory of a log with so many bytes of objects, and room for its index.
@@ -81,7 +83,7 @@ pub fn measure(value_bytes: usize, bytes: u64, way: Way) -> Result<Figures> {
     }
     machine::pin(0);
     let segments = recorder.into_replicas().ok_or_else(|| anyhow!("the recorder is shared"))?;
-    let mut times = Vec::new();
+    let (mut times, mut shares) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         let memory = Memory::new(memory_bytes)?;
         memory.populate(&mut |_| {});
@@ -92,6 +94,7 @@ pub fn measure(value_bytes: usize, bytes: u64, way: Way) -> Result<Figures> {
             Way::AtOnce => (usize::MAX, usize::MAX),
             Way::InSlices => SLICE,
         };
+        let before = machine::thread_time();
         let (took, result) = seconds(|| {
             segments.values().try_for_each(|replica| {
                 let mut at = Some(0);
@@ -104,6 +107,7 @@ pub fn measure(value_bytes: usize, bytes: u64, way: Way) -> Result<Figures> {
                 Ok::<(), ReplayError>(())
             })
         });
+        shares.push((machine::thread_time() - before).as_secs_f64() / took);
         result?;
         assert_eq!(rebuild.finish(&mut log)?.taken, objects, "every object is taken in");
         times.push(took);
@@ -115,6 +119,7 @@ pub fn measure(value_bytes: usize, bytes: u64, way: Way) -> Result<Figures> {
         gigabytes_per_second: (objects * super::subject::entry_bytes(value_bytes)) as f64
             / took
             / 1e9,
+        processor_share: median(shares),
     })
 }
 

@@ -103,7 +103,7 @@ pub(super) fn row(program: &Path, objects: u64, patience: Duration, rows: &mut R
     let began = Instant::now();
     cluster.start_coordinator()?;
     (0..SERVERS).try_for_each(|server| cluster.start_server(server))?;
-    cluster.wait_up()?;
+    cluster.wait_up(1)?;
     let up = began.elapsed().as_secs_f64();
     let came_back = readable(cluster.view(), &objects, patience)?;
     let took = began.elapsed().as_secs_f64();

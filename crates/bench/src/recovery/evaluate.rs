@@ -7,7 +7,7 @@ use crate::log::replay::{self, Way};
 use crate::machine::median;
 use crate::table::Rows;
 use anyhow::{Context as _, Result};
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 /// Table V of the TOCS paper: bytes of an object, millions of objects a second, MB a second.
@@ -30,6 +30,9 @@ const DETECTED_S: f64 = 0.5;
 
 /// What reads of other tablets may take longer meanwhile, 99 % of them.
 const READS_US: f64 = 200.0;
+
+/// Who has less of a core than this was not alone on it, which is said then.
+const CROWDED: f64 = 0.95;
 
 /// How much of everything.
 struct Scale {
@@ -87,7 +90,11 @@ fn rebuilding(scale: &Scale, rows: &mut Rows) -> Result<()> {
             "recovery master, one core, objects of {bytes} B (paper: {paper_objects} M/s, \
              {paper_bytes} MB/s)"
         );
-        let measured = format!("{objects:.2} M/s, {:.0} MB/s", throughput * 1e3);
+        let mut measured = format!("{objects:.2} M/s, {:.0} MB/s", throughput * 1e3);
+        if figures.processor_share < CROWDED {
+            let percent = figures.processor_share * 100.0;
+            measured.push_str(&format!(" with {percent:.0} % of a core"));
+        }
         let (required, pass) = if bytes <= SMALL.0 {
             (format!("≥ {} M/s", SMALL.1), objects >= SMALL.1)
         } else if bytes >= LARGE.0 {
@@ -114,9 +121,9 @@ impl Screen for Quietly {
     fn progress(&self, _: &str, _: u64, _: u64, _: usize) {}
 }
 
-fn plan(scale: &Scale, program: &PathBuf) -> Plan {
+fn plan(scale: &Scale, program: &Path) -> Plan {
     let (objects, patience) = (scale.objects, scale.patience);
-    Plan { objects, patience, ..Plan::new(program.clone()) }
+    Plan { objects, patience, ..Plan::new(program.to_owned()) }
 }
 
 /// At most so much, where it was reached at all.
@@ -138,7 +145,7 @@ fn told(rows: &mut Rows, what: &str, all: &[Option<f64>]) {
 }
 
 /// A loaded cluster loses a server.
-fn crashes(scale: &Scale, program: &PathBuf, has_all: bool, rows: &mut Rows) -> Result<()> {
+fn crashes(scale: &Scale, program: &Path, has_all: bool, rows: &mut Rows) -> Result<()> {
     let plan = Plan { victim_has_all: has_all, ..plan(scale, program) };
     let mut reports = Vec::new();
     for _ in 0..scale.crashes {
@@ -180,7 +187,7 @@ fn crashes(scale: &Scale, program: &PathBuf, has_all: bool, rows: &mut Rows) -> 
 }
 
 /// Reads of what a server has that stays, on a core that it has with the reader alone.
-fn reads(scale: &Scale, program: &PathBuf, rows: &mut Rows) -> Result<()> {
+fn reads(scale: &Scale, program: &Path, rows: &mut Rows) -> Result<()> {
     let plan = Plan { write_for: None, read_apart: true, ..plan(scale, program) };
     let report = crash::run(&plan, &Quietly)?;
     let Some(reads) = report.reads else { return Ok(()) };
