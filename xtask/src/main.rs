@@ -59,7 +59,7 @@ enum Command {
     },
     /// Measure an area's requirements afresh.
     Evaluate {
-        /// What to measure: log, rpc or operations.
+        /// What to measure: log, rpc, operations or recovery.
         area: String,
         /// Smaller and shorter: says whether it works, not how fast it is.
         #[arg(long)]

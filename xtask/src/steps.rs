@@ -92,7 +92,7 @@ impl Step {
             Step::Asan => "unit and property tests under AddressSanitizer",
             Step::Fuzz => "every fuzz target for a while",
             Step::Swarm => "the register among faults, from many seeds",
-            Step::Hosts => "a cluster on three hosts, that loses coordinators and a server",
+            Step::Hosts => "clusters on several hosts, that lose coordinators and servers",
             Step::Example => "the example store",
             Step::Evaluate => "the evaluation in small: it must complete",
         }
@@ -120,14 +120,15 @@ impl Step {
             Step::Hosts => {
                 install_servers()?;
                 run("cargo", &["build", "--quiet", "--release"])?;
-                run("scripts/three-hosts", &[])
+                run("scripts/three-hosts", &[])?;
+                run("scripts/crash-hosts", &[])
             }
             Step::Example => run(
                 "cargo",
                 &["run", "--quiet", "--release", "-p", "thunderhead-log", "--example", "store"],
             ),
             Step::Evaluate => {
-                ["log", "rpc", "operations"].into_iter().try_for_each(evaluate_for_show)
+                ["log", "rpc", "operations", "recovery"].into_iter().try_for_each(evaluate_for_show)
             }
         }
     }

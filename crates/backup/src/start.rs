@@ -15,7 +15,7 @@ use crate::layout::{
 use crate::limits::{BLOCK_BYTES, BUFFERS_MAX, FRAMES_MAX, SEGMENT_BYTES_MAX, TIMED_FRAMES};
 use crate::pool::{self, Claimed, Pool};
 use crate::reader::Reader;
-use crate::store::{Frame, Options, Parts, State, Store};
+use crate::store::{FILE_NAME, Frame, Options, Parts, State, Store};
 use std::io;
 use thunderhead_runtime::World;
 use thunderhead_runtime::files::{FileId, Files, Opening};
@@ -179,6 +179,17 @@ fn fill(files: &mut dyn Files, file: FileId, superblock: &Superblock) -> io::Res
         files.write_at(file, geometry.data_at(frame), probe.as_bytes())?;
     }
     files.sync(file)
+}
+
+/// Throws away what a killed process has left in memory, of a store that is not wanted any more.
+///
+/// # Errors
+/// When there is no store in these files, it is in use, or it cannot be read.
+pub fn forget_memory(files: &mut dyn Files, memories: &mut dyn Memories) -> Result<(), OpenError> {
+    let _lock = files.lock(&format!("{FILE_NAME}.lock"))?;
+    let file = files.open_with(FILE_NAME, Opening { read_only: true, ..Opening::default() })?;
+    let superblock = read_superblock(files, file)?;
+    Ok(memories.remove(&pool::name(&superblock))?)
 }
 
 /// Reads what a file says of itself.

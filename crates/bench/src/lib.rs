@@ -6,10 +6,13 @@
 #![allow(clippy::disallowed_methods, reason = "benchmarks measure the machine itself")]
 
 pub mod backup;
+pub mod crash;
+pub mod history;
 pub mod log;
 pub mod machine;
 pub mod operations;
 pub mod plot;
+pub mod recovery;
 pub mod rpc;
 pub mod table;
 
@@ -41,7 +44,11 @@ impl Arguments {
             | Command::YcsbD(it)
             | Command::YcsbE(it)
             | Command::YcsbF(it) => it,
-            Command::Log(_) | Command::Rpc(_) | Command::Backup(_) | Command::Evaluate { .. } => {
+            Command::Log(_)
+            | Command::Rpc(_)
+            | Command::Backup(_)
+            | Command::History(_)
+            | Command::Evaluate { .. } => {
                 return None;
             }
         };
@@ -82,13 +89,17 @@ enum Command {
     YcsbE(operations::Arguments),
     /// YCSB F: half reads, half reads followed by a write of the same object, zipfian.
     YcsbF(operations::Arguments),
+    /// Clients of a running cluster, and a judge of what they saw.
+    ///
+    /// Status 1: it cannot have come from a store that does one thing at a time. Faults are up to you.
+    History(history::Arguments),
     /// What an area must show, required beside measured.
     ///
     /// Status 0: all of it is met. 1: a row fell short. 2: something could not be measured. The
     /// machine should be idle, or rows fall short for no fault of the store.
     Evaluate {
-        /// The area: log, rpc or operations.
-        #[arg(value_parser = ["log", "rpc", "operations"])]
+        /// The area: log, rpc, operations or recovery.
+        #[arg(value_parser = ["log", "rpc", "operations", "recovery"])]
         area: String,
         /// Smaller and shorter: says whether everything works, and not how fast it is. Rows may
         /// fall short, with status 1.
@@ -110,12 +121,14 @@ enum Command {
 /// When the benchmark cannot be run.
 pub fn run(arguments: Arguments) -> Result<bool> {
     match arguments.command {
+        Command::History(arguments) => history::run(&arguments),
         Command::Log(arguments) => log::run(arguments).map(|()| true),
         Command::Rpc(arguments) => rpc::run(arguments).map(|()| true),
         Command::Backup(arguments) => backup::run(arguments).map(|()| true),
         Command::Evaluate { area, quick, minutes, json } => match area.as_str() {
             "log" => log::evaluate::run(quick, json),
             "rpc" => rpc::evaluate::run(quick, json),
+            "recovery" => recovery::evaluate::run(quick, json),
             _ => operations::evaluate::run(quick, minutes, json),
         },
         Command::Read(arguments) => workload(Workload::Read, &arguments),

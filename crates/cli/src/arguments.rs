@@ -4,7 +4,7 @@ use crate::exit::Failure;
 use crate::session::Session;
 use crate::settings::{Coordinator, Dev, Everywhere, Flags, Server};
 use crate::store::Store;
-use crate::{backup, configuration, objects, shell, status, tables, transfer};
+use crate::{backup, configuration, demo, objects, shell, status, tables, transfer};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -38,6 +38,9 @@ pub(crate) struct Common {
     /// Print JSON, for programs.
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// Servers and coordinators also end when their input does: nothing is left of who starts some.
+    #[arg(long, global = true, hide = true)]
+    pub(crate) while_input: bool,
     #[command(flatten)]
     pub(crate) flags: Flags<Everywhere>,
 }
@@ -69,6 +72,9 @@ pub(crate) enum Command {
     Config(configuration::Command),
     /// Look after a backup's storage.
     Backup(backup::Arguments),
+    /// Show what the store promises.
+    #[command(subcommand)]
+    Demo(demo::Command),
     /// Measure this machine and this store.
     Bench(thunderhead_bench::Arguments),
     /// Print the reference of commands and configuration, docs/cli.md.

@@ -11,6 +11,7 @@ mod arguments;
 mod backup;
 mod configuration;
 mod connect;
+mod demo;
 mod exit;
 #[cfg(test)]
 mod fake;
@@ -106,12 +107,17 @@ fn dispatch(
         settings::effective(&common, own, session.notes).map(|effective| effective.config())
     };
     match command {
-        Command::Dev(flags) => serve::dev(&resolve(flags.into_given(), session)?.dev),
-        Command::Server(flags) => serve::server(&resolve(flags.into_given(), session)?.server),
+        Command::Dev(flags) => {
+            serve::dev(&resolve(flags.into_given(), session)?.dev, until(&common))
+        }
+        Command::Server(flags) => {
+            serve::server(&resolve(flags.into_given(), session)?.server, until(&common))
+        }
         Command::Coordinator(flags) => {
-            serve::coordinator(&resolve(flags.into_given(), session)?.coordinator)
+            serve::coordinator(&resolve(flags.into_given(), session)?.coordinator, until(&common))
         }
         Command::Config(command) => configuration::run(command, common, session),
+        Command::Demo(command) => demo::run(command, session),
         Command::Reference => Ok(write!(session.out, "{}", reference::page())?),
         Command::Shell(arguments) => {
             let client = resolve(Vec::new(), session)?.client;
@@ -126,6 +132,11 @@ fn dispatch(
         // They are done where they are met.
         Command::Bench(_) | Command::Backup(_) => Ok(()),
     }
+}
+
+/// When a program ends that runs until it is asked to.
+fn until(common: &Common) -> serve::Until {
+    if common.while_input { serve::Until::InputEnds } else { serve::Until::Asked }
 }
 
 /// Whether a person agrees.

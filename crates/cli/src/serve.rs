@@ -4,7 +4,7 @@ use crate::connect;
 use crate::exit::{Exit, Failure};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -35,18 +35,46 @@ struct Asked {
     to_end: bool,
 }
 
+/// Until when a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// It is asked to end.
+    Asked,
+    /// The same, or the one who started it is gone, who had the other end of its input.
+    InputEnds,
+}
+
+/// How long one may take to end in order after its input has ended.
+const AFTER_INPUT: Duration = Duration::from_secs(5);
+
 impl Lives {
-    fn listening() -> Result<Lives, Failure> {
+    fn listening(until: Until) -> Result<Lives, Failure> {
         let lives = Lives::default();
         let own = lives.clone();
         on_end_asked(move || {
             eprintln!("thunderhead: ending; once more ends it at once (nothing is lost)");
-            let mut asked = own.0.lock().unwrap_or_else(PoisonError::into_inner);
-            asked.to_end = true;
-            asked.lives.iter().for_each(Life::leave);
+            own.leave();
         })
         .map_err(|error| cannot("listen for signals", error))?;
+        if until == Until::InputEnds {
+            let own = lives.clone();
+            let ends = move || {
+                let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+                own.leave();
+                #[allow(clippy::disallowed_methods, reason = "the others do what there is to do")]
+                std::thread::sleep(AFTER_INPUT);
+                std::process::exit(Exit::Refused as i32);
+            };
+            let thread = std::thread::Builder::new().name("input".to_owned()).spawn(ends);
+            thread.map_err(|error| cannot("watch the input", error))?;
+        }
         Ok(lives)
+    }
+
+    fn leave(&self) {
+        let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.to_end = true;
+        asked.lives.iter().for_each(Life::leave);
     }
 
     fn set(&self, lives: impl IntoIterator<Item = Life>) {
@@ -79,9 +107,9 @@ fn net(shared_memory: bool) -> NetOptions {
 }
 
 /// `thunderhead dev`: a whole cluster in this process.
-pub(crate) fn dev(config: &DevConfig) -> Result<(), Failure> {
+pub(crate) fn dev(config: &DevConfig, until: Until) -> Result<(), Failure> {
     log(config.log);
-    let lives = Lives::listening()?;
+    let lives = Lives::listening(until)?;
     let options = LocalOptions {
         directory: config.data.clone(),
         listen: config.listen,
@@ -185,9 +213,9 @@ fn over(why: Ended) -> Result<(), Failure> {
 }
 
 /// `thunderhead server`. One that the cluster has given up begins a new life.
-pub(crate) fn server(config: &ServerConfig) -> Result<(), Failure> {
+pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure> {
     log(config.log);
-    let lives = Lives::listening()?;
+    let lives = Lives::listening(until)?;
     let coordinators = connect::resolve(&config.coordinators)?;
     let host = config.host.clone().unwrap_or_else(host_name);
     let advertise = config.advertise.as_deref().map(ip_of).transpose()?;
@@ -237,9 +265,9 @@ pub(crate) fn server(config: &ServerConfig) -> Result<(), Failure> {
 }
 
 /// `thunderhead coordinator`.
-pub(crate) fn coordinator(config: &CoordinatorConfig) -> Result<(), Failure> {
+pub(crate) fn coordinator(config: &CoordinatorConfig, until: Until) -> Result<(), Failure> {
     log(config.log);
-    let lives = Lives::listening()?;
+    let lives = Lives::listening(until)?;
     let root = Key::new(&config.root)
         .map_err(|error| cannot(format!("use coordinator.root {:?}", config.root), error))?;
     let truth = match &config.metastore {

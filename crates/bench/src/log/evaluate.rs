@@ -226,9 +226,9 @@ fn overwrites(scale: &Scale, rows: &mut Rows) -> Result<()> {
 }
 
 fn replays(scale: &Scale, rows: &mut Rows) -> Result<()> {
-    let small = replay::measure(100, scale.live_bytes / 2)?;
+    let small = replay::measure(100, scale.live_bytes / 2, replay::Way::AtOnce)?;
     rows.at_least("replay of 100 B objects, one core", 4.0, small.objects_per_second / 1e6, "M/s");
-    let large = replay::measure(10_000, scale.live_bytes)?;
+    let large = replay::measure(10_000, scale.live_bytes, replay::Way::AtOnce)?;
     rows.at_least("replay of 10 KB objects, one core", 1.5, large.gigabytes_per_second, "GB/s");
     Ok(())
 }

@@ -10,8 +10,8 @@ use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use thunderhead_log::filter::{Filter, Partitions};
 use thunderhead_log::{
-    Damage, KeyHash, Log, LogId, Memory, NoReplication, Options, Recorder, Replay, Replica,
-    SegmentId, TabletRange,
+    Damage, KeyHash, Log, LogId, Memory, NoReplication, Options, Rebuild, Recorder, ReplayError,
+    Replica, SegmentId, TabletRange,
 };
 
 /// What to run.
@@ -47,6 +47,8 @@ pub struct Figures {
     pub cut_objects_per_second: f64,
     /// Gigabytes a second that are cut.
     pub cut_gigabytes_per_second: f64,
+    /// Processor time as a share of the time it took: less than 1 where others were in the way.
+    pub processor_share: f64,
 }
 
 /// Partitions that segments are cut into, and tablets in all of them.
@@ -87,11 +89,23 @@ fn log_memory_bytes(value_bytes: usize, bytes: u64) -> u64 {
     bytes + bytes / 4 + objects * 13 + (64 << 20)
 }
 
+/// What of the replay is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Segment after segment, with nothing else to do.
+    AtOnce,
+    /// In slices as a recovery master does it, with a turn of the log between them.
+    InSlices,
+}
+
+/// Entries and bytes of a slice: as a recovery master takes them.
+const SLICE: (usize, usize) = (32, 16 << 10);
+
 /// Replays so many bytes of objects of one size; the median of three times.
 ///
 /// # Errors
 /// When a log cannot be made, or the replay fails.
-pub fn measure(value_bytes: usize, bytes: u64) -> Result<Figures> {
+pub fn measure(value_bytes: usize, bytes: u64, way: Way) -> Result<Figures> {
     let objects = bytes / super::subject::entry_bytes(value_bytes);
     let memory_bytes = log_memory_bytes(value_bytes, bytes) as usize;
     let recorder = Recorder::new();
@@ -108,18 +122,34 @@ pub fn measure(value_bytes: usize, bytes: u64) -> Result<Figures> {
     }
     machine::pin(0);
     let segments = recorder.into_replicas().ok_or_else(|| anyhow!("the recorder is shared"))?;
-    let (mut times, mut cuts) = (Vec::new(), Vec::new());
+    let (mut times, mut cuts, mut shares) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..3 {
         cuts.push(cut(&segments)?);
         let memory = Memory::new(memory_bytes)?;
         memory.populate(&mut |_| {});
         let replicator = Box::new(NoReplication::default());
         let mut log = Log::new(&memory, LogId(2), options(), replicator)?;
-        let mut replay = Replay::new(&mut log, [(TabletRange::whole(TABLE), SegmentId::NONE)])?;
-        let (took, result) =
-            seconds(|| segments.values().try_for_each(|replica| replay.segment(&replica.bytes)));
+        let mut rebuild = Rebuild::begin(&mut log, [(TabletRange::whole(TABLE), SegmentId::NONE)])?;
+        let (entries, bytes) = match way {
+            Way::AtOnce => (usize::MAX, usize::MAX),
+            Way::InSlices => SLICE,
+        };
+        let before = machine::thread_time();
+        let (took, result) = seconds(|| {
+            segments.values().try_for_each(|replica| {
+                let mut at = Some(0);
+                while let Some(from) = at {
+                    at = rebuild.step(&mut log, &replica.bytes, from, entries, bytes)?;
+                    if way == Way::InSlices {
+                        log.turn();
+                    }
+                }
+                Ok::<(), ReplayError>(())
+            })
+        });
+        shares.push((machine::thread_time() - before).as_secs_f64() / took);
         result?;
-        assert_eq!(replay.finish()?.taken, objects, "every object is taken in");
+        assert_eq!(rebuild.finish(&mut log)?.taken, objects, "every object is taken in");
         times.push(took);
     }
     let (took, cut) = (median(times), median(cuts));
@@ -130,6 +160,7 @@ pub fn measure(value_bytes: usize, bytes: u64) -> Result<Figures> {
         gigabytes_per_second: gigabytes / took,
         cut_objects_per_second: objects as f64 / cut,
         cut_gigabytes_per_second: gigabytes / cut,
+        processor_share: median(shares),
     })
 }
 
@@ -156,7 +187,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     arguments.check()?;
     machine::ensure_memory(arguments.memory_bytes(), "--bytes")?;
     let all: Result<Vec<Figures>> =
-        arguments.sizes.iter().map(|size| measure(*size, arguments.bytes)).collect();
+        arguments.sizes.iter().map(|size| measure(*size, arguments.bytes, Way::AtOnce)).collect();
     let all = all?;
     let columns = ["value", "M objects/s", "GB/s", "cut: M objects/s", "cut: GB/s"];
     let mut table = Table::new("Replay and cutting, each on one core", &columns);

@@ -1,0 +1,438 @@
+//! A cluster of processes: a coordinator and servers, each the same binary as this one, on loopback,
+//! with their files in a directory of their own.
+//!
+//! Nothing is left of it, however this process ends: a cluster that is dropped kills its processes,
+//! and so does a signal that asks this process to end. Where this process is killed itself, its ends
+//! of their inputs close, and they end by themselves.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::time::{Duration, Instant};
+use thunderhead_backup::start::forget_memory;
+use thunderhead_client::control::{ClusterStatus, ServerInfo, ServerState};
+use thunderhead_client::{Client, Options};
+use thunderhead_runtime::os::{Directory, MemoryDirectory, on_end_asked};
+use thunderhead_runtime::polling::Polling;
+
+/// How long a cluster may take to come up: opening storage may mean to write all of it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long processes may take that are asked to end.
+const ENDING: Duration = Duration::from_secs(30);
+
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Two cores to keep what is measured apart from the rest.
+const CROWDED: usize = 0;
+const APART: usize = 1;
+
+/// What the cluster is to be.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The binary.
+    pub program: PathBuf,
+    /// Where its directory is made; where temporary files are if nothing is said.
+    pub directory: Option<PathBuf>,
+    /// The directory stays, and servers are asked to end rather than killed.
+    pub keep: bool,
+    /// How many servers.
+    pub servers: u32,
+    /// Replicas of each segment.
+    pub replicas: u32,
+    /// Memory of each server.
+    pub memory_bytes: u64,
+    /// Disk space for replicas of each server.
+    pub disk_bytes: u64,
+    /// The first server has a core that the others keep off.
+    pub first_apart: bool,
+}
+
+/// One process.
+struct Member {
+    name: String,
+    arguments: Vec<String>,
+    child: Option<Child>,
+    /// It has a core of its own, or one that all but those have.
+    core: Option<usize>,
+}
+
+/// What a signal has to clean up.
+struct Processes {
+    program: PathBuf,
+    directory: PathBuf,
+    keep: bool,
+    /// The coordinator comes first.
+    members: Vec<Member>,
+}
+
+/// A cluster that runs.
+pub struct Cluster {
+    processes: Arc<Mutex<Processes>>,
+    coordinator: SocketAddr,
+    servers: u32,
+}
+
+/// Where a cluster is, for its clients.
+#[derive(Clone, Copy, Debug)]
+pub struct View {
+    coordinator: SocketAddr,
+}
+
+impl View {
+    /// A client whose operations may take so long.
+    ///
+    /// # Errors
+    /// When the coordinator does not answer.
+    pub fn client(&self, deadline: Duration) -> Result<Client> {
+        // There are more processes than cores: who spins takes them from who works.
+        let polling = Polling::Never;
+        let options = Options { polling, ..Options::new([self.coordinator]) };
+        Client::connect(&options.deadline(Some(deadline))).context("reach the coordinator")
+    }
+}
+
+static CLUSTERS: Mutex<Vec<Arc<Mutex<Processes>>>> = Mutex::new(Vec::new());
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What shells say of a process that Ctrl-C ended.
+const ENDED: i32 = 130;
+
+/// From now on nothing outlives this process when it is asked to end.
+fn end_with_us() -> Result<()> {
+    static ONCE: Once = Once::new();
+    let mut outcome = Ok(());
+    ONCE.call_once(|| {
+        outcome = on_end_asked(|| {
+            // Nobody starts anything any more: the locks are kept.
+            let clusters = locked(&CLUSTERS);
+            for cluster in clusters.iter() {
+                std::mem::forget({
+                    let mut processes = locked(cluster);
+                    processes.end();
+                    processes
+                });
+            }
+            std::process::exit(ENDED);
+        });
+    });
+    outcome.context("listen for signals")
+}
+
+impl Member {
+    fn pid(&self) -> Result<Pid> {
+        let child = self.child.as_ref();
+        let child = child.with_context(|| format!("{} does not run", self.name))?;
+        Ok(Pid::from_child(child))
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Processes {
+    fn log(&self, name: &str) -> PathBuf {
+        self.directory.join(format!("{name}.log"))
+    }
+
+    /// What a process said last.
+    fn last_words(&self, name: &str) -> String {
+        let text = std::fs::read_to_string(self.log(name)).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().rev().take(3).collect();
+        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+
+    fn start(&mut self, number: usize) -> Result<()> {
+        let member = self.members.get(number).context("there is no such process")?;
+        let log = File::options().create(true).append(true).open(self.log(&member.name));
+        let log = log.context("write a log")?;
+        let mut command = Command::new(&self.program);
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("THUNDERHEAD_") {
+                command.env_remove(name);
+            }
+        }
+        command.args(&member.arguments).current_dir(&self.directory);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
+        // Ctrl-C is for us: we end them.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let child = match member.core {
+            Some(core) => crate::rpc::floors::pinned(core, || command.spawn()),
+            None => command.spawn(),
+        };
+        let child = child.with_context(|| format!("start {}", self.program.display()))?;
+        if let Some(member) = self.members.get_mut(number) {
+            member.child = Some(child);
+        }
+        Ok(())
+    }
+
+    /// A process that ended though nobody wanted it to.
+    fn fallen(&mut self) -> Option<String> {
+        for number in 0..self.members.len() {
+            let member = self.members.get_mut(number)?;
+            let Some(Ok(Some(status))) = member.child.as_mut().map(Child::try_wait) else {
+                continue;
+            };
+            let name = member.name.clone();
+            return Some(format!("{name} ended ({status}): {}", self.last_words(&name)));
+        }
+        None
+    }
+
+    /// Ends everything and takes away what is left of it.
+    fn end(&mut self) {
+        if self.keep {
+            for member in self.members.iter().skip(1) {
+                if let Ok(pid) = member.pid() {
+                    let _ = kill_process(pid, Signal::CONT);
+                    let _ = kill_process(pid, Signal::TERM);
+                }
+            }
+            let until = Instant::now() + ENDING;
+            for child in self.members.iter_mut().skip(1).filter_map(|it| it.child.as_mut()) {
+                while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
+                    std::thread::sleep(LOOK);
+                }
+            }
+        }
+        self.members.iter_mut().for_each(Member::kill);
+        if self.keep {
+            return;
+        }
+        for member in self.members.iter().skip(1) {
+            if let Ok(mut files) = Directory::open(&self.directory.join(&member.name)) {
+                let _ = forget_memory(&mut files, &mut MemoryDirectory::default());
+            }
+        }
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// A port that is free now.
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port")?;
+    Ok(listener.local_addr()?.port())
+}
+
+fn name_of(number: u32) -> String {
+    format!("server-{}", number + 1)
+}
+
+impl Cluster {
+    /// Starts one, and waits until all its servers are up.
+    ///
+    /// # Errors
+    /// When one does not come up.
+    pub fn start(setup: &Setup) -> Result<Cluster> {
+        static COUNT: Mutex<u32> = Mutex::new(0);
+        end_with_us()?;
+        let number = {
+            let mut count = locked(&COUNT);
+            *count += 1;
+            *count
+        };
+        let above = setup.directory.clone().unwrap_or_else(std::env::temp_dir);
+        let directory = above.join(format!("thunderhead-crash-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(directory.join("coordinator"))
+            .with_context(|| format!("make the directory {}", directory.display()))?;
+        let directory = directory.canonicalize()?;
+        let coordinator = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+        let mut cluster = Cluster {
+            processes: Arc::new(Mutex::new(Processes {
+                program: setup.program.clone(),
+                members: members(setup, &directory, coordinator),
+                directory,
+                keep: setup.keep,
+            })),
+            coordinator,
+            servers: setup.servers,
+        };
+        locked(&CLUSTERS).push(Arc::clone(&cluster.processes));
+        cluster.start_coordinator()?;
+        for server in 0..setup.servers {
+            cluster.start_server(server)?;
+        }
+        cluster.wait_up(0)?;
+        Ok(cluster)
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Processes> {
+        locked(&self.processes)
+    }
+
+    /// Where its files are.
+    #[must_use]
+    pub fn directory(&self) -> PathBuf {
+        self.locked().directory.clone()
+    }
+
+    /// Starts the coordinator.
+    ///
+    /// # Errors
+    /// When the system does not let it.
+    pub fn start_coordinator(&mut self) -> Result<()> {
+        self.locked().start(0)
+    }
+
+    /// Starts a server, for the first time or again.
+    ///
+    /// # Errors
+    /// When the system does not let it.
+    pub fn start_server(&mut self, server: u32) -> Result<()> {
+        self.locked().start(server as usize + 1)
+    }
+
+    /// Kills a server with SIGKILL.
+    pub fn kill_server(&mut self, server: u32) {
+        if let Some(member) = self.locked().members.get_mut(server as usize + 1) {
+            member.kill();
+        }
+    }
+
+    /// Kills everybody, coordinator and servers.
+    pub fn kill_all(&mut self) {
+        self.locked().members.iter_mut().for_each(Member::kill);
+    }
+
+    /// Stops a server as it is (SIGSTOP), or lets it go on (SIGCONT).
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn pause_server(&mut self, server: u32, pause: bool) -> Result<()> {
+        let processes = self.locked();
+        let member = processes.members.get(server as usize + 1);
+        let pid = member.context("there is no such server")?.pid()?;
+        let signal = if pause { Signal::STOP } else { Signal::CONT };
+        kill_process(pid, signal).context("send the server a signal")
+    }
+
+    /// What threads need to be its clients while it is changed.
+    #[must_use]
+    pub fn view(&self) -> View {
+        View { coordinator: self.coordinator }
+    }
+
+    /// A client.
+    ///
+    /// # Errors
+    /// When the coordinator does not answer.
+    pub fn client(&self, deadline: Duration) -> Result<Client> {
+        self.view().client(deadline)
+    }
+
+    /// Refuses to go on where a process has ended that nobody ended.
+    ///
+    /// # Errors
+    /// When one has.
+    pub fn ensure_whole(&self) -> Result<()> {
+        match self.locked().fallen() {
+            Some(fallen) => bail!("{fallen}"),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until all servers are up, each in a life beyond the one of this number.
+    ///
+    /// # Errors
+    /// When that takes too long, or one ends.
+    pub fn wait_up(&self, beyond: u64) -> Result<ClusterStatus> {
+        let end = Instant::now() + PATIENCE;
+        let mut client = None;
+        loop {
+            self.ensure_whole()?;
+            ensure!(Instant::now() < end, "the servers did not come up within {PATIENCE:?}");
+            client = client.or_else(|| self.client(Duration::from_secs(1)).ok());
+            if let Some(Ok(status)) = client.as_mut().map(Client::status) {
+                let is_up =
+                    |it: &&ServerInfo| it.state == ServerState::Up && it.generation > beyond;
+                if status.servers.servers.iter().filter(is_up).count() as u32 >= self.servers {
+                    return Ok(status);
+                }
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Which of the processes a server is.
+    ///
+    /// # Errors
+    /// When it is none of ours.
+    pub fn number_of(&self, server: &ServerInfo) -> Result<u32> {
+        let mut numbers = 0..self.servers;
+        let number = numbers.find(|number| name_of(*number) == server.host);
+        number.with_context(|| format!("{} is none of ours", server.server))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.locked().end();
+        locked(&CLUSTERS).retain(|it| !Arc::ptr_eq(it, &self.processes));
+    }
+}
+
+fn members(setup: &Setup, directory: &Path, coordinator: SocketAddr) -> Vec<Member> {
+    let core = |number: u32| match (setup.first_apart, number) {
+        (false, _) => None,
+        (true, 0) => Some(APART),
+        (true, _) => Some(CROWDED),
+    };
+    let words = |all: &[&str]| all.iter().map(|it| (*it).to_owned()).collect();
+    let metastore = format!("embedded:{}", directory.join("coordinator/metastore").display());
+    let at = coordinator.to_string();
+    let first = Member {
+        name: "coordinator".into(),
+        arguments: words(&[
+            "coordinator",
+            "--while-input",
+            "--listen",
+            &at,
+            "--metastore",
+            &metastore,
+            "--replicas",
+            &setup.replicas.to_string(),
+        ]),
+        child: None,
+        core: core(1),
+    };
+    let servers = (0..setup.servers).map(|number| {
+        let name = name_of(number);
+        let arguments = words(&[
+            "server",
+            "--while-input",
+            "--coordinators",
+            &at,
+            "--listen",
+            "127.0.0.1:0",
+            "--data",
+            &directory.join(&name).display().to_string(),
+            "--host",
+            &name,
+            "--memory",
+            &format!("{}B", setup.memory_bytes),
+            "--backup-bytes",
+            &format!("{}B", setup.disk_bytes),
+            "--polling",
+            "never",
+        ]);
+        Member { name, arguments, child: None, core: core(number) }
+    });
+    std::iter::once(first).chain(servers).collect()
+}
+
+/// Keeps the calling thread where the first server is that has a core apart.
+pub(crate) fn pin_apart() {
+    crate::machine::pin(APART);
+}

@@ -1,0 +1,208 @@
+//! What recovery must show, measured afresh: required beside measured.
+
+use super::cold;
+use crate::crash::{self, Plan, Report, Screen};
+use crate::log::progress;
+use crate::log::replay::{self, Way};
+use crate::machine::median;
+use crate::table::Rows;
+use anyhow::{Context as _, Result};
+use std::path::Path;
+use std::time::Duration;
+
+/// Table V of the TOCS paper: bytes of an object, millions of objects a second, MB a second.
+const PAPER: [(usize, f64, f64); 6] = [
+    (1, 2.32, 84.0),
+    (64, 2.18, 210.0),
+    (128, 2.03, 319.0),
+    (256, 1.71, 478.0),
+    (1024, 0.81, 824.0),
+    (2048, 0.39, 781.0),
+];
+
+/// What the rebuilding of small and of large objects must reach.
+const SMALL: (usize, f64) = (128, 4.0);
+const LARGE: (usize, f64) = (1024, 1.2);
+
+/// From the crash until everything is readable, and until the cluster knows of it.
+const READABLE_S: f64 = 3.0;
+const DETECTED_S: f64 = 0.5;
+
+/// What reads of other tablets may take longer meanwhile, 99 % of them.
+const READS_US: f64 = 200.0;
+
+/// Who has less of a core than this was not alone on it, which is said then.
+const CROWDED: f64 = 0.95;
+
+/// How much of everything.
+struct Scale {
+    /// Bytes that a master rebuilds, for each size.
+    rebuilt_bytes: u64,
+    /// Objects of 1000 B in the cluster that loses a server, and how often it does.
+    objects: u64,
+    crashes: usize,
+    patience: Duration,
+    /// Objects of 1000 B that start cold.
+    cold_objects: u64,
+}
+
+/// Measures and prints all requirements; false when one is not met.
+///
+/// # Errors
+/// When something cannot be measured.
+pub fn run(quick: bool, json: bool) -> Result<bool> {
+    let scale = if quick {
+        Scale {
+            rebuilt_bytes: 48 << 20,
+            objects: 60_000,
+            crashes: 1,
+            patience: Duration::from_secs(6),
+            cold_objects: 150_000,
+        }
+    } else {
+        Scale {
+            rebuilt_bytes: 600 << 20,
+            objects: 1_000_000,
+            crashes: 3,
+            patience: Duration::from_secs(30),
+            cold_objects: 4_000_000,
+        }
+    };
+    let mut rows = Rows::default();
+    // Pinned while it lasts: what comes after has both cores again.
+    let alone = |rows: &mut Rows| rebuilding(&scale, rows);
+    crate::rpc::floors::pinned(0, || alone(&mut rows))?;
+    let program = std::env::current_exe().context("find this program, to start it as servers")?;
+    crashes(&scale, &program, false, &mut rows)?;
+    crashes(&scale, &program, true, &mut rows)?;
+    reads(&scale, &program, &mut rows)?;
+    cold::row(&program, scale.cold_objects, scale.patience, &mut rows)?;
+    rows.show(json)
+}
+
+/// A recovery master alone.
+fn rebuilding(scale: &Scale, rows: &mut Rows) -> Result<()> {
+    for (bytes, paper_objects, paper_bytes) in PAPER {
+        let figures = replay::measure(bytes, scale.rebuilt_bytes, Way::InSlices)?;
+        let (objects, throughput) =
+            (figures.objects_per_second / 1e6, figures.gigabytes_per_second);
+        let what = format!(
+            "recovery master, one core, objects of {bytes} B (paper: {paper_objects} M/s, \
+             {paper_bytes} MB/s)"
+        );
+        let mut measured = format!("{objects:.2} M/s, {:.0} MB/s", throughput * 1e3);
+        if figures.processor_share < CROWDED {
+            let percent = figures.processor_share * 100.0;
+            measured.push_str(&format!(" with {percent:.0} % of a core"));
+        }
+        let (required, pass) = if bytes <= SMALL.0 {
+            (format!("≥ {} M/s", SMALL.1), objects >= SMALL.1)
+        } else if bytes >= LARGE.0 {
+            (format!("≥ {} MB/s", LARGE.1 * 1e3), throughput >= LARGE.1)
+        } else {
+            ("reported".to_owned(), true)
+        };
+        rows.add(&what, required, measured, pass);
+    }
+    Ok(())
+}
+
+/// Tells of a crash on the standard error.
+struct Quietly;
+
+impl Screen for Quietly {
+    fn say(&self, at: Option<f64>, what: &str) {
+        match at {
+            Some(at) => progress(&format!("{at:8.3} s  {what}")),
+            None => progress(what),
+        }
+    }
+
+    fn progress(&self, _: &str, _: u64, _: u64, _: usize) {}
+}
+
+fn plan(scale: &Scale, program: &Path) -> Plan {
+    let (objects, patience) = (scale.objects, scale.patience);
+    Plan { objects, patience, ..Plan::new(program.to_owned()) }
+}
+
+/// At most so much, where it was reached at all.
+fn within(rows: &mut Rows, what: &str, most: f64, all: &[Option<f64>], patience: Duration) {
+    let reached: Vec<f64> = all.iter().copied().flatten().collect();
+    if reached.len() < all.len() || reached.is_empty() {
+        rows.add(what, format!("≤ {most} s"), format!("not within {patience:?}"), false);
+    } else {
+        rows.at_most(what, most, median(reached), "s");
+    }
+}
+
+/// Figures of crashes that are only told.
+fn told(rows: &mut Rows, what: &str, all: &[Option<f64>]) {
+    let reached: Vec<f64> = all.iter().copied().flatten().collect();
+    if !reached.is_empty() {
+        rows.reported(what, median(reached), "s");
+    }
+}
+
+/// A loaded cluster loses a server.
+fn crashes(scale: &Scale, program: &Path, has_all: bool, rows: &mut Rows) -> Result<()> {
+    let plan = Plan { victim_has_all: has_all, ..plan(scale, program) };
+    let mut reports = Vec::new();
+    for _ in 0..scale.crashes {
+        let report = crash::run(&plan, &Quietly)?;
+        let came_back = report.came_back;
+        reports.push(report);
+        if !came_back {
+            // The next one would take as long and say the same.
+            break;
+        }
+    }
+    let had = if has_all { "all" } else { "a fifth" };
+    let megabytes = reports.first().map_or(0, |it| it.bytes / 1_000_000);
+    let of = format!("kill -9 of one of 5 servers, it had {had} of {megabytes} MB, R = 2");
+    let times = |of: fn(&Report) -> Option<f64>| reports.iter().map(of).collect::<Vec<_>>();
+    let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>() as f64;
+    let patience = plan.patience;
+    let last = times(|it| it.last_readable_s);
+    within(rows, &format!("{of}: until all is readable"), READABLE_S, &last, patience);
+    let detected = times(|it| it.detected_s);
+    within(rows, "  of which until the cluster knows", DETECTED_S, &detected, patience);
+    told(rows, "  until the first of its objects is readable", &times(|it| it.first_readable_s));
+    told(rows, "  until its objects are written again", &times(|it| it.written_again_s));
+    told(rows, "  longest pause of writes to the others", &times(|it| it.others_pause_s));
+    let verdicts = sum(|it| it.false_verdicts.len() as u64);
+    rows.at_most("  under full load: second verdicts", 0.0, verdicts, "");
+    rows.at_most("  under full load: failed operations", 0.0, sum(|it| it.writes_failed), "");
+    let what = format!(
+        "  lost or wrong of {:.0} objects, {:.0} writes acknowledged",
+        sum(|it| it.found.as_ref().map_or(0, |it| it.checked)),
+        sum(|it| it.writes_acknowledged)
+    );
+    let bad = |it: &Report| it.found.as_ref().map_or(u64::MAX >> 20, |it| it.lost + it.wrong);
+    match reports.iter().all(|it| it.found.is_some()) {
+        true => rows.at_most(&what, 0.0, reports.iter().map(bad).sum::<u64>() as f64, ""),
+        false => rows.add(&what, "≤ 0".into(), "not everything came back".into(), false),
+    }
+    Ok(())
+}
+
+/// Reads of what a server has that stays, on a core that it has with the reader alone.
+fn reads(scale: &Scale, program: &Path, rows: &mut Rows) -> Result<()> {
+    let plan = Plan { write_for: None, read_apart: true, ..plan(scale, program) };
+    let report = crash::run(&plan, &Quietly)?;
+    let Some(reads) = report.reads else { return Ok(()) };
+    let what = format!(
+        "reads on surviving tablets while a recovery runs, 99 %: {:.0} µs, without {:.0} µs, \
+         {} reads, {} failed; more by",
+        reads.during_us, reads.before_us, reads.reads_during, reads.failed
+    );
+    let more = reads.during_us - reads.before_us;
+    match report.came_back && reads.failed == 0 {
+        true => rows.at_most(&what, READS_US, more, "µs"),
+        false => {
+            let required = format!("≤ {READS_US} µs");
+            rows.add(&what, required, format!("{more:.0} µs, not all came back"), false);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,187 @@
+//! `thunderhead demo`: what the store promises, shown on processes of their own.
+
+use crate::exit::{Exit, Failure};
+use crate::session::Session;
+use crate::text::count;
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::Duration;
+use thunderhead_bench::crash::{self, Crash, Plan, Report, Screen};
+use thunderhead_config::{parse_bytes, parse_duration};
+
+/// What to show.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Kill a server of five and watch its data come back.
+    ///
+    /// Starts a coordinator and servers as processes on this machine, loads objects, writes at full
+    /// speed, kills a server, and shows live how what it had comes back, and when. Then it reads
+    /// everything: each acknowledged write must be there. Status 1 where one is not, or where not
+    /// everything came back in time.
+    Crash(CrashArguments),
+}
+
+/// How.
+#[derive(Debug, Args)]
+pub(crate) struct CrashArguments {
+    /// Bytes of all values.
+    #[arg(long, default_value = "1GB", value_parser = parse_bytes)]
+    bytes: u64,
+    /// Bytes of each value: 64 to 1048576.
+    #[arg(long, default_value_t = 1000)]
+    value_bytes: u64,
+    /// Servers: 3 to 64.
+    #[arg(long, default_value_t = 5)]
+    servers: u32,
+    /// Replicas of each segment.
+    #[arg(long, default_value_t = 2)]
+    replicas: u32,
+    /// The server that goes has all objects; else it has its share.
+    #[arg(long)]
+    victim_has_all: bool,
+    /// It is stopped (SIGSTOP) instead of killed, and goes on once all is there again.
+    #[arg(long)]
+    stop: bool,
+    /// It is started again so long after it was killed.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "stop")]
+    restart: Option<Duration>,
+    /// How long everything may take to come back.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
+    patience: Duration,
+    /// Where to make a directory for everything; if it is not said, where temporary files are.
+    #[arg(long, value_name = "PATH")]
+    directory: Option<PathBuf>,
+    /// The directory stays, with the logs of the processes in it.
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Does it.
+pub(crate) fn run(command: Command, session: &mut Session<'_>) -> Result<(), Failure> {
+    let Command::Crash(arguments) = command;
+    let broken = |error: anyhow::Error| Failure::usage(format!("{error:#}"));
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::file("find this program to start it as servers", &error))?;
+    let plan = Plan {
+        directory: arguments.directory,
+        keep: arguments.keep,
+        servers: arguments.servers,
+        replicas: arguments.replicas,
+        objects: arguments.bytes / arguments.value_bytes.max(1),
+        value_bytes: usize::try_from(arguments.value_bytes).unwrap_or(usize::MAX),
+        victim_has_all: arguments.victim_has_all,
+        crash: if arguments.stop { Crash::Stop } else { Crash::Kill },
+        restart_after: arguments.restart,
+        patience: arguments.patience,
+        ..Plan::new(program)
+    };
+    let report = crash::run(&plan, &Live::new(session.progress)).map_err(broken)?;
+    match session.json {
+        true => session.put_json(&report)?,
+        false => print(&report, &plan, session.out)?,
+    }
+    match report.is_good() {
+        true => Ok(()),
+        false => Err(Failure::new(Exit::Negative, "negative", "")),
+    }
+}
+
+/// Tells people on the standard error, with a bar where that is a terminal.
+struct Live {
+    is_terminal: bool,
+    bar: Mutex<Option<(String, ProgressBar)>>,
+}
+
+impl Live {
+    fn new(is_terminal: bool) -> Live {
+        Live { is_terminal, bar: Mutex::new(None) }
+    }
+}
+
+impl Screen for Live {
+    fn say(&self, at: Option<f64>, what: &str) {
+        let line = match at {
+            Some(at) => format!("{at:8.3} s  {what}"),
+            None => what.to_owned(),
+        };
+        // Whoever does not read it does not want to know.
+        let _ = writeln!(io::stderr().lock(), "{line}");
+    }
+
+    fn progress(&self, what: &str, done: u64, of: u64, value_bytes: usize) {
+        if !self.is_terminal {
+            return;
+        }
+        let Ok(mut bar) = self.bar.lock() else { return };
+        let is_new = bar.as_ref().is_none_or(|(old, _)| old != what);
+        let (_, shown) = match &mut *bar {
+            Some(bar) if !is_new => bar,
+            bar => bar.insert((what.to_owned(), new_bar(what, of, value_bytes))),
+        };
+        shown.set_position(done * value_bytes as u64);
+        if done >= of {
+            shown.finish_and_clear();
+            *bar = None;
+        }
+    }
+}
+
+fn new_bar(what: &str, of: u64, value_bytes: usize) -> ProgressBar {
+    let template = "{msg} {wide_bar} {percent}% {bytes_per_sec}, {eta} left";
+    let style = ProgressStyle::with_template(template);
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::new(of * value_bytes as u64).with_style(style);
+    bar.with_message(what.to_owned())
+}
+
+fn print(report: &Report, plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
+    let gone = match report.crash {
+        Crash::Kill => "killed",
+        Crash::Stop => "stopped",
+    };
+    let (victim, had) = (report.victim, count(report.victim_objects));
+    let all = count(report.objects);
+    let after = |out: &mut dyn Write, what: &str, time: Option<f64>| match time {
+        Some(time) => writeln!(out, "  {what:44} {time:8.3} s"),
+        None => writeln!(out, "  {what:44}    never, in {:?}", plan.patience),
+    };
+    writeln!(out)?;
+    writeln!(out, "{victim} was {gone}; it had {had} of {all} objects. From then on, until")?;
+    after(out, "the cluster knew", report.detected_s)?;
+    after(out, "the first of its objects could be read", report.first_readable_s)?;
+    after(out, "the last of them could", report.last_readable_s)?;
+    after(out, "they were written again", report.written_again_s)?;
+    if report.others_pause_s.is_some() {
+        after(out, "longest pause of writes to the others", report.others_pause_s)?;
+    }
+    writeln!(
+        out,
+        "{} writes were acknowledged, {} failed.",
+        count(report.writes_acknowledged),
+        count(report.writes_failed)
+    )?;
+    for line in report.failures.iter().chain(&report.false_verdicts) {
+        writeln!(out, "  {line}")?;
+    }
+    match &report.found {
+        None => writeln!(out, "NOT EVERYTHING CAME BACK within {:?}.", plan.patience),
+        Some(found) if report.is_good() => writeln!(
+            out,
+            "All {} objects were read: every acknowledged write is there.",
+            count(found.checked)
+        ),
+        Some(found) => {
+            writeln!(
+                out,
+                "OF {} OBJECTS {} ARE LOST AND {} WRONG:",
+                count(found.checked),
+                count(found.lost),
+                count(found.wrong)
+            )?;
+            found.examples.iter().try_for_each(|it| writeln!(out, "  {it}"))
+        }
+    }
+}
