@@ -127,7 +127,7 @@ impl World {
         let memory_bytes = plan.memory_bytes * plan.shards;
         let of_replicas = memory_bytes as u64 * 2 * u64::from(plan.settings.replicas.max(1));
         let disk_bytes = of_replicas + 24 * segment;
-        let (shards, buffers) = (plan.shards, plan.buffers);
+        let (shards, buffers, probing) = (plan.shards, plan.buffers, plan.probing);
         let mut hosts = Vec::new();
         for shard in 0..shards {
             let (shown, coordinators) = (Rc::clone(&life), self.coordinators());
@@ -144,6 +144,7 @@ impl World {
                         disk_bytes: Some(disk_bytes),
                         buffers: Some(buffers),
                     }),
+                    probing,
                     host: format!("machine {number}"),
                     rack: String::new(),
                 };
@@ -470,6 +471,7 @@ fn coordinator(simulation: &mut Simulation, number: usize, store: &SimStore, pla
         address: format!("coordinator {number}"),
         leadership_ttl: plan.leadership_ttl,
         lease_ttl: plan.lease_ttl,
+        probing: plan.probing,
         ..CoordinatorOptions::default()
     };
     let (shown, store) = (Rc::clone(&handle), store.clone());
