@@ -27,9 +27,9 @@
 //! # How long it takes
 //!
 //! With `n` servers, each asking one other each interval, a server that is gone is asked by nobody in
-//! `k` intervals with a probability of about e^-k, and with few servers surely within `n - 1`. Then
-//! there is the timeout (nothing where its machine says that nobody listens), and the check. With the
-//! usual 100 and 150 ms: about 0.1 s after a process died, 0.5 s after a machine fell silent, mostly.
+//! `k` intervals with a probability of about e^-k, and with few servers surely within `2n`. Then there
+//! is the timeout (nothing where its machine says that nobody listens), and the check. With the usual
+//! 100 and 150 ms: about 0.1 s after a process died, 0.5 s after a machine fell silent, mostly.
 
 use crate::coordinator::Outcome;
 use crate::limits::{CHECKS_MAX, WHY_CHARS_MAX};
@@ -72,6 +72,9 @@ const RESPITE: Duration = Duration::from_millis(50);
 
 /// Own probes that may wait for answers.
 const PROBES_MAX: usize = 8;
+
+/// What the remark is about that nobody answers.
+const SILENCE: &str = "silence";
 
 /// What this reign knows of who is there.
 #[derive(Default)]
@@ -214,12 +217,11 @@ async fn see_to(reign: &Rc<Reign>, server: ServerId, generation: u64, why: &str)
             tracing::debug!(%server, generation, why, "the suspected server answers");
             let until = reign.now() + RESPITE;
             reign.watch.cleared.borrow_mut().insert(server, (generation, until));
-            reign.shared.unremark("silence");
         }
         Found::Unknown(because) => {
             tracing::debug!(%server, generation, why, because, "it cannot be told whether it lives");
             let text = format!("{server} does not answer, but is not given up: {because}");
-            reign.shared.remark("silence", &text);
+            reign.shared.remark(SILENCE, &text);
         }
         Found::Over(found) => {
             let (why, not_after) = (format!("{found} ({why})"), reign.now() + STALE);
@@ -250,7 +252,6 @@ async fn write_verdicts(reign: &Rc<Reign>) {
         }
     });
     all(writes.collect()).await;
-    reign.shared.unremark("silence");
 }
 
 /// Whether a server is there: the second opinion.
@@ -388,6 +389,7 @@ async fn ask(reign: &Reign, record: &ServerRecord, timeout: Duration) -> Answer 
     };
     if matches!(answer, Answer::Here) {
         reign.watch.heard.set(reign.watch.heard.get().max(sent));
+        reign.shared.unremark(SILENCE);
     }
     answer
 }
