@@ -18,6 +18,7 @@ use thunderhead_runtime::{Process, Random, Time};
 use thunderhead_server::{BackupOptions, Ended, Life, Options, Server};
 use thunderhead_simulator::Scheduling;
 use thunderhead_simulator::{Boot, HostId, Options as Simulated, Simulation};
+use thunderhead_wire::ServerId;
 use thunderhead_wire::control::{Map, ServerList, ServerState};
 
 const COORDINATORS: usize = 2;
@@ -261,6 +262,31 @@ impl World {
         }
         let wait = self.seeing.plan.lasts(&mut self.random);
         place.starts_at.set(Some(self.simulation.now() + wait));
+    }
+
+    /// Ends a server's process, to be started again after so long.
+    pub(crate) fn stop(&mut self, number: usize, lasts: Duration) {
+        let place = self.places[number].clone();
+        self.kill(&place, false);
+        place.starts_at.set(Some(self.simulation.now() + lasts));
+    }
+
+    /// The hosts of a server's threads.
+    pub(crate) fn hosts(&self, number: usize) -> Vec<HostId> {
+        self.places[number].hosts.clone()
+    }
+
+    /// The host of the coordinator that leads, or that would.
+    pub(crate) fn leader_host(&self) -> HostId {
+        let leads =
+            |seat: &&Seat| seat.handle.borrow().as_ref().is_some_and(|(handle, _)| handle.leads());
+        self.seats.iter().find(leads).unwrap_or(&self.seats[0]).host
+    }
+
+    /// Who a server is, and in which life.
+    pub(crate) fn identity(&self, number: usize) -> Option<(ServerId, u64)> {
+        let identity = self.places[number].life.borrow().identity();
+        identity.map(|it| (it.server, it.generation))
     }
 
     fn leader(&self) -> Option<Handle> {
