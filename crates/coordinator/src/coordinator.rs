@@ -154,6 +154,13 @@ impl Handle {
         }
     }
 
+    /// Whether it has resigned, and the metastore knows.
+    #[must_use]
+    pub fn has_resigned(&self) -> bool {
+        let keeper = self.0.keeper.borrow();
+        self.0.resigned.get() && keeper.as_ref().is_none_or(Keeper::is_settled)
+    }
+
     /// What an operator should know, in sentences.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {

@@ -147,7 +147,7 @@ impl Local {
             host: "localhost".to_owned(),
             rack: String::new(),
         };
-        Running::start(of_server, machine)
+        Running::start_lasting(of_server, machine)
     }
 
     /// Where the coordinator listens.
@@ -162,10 +162,11 @@ impl Local {
         &self.servers
     }
 
-    /// Why it is over, if something is.
+    /// Why it is over, if something is. A server that was given up begins a new life.
     #[must_use]
     pub fn ended(&self) -> Option<Ended> {
-        self.servers.iter().find_map(|server| server.life().ended())
+        let mut ended = self.servers.iter().filter_map(|server| server.life().latest().ended());
+        ended.find(|why| *why != Ended::Deposed)
     }
 
     /// Asks all servers to bring to an end what they have begun.

@@ -8,7 +8,8 @@
 //! Both sides say which list of servers they know. Who has the older one fetches the newer from the
 //! coordinator: so a list that was lost on its way is missed for about one interval. And so a server
 //! that was given up while it could not be reached learns it by the first answer that it gets, or
-//! from the coordinator that it reports to, and ends this life.
+//! from the coordinator that it reports to, and ends this life. One that knows of no other server
+//! fetches the list now and then.
 //!
 //! Probes are answered as long as the node gets its turns, also before it serves: whoever is busy, or
 //! opens what it needs, is there.
@@ -31,6 +32,9 @@ const ASK_AGAIN: u64 = (3 << 32) + 3;
 const PROBES_MAX: usize = 16;
 const REPORTS_MAX: usize = 64;
 
+/// A server that has nobody to ask fetches the list in every so many intervals.
+const LONELY: u32 = 5;
+
 /// What a server finds out about others.
 pub(crate) struct Probes {
     probing: Probing,
@@ -42,6 +46,8 @@ pub(crate) struct Probes {
     fetching: Option<QuestionId>,
     reports: BTreeMap<QuestionId, (ServerId, u64)>,
     has_begun: bool,
+    /// How often there was nobody to ask.
+    lonely: u32,
 }
 
 /// What came of a call.
@@ -65,6 +71,7 @@ impl Probes {
             fetching: None,
             reports: BTreeMap::new(),
             has_begun: false,
+            lonely: 0,
         }
     }
 
@@ -98,7 +105,14 @@ impl Probes {
         let up = list.servers.iter().filter(|it| it.state == ServerState::Up);
         let others = up.filter(|it| it.server != identity.server);
         let others: BTreeSet<ServerId> = others.map(|it| it.server).collect();
-        let Some(next) = self.rounds.next(context.random(), &others) else { return };
+        let Some(next) = self.rounds.next(context.random(), &others) else {
+            // Nobody else would tell it that it was given up.
+            self.lonely += 1;
+            if self.lonely.is_multiple_of(LONELY) {
+                self.fetch_list(context);
+            }
+            return;
+        };
         let Some(info) = list.servers.iter().find(|it| it.server == next) else { return };
         let Some(to) = info.shards.first().map(|shard| shard.address) else { return };
         if self.sent.len() >= PROBES_MAX {

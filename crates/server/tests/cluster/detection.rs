@@ -25,17 +25,21 @@ fn worked(seed: u64, shards: usize) -> World {
 }
 
 fn begun(seed: u64, shards: usize) -> World {
+    begun_with(seed, 4, shards)
+}
+
+fn begun_with(seed: u64, servers: usize, shards: usize) -> World {
     let mut random = Random::from_seed(seed);
     let drawn = Plan::draw(&mut random, Extras::default());
     let plan = Plan {
-        servers: 4,
+        servers,
         shards,
         users: 2,
         settings: Settings {
-            replicas: 2,
+            replicas: if servers == 1 { 1 } else { 2 },
             durability: "replicated".to_owned(),
             segment_bytes: 64 << 10,
-            self_backup: false,
+            self_backup: servers == 1,
         },
         memory_bytes: 20 * (64 << 10),
         buffers: 24,
@@ -172,4 +176,15 @@ fn a_server_dies_while_the_leader_does() {
         took(&mut world, "it is there again", World::is_whole);
         nothing_is_lost(&mut world);
     }
+}
+
+#[test]
+fn the_only_server_learns_that_it_was_given_up() {
+    let mut world = begun_with(40, 1, 1);
+    let (server, generation) = world.identity(0).expect("it is there");
+    assert!(world.give_up(server, generation));
+    took(&mut world, "it is given up", |world| down(world) == [server]);
+    took(&mut world, "it is there again", World::is_whole);
+    assert_eq!((world.given_up, world.identity(0)), (1, Some((server, 2))));
+    nothing_is_lost(&mut world);
 }

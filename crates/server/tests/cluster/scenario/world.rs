@@ -289,6 +289,11 @@ impl World {
         identity.map(|it| (it.server, it.generation))
     }
 
+    /// The verdict that a life is over, whatever its server does.
+    pub(crate) fn give_up(&self, server: ServerId, generation: u64) -> bool {
+        self.leader().is_some_and(|leader| leader.server_failed(server, generation))
+    }
+
     fn leader(&self) -> Option<Handle> {
         self.seats.iter().find_map(|seat| {
             let handle = seat.handle.borrow().as_ref()?.0.clone();
