@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use thunderhead_config::{
     ClusterConfig, CoordinatorConfig, DevConfig, LogConfig, LogFormat, LogLevel, Metastore,
-    ServerConfig,
+    ProbeConfig, ServerConfig,
 };
 use thunderhead_coordinator::Options as CoordinatorOptions;
 use thunderhead_metastore::Key;
@@ -18,8 +18,8 @@ use thunderhead_net::os::Options as NetOptions;
 use thunderhead_runtime::os::on_end_asked;
 use thunderhead_runtime::polling::Polling;
 use thunderhead_server::{
-    BackupOptions, Ended, Life, Local, LocalOptions, Machine, Options, Running, RunningCoordinator,
-    Truth,
+    BackupOptions, Ended, Life, Local, LocalOptions, Machine, Options, Probing, Running,
+    RunningCoordinator, Truth,
 };
 use thunderhead_wire::control::Settings;
 use tracing::Level;
@@ -84,14 +84,7 @@ impl Lives {
             asked.lives.iter().for_each(Life::leave);
         }
     }
-
-    fn are_asked_to_end(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).to_end
-    }
 }
-
-/// The pause before a server that was given up begins a new life.
-const NEW_LIFE_AFTER: Duration = Duration::from_secs(1);
 
 fn settings(cluster: &ClusterConfig) -> Settings {
     Settings {
@@ -120,6 +113,7 @@ pub(crate) fn dev(config: &DevConfig, until: Until) -> Result<(), Failure> {
         backup: (config.cluster.replicas > 0)
             .then(|| BackupOptions { disk_bytes: config.backup_bytes, ..BackupOptions::default() }),
         settings: settings(&config.cluster),
+        probing: probing(config.probe),
         polling: polling(config.polling),
         net: net(config.shm),
     };
@@ -237,6 +231,7 @@ pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure>
         backup: config
             .backup
             .then(|| BackupOptions { disk_bytes: config.backup_bytes, ..BackupOptions::default() }),
+        probing: probing(config.probe),
         host,
         rack: config.rack.clone().unwrap_or_default(),
     };
@@ -245,23 +240,12 @@ pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure>
         polling: polling(config.polling),
         net: net(config.shm),
     };
-    loop {
-        let running = Running::start(options.clone(), &machine)
-            .map_err(|error| cannot(format!("start in {}", machine.directory.display()), error))?;
-        let life = running.life().clone();
-        lives.set([life.clone()]);
-        tracing::info!(addresses = ?life.addresses(), "listening");
-        match running.join() {
-            Ended::Deposed if lives.are_asked_to_end() => return Ok(()),
-            Ended::Deposed => {
-                eprintln!("thunderhead: {}; it begins a new life", Ended::Deposed);
-                // Where another process has the same id, each deposes the other: not in a hurry.
-                #[allow(clippy::disallowed_methods, reason = "nothing else is to be done here")]
-                std::thread::sleep(NEW_LIFE_AFTER);
-            }
-            why => return over(why),
-        }
-    }
+    let running = Running::start_lasting(options, &machine)
+        .map_err(|error| cannot(format!("start in {}", machine.directory.display()), error))?;
+    let life = running.life().clone();
+    lives.set([life.clone()]);
+    tracing::info!(addresses = ?life.addresses(), "listening");
+    over(running.join())
 }
 
 /// `thunderhead coordinator`.
@@ -286,6 +270,7 @@ pub(crate) fn coordinator(config: &CoordinatorConfig, until: Until) -> Result<()
         settings: settings(&config.cluster),
         lease_ttl: config.lease_ttl,
         leadership_ttl: config.leader_ttl,
+        probing: probing(config.probe),
         ..CoordinatorOptions::default()
     };
     let directory = match &truth {
@@ -304,6 +289,10 @@ fn ip_of(host: &str) -> Result<IpAddr, Failure> {
     let found = address.resolve().map_err(|error| cannot(format!("find {host}"), error))?;
     let nothing = || Failure::usage(format!("{host} stands for no address"));
     found.first().map(SocketAddr::ip).ok_or_else(nothing)
+}
+
+fn probing(config: ProbeConfig) -> Probing {
+    Probing { interval: config.interval, timeout: config.timeout }
 }
 
 fn polling(config: thunderhead_config::Polling) -> Polling {

@@ -33,9 +33,9 @@ macro_rules! groups {
 }
 
 groups! {
-    Dev: ["dev", "log"];
-    Server: ["server", "log"];
-    Coordinator: ["coordinator", "cluster", "log"];
+    Dev: ["dev", "probe", "log"];
+    Server: ["server", "probe", "log"];
+    Coordinator: ["coordinator", "cluster", "probe", "log"];
 }
 
 /// What every command may be told.

@@ -41,7 +41,7 @@ impl Key {
     pub fn flag(&self) -> String {
         let leaf = self.leaf().replace('_', "-");
         match self.section() {
-            "log" => format!("log-{leaf}"),
+            section @ ("log" | "probe") => format!("{section}-{leaf}"),
             _ => leaf,
         }
     }
@@ -233,6 +233,18 @@ pub const KEYS: &[Key] = &[
         Kind::Time(1, DAY),
         Some("10s"),
         "How long an operation may take, with everything that is in its way.",
+    ),
+    entry(
+        "probe.interval",
+        Kind::Time(0, MINUTE),
+        Some("100ms"),
+        "How often each server, and the coordinator, asks one server whether it is there. 0s: never; then nobody is given up before it comes again. Coordinators and servers have the same.",
+    ),
+    entry(
+        "probe.timeout",
+        Kind::Time(10, MINUTE),
+        Some("150ms"),
+        "How long a server has for its answer before the coordinator is told, which looks for it by itself for 250 ms more and then gives it up.",
     ),
     entry("log.level", Kind::Choice(LogLevel::WORDS), Some("info"), "What is logged."),
     entry(

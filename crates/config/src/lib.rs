@@ -34,7 +34,8 @@ pub use error::{Problem, Problems, Warning};
 pub use keys::{KEYS, Key, by_name, nearest};
 pub use sources::{Effective, File, Origin, Setting, Sources};
 pub use typed::{
-    ClientConfig, ClusterConfig, Config, CoordinatorConfig, DevConfig, LogConfig, ServerConfig,
+    ClientConfig, ClusterConfig, Config, CoordinatorConfig, DevConfig, LogConfig, ProbeConfig,
+    ServerConfig,
 };
 pub use units::{bytes_text, duration_text, parse_bytes, parse_duration};
 pub use value::{Durability, Kind, LogFormat, LogLevel, Metastore, Polling, Value};

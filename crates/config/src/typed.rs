@@ -58,6 +58,8 @@ pub struct CoordinatorConfig {
     pub leader_ttl: Duration,
     /// What holds in the cluster, if this coordinator is the one that makes it.
     pub cluster: ClusterConfig,
+    /// How it is found out that servers are not there any more.
+    pub probe: ProbeConfig,
     /// What is logged.
     pub log: LogConfig,
 }
@@ -91,6 +93,8 @@ pub struct ServerConfig {
     pub polling: Polling,
     /// Whether shared memory is offered.
     pub shm: bool,
+    /// How it is found out that servers are not there any more.
+    pub probe: ProbeConfig,
     /// What is logged.
     pub log: LogConfig,
 }
@@ -119,6 +123,8 @@ pub struct DevConfig {
     /// What holds in the cluster; its replicas and self-backup follow from the number of servers
     /// where nobody said.
     pub cluster: ClusterConfig,
+    /// How it is found out that servers are not there any more.
+    pub probe: ProbeConfig,
     /// What is logged.
     pub log: LogConfig,
 }
@@ -130,6 +136,15 @@ pub struct ClientConfig {
     pub coordinators: Vec<Address>,
     /// How long an operation may take.
     pub deadline: Duration,
+}
+
+/// How it is found out that servers are not there any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbeConfig {
+    /// How often one is asked; zero: never.
+    pub interval: Duration,
+    /// How long it has for its answer.
+    pub timeout: Duration,
 }
 
 /// What is logged.
@@ -171,6 +186,8 @@ impl Config {
             level: it.word("log.level", LogLevel::of_word),
             format: it.word("log.format", LogFormat::of_word),
         };
+        let probe =
+            ProbeConfig { interval: it.time("probe.interval"), timeout: it.time("probe.timeout") };
         Config {
             coordinator: CoordinatorConfig {
                 listen: it.listen("coordinator.listen"),
@@ -185,6 +202,7 @@ impl Config {
                     segment_bytes: it.segment_bytes("cluster.segment_bytes"),
                     self_backup: it.flag("cluster.self_backup"),
                 },
+                probe,
                 log,
             },
             server: ServerConfig {
@@ -201,9 +219,10 @@ impl Config {
                 rack: it.optional_text("server.rack"),
                 polling: it.word("server.polling", Polling::of_word),
                 shm: it.flag("server.shm"),
+                probe,
                 log,
             },
-            dev: dev(&it, log),
+            dev: dev(&it, probe, log),
             client: ClientConfig {
                 coordinators: it.addresses("coordinators"),
                 deadline: it.time("client.deadline"),
@@ -213,7 +232,7 @@ impl Config {
     }
 }
 
-fn dev(it: &Typed<'_>, log: LogConfig) -> DevConfig {
+fn dev(it: &Typed<'_>, probe: ProbeConfig, log: LogConfig) -> DevConfig {
     let servers = it.count("dev.servers");
     let possible = if servers == 1 { 1 } else { (servers - 1).min(3) };
     let replicas = it.optional_count("dev.replicas").unwrap_or(possible);
@@ -233,6 +252,7 @@ fn dev(it: &Typed<'_>, log: LogConfig) -> DevConfig {
             segment_bytes: it.segment_bytes("dev.segment_bytes"),
             self_backup: servers == 1,
         },
+        probe,
         log,
     }
 }

@@ -5,6 +5,7 @@ use crate::leases;
 use crate::limits::{BUSY_HINT, REQUESTS_MAX};
 use crate::migrations;
 use crate::options::Options;
+use crate::probes;
 use crate::recoveries;
 use crate::reign::{Backoff, Reign};
 use crate::servers;
@@ -23,6 +24,7 @@ use thunderhead_wire::control::{
     MigrateTablet, RaiseEpoch, Recovered, RecoveryInfo, Register, ServerList, SplitTablet, of_body,
     to_body,
 };
+use thunderhead_wire::membership::Suspect;
 use thunderhead_wire::{ServerId, Status};
 
 /// The timer by which the metastore and the leadership get their turns.
@@ -150,6 +152,13 @@ impl Handle {
         if let Some(reign) = self.0.reign.take() {
             reign.end();
         }
+    }
+
+    /// Whether it has resigned, and the metastore knows.
+    #[must_use]
+    pub fn has_resigned(&self) -> bool {
+        let keeper = self.0.keeper.borrow();
+        self.0.resigned.get() && keeper.as_ref().is_none_or(Keeper::is_settled)
     }
 
     /// What an operator should know, in sentences.
@@ -348,7 +357,7 @@ enum Course {
 }
 
 /// Takes a request apart. `None`: it makes no sense.
-fn course(reign: &Reign, opcode: Opcode, body: &[u8]) -> Option<Course> {
+fn course(reign: &Rc<Reign>, opcode: Opcode, body: &[u8]) -> Option<Course> {
     let later = |wanted| Some(Course::Later(wanted));
     let now = |outcome| Some(Course::Now(outcome));
     match opcode {
@@ -368,6 +377,7 @@ fn course(reign: &Reign, opcode: Opcode, body: &[u8]) -> Option<Course> {
         Opcode::Map => now(tables::map(reign, &of_body::<MapRequest>(body)?)),
         Opcode::RenewLease => now(leases::renew(reign, of_body::<Lease>(body)?.lease)),
         Opcode::CheckLeases => now(leases::check(reign, &of_body::<CheckLeases>(body)?.leases)),
+        Opcode::Suspect => now(probes::suspected(reign, of_body::<Suspect>(body)?)),
         Opcode::ServerList => {
             of_body::<Empty>(body)?;
             now(Ok(to_body(&reign.cluster().list())))
@@ -382,6 +392,7 @@ fn course(reign: &Reign, opcode: Opcode, body: &[u8]) -> Option<Course> {
 
 fn status(reign: &Reign) -> ClusterStatus {
     let cluster = reign.cluster();
+    let remarks = reign.shared.remarks.borrow();
     ClusterStatus {
         cluster: cluster.record.cluster,
         settings: cluster.record.settings.clone(),
@@ -389,7 +400,7 @@ fn status(reign: &Reign) -> ClusterStatus {
         map: cluster.map(None),
         leases: reign.leases.count(),
         recoveries: recoveries::status(reign),
-        remarks: reign.shared.remarks.borrow().values().cloned().collect(),
+        remarks: remarks.values().cloned().chain(probes::remarks(reign)).collect(),
     }
 }
 

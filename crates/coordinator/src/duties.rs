@@ -5,6 +5,7 @@
 
 use crate::leases;
 use crate::migrations;
+use crate::probes;
 use crate::recoveries;
 use crate::reign::Reign;
 use crate::servers;
@@ -28,6 +29,8 @@ pub(crate) enum Duty {
     Recover(MasterId),
     /// Leases end.
     Expire,
+    /// Servers are looked after.
+    Watch,
 }
 
 /// Begins a duty, unless somebody is at it already.
@@ -44,6 +47,7 @@ pub(crate) fn employ(reign: &Rc<Reign>, duty: Duty) {
             Duty::Migrate(table, number) => migrations::see_to(&busy, table, number).await,
             Duty::Recover(master) => recoveries::see_to(&busy, master).await,
             Duty::Expire => leases::expire(&busy).await,
+            Duty::Watch => probes::watch(&busy).await,
         }
         // It found nothing more to do in this very turn.
         busy.duties.borrow_mut().remove(&duty);
@@ -52,7 +56,7 @@ pub(crate) fn employ(reign: &Rc<Reign>, duty: Duty) {
 
 /// Begins all that is unfinished.
 pub(crate) fn employ_all(reign: &Rc<Reign>) {
-    let mut duties = vec![Duty::Expire];
+    let mut duties = vec![Duty::Expire, Duty::Watch];
     let cluster = reign.cluster();
     for server in cluster.servers() {
         if server.state == ServerState::Up {

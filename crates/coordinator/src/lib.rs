@@ -34,8 +34,8 @@
 //!
 //! # What is not
 //!
-//! - Nobody is found dead here: [`Handle::server_failed`] is told so, and a server that enlists
-//!   again says so of its former life.
+//! - A verdict is no proof: a server that lives may be given up (module `probes` says when). It is
+//!   fenced by the backups, and begins a new life.
 //! - A server that never comes again keeps the records of masters whose replicas it was to free.
 //! - What a leader sent before it was deposed may arrive later. All messages can be repeated, and
 //!   ids are not used twice, so at worst a shard has an empty tablet of a table that was dropped.
@@ -51,6 +51,8 @@ mod leases;
 pub mod limits;
 mod migrations;
 mod options;
+mod probes;
+mod probing;
 mod recoveries;
 mod reign;
 mod servers;
@@ -60,3 +62,4 @@ mod waiting;
 
 pub use coordinator::{Coordinator, Handle};
 pub use options::Options;
+pub use probing::{Probing, Rounds};

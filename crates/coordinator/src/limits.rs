@@ -54,3 +54,10 @@ pub const RETRY_MAX: Duration = Duration::from_secs(2);
 
 /// Bits of a version of list or map that count the changes under one leader.
 pub const VERSION_BITS: u32 = 20;
+
+/// Servers that are looked for at the same time because somebody had no answer. Whoever is beyond that
+/// is reported again.
+pub const CHECKS_MAX: usize = 512;
+
+/// Letters of what a server says about another one that does not answer.
+pub const WHY_CHARS_MAX: usize = 200;

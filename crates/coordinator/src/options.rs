@@ -1,5 +1,6 @@
 //! What an operator decides about a coordinator.
 
+use crate::probing::Probing;
 use std::time::Duration;
 use thunderhead_wire::control::Settings;
 
@@ -21,6 +22,8 @@ pub struct Options {
     pub patience: Duration,
     /// How long to wait after a recovery that failed before it is tried again.
     pub recovery_pause: Duration,
+    /// How it finds out that servers are not there any more.
+    pub probing: Probing,
 }
 
 impl Default for Options {
@@ -38,6 +41,7 @@ impl Default for Options {
             call_timeout: Duration::from_secs(1),
             patience: Duration::from_secs(2),
             recovery_pause: Duration::from_secs(1),
+            probing: Probing::default(),
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::coordinator::{Refusal, Shared};
 use crate::duties::{self, Duty};
 use crate::leases::Leases;
 use crate::limits::{METASTORE_HINT, RETRY_MAX, RETRY_MIN, VERSION_BITS};
+use crate::probes::Watch;
 use crate::recoveries::Attempt;
 use crate::stored::{
     CLUSTER, ClusterRecord, IDS, Ids, LEASE_IDS, LEASES, LeaseIds, SERVERS, ServerRecord, TABLES,
@@ -65,6 +66,8 @@ pub(crate) struct Reign {
     pub(crate) freed: RefCell<BTreeMap<MasterId, BTreeSet<ServerId>>>,
     /// How recoveries get on.
     pub(crate) attempts: RefCell<BTreeMap<MasterId, Attempt>>,
+    /// Who does not answer.
+    pub(crate) watch: Watch,
 }
 
 /// How long to wait before something is tried again.
@@ -106,6 +109,7 @@ impl Reign {
             leases: Leases::default(),
             freed: RefCell::default(),
             attempts: RefCell::default(),
+            watch: Watch::default(),
         });
         let loading = Rc::clone(&reign);
         reign.spawn(async move { loading.load_until_it_is_done(version_base).await });
@@ -180,8 +184,18 @@ impl Reign {
         opcode: Opcode,
         message: &impl Serialize,
     ) -> Result<Vec<u8>, CallError> {
-        let timeout = Some(self.shared.options.call_timeout);
-        self.shared.calling().call(to, opcode, to_body(message), timeout).await
+        self.call_within(to, opcode, message, self.shared.options.call_timeout).await
+    }
+
+    /// Calls a server that has so long for its answer.
+    pub(crate) async fn call_within(
+        &self,
+        to: SocketAddr,
+        opcode: Opcode,
+        message: &impl Serialize,
+        timeout: Duration,
+    ) -> Result<Vec<u8>, CallError> {
+        self.shared.calling().call(to, opcode, to_body(message), Some(timeout)).await
     }
 
     /// Waits for the pen, but not for long: whoever asked tries again later.

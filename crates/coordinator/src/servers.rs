@@ -154,6 +154,15 @@ pub(crate) async fn failed(
     generation: u64,
 ) -> Result<(), Refusal> {
     let _pen = reign.pen_for_long().await;
+    end_life(reign, server, generation).await
+}
+
+/// The same, by who holds the pen.
+pub(crate) async fn end_life(
+    reign: &Rc<Reign>,
+    server: ServerId,
+    generation: u64,
+) -> Result<(), Refusal> {
     let Some(old) = reign.cluster().server(server).cloned() else { return Ok(()) };
     if old.generation != generation || old.state != ServerState::Up {
         return Ok(());
@@ -179,8 +188,8 @@ pub(crate) async fn raise(reign: &Rc<Reign>, message: RaiseEpoch) -> Outcome {
     Ok(to_body(&Empty {}))
 }
 
-/// Whether a server is in this life still.
-fn lives(reign: &Reign, server: ServerId, generation: u64) -> Option<ServerRecord> {
+/// A server, if it is in this life still.
+pub(crate) fn lives(reign: &Reign, server: ServerId, generation: u64) -> Option<ServerRecord> {
     let cluster = reign.cluster();
     let record = cluster.server(server)?;
     (record.state == ServerState::Up && record.generation == generation).then(|| record.clone())

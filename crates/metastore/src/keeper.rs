@@ -196,6 +196,12 @@ impl Keeper {
         }
     }
 
+    /// Whether the store has answered all that a keeper told it which gave its lease back.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.resigned && self.stale.is_empty()
+    }
+
     /// Stops believing at once, gives the lease back if it is held, and does not ask again.
     /// Somebody else need not wait for it to run out then.
     pub fn resign(&mut self, now: Time, store: &mut (impl Metastore + ?Sized)) {

@@ -265,7 +265,11 @@ impl Transport for OsTransport {
                     self.failed.push((id, Cause::Reset));
                 }
             }
-            Err(_) => self.failed.push((id, Cause::Refused)),
+            // Only if it is the other machine that says so: it may be ours that has no room.
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                self.failed.push((id, Cause::Refused));
+            }
+            Err(_) => self.failed.push((id, Cause::Reset)),
         }
         id
     }

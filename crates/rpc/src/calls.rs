@@ -52,6 +52,14 @@ pub enum CallError {
     TooLong,
 }
 
+impl CallError {
+    /// Whether the server's machine says that nobody listens at that address.
+    #[must_use]
+    pub fn nobody_listens(&self) -> bool {
+        matches!(self, CallError::Unreachable(Cause::Refused))
+    }
+}
+
 /// Whom the outcome of a call is for.
 pub(crate) enum For {
     /// The service.

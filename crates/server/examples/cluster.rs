@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command talks to people")]
 #![allow(clippy::disallowed_methods, reason = "it times itself")]
 
+#[allow(dead_code, reason = "some of it is for tests of one thing")]
 #[path = "../tests/cluster/scenario/mod.rs"]
 mod scenario;
 

@@ -7,12 +7,17 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use thunderhead_coordinator::{Coordinator, Options};
 use thunderhead_metastore::embedded::Embedded;
 use thunderhead_metastore::{Key, Metastore, etcd, zookeeper};
 use thunderhead_net::os::OsTransport;
 use thunderhead_rpc::Node;
+use thunderhead_runtime::polling::Polling;
 use thunderhead_runtime::{World, os};
+
+/// How long a coordinator that ends waits until the metastore knows that it does not lead any more.
+const RESIGNING: Duration = Duration::from_secs(1);
 
 /// Where a coordinator keeps its truth.
 #[derive(Clone, Debug)]
@@ -89,6 +94,7 @@ impl RunningCoordinator {
                     let clock = node.clock().clone();
                     let ends = || of.is_leaving() || of.ended().is_some();
                     os::run(&mut node, &clock, machine.polling, ends);
+                    resign(&mut node, machine.polling);
                     of.end(Ended::Asked);
                 }
                 Err(error) => {
@@ -124,6 +130,18 @@ impl RunningCoordinator {
         }
         self.life.ended().unwrap_or(Ended::Asked)
     }
+}
+
+/// Gives the leadership back, so that another coordinator leads at once. If the metastore does not
+/// answer, the leadership runs out by itself.
+fn resign(node: &mut Node<Coordinator>, polling: Polling) {
+    let (clock, handle) = (node.clock().clone(), node.service().handle());
+    handle.resign();
+    // Something wakes it in the end.
+    node.tasks().spawn(node.tasks().sleep(RESIGNING));
+    let by = clock.now() + RESIGNING;
+    let ends = || handle.has_resigned() || clock.now() >= by;
+    os::run(node, &clock, polling, ends);
 }
 
 fn begin(

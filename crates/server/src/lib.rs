@@ -12,7 +12,8 @@
 //! enlists: from then on its former life is over for everybody, and its shards have new logs. What
 //! the former ones had comes back as the coordinator has it recovered, from the frames of this and
 //! other backups. Asked to end, it lets no more requests in, waits until what it answered for is
-//! durable and on the disk, and ends: its tablets come back when it is started again.
+//! durable and on the disk, and ends: its tablets come back when it is started again, or on another
+//! server before that. Servers ask each other whether they are there (module `probes`).
 #![forbid(unsafe_code)]
 
 mod backup;
@@ -20,6 +21,7 @@ mod coordinator;
 mod life;
 mod local;
 mod options;
+mod probes;
 mod process;
 mod server;
 
@@ -29,3 +31,4 @@ pub use local::{Local, LocalOptions};
 pub use options::{BackupOptions, Options, durability};
 pub use process::{Machine, Running};
 pub use server::Server;
+pub use thunderhead_coordinator::Probing;

@@ -59,6 +59,8 @@ struct State {
     /// Nodes that are not done with leaving.
     staying: usize,
     alarms: Vec<Alarm>,
+    /// The server's next life.
+    next: Option<Life>,
 }
 
 impl Life {
@@ -148,11 +150,46 @@ impl Life {
         self.state().ended.clone()
     }
 
-    /// Asks all to bring to an end what they have begun, and then to end.
+    /// Asks all to bring to an end what they have begun, and then to end; also in lives after this.
     pub fn leave(&self) {
+        let mut life = self.clone();
+        loop {
+            let next = {
+                let mut state = life.state();
+                state.is_leaving = true;
+                life.changed(&state);
+                state.next.clone()
+            };
+            match next {
+                Some(next) => life = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Begins the life after this one, which is over.
+    pub(crate) fn begin_next(&self) -> Life {
         let mut state = self.state();
-        state.is_leaving = true;
-        self.changed(&state);
+        let is_leaving = state.is_leaving;
+        let next = state.next.get_or_insert_with(Life::new).clone();
+        drop(state);
+        if is_leaving {
+            next.leave();
+        }
+        next
+    }
+
+    /// The latest of the lives after this one, or this one.
+    #[must_use]
+    pub fn latest(&self) -> Life {
+        let mut life = self.clone();
+        loop {
+            let next = life.state().next.clone();
+            match next {
+                Some(next) => life = next,
+                None => return life,
+            }
+        }
     }
 
     /// Whether it was asked to end.
@@ -185,5 +222,23 @@ impl State {
             self.list = Arc::new(list);
         }
         is_newer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_a_life_to_end_asks_those_after_it() {
+        let first = Life::new();
+        let second = first.begin_next();
+        let third = second.begin_next();
+        assert!(!third.is_leaving());
+        first.leave();
+        assert!(second.is_leaving() && first.latest().is_leaving());
+        third.end(Ended::Deposed);
+        assert_eq!((first.ended(), first.latest().ended()), (None, Some(Ended::Deposed)));
+        assert!(third.begin_next().is_leaving(), "also where it comes later");
     }
 }

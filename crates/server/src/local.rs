@@ -7,7 +7,7 @@ use crate::process::{Machine, Running};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use thunderhead_coordinator::Options as CoordinatorOptions;
+use thunderhead_coordinator::{Options as CoordinatorOptions, Probing};
 use thunderhead_net::os::Options as NetOptions;
 use thunderhead_runtime::polling::Polling;
 use thunderhead_wire::control::Settings;
@@ -31,6 +31,8 @@ pub struct LocalOptions {
     pub backup: Option<BackupOptions>,
     /// What holds in the cluster, if it is made now.
     pub settings: Settings,
+    /// How it is found out that servers are not there any more.
+    pub probing: Probing,
     /// How to look for work.
     pub polling: Polling,
     /// How to use the network.
@@ -56,6 +58,7 @@ impl LocalOptions {
                 segment_bytes: 1 << 20,
                 self_backup: true,
             },
+            probing: Probing::default(),
             polling: Polling::Never,
             net: NetOptions::default(),
         }
@@ -92,7 +95,11 @@ impl Local {
         let truth = Truth::File(of_coordinator.directory.join("metastore"));
         let settings = options.settings.clone();
         let coordinator = RunningCoordinator::start(
-            CoordinatorOptions { settings, ..CoordinatorOptions::default() },
+            CoordinatorOptions {
+                settings,
+                probing: options.probing,
+                ..CoordinatorOptions::default()
+            },
             options.listen,
             truth,
             &of_coordinator,
@@ -136,10 +143,11 @@ impl Local {
             seglet_bytes: None,
             cleaners: options.cleaners,
             backup: options.backup.clone(),
+            probing: options.probing,
             host: "localhost".to_owned(),
             rack: String::new(),
         };
-        Running::start(of_server, machine)
+        Running::start_lasting(of_server, machine)
     }
 
     /// Where the coordinator listens.
@@ -154,10 +162,11 @@ impl Local {
         &self.servers
     }
 
-    /// Why it is over, if something is.
+    /// Why it is over, if something is. A server that was given up begins a new life.
     #[must_use]
     pub fn ended(&self) -> Option<Ended> {
-        self.servers.iter().find_map(|server| server.life().ended())
+        let mut ended = self.servers.iter().filter_map(|server| server.life().latest().ended());
+        ended.find(|why| *why != Ended::Deposed)
     }
 
     /// Asks all servers to bring to an end what they have begun.

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use thunderhead_backup::Durability;
+use thunderhead_coordinator::Probing;
 
 /// What a server is started with. What holds for the whole cluster (replicas, durability, segments)
 /// it learns from the coordinator.
@@ -22,6 +23,8 @@ pub struct Options {
     pub cleaners: usize,
     /// The backup, if it is to be one.
     pub backup: Option<BackupOptions>,
+    /// How it finds out that others are not there any more.
+    pub probing: Probing,
     /// The machine it is on.
     pub host: String,
     /// The rack it is in; empty where racks do not matter.

@@ -8,10 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 use thunderhead_net::os::{Options as NetOptions, OsTransport};
 use thunderhead_rpc::Node;
 use thunderhead_runtime::os;
 use thunderhead_runtime::polling::Polling;
+
+/// The pause before a server that was given up begins a new life.
+const NEXT_LIFE_AFTER: Duration = Duration::from_secs(1);
 
 /// How the nodes of a process use the machine.
 #[derive(Clone, Debug)]
@@ -37,14 +41,30 @@ impl Running {
     /// # Errors
     /// When an address or the directory cannot be had, or there are no more threads.
     pub fn start(options: Options, machine: &Machine) -> io::Result<Running> {
-        let options = Arc::new(options);
-        let (life, mut threads) = (Life::new(), Vec::new());
+        Running::begin(&Arc::new(options), machine, Life::new())
+    }
+
+    /// Starts a server that begins a new life whenever the cluster has given it up.
+    ///
+    /// # Errors
+    /// As [`Running::start`].
+    pub fn start_lasting(options: Options, machine: &Machine) -> io::Result<Running> {
+        let (options, machine) = (Arc::new(options), machine.clone());
+        let first = Running::begin(&options, &machine, Life::new())?;
+        let life = first.life.clone();
+        let minder = move || begin_again(first, &options, &machine);
+        let thread = std::thread::Builder::new().name("server".to_owned()).spawn(minder)?;
+        Ok(Running { life, threads: vec![thread] })
+    }
+
+    fn begin(options: &Arc<Options>, machine: &Machine, life: Life) -> io::Result<Running> {
+        let mut threads = Vec::new();
         // All listen before any begins: the first tells the coordinator where all of them are.
         let mut go = Vec::new();
         for number in 0..options.listen.len() {
             let (ready, is_ready) = channel();
             let (begin, may_begin) = channel();
-            let (options, machine, of) = (Arc::clone(&options), machine.clone(), life.clone());
+            let (options, machine, of) = (Arc::clone(options), machine.clone(), life.clone());
             let node = move || run(&options, &machine, &of, number, &ready, &may_begin);
             let name = format!("shard-{number}");
             threads.push(std::thread::Builder::new().name(name).spawn(node)?);
@@ -61,7 +81,7 @@ impl Running {
         Ok(Running { life, threads })
     }
 
-    /// Its life: who it is, and whether it is over.
+    /// Its first life: who it is, and whether it is over. Others may follow: [`Life::latest`].
     #[must_use]
     pub fn life(&self) -> &Life {
         &self.life
@@ -76,7 +96,35 @@ impl Running {
                 self.life.end(Ended::Failed("a thread of the server failed".to_owned()));
             }
         }
-        self.life.ended().unwrap_or(Ended::Asked)
+        self.life.latest().ended().unwrap_or(Ended::Asked)
+    }
+}
+
+/// Waits for the end of a server's life and begins the next one, until it is asked to end.
+fn begin_again(first: Running, options: &Arc<Options>, machine: &Machine) {
+    let mut running = first;
+    loop {
+        let life = running.life.clone();
+        let why = running.join();
+        if why != Ended::Deposed {
+            return;
+        }
+        tracing::warn!("{why}; it begins a new life");
+        if !life.is_leaving() {
+            // Where another process has the same id, each deposes the other: not in a hurry.
+            #[allow(clippy::disallowed_methods, reason = "nothing else is to be done here")]
+            std::thread::sleep(NEXT_LIFE_AFTER);
+        }
+        let next = life.begin_next();
+        if life.is_leaving() {
+            return next.end(Ended::Asked);
+        }
+        match Running::begin(options, machine, next.clone()) {
+            Ok(begun) => running = begun,
+            Err(error) => {
+                return next.end(Ended::Failed(format!("it cannot begin again: {error}")));
+            }
+        }
     }
 }
 

@@ -11,6 +11,7 @@
 use crate::backup::Backup;
 use crate::life::{Ended, Identity, Life};
 use crate::options::{Options, durability};
+use crate::probes::{self, Came, Probes};
 use std::sync::Arc;
 use std::time::Duration;
 use thunderhead_backup::start::read_superblock;
@@ -23,9 +24,9 @@ use thunderhead_rpc::{CallError, CallId, Context, Opcode, Request, Service, Serv
 use thunderhead_runtime::Time;
 use thunderhead_runtime::files::Opening;
 use thunderhead_wire::control::{
-    BackupInfo, Empty, Enlist, Enlisted, Known, Register, Registered, ServerList, ServerState,
-    of_body, to_body,
+    BackupInfo, Empty, Enlist, Enlisted, Known, Register, Registered, ServerList, of_body, to_body,
 };
+use thunderhead_wire::membership::Probe;
 use thunderhead_wire::{MasterId, Status};
 
 /// The timer for what is asked again.
@@ -74,6 +75,8 @@ pub struct Server {
     frames: Option<u32>,
     /// What the shard will use.
     memory: Option<Arc<Memory>>,
+    /// Whether the others are there: the first node asks.
+    probes: Option<Probes>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +95,9 @@ impl Server {
     /// A node of a server's life; the first one to be made finds out who the server is.
     #[must_use]
     pub fn new(options: Arc<Options>, life: Life, number: usize) -> Server {
+        let probes = || Probes::new(options.probing, options.coordinators.clone());
         Server {
+            probes: (number == 0).then(probes),
             asking: Asking::new(options.coordinators.clone(), ASK_AGAIN),
             question: None,
             options,
@@ -283,6 +288,9 @@ impl Server {
             Ok(shard) => {
                 self.shard = Some(shard);
                 self.phase = Phase::Serving;
+                if let Some(probes) = &mut self.probes {
+                    probes.begin(context);
+                }
                 self.learn();
             }
             Err(why) => self.fail(why),
@@ -345,12 +353,8 @@ impl Server {
         }
         self.list_version = list.version;
         let Some(identity) = self.life.identity() else { return };
-        let me = list.servers.iter().find(|it| it.server == identity.server);
-        let is_deposed = me.is_none_or(|me| {
-            me.generation > identity.generation
-                || (me.generation == identity.generation && me.state == ServerState::Down)
-        });
-        if is_deposed {
+        let me = (identity.server, identity.generation);
+        if probes::is_over(&list, me) || !list.servers.iter().any(|it| it.server == me.0) {
             return self.end(Ended::Deposed);
         }
         if let Some(replication) = self.shard.as_mut().and_then(Shard::replication) {
@@ -358,6 +362,23 @@ impl Server {
         }
         if let Some(backup) = &mut self.backup {
             backup.service.learn(&list);
+        }
+    }
+
+    /// Somebody asks whether this server is there, in a certain life.
+    fn probed(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        let Some(probe) = of_body::<Probe>(request.body) else {
+            return context.refuse(request.reply_to, Status::Malformed, 0, &[]);
+        };
+        let Some(probes) = &mut self.probes else {
+            // Only the first node knows who the process is before it has enlisted.
+            return context.refuse(request.reply_to, Status::Busy, NOT_YET_US, &[]);
+        };
+        let probed = probes::answer(&self.life, self.nonce, &probe);
+        context.reply(request.reply_to, &[&to_body(&probed)]);
+        let knows_more = probe.list_version > probed.list_version;
+        if knows_more && self.life.identity().is_some() {
+            probes.fetch_list(context);
         }
     }
 
@@ -421,6 +442,9 @@ impl Service for Server {
             (ServiceKind::Backup, ..) if self.number == 0 && self.options.backup.is_some() => {
                 context.refuse(reply_to, Status::Busy, NOT_YET_US, &[]);
             }
+            (ServiceKind::Membership, ..) if request.opcode == Opcode::Probe => {
+                self.probed(context, request);
+            }
             (ServiceKind::Membership, ..) => match of_body::<ServerList>(request.body) {
                 Some(list) => {
                     self.life.learn(list);
@@ -450,6 +474,13 @@ impl Service for Server {
         {
             return;
         }
+        if let Some(probes) = &mut self.probes {
+            match probes.reply(context, &self.life, call, outcome) {
+                Came::NotOurs => {}
+                Came::Ours => return,
+                Came::Deposed => return self.end(Ended::Deposed),
+            }
+        }
         match self.asking.reply(context, call, outcome) {
             Heard::Answered(question, answer) if Some(question) == self.question => {
                 self.question = None;
@@ -471,6 +502,11 @@ impl Service for Server {
         }
         if let Some(backup) = &mut self.backup
             && backup.service.timer(context, number)
+        {
+            return;
+        }
+        if let Some(probes) = &mut self.probes
+            && probes.timer(context, &self.life, number)
         {
             return;
         }

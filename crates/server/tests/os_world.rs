@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 use thunderhead_client::{Client, Condition, Options, TableId};
-use thunderhead_server::{BackupOptions, Ended, Local, LocalOptions};
+use thunderhead_coordinator::Options as CoordinatorOptions;
+use thunderhead_server::{
+    BackupOptions, Ended, Local, LocalOptions, Machine, RunningCoordinator, Truth,
+};
 
 fn options(directory: &std::path::Path) -> LocalOptions {
     let backup = BackupOptions { disk_bytes: Some(64 << 20), ..BackupOptions::default() };
@@ -38,6 +41,56 @@ fn a_server_of_two_shards_ends_in_order_and_has_everything_again() {
         drop(client);
         local.leave();
         assert_eq!(local.join(), Ended::Asked);
+    }
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+fn directory(name: &str) -> std::path::PathBuf {
+    std::env::temp_dir().join(format!("thunderhead-{name}-{}", std::process::id()))
+}
+
+#[test]
+fn a_server_that_was_given_up_begins_a_new_life_and_ends_in_order_then() {
+    let directory = directory("deposed");
+    let local = Local::start(&options(&directory)).unwrap();
+    let mut client = client(&local);
+    let table = client.create_table("t", 2).unwrap();
+    client.write(table, b"before", b"1", Condition::Absent).unwrap();
+    let first = local.servers()[0].life().clone();
+    first.end(Ended::Deposed);
+    assert_eq!(client.read(table, b"before").unwrap().unwrap().1, b"1");
+    client.write(table, b"after", b"2", Condition::Absent).unwrap();
+    let generation = |life: &thunderhead_server::Life| life.identity().unwrap().generation;
+    assert_eq!((generation(&first), generation(&first.latest())), (1, 2));
+    assert_eq!(local.ended(), None);
+    drop(client);
+    local.leave();
+    assert_eq!(local.join(), Ended::Asked);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_coordinator_that_ends_gives_its_leadership_back() {
+    let directory = directory("resigned");
+    let of_machine = LocalOptions::small(directory.clone());
+    let machine =
+        Machine { directory: directory.clone(), polling: of_machine.polling, net: of_machine.net };
+    // Much longer than a client waits here.
+    let leadership_ttl = Duration::from_secs(20);
+    for _ in 0..2 {
+        let settings = of_machine.settings.clone();
+        let options =
+            CoordinatorOptions { settings, leadership_ttl, ..CoordinatorOptions::default() };
+        let truth = Truth::File(directory.join("metastore"));
+        let running =
+            RunningCoordinator::start(options, of_machine.listen, truth, &machine).unwrap();
+        let deadline = Some(Duration::from_secs(12));
+        let options = Options::new([running.address().unwrap()]).deadline(deadline);
+        let mut client = Client::connect(&options).unwrap();
+        client.status().unwrap();
+        drop(client);
+        running.life().leave();
+        assert_eq!(running.join(), Ended::Asked);
     }
     std::fs::remove_dir_all(&directory).unwrap();
 }

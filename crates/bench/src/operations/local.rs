@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use thunderhead_client::{Client, Options as ClientOptions};
 use thunderhead_runtime::polling::Polling;
-use thunderhead_server::{BackupOptions, Local, LocalOptions};
+use thunderhead_server::{BackupOptions, Local, LocalOptions, Probing};
 use thunderhead_wire::control::Settings;
 
 /// How long a cluster may take to come up: opening storage may mean to write all of it.
@@ -99,6 +99,7 @@ impl Own {
             memory_bytes: self.memory_bytes().max(64 << 20) as usize,
             backup: (self.replicas > 0)
                 .then(|| BackupOptions { buffers: Some(BUFFERS), ..BackupOptions::default() }),
+            probing: Probing::default(),
             settings: Settings {
                 replicas: self.replicas,
                 durability: "replicated".into(),

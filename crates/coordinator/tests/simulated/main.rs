@@ -2,4 +2,5 @@
 
 mod model;
 mod scenarios;
+mod verdicts;
 mod world;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use thunderhead_coordinator::{Coordinator, Handle, Options};
+use thunderhead_coordinator::{Coordinator, Handle, Options, Probing};
 use thunderhead_metastore::sim::{ClientId, Faults, SimStore};
 use thunderhead_metastore::{Answer, Key, Prefix, Request as Ask};
 use thunderhead_rpc::{
@@ -21,6 +21,7 @@ use thunderhead_wire::control::{
     BackupInfo, Empty, Enlist, Enlisted, Known, OfMaster, Recover, Recovered, Register, Registered,
     ServerList, Settings, Tablets, Taken, of_body, to_body,
 };
+use thunderhead_wire::membership::{Presence, Probe, Probed};
 use thunderhead_wire::{MasterId, SegmentId, ServerId, Status, TabletRange};
 
 pub(crate) const PORT: u16 = 7100;
@@ -37,7 +38,13 @@ pub(crate) fn settings() -> Settings {
 }
 
 pub(crate) fn options() -> Options {
-    Options { settings: settings(), leadership_ttl: Duration::from_secs(2), ..Options::default() }
+    Options {
+        settings: settings(),
+        leadership_ttl: Duration::from_secs(2),
+        // Servers that are silent for long belong to most of what is tried here.
+        probing: Probing::OFF,
+        ..Options::default()
+    }
 }
 
 /// What a coordinator's host shows.
@@ -139,6 +146,8 @@ struct FakeServer {
     host: String,
     asker: Option<Asker>,
     store: SimStore,
+    /// What it enlists with.
+    nonce: u64,
 }
 
 const FOR_EVER: Duration = Duration::from_secs(1_000_000);
@@ -160,6 +169,7 @@ impl FakeServer {
             host: boot.address.to_string(),
             asker: None,
             store: store.clone(),
+            nonce: 0,
         };
         shared.borrow_mut().enlisted = None;
         let addresses = [server.shards.clone(), vec![server.backup]].concat();
@@ -173,6 +183,15 @@ impl FakeServer {
     fn is_mine(&self, master: MasterId) -> bool {
         let server = self.shared.borrow();
         server.enlisted.as_ref().is_some_and(|it| it.masters.contains(&master))
+    }
+
+    fn presence(&self, probe: &Probe) -> Presence {
+        let server = self.shared.borrow();
+        let (Some(known), Some(enlisted)) = (server.known, &server.enlisted) else {
+            return Presence::Begins(self.nonce);
+        };
+        let is_here = (known.server, enlisted.generation) == (probe.server, probe.generation);
+        if is_here { Presence::Here } else { Presence::Other }
     }
 
     fn recover(&self, message: &Recover) {
@@ -230,6 +249,7 @@ impl Service for FakeServer {
         };
         self.asker = Some(asker.clone());
         let random = [context.random().number(), context.random().number()];
+        self.nonce = random[1];
         let enlist = Enlist {
             cluster: Default::default(),
             server: ServerId(0),
@@ -254,6 +274,11 @@ impl Service for FakeServer {
                     server.list = list;
                 }
                 true
+            }
+            Opcode::Probe => {
+                let presence = self.presence(&of_body(request.body).unwrap());
+                let probed = Probed { presence, list_version: 0, you_are_gone: false };
+                return context.reply(request.reply_to, &[&to_body(&probed)]);
             }
             Opcode::TakeTablets | Opcode::DropTablets => {
                 let message: Tablets = of_body(request.body).unwrap();

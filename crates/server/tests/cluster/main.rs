@@ -1,6 +1,7 @@
 //! The whole cluster in the simulator: see `scenario`. `cargo xtask sim --cluster SEED` tells all
 //! about a seed, `cargo xtask sim --cluster --swarm COUNT` runs many.
 
+mod detection;
 mod scenario;
 
 use scenario::{Extras, Met, run};

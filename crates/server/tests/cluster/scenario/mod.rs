@@ -20,9 +20,9 @@
 //! what becomes of servers that do not come back is not looked at here.
 
 mod client;
-mod plan;
-mod user;
-mod world;
+pub(crate) mod plan;
+pub(crate) mod user;
+pub(crate) mod world;
 
 pub(crate) use plan::Extras;
 use plan::Plan;

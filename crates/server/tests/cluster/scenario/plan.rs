@@ -5,6 +5,7 @@ use thunderhead_metastore::sim::Faults;
 use thunderhead_net::sim::Link;
 use thunderhead_runtime::Random;
 use thunderhead_runtime::sim::disk::DiskModel;
+use thunderhead_server::Probing;
 use thunderhead_simulator::Scheduling;
 use thunderhead_simulator::swarm;
 use thunderhead_wire::control::Settings;
@@ -51,6 +52,8 @@ pub(crate) struct Plan {
     pub(crate) lease_ttl: Duration,
     pub(crate) migrations: bool,
     pub(crate) verdicts: bool,
+    /// Servers that do not answer are given up.
+    pub(crate) probing: Probing,
     /// All that happens is that all servers are asked to end.
     pub(crate) only_leaves: bool,
 }
@@ -109,6 +112,7 @@ impl Plan {
             lease_ttl: Duration::from_millis(random.magnitude(2000..300_000)),
             migrations: extras.migrations,
             verdicts: extras.verdicts,
+            probing: if extras.verdicts { Probing::default() } else { Probing::OFF },
             only_leaves: false,
         }
     }

@@ -18,6 +18,7 @@ use thunderhead_runtime::{Process, Random, Time};
 use thunderhead_server::{BackupOptions, Ended, Life, Options, Server};
 use thunderhead_simulator::Scheduling;
 use thunderhead_simulator::{Boot, HostId, Options as Simulated, Simulation};
+use thunderhead_wire::ServerId;
 use thunderhead_wire::control::{Map, ServerList, ServerState};
 
 const COORDINATORS: usize = 2;
@@ -127,7 +128,7 @@ impl World {
         let memory_bytes = plan.memory_bytes * plan.shards;
         let of_replicas = memory_bytes as u64 * 2 * u64::from(plan.settings.replicas.max(1));
         let disk_bytes = of_replicas + 24 * segment;
-        let (shards, buffers) = (plan.shards, plan.buffers);
+        let (shards, buffers, probing) = (plan.shards, plan.buffers, plan.probing);
         let mut hosts = Vec::new();
         for shard in 0..shards {
             let (shown, coordinators) = (Rc::clone(&life), self.coordinators());
@@ -144,6 +145,7 @@ impl World {
                         disk_bytes: Some(disk_bytes),
                         buffers: Some(buffers),
                     }),
+                    probing,
                     host: format!("machine {number}"),
                     rack: String::new(),
                 };
@@ -260,6 +262,36 @@ impl World {
         }
         let wait = self.seeing.plan.lasts(&mut self.random);
         place.starts_at.set(Some(self.simulation.now() + wait));
+    }
+
+    /// Ends a server's process, to be started again after so long.
+    pub(crate) fn stop(&mut self, number: usize, lasts: Duration) {
+        let place = self.places[number].clone();
+        self.kill(&place, false);
+        place.starts_at.set(Some(self.simulation.now() + lasts));
+    }
+
+    /// The hosts of a server's threads.
+    pub(crate) fn hosts(&self, number: usize) -> Vec<HostId> {
+        self.places[number].hosts.clone()
+    }
+
+    /// The host of the coordinator that leads, or that would.
+    pub(crate) fn leader_host(&self) -> HostId {
+        let leads =
+            |seat: &&Seat| seat.handle.borrow().as_ref().is_some_and(|(handle, _)| handle.leads());
+        self.seats.iter().find(leads).unwrap_or(&self.seats[0]).host
+    }
+
+    /// Who a server is, and in which life.
+    pub(crate) fn identity(&self, number: usize) -> Option<(ServerId, u64)> {
+        let identity = self.places[number].life.borrow().identity();
+        identity.map(|it| (it.server, it.generation))
+    }
+
+    /// The verdict that a life is over, whatever its server does.
+    pub(crate) fn give_up(&self, server: ServerId, generation: u64) -> bool {
+        self.leader().is_some_and(|leader| leader.server_failed(server, generation))
     }
 
     fn leader(&self) -> Option<Handle> {
@@ -470,6 +502,7 @@ fn coordinator(simulation: &mut Simulation, number: usize, store: &SimStore, pla
         address: format!("coordinator {number}"),
         leadership_ttl: plan.leadership_ttl,
         lease_ttl: plan.lease_ttl,
+        probing: plan.probing,
         ..CoordinatorOptions::default()
     };
     let (shown, store) = (Rc::clone(&handle), store.clone());

@@ -1,0 +1,230 @@
+//! Who is given up, how soon, and who is not.
+
+use crate::world::{World, options};
+use std::time::Duration;
+use thunderhead_coordinator::{Options, Probing};
+use thunderhead_net::sim::Link;
+use thunderhead_rpc::Opcode;
+use thunderhead_wire::control::{CreateTable, Empty, ServerState, TableInfo};
+use thunderhead_wire::membership::Suspect;
+use thunderhead_wire::{ServerId, Status};
+
+fn watchful() -> Options {
+    Options { probing: Probing::default(), leadership_ttl: Duration::from_secs(10), ..options() }
+}
+
+fn world(seed: u64, coordinators: usize, servers: usize, options: &Options) -> World {
+    let mut world = World::new(seed, coordinators, servers, options);
+    world.until_all_are_there();
+    // So that the probes of the beginning are over.
+    world.simulation.run_for(Duration::from_millis(500));
+    world
+}
+
+/// A server's id and present life.
+fn id(world: &World, server: usize) -> (ServerId, u64) {
+    let server = world.servers[server].1.borrow();
+    (server.known.unwrap().server, server.enlisted.as_ref().unwrap().generation)
+}
+
+/// Which servers are down, by the leader; none while nobody leads.
+fn down(world: &World) -> Vec<ServerId> {
+    if world.leader().is_none() {
+        return Vec::new();
+    }
+    let servers = world.handle().servers().unwrap_or_default().servers;
+    servers.iter().filter(|it| it.state == ServerState::Down).map(|it| it.server).collect()
+}
+
+/// How long it takes until so many are down.
+fn until_down(world: &mut World, count: usize) -> Duration {
+    let begin = world.simulation.now();
+    world.until("they are given up", |world| down(world).len() == count);
+    world.simulation.now() - begin
+}
+
+fn remarks(world: &mut World) -> String {
+    let status: thunderhead_wire::control::ClusterStatus =
+        world.ask(Opcode::ClusterStatus, &Empty {}).unwrap();
+    status.remarks.join("\n")
+}
+
+#[test]
+fn a_server_whose_process_died_is_given_up_and_its_tablets_come_back() {
+    let mut world = world(1, 1, 3, &watchful());
+    let table = CreateTable { name: "t".into(), server_span: 6 };
+    world.ask::<TableInfo>(Opcode::CreateTable, &table).unwrap();
+    let (server, _) = id(&world, 1);
+    world.simulation.crash(world.servers[1].0);
+    let took = until_down(&mut world, 1);
+    // The coordinator asks alone here: each of three is asked within five intervals.
+    assert!(took < Duration::from_millis(700), "{took:?}");
+    assert_eq!(down(&world), [server]);
+    let said = remarks(&mut world);
+    assert!(said.contains("nobody listens") && said.contains("was given up"), "{said}");
+    world.until("all is served again", |world| {
+        let map = world.handle().map().unwrap();
+        map.tables[0].tablets.iter().all(|tablet| tablet.address.is_some())
+    });
+    // It comes again.
+    let host = world.servers[1].0;
+    world.simulation.start(host);
+    world.until("it is there again", |world| down(world).is_empty());
+    assert_eq!(remarks(&mut world), "");
+}
+
+#[test]
+fn a_server_that_is_silent_is_given_up_a_little_later() {
+    let mut world = world(2, 1, 3, &watchful());
+    world.servers[0].1.borrow_mut().is_deaf = true;
+    let took = until_down(&mut world, 1);
+    assert!(took > Duration::from_millis(250), "it had its chance: {took:?}");
+    assert!(took < Duration::from_millis(1100), "{took:?}");
+    assert_eq!(down(&world), [id(&world, 0).0]);
+    let said = remarks(&mut world);
+    assert!(said.contains("no answer to 3 probes"), "{said}");
+}
+
+#[test]
+fn a_report_is_looked_into_at_once() {
+    // The coordinator itself asks hardly ever.
+    let probing = Probing { interval: Duration::from_secs(3600), ..Probing::default() };
+    let mut world = world(3, 1, 3, &Options { probing, ..watchful() });
+    let ((server, generation), by) = (id(&world, 0), id(&world, 1));
+    let suspect = |by| Suspect { server, generation, by, why: "no answer".into() };
+    // It is there.
+    world.ask::<Empty>(Opcode::Suspect, &suspect(by)).unwrap();
+    world.simulation.run_for(Duration::from_secs(2));
+    assert_eq!(down(&world), []);
+    // It is not.
+    world.simulation.crash(world.servers[0].0);
+    world.simulation.run_for(Duration::from_secs(2));
+    assert_eq!(down(&world), []);
+    world.ask::<Empty>(Opcode::Suspect, &suspect(by)).unwrap();
+    let took = until_down(&mut world, 1);
+    assert!(took < Duration::from_millis(100), "{took:?}");
+    let said = remarks(&mut world);
+    assert!(said.contains(&format!("{} says: no answer", by.0)), "{said}");
+    // Who was given up itself is told so.
+    let (server, generation) = by;
+    let by = id(&world, 0);
+    let late = Suspect { server, generation, by, why: String::new() };
+    assert_eq!(world.ask::<Empty>(Opcode::Suspect, &late), Err(Status::Deposed));
+    world.simulation.run_for(Duration::from_secs(1));
+    assert_eq!(down(&world).len(), 1);
+}
+
+#[test]
+fn many_that_die_together_are_given_up_together() {
+    let mut world = world(4, 1, 9, &watchful());
+    for server in 3..9 {
+        world.simulation.crash(world.servers[server].0);
+    }
+    let first = until_down(&mut world, 1);
+    let all = first + until_down(&mut world, 6);
+    // Each is asked within seventeen intervals, by the coordinator alone.
+    assert!(all < Duration::from_millis(2300), "{first:?} {all:?}");
+}
+
+#[test]
+fn a_coordinator_that_stood_still_gives_nobody_up() {
+    for seed in 5..15 {
+        let mut world = world(seed, 1, 4, &watchful());
+        let host = world.coordinators[0].host;
+        for millis in [80, 130, 170, 220, 280, 350, 600, 2500] {
+            world.simulation.pause(host, Duration::from_millis(millis));
+            world.simulation.run_for(Duration::from_millis(millis + 37 * seed));
+            assert_eq!(down(&world), [], "after {millis} ms, seed {seed}");
+        }
+        world.simulation.run_for(Duration::from_secs(1));
+        assert_eq!(down(&world), [], "seed {seed}");
+    }
+}
+
+#[test]
+fn a_coordinator_that_is_cut_off_gives_nobody_up_and_says_so() {
+    let mut world = world(15, 1, 3, &watchful());
+    let at = |host| world.simulation.address(host);
+    let here = at(world.coordinators[0].host);
+    let others: Vec<_> = world.servers.iter().map(|(host, _)| at(*host)).collect();
+    let set = |world: &World, link: Link| {
+        for other in &others {
+            world.simulation.network().set_link(here, *other, link);
+            world.simulation.network().set_link(*other, here, link);
+        }
+    };
+    set(&world, Link { blocked: true, ..Link::default() });
+    world.simulation.run_for(Duration::from_secs(10));
+    assert_eq!(down(&world), []);
+    let said = remarks(&mut world);
+    assert!(said.contains("is not given up: no other server answers"), "{said}");
+    set(&world, Link::default());
+    world.simulation.run_for(Duration::from_secs(30));
+    assert_eq!(down(&world), []);
+    assert_eq!(remarks(&mut world), "");
+}
+
+#[test]
+fn the_only_server_is_not_given_up_for_its_silence() {
+    let mut world = world(16, 1, 1, &watchful());
+    world.servers[0].1.borrow_mut().is_deaf = true;
+    world.simulation.run_for(Duration::from_secs(5));
+    assert_eq!(down(&world), []);
+    world.servers[0].1.borrow_mut().is_deaf = false;
+    world.simulation.crash(world.servers[0].0);
+    world.simulation.run_for(Duration::from_secs(5));
+    assert_eq!(down(&world), []);
+    // Another one comes, and then it can be told.
+    world.add_server(2);
+    let took = until_down(&mut world, 1);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+#[test]
+fn a_new_leader_gives_up_who_died_under_the_old_one() {
+    for seed in 17..22 {
+        let mut world =
+            world(seed, 2, 3, &Options { leadership_ttl: Duration::from_secs(1), ..watchful() });
+        let (server, _) = id(&world, 2);
+        world.servers[2].1.borrow_mut().is_deaf = true;
+        // In the midst of the check.
+        world.simulation.run_for(Duration::from_millis(60 * (seed - 16)));
+        let old = world.coordinators[world.leader().unwrap()].host;
+        world.simulation.crash(old);
+        world.until("it is given up", |world| down(world) == [server]);
+        assert!(world.simulation.is_running(old) || world.leader().is_some());
+        world.simulation.start(old);
+        world.simulation.run_for(Duration::from_secs(5));
+        assert_eq!(down(&world), [server]);
+    }
+}
+
+#[test]
+fn slow_networks_and_slow_starts_are_no_silence() {
+    for seed in 22..26 {
+        let mut world = World::new(seed, 1, 3, &watchful());
+        // Answers to all that is asked are late; those to the first requests of servers, too.
+        let link = Link {
+            delay: Duration::from_millis(30),
+            jitter: Duration::from_millis(5),
+            ..Link::default()
+        };
+        world.simulation.network().set_all_links(link);
+        world.until_all_are_there();
+        for _ in 0..60 {
+            world.simulation.run_for(Duration::from_secs(1));
+            assert_eq!(down(&world), [], "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn with_probes_switched_off_nobody_is_given_up() {
+    let mut world = world(26, 1, 2, &options());
+    let ((server, generation), by) = (id(&world, 0), id(&world, 1));
+    world.simulation.crash(world.servers[0].0);
+    let suspect = Suspect { server, generation, by, why: "no answer".into() };
+    world.ask::<Empty>(Opcode::Suspect, &suspect).unwrap();
+    world.simulation.run_for(Duration::from_secs(10));
+    assert_eq!(down(&world), []);
+}
