@@ -56,7 +56,9 @@ fn service(boot: &mut Boot, durability: Durability) -> Service {
         ..StoreOptions::new(identity, 6)
     };
     let (store, _) = Store::start(&mut boot.world, options).unwrap();
-    Service::new(store, 7)
+    let mut service = Service::new(store, 7);
+    service.enlisted(1, &ServerList::default());
+    service
 }
 
 fn node(mut boot: Boot, durability: Durability, lists: &Lists) -> Box<dyn Process> {
@@ -78,7 +80,7 @@ struct Caller {
 type Part<'a> = (u64, u64, u32, &'a [u8], u32, u8);
 
 fn message(master: u64, version: u64, parts: &[Part<'_>]) -> Vec<u8> {
-    let mut body = ReplicateHead::new(MasterId(master), version).as_bytes().to_vec();
+    let mut body = ReplicateHead::new(MasterId(master), version, (ServerId(2), 1)).as_bytes().to_vec();
     for (segment, epoch, offset, bytes, length, flags) in parts {
         let count = bytes.len() as u32;
         let (segment, epoch) = (SegmentId(*segment), Epoch(*epoch));

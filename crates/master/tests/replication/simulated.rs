@@ -135,7 +135,12 @@ fn master_node(
     Box::new(node)
 }
 
-fn backup_node(mut boot: Boot, id: u64, durability: Durability) -> Box<dyn Process> {
+fn backup_node(
+    mut boot: Boot,
+    id: u64,
+    durability: Durability,
+    known: &Shared,
+) -> Box<dyn Process> {
     let identity = Identity { cluster: ClusterId(1), server: ServerId(id) };
     let options = StoreOptions {
         segment_bytes: 32 << 10,
@@ -145,7 +150,12 @@ fn backup_node(mut boot: Boot, id: u64, durability: Durability) -> Box<dyn Proce
     };
     let (store, opened) = Store::start(&mut boot.world, options).unwrap();
     let speed = opened.read_bytes_per_second.unwrap_or(0);
-    let mut node = Node::new(boot.world, boot.transport, Service::new(store, speed));
+    let mut service = Service::new(store, speed);
+    // All are told of a life right after it has begun.
+    let list = &known.borrow().list;
+    let former = list.servers.iter().find(|it| it.server == ServerId(id));
+    service.enlisted(former.map_or(1, |it| it.generation + 1), list);
+    let mut node = Node::new(boot.world, boot.transport, service);
     node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
     Box::new(node)
 }
@@ -282,8 +292,10 @@ fn run(seed: u64, flaw: Flaw) -> Result<usize, String> {
     };
     let backups: Vec<HostId> = (1..=4)
         .map(|id| {
-            simulation
-                .add_host(&format!("backup {id}"), move |boot| backup_node(boot, id, durability))
+            let known = Rc::clone(&known);
+            simulation.add_host(&format!("backup {id}"), move |boot| {
+                backup_node(boot, id, durability, &known)
+            })
         })
         .collect();
     let addresses: Vec<SocketAddr> =
@@ -538,7 +550,7 @@ fn alone(boot: Boot, durability: Durability, most_parked: &Rc<Cell<usize>>) -> B
     let list = ServerList { version: 1, servers: vec![server] };
     replication.learn(&list);
     let mut backup = Service::new(store, 0);
-    backup.learn(&list);
+    backup.enlisted(1, &list);
     let memory = Memory::with_seglets(3 << 20, 4096).unwrap();
     let mut log = Log::new(&memory, LogId(5), options(), replicator).unwrap();
     log.create_tablet(TabletRange::whole(TABLE)).unwrap();
