@@ -95,7 +95,8 @@ impl Segment {
 impl State {
     /// Looks at the lease again, after there is a new word.
     pub(super) fn renew_lease(&mut self) {
-        if self.settings.replicas == 0 || self.is_deposed || self.durable == LogPosition::default() {
+        if self.settings.replicas == 0 || self.is_deposed || self.durable == LogPosition::default()
+        {
             return;
         }
         let mut least: Option<Time> = None;
