@@ -154,8 +154,9 @@ impl State {
                 let is_current = slot.epoch >= segment.registered || !segment.is_head();
                 slot.is_there() && (slot.is_closed || is_current)
             });
-            let needed = usize::from(self.settings.replicas > 1);
-            copies.insert(id, (rests + there.count()).saturating_sub(needed));
+            let all = rests + there.count();
+            let is_last = all == 1 && self.settings.replicas == 1;
+            copies.insert(id, if is_last { 1 } else { all.saturating_sub(1) });
         }
         copies
     }
@@ -164,7 +165,13 @@ impl State {
     fn could_place(&self, segment: &Segment) -> bool {
         let State { settings, servers, frees, now, .. } = self;
         let mut fitting = placement::fitting(settings, servers, frees, segment);
+        // One that is about to free what it has, and loses nothing by it, can take another soon.
+        let is_going = |it: &Frees| {
+            let rest = it.segments.get(&segment.id);
+            rest.is_some_and(|rest| it.is_in_flight || !rest.counts(segment))
+        };
         fitting.any(|(_, backup)| !backup.has_refused_for(TRIED_FOR, *now))
+            || frees.iter().any(|(id, it)| servers.get(*id).is_some() && is_going(it))
     }
 
     /// Whether a replica was freed. One that was begun at a later epoch is another.

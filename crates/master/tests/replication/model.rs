@@ -155,12 +155,19 @@ struct Cluster {
     checked: u32,
     incomplete: u32,
     given_up: u32,
+    /// Servers that the master does not reach.
+    cut: Vec<ServerId>,
 }
 
 impl Cluster {
     fn new(seed: u64) -> Cluster {
         let mut random = Random::from_seed(seed);
         let replicas = random.within(1..4) as u32;
+        let count = u64::from(replicas) + random.below(4);
+        Cluster::with(random, replicas, count)
+    }
+
+    fn with(mut random: Random, replicas: u32, count: u64) -> Cluster {
         let settings = Settings {
             server: OWN,
             host: "own".into(),
@@ -177,7 +184,6 @@ impl Cluster {
         let mut log = Log::new(&memory, LogId(5), options(), replicator).unwrap();
         log.create_tablet(TabletRange::whole(TABLE)).unwrap();
         let cleaner = log.cleaner().unwrap();
-        let count = u64::from(replicas) + random.below(4);
         let frames = if random.chance(0.2) { 40 } else { 400 };
         let servers = (1..=count).map(|id| Server::new(id, frames, &mut random)).collect();
         let mut cluster = Cluster {
@@ -197,6 +203,7 @@ impl Cluster {
             checked: 0,
             incomplete: 0,
             given_up: 0,
+            cut: Vec::new(),
             random,
         };
         cluster.tell();
@@ -299,6 +306,7 @@ impl Cluster {
                 }
                 Ok(b"{}".to_vec())
             }
+            To::Backup(server, _) if self.cut.contains(&server) => Err(CallError::Late),
             To::Backup(server, _) => {
                 let server = self.servers.iter_mut().find(|it| it.id == server).unwrap();
                 match &mut server.life {
@@ -426,6 +434,11 @@ impl Cluster {
             return;
         }
         self.given_up += 1;
+        // Who is not reached cannot tell it that it is deposed.
+        if self.random.chance(0.7) {
+            let fenced = self.servers.iter().zip(0..).filter(|(_, at)| !hidden.contains(at));
+            self.cut = fenced.map(|(server, _)| server.id).collect();
+        }
         for _ in 0..400 {
             self.now = self.now + Duration::from_micros(self.random.below(5000));
             match self.random.below(10) {
@@ -569,4 +582,39 @@ fn what_is_durable_is_found_again_whatever_happens_to_backups() {
     assert!(compactions > 0 && passes > 0, "{compactions} {passes}");
     assert!(given_up > 0, "{given_up}");
     assert!(checked > 4 * incomplete / 3 && copies > 0 && epochs > 0, "{checked} {incomplete}");
+}
+
+#[test]
+fn the_only_replica_of_a_head_is_kept_by_a_restarted_backup_until_another_has_it() {
+    let mut restarts = 0;
+    for seed in 0..40 {
+        let mut cluster = Cluster::with(Random::from_seed(seed), 1, 3);
+        for _ in 0..400 {
+            cluster.now = cluster.now + Duration::from_micros(cluster.random.below(3000));
+            match cluster.random.below(40) {
+                0..10 => cluster.write(),
+                10..20 => cluster.turn(),
+                20..30 => cluster.deliver(true),
+                30..38 => cluster.answer(),
+                38 => {
+                    let now = cluster.now;
+                    cluster.servers.iter_mut().for_each(|server| server.work(now));
+                }
+                _ => {
+                    let at = cluster.random.below(3) as usize;
+                    let server = &mut cluster.servers[at];
+                    server.life = None;
+                    server.start();
+                    server.listed = (ServerState::Up, server.generation);
+                    cluster.tell();
+                    restarts += 1;
+                }
+            }
+            if cluster.random.chance(0.1) {
+                let begun = cluster.log.durable() > LogPosition::default();
+                cluster.check(&[], begun);
+            }
+        }
+    }
+    assert!(restarts > 100, "{restarts}");
 }
