@@ -14,11 +14,19 @@
 //!   is believed; [`Service::wants_list`] then says that there is one. Who is about to read a master's
 //!   replicas to recover it says so when it asks what there is, and nothing more is taken from that
 //!   master: or it could have acknowledged what the recovery does not see, where the list is late.
+//! - **What is meant for another life is refused.** A message names the server and the generation that
+//!   it is for. Before the cluster has told a backup which life this is, and with that who there is
+//!   ([`Service::enlisted`]), it takes nothing: that a master was fenced off is only in memory, and a
+//!   backup that has come again must know from the list who is gone before it believes a master.
+//! - **A message without parts is answered at once,** also while others wait for the disk: it is how a
+//!   master makes sure that it was not fenced off ([`READ_LEASE`]).
 //! - **A message that was under way for long does no harm.** Epochs only grow. Who frees a replica
 //!   says at which epoch, and one that was begun at a later one stays. A replica that was freed is not
 //!   begun again at its epoch or an earlier one. A replica that is begun in atomic mode, at a later
 //!   epoch than the open one that is here, is begun from nothing.
 //! - **Repeating a message changes nothing,** also where it opened and closed a replica in one.
+//!
+//! [`READ_LEASE`]: thunderhead_wire::control::READ_LEASE
 
 mod graves;
 mod head;
@@ -40,7 +48,7 @@ use thunderhead_wire::control::{
     BackupStatus, BeginRecovery, Empty, Inventory, InventoryOf, OfMaster, ReplicaInfo, ServerList,
     ServerState, of_body, to_body,
 };
-use thunderhead_wire::replication::PartAnswer;
+use thunderhead_wire::replication::{PartAnswer, ReplicateHead};
 use thunderhead_wire::{MasterId, Status};
 use zerocopy::IntoBytes;
 
@@ -78,6 +86,8 @@ struct Waiting {
 pub struct Service {
     store: Store,
     read_bytes_per_second: u64,
+    /// Which life of the server this is; not known before it has enlisted.
+    generation: Option<u64>,
     /// The newest list, by its version: masters whose servers are there.
     list: (u64, BTreeSet<MasterId>),
     /// A newer list that somebody knows.
@@ -104,6 +114,7 @@ impl Service {
             heads: Heads::default(),
             recoveries: Recoveries::new(segment_bytes),
             read_bytes_per_second,
+            generation: None,
             list: (0, BTreeSet::new()),
             newer: 0,
             gone: BTreeSet::new(),
@@ -130,6 +141,13 @@ impl Service {
         &mut self.store
     }
 
+    /// The cluster has taken the server in: this is which life of it, and who there is by then.
+    /// Nothing is taken from masters before.
+    pub fn enlisted(&mut self, generation: u64, list: &ServerList) {
+        self.learn(list);
+        self.generation = Some(generation);
+    }
+
     /// Learns who there is. An older list than the last one changes nothing.
     pub fn learn(&mut self, list: &ServerList) {
         if list.version <= self.list.0 {
@@ -154,11 +172,23 @@ impl Service {
         given_up || self.gone.contains(&master)
     }
 
+    /// Whether a message is for this life of this server.
+    fn check_life(&self, head: &ReplicateHead) -> Result<(), Status> {
+        let own = self.store.superblock().identity.server;
+        match self.generation {
+            None => Err(Status::Busy),
+            Some(generation) if head.life() == (own, generation) => Ok(()),
+            Some(_) => Err(Status::OtherLife),
+        }
+    }
+
     /// A request of one of the backup's operations.
     pub fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
         let Request { opcode, body, reply_to } = request;
         match opcode {
-            Opcode::Replicate if self.waiting.len() >= WAITING_MAX => {
+            Opcode::Replicate
+                if self.waiting.len() >= WAITING_MAX && body.len() > size_of::<ReplicateHead>() =>
+            {
                 context.refuse(reply_to, Status::Busy, BUSY_US, &[]);
             }
             Opcode::Replicate => self.replicate(context, body, reply_to),
@@ -166,7 +196,7 @@ impl Service {
             Opcode::Inventory => match of_body::<InventoryOf>(body) {
                 Some(InventoryOf { master, deposed }) => {
                     if deposed {
-                        self.gone.insert(master);
+                        self.fence(master);
                     }
                     context.reply(reply_to, &[&to_body(&self.inventory(master))]);
                 }
@@ -264,7 +294,7 @@ impl Service {
         match self.carry_out(body, Asker::Node(reply_to)) {
             Ok(Some(answers)) => context.reply(reply_to, &[answers.as_bytes()]),
             Ok(None) => {}
-            Err(status) => context.refuse(reply_to, status, 0, &[]),
+            Err(status) => context.refuse(reply_to, status, BUSY_US, &[]),
         }
     }
 
@@ -295,6 +325,11 @@ impl Service {
             closed: replica.closed,
         };
         Inventory { replicas: replicas.map(info).collect() }
+    }
+
+    /// Takes nothing more from a master, whose replicas are about to be read.
+    pub fn fence(&mut self, master: MasterId) {
+        self.gone.insert(master);
     }
 
     /// Gives up all replicas of a master, which gets no others here.

@@ -48,6 +48,13 @@ impl rpc::Service for Hearing {
 }
 
 fn service(boot: &mut Boot, durability: Durability) -> Service {
+    let mut service = unlisted(boot, durability);
+    service.enlisted(1, &ServerList::default());
+    service
+}
+
+/// One that does not know yet which life it is.
+fn unlisted(boot: &mut Boot, durability: Durability) -> Service {
     let identity = Identity { cluster: ClusterId(1), server: ServerId(2) };
     let options = StoreOptions {
         segment_bytes: SEGMENT_BYTES,
@@ -78,7 +85,8 @@ struct Caller {
 type Part<'a> = (u64, u64, u32, &'a [u8], u32, u8);
 
 fn message(master: u64, version: u64, parts: &[Part<'_>]) -> Vec<u8> {
-    let mut body = ReplicateHead::new(MasterId(master), version).as_bytes().to_vec();
+    let mut body =
+        ReplicateHead::new(MasterId(master), version, (ServerId(2), 1)).as_bytes().to_vec();
     for (segment, epoch, offset, bytes, length, flags) in parts {
         let count = bytes.len() as u32;
         let (segment, epoch) = (SegmentId(*segment), Epoch(*epoch));
@@ -291,6 +299,41 @@ fn damage_is_not_served() {
     });
 }
 
+#[test]
+fn a_word_is_given_at_once_in_the_life_that_is_meant_and_not_to_who_was_fenced() {
+    let mut simulation = Simulation::new(Options::calm(1));
+    simulation.add_host("backup", move |mut boot| {
+        let mut service = unlisted(&mut boot, Durability::Synced);
+        let refused = |status| Local::Now(Err(status));
+        let say = |service: &mut Service, master: u64, life: (u64, u64), parts: &[Part<'_>]| {
+            let life = (ServerId(life.0), life.1);
+            let mut body = ReplicateHead::new(MasterId(master), 0, life).as_bytes().to_vec();
+            body.extend_from_slice(&message(master, 0, parts)[size_of::<ReplicateHead>()..]);
+            service.local(&body)
+        };
+        let open: [Part<'_>; 1] = [(5, 0, 0, b"bytes", 0, OPEN)];
+        // It does not know yet which life this is.
+        assert_eq!(say(&mut service, 1, (2, 1), &open), refused(Status::Busy));
+        assert_eq!(say(&mut service, 1, (2, 1), &[]), refused(Status::Busy));
+        service.enlisted(1, &ServerList::default());
+        for life in [(2, 0), (2, 2), (3, 1)] {
+            for parts in [&open[..], &[]] {
+                assert_eq!(say(&mut service, 1, life, parts), refused(Status::OtherLife));
+            }
+        }
+        assert_eq!(service.store().replicas().count(), 0);
+        // What is written waits for the disk; whether it still takes anything is said before that.
+        assert!(matches!(say(&mut service, 1, (2, 1), &open), Local::Later(_)));
+        assert_eq!(say(&mut service, 1, (2, 1), &[]), Local::Now(Ok(Vec::new())));
+        service.fence(MasterId(1));
+        for parts in [&open[..], &[]] {
+            assert_eq!(say(&mut service, 1, (2, 1), parts), refused(Status::Deposed));
+        }
+        assert_eq!(say(&mut service, 7, (2, 1), &[]), Local::Now(Ok(Vec::new())));
+        Box::new(Node::new(boot.world, boot.transport, ()))
+    });
+}
+
 /// Bytes that are nearly messages.
 fn nearly() -> impl Strategy<Value = Vec<u8>> {
     let part = (0..4u64, 0..3u64, 0..30u32, 0..40usize, 0..60u32, any::<u8>());
@@ -324,7 +367,7 @@ proptest! {
                 match service.local(body) {
                     Local::Now(Ok(answer)) => assert!(PartAnswer::all_of(&answer).is_some()),
                     Local::Now(Err(status)) => {
-                        assert_eq!(status, Status::Malformed);
+                        assert!(matches!(status, Status::Malformed | Status::OtherLife));
                         let after: Vec<_> = service.store().replicas().collect();
                         assert_eq!(after, before);
                     }

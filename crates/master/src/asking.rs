@@ -48,6 +48,7 @@ pub struct Asking {
 struct Question {
     opcode: Opcode,
     body: Vec<u8>,
+    timeout: Duration,
     failures: u32,
     state: State,
 }
@@ -71,10 +72,21 @@ impl Asking {
 
     /// Asks something.
     pub fn ask(&mut self, context: &mut Context<'_>, opcode: Opcode, body: Vec<u8>) -> QuestionId {
+        self.ask_within(context, opcode, body, TIMEOUT)
+    }
+
+    /// Asks something, and each coordinator for no longer than this.
+    pub fn ask_within(
+        &mut self,
+        context: &mut Context<'_>,
+        opcode: Opcode,
+        body: Vec<u8>,
+        timeout: Duration,
+    ) -> QuestionId {
         self.asked += 1;
         let id = QuestionId(self.asked);
         let state = State::Due(context.now());
-        self.questions.insert(id, Question { opcode, body, failures: 0, state });
+        self.questions.insert(id, Question { opcode, body, timeout, failures: 0, state });
         self.ask_what_is_due(context);
         id
     }
@@ -93,7 +105,7 @@ impl Asking {
                 continue;
             };
             let parts = [question.body.as_slice()];
-            let call = context.call(*coordinator, question.opcode, &parts, Some(TIMEOUT));
+            let call = context.call(*coordinator, question.opcode, &parts, Some(question.timeout));
             question.state = State::Asked { call, whom };
         }
     }

@@ -346,6 +346,11 @@ impl Shard {
             Heard::Later => return true,
             Heard::Answered(question, answer) => (question, answer),
         };
+        if let Some(link) = &mut self.link
+            && link.answered(context.now(), question, &answer)
+        {
+            return true;
+        }
         if !self.leases.answered(&mut self.clients, question, &answer)
             && let Some(recovery) = &mut self.control.current
         {

@@ -48,20 +48,24 @@
 //!
 //! `segment` is what is known of a segment and its replicas; `replicator` the log's half; `placement`
 //! chooses servers; `messages` makes requests and understands answers; `copies` has bytes fetched
-//! from memory; `link` connects it with a shard.
+//! from memory; `rests` has freed what is left of lost ones; `lease` knows until when reads may be answered; `link` connects it with a shard.
 
 mod copies;
+mod lease;
 mod link;
 mod messages;
 mod placement;
 mod replicator;
+mod rests;
 mod segment;
 
 pub(crate) use link::Link;
 pub use link::{LocalAnswer, LocalBackup};
 
-use messages::{Frees, InFlight};
+use lease::Lease;
+use messages::InFlight;
 use placement::Servers;
+use rests::Frees;
 use segment::Segment;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -124,6 +128,8 @@ pub struct ReplicationStatistics {
     pub messages: u64,
     /// Bytes of segments in them, repeated ones included.
     pub bytes: u64,
+    /// Messages that only ask whether a backup still takes this master's replicas.
+    pub confirmations: u64,
     /// Messages without an answer.
     pub failures: u64,
     /// Parts that a backup had something against.
@@ -155,6 +161,7 @@ pub(crate) struct State {
     copying: Vec<SegmentId>,
     servers: Servers,
     frees: BTreeMap<ServerId, Frees>,
+    lease: Lease,
     outgoing: VecDeque<Request>,
     in_flight: Vec<InFlight>,
     /// Numbers requests and placements.
@@ -209,6 +216,7 @@ impl Replication {
             copying: Vec::new(),
             servers: Servers::default(),
             frees: BTreeMap::new(),
+            lease: Lease::default(),
             outgoing: VecDeque::new(),
             in_flight: Vec::new(),
             numbers: 0,
@@ -254,6 +262,13 @@ impl Replication {
         self.shared.state().durable
     }
 
+    /// Until when reads may be answered: the module `lease` says why.
+    #[must_use]
+    pub fn reads_until(&self) -> Time {
+        let state = self.shared.state();
+        if state.settings.replicas == 0 { Time::NEVER } else { state.lease.until }
+    }
+
     /// When it wants a turn though nothing happens.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
@@ -295,6 +310,7 @@ impl State {
             self.raise_epoch(*id);
         }
         self.make_messages(&ids);
+        self.ask_for_words();
         for id in &ids {
             if self.segments.get(id).is_none_or(Segment::is_at_rest) {
                 self.active.remove(id);

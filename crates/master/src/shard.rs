@@ -14,7 +14,9 @@ use std::net::SocketAddr;
 use thunderhead_log::{BATCH, Cursor, Log, Object};
 use thunderhead_rpc::ServiceKind;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request, Service};
+use thunderhead_runtime::Time;
 use thunderhead_runtime::workers::Workers;
+use thunderhead_wire::control::READ_LEASE;
 use thunderhead_wire::operations::{
     EnumerateHead, FoundHead, IDENTITY_BYTES, Identity, ObjectHead, PageHead, PartHead, ReadPart,
     UpdateKind, UpdatePart,
@@ -147,18 +149,13 @@ impl Shard {
     }
 
     /// The same, on a log whose replicator is the other half of this manager. `own` is the server
-    /// that it is part of; one of the coordinators leads.
+    /// that it is part of.
     #[must_use]
-    pub fn replicated(
-        self,
-        replication: Replication,
-        own: ServerId,
-        coordinators: Vec<SocketAddr>,
-    ) -> Shard {
-        Shard { link: Some(Link::new(replication, own, coordinators)), ..self }
+    pub fn replicated(self, replication: Replication, own: ServerId) -> Shard {
+        Shard { link: Some(Link::new(replication, own)), ..self }
     }
 
-    /// A shard in no cluster that is [`replicated`](Shard::replicated).
+    /// A shard in no cluster that is [`replicated`](Shard::replicated); one of the coordinators leads.
     #[must_use]
     pub fn with_replication(
         log: Log,
@@ -166,7 +163,9 @@ impl Shard {
         own: ServerId,
         coordinators: Vec<SocketAddr>,
     ) -> Shard {
-        Shard::new(log).replicated(replication, own, coordinators)
+        let mut shard = Shard::new(log).replicated(replication, own);
+        shard.set_coordinators(coordinators);
+        shard
     }
 
     /// What keeps copies of the log.
@@ -195,7 +194,8 @@ impl Shard {
         else {
             return context.refuse(reply_to, Status::Malformed, 0, &[]);
         };
-        if let Some((status, hint)) = self.control.closed(head.table(), key) {
+        let closed = self.control.closed(head.table(), key);
+        if let Some((status, hint)) = closed.or_else(|| self.lapsed(context)) {
             return context.refuse(reply_to, status, hint, &[]);
         }
         let object = match self.log.read(head.table(), key) {
@@ -225,6 +225,18 @@ impl Shard {
         }
     }
 
+    /// What who asks is told where the read lease is over: nothing of what is here. The module
+    /// `replication::lease` says why.
+    #[inline]
+    fn lapsed(&self, context: &mut Context<'_>) -> Option<(Status, u32)> {
+        let until = self.link.as_ref().map_or(Time::NEVER, |link| link.reads_until);
+        if until == Time::NEVER {
+            return None;
+        }
+        let now = context.now_or_later();
+        (now >= until).then(|| lapsed_since(until, now))
+    }
+
     /// One update of one message.
     fn update(
         &mut self,
@@ -244,7 +256,7 @@ impl Shard {
             return context.refuse(reply_to, Status::Malformed, 0, &[]);
         }
         self.statistics.updates += 1;
-        let outcome = self.update_one(identity, &part);
+        let outcome = self.update_one(context, identity, &part);
         let mut body = [0; 16];
         let mut length = 8;
         body[..8].copy_from_slice(&outcome.version.0.to_le_bytes());
@@ -256,13 +268,29 @@ impl Shard {
         self.answer_at(context, self.log.appended(), reply_to, &answer);
     }
 
-    fn update_one(&mut self, identity: Identity, part: &UpdatePart<'_>) -> Outcome {
+    /// One update. Where nothing was appended for it, the answer only shows what is here (a condition
+    /// fails, there was nothing to delete) and does not wait until backups have taken anything: that
+    /// is a read, and needs the lease.
+    #[inline]
+    fn update_one(
+        &mut self,
+        context: &mut Context<'_>,
+        identity: Identity,
+        part: &UpdatePart<'_>,
+    ) -> Outcome {
+        let before = self.log.appended();
         if let Some((status, hint)) = self.control.closed(part.head.table(), part.key) {
             return Outcome { hint, ..Outcome::refused(status, Version::NONE) };
         }
         let outcome = objects::update(&mut self.log, &mut self.clients, identity, part);
         self.control.migrations.note(identity, part.head.table(), part.key);
         self.cleaning.is_urgent |= outcome.status == Status::Busy;
+        if self.log.appended() == before
+            && outcome.depends_on_object()
+            && let Some((status, hint)) = self.lapsed(context)
+        {
+            return Outcome { hint, ..Outcome::refused(status, Version::NONE) };
+        }
         outcome
     }
 
@@ -270,6 +298,9 @@ impl Shard {
         let Some(count) = count(body, ReadPart::take) else {
             return context.refuse(reply_to, Status::Malformed, 0, &[]);
         };
+        if let Some((status, hint)) = self.lapsed(context) {
+            return context.refuse(reply_to, status, hint, &[]);
+        }
         self.statistics.reads += count as u64;
         let (log, buffer, control) = (&self.log, &mut self.buffer, &self.control);
         buffer.clear();
@@ -344,7 +375,7 @@ impl Shard {
                 self.log.expect_updates(keys.map(|(_, part)| (part.head.table(), part.key)));
             }
             let identity = identity.with_sequence(sequence);
-            let outcome = self.update_one(identity, &part);
+            let outcome = self.update_one(context, identity, &part);
             outcome.to_part().put(&mut self.buffer);
         }
         let answer = Answer::new(Status::Ok, 0, &self.buffer);
@@ -356,7 +387,8 @@ impl Shard {
             return context.refuse(reply_to, Status::Malformed, 0, &[]);
         };
         let range = head.range();
-        if let Some((status, hint)) = self.control.closed_hash(range.table, range.first) {
+        let closed = self.control.closed_hash(range.table, range.first);
+        if let Some((status, hint)) = closed.or_else(|| self.lapsed(context)) {
             return context.refuse(reply_to, status, hint, &[]);
         }
         let tablets = self.log.tablets().map(|(tablet, _)| tablet);
@@ -428,6 +460,14 @@ impl Shard {
             self.parked.park(until, reply_to, answer.clone());
         }
     }
+}
+
+/// What is said where the lease was over at a time. After a while others may have the tablets: who
+/// asks had better find out.
+#[cold]
+fn lapsed_since(until: Time, now: Time) -> (Status, u32) {
+    let is_long = until > Time(0) && now >= until + READ_LEASE;
+    if is_long { (Status::Moved, 0) } else { (Status::Busy, BUSY_US) }
 }
 
 /// Answers with an object, whose value is not copied to do so.
@@ -549,7 +589,7 @@ impl Shard {
         self.control_turn_over(context);
         self.log.turn();
         if let Some(link) = &mut self.link {
-            link.run(context, &mut self.log, local);
+            link.run(context, &mut self.log, &mut self.asking, local);
         }
         self.parked.release(self.log.durable(), context);
         self.cleaning.turn_over(&self.log);

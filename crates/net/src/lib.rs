@@ -42,6 +42,10 @@ pub trait Handler {
         let _ = (transport, connection);
     }
 
+    /// Bytes were taken from the outside, and messages that were among them follow. What the time is
+    /// after this is a time at which these messages had been sent.
+    fn received(&mut self) {}
+
     /// A message has arrived.
     fn message(&mut self, transport: &mut dyn Transport, from: ConnectionId, message: &[u8]);
 

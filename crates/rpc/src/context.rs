@@ -38,6 +38,8 @@ pub struct Request<'a> {
 /// What a node has beside its transport and its service.
 pub(crate) struct State {
     pub(crate) now: Time,
+    /// The time, if the clock was read since something was last received.
+    pub(crate) fresh: Option<Time>,
     pub(crate) calls: Calls,
     pub(crate) timers: Timers<u64>,
     /// Its workers end when the node goes.
@@ -80,6 +82,19 @@ impl Context<'_> {
     #[must_use]
     pub fn now(&self) -> Time {
         self.state.now
+    }
+
+    /// A time at which what has come so far had come: the clock is read for it, once for all that
+    /// was received together. [`now`](Context::now) is read before anything is received, and a
+    /// process that was stopped in between takes what came long after that for what came then: who
+    /// must not answer after some time asks here.
+    #[inline]
+    #[must_use]
+    pub fn now_or_later(&mut self) -> Time {
+        match self.state.fresh {
+            Some(fresh) => fresh,
+            None => *self.state.fresh.insert(self.state.world.clock.now()),
+        }
     }
 
     /// A slice for long work: see [`thunderhead_runtime::slice`]. Strict in debug builds and in the

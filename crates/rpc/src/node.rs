@@ -69,6 +69,7 @@ impl<S: Service> Node<S> {
         let now = clock.now();
         let state = State {
             now,
+            fresh: None,
             calls: Calls::default(),
             timers: Timers::default(),
             tasks: Tasks::new(world.alarm.clone(), now),
@@ -184,7 +185,7 @@ fn end<S: Service>(service: &mut S, context: &mut Context<'_>, ended: Ended) {
 
 impl<S: Service> Process for Node<S> {
     fn turn(&mut self, now: Time) -> bool {
-        self.state.now = now;
+        (self.state.now, self.state.fresh) = (now, None);
         self.state.tasks.set_now(now);
         if !self.started {
             self.started = true;
@@ -231,6 +232,11 @@ impl<S: Service> Handler for Dispatch<'_, S> {
         for ended in self.state.calls.opened(transport, connection) {
             end(self.service, &mut Context { transport, state: self.state }, ended);
         }
+    }
+
+    #[inline]
+    fn received(&mut self) {
+        self.state.fresh = None;
     }
 
     #[inline]

@@ -274,6 +274,9 @@ impl Server {
         let Some(registered) = self.registered.take() else { return };
         let Enlisted { generation, masters, servers } = enlisted;
         let Registered { cluster, server, settings } = registered;
+        if let Some(backup) = &mut self.backup {
+            backup.service.enlisted(generation, &servers);
+        }
         self.life.enlisted(Identity { cluster, server, generation, masters, settings }, servers);
         self.serve(context);
     }
@@ -338,7 +341,7 @@ impl Server {
         let coordinators = &self.options.coordinators;
         let mut shard =
             Shard::in_cluster(log, master, coordinators.clone(), ShardOptions::default())
-                .replicated(replication, identity.server, coordinators.clone());
+                .replicated(replication, identity.server);
         shard
             .start_cleaners(context.world().workers.as_mut(), self.options.cleaners)
             .map_err(|error| format!("the cleaners: {error}"))?;

@@ -21,6 +21,19 @@ use crate::{ClusterId, Epoch, KeyHash, MasterId, SegmentId, ServerId, TableId, T
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How long a master answers reads after it sent what a backup then confirmed: that it still takes
+/// this master's replicas. All backups from which the end of its log could be recovered must have.
+///
+/// Whoever recovers a log reads its end only from a backup that it told before that it takes nothing
+/// more from that master (`inventory` with `deposed`), and lets nobody else serve the master's
+/// tablets until this time, and what clocks differ in it, has passed since. So a master that was
+/// given up and does not know has stopped answering before another one can accept a write.
+///
+/// A master counts from when it sent, by its own clock, and takes nothing off; a margin for clocks
+/// that run at different speeds is added by who waits.
+pub const READ_LEASE: Duration = Duration::from_millis(500);
 
 /// A message as the body of a request or a reply.
 #[must_use]

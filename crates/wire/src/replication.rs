@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  replicate      replicate head, (replica part, bytes)*         answer: (part answer)*
-//!  replicate head 0 master u64   8 list_version u64
+//!  replicate head 0 master u64   8 list_version u64   16 server u64   24 generation u64
 //!  replica part   0 segment u64   8 epoch u64   16 offset u32   20 bytes u32   24 length u32   28 flags u8   29 (zero) [3]
 //!  part answer    0 refusal u16   2 (zero) [2]   4 length u32
 //!
@@ -21,13 +21,17 @@
 //! The parts of one message are done in order. Of one part, what its flags ask for is done in this
 //! order: open, append the bytes at the offset, commit, close with this length; or free, alone.
 //! Repeating a part changes nothing. `list_version` is the list of servers that the master knows: a
-//! backup that knows an older one may ask for it.
+//! backup that knows an older one may ask for it. `server` and `generation` say which life of which
+//! backup is meant: an address may be another's by now, and the rest of a message must not change
+//! what a later life has. A message without parts asks whether the backup still takes this master's
+//! replicas, and is answered with nothing, at once: the master's read lease hangs on it
+//! ([`READ_LEASE`](crate::control::READ_LEASE)).
 //!
 //! A part answer has refusal 0 when it was done, and the replica's length; else the backup's number
 //! of what it has against it, and the length it has of the replica. Parts behind a refused one of
 //! the same segment are not done.
 
-use crate::{Epoch, MasterId, SegmentId};
+use crate::{Epoch, MasterId, SegmentId, ServerId};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -42,7 +46,7 @@ pub const CLOSE: u8 = 8;
 /// Gives it up.
 pub const FREE: u8 = 16;
 
-/// Whose replicas.
+/// Whose replicas, and at which backup.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -50,13 +54,24 @@ pub const FREE: u8 = 16;
 pub struct ReplicateHead {
     master: U64,
     list_version: U64,
+    server: U64,
+    generation: U64,
 }
 
 impl ReplicateHead {
-    /// A head.
+    /// A head of what a master says to a server in one of its lives.
     #[must_use]
-    pub fn new(master: MasterId, list_version: u64) -> ReplicateHead {
-        ReplicateHead { master: master.0.into(), list_version: list_version.into() }
+    pub fn new(
+        master: MasterId,
+        list_version: u64,
+        (server, generation): (ServerId, u64),
+    ) -> ReplicateHead {
+        ReplicateHead {
+            master: master.0.into(),
+            list_version: list_version.into(),
+            server: server.0.into(),
+            generation: generation.into(),
+        }
     }
 
     /// Takes a head off the front.
@@ -75,6 +90,12 @@ impl ReplicateHead {
     #[must_use]
     pub fn list_version(&self) -> u64 {
         self.list_version.get()
+    }
+
+    /// The server that is meant, and the life of it.
+    #[must_use]
+    pub fn life(&self) -> (ServerId, u64) {
+        (ServerId(self.server.get()), self.generation.get())
     }
 }
 
@@ -343,8 +364,12 @@ mod tests {
 
     #[test]
     fn the_layouts_are_those_of_the_protocol() {
-        let head = ReplicateHead::new(MasterId(0x0102), 3);
-        assert_eq!(head.as_bytes(), [2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+        let head = ReplicateHead::new(MasterId(0x0102), 3, (ServerId(4), 5));
+        let golden = [
+            2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0,
+            0, 0, 0,
+        ];
+        assert_eq!(head.as_bytes(), golden);
         let part = ReplicaPart::new(SegmentId(1), Epoch(2), 3, 4, 5, OPEN | CLOSE);
         let golden = [
             1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0, 9,

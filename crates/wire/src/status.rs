@@ -121,6 +121,8 @@ statuses! {
     InProgress = 29, Wait, "something else is being done with it at the moment";
     /// A tablet did not move.
     NotMigrated = 30, GiveUp, "the tablet stays where it was: it could not be moved; `thunderhead status` says why";
+    /// What is meant is another server, or another life of this one.
+    OtherLife = 31, Wait, "this is meant for another server, or for another life of this one; learn the list of servers anew";
 }
 
 impl Status {
@@ -176,6 +178,7 @@ mod tests {
             (28, Refused),
             (29, InProgress),
             (30, NotMigrated),
+            (31, OtherLife),
         ];
         assert_eq!(golden.len(), Status::ALL.len(), "new statuses are added here too");
         for (code, status) in golden {

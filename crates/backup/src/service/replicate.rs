@@ -47,6 +47,7 @@ impl Service {
         if self.is_deposed(head.master(), head.list_version()) {
             return Err(Status::Deposed);
         }
+        self.check_life(head)?;
         let mut answers = Vec::with_capacity(count);
         let mut tickets: Vec<(Ticket, usize)> = Vec::new();
         let mut refused: Vec<(SegmentId, PartAnswer)> = Vec::new();

@@ -2,9 +2,9 @@
 //! the same process.
 
 use super::{Replication, Request, To};
+use crate::asking::{Asking, QuestionId};
 use crate::limits::{LOCAL_ROUNDS_MAX, REPLICATE_TIMEOUT};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use thunderhead_log::Log;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
 use thunderhead_runtime::Time;
@@ -35,26 +35,23 @@ pub trait LocalBackup {
 /// See the module's documentation.
 pub(crate) struct Link {
     pub(crate) replication: Replication,
+    /// Reads may be answered before this: see the module `lease`.
+    pub(crate) reads_until: Time,
     own: ServerId,
-    coordinators: Vec<SocketAddr>,
-    coordinator: usize,
-    calls: BTreeMap<CallId, (u64, bool)>,
+    calls: BTreeMap<CallId, u64>,
+    questions: BTreeMap<QuestionId, u64>,
     locals: BTreeMap<u64, u64>,
     timer_at: Option<Time>,
 }
 
 impl Link {
-    pub(crate) fn new(
-        replication: Replication,
-        own: ServerId,
-        coordinators: Vec<SocketAddr>,
-    ) -> Link {
+    pub(crate) fn new(replication: Replication, own: ServerId) -> Link {
         Link {
+            reads_until: replication.reads_until(),
             replication,
             own,
-            coordinators,
-            coordinator: 0,
             calls: BTreeMap::new(),
+            questions: BTreeMap::new(),
             locals: BTreeMap::new(),
             timer_at: None,
         }
@@ -67,11 +64,22 @@ impl Link {
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) -> bool {
-        let Some((number, to_coordinator)) = self.calls.remove(&call) else { return false };
-        if to_coordinator && outcome.is_err() {
-            self.coordinator += 1;
-        }
+        let Some(number) = self.calls.remove(&call) else { return false };
         self.replication.answered(now, number, outcome);
+        self.reads_until = self.replication.reads_until();
+        true
+    }
+
+    /// The coordinator has answered a question; true if it was one of these.
+    pub(crate) fn answered(
+        &mut self,
+        now: Time,
+        question: QuestionId,
+        answer: &Result<Vec<u8>, CallError>,
+    ) -> bool {
+        let Some(number) = self.questions.remove(&question) else { return false };
+        self.replication.answered(now, number, answer.as_deref().map_err(|error| *error));
+        self.reads_until = self.replication.reads_until();
         true
     }
 
@@ -88,6 +96,7 @@ impl Link {
         &mut self,
         context: &mut Context<'_>,
         log: &mut Log,
+        asking: &mut Asking,
         mut local: Option<&mut dyn LocalBackup>,
     ) {
         let now = context.now();
@@ -102,7 +111,7 @@ impl Link {
             self.replication.turn(now, log);
             let mut answered = false;
             while let Some(request) = self.replication.next_request() {
-                answered |= self.send(context, now, request, &mut local);
+                answered |= self.send(context, asking, request, &mut local);
             }
             if self.replication.durable() > log.durable() {
                 log.turn();
@@ -110,6 +119,7 @@ impl Link {
                 break;
             }
         }
+        self.reads_until = self.replication.reads_until();
         if let Some(at) = self.replication.deadline()
             && self.timer_at.is_none_or(|set| at < set)
         {
@@ -122,12 +132,13 @@ impl Link {
     fn send(
         &mut self,
         context: &mut Context<'_>,
-        now: Time,
+        asking: &mut Asking,
         request: Request,
         local: &mut Option<&mut dyn LocalBackup>,
     ) -> bool {
+        let now = context.now();
         let Request { number, to, opcode, body } = request;
-        let address = match (to, local) {
+        match (to, local) {
             (To::Backup(server, _), Some(backup))
                 if server == self.own && opcode == Opcode::Replicate =>
             {
@@ -148,23 +159,16 @@ impl Link {
                 }
                 return true;
             }
-            (To::Backup(_, address), _) => Some(address),
-            (To::Coordinator, _) => {
-                let count = self.coordinators.len().max(1);
-                self.coordinators.get(self.coordinator % count).copied()
-            }
-        };
-        match address {
-            Some(address) => {
+            (To::Backup(_, address), _) => {
                 let call = context.call(address, opcode, &[&body], Some(REPLICATE_TIMEOUT));
-                self.calls.insert(call, (number, to == To::Coordinator));
+                self.calls.insert(call, number);
+                self.replication.recycle(body);
             }
-            None => {
-                let late = CallError::Late;
-                self.replication.answered(now, number, Err(late));
+            (To::Coordinator, _) => {
+                let question = asking.ask_within(context, opcode, body, REPLICATE_TIMEOUT);
+                self.questions.insert(question, number);
             }
         }
-        self.replication.recycle(body);
         false
     }
 }

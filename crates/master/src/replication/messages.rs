@@ -6,7 +6,6 @@
 
 use super::segment::{Segment, Slot};
 use super::{Request, State, To};
-use std::collections::BTreeMap;
 use std::time::Duration;
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Time;
@@ -21,7 +20,7 @@ use zerocopy::IntoBytes;
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// Parts of a message at most.
-const PARTS_MAX: usize = 256;
+pub(super) const PARTS_MAX: usize = 256;
 
 /// The first wait after a failure, and the longest.
 const WAIT_MIN: Duration = Duration::from_millis(1);
@@ -31,67 +30,73 @@ const WAIT_MAX: Duration = Duration::from_millis(100);
 const SPARE_MAX: usize = 16;
 
 /// The numbers of a backup's refusals: `docs/protocol.md`.
-mod refusal {
+pub(super) mod refusal {
     pub(super) const FULL: u16 = 1;
     pub(super) const OVERLOADED: u16 = 2;
+    pub(super) const NOT_FOUND: u16 = 3;
     pub(super) const CLOSED: u16 = 4;
     pub(super) const GAP: u16 = 5;
-    pub(super) const STALE_EPOCH: u16 = 7;
+    pub(in crate::replication) const STALE_EPOCH: u16 = 7;
+    pub(super) const LOST: u16 = 10;
 }
 
 /// A request whose answer is awaited.
 pub(super) struct InFlight {
     number: u64,
+    sent: Time,
     server: Option<ServerId>,
     /// Of a request to the coordinator.
     epoch: Option<(SegmentId, Epoch)>,
     parts: Vec<Sent>,
 }
 
+impl InFlight {
+    pub(super) fn of_backup(
+        number: u64,
+        sent: Time,
+        server: ServerId,
+        parts: Vec<Sent>,
+    ) -> InFlight {
+        InFlight { number, sent, server: Some(server), epoch: None, parts }
+    }
+}
+
 /// A part of a request.
 #[derive(Clone, Copy)]
-struct Sent {
-    segment: SegmentId,
+pub(super) struct Sent {
+    pub(super) segment: SegmentId,
     /// Which of its places, and which replica in it; 0 when it is freed.
     slot: usize,
     token: u64,
-    epoch: Epoch,
+    pub(super) epoch: Epoch,
     end: u32,
     flags: u8,
 }
 
-/// Replicas that a server is to free.
-#[derive(Default)]
-pub(super) struct Frees {
-    segments: BTreeMap<SegmentId, Epoch>,
-    is_in_flight: bool,
-    retry_at: Time,
-    failures: u32,
-}
-
-impl Frees {
-    pub(super) fn add(&mut self, segment: SegmentId, epoch: Epoch) {
-        let known = self.segments.entry(segment).or_default();
-        *known = epoch.max(*known);
-    }
-
-    pub(super) fn has(&self, segment: SegmentId) -> bool {
-        self.segments.contains_key(&segment)
+impl Sent {
+    pub(super) fn free(segment: SegmentId, epoch: Epoch) -> Sent {
+        Sent { segment, slot: 0, token: 0, epoch, end: 0, flags: FREE }
     }
 }
 
-fn wait(failures: u32) -> Duration {
+pub(super) fn wait(failures: u32) -> Duration {
     (WAIT_MIN * (1 << failures.min(8))).min(WAIT_MAX)
 }
 
 /// A message that is being put together.
-struct Draft {
-    server: ServerId,
-    body: Vec<u8>,
-    parts: Vec<Sent>,
+pub(super) struct Draft {
+    pub(super) server: ServerId,
+    pub(super) body: Vec<u8>,
+    pub(super) parts: Vec<Sent>,
 }
 
 impl Draft {
+    pub(super) fn new(server: ServerId, head: ReplicateHead, spare: Option<Vec<u8>>) -> Draft {
+        let mut body = spare.unwrap_or_default();
+        body.extend_from_slice(head.as_bytes());
+        Draft { server, body, parts: Vec::new() }
+    }
+
     fn room(&self) -> usize {
         let room = MESSAGE_BYTES_MAX.saturating_sub(self.body.len());
         if self.parts.len() < PARTS_MAX { room } else { 0 }
@@ -131,7 +136,8 @@ impl State {
         let body = to_body(&raise);
         self.numbers = number;
         let epoch = Some((id, epoch));
-        self.in_flight.push(InFlight { number, server: None, epoch, parts: Vec::new() });
+        let (sent, parts) = (self.now, Vec::new());
+        self.in_flight.push(InFlight { number, sent, server: None, epoch, parts });
         let opcode = Opcode::RaiseEpoch;
         self.outgoing.push_back(Request { number, to: To::Coordinator, opcode, body });
     }
@@ -148,7 +154,8 @@ impl State {
             for number in 0..segment.slots.len() {
                 let Some(slot) = segment.slots.get(number) else { continue };
                 let Some(server) = slot.server else { continue };
-                if slot.is_in_flight || servers.get(server).is_none() || !may_open {
+                let Some(backup) = servers.get(server) else { continue };
+                if slot.is_in_flight || !may_open {
                     continue;
                 }
                 let place = drafts.iter().position(|draft| draft.server == server);
@@ -167,15 +174,14 @@ impl State {
                     continue;
                 }
                 let at = place.unwrap_or_else(|| {
-                    let mut body = spare.pop().unwrap_or_default();
-                    let head = ReplicateHead::new(settings.master, servers.version);
-                    body.extend_from_slice(head.as_bytes());
-                    drafts.push(Draft { server, body, parts: Vec::new() });
+                    let life = (server, backup.generation);
+                    let head = ReplicateHead::new(settings.master, servers.version, life);
+                    drafts.push(Draft::new(server, head, spare.pop()));
                     drafts.len() - 1
                 });
                 if let Some(draft) = drafts.get_mut(at) {
                     self.statistics.bytes += u64::from(plan.end - slot.acked);
-                    add(draft, segment, number, &plan);
+                    add(draft, segment, number, &plan, *now);
                 }
             }
             if let Some(at) = wake {
@@ -186,9 +192,9 @@ impl State {
         for draft in drafts {
             let Some(backup) = self.servers.get(draft.server) else { continue };
             let to = To::Backup(draft.server, backup.address);
-            let (number, server, parts) = (self.number(), Some(draft.server), draft.parts);
+            let (number, now) = (self.number(), self.now);
             self.statistics.messages += 1;
-            self.in_flight.push(InFlight { number, server, epoch: None, parts });
+            self.in_flight.push(InFlight::of_backup(number, now, draft.server, draft.parts));
             let opcode = Opcode::Replicate;
             self.outgoing.push_back(Request { number, to, opcode, body: draft.body });
         }
@@ -212,82 +218,23 @@ impl State {
         (may_open, is_free, may_close)
     }
 
-    fn add_frees(&mut self, drafts: &mut Vec<Draft>) {
-        if self.frees.is_empty() {
-            return;
-        }
-        let mut copies = self.copies_left();
-        let mut wake: Option<Time> = None;
-        let State { frees, segments, servers, settings, spare, now, .. } = self;
-        frees.retain(|_, it| !it.segments.is_empty() || it.is_in_flight);
-        for (server, frees) in frees.iter_mut() {
-            if frees.is_in_flight || servers.get(*server).is_none() {
-                continue;
-            }
-            if frees.retry_at > *now {
-                wake = Some(wake.map_or(frees.retry_at, |known| known.min(frees.retry_at)));
-                continue;
-            }
-            let mut due = Vec::new();
-            for (id, epoch) in &frees.segments {
-                if due.len() < PARTS_MAX && may_go(segments.get(id), copies.get_mut(id)) {
-                    due.push((*id, *epoch));
-                }
-            }
-            if due.is_empty() {
-                continue;
-            }
-            let place = drafts.iter().position(|draft| draft.server == *server);
-            let at = place.unwrap_or_else(|| {
-                let mut body = spare.pop().unwrap_or_default();
-                let head = ReplicateHead::new(settings.master, servers.version);
-                body.extend_from_slice(head.as_bytes());
-                drafts.push(Draft { server: *server, body, parts: Vec::new() });
-                drafts.len() - 1
-            });
-            let Some(draft) = drafts.get_mut(at) else { continue };
-            for (id, epoch) in due {
-                let part = ReplicaPart::new(id, epoch, 0, 0, 0, FREE);
-                draft.body.extend_from_slice(part.as_bytes());
-                let segment = id;
-                draft.parts.push(Sent { segment, slot: 0, token: 0, epoch, end: 0, flags: FREE });
-            }
-            frees.is_in_flight = true;
-        }
-        if let Some(at) = wake {
-            self.wake_at(at);
-        }
-    }
-
-    /// Of segments for whose replicas there are no places: how many copies there are, those counted
-    /// that are to be freed. One of them is left, if there was to be more than one.
-    fn copies_left(&self) -> BTreeMap<SegmentId, usize> {
-        let mut copies = BTreeMap::new();
-        for id in &self.active {
-            let Some(segment) = self.segments.get(id) else { continue };
-            if self.settings.replicas > 1 && segment.slots.iter().any(|slot| slot.server.is_none())
-            {
-                let rests = self.frees.values().filter(|it| it.has(*id) && !it.is_in_flight);
-                copies.insert(*id, segment.replicas() + rests.count());
-            }
-        }
-        copies
-    }
-
     pub(super) fn answered(&mut self, now: Time, number: u64, outcome: Result<&[u8], CallError>) {
         self.now = now;
         let Some(at) = self.in_flight.iter().position(|it| it.number == number) else { return };
-        let InFlight { server, epoch, parts, .. } = self.in_flight.swap_remove(at);
+        let InFlight { server, sent, epoch, parts, .. } = self.in_flight.swap_remove(at);
         if let Some((id, epoch)) = epoch {
             return self.epoch_raised(id, number, epoch, outcome);
         }
         let Some(server) = server else { return };
         if let Err(CallError::Refused { status: Status::Deposed, .. }) = outcome {
-            self.is_deposed = true;
+            self.depose();
         }
         let answers = outcome.ok().and_then(PartAnswer::all_of);
         let answers = answers.filter(|answers| answers.len() == parts.len());
         self.statistics.failures += u64::from(answers.is_none());
+        if answers.is_some() {
+            self.lease.confirmed(server, sent);
+        }
         let mut freed = None;
         for (at, sent) in parts.iter().enumerate() {
             let answer = answers.and_then(|answers| answers.get(at));
@@ -298,11 +245,16 @@ impl State {
             }
         }
         if let (Some(freed), Some(frees)) = (freed, self.frees.get_mut(&server)) {
-            frees.is_in_flight = false;
-            frees.failures = if freed { 0 } else { frees.failures + 1 };
-            frees.retry_at = if freed { now } else { now + wait(frees.failures) };
+            frees.answered(now, freed);
         }
         self.update_durable();
+        self.renew_lease();
+    }
+
+    /// The cluster has given this master up.
+    fn depose(&mut self) {
+        self.is_deposed = true;
+        self.lease.until = Time(0);
     }
 
     fn epoch_raised(
@@ -323,24 +275,16 @@ impl State {
             Ok(_) => {
                 self.statistics.epochs_raised += 1;
                 segment.registered = segment.registered.max(epoch);
+                if segment.registered >= segment.wanted {
+                    segment.lost_word = None;
+                }
                 segment.update();
                 self.update_durable();
+                self.renew_lease();
             }
-            Err(CallError::Refused { status: Status::Deposed, .. }) => self.is_deposed = true,
+            Err(CallError::Refused { status: Status::Deposed, .. }) => self.depose(),
             Err(_) => segment.raise_at = now + WAIT_MAX,
         }
-    }
-
-    /// Whether a replica was freed. One that was begun at a later epoch is another.
-    fn freed_there(&mut self, server: ServerId, sent: &Sent, answer: Option<&PartAnswer>) -> bool {
-        let done = answer.is_some_and(|it| matches!(it.refusal(), 0 | refusal::STALE_EPOCH));
-        if done
-            && let Some(frees) = self.frees.get_mut(&server)
-            && frees.segments.get(&sent.segment) == Some(&sent.epoch)
-        {
-            frees.segments.remove(&sent.segment);
-        }
-        done
     }
 
     fn part_answered(
@@ -397,7 +341,7 @@ impl State {
         match code {
             refusal::FULL | refusal::OVERLOADED => {
                 if let Some(server) = server {
-                    self.servers.avoid(server, now + super::placement::PASSED_OVER);
+                    self.servers.avoid(server, now);
                 }
                 // Nothing is there, unless an earlier attempt came through after all.
                 if !slot.is_uncertain && !slot.is_opened {
@@ -417,26 +361,13 @@ impl State {
                 acknowledge(slot, sent);
                 segment.update();
             }
-            // It is not there, or cannot be gone on with.
+            refusal::NOT_FOUND | refusal::LOST => {
+                slot.is_gone = true;
+                self.lose(segment, sent.slot);
+            }
+            // It cannot be gone on with.
             _ => self.lose(segment, sent.slot),
         }
-    }
-}
-
-/// Whether what is left of a lost replica may be freed. As long as another one is on its way, it may
-/// still be of use; but another one may have no other place than where it is.
-fn may_go(segment: Option<&Segment>, copies: Option<&mut usize>) -> bool {
-    let Some(segment) = segment else { return true };
-    let is_placed = segment.slots.iter().all(|slot| slot.server.is_some());
-    let is_short = segment.is_short() || segment.wanted > segment.registered;
-    match copies {
-        _ if is_placed => !is_short,
-        None => true,
-        Some(copies) if *copies > 1 => {
-            *copies -= 1;
-            true
-        }
-        Some(_) => false,
     }
 }
 
@@ -481,7 +412,7 @@ fn plan(segment: &Segment, slot: &Slot, limit: u32, may_end: bool, room: usize) 
 }
 
 /// Adds a part to a message.
-fn add(draft: &mut Draft, segment: &mut Segment, number: usize, plan: &Plan) {
+fn add(draft: &mut Draft, segment: &mut Segment, number: usize, plan: &Plan, now: Time) {
     let Some(slot) = segment.slots.get(number) else { return };
     let epoch = segment.epoch_for(slot);
     let (from, end) = (slot.acked, plan.end);
@@ -499,6 +430,9 @@ fn add(draft: &mut Draft, segment: &mut Segment, number: usize, plan: &Plan) {
         draft.body.extend_from_slice(back.get(first..last).unwrap_or_default());
     }
     let Some(slot) = segment.slots.get_mut(number) else { return };
+    if !slot.was_sent {
+        slot.sent_at = now;
+    }
     (slot.was_sent, slot.is_in_flight) = (true, true);
     let (token, flags) = (slot.token, plan.flags);
     let segment = segment.id;

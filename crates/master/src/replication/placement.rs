@@ -1,5 +1,6 @@
 //! Which servers there are, and which of them gets a replica.
 
+use super::rests::{Frees, Rest};
 use super::segment::Slot;
 use super::{Settings, State};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +14,7 @@ use thunderhead_wire::{Epoch, SegmentId, ServerId};
 const CANDIDATES: usize = 5;
 
 /// How long a backup is passed over that has no room, or is behind with its disk.
-pub(super) const PASSED_OVER: Duration = Duration::from_millis(50);
+const PASSED_OVER: Duration = Duration::from_millis(50);
 
 /// What a frame is read with where nobody has measured it.
 const READ_BYTES_PER_SECOND: u64 = 500 << 20;
@@ -30,6 +31,15 @@ pub(super) struct Backup {
     /// First replicas that it has of this master.
     primaries: u64,
     avoided_until: Time,
+    /// Since when it was avoided again and again.
+    avoided_since: Time,
+}
+
+impl Backup {
+    /// Whether it is avoided, and took nothing for so long.
+    pub(super) fn has_refused_for(&self, time: Duration, now: Time) -> bool {
+        self.avoided_until > now && now.since(self.avoided_since) >= time
+    }
 }
 
 /// The servers that have backups, the own one too.
@@ -58,9 +68,12 @@ impl Servers {
         }
     }
 
-    pub(super) fn avoid(&mut self, server: ServerId, until: Time) {
+    pub(super) fn avoid(&mut self, server: ServerId, now: Time) {
         if let Some(backup) = self.backups.get_mut(&server) {
-            backup.avoided_until = until;
+            if now.since(backup.avoided_until) > PASSED_OVER || backup.avoided_until == Time(0) {
+                backup.avoided_since = now;
+            }
+            backup.avoided_until = now + PASSED_OVER;
         }
     }
 
@@ -91,6 +104,7 @@ impl Servers {
                 read_bytes_per_second: backup.read_bytes_per_second,
                 primaries: known.map_or(0, |it| it.primaries),
                 avoided_until: known.map_or(Time(0), |it| it.avoided_until),
+                avoided_since: known.map_or(Time(0), |it| it.avoided_since),
             };
             self.backups.insert(info.server, backup);
         }
@@ -171,12 +185,14 @@ impl State {
             self.statistics.replicas_lost += 1;
         }
         let was_sent = slot.was_sent;
+        let word = slot.server.map(|server| self.lease.word(server, slot.sent_at));
         // With the epoch that it has at most: the next one has a higher one.
         self.leave(segment, number);
         if was_sent {
             segment.epoch = Epoch(segment.epoch.0 + 1);
             if may_be_open && segment.is_head() && !segment.is_whole {
                 segment.wanted = segment.epoch;
+                segment.lost_word = segment.lost_word.into_iter().chain(word).min();
             }
         }
         if segment.is_whole {
@@ -198,7 +214,8 @@ impl State {
             self.servers.count_primary(server, -1);
         }
         if slot.was_sent {
-            self.frees.entry(server).or_default().add(segment.id, epoch);
+            let rest = Rest::new(&slot, epoch);
+            self.frees.entry(server).or_default().add(segment.id, rest);
         }
     }
 
@@ -239,32 +256,9 @@ impl State {
         is_primary: bool,
     ) -> Option<ServerId> {
         let State { settings, servers, frees, now, random, .. } = self;
-        let taken: Vec<&Backup> =
-            segment.slots.iter().filter_map(|slot| servers.backups.get(&slot.server?)).collect();
-        let own = settings.server;
-        let is_only = servers.up().all(|(id, _)| id == own);
         let mut earliest: Option<Time> = None;
         let mut fitting: Vec<(ServerId, &Backup)> = Vec::with_capacity(8);
-        for (id, backup) in servers.up() {
-            if id == own {
-                if !(settings.self_backup && is_only) {
-                    continue;
-                }
-            } else if !servers.shares_hosts && backup.host == settings.host
-                || !servers.shares_racks && backup.rack == settings.rack
-            {
-                continue;
-            }
-            let is_near = |other: &&Backup| {
-                !servers.shares_hosts && other.host == backup.host
-                    || !servers.shares_racks && other.rack == backup.rack
-            };
-            let is_taken = segment.slots.iter().any(|slot| slot.server == Some(id));
-            // What it has of this segment must be gone first.
-            let has_rest = frees.get(&id).is_some_and(|frees| frees.has(segment.id));
-            if is_taken || has_rest || taken.iter().any(is_near) {
-                continue;
-            }
+        for (id, backup) in self::fitting(settings, servers, frees, segment) {
             if backup.avoided_until > *now {
                 let until = backup.avoided_until;
                 earliest = Some(earliest.map_or(until, |known| known.min(until)));
@@ -299,4 +293,33 @@ impl State {
         }
         best.map(|(_, id)| id)
     }
+}
+
+/// The servers that may have a replica of a segment besides those that have one.
+pub(super) fn fitting<'a>(
+    settings: &'a Settings,
+    servers: &'a Servers,
+    frees: &'a BTreeMap<ServerId, Frees>,
+    segment: &'a super::Segment,
+) -> impl Iterator<Item = (ServerId, &'a Backup)> {
+    let taken: Vec<&Backup> =
+        segment.slots.iter().filter_map(|slot| servers.backups.get(&slot.server?)).collect();
+    let own = settings.server;
+    let is_only = servers.up().all(|(id, _)| id == own);
+    servers.up().filter(move |(id, backup)| {
+        let suits = if *id == own {
+            settings.self_backup && is_only
+        } else {
+            (servers.shares_hosts || backup.host != settings.host)
+                && (servers.shares_racks || backup.rack != settings.rack)
+        };
+        let is_near = |other: &&Backup| {
+            !servers.shares_hosts && other.host == backup.host
+                || !servers.shares_racks && other.rack == backup.rack
+        };
+        let is_taken = segment.slots.iter().any(|slot| slot.server == Some(*id));
+        // What it has of this segment must be gone first.
+        let has_rest = frees.get(id).is_some_and(|frees| frees.has(segment.id));
+        suits && !is_taken && !has_rest && !taken.iter().any(is_near)
+    })
 }

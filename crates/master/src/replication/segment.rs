@@ -27,6 +27,9 @@ pub(super) struct Segment {
     pub(super) epoch: Epoch,
     /// Of a head that is not whole: the epoch that its replicas must have, and the coordinator note.
     pub(super) wanted: Epoch,
+    /// The last word of a backup whose open replica was lost, until the epoch is noted by which that
+    /// one does not count: the earliest.
+    pub(super) lost_word: Option<Time>,
     /// The epoch that the coordinator has noted.
     pub(super) registered: Epoch,
     /// The request by which it is to note another one.
@@ -50,8 +53,9 @@ pub(super) struct Slot {
     pub(super) epoch: Epoch,
     /// It is to be begun in atomic mode.
     pub(super) is_atomic: bool,
-    /// Something was sent.
+    /// Something was sent, and when for the first time.
     pub(super) was_sent: bool,
+    pub(super) sent_at: Time,
     /// Something was sent that was not answered.
     pub(super) is_uncertain: bool,
     pub(super) is_opened: bool,
@@ -65,6 +69,8 @@ pub(super) struct Slot {
     pub(super) failures: u32,
     /// Whether it is there is to be asked.
     pub(super) is_doubtful: bool,
+    /// The backup says that it is not there.
+    pub(super) is_gone: bool,
     /// Its server is down. It may come again with it.
     pub(super) is_away: bool,
     /// It is made from memory: how long it will be, and what must be durable before it counts.
@@ -110,6 +116,7 @@ impl Segment {
             epoch: Epoch(0),
             wanted: Epoch(0),
             registered: Epoch(0),
+            lost_word: None,
             raising: None,
             raise_at: Time(0),
             durable_length: 0,

@@ -2,7 +2,8 @@
 //! are lost, late, doubled and out of order, and full disks. At any moment the master may be gone:
 //! then for **any** set of backups that are still there, what they have either is seen to be
 //! incomplete, or makes up a log with every write that had been durable. And when the manager is
-//! content, all but any R - 1 are enough.
+//! content, all but any R - 1 are enough. And a master that was given up without its knowledge does not
+//! answer reads for longer than its lease.
 
 use crate::recovery::{Found, TABLE, choose, open_with_data, options, rebuild};
 use std::collections::{BTreeMap, VecDeque};
@@ -23,7 +24,7 @@ use thunderhead_runtime::sim::memory::SimMemories;
 use thunderhead_runtime::sim::workers::SimWorkers;
 use thunderhead_runtime::{Random, Time, World};
 use thunderhead_wire::control::{
-    BackupInfo, RaiseEpoch, ServerInfo, ServerList, ServerState, ShardInfo, of_body,
+    BackupInfo, READ_LEASE, RaiseEpoch, ServerInfo, ServerList, ServerState, ShardInfo, of_body,
 };
 use thunderhead_wire::{ClusterId, Condition, Epoch, MasterId, ServerId};
 
@@ -81,8 +82,10 @@ impl Server {
             ..StoreOptions::new(identity, self.frames)
         };
         let (store, _) = Store::start(&mut world, options).unwrap();
-        self.life = Some((Service::new(store, 0), workers));
         self.generation += 1;
+        let mut service = Service::new(store, 0);
+        service.enlisted(self.generation, &ServerList::default());
+        self.life = Some((service, workers));
     }
 
     /// Lets the disk do its work.
@@ -151,12 +154,20 @@ struct Cluster {
     keys: BTreeMap<u64, History>,
     checked: u32,
     incomplete: u32,
+    given_up: u32,
+    /// Servers that the master does not reach.
+    cut: Vec<ServerId>,
 }
 
 impl Cluster {
     fn new(seed: u64) -> Cluster {
         let mut random = Random::from_seed(seed);
         let replicas = random.within(1..4) as u32;
+        let count = u64::from(replicas) + random.below(4);
+        Cluster::with(random, replicas, count)
+    }
+
+    fn with(mut random: Random, replicas: u32, count: u64) -> Cluster {
         let settings = Settings {
             server: OWN,
             host: "own".into(),
@@ -173,7 +184,6 @@ impl Cluster {
         let mut log = Log::new(&memory, LogId(5), options(), replicator).unwrap();
         log.create_tablet(TabletRange::whole(TABLE)).unwrap();
         let cleaner = log.cleaner().unwrap();
-        let count = u64::from(replicas) + random.below(4);
         let frames = if random.chance(0.2) { 40 } else { 400 };
         let servers = (1..=count).map(|id| Server::new(id, frames, &mut random)).collect();
         let mut cluster = Cluster {
@@ -192,6 +202,8 @@ impl Cluster {
             keys: BTreeMap::new(),
             checked: 0,
             incomplete: 0,
+            given_up: 0,
+            cut: Vec::new(),
             random,
         };
         cluster.tell();
@@ -268,11 +280,12 @@ impl Cluster {
         if !calm && !self.strays.is_empty() && self.random.chance(0.1) {
             let at = self.random.below(self.strays.len() as u64) as usize;
             let (server, generation, body) = self.strays.swap_remove(at);
-            // Connections do not outlast the process that they are of.
             let server = self.servers.iter_mut().find(|it| it.id == server).unwrap();
-            if let (Some((service, _)), true) = (&mut server.life, server.generation == generation)
-            {
-                service.local(&body);
+            if let Some((service, _)) = &mut server.life {
+                // What is meant for a former life may come to a later one at the same address.
+                let answer = service.local(&body);
+                let is_meant = server.generation == generation;
+                assert!(is_meant || matches!(answer, Local::Now(Err(_))), "for another life");
             }
         }
         if self.sent.is_empty() {
@@ -293,6 +306,7 @@ impl Cluster {
                 }
                 Ok(b"{}".to_vec())
             }
+            To::Backup(server, _) if self.cut.contains(&server) => Err(CallError::Late),
             To::Backup(server, _) => {
                 let server = self.servers.iter_mut().find(|it| it.id == server).unwrap();
                 match &mut server.life {
@@ -396,6 +410,57 @@ impl Cluster {
         }
     }
 
+    /// The master is given up and does not hear of it. Backups are fenced, and what they have is looked
+    /// at. If it is a complete log, others will write to what was the master's, and it must not answer
+    /// reads for longer than its lease, whatever happens: also where some backups still believe it.
+    fn give_up(&mut self) {
+        self.coordinator_up = false;
+        let count = self.random.below(self.servers.len() as u64) as usize;
+        let hidden = self.some(count);
+        let mut found = Vec::new();
+        for (number, server) in self.servers.iter_mut().enumerate() {
+            if !hidden.contains(&number) {
+                if server.life.is_none() {
+                    server.start();
+                }
+                server.life.as_mut().unwrap().0.fence(MASTER);
+                found.extend(server.found());
+            }
+        }
+        let until = self.now + READ_LEASE;
+        let is_complete = choose(&found, &self.epochs).is_ok();
+        let begun = self.log.durable() > LogPosition::default();
+        if !is_complete || !begun {
+            return;
+        }
+        self.given_up += 1;
+        // Who is not reached cannot tell it that it is deposed.
+        if self.random.chance(0.7) {
+            let fenced = self.servers.iter().zip(0..).filter(|(_, at)| !hidden.contains(at));
+            self.cut = fenced.map(|(server, _)| server.id).collect();
+        }
+        for _ in 0..400 {
+            self.now = self.now + Duration::from_micros(self.random.below(5000));
+            match self.random.below(10) {
+                0..2 => self.write(),
+                2..5 => self.turn(),
+                5..7 => self.deliver(false),
+                7..9 => self.answer(),
+                _ => {
+                    let at = self.random.below(self.servers.len() as u64) as usize;
+                    let server = &mut self.servers[at];
+                    if self.random.chance(0.1) {
+                        server.life = None;
+                    } else if server.life.is_none() {
+                        server.start();
+                    }
+                }
+            }
+            let reads = self.replication.reads_until();
+            assert!(reads <= until, "reads until {reads:?}, given up at {until:?}");
+        }
+    }
+
     fn some(&mut self, count: usize) -> Vec<usize> {
         let mut all: Vec<usize> = (0..self.servers.len()).collect();
         (0..count.min(all.len()))
@@ -473,11 +538,16 @@ impl Cluster {
     }
 }
 
-fn run(seed: u64, steps: u32) -> (u32, u32, ReplicationStatistics, Usage) {
+fn run(seed: u64, steps: u32) -> (u32, u32, u32, ReplicationStatistics, Usage) {
     let mut cluster = Cluster::new(seed);
-    for _ in 0..3 {
+    let lives = cluster.random.below(3);
+    for life in 0..3 {
         for _ in 0..steps {
             cluster.step();
+        }
+        if life == lives && cluster.random.chance(0.7) {
+            cluster.give_up();
+            break;
         }
         let is_tight = cluster.servers[0].frames < 100;
         if is_tight {
@@ -488,7 +558,8 @@ fn run(seed: u64, steps: u32) -> (u32, u32, ReplicationStatistics, Usage) {
         let hidden = cluster.some(cluster.replicas as usize - 1);
         cluster.check(&hidden, true);
     }
-    (cluster.checked, cluster.incomplete, cluster.replication.statistics(), cluster.log.usage())
+    let Cluster { checked, incomplete, given_up, replication, log, .. } = cluster;
+    (checked, incomplete, given_up, replication.statistics(), log.usage())
 }
 
 #[test]
@@ -496,10 +567,11 @@ fn what_is_durable_is_found_again_whatever_happens_to_backups() {
     let cases = std::env::var("CASES").ok().and_then(|it| it.parse().ok()).unwrap_or(60);
     let first = std::env::var("FIRST").ok().and_then(|it| it.parse().ok()).unwrap_or(0);
     let (mut checked, mut incomplete, mut copies, mut epochs) = (0, 0, 0, 0);
-    let (mut compactions, mut passes) = (0, 0);
+    let (mut compactions, mut passes, mut given_up) = (0, 0, 0);
     for seed in first..first + cases {
         let outcome = std::panic::catch_unwind(|| run(seed, 500));
-        let Ok((all, not, statistics, usage)) = outcome else { panic!("seed {seed}") };
+        let Ok((all, not, gone, statistics, usage)) = outcome else { panic!("seed {seed}") };
+        given_up += gone;
         compactions += usage.compactions;
         passes += usage.passes;
         checked += all;
@@ -508,5 +580,41 @@ fn what_is_durable_is_found_again_whatever_happens_to_backups() {
         epochs += statistics.epochs_raised;
     }
     assert!(compactions > 0 && passes > 0, "{compactions} {passes}");
+    assert!(given_up > 0, "{given_up}");
     assert!(checked > 4 * incomplete / 3 && copies > 0 && epochs > 0, "{checked} {incomplete}");
+}
+
+#[test]
+fn the_only_replica_of_a_head_is_kept_by_a_restarted_backup_until_another_has_it() {
+    let mut restarts = 0;
+    for seed in 0..40 {
+        let mut cluster = Cluster::with(Random::from_seed(seed), 1, 3);
+        for _ in 0..400 {
+            cluster.now = cluster.now + Duration::from_micros(cluster.random.below(3000));
+            match cluster.random.below(40) {
+                0..10 => cluster.write(),
+                10..20 => cluster.turn(),
+                20..30 => cluster.deliver(true),
+                30..38 => cluster.answer(),
+                38 => {
+                    let now = cluster.now;
+                    cluster.servers.iter_mut().for_each(|server| server.work(now));
+                }
+                _ => {
+                    let at = cluster.random.below(3) as usize;
+                    let server = &mut cluster.servers[at];
+                    server.life = None;
+                    server.start();
+                    server.listed = (ServerState::Up, server.generation);
+                    cluster.tell();
+                    restarts += 1;
+                }
+            }
+            if cluster.random.chance(0.1) {
+                let begun = cluster.log.durable() > LogPosition::default();
+                cluster.check(&[], begun);
+            }
+        }
+    }
+    assert!(restarts > 100, "{restarts}");
 }

@@ -33,8 +33,8 @@ use thunderhead_wire::replication::{PieceHead, ReadHead};
 use thunderhead_wire::{ClusterId, Condition, Epoch, MasterId, ServerId, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
-const PORT: u16 = 7100;
-const MASTER: MasterId = MasterId(9);
+pub(crate) const PORT: u16 = 7100;
+pub(crate) const MASTER: MasterId = MasterId(9);
 const KEYS: u64 = 4;
 const TROUBLE: Duration = Duration::from_millis(1200);
 
@@ -48,14 +48,14 @@ enum Flaw {
 
 /// What the coordinator knows, and tells all at once.
 #[derive(Default)]
-struct Known {
-    list: ServerList,
+pub(crate) struct Known {
+    pub(crate) list: ServerList,
     epochs: BTreeMap<SegmentId, Epoch>,
 }
 
-type Shared = Rc<RefCell<Known>>;
+pub(crate) type Shared = Rc<RefCell<Known>>;
 
-struct Coordinator(Shared);
+pub(crate) struct Coordinator(pub(crate) Shared);
 
 impl rpc::Service for Coordinator {
     fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
@@ -108,7 +108,7 @@ impl rpc::Service for Master {
     }
 }
 
-fn master_node(
+pub(crate) fn master_node(
     boot: Boot,
     known: &Shared,
     replicas: u32,
@@ -135,7 +135,36 @@ fn master_node(
     Box::new(node)
 }
 
-fn backup_node(mut boot: Boot, id: u64, durability: Durability) -> Box<dyn Process> {
+/// The shard, and its backups.
+pub(crate) fn first_list(shard: SocketAddr, backups: &[SocketAddr]) -> ServerList {
+    let own = ServerInfo {
+        server: ServerId(100),
+        generation: 1,
+        state: ServerState::Up,
+        host: "own".into(),
+        rack: String::new(),
+        shards: vec![ShardInfo { master: MASTER, address: shard }],
+        backup: None,
+    };
+    let others = backups.iter().zip(1..).map(|(address, id)| ServerInfo {
+        server: ServerId(id),
+        generation: 1,
+        state: ServerState::Up,
+        host: format!("host {id}"),
+        rack: String::new(),
+        shards: Vec::new(),
+        backup: Some(BackupInfo { address: *address, read_bytes_per_second: 0 }),
+    });
+    let servers = std::iter::once(own).chain(others).collect();
+    ServerList { version: 1, servers }
+}
+
+pub(crate) fn backup_node(
+    mut boot: Boot,
+    id: u64,
+    durability: Durability,
+    known: &Shared,
+) -> Box<dyn Process> {
     let identity = Identity { cluster: ClusterId(1), server: ServerId(id) };
     let options = StoreOptions {
         segment_bytes: 32 << 10,
@@ -145,7 +174,12 @@ fn backup_node(mut boot: Boot, id: u64, durability: Durability) -> Box<dyn Proce
     };
     let (store, opened) = Store::start(&mut boot.world, options).unwrap();
     let speed = opened.read_bytes_per_second.unwrap_or(0);
-    let mut node = Node::new(boot.world, boot.transport, Service::new(store, speed));
+    let mut service = Service::new(store, speed);
+    // All are told of a life right after it has begun.
+    let list = &known.borrow().list;
+    let former = list.servers.iter().find(|it| it.server == ServerId(id));
+    service.enlisted(former.map_or(1, |it| it.generation + 1), list);
+    let mut node = Node::new(boot.world, boot.transport, service);
     node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
     Box::new(node)
 }
@@ -282,8 +316,10 @@ fn run(seed: u64, flaw: Flaw) -> Result<usize, String> {
     };
     let backups: Vec<HostId> = (1..=4)
         .map(|id| {
-            simulation
-                .add_host(&format!("backup {id}"), move |boot| backup_node(boot, id, durability))
+            let known = Rc::clone(&known);
+            simulation.add_host(&format!("backup {id}"), move |boot| {
+                backup_node(boot, id, durability, &known)
+            })
         })
         .collect();
     let addresses: Vec<SocketAddr> =
@@ -299,26 +335,7 @@ fn run(seed: u64, flaw: Flaw) -> Result<usize, String> {
     let shard =
         simulation.add_host("shard", move |boot| master_node(boot, &own, replicas, coordinator));
     let to = address(simulation.address(shard), PORT);
-    let own = ServerInfo {
-        server: ServerId(100),
-        generation: 1,
-        state: ServerState::Up,
-        host: "own".into(),
-        rack: String::new(),
-        shards: vec![ShardInfo { master: MASTER, address: to }],
-        backup: None,
-    };
-    let others = addresses.iter().zip(1..).map(|(address, id)| ServerInfo {
-        server: ServerId(id),
-        generation: 1,
-        state: ServerState::Up,
-        host: format!("host {id}"),
-        rack: String::new(),
-        shards: Vec::new(),
-        backup: Some(BackupInfo { address: *address, read_bytes_per_second: 0 }),
-    });
-    let servers = std::iter::once(own).chain(others).collect();
-    known.borrow_mut().list = ServerList { version: 1, servers };
+    known.borrow_mut().list = first_list(to, &addresses);
 
     let truth = simulation.truth();
     let history = History { time: Rc::new(move || truth.get()), operations: Rc::default() };
@@ -538,7 +555,7 @@ fn alone(boot: Boot, durability: Durability, most_parked: &Rc<Cell<usize>>) -> B
     let list = ServerList { version: 1, servers: vec![server] };
     replication.learn(&list);
     let mut backup = Service::new(store, 0);
-    backup.learn(&list);
+    backup.enlisted(1, &list);
     let memory = Memory::with_seglets(3 << 20, 4096).unwrap();
     let mut log = Log::new(&memory, LogId(5), options(), replicator).unwrap();
     log.create_tablet(TabletRange::whole(TABLE)).unwrap();

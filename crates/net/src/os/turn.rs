@@ -506,6 +506,7 @@ impl OsTransport {
             connection.begun = self.now;
         }
         self.counters.bytes_in += count as u64;
+        handler.received();
         if !in_scratch {
             if matches!(connection.carrier, Carrier::Rings(_)) {
                 // The ring is tidied up at the end of the turn, when answers are on their way.

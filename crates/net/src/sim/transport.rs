@@ -543,6 +543,7 @@ impl Transport for SimTransport {
                 packet
             };
             busy = true;
+            handler.received();
             self.packet(packet, handler);
         }
         self.ask_again();

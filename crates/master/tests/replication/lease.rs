@@ -1,0 +1,254 @@
+//! Until when a shard answers reads: a master that was given up, or hears nothing of its backups, stops
+//! in time; one that is idle, has lost a backup, or hears nothing of the coordinator does not.
+
+use crate::recovery::TABLE;
+use crate::simulated::{Coordinator, MASTER, PORT, Shared, backup_node, first_list, master_node};
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_backup::Durability;
+use thunderhead_log::TabletRange;
+use thunderhead_net::sim::{Link, address};
+use thunderhead_rpc::{CallError, Node, Opcode};
+use thunderhead_simulator::{HostId, Options, Simulation};
+use thunderhead_wire::control::{InventoryOf, READ_LEASE, ServerState, to_body};
+use thunderhead_wire::operations::{EnumerateHead, Identity, ObjectHead};
+use thunderhead_wire::{Condition, Status, Version};
+use zerocopy::IntoBytes;
+
+const KEY: &[u8] = b"key";
+
+/// Milliseconds.
+fn ms(number: u64) -> Duration {
+    Duration::from_millis(number)
+}
+
+fn object(condition: Condition) -> Vec<u8> {
+    [ObjectHead::new(TABLE, KEY.len(), condition, 0).as_bytes(), KEY].concat()
+}
+
+/// Something that was asked: when it was answered, and how.
+#[derive(Clone, Debug)]
+struct Asked {
+    opcode: Opcode,
+    answered: Duration,
+    outcome: Result<(), CallError>,
+}
+
+impl Asked {
+    /// Whether the answer tells of what is there.
+    fn tells(&self) -> bool {
+        let told = [Status::NotFound, Status::ConditionFailed];
+        match self.outcome {
+            Ok(()) => true,
+            Err(CallError::Refused { status, .. }) => told.contains(&status),
+            Err(_) => false,
+        }
+    }
+}
+
+struct Scene {
+    simulation: Simulation,
+    known: Shared,
+    coordinator: HostId,
+    shard: HostId,
+    backups: Vec<HostId>,
+    asked: Rc<RefCell<Vec<Asked>>>,
+}
+
+/// A shard with so many replicas on so many backups, one write, and from then on reads of all kinds,
+/// some every few milliseconds.
+fn scene(replicas: u32, backups: u64) -> Scene {
+    let mut simulation = Simulation::new(Options::calm(1));
+    let known: Shared = Rc::default();
+    let hosts: Vec<HostId> = (1..=backups)
+        .map(|id| {
+            let known = Rc::clone(&known);
+            simulation.add_host(&format!("backup {id}"), move |boot| {
+                backup_node(boot, id, Durability::Replicated, &known)
+            })
+        })
+        .collect();
+    let noted = Rc::clone(&known);
+    let coordinator = simulation.add_host("coordinator", move |boot| {
+        let mut node = Node::new(boot.world, boot.transport, Coordinator(Rc::clone(&noted)));
+        node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
+        Box::new(node)
+    });
+    let to_coordinator = address(simulation.address(coordinator), PORT);
+    let own = Rc::clone(&known);
+    let shard =
+        simulation.add_host("shard", move |boot| master_node(boot, &own, replicas, to_coordinator));
+    let to = address(simulation.address(shard), PORT);
+    let addresses: Vec<SocketAddr> =
+        hosts.iter().map(|host| address(simulation.address(*host), PORT)).collect();
+    known.borrow_mut().list = first_list(to, &addresses);
+    let asked: Rc<RefCell<Vec<Asked>>> = Rc::default();
+    let (truth, own) = (simulation.truth(), Rc::clone(&asked));
+    simulation.add_host("client", move |boot| {
+        let node = Node::new(boot.world, boot.transport, ());
+        let (calling, tasks, asked) = (node.calling(), node.tasks().clone(), Rc::clone(&own));
+        let truth = truth.clone();
+        node.tasks().spawn(async move {
+            let nobody = Identity::new(0, 0, 0);
+            let write = [nobody.as_bytes(), &object(Condition::Always), b"value"].concat();
+            while calling.call(to, Opcode::Write, write.clone(), Some(ms(500))).await.is_err() {}
+            let never = object(Condition::VersionIs(Version(77)));
+            let whole = EnumerateHead::new(TabletRange::whole(TABLE), 0, 1000);
+            let nothing = ObjectHead::new(TABLE, 4, Condition::Always, 0);
+            let questions = [
+                (Opcode::Read, object(Condition::Always)),
+                (Opcode::ReadMany, object(Condition::Always)),
+                (Opcode::Enumerate, whole.as_bytes().to_vec()),
+                (Opcode::Write, [nobody.as_bytes(), &never, b"value"].concat()),
+                (Opcode::Delete, [nobody.as_bytes(), nothing.as_bytes(), b"none"].concat()),
+            ];
+            for (opcode, body) in questions.iter().cycle() {
+                let (calling, body) = (calling.clone(), body.clone());
+                let (asked, truth, opcode) = (Rc::clone(&asked), truth.clone(), *opcode);
+                tasks.spawn(async move {
+                    let outcome = calling.call(to, opcode, body, Some(ms(5000))).await.map(drop);
+                    let answered = Duration::from_nanos(truth.get());
+                    asked.borrow_mut().push(Asked { opcode, answered, outcome });
+                });
+                tasks.sleep(ms(7)).await;
+            }
+        });
+        Box::new(node)
+    });
+    Scene { simulation, known, coordinator, shard, backups: hosts, asked }
+}
+
+impl Scene {
+    /// Has a backup fenced at a time, as who recovers the log does.
+    fn fence_at(&mut self, at: Duration, backup: usize) {
+        let to = address(self.simulation.address(self.backups[backup]), PORT);
+        self.simulation.add_host(&format!("who fences {backup}"), move |boot| {
+            let node = Node::new(boot.world, boot.transport, ());
+            let (calling, tasks) = (node.calling(), node.tasks().clone());
+            node.tasks().spawn(async move {
+                tasks.sleep(at).await;
+                let body = to_body(&InventoryOf { master: MASTER, deposed: true });
+                calling.call(to, Opcode::Inventory, body, Some(ms(50))).await.unwrap();
+            });
+            Box::new(node)
+        });
+    }
+
+    /// Nothing gets through between shard and backups from now on, or everything.
+    fn separate(&self, blocked: bool) {
+        let shard = self.simulation.address(self.shard);
+        let link = Link { blocked, ..Link::default() };
+        for backup in &self.backups {
+            let backup = self.simulation.address(*backup);
+            self.simulation.network().set_link(shard, backup, link);
+            self.simulation.network().set_link(backup, shard, link);
+        }
+    }
+
+    fn backup_dies(&mut self, backup: usize) {
+        self.simulation.crash(self.backups[backup]);
+        let list = &mut self.known.borrow_mut().list;
+        list.version += 1;
+        list.servers[backup + 1].state = ServerState::Down;
+    }
+
+    /// What was answered in a time.
+    fn answered(&self, from: Duration, until: Duration) -> Vec<Asked> {
+        let asked = self.asked.borrow();
+        asked.iter().filter(|it| (from..until).contains(&it.answered)).cloned().collect()
+    }
+
+    /// All that is asked in a time is answered by what is there.
+    fn serves(&self, from: Duration, until: Duration) {
+        let all = self.answered(from, until);
+        assert!(all.len() > 20, "{}", all.len());
+        let not = all.iter().find(|it| !it.tells());
+        assert!(not.is_none(), "{not:?}");
+    }
+
+    /// Nothing that is asked in a time is answered by what is there.
+    fn is_silent(&self, from: Duration, until: Duration) {
+        let all = self.answered(from, until);
+        assert!(all.len() > 20, "{}", all.len());
+        let not = all.iter().find(|it| it.tells());
+        assert!(not.is_none(), "{not:?}");
+    }
+}
+
+#[test]
+fn an_idle_master_answers_reads_and_needs_no_coordinator() {
+    let mut scene = scene(2, 3);
+    scene.simulation.run_for(ms(5000));
+    scene.simulation.crash(scene.coordinator);
+    scene.simulation.run_for(ms(60_000));
+    scene.serves(ms(100), ms(65_000));
+}
+
+#[test]
+fn a_master_that_was_stopped_while_it_was_given_up_tells_nothing_old() {
+    let mut scene = scene(1, 1);
+    scene.fence_at(ms(1100), 0);
+    scene.simulation.run_for(ms(1000));
+    scene.serves(ms(100), ms(1000));
+    scene.simulation.pause(scene.shard, ms(2000));
+    scene.simulation.run_for(ms(3000));
+    // What came while it was stopped was asked before others could have written, or after.
+    scene.is_silent(ms(1000) + ms(100) + READ_LEASE, ms(4000));
+}
+
+#[test]
+fn one_backup_of_the_end_of_the_log_that_was_fenced_is_enough() {
+    for backup in 0..2 {
+        let mut scene = scene(2, 2);
+        scene.fence_at(ms(1000), backup);
+        scene.simulation.run_for(ms(2000));
+        scene.serves(ms(100), ms(1000));
+        scene.is_silent(ms(1000) + READ_LEASE, ms(2000));
+    }
+}
+
+#[test]
+fn a_master_that_hears_nothing_of_its_backups_stops_in_time_and_goes_on_when_it_does() {
+    let mut scene = scene(2, 2);
+    scene.simulation.run_for(ms(1000));
+    scene.separate(true);
+    scene.simulation.run_for(ms(2000));
+    scene.serves(ms(100), ms(1000) + READ_LEASE * 2 / 3 - ms(10));
+    scene.is_silent(ms(1000) + READ_LEASE, ms(3000));
+    // After a while it says that others may have what is asked for.
+    let moved = Err(CallError::Refused { status: Status::Moved, hint: 0, detail: 0 });
+    let late = scene.answered(ms(1100) + READ_LEASE * 2, ms(3000));
+    assert!(late.iter().all(|it| it.opcode == Opcode::ReadMany || it.outcome == moved), "{late:?}");
+    scene.separate(false);
+    scene.simulation.run_for(ms(4000));
+    scene.serves(ms(5000), ms(7000));
+}
+
+#[test]
+fn reads_do_not_wait_for_a_backup_that_died_once_others_have_its_replicas() {
+    let mut stopped = 0;
+    for backup in 0..3 {
+        for coordinates in [true, false] {
+            let mut scene = scene(2, 3);
+            scene.simulation.run_for(ms(1000));
+            if !coordinates {
+                scene.simulation.crash(scene.coordinator);
+            }
+            scene.backup_dies(backup);
+            scene.simulation.run_for(ms(2000));
+            if coordinates {
+                scene.serves(ms(100), ms(3000));
+                continue;
+            }
+            // Without a coordinator nobody can note that what the dead one has does not count.
+            let all = scene.answered(ms(1000) + READ_LEASE, ms(3000));
+            stopped += u32::from(all.iter().all(|it| !it.tells()));
+            scene.simulation.start(scene.coordinator);
+            scene.simulation.run_for(ms(2000));
+            scene.serves(ms(4000), ms(5000));
+        }
+    }
+    assert_eq!(stopped, 2, "those that had a replica of the head");
+}
