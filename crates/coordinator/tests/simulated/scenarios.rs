@@ -7,14 +7,15 @@ use thunderhead_coordinator::Options;
 use thunderhead_rpc::Opcode;
 use thunderhead_wire::control::{
     CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlist, Enlisted, Known, Lease,
-    LeaseOpened, LeasesChecked, Map, MapRequest, MigrateTablet, Owned, RaiseEpoch, Recover, Recovered,
-    Register, Registered, ServerList, ServerState, Settings, SplitTablet, TableInfo, Taken,
+    LeaseOpened, LeasesChecked, Map, MapRequest, MigrateTablet, Owned, RaiseEpoch, Recover,
+    Recovered, Register, Registered, ServerList, ServerState, Settings, SplitTablet, TableInfo,
+    Taken,
 };
 use thunderhead_wire::{
     ClusterId, Epoch, KeyHash, MasterId, SegmentId, ServerId, Status, TabletRange,
 };
 
-fn create(world: &mut World, name: &str, span: u32) -> Result<TableInfo, Status> {
+pub(crate) fn create(world: &mut World, name: &str, span: u32) -> Result<TableInfo, Status> {
     let message = CreateTable { name: name.into(), server_span: span };
     world.ask(Opcode::CreateTable, &message)
 }
@@ -23,11 +24,11 @@ fn drop_table(world: &mut World, name: &str) -> Result<Empty, Status> {
     world.ask(Opcode::DropTable, &DropTable { name: name.into() })
 }
 
-fn map(world: &mut World) -> Map {
+pub(crate) fn map(world: &mut World) -> Map {
     world.ask(Opcode::Map, &MapRequest::default()).unwrap()
 }
 
-fn status(world: &mut World) -> ClusterStatus {
+pub(crate) fn status(world: &mut World) -> ClusterStatus {
     world.ask(Opcode::ClusterStatus, &Empty {}).unwrap()
 }
 
@@ -41,7 +42,7 @@ fn ended(world: &mut World, leases: &[u64]) -> Vec<u64> {
 }
 
 /// Which masters have which tablets, by what they were told.
-fn held(world: &World) -> BTreeSet<(MasterId, TabletRange)> {
+pub(crate) fn held(world: &World) -> BTreeSet<(MasterId, TabletRange)> {
     let mut held = BTreeSet::new();
     for (_, server) in &world.servers {
         let server = server.borrow();
@@ -56,7 +57,7 @@ fn held(world: &World) -> BTreeSet<(MasterId, TabletRange)> {
 }
 
 /// Which masters have which tablets, by the map.
-fn mapped(map: &Map) -> BTreeSet<(MasterId, TabletRange)> {
+pub(crate) fn mapped(map: &Map) -> BTreeSet<(MasterId, TabletRange)> {
     let of = |table: &TableInfo| {
         let (table, tablets) = (table.id, table.tablets.clone());
         tablets
