@@ -193,10 +193,11 @@ fn next_step(reign: &Rc<Reign>, crashed: MasterId) -> Step {
                 State::Failed(why) => attempt.fails(reign, why),
                 State::Found(found) => return Step::Divide(found),
             },
-            Stage::Rebuilding(_) => match begin::next(reign, &cluster, former, attempt) {
-                Some(step) => return step,
-                None => {}
-            },
+            Stage::Rebuilding(_) => {
+                if let Some(step) = begin::next(reign, &cluster, former, attempt) {
+                    return step;
+                }
+            }
         }
     }
 }

@@ -148,6 +148,16 @@ impl Surveying {
         reign.spawn(Rc::clone(self).ask_until_answered(Rc::clone(reign), question, generation));
     }
 
+    fn takes(&self, question: Question, asked: Asked, now: Time) {
+        let mut survey = self.survey.borrow_mut();
+        let is_answer = !matches!(asked, Asked::Waits { .. });
+        if let Some(heard) = survey.heard.get_mut(&question.server).filter(|_| is_answer) {
+            // It may have been in another life already, of which nobody knew.
+            heard.at = now;
+        }
+        survey.asked.insert((question.segment, question.server), asked);
+    }
+
     async fn ask_until_answered(
         self: Rc<Self>,
         reign: Rc<Reign>,
@@ -178,13 +188,7 @@ impl Surveying {
                 return;
             }
             let waits = matches!(asked, Asked::Waits { .. });
-            let mut survey = self.survey.borrow_mut();
-            if let Some(heard) = survey.heard.get_mut(&server).filter(|_| !waits) {
-                // It may have been in another life already, of which nobody knew.
-                heard.at = reign.now();
-            }
-            survey.asked.insert((segment, server), asked);
-            drop(survey);
+            self.takes(question, asked, reign.now());
             reign.changed.raise();
             if !waits {
                 return;

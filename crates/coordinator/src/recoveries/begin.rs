@@ -16,7 +16,7 @@ use crate::cluster::{Cluster, split};
 use crate::limits::RETRY_MIN;
 use crate::reign::{Backoff, Reign};
 use crate::stored::{Former, Part, to_value};
-use crate::waiting::all;
+use crate::waiting::{all, within};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -24,11 +24,16 @@ use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_metastore::limits::VALUE_BYTES_MAX;
 use thunderhead_rpc::Opcode;
-use thunderhead_wire::control::{BeginRecovery, InventoryOf, Recover, Replicas, Taken};
+use thunderhead_wire::control::{
+    BeginRecovery, Empty, InventoryOf, Recover, Replicas, ShardStatus, Taken, of_body,
+};
 use thunderhead_wire::{MasterId, ServerId};
 
 /// Masters wait for so long for backups to be told.
 const BACKUPS_PATIENCE: Duration = Duration::from_millis(250);
+
+/// Masters have so long to say how much room they have.
+const ROOM_PATIENCE: Duration = Duration::from_millis(100);
 
 /// A master is told in vain so often before another one is chosen: some seconds.
 const TOLD_MAX: u32 = 8;
@@ -39,31 +44,64 @@ pub(super) struct Message {
     recover: Recover,
 }
 
-/// Who rebuilds which part: those who refused least, who have least to do, the best first. The first
-/// part goes to the shard that has the place of the one that is gone, if it is there.
-fn choose(
-    parts: Vec<(u64, Vec<Taken>)>,
-    masters: &[MasterId],
+/// Who could rebuild something.
+struct Masters<'a> {
+    /// The best first.
+    all: &'a [MasterId],
+    /// The first one has the place of the one that is gone.
     has_successor: bool,
-    refused: &BTreeMap<MasterId, u32>,
-    mut busy: BTreeMap<MasterId, usize>,
-) -> Vec<Part> {
-    let mut chosen = Vec::with_capacity(parts.len());
-    for (number, (_, tablets)) in parts.into_iter().enumerate() {
+    /// How often they could not do it.
+    refused: &'a BTreeMap<MasterId, u32>,
+    /// How many parts they are at.
+    busy: BTreeMap<MasterId, usize>,
+    /// Bytes that they have room for, as far as they said so.
+    room: BTreeMap<MasterId, u64>,
+}
+
+/// Who rebuilds which part: those who have room, who refused least, who have least to do, the best
+/// first. The first part goes to the shard that has the place of the one that is gone, if it is there.
+/// If nobody seems to have room somebody is to try, for sizes are estimates.
+fn choose(parts: Vec<(u64, Vec<Taken>)>, masters: Masters<'_>) -> (Vec<Part>, bool) {
+    let Masters { all, has_successor, refused, mut busy, mut room } = masters;
+    let (mut chosen, mut have_room) = (Vec::with_capacity(parts.len()), true);
+    for (number, (load, tablets)) in parts.into_iter().enumerate() {
         let by_rank = has_successor && number == 0;
+        let lacks_room = |master: &MasterId| room.get(master).is_some_and(|room| *room < load);
         let key = |(rank, master): &(usize, &MasterId)| {
             let has = if by_rank { 0 } else { busy.get(*master).copied().unwrap_or(0) };
-            (refused.get(*master).copied().unwrap_or(0), has, *rank)
+            let against = refused.get(*master).copied().unwrap_or(0);
+            (against + if lacks_room(master) { 2 } else { 0 }, has, *rank)
         };
-        let Some((_, by)) = masters.iter().enumerate().min_by_key(key) else { break };
+        let Some((_, by)) = all.iter().enumerate().min_by_key(key) else { break };
+        have_room &= !lacks_room(by);
         *busy.entry(*by).or_default() += 1;
+        if let Some(room) = room.get_mut(by) {
+            *room = room.saturating_sub(load);
+        }
         chosen.push(Part { by: *by, tablets });
     }
-    chosen
+    (chosen, have_room)
+}
+
+/// How much room masters have, of those that say so soon.
+async fn rooms(reign: &Rc<Reign>) -> BTreeMap<MasterId, u64> {
+    let shards: Vec<_> = {
+        let cluster = reign.cluster();
+        let places = cluster.by_load().into_iter();
+        places.filter_map(|master| Some((master, cluster.place(master)?.address))).collect()
+    };
+    let calls = shards.into_iter().map(|(master, address)| async move {
+        let asked = reign.call(address, Opcode::ShardStatus, &Empty {});
+        let answer = within(reign.sleep(ROOM_PATIENCE), asked).await?.ok()?;
+        let status = of_body::<ShardStatus>(&answer).filter(|it| it.memory_bytes > 0)?;
+        Some((master, status.memory_bytes.saturating_sub(status.live_bytes)))
+    });
+    all(calls.collect()).await.into_iter().flatten().collect()
 }
 
 /// Writes who is to rebuild what, and begins; says whether that could be done.
 pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) -> bool {
+    let room = rooms(reign).await;
     let pen = reign.pen_for_long().await;
     let has_tablets = |reign: &Reign| {
         let cluster = reign.cluster();
@@ -109,7 +147,9 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
         None => BTreeMap::new(),
     };
     let busy = reign.cluster().rebuilding();
-    let parts = choose(parts, &masters, !successors.is_empty(), &refused, busy);
+    let has_successor = !successors.is_empty();
+    let choice = Masters { all: &masters, has_successor, refused: &refused, busy, room };
+    let (parts, have_room) = choose(parts, choice);
     let Ok(ids) = reign.take_ids(|ids| ids.recovery += 1).await else { return false };
     let recovery = ids.recovery;
     let record = reign.cluster().server_of_former(crashed).cloned();
@@ -145,6 +185,10 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
     let told = Rc::clone(&round.told);
     if let Some(attempt) = reign.attempts.borrow_mut().get_mut(&crashed) {
         (attempt.fenced, attempt.bytes) = (Some(found.fenced), found.bytes());
+        if !have_room {
+            let text = "no shard seems to have room for it: start a server, or delete something";
+            attempt.trouble = Some(text.into());
+        }
         attempt.begins(round);
     }
     let partitions: Vec<Vec<Taken>> = parts.into_iter().map(|part| part.tablets).collect();
@@ -318,20 +362,33 @@ mod tests {
 
     #[test]
     fn parts_go_to_the_successor_then_to_who_has_least_to_do() {
-        let parts = |count| vec![(1, Vec::new()); count];
         let masters: Vec<_> = (1..=4).map(MasterId).collect();
-        let by = |parts: Vec<Part>| parts.into_iter().map(|it| it.by.0).collect::<Vec<_>>();
         let nobody = BTreeMap::new();
-        let chosen = choose(parts(6), &masters, false, &nobody, BTreeMap::new());
-        assert_eq!(by(chosen), [1, 2, 3, 4, 1, 2]);
+        let by = |count, masters: Masters<'_>| {
+            let (parts, have_room) = choose(vec![(10, Vec::new()); count], masters);
+            (parts.into_iter().map(|it| it.by.0).collect::<Vec<_>>(), have_room)
+        };
+        let all = || Masters {
+            all: &masters,
+            has_successor: false,
+            refused: &nobody,
+            busy: BTreeMap::new(),
+            room: BTreeMap::new(),
+        };
+        assert_eq!(by(6, all()), (vec![1, 2, 3, 4, 1, 2], true));
         let busy = BTreeMap::from([(MasterId(1), 2), (MasterId(3), 1)]);
-        assert_eq!(by(choose(parts(3), &masters, false, &nobody, busy.clone())), [2, 4, 2]);
-        assert_eq!(by(choose(parts(3), &masters, true, &nobody, busy)), [1, 2, 4]);
+        assert_eq!(by(3, Masters { busy: busy.clone(), ..all() }).0, [2, 4, 2]);
+        assert_eq!(by(3, Masters { busy, has_successor: true, ..all() }).0, [1, 2, 4]);
         // Who could not do it comes last, and is tried again when nobody is better.
         let refused = BTreeMap::from([(MasterId(1), 1), (MasterId(2), 2)]);
-        let chosen = choose(parts(1), &masters[..2], true, &refused, BTreeMap::new());
-        assert_eq!(by(chosen), [1]);
-        assert_eq!(by(choose(parts(2), &masters, true, &refused, BTreeMap::new())), [3, 4]);
-        assert!(choose(parts(2), &[], false, &nobody, BTreeMap::new()).is_empty());
+        let two = Masters { all: &masters[..2], refused: &refused, ..all() };
+        assert_eq!(by(1, two).0, [1]);
+        assert_eq!(by(2, Masters { refused: &refused, has_successor: true, ..all() }).0, [3, 4]);
+        assert!(by(2, Masters { all: &[], ..all() }).0.is_empty());
+        // Who has room comes first; room is used up.
+        let room: BTreeMap<_, _> = masters.iter().copied().zip([5, 10, 25, 9]).collect();
+        let short = Masters { room: room.clone(), has_successor: true, ..all() };
+        assert_eq!(by(3, short), (vec![2, 3, 3], true));
+        assert!(!by(4, Masters { room, ..all() }).1, "somebody is to try");
     }
 }

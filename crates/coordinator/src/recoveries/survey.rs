@@ -110,7 +110,7 @@ impl Survey {
     }
 
     fn open(&self, copies: &Copies, segment: SegmentId) -> Open {
-        let (mut intact, mut torn): (Vec<(Copy, &Head)>, Vec<(Copy, &Head)>) = Default::default();
+        let (mut intact, mut torn) = (Vec::new(), Vec::new());
         let (mut to_ask, mut wait, mut why) = (Vec::new(), false, Vec::new());
         for copy in copies.of(segment) {
             let Copy { server, address, .. } = copy;

@@ -409,3 +409,27 @@ fn a_table_that_is_split_or_dropped_meanwhile_does_no_harm() {
         assert_eq!(stored(&world.store, "tables").len(), if drops { 1 } else { 2 });
     }
 }
+
+#[test]
+fn who_has_room_rebuilds_and_an_operator_reads_that_nobody_has() {
+    let mut world = world(65, 1, 4, 0);
+    world.common.table_bytes.set(8 * 64 * MEGABYTES);
+    let (former, small) = (world.masters(0), [world.masters(1), world.masters(3)].concat());
+    for (number, megabytes) in [(1, 10), (2, 1000), (3, 10)] {
+        let mut server = world.servers[number].1.borrow_mut();
+        (server.memory_bytes, server.recovers_by_itself) = (megabytes * MEGABYTES, false);
+    }
+    fell(&mut world, 0);
+    world.until("all are told", |world| told(world).len() == 4);
+    assert!(told(&world).iter().all(|it| !small.contains(&it.master)));
+    assert!(status(&mut world).recoveries.iter().all(|it| it.trouble.is_none()));
+    fell(&mut world, 2);
+    for number in [1, 3] {
+        world.servers[number].1.borrow_mut().recovers_by_itself = true;
+    }
+    let seen = |world: &World| world.handle().recoveries().unwrap();
+    world.until("it is said", |world| {
+        seen(world).iter().any(|it| it.trouble.as_ref().is_some_and(|it| it.contains("room")))
+    });
+    until_all_are_somewhere(&mut world, &former);
+}

@@ -20,7 +20,7 @@ use thunderhead_simulator::{Boot, HostId, Options as Simulated, Simulation};
 use thunderhead_wire::control::{
     BackupInfo, BeginRecovery, Empty, Enlist, Enlisted, Head, HeadOf, Inventory, InventoryOf,
     Known, OfMaster, Owned, Recover, Recovered, Register, Registered, ReplicaInfo, ServerList,
-    Settings, TabletStatus, Tablets, Taken, of_body, to_body,
+    Settings, ShardStatus, TabletStatus, Tablets, Taken, of_body, to_body,
 };
 use thunderhead_wire::{Epoch, MasterId, SegmentId, ServerId, Status, TabletRange};
 
@@ -69,6 +69,8 @@ pub(crate) struct Server {
     pub(crate) fenced_at: BTreeMap<MasterId, u64>,
     /// Its backup answers nothing.
     pub(crate) backup_is_deaf: bool,
+    /// The memory of each of its shards; 0 if it does not say so.
+    pub(crate) memory_bytes: u64,
     /// It has no time for recoveries.
     pub(crate) is_busy: bool,
     /// What it has freed.
@@ -421,6 +423,11 @@ impl Service for FakeServer {
             }
             Opcode::Recover if self.shared.borrow().is_busy => {
                 return context.refuse(request.reply_to, Status::Busy, 0, &[]);
+            }
+            Opcode::ShardStatus => {
+                let memory_bytes = self.shared.borrow().memory_bytes;
+                let status = ShardStatus { memory_bytes, ..ShardStatus::default() };
+                return context.reply(request.reply_to, &[&to_body(&status)]);
             }
             Opcode::Inventory | Opcode::HeadOf | Opcode::BeginRecovery => {
                 return self.back_up(context, &request);
