@@ -197,11 +197,20 @@ impl Store for Fake {
             servers: ServerList { version: 1, servers },
             map: self.tables()?,
             leases: 4,
-            recoveries: vec![RecoveryInfo {
-                crashed: MasterId(2),
-                by: Some(MasterId(1)),
-                trouble: Some("a segment is missing".to_owned()),
-            }],
+            recoveries: vec![
+                RecoveryInfo {
+                    crashed: MasterId(2),
+                    by: Some(MasterId(1)),
+                    trouble: Some("a segment is missing".to_owned()),
+                    stage: "rebuilding".to_owned(),
+                    partitions: 3,
+                    partitions_left: 2,
+                    masters: vec![MasterId(1)],
+                    bytes: 64 << 20,
+                    for_ms: 2345,
+                },
+                RecoveryInfo { crashed: MasterId(3), ..RecoveryInfo::default() },
+            ],
         })
     }
 

@@ -13,7 +13,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use thunderhead_wire::MasterId;
 use thunderhead_wire::control::{
-    BackupStatus, ClusterStatus, ServerInfo, ServerState, ShardStatus, TableInfo,
+    BackupStatus, ClusterStatus, RecoveryInfo, ServerInfo, ServerState, ShardStatus, TableInfo,
 };
 
 /// Everything, for programs too.
@@ -83,10 +83,7 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     }
     print_tables(&map.tables, report, out)?;
     for recovery in recoveries {
-        let by = recovery.by.map_or("nobody yet".to_owned(), |by| by.to_string());
-        let trouble = recovery.trouble.as_ref();
-        let trouble = trouble.map_or(String::new(), |why| format!("; last attempt: {}", line(why)));
-        remarks.push(format!("{} is being recovered by {by}{trouble}", recovery.crashed));
+        remarks.push(recovery_line(recovery, report));
     }
     if !remarks.is_empty() {
         writeln!(out)?;
@@ -95,6 +92,42 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "! {remark}")?;
     }
     Ok(())
+}
+
+/// How a recovery gets on.
+fn recovery_line(recovery: &RecoveryInfo, report: &Report) -> String {
+    let RecoveryInfo { crashed, by, trouble, stage, partitions, masters, bytes, for_ms, .. } =
+        recovery;
+    let by = match masters.as_slice() {
+        [] => by.map_or("nobody yet".to_owned(), |by| by.to_string()),
+        [one] => one.to_string(),
+        many => plural(many.len() as u64, "master"),
+    };
+    let mut line_of_it = format!("{crashed} is being recovered by {by}");
+    if !stage.is_empty() {
+        let seconds = for_ms / 1000;
+        line_of_it += &format!(" ({}, for {seconds} s", line(stage));
+        if *partitions > 0 {
+            let done = partitions.saturating_sub(recovery.partitions_left);
+            line_of_it += &format!(", {done} of {}", plural(u64::from(*partitions), "part"));
+        }
+        if *bytes > 0 {
+            line_of_it += &format!(", log of {}", amount(*bytes));
+        }
+        let read = report.shards.values().filter_map(|answered| match answered {
+            Answered::Status(shard) if masters.contains(&shard.master) => shard.recovering,
+            _ => None,
+        });
+        let read = read.fold(0u64, |sum, (done, _)| sum.saturating_add(done));
+        if read > 0 {
+            line_of_it += &format!(", {} replayed", amount(read));
+        }
+        line_of_it += ")";
+    }
+    if let Some(why) = trouble {
+        line_of_it += &format!("; last attempt: {}", line(why));
+    }
+    line_of_it
 }
 
 /// Text of others in one line.
@@ -241,7 +274,8 @@ mod tests {
             "server 2  DOWN",
             "! server 1: 1 damaged frame",
             "! master 1: memory is tight",
-            "! master 2 is being recovered by master 1; last attempt: a segment is missing",
+            "! master 2 is being recovered by master 1 (rebuilding, for 2 s, 1 of 3 parts, log of 64 MiB, 1.0 MiB replayed); last attempt: a segment is missing",
+            "! master 3 is being recovered by nobody yet",
         ];
         for part in expected {
             assert!(text.contains(part), "{part:?} is missing:\n{text}");

@@ -22,7 +22,7 @@ use crate::duties::{self, Duty};
 use crate::leases::Leases;
 use crate::limits::{METASTORE_HINT, RETRY_MAX, RETRY_MIN, VERSION_BITS};
 use crate::probes::Watch;
-use crate::recoveries::Attempt;
+use crate::recoveries::Attempts;
 use crate::stored::{
     CLUSTER, ClusterRecord, IDS, Ids, LEASE_IDS, LEASES, LeaseIds, SERVERS, ServerRecord, TABLES,
     TableRecord, id_in, key_of, of_value, to_value,
@@ -50,7 +50,8 @@ pub(crate) struct Reign {
     pub(crate) shared: Rc<Shared>,
     fence: Fence,
     over: Cell<bool>,
-    loaded: Cell<bool>,
+    /// When everything was read.
+    loaded: Cell<Option<Time>>,
     tasks: RefCell<BTreeMap<u64, Waker>>,
     tasks_count: Cell<u64>,
     /// What each key holds, as far as its version tells.
@@ -65,7 +66,7 @@ pub(crate) struct Reign {
     /// Which backups have freed which masters' replicas.
     pub(crate) freed: RefCell<BTreeMap<MasterId, BTreeSet<ServerId>>>,
     /// How recoveries get on.
-    pub(crate) attempts: RefCell<BTreeMap<MasterId, Attempt>>,
+    pub(crate) attempts: Attempts,
     /// Who does not answer.
     pub(crate) watch: Watch,
 }
@@ -98,7 +99,7 @@ impl Reign {
             shared,
             fence,
             over: Cell::new(false),
-            loaded: Cell::new(false),
+            loaded: Cell::new(None),
             tasks: RefCell::default(),
             tasks_count: Cell::new(0),
             versions: RefCell::default(),
@@ -108,7 +109,7 @@ impl Reign {
             duties: RefCell::default(),
             leases: Leases::default(),
             freed: RefCell::default(),
-            attempts: RefCell::default(),
+            attempts: Attempts::default(),
             watch: Watch::default(),
         });
         let loading = Rc::clone(&reign);
@@ -131,7 +132,12 @@ impl Reign {
 
     /// Whether everything was read.
     pub(crate) fn is_loaded(&self) -> bool {
-        self.loaded.get()
+        self.loaded.get().is_some()
+    }
+
+    /// When that was.
+    pub(crate) fn loaded(&self) -> Time {
+        self.loaded.get().unwrap_or_default()
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -345,7 +351,7 @@ impl Reign {
             self.sleep(backoff.next()).await;
         }
         self.shared.unremark("loading");
-        self.loaded.set(true);
+        self.loaded.set(Some(self.now()));
         duties::employ_all(self);
     }
 

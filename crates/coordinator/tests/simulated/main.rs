@@ -1,6 +1,7 @@
 //! Coordinators in the simulator, over a simulated store, among servers that do as they are told.
 
 mod model;
+mod recoveries;
 mod scenarios;
 mod verdicts;
 mod world;

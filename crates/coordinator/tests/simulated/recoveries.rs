@@ -1,0 +1,475 @@
+//! Recoveries in parts, in a calm simulation but for what each test breaks: who is asked, who is told
+//! what, what becomes of it when somebody goes in the midst. The servers check on their side that
+//! nobody is given a tablet that may still be read elsewhere, and that backups are told before masters.
+
+use crate::scenarios::{create, held, map, mapped, status};
+use crate::world::{World, options, owners, stored};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use thunderhead_rpc::Opcode;
+use thunderhead_wire::control::{
+    DropTable, Empty, Head, Owned, Recover, Recovered, SplitTablet, TableInfo, Taken,
+};
+use thunderhead_wire::{KeyHash, MasterId, SegmentId, ServerId, Status, TabletRange};
+
+const MEGABYTES: u64 = 1 << 20;
+
+/// A world with a table on each shard of the first server, and perhaps more.
+fn world(seed: u64, coordinators: usize, servers: usize, table_bytes: u64) -> World {
+    let mut world = World::new(seed, coordinators, servers, &options());
+    world.until_all_are_there();
+    world.common.table_bytes.set(table_bytes);
+    create(&mut world, "t", 2 * servers as u32).unwrap();
+    world
+}
+
+fn id(world: &World, number: usize) -> ServerId {
+    world.servers[number].1.borrow().known.unwrap().server
+}
+
+/// The verdict on a server, which goes for good.
+fn fell(world: &mut World, number: usize) {
+    let (host, server) = world.servers[number].clone();
+    world.simulation.crash(host);
+    let (server, generation) = {
+        let server = server.borrow();
+        (server.known.unwrap().server, server.enlisted.as_ref().unwrap().generation)
+    };
+    world.servers[number].1.borrow_mut().enlisted = None;
+    world.until("somebody leads", |world| world.leader().is_some());
+    assert!(world.handle().server_failed(server, generation));
+}
+
+fn until_all_are_somewhere(world: &mut World, former: &[MasterId]) {
+    world.until("all are somewhere", |world| {
+        let Some(map) = world.leader().and_then(|_| world.handle().map()) else { return false };
+        let mut tablets = map.tables.iter().flat_map(|table| &table.tablets);
+        tablets.all(|it| it.address.is_some() && !former.contains(&it.master))
+    });
+    assert!(owners(&world.store).iter().all(|it| !former.contains(it)));
+    world.until("masters know what they have", |world| {
+        let Some(map) = world.leader().and_then(|_| world.handle().map()) else { return false };
+        let held = held(world);
+        mapped(&map).iter().all(|(master, range)| {
+            let holds = |it: &TabletRange| {
+                it.table == range.table && it.first <= range.first && range.last <= it.last
+            };
+            held.iter().any(|(by, it)| by == master && holds(it))
+        })
+    });
+}
+
+/// What all were told to rebuild, each once.
+fn told(world: &World) -> Vec<Recover> {
+    let mut all: Vec<Recover> = Vec::new();
+    for (_, server) in &world.servers {
+        for recover in &server.borrow().recovers {
+            let same =
+                |it: &Recover| (it.recovery, it.partition) == (recover.recovery, recover.partition);
+            if !all.iter().any(same) {
+                all.push(recover.clone());
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn much_is_divided_among_all_and_tablets_that_are_too_large_are_split() {
+    let mut world = world(40, 1, 3, 0);
+    // Two tablets on the server that goes, of 64 and 2 x 64 megabytes.
+    world.common.table_bytes.set(6 * 64 * MEGABYTES);
+    let former = world.masters(0);
+    fell(&mut world, 0);
+    until_all_are_somewhere(&mut world, &former);
+    let told = told(&world);
+    let of = |master| told.iter().filter(move |it| it.crashed == master);
+    for master in &former {
+        assert_eq!(of(*master).count(), 2, "64 megabytes are two partitions");
+        let masters: BTreeSet<_> = of(*master).map(|it| it.master).collect();
+        assert_eq!(masters.len(), 2);
+        let numbers: BTreeSet<_> = of(*master).map(|it| it.recovery).collect();
+        assert_eq!(numbers.len(), 1, "all at the first attempt");
+    }
+    // Everybody has something to do.
+    let all: BTreeSet<_> = told.iter().map(|it| it.master).collect();
+    assert_eq!(all.len(), 4);
+    assert_eq!(mapped(&map(&mut world)).len(), 8);
+    // What is read by one backup is not read by another one.
+    let reads = world.servers.iter().flat_map(|(_, it)| it.borrow().begun.clone());
+    let mut seen = BTreeSet::new();
+    for begun in reads {
+        for segment in begun.segments {
+            assert!(seen.insert((begun.recovery, segment)), "{segment} is read twice");
+        }
+    }
+    assert_eq!(seen.len(), 4);
+}
+
+#[test]
+fn a_huge_tablet_is_rebuilt_in_pieces_of_half_a_gigabyte_though_few_are_left() {
+    let mut world = world(41, 1, 2, 0);
+    world.common.table_bytes.set(4 * 2048 * MEGABYTES);
+    let former = world.masters(0);
+    fell(&mut world, 0);
+    until_all_are_somewhere(&mut world, &former);
+    assert_eq!(told(&world).len(), 8);
+    let now: BTreeSet<_> = mapped(&map(&mut world)).into_iter().map(|it| it.0).collect();
+    assert_eq!(now, world.masters(1).into_iter().collect());
+}
+
+#[test]
+fn little_is_rebuilt_in_one_piece_and_where_it_was_if_that_comes_again() {
+    let mut world = world(42, 1, 3, 8 * MEGABYTES);
+    world.common.table_bytes.set(6 * 200 * MEGABYTES);
+    let (host, former) = (world.servers[0].0, world.masters(0));
+    world.simulation.crash(host);
+    world.simulation.start(host);
+    world.until_all_are_there();
+    until_all_are_somewhere(&mut world, &former);
+    let told = told(&world);
+    assert_eq!(told.len(), 2, "no more than its own shards can do in time");
+    let own = world.masters(0);
+    for recover in told {
+        let shard = former.iter().position(|it| *it == recover.crashed).unwrap();
+        assert_eq!(recover.master, own[shard]);
+    }
+}
+
+#[test]
+fn who_dies_in_the_midst_owns_nothing_of_it_and_the_others_get_on() {
+    let mut world = world(43, 2, 4, 0);
+    world.common.table_bytes.set(8 * 256 * MEGABYTES);
+    world.servers[2].1.borrow_mut().recovers_by_itself = false;
+    let (former, slow) = (world.masters(0), world.masters(2));
+    fell(&mut world, 0);
+    world.until("the slow one is at it", |world| !world.servers[2].1.borrow().recovers.is_empty());
+    let left = |world: &World| {
+        let map = world.handle().map().unwrap();
+        map.tables[0].tablets.iter().filter(|it| it.address.is_none()).count()
+    };
+    world.simulation.run_for(Duration::from_secs(3));
+    let begun = told(&world);
+    let is_slow = |it: &&Recover| slow.contains(&it.master);
+    let waiting: usize = begun.iter().filter(is_slow).map(|it| it.tablets.len()).sum();
+    assert!(waiting > 0 && waiting < begun.len());
+    assert_eq!(left(&world), waiting, "all other parts are their masters'");
+    let seen = status(&mut world).recoveries;
+    assert!(seen.iter().all(|it| it.stage == "rebuilding" && it.partitions_left < it.partitions));
+    assert!(
+        seen.iter().all(|it| it.masters.iter().all(|by| slow.contains(by)) && it.bytes == 2000)
+    );
+    let numbers: BTreeSet<u64> = begun.iter().map(|it| it.recovery).collect();
+    fell(&mut world, 2);
+    let gone = [former.clone(), slow].concat();
+    until_all_are_somewhere(&mut world, &gone);
+    let again: Vec<_> =
+        told(&world).into_iter().filter(|it| !numbers.contains(&it.recovery)).collect();
+    // From the first log what it did not finish, from its own what it had.
+    let of_first: usize =
+        again.iter().filter(|it| former.contains(&it.crashed)).map(|it| it.tablets.len()).sum();
+    assert!(of_first >= waiting, "{of_first} of {waiting}");
+    assert!(again.iter().all(|it| it.recovery > *numbers.last().unwrap()));
+}
+
+#[test]
+fn whenever_the_leader_dies_the_next_one_ends_it() {
+    let mut lasted = BTreeSet::new();
+    for step in 0..40 {
+        let mut world = world(100 + step, 2, 3, 6 * 64 * MEGABYTES);
+        let former = world.masters(0);
+        fell(&mut world, 0);
+        let millis = if step < 20 { step * 3 } else { (step - 17) * 25 };
+        world.simulation.run_for(Duration::from_millis(millis));
+        lasted.insert(told(&world).len());
+        world.change_leader();
+        // If it was not even written.
+        assert!(world.handle().server_failed(id(&world, 0), 1));
+        until_all_are_somewhere(&mut world, &former);
+        assert_eq!(held(&world).len(), mapped(&map(&mut world)).len(), "step {step}");
+        for (_, server) in &world.servers[1..] {
+            let server = server.borrow();
+            let mut numbers = server.begun.iter().map(|it| (it.crashed, it.recovery));
+            assert!(numbers.all(|(_, number)| number > 0));
+        }
+    }
+    assert!(lasted.contains(&0) && lasted.contains(&4), "{lasted:?}: not at every step");
+}
+
+#[test]
+fn nobody_is_waited_for_who_is_known_to_be_away_and_who_is_silent_only_for_a_while() {
+    // The first server's log is on the first and the second one.
+    let time = |seed, silent: bool| {
+        let mut world = world(seed, 1, 4, 0);
+        world.servers[2].1.borrow_mut().backup_is_deaf = silent;
+        let former = world.masters(0);
+        let begun = world.simulation.now();
+        fell(&mut world, 0);
+        world.until("somebody is told", |world| !told(world).is_empty());
+        let took = world.simulation.now() - begun;
+        until_all_are_somewhere(&mut world, &former);
+        took
+    };
+    assert!(time(44, false) < Duration::from_millis(100));
+    let took = time(45, true);
+    assert!(took >= Duration::from_secs(1) && took < Duration::from_millis(1300), "{took:?}");
+}
+
+#[test]
+fn what_is_missing_is_named_and_waited_for_and_used_when_it_comes() {
+    let mut world = world(46, 2, 3, 0);
+    let former = [world.masters(0), world.masters(1)].concat();
+    // Both that have the first server's log. The third one has a copy of the second one's.
+    let first = world.masters(0);
+    fell(&mut world, 0);
+    fell(&mut world, 1);
+    world.simulation.run_for(Duration::from_secs(4));
+    let seen = status(&mut world).recoveries;
+    assert_eq!(seen.iter().map(|it| it.crashed).collect::<Vec<_>>(), first);
+    let silent: BTreeSet<_> = [id(&world, 0), id(&world, 1)].into();
+    let silent = silent.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    for it in &seen {
+        let trouble = it.trouble.as_deref().unwrap();
+        assert!(trouble.contains(&format!("no answer came from {silent}")), "{trouble}");
+        assert_eq!(it.stage, "waiting");
+    }
+    world.change_leader();
+    world.simulation.run_for(Duration::from_secs(20));
+    // At once when it comes, however long the pause had grown.
+    let (host, _) = world.servers[1];
+    world.simulation.start(host);
+    world.until_all_are_there_but(&[0]);
+    let came = world.simulation.now();
+    until_all_are_somewhere(&mut world, &former);
+    let took = world.simulation.now() - came;
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+#[test]
+fn nothing_is_given_out_before_reads_have_ended() {
+    for (seed, changes) in [(47, false), (48, true)] {
+        let mut world = world(seed, 2, 2, 0);
+        let former = world.masters(0);
+        let begun = world.simulation.now();
+        world.servers[1].1.borrow_mut().recovers_by_itself = !changes;
+        fell(&mut world, 0);
+        if changes {
+            // A leader gives it out; the next one, who was not there, is told that it is done.
+            world.until("it is given out", |world| told(world).len() == 2);
+            world.store.stop();
+            let old = world.coordinators[world.leader().unwrap()].host;
+            world.simulation.crash(old);
+            world.servers[1].1.borrow_mut().recovers_by_itself = true;
+            world.store.start();
+        }
+        until_all_are_somewhere(&mut world, &former);
+        let took = world.simulation.now() - begun;
+        assert!(took >= Duration::from_millis(525), "{took:?}");
+        assert!(changes || took < Duration::from_millis(650), "{took:?}");
+    }
+}
+
+#[test]
+fn copies_of_heads_that_are_torn_are_used_only_where_no_other_is_left() {
+    let mut world = world(49, 1, 3, 0);
+    let (host, former) = (world.servers[0].0, world.masters(0));
+    let digest = Some(vec![SegmentId(1), SegmentId(2)]);
+    let torn = Head { digest, torn: Some("cut short".into()), ..Head::default() };
+    let heads = [(former[0], Ok(torn)), (former[1], Err(Status::NotFound))];
+    world.servers[0].1.borrow_mut().heads.extend(heads);
+    world.simulation.crash(host);
+    world.simulation.start(host);
+    world.until_all_are_there();
+    until_all_are_somewhere(&mut world, &former);
+    for recover in told(&world) {
+        let at: Vec<_> = recover.segments[0].at.iter().map(|it| it.0).collect();
+        assert_eq!(at, [id(&world, 1)]);
+        assert_eq!(recover.segments[1].at.len(), 2);
+    }
+    // A torn one is better than none.
+    let torn = world.servers[0].1.borrow().heads[&former[0]].clone();
+    let former = world.masters(1);
+    for number in [1, 2] {
+        let heads = former.iter().map(|it| (*it, torn.clone()));
+        world.servers[number].1.borrow_mut().heads.extend(heads);
+    }
+    fell(&mut world, 1);
+    until_all_are_somewhere(&mut world, &former);
+}
+
+#[test]
+fn a_master_that_has_no_time_is_asked_for_a_while_and_then_another_one() {
+    let mut world = world(50, 1, 3, 0);
+    let former = world.masters(0);
+    let busy = world.masters(1);
+    world.servers[1].1.borrow_mut().is_busy = true;
+    fell(&mut world, 0);
+    until_all_are_somewhere(&mut world, &former);
+    assert!(told(&world).iter().all(|it| !busy.contains(&it.master)));
+}
+
+#[test]
+fn a_backup_that_goes_when_it_was_to_read_is_done_without() {
+    for seed in 51..61 {
+        let mut world = world(seed, 1, 4, 8 * 64 * MEGABYTES);
+        let former = world.masters(0);
+        let (host, server) = world.servers[1].clone();
+        // One of the two that have the log comes again at once, the other one is the one that is gone.
+        fell(&mut world, 0);
+        world.simulation.run_for(Duration::from_millis((seed - 51) * 4));
+        world.simulation.crash(host);
+        world.simulation.run_for(Duration::from_millis(30));
+        server.borrow_mut().enlisted = None;
+        world.simulation.start(host);
+        world.until_all_are_there_but(&[0]);
+        until_all_are_somewhere(&mut world, &former);
+    }
+}
+
+#[test]
+fn a_backup_that_comes_again_in_the_midst_is_told_again() {
+    let mut world = world(66, 1, 4, 8 * 64 * MEGABYTES);
+    for (_, server) in &world.servers {
+        server.borrow_mut().recovers_by_itself = false;
+    }
+    fell(&mut world, 0);
+    world.until("all are told", |world| told(world).len() == 4);
+    let numbers: BTreeSet<u64> = told(&world).iter().map(|it| it.recovery).collect();
+    let (host, server) = world.servers[1].clone();
+    server.borrow_mut().begun.clear();
+    world.simulation.crash(host);
+    world.simulation.start(host);
+    world.until("it is told again", |_| {
+        let server = server.borrow();
+        numbers.iter().all(|number| server.begun.iter().any(|it| it.recovery == *number))
+    });
+}
+
+/// A leader has given tablets out, and gives the leadership back before they are rebuilt; the next one
+/// cannot give them out anew, for a backup is silent.
+#[test]
+fn a_leader_that_was_not_there_when_it_was_given_out_waits_as_long() {
+    let mut soonest = Duration::MAX;
+    for seed in 70..90 {
+        let mut world = world(seed, 2, 2, 0);
+        let former = world.masters(0);
+        world.servers[1].1.borrow_mut().recovers_by_itself = true;
+        fell(&mut world, 0);
+        world.until("it is given out", |world| told(world).len() == 2);
+        let begun = world.simulation.now();
+        world.servers[1].1.borrow_mut().backup_is_deaf = true;
+        world.handle().resign();
+        until_all_are_somewhere(&mut world, &former);
+        let took = world.simulation.now() - begun;
+        assert!(took >= Duration::from_millis(520), "{took:?}");
+        soonest = soonest.min(took);
+    }
+    assert!(soonest < Duration::from_millis(1500), "{soonest:?}: the next round did it");
+}
+
+/// What reports are worth: the first one, the same again, of another number, partition or master, and
+/// one that is only a part.
+#[test]
+fn a_report_counts_if_it_was_asked_for_or_is_written_already() {
+    let mut world = world(62, 2, 2, 0);
+    world.common.table_bytes.set(4 * 64 * MEGABYTES);
+    for (_, server) in &world.servers {
+        server.borrow_mut().recovers_by_itself = false;
+    }
+    fell(&mut world, 0);
+    world.until("both are told", |world| told(world).len() == 4);
+    let first = told(&world).into_iter().find(|it| it.partition == 0).unwrap();
+    let second = told(&world)
+        .into_iter()
+        .find(|it| it.recovery == first.recovery && it.partition == 1)
+        .unwrap();
+    let taken = |recover: &Recover| -> Vec<Taken> {
+        recover.tablets.iter().map(|it| Taken { since: SegmentId(9), ..*it }).collect()
+    };
+    let report = |recover: &Recover, taken: Vec<Taken>| Recovered {
+        crashed: recover.crashed,
+        recovery: recover.recovery,
+        partition: recover.partition,
+        by: recover.master,
+        outcome: Ok(taken),
+    };
+    let good = report(&first, taken(&first));
+    let say = |world: &mut World, message: &Recovered| {
+        world.ask::<Owned>(Opcode::Recovered, message).map(|it| it.not_yours)
+    };
+    let bad = [
+        Recovered { recovery: first.recovery + 100, ..good.clone() },
+        Recovered { recovery: 0, ..good.clone() },
+        Recovered { partition: 7, ..good.clone() },
+        Recovered { partition: 1, by: first.master, ..good.clone() },
+        Recovered { crashed: MasterId(77), ..good.clone() },
+        // What nobody asked it for.
+        report(&first, taken(&second)),
+    ];
+    let mut before = owners(&world.store);
+    for message in &bad {
+        assert_eq!(say(&mut world, message), Err(Status::BadRange), "{message:?}");
+    }
+    assert_eq!(owners(&world.store), before);
+    assert_eq!(say(&mut world, &good), Ok(vec![]));
+    before = owners(&world.store);
+    assert!(before.contains(&first.master));
+    assert_eq!(say(&mut world, &good), Ok(vec![]), "the same again");
+    world.change_leader();
+    assert_eq!(say(&mut world, &good), Ok(vec![]), "and to another leader");
+    // The rest was given out anew, under another number: the old one is worth nothing.
+    world.until("the rest is told anew", |world| told(world).len() > 4);
+    assert_eq!(say(&mut world, &report(&second, taken(&second))), Err(Status::BadRange));
+    // With what is its already it keeps that, and is told what is not.
+    let both = [taken(&first), taken(&second)].concat();
+    let others: Vec<_> = second.tablets.iter().map(|it| it.range).collect();
+    assert_eq!(say(&mut world, &report(&first, both)), Ok(others));
+}
+
+#[test]
+fn a_table_that_is_split_or_dropped_meanwhile_does_no_harm() {
+    for (seed, drops) in [(63, false), (64, true)] {
+        let mut world = world(seed, 2, 3, 0);
+        create(&mut world, "u", 6).unwrap();
+        world.common.table_bytes.set(6 * 64 * MEGABYTES);
+        let former = world.masters(0);
+        fell(&mut world, 0);
+        world.simulation.run_for(Duration::from_millis(40));
+        for at in 1..64 {
+            let split = SplitTablet { table: "t".into(), at: KeyHash(at << 58) };
+            world.ask::<TableInfo>(Opcode::SplitTablet, &split).unwrap();
+        }
+        if drops {
+            let message = DropTable { name: "u".into() };
+            world.ask::<Empty>(Opcode::DropTable, &message).unwrap();
+        }
+        until_all_are_somewhere(&mut world, &former);
+        let tables: BTreeSet<_> = map(&mut world).tables.iter().map(|it| it.id).collect();
+        assert!(held(&world).iter().all(|(_, range)| tables.contains(&range.table)));
+        assert_eq!(stored(&world.store, "tables").len(), if drops { 1 } else { 2 });
+    }
+}
+
+#[test]
+fn who_has_room_rebuilds_and_an_operator_reads_that_nobody_has() {
+    let mut world = world(65, 1, 4, 0);
+    world.common.table_bytes.set(8 * 64 * MEGABYTES);
+    let (former, small) = (world.masters(0), [world.masters(1), world.masters(3)].concat());
+    for (number, megabytes) in [(1, 10), (2, 1000), (3, 10)] {
+        let mut server = world.servers[number].1.borrow_mut();
+        (server.memory_bytes, server.recovers_by_itself) = (megabytes * MEGABYTES, false);
+    }
+    fell(&mut world, 0);
+    world.until("all are told", |world| told(world).len() == 4);
+    assert!(told(&world).iter().all(|it| !small.contains(&it.master)));
+    assert!(status(&mut world).recoveries.iter().all(|it| it.trouble.is_none()));
+    fell(&mut world, 2);
+    for number in [1, 3] {
+        world.servers[number].1.borrow_mut().recovers_by_itself = true;
+    }
+    let seen = |world: &World| world.handle().recoveries().unwrap();
+    world.until("it is said", |world| {
+        seen(world).iter().any(|it| it.trouble.as_ref().is_some_and(|it| it.contains("room")))
+    });
+    until_all_are_somewhere(&mut world, &former);
+}
