@@ -42,6 +42,7 @@
 //! [`Log::turn`]: thunderhead_log::Log::turn
 #![forbid(unsafe_code)]
 
+mod alone;
 pub mod asking;
 mod cleaning;
 mod clients;
