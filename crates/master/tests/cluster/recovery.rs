@@ -18,7 +18,10 @@ use thunderhead_wire::operations::Identity;
 use thunderhead_wire::{Epoch, KeyHash, Status};
 
 /// Has the shard recover; what the coordinator was told, and what is found then.
-fn recovered(cluster: &mut Cluster, task: Recover) -> (Recovered, Result<Model, Status>) {
+pub(crate) fn recovered(
+    cluster: &mut Cluster,
+    task: Recover,
+) -> (Recovered, Result<Model, Status>) {
     let truth = Rc::clone(&cluster.truth);
     cluster.drive(Duration::from_secs(100), move |user| {
         let (truth, body) = (Rc::clone(&truth), control::to_body(&task));
