@@ -252,8 +252,9 @@ impl Shard {
         body: &[u8],
         reply_to: ReplyTo,
     ) -> Result<(), (Status, u32)> {
-        let task: Recover = control::of_body(body).ok_or((Status::Malformed, 0))?;
+        let mut task: Recover = control::of_body(body).ok_or((Status::Malformed, 0))?;
         self.check_master(task.master)?;
+        task.tablets.sort_unstable_by_key(|taken| taken.range);
         if task.tablets.iter().any(|taken| taken.range.first > taken.range.last) {
             return Err((Status::BadRange, 0));
         }

@@ -109,7 +109,7 @@ enum Stage {
 
 /// See the module's documentation.
 pub(crate) struct Recovery {
-    /// Without its segments, which the jobs have.
+    /// Its tablets in their order; without its segments, which the jobs have.
     task: Recover,
     options: Options,
     /// When it last got on, and when it last heard that it will.
@@ -151,7 +151,11 @@ impl Recovery {
 
     /// Whether a key belongs to a tablet that is in the log but must not be served yet.
     pub(crate) fn hides(&self, table: TableId, hash: KeyHash) -> bool {
-        self.has_tablets && self.task.tablets.iter().any(|it| it.range.contains(table, hash))
+        let tablets = &self.task.tablets;
+        let is_before = |it: &Taken| (it.range.table, it.range.first) <= (table, hash);
+        let at = tablets.partition_point(is_before).checked_sub(1);
+        let taken = at.and_then(|at| tablets.get(at));
+        self.has_tablets && taken.is_some_and(|it| it.range.contains(table, hash))
     }
 
     /// Bytes replayed, and of how many.

@@ -257,3 +257,21 @@ impl Ahead {
         self.bytes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thunderhead_wire::SegmentId;
+
+    #[test]
+    fn what_is_not_durable_is_counted() {
+        let at = |segment, offset| LogPosition { segment: SegmentId(segment), offset };
+        let mut ahead = Ahead::default();
+        ahead.appended(at(1, 100), 60);
+        ahead.appended(at(1, 100), 0);
+        ahead.appended(at(2, 10), 30);
+        assert_eq!(ahead.settle(at(1, 99)), 90);
+        assert_eq!(ahead.settle(at(2, 9)), 30);
+        assert_eq!(ahead.settle(at(3, 0)), 0);
+    }
+}
