@@ -258,6 +258,10 @@ impl Shard {
         if task.tablets.iter().any(|taken| taken.range.first > taken.range.last) {
             return Err((Status::BadRange, 0));
         }
+        // Whoever had tablets had a log.
+        if task.segments.is_empty() {
+            return Err((Status::Malformed, 0));
+        }
         let Shard { control, log, options, .. } = self;
         if !control.recoveries.knows(&task) {
             for taken in &task.tablets {

@@ -42,7 +42,6 @@
 //! [`Log::turn`]: thunderhead_log::Log::turn
 #![forbid(unsafe_code)]
 
-mod alone;
 pub mod asking;
 mod cleaning;
 mod clients;

@@ -8,7 +8,6 @@
 //! any more.
 
 use super::{Means, Next, Recovery};
-use crate::alone;
 use crate::asking::{Asking, QuestionId};
 use crate::clients::Clients;
 use crate::options::Options;
@@ -32,25 +31,10 @@ const AHEAD_BYTES_MAX: u64 = 8 << 20;
 /// What the coordinator waits in microseconds where something is in the way.
 const BUSY_US: u32 = 50_000;
 
-/// How tablets are rebuilt.
-enum Way {
-    Parts(Box<Recovery>),
-    Alone(Box<alone::Recovery>),
-}
-
-macro_rules! either {
-    ($way:expr, $it:ident => $call:expr) => {
-        match $way {
-            Way::Parts($it) => $call,
-            Way::Alone($it) => $call,
-        }
-    };
-}
-
 /// See the module's documentation.
 #[derive(Default)]
 pub(crate) struct Recoveries {
-    running: Vec<Way>,
+    running: Vec<Recovery>,
     /// Whose slice is next.
     next: usize,
     /// Tablets that are here since the recovery of a master.
@@ -75,27 +59,27 @@ impl Recoveries {
 
     /// Whether a key belongs to a tablet that is in the log but must not be served yet.
     pub(crate) fn hides(&self, table: TableId, hash: KeyHash) -> bool {
-        self.running.iter().any(|way| either!(way, it => it.hides(table, hash)))
+        self.running.iter().any(|recovery| recovery.hides(table, hash))
     }
 
     /// Whether keys of a range are about to be rebuilt, or are being so.
     pub(crate) fn brings(&self, range: TabletRange) -> bool {
-        self.running.iter().any(|way| {
-            let tablets = &either!(way, it => it.task()).tablets;
+        self.running.iter().any(|recovery| {
+            let tablets = &recovery.task().tablets;
             tablets.iter().any(|it| it.range.overlaps(&range))
         })
     }
 
     /// Bytes replayed, and of how many; nothing where nothing is rebuilt.
     pub(crate) fn progress(&self) -> Option<(u64, u64)> {
-        let progress = self.running.iter().map(|way| either!(way, it => it.progress()));
+        let progress = self.running.iter().map(|recovery| recovery.progress());
         progress.reduce(|one, other| (one.0 + other.0, one.1 + other.1))
     }
 
     /// Whether a task was begun before, or has even been done.
     pub(crate) fn knows(&self, task: &Recover) -> bool {
-        let is_here = self.running.iter().any(|way| {
-            let it = either!(way, it => it.task());
+        let is_here = self.running.iter().any(|recovery| {
+            let it = recovery.task();
             (it.crashed, it.recovery, it.partition) == (task.crashed, task.recovery, task.partition)
                 && it.tablets == task.tablets
         });
@@ -112,24 +96,24 @@ impl Recoveries {
         log: &mut Log,
         task: &Recover,
     ) -> Result<bool, (Status, u32)> {
-        let overlaps = |way: &Way| {
-            let tablets = &either!(way, it => it.task()).tablets;
+        let overlaps = |recovery: &Recovery| {
+            let tablets = &recovery.task().tablets;
             let overlaps = |range: TabletRange| tablets.iter().any(|it| it.range.overlaps(&range));
             task.tablets.iter().any(|it| overlaps(it.range))
         };
-        let is_later = |way: &Way| task.recovery > either!(way, it => it.task()).recovery;
-        if self.running.iter().any(|way| overlaps(way) && !is_later(way)) {
+        let is_later = |recovery: &Recovery| task.recovery > recovery.task().recovery;
+        if self.running.iter().any(|recovery| overlaps(recovery) && !is_later(recovery)) {
             return Err((Status::InProgress, BUSY_US));
         }
-        let left = self.running.iter().filter(|way| !overlaps(way)).count();
+        let left = self.running.iter().filter(|recovery| !overlaps(recovery)).count();
         if left >= RUNNING_MAX {
             return Err((Status::Busy, BUSY_US));
         }
         let dropped = left < self.running.len();
-        self.running.retain_mut(|way| {
-            let stays = !overlaps(way);
+        self.running.retain_mut(|recovery| {
+            let stays = !overlaps(recovery);
             if !stays {
-                either!(way, it => it.drop_tablets(log));
+                recovery.drop_tablets(log);
             }
             stays
         });
@@ -138,11 +122,7 @@ impl Recoveries {
 
     /// Begins a task for which way was made.
     pub(crate) fn begin(&mut self, task: Recover, options: Options, now: Time) {
-        self.running.push(if task.segments.is_empty() {
-            Way::Alone(Box::new(alone::Recovery::new(task, options, now)))
-        } else {
-            Way::Parts(Box::new(Recovery::new(task, options, now)))
-        });
+        self.running.push(Recovery::new(task, options, now));
     }
 
     /// What came of a call; true if it was one of these.
@@ -152,7 +132,7 @@ impl Recoveries {
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) -> bool {
-        self.running.iter_mut().any(|way| either!(way, it => it.reply(context, call, outcome)))
+        self.running.iter_mut().any(|recovery| recovery.reply(context, call, outcome))
     }
 
     /// A question to the coordinator was answered; true if it was one of these.
@@ -162,7 +142,7 @@ impl Recoveries {
         question: QuestionId,
         outcome: &Result<Vec<u8>, CallError>,
     ) -> bool {
-        self.running.iter_mut().any(|way| either!(way, it => it.answered(log, question, outcome)))
+        self.running.iter_mut().any(|recovery| recovery.answered(log, question, outcome))
     }
 
     /// Works for as long as the budget lasts.
@@ -183,18 +163,12 @@ impl Recoveries {
         let first = self.next;
         for step in 0..count {
             let number = (first + step) % count;
-            let Some(way) = self.running.get_mut(number) else { break };
+            let Some(recovery) = self.running.get_mut(number) else { break };
             let (log, clients, asking, budget) =
                 (&mut *log, &mut *clients, &mut *asking, &mut *budget);
-            let next = match way {
-                Way::Parts(recovery) => {
-                    let mut means =
-                        Means { log, clients, asking, budget, memory_bytes, may_replay };
-                    recovery.work(context, &mut means)
-                }
-                Way::Alone(recovery) => recovery.work(context, log, clients, asking, budget),
-            };
-            worked.is_short |= either!(way, it => it.waits_for_cleaners);
+            let mut means = Means { log, clients, asking, budget, memory_bytes, may_replay };
+            let next = recovery.work(context, &mut means);
+            worked.is_short |= recovery.waits_for_cleaners;
             match next {
                 Next::Wait => {}
                 Next::At(at) => worked.wake = worked.wake.min(at),
@@ -218,14 +192,14 @@ impl Recoveries {
 
     fn end_what_is_over(&mut self, failures: &mut Vec<String>) {
         let Recoveries { running, recovered, .. } = self;
-        running.retain(|way| {
-            if !either!(way, it => it.is_over()) {
+        running.retain(|recovery| {
+            if !recovery.is_over() {
                 return true;
             }
-            match either!(way, it => it.failure()) {
+            match recovery.failure() {
                 Some(failure) => failures.push(failure.to_owned()),
                 None => {
-                    let task = either!(way, it => it.task());
+                    let task = recovery.task();
                     recovered.extend(task.tablets.iter().map(|it| (task.crashed, it.range)));
                 }
             }

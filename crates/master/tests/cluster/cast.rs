@@ -6,10 +6,8 @@ use std::rc::Rc;
 use thunderhead_log::inspect::SegmentReader;
 use thunderhead_log::{Damage, SegmentId, TableId};
 use thunderhead_rpc::{Context, Opcode, Request, Service};
-use thunderhead_wire::control::{
-    self, CheckLeases, Empty, Inventory, LeasesChecked, OfMaster, Recovered, ReplicaInfo,
-};
-use thunderhead_wire::replication::{PieceHead, ReadHead, RecoveryHead};
+use thunderhead_wire::control::{self, CheckLeases, Empty, LeasesChecked, Recovered};
+use thunderhead_wire::replication::{PieceHead, RecoveryHead};
 use thunderhead_wire::{MasterId, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -62,7 +60,7 @@ impl Service for Coordinator {
 }
 
 /// The replicas of one backup.
-pub(crate) type Replicas = Rc<RefCell<BTreeMap<SegmentId, (ReplicaInfo, Vec<u8>)>>>;
+pub(crate) type Replicas = Rc<RefCell<BTreeMap<SegmentId, Vec<u8>>>>;
 
 /// How the backups behave that are asked for parts of segments.
 pub(crate) struct Manners {
@@ -79,7 +77,6 @@ pub(crate) struct Backup {
     pub(crate) manners: Rc<Manners>,
     /// It answers with no more than this at once.
     pub(crate) piece: usize,
-    pub(crate) reads: Rc<Cell<u64>>,
 }
 
 impl Service for Backup {
@@ -87,23 +84,6 @@ impl Service for Backup {
         let Request { opcode, body, reply_to } = request;
         let replicas = self.replicas.borrow();
         match opcode {
-            Opcode::Inventory => {
-                let OfMaster { master } = control::of_body(body).unwrap();
-                assert_eq!(master, GONE);
-                let replicas = replicas.values().map(|(info, _)| *info).collect();
-                context.reply(reply_to, &[&control::to_body(&Inventory { replicas })]);
-            }
-            Opcode::ReadReplica => {
-                self.reads.set(self.reads.get() + 1);
-                let head = ReadHead::ref_from_bytes(body).unwrap();
-                let Some((_, bytes)) = replicas.get(&head.segment()) else {
-                    return context.refuse(reply_to, Status::Refused, 0, &[]);
-                };
-                let from = head.offset() as usize;
-                let until = (from + (head.bytes() as usize).min(self.piece)).min(bytes.len());
-                let piece = PieceHead::new(bytes.len() as u32);
-                context.reply(reply_to, &[piece.as_bytes(), &bytes[from..until]]);
-            }
             Opcode::RecoveryData => {
                 let head = RecoveryHead::ref_from_bytes(body).unwrap();
                 let manners = &self.manners;
@@ -113,7 +93,7 @@ impl Service for Backup {
                     return context.refuse(reply_to, Status::Busy, 2000, &[]);
                 }
                 let known = manners.recovery.get() == head.recovery();
-                let Some((_, bytes)) = replicas.get(&head.segment()).filter(|_| known) else {
+                let Some(bytes) = replicas.get(&head.segment()).filter(|_| known) else {
                     return context.refuse(reply_to, Status::NotFound, 0, &[]);
                 };
                 // A segment that is not cut is a valid part of it, but for an end that is torn.

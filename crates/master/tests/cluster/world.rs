@@ -18,13 +18,12 @@ use thunderhead_runtime::tasks::Tasks;
 use thunderhead_simulator::{Boot, HostId, Options, Simulation};
 use thunderhead_wire::control::{self, Recover, Replicas, ShardStatus, Tablets, Taken};
 use thunderhead_wire::operations::{Identity, ObjectHead};
-use thunderhead_wire::{Condition, Epoch, MasterId, Next, ServerId, Status};
+use thunderhead_wire::{Condition, MasterId, Next, ServerId, Status};
 use zerocopy::IntoBytes;
 
 pub(crate) fn shard_options() -> ShardOptions {
     ShardOptions {
         backup_timeout: Duration::from_millis(60),
-        recovery_grace: Duration::from_millis(200),
         recovery_patience: Duration::from_secs(4),
         ..ShardOptions::default()
     }
@@ -47,7 +46,6 @@ pub(crate) struct Cluster {
     pub(crate) simulation: Simulation,
     pub(crate) truth: Rc<Truth>,
     pub(crate) backups: Vec<(HostId, Held)>,
-    pub(crate) reads: Rc<Cell<u64>>,
     pub(crate) manners: Rc<Manners>,
     pub(crate) shard: SocketAddr,
     pub(crate) recorder: Recorder,
@@ -71,7 +69,6 @@ impl Cluster {
             });
             coordinators.push(address(simulation.address(host), PORT));
         }
-        let reads = Rc::new(Cell::new(0));
         let manners = Rc::new(Manners {
             recovery: Cell::new(1),
             busy: Cell::new(0),
@@ -80,20 +77,18 @@ impl Cluster {
         let mut backups = Vec::new();
         for number in 0..3u64 {
             let replicas = Held::default();
-            let (own, reads, manners) =
-                (Rc::clone(&replicas), Rc::clone(&reads), Rc::clone(&manners));
+            let (own, manners) = (Rc::clone(&replicas), Rc::clone(&manners));
             let host = simulation.add_host(&format!("backup {number}"), move |boot| {
                 let piece = 700 + (seed as usize * 37 + number as usize * 911) % 9000;
-                let (replicas, reads) = (Rc::clone(&own), Rc::clone(&reads));
-                let manners = Rc::clone(&manners);
-                serve(boot, Backup { replicas, manners, piece, reads })
+                let (replicas, manners) = (Rc::clone(&own), Rc::clone(&manners));
+                serve(boot, Backup { replicas, manners, piece })
             });
             backups.push((host, replicas));
         }
         let recorder = Recorder::new();
         let shard = SocketAddr::from(([0, 0, 0, 0], PORT));
         let mut cluster =
-            Cluster { simulation, truth, backups, reads, manners, shard, recorder, coordinators };
+            Cluster { simulation, truth, backups, manners, shard, recorder, coordinators };
         let own = cluster.recorder.clone();
         cluster.shard = cluster.add_shard(MASTER, options, memory_bytes, own);
         cluster
@@ -123,22 +118,8 @@ impl Cluster {
         self.backups.iter().enumerate().map(address).collect()
     }
 
-    pub(crate) fn recover(&self, epochs: Vec<(SegmentId, Epoch)>) -> Recover {
-        let tablets = vec![Taken { range: TabletRange::whole(OLD), since: SegmentId::NONE }];
-        Recover {
-            master: MASTER,
-            crashed: GONE,
-            recovery: 1,
-            partition: 0,
-            tablets,
-            segments: Vec::new(),
-            epochs,
-            backups: self.backup_addresses(),
-        }
-    }
-
-    /// The same where somebody has looked at the log before: its segments, and who has them.
-    pub(crate) fn recover_parts(&self, recovery: u64, segments: &[SegmentId]) -> Recover {
+    /// What is to be rebuilt of a log that has these segments.
+    pub(crate) fn recover(&self, recovery: u64, segments: &[SegmentId]) -> Recover {
         let segments = segments.iter().map(|segment| {
             let mut at = self.backup_addresses();
             let mut has = self.backups.iter().map(|it| it.1.borrow().contains_key(segment));
@@ -147,8 +128,17 @@ impl Cluster {
             at.rotate_left(segment.0 as usize % places);
             Replicas { segment: *segment, at }
         });
-        let segments = segments.collect();
-        Recover { recovery, segments, backups: Vec::new(), ..self.recover(Vec::new()) }
+        let tablets = vec![Taken { range: TabletRange::whole(OLD), since: SegmentId::NONE }];
+        Recover {
+            master: MASTER,
+            crashed: GONE,
+            recovery,
+            partition: 0,
+            tablets,
+            segments: segments.collect(),
+            epochs: Vec::new(),
+            backups: Vec::new(),
+        }
     }
 
     /// Runs a task on a host of its own, to its end.
