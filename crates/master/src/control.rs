@@ -264,13 +264,13 @@ impl Shard {
         }
         let Shard { control, log, options, .. } = self;
         if !control.recoveries.knows(&task) {
+            if control.recoveries.make_way(log, &task)? {
+                control.sweep = Some(Cursor::default());
+            }
             for taken in &task.tablets {
                 if !control.migrations.make_way(log, taken.range) {
                     return Err((Status::InProgress, IN_PROGRESS_US));
                 }
-            }
-            if control.recoveries.make_way(log, &task)? {
-                control.sweep = Some(Cursor::default());
             }
             control.recoveries.begin(task, *options, context.now());
             context.alarm().ring();

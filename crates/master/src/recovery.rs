@@ -346,7 +346,8 @@ impl Recovery {
             let damaged = rebuild.report().damage.len();
             let entries = entries(rebuild);
             let from = job.at;
-            let stepped = right_segment(job)
+            let checked = if from == 0 { right_segment(job) } else { Ok(()) };
+            let stepped = checked
                 .map_err(ReplayError::from)
                 .and_then(|()| rebuild.step(means.log, &job.fetch.bytes, from, ENTRIES, BYTES));
             for (lease, sequence) in rebuild.take_completions() {

@@ -168,14 +168,13 @@ impl Fetch {
                 self.state = State::Due(context.now() + wait.min(WAIT_MAX));
                 Heard::Busy
             }
-            CallError::Congested
-            | CallError::Unreachable(_)
-            | CallError::Broken
-            | CallError::Late => {
-                self.failures += 1;
-                let most = WAIT_MIN.saturating_mul(1 << self.failures.min(16)).min(WAIT_MAX);
-                let wait = Duration::from_nanos(context.random().below(most.as_nanos() as u64) + 1);
-                self.state = State::Due(context.now() + wait);
+            // It is this node that has too much for that backup.
+            CallError::Congested => {
+                self.wait(context);
+                Heard::Setback
+            }
+            CallError::Unreachable(_) | CallError::Broken | CallError::Late => {
+                self.wait(context);
                 let silent = self.backups.get(self.at).map(|(server, _)| *server);
                 if self.backups.len() > 1 {
                     // What another has may differ in length.
@@ -189,6 +188,14 @@ impl Fetch {
                 Heard::Setback
             }
         }
+    }
+
+    /// Waits before it asks again, longer each time.
+    fn wait(&mut self, context: &mut Context<'_>) {
+        self.failures += 1;
+        let most = WAIT_MIN.saturating_mul(1 << self.failures.min(16)).min(WAIT_MAX);
+        let wait = Duration::from_nanos(context.random().below(most.as_nanos() as u64) + 1);
+        self.state = State::Due(context.now() + wait);
     }
 
     fn take(&mut self, body: &[u8]) -> Result<(), String> {
