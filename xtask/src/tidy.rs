@@ -19,6 +19,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "thunderhead-backup",
         &[
+            "thunderhead-log",
             "thunderhead-net",
             "thunderhead-rpc",
             "thunderhead-runtime",

@@ -1,9 +1,10 @@
 //! What can go wrong, split by whose fault it is: a call that is [refused](Refusal), a store that
-//! cannot be [opened](OpenError), a replica that cannot be [read](ReadError).
+//! cannot be [opened](OpenError), a replica that cannot be [read](ReadError) or is
+//! [not served](Unserved).
 
 use crate::layout::{Geometry, Identity, ReplicaId};
 use std::io;
-use thunderhead_wire::Epoch;
+use thunderhead_wire::{Epoch, MasterId};
 
 /// Why a call was refused. Nothing has changed when one of these comes back.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -210,4 +211,56 @@ pub enum ReadError {
     /// The disk failed.
     #[error("the disk failed: {0}")]
     Io(io::ErrorKind),
+}
+
+/// Why a replica is not looked at or cut for a recovery. The caller gets the number; the sentence is
+/// for the backup's own log.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unserved {
+    /// It cannot be read.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// It was not read.
+    #[error("{0}; another replica of the segment has what was in it")]
+    Unread(#[from] ReadError),
+    /// Its bytes are as they came, but are no segment.
+    #[error("{0}; another replica of the segment may be better")]
+    Damaged(thunderhead_log::Damage),
+    /// A recovery that this backup does not know.
+    #[error(
+        "this backup does not know recovery {recovery} of {master}: it was given up, or the backup was started anew"
+    )]
+    UnknownRecovery {
+        /// Which recovery.
+        recovery: u64,
+        /// Of whom.
+        master: MasterId,
+    },
+    /// A recovery of the same master that is older than one that has begun.
+    #[error("recovery {newer} of {master} has begun since; this one is over")]
+    Superseded {
+        /// The one that has begun.
+        newer: u64,
+        /// Of whom.
+        master: MasterId,
+    },
+}
+
+impl Unserved {
+    /// A stable number for logs and wires; never reused for another meaning. Below 32 they are those
+    /// of [`Refusal::code`].
+    #[must_use]
+    pub fn code(&self) -> u16 {
+        match self {
+            Unserved::Refused(refusal) => refusal.code(),
+            Unserved::Unread(ReadError::Gone) => 32,
+            Unserved::Unread(ReadError::Header) => 33,
+            Unserved::Unread(ReadError::Chunk { .. }) => 34,
+            Unserved::Unread(ReadError::Io(_)) => 35,
+            Unserved::Damaged(_) => 36,
+            Unserved::UnknownRecovery { .. } => 37,
+            Unserved::Superseded { .. } => 38,
+        }
+    }
 }

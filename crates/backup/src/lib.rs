@@ -53,7 +53,7 @@ pub mod service;
 pub mod start;
 pub mod store;
 
-pub use error::{OpenError, ReadError, Refusal};
+pub use error::{OpenError, ReadError, Refusal, Unserved};
 pub use layout::{Identity, ReplicaId};
 pub use reader::{ReadId, ReplicaBytes};
 pub use service::{Local, Service};

@@ -45,6 +45,27 @@ pub(crate) const PAGE_BYTES_MAX: u32 = 1 << 20;
 /// Replicas that were read and are kept for their next pages: each holds a segment of memory.
 pub(crate) const CACHED_MAX: usize = 4;
 
+/// Looks at open replicas under way at most: each holds a segment of memory.
+pub(crate) const HEADS_MAX: usize = 8;
+
+/// Segments that are read or cut for recoveries at once: each holds a segment of memory. A read
+/// comes while another one is cut; fewer than [`READS_MAX`], so that others can read too.
+pub(crate) const RECOVERY_READS_MAX: usize = 4;
+
+/// Bytes of what was cut for recoveries and waits to be fetched, and for how many segments there is
+/// room in any case.
+pub(crate) const PARTS_BYTES_MAX: u64 = 256 << 20;
+pub(crate) const SEGMENTS_AHEAD: u64 = 8;
+
+/// Recoveries of different masters at once, partitions of one, and tablets in all of them: what
+/// comes from outside is held to it. A server that crashes is a few masters.
+pub(crate) const RECOVERIES_MAX: usize = 256;
+pub(crate) const PARTITIONS_MAX: usize = 1024;
+pub(crate) const RANGES_MAX: usize = 1 << 16;
+
+/// What somebody waits in microseconds for a part that is not cut yet: less than reading takes.
+pub(crate) const COMING_US: u32 = 500;
+
 /// Requests that may wait for the disk at once.
 pub(crate) const WAITING_MAX: usize = 16_384;
 

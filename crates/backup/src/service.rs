@@ -21,19 +21,24 @@
 //! - **Repeating a message changes nothing,** also where it opened and closed a replica in one.
 
 mod graves;
+mod head;
 mod pages;
+mod recovery;
 mod replicate;
 
+use crate::error::{ReadError, Refusal, Unserved};
 use crate::limits::{BUSY_US, WAITING_MAX};
 use crate::store::{Event, Store, Ticket};
 use graves::Graves;
+use head::Heads;
 use pages::Pages;
+use recovery::Recoveries;
 use std::collections::{BTreeSet, VecDeque};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request};
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::{
-    BackupStatus, Empty, Inventory, InventoryOf, OfMaster, ReplicaInfo, ServerList, ServerState,
-    of_body, to_body,
+    BackupStatus, BeginRecovery, Empty, Inventory, InventoryOf, OfMaster, ReplicaInfo, ServerList,
+    ServerState, of_body, to_body,
 };
 use thunderhead_wire::replication::PartAnswer;
 use thunderhead_wire::{MasterId, Status};
@@ -82,6 +87,8 @@ pub struct Service {
     graves: Graves,
     waiting: VecDeque<Waiting>,
     pages: Pages,
+    heads: Heads,
+    recoveries: Recoveries,
     locals: u64,
     locals_done: VecDeque<(u64, Vec<u8>)>,
     timer_at: Option<Time>,
@@ -91,8 +98,11 @@ impl Service {
     /// A service on a store, which reads so fast (0: not known).
     #[must_use]
     pub fn new(store: Store, read_bytes_per_second: u64) -> Service {
+        let segment_bytes = store.superblock().geometry.segment_bytes;
         Service {
             store,
+            heads: Heads::default(),
+            recoveries: Recoveries::new(segment_bytes),
             read_bytes_per_second,
             list: (0, BTreeSet::new()),
             newer: 0,
@@ -104,6 +114,15 @@ impl Service {
             locals_done: VecDeque::new(),
             timer_at: None,
         }
+    }
+
+    /// Keeps so many bytes at most of what is cut for recoveries, but enough for a few segments;
+    /// 256 MiB if nothing is said.
+    #[must_use]
+    pub fn with_recovery_bytes(mut self, bytes: u64) -> Service {
+        let segment_bytes = self.store.superblock().geometry.segment_bytes;
+        self.recoveries.set_limit(bytes, segment_bytes);
+        self
     }
 
     /// The store.
@@ -160,6 +179,17 @@ impl Service {
                 }
                 None => context.refuse(reply_to, Status::Malformed, 0, &[]),
             },
+            Opcode::HeadOf => self.heads.request(&mut self.store, context, body, reply_to),
+            Opcode::BeginRecovery => match of_body::<BeginRecovery>(body) {
+                Some(begin) => {
+                    self.gone.insert(begin.crashed);
+                    self.recoveries.begin(context, begin, reply_to);
+                }
+                None => context.refuse(reply_to, Status::Malformed, 0, &[]),
+            },
+            Opcode::RecoveryData => {
+                self.recoveries.request(&self.store, context, body, reply_to);
+            }
             Opcode::BackupStatus => context.reply(reply_to, &[&to_body(&self.status())]),
             _ => context.refuse(reply_to, Status::UnknownOpcode, 0, &[]),
         }
@@ -181,14 +211,19 @@ impl Service {
     /// Ends a turn: what has become durable is answered, what has changed goes to the disk.
     pub fn turn_over(&mut self, context: &mut Context<'_>) {
         let now = context.now();
-        let Service { store, pages, waiting, locals_done, .. } = self;
+        let Service { store, pages, heads, recoveries, waiting, locals_done, .. } = self;
         store.turn(now, &mut |event| match event {
             Event::Durable(ticket) => settle(waiting, ticket, false),
             Event::Failed(ticket) => settle(waiting, ticket, true),
             Event::Lost(id, kind) => {
                 tracing::warn!("the replica of {id} was lost to the disk: {kind}");
             }
-            Event::Read(read, outcome) => pages.read(context, read, outcome),
+            Event::Read(read, outcome) => {
+                let others = heads.read(context, read, outcome);
+                if let Some(outcome) = others.and_then(|outcome| recoveries.read(read, outcome)) {
+                    pages.read(context, read, outcome);
+                }
+            }
         });
         // Rounds end in order, so answers nearly always do too; a failed part may overtake.
         while waiting.front().is_some_and(|it| it.tickets.is_empty()) {
@@ -200,12 +235,29 @@ impl Service {
                 }
             }
         }
-        if let Some(at) = self.store.deadline()
+        self.work(context);
+        let deadlines = [self.store.deadline(), self.recoveries.deadline()];
+        if let Some(at) = deadlines.into_iter().flatten().min()
             && self.timer_at.is_none_or(|set| at < set)
         {
             context.set_timer(at, TIMER);
             self.timer_at = Some(at);
         }
+    }
+
+    /// Does what takes long, for a slice.
+    fn work(&mut self, context: &mut Context<'_>) {
+        let mut budget = context.slice();
+        let now = context.now();
+        // A slice for one or for the other.
+        let looks = !self.heads.is_idle();
+        if looks {
+            self.heads.work(context, &mut budget);
+        }
+        if looks || self.recoveries.work(now, &mut budget) {
+            context.alarm().ring();
+        }
+        self.recoveries.read_ahead(&mut self.store, now);
     }
 
     fn replicate(&mut self, context: &mut Context<'_>, body: &[u8], reply_to: ReplyTo) {
@@ -251,12 +303,16 @@ impl Service {
         self.gone.insert(master);
         self.graves.forget(master);
         self.pages.forget(master);
+        self.recoveries.forget(master);
     }
 
     /// How the backup is.
     #[must_use]
     pub fn status(&self) -> BackupStatus {
+        let (recovery_bytes_read, recovery_bytes_held) = self.recoveries.progress();
         BackupStatus {
+            recovery_bytes_read,
+            recovery_bytes_held,
             frames: u64::from(self.store.superblock().geometry.frames),
             frames_free: self.store.frames_free() as u64,
             frames_damaged: self.store.frames_damaged() as u64,
@@ -264,6 +320,18 @@ impl Service {
             durability: self.store.durability().to_string(),
         }
     }
+}
+
+/// Refuses to serve a replica.
+fn refuse(context: &mut Context<'_>, to: ReplyTo, why: &Unserved) {
+    let (status, wait) = match why {
+        Unserved::Refused(Refusal::NotFound(_)) | Unserved::Unread(ReadError::Gone) => {
+            (Status::NotFound, 0)
+        }
+        Unserved::Refused(Refusal::Overloaded) => (Status::Busy, BUSY_US),
+        _ => (Status::Refused, 0),
+    };
+    context.refuse(to, status, wait, &[&u64::from(why.code()).to_le_bytes()]);
 }
 
 /// What a ticket stood for is durable, or never will be.

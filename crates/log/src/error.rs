@@ -1,7 +1,7 @@
 //! What can go wrong, split by whose fault it is: the caller's ([`Error`]), or damage in bytes
 //! that came from outside ([`Damage`]). A broken invariant of our own is neither: it panics.
 
-use thunderhead_wire::{LogId, TableId, TabletRange, Version};
+use thunderhead_wire::{LogId, SegmentId, TableId, TabletRange, Version};
 
 /// Why an operation was refused. Nothing has changed when one of these comes back.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -165,6 +165,14 @@ pub enum Damage {
         found: LogId,
         /// The log of the first segment.
         expected: LogId,
+    },
+    /// The bytes are those of another segment.
+    #[error("these bytes are of {found}, not of {expected}")]
+    OtherSegment {
+        /// The segment in the header.
+        found: SegmentId,
+        /// The one that was meant.
+        expected: SegmentId,
     },
 }
 

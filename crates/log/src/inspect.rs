@@ -9,6 +9,10 @@
 //! lost to one flipped bit. Nothing is invented on the way: a checksum is mixed with the log's
 //! id, which no client knows, so bytes inside a value do not verify as an entry.
 
+mod scan;
+
+pub use scan::Scan;
+
 use crate::entry::{CompletionFields, DEAD, FRAME_BYTES, Frame, Kind, LINKED, ObjectFields, Seal};
 use crate::error::Damage;
 use crate::metadata::{self, SegmentHeader, TabletStatistics};
@@ -99,6 +103,19 @@ impl<'a> SegmentReader<'a> {
             return Err(Damage::Checksum { offset: 0 });
         }
         Ok(SegmentReader { bytes, header, seal, at: 0, linked: None, ready: None })
+    }
+
+    /// The same for the bytes of a certain segment.
+    ///
+    /// # Errors
+    /// As [`SegmentReader::new`], and when they are of another segment.
+    pub fn of(segment: SegmentId, bytes: &'a [u8]) -> Result<SegmentReader<'a>, Damage> {
+        let reader = SegmentReader::new(bytes)?;
+        let found = reader.header.segment;
+        if found != segment {
+            return Err(Damage::OtherSegment { found, expected: segment });
+        }
+        Ok(reader)
     }
 
     /// The segment's header.

@@ -72,6 +72,7 @@ mod cleaner;
 pub mod design;
 mod entry;
 mod error;
+pub mod filter;
 #[doc(hidden)]
 pub mod fuzzing;
 mod index;

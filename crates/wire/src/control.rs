@@ -587,6 +587,10 @@ pub struct BackupStatus {
     pub read_bytes_per_second: u64,
     /// When it acknowledges.
     pub durability: String,
+    /// Bytes of replicas that it read for recoveries since it began.
+    pub recovery_bytes_read: u64,
+    /// Bytes of what it cut for recoveries, and keeps until it is fetched.
+    pub recovery_bytes_held: u64,
 }
 
 #[cfg(test)]

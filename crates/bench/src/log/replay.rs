@@ -1,4 +1,5 @@
-//! How fast a replay takes in what a log wrote: on one core, with no cleaner in the way.
+//! How fast a replay takes in what a log wrote, and how fast its segments are cut into partitions
+//! before: on one core, with no cleaner in the way.
 
 use super::show;
 use super::subject::{self, TABLE, key};
@@ -6,8 +7,12 @@ use crate::machine::{self, median, seconds};
 use crate::table::Table;
 use anyhow::{Result, anyhow};
 use serde::Serialize;
-use thunderhead_log::{Log, LogId, Memory, NoReplication, Options, Recorder, Replay, TabletRange};
-use thunderhead_wire::SegmentId;
+use std::collections::{BTreeMap, VecDeque};
+use thunderhead_log::filter::{Filter, Partitions};
+use thunderhead_log::{
+    Damage, KeyHash, Log, LogId, Memory, NoReplication, Options, Recorder, Replay, Replica,
+    SegmentId, TabletRange,
+};
 
 /// What to run.
 #[derive(Debug, clap::Args)]
@@ -38,6 +43,42 @@ pub struct Figures {
     pub objects_per_second: f64,
     /// Gigabytes a second.
     pub gigabytes_per_second: f64,
+    /// Objects a second that are cut into partitions.
+    pub cut_objects_per_second: f64,
+    /// Gigabytes a second that are cut.
+    pub cut_gigabytes_per_second: f64,
+}
+
+/// Partitions that segments are cut into, and tablets in all of them.
+const PARTITIONS: usize = 10;
+const TABLETS: u64 = 1000;
+
+/// Cuts segments as a backup does, in small steps; how long it takes.
+fn cut(segments: &BTreeMap<SegmentId, Replica>) -> Result<f64> {
+    let width = u64::MAX / TABLETS;
+    let mut tablets = vec![Vec::new(); PARTITIONS];
+    for number in 0..TABLETS {
+        let last = if number + 1 == TABLETS { u64::MAX } else { (number + 1) * width - 1 };
+        let (first, last) = (KeyHash(number * width), KeyHash(last));
+        let range = TabletRange { table: TABLE, first, last };
+        tablets[number as usize % PARTITIONS].push((range, SegmentId::NONE));
+    }
+    let partitions = Partitions::new(&tablets).ok_or_else(|| anyhow!("the tablets overlap"))?;
+    // As many as a backup keeps, so that memory is not used anew at once.
+    let mut kept = VecDeque::new();
+    let (took, result) = seconds(|| {
+        for (segment, replica) in segments {
+            let mut filter = Filter::new(*segment, &partitions, None);
+            while filter.step(&partitions, &replica.bytes, 32, 16 << 10)?.more {}
+            kept.push_back(filter.finish());
+            if kept.len() > 8 {
+                kept.pop_front();
+            }
+        }
+        Ok::<(), Damage>(())
+    });
+    result?;
+    Ok(took)
 }
 
 /// The memory of a log with so many bytes of objects, and room for its index.
@@ -67,8 +108,9 @@ pub fn measure(value_bytes: usize, bytes: u64) -> Result<Figures> {
     }
     machine::pin(0);
     let segments = recorder.into_replicas().ok_or_else(|| anyhow!("the recorder is shared"))?;
-    let mut times = Vec::new();
+    let (mut times, mut cuts) = (Vec::new(), Vec::new());
     for _ in 0..3 {
+        cuts.push(cut(&segments)?);
         let memory = Memory::new(memory_bytes)?;
         memory.populate(&mut |_| {});
         let replicator = Box::new(NoReplication::default());
@@ -80,13 +122,14 @@ pub fn measure(value_bytes: usize, bytes: u64) -> Result<Figures> {
         assert_eq!(replay.finish()?.taken, objects, "every object is taken in");
         times.push(took);
     }
-    let took = median(times);
+    let (took, cut) = (median(times), median(cuts));
+    let gigabytes = (objects * super::subject::entry_bytes(value_bytes)) as f64 / 1e9;
     Ok(Figures {
         value_bytes,
         objects_per_second: objects as f64 / took,
-        gigabytes_per_second: (objects * super::subject::entry_bytes(value_bytes)) as f64
-            / took
-            / 1e9,
+        gigabytes_per_second: gigabytes / took,
+        cut_objects_per_second: objects as f64 / cut,
+        cut_gigabytes_per_second: gigabytes / cut,
     })
 }
 
@@ -115,12 +158,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let all: Result<Vec<Figures>> =
         arguments.sizes.iter().map(|size| measure(*size, arguments.bytes)).collect();
     let all = all?;
-    let mut table = Table::new("Replay on one core", &["value", "M objects/s", "GB/s"]);
+    let columns = ["value", "M objects/s", "GB/s", "cut: M objects/s", "cut: GB/s"];
+    let mut table = Table::new("Replay and cutting, each on one core", &columns);
     for figures in &all {
         table.row(&[
             format!("{} B", figures.value_bytes),
             format!("{:.2}", figures.objects_per_second / 1e6),
             format!("{:.2}", figures.gigabytes_per_second),
+            format!("{:.2}", figures.cut_objects_per_second / 1e6),
+            format!("{:.2}", figures.cut_gigabytes_per_second),
         ]);
     }
     show(arguments.json, &table, &all)

@@ -1,0 +1,112 @@
+//! A segment that was read becomes parts, in slices.
+
+use super::{Job, Recoveries, Segment};
+use crate::error::Unserved;
+use crate::reader::ReplicaBytes;
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_log::Damage;
+use thunderhead_log::filter::{Filter, Partitions};
+use thunderhead_runtime::Time;
+use thunderhead_runtime::slice::{Budget, SLICE};
+
+/// What one step does.
+const ENTRIES: usize = 32;
+const BYTES: usize = 16 << 10;
+
+/// What cutting takes, by entry and by what is read and written.
+const ENTRY_NS: u64 = 150;
+const KILOBYTE_NS: u64 = 150;
+
+/// What it takes to give memory back.
+const WASTE_NS: u64 = 30;
+
+pub(super) struct Cutting {
+    pub(super) job: Job,
+    replica: ReplicaBytes,
+    partitions: Rc<Partitions>,
+    filter: Filter,
+}
+
+impl Cutting {
+    pub(super) fn new(job: Job, replica: ReplicaBytes, partitions: Rc<Partitions>) -> Cutting {
+        let filter = Filter::new(job.id.segment, &partitions, job.wanted.clone());
+        Cutting { job, replica, partitions, filter }
+    }
+
+    /// Cuts some of it; whether there is more.
+    fn step(&mut self, budget: &mut Budget) -> Result<(bool, bool), Damage> {
+        let step = self.filter.step(&self.partitions, self.replica.bytes(), ENTRIES, BYTES);
+        let progress = step?;
+        let took = progress.entries as u64 * ENTRY_NS + progress.bytes as u64 * KILOBYTE_NS / 1024;
+        // One entry is verified as a whole, however long it is.
+        let time = Duration::from_nanos(took.max(200)).min(SLICE);
+        Ok((progress.more, budget.spend(time)))
+    }
+}
+
+impl Recoveries {
+    /// Cuts what was read and gives back what nobody wants, as far as the budget goes; whether there
+    /// is more to do.
+    pub(in crate::service) fn work(&mut self, now: Time, budget: &mut Budget) -> bool {
+        self.sweep(now);
+        while let Some(part) = self.waste.pop() {
+            let took = 200 + part.memory_bytes() as u64 * WASTE_NS / 1024;
+            if !budget.spend(Duration::from_nanos(took).min(SLICE)) {
+                return true;
+            }
+        }
+        while let Some(cutting) = self.cutting.front_mut() {
+            let is_wanted =
+                |job: &Job| self.of.get(&job.id.master).is_some_and(|it| it.number == job.recovery);
+            if !is_wanted(&cutting.job) {
+                self.cutting.pop_front();
+                continue;
+            }
+            let (more, has_time) = match cutting.step(budget) {
+                Ok(done) => done,
+                Err(damage) => {
+                    let done = self.cutting.pop_front();
+                    if let Some(done) = done {
+                        self.give_up(&done.job, Unserved::Damaged(damage));
+                    }
+                    continue;
+                }
+            };
+            if !more && let Some(cutting) = self.cutting.pop_front() {
+                self.is_cut(cutting, now);
+            }
+            if !has_time {
+                return !self.cutting.is_empty();
+            }
+        }
+        false
+    }
+
+    fn is_cut(&mut self, cutting: Cutting, now: Time) {
+        let Cutting { job, replica, filter, .. } = cutting;
+        let cut = filter.finish();
+        // Only the end of a segment that was open may be missing.
+        if let Some(torn) = cut.torn.filter(|_| replica.header().closed) {
+            return self.give_up(&job, Unserved::Damaged(torn));
+        }
+        let Some(of) = self.of.get_mut(&job.id.master) else { return };
+        self.count += 1;
+        of.known.insert(job.id.segment);
+        let Segment { parts, cut: when, under_way, wanted, since } =
+            of.segments.entry(job.id.segment).or_default();
+        (*when, *under_way, *since) = (Some((self.count, now)), false, None);
+        wanted.clear();
+        for (partition, part) in (0..).zip(cut.parts) {
+            // Of those that were not wanted there is not even a header.
+            if part.is_empty() {
+                continue;
+            }
+            self.held += part.memory_bytes() as u64;
+            if let Some(before) = parts.insert(partition, part) {
+                self.held -= before.memory_bytes() as u64;
+                self.waste.push(before);
+            }
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! A log is cut by partitions and fetched: every partition gets what is its own, however fast it is,
+//! however often it begins anew and whatever answers are lost; memory is bounded; damage is refused.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_backup::{Durability, Identity, Local, Options as StoreOptions, Service, Store};
+use thunderhead_log::filter::{Filter, Partitions};
+use thunderhead_log::{Log, Memory, Options as LogOptions, Recorder};
+use thunderhead_net::sim::address;
+use thunderhead_rpc::{CallError, Calling, Node, Opcode};
+use thunderhead_runtime::tasks::Tasks;
+use thunderhead_simulator::{Options, Simulation};
+use thunderhead_wire::control::{
+    BackupStatus, BeginRecovery, Head, HeadOf, OfMaster, Taken, of_body, to_body,
+};
+use thunderhead_wire::replication::{
+    CLOSE, OPEN, PieceHead, RecoveryHead, ReplicaPart, ReplicateHead,
+};
+use thunderhead_wire::{
+    ClusterId, Epoch, KeyHash, LogId, MasterId, SegmentId, ServerId, Status, TableId, TabletRange,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+const PORT: u16 = 7100;
+const SEGMENT_BYTES: u32 = 20_000;
+const CRASHED: MasterId = MasterId(1);
+const TABLE: TableId = TableId(4);
+
+/// Segments and what is closed.
+type Replicas = BTreeMap<SegmentId, (Vec<u8>, bool)>;
+
+/// A log of so many objects.
+fn log_of(objects: u64) -> Replicas {
+    let recorder = Recorder::new();
+    let memory = Memory::with_seglets(4 << 20, 1024).unwrap();
+    let options = LogOptions { segment_bytes: 16 << 10, ..LogOptions::default() };
+    let mut log = Log::new(&memory, LogId(1), options, Box::new(recorder.clone())).unwrap();
+    log.create_tablet(TabletRange::whole(TABLE)).unwrap();
+    for number in 0..objects {
+        log.write(TABLE, &number.to_be_bytes(), &vec![number as u8; 500]).unwrap();
+    }
+    log.turn();
+    let replicas = recorder.replicas(usize::MAX).into_iter();
+    replicas.map(|(id, replica)| (id, (replica.bytes, !replica.open))).collect()
+}
+
+/// The table in so many equal partitions.
+fn partitions(count: u64) -> Vec<Vec<Taken>> {
+    let width = u64::MAX / count;
+    let tablet = |number: u64| {
+        let last = if number + 1 == count { u64::MAX } else { (number + 1) * width - 1 };
+        let (first, last) = (KeyHash(number * width), KeyHash(last));
+        vec![Taken { range: TabletRange { table: TABLE, first, last }, since: SegmentId::NONE }]
+    };
+    (0..count).map(tablet).collect()
+}
+
+/// What each partition has in each segment.
+fn cut(replicas: &Replicas, of: &[Vec<Taken>]) -> BTreeMap<SegmentId, Vec<Vec<u8>>> {
+    let tablets = |it: &Vec<Taken>| it.iter().map(|it| (it.range, it.since)).collect::<Vec<_>>();
+    let partitions = Partitions::new(&of.iter().map(tablets).collect::<Vec<_>>()).unwrap();
+    let one = |(id, (bytes, _)): (&SegmentId, &(Vec<u8>, bool))| {
+        let mut filter = Filter::new(*id, &partitions, None);
+        while filter.step(&partitions, bytes, 100, 1 << 20).unwrap().more {}
+        (*id, filter.finish().parts.iter().map(|part| part.to_vec()).collect())
+    };
+    replicas.iter().map(one).collect()
+}
+
+#[derive(Clone)]
+struct Caller {
+    calling: Calling,
+    tasks: Tasks,
+    to: SocketAddr,
+}
+
+impl Caller {
+    async fn call(&self, opcode: Opcode, body: Vec<u8>) -> Result<Vec<u8>, (Status, u64)> {
+        let reply = self.calling.call(self.to, opcode, body, Some(Duration::from_secs(3))).await;
+        reply.map_err(|error| match error {
+            CallError::Refused { status, detail, .. } => (status, detail),
+            other => panic!("{other}"),
+        })
+    }
+
+    async fn begin(
+        &self,
+        recovery: u64,
+        partitions: Vec<Vec<Taken>>,
+        segments: Vec<SegmentId>,
+    ) -> Result<Vec<u8>, (Status, u64)> {
+        let begin = BeginRecovery { recovery, crashed: CRASHED, partitions, segments };
+        self.call(Opcode::BeginRecovery, to_body(&begin)).await
+    }
+
+    /// One piece, once it is there.
+    async fn piece(
+        &self,
+        of: (u64, u32),
+        segment: SegmentId,
+        offset: u32,
+        bytes: u32,
+    ) -> Result<(u32, Vec<u8>), (Status, u64)> {
+        loop {
+            let head = RecoveryHead::new(CRASHED, of, segment, offset, bytes);
+            match self.call(Opcode::RecoveryData, head.as_bytes().to_vec()).await {
+                Err((Status::Busy, _)) => self.tasks.sleep(Duration::from_micros(500)).await,
+                Err(refused) => return Err(refused),
+                Ok(reply) => {
+                    let (head, piece) = PieceHead::ref_from_prefix(&reply).unwrap();
+                    return Ok((head.length(), piece.to_vec()));
+                }
+            }
+        }
+    }
+
+    async fn part(&self, of: (u64, u32), segment: SegmentId) -> Result<Vec<u8>, (Status, u64)> {
+        let mut part = Vec::new();
+        loop {
+            let (length, piece) = self.piece(of, segment, part.len() as u32, 4_000).await?;
+            part.extend_from_slice(&piece);
+            if part.len() >= length as usize {
+                return Ok(part);
+            }
+            assert!(!piece.is_empty(), "every piece gets on");
+        }
+    }
+
+    async fn status(&self) -> BackupStatus {
+        of_body(&self.call(Opcode::BackupStatus, b"{}".to_vec()).await.unwrap()).unwrap()
+    }
+}
+
+/// Runs a conversation with a backup that has these replicas on its disk; with memory for the parts
+/// of 8 segments. Before the conversation something may be done to the backup.
+fn talk<F: Future<Output = ()> + 'static>(
+    replicas: &Replicas,
+    conversation: impl Fn(Caller) -> F + 'static,
+    before: impl FnOnce(&mut Simulation, thunderhead_simulator::HostId),
+) {
+    let mut simulation = Simulation::new(Options::calm(1));
+    let replicas = replicas.clone();
+    let backup = simulation.add_host("backup", move |mut boot| {
+        let identity = Identity { cluster: ClusterId(1), server: ServerId(2) };
+        let options = StoreOptions {
+            segment_bytes: SEGMENT_BYTES,
+            buffers: 200,
+            durability: Durability::Replicated,
+            ..StoreOptions::new(identity, 200)
+        };
+        let (store, _) = Store::start(&mut boot.world, options).unwrap();
+        let mut service = Service::new(store, 7).with_recovery_bytes(0);
+        for (segment, (bytes, closed)) in &replicas {
+            let mut body = ReplicateHead::new(CRASHED, 0).as_bytes().to_vec();
+            let flags = OPEN | if *closed { CLOSE } else { 0 };
+            let length = bytes.len() as u32;
+            let part = ReplicaPart::new(*segment, Epoch(0), 0, length, length, flags);
+            body.extend_from_slice(part.as_bytes());
+            body.extend_from_slice(bytes);
+            assert!(matches!(service.local(&body), Local::Now(Ok(_))));
+        }
+        let mut node = Node::new(boot.world, boot.transport, service);
+        node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
+        Box::new(node)
+    });
+    simulation.run_for(Duration::from_secs(2));
+    before(&mut simulation, backup);
+    let to = address(simulation.address(backup), PORT);
+    let done = Rc::new(Cell::new(false));
+    let ended = Rc::clone(&done);
+    simulation.add_host("caller", move |boot| {
+        let node = Node::new(boot.world, boot.transport, ());
+        let caller = Caller { calling: node.calling(), tasks: node.tasks().clone(), to };
+        let (told, ended) = (conversation(caller), Rc::clone(&ended));
+        node.tasks().spawn(async move {
+            told.await;
+            ended.set(true);
+        });
+        Box::new(node)
+    });
+    for _ in 0..200 {
+        simulation.run_for(Duration::from_secs(1));
+        if done.get() {
+            return;
+        }
+    }
+    panic!("the conversation did not come to its end");
+}
+
+#[test]
+fn each_partition_gets_what_is_its_own_and_memory_is_bounded() {
+    let replicas = log_of(1500);
+    assert!(replicas.len() > 40, "{}", replicas.len());
+    let expected = Rc::new(cut(&replicas, &partitions(3)));
+    let own = replicas.clone();
+    let conversation = move |it: Caller| {
+        let (expected, replicas) = (Rc::clone(&expected), own.clone());
+        async move {
+            let mut order: Vec<SegmentId> = replicas.keys().copied().rev().collect();
+            // One is not named.
+            let spare = order.remove(11);
+            it.begin(5, partitions(3), order.clone()).await.unwrap();
+            order.insert(30, spare);
+            let left = Rc::new(Cell::new(3));
+            let fetched = Rc::new(RefCell::new(Vec::new()));
+            for (partition, pause) in [(0, 0), (1, 3), (2, 40)] {
+                let (it, order, expected) = (it.clone(), order.clone(), Rc::clone(&expected));
+                let (left, fetched) = (Rc::clone(&left), Rc::clone(&fetched));
+                it.clone().tasks.spawn(async move {
+                    let of = (5, partition);
+                    for (number, segment) in order.iter().enumerate() {
+                        let part = it.part(of, *segment).await.unwrap();
+                        assert_eq!(part, expected[segment][partition as usize], "{segment}");
+                        fetched.borrow_mut().push((partition, *segment));
+                        it.tasks.sleep(Duration::from_millis(pause)).await;
+                        if number == 20 && partition == 1 {
+                            // It begins anew: what it has fetched is cut once more, for it.
+                            for segment in &order[..20] {
+                                let part = it.part(of, *segment).await.unwrap();
+                                assert_eq!(part, expected[segment][1], "{segment}");
+                            }
+                        }
+                        if number % 7 == 3 {
+                            // An answer is lost: the last piece, and one from before.
+                            let at = part.len() as u32 - 1;
+                            let (_, piece) = it.piece(of, *segment, at, 100).await.unwrap();
+                            assert_eq!(piece, part[at as usize..]);
+                            let segment = order[number - 1];
+                            let part = it.part(of, segment).await.unwrap();
+                            assert_eq!(part, expected[&segment][partition as usize]);
+                        }
+                    }
+                    left.set(left.get() - 1);
+                });
+            }
+            let mut most = 0;
+            while left.get() > 0 {
+                it.tasks.sleep(Duration::from_millis(5)).await;
+                most = most.max(it.status().await.recovery_bytes_held);
+            }
+            assert!(most > 3 * u64::from(SEGMENT_BYTES), "{most}: it reads ahead");
+            assert!(most <= 10 * u64::from(SEGMENT_BYTES), "{most}: but not too far");
+            it.tasks.sleep(Duration::from_secs(3)).await;
+            let status = it.status().await;
+            assert_eq!(status.recovery_bytes_held, 0, "all was fetched");
+            let bytes: u64 = replicas.values().map(|(bytes, _)| bytes.len() as u64).sum();
+            let read = status.recovery_bytes_read;
+            assert!(read >= bytes && read < 3 * bytes, "{read} of {bytes}: hardly anything twice");
+            // Nobody asks for anything any more.
+            it.tasks.sleep(Duration::from_secs(61)).await;
+            assert_eq!(it.part((5, 0), order[0]).await, Err((Status::Refused, 37)));
+        }
+    };
+    talk(&replicas, conversation, |_, _| {});
+}
+
+/// Where memory is full of parts that nobody fetches, others get on all the same.
+#[test]
+fn partitions_that_are_silent_or_wait_hold_nobody_up() {
+    let replicas = log_of(900);
+    let expected = Rc::new(cut(&replicas, &partitions(3)));
+    let order: Vec<SegmentId> = replicas.keys().copied().collect();
+    let conversation = move |it: Caller| {
+        let (expected, order) = (Rc::clone(&expected), order.clone());
+        async move {
+            it.begin(1, partitions(3), order.clone()).await.unwrap();
+            // The third is never heard of.
+            for segment in &order {
+                for partition in [0, 1] {
+                    let part = it.part((1, partition), *segment).await.unwrap();
+                    assert_eq!(part, expected[segment][partition as usize]);
+                }
+            }
+            // All of them are heard of, but nobody takes what is there.
+            it.begin(2, partitions(3), order.clone()).await.unwrap();
+            it.tasks.sleep(Duration::from_secs(1)).await;
+            let last = *order.last().unwrap();
+            for partition in [0, 1, 2] {
+                it.piece((2, partition), order[0], 0, 1).await.unwrap();
+                let part = it.part((2, partition), last).await.unwrap();
+                assert_eq!(part, expected[&last][partition as usize]);
+            }
+        }
+    };
+    talk(&replicas, conversation, |_, _| {});
+}
+
+#[test]
+fn what_makes_no_sense_or_is_over_is_refused() {
+    let replicas = log_of(200);
+    let order: Vec<SegmentId> = replicas.keys().copied().collect();
+    let conversation = move |it: Caller| {
+        let order = order.clone();
+        async move {
+            let status = |answer: Result<Vec<u8>, (Status, u64)>| answer.err().map(|it| it.0);
+            let malformed = Some(Status::Malformed);
+            assert_eq!(status(it.begin(1, vec![], order.clone()).await), malformed);
+            assert_eq!(status(it.begin(1, partitions(1025), vec![]).await), malformed);
+            let twice = vec![partitions(1).remove(0), partitions(2).remove(1)];
+            assert_eq!(status(it.begin(1, twice, vec![]).await), malformed);
+            let ranges = vec![partitions(1)[0].repeat(70_000)];
+            assert_eq!(status(it.begin(1, ranges, vec![]).await), malformed);
+            assert_eq!(status(it.call(Opcode::BeginRecovery, b"{}".to_vec()).await), malformed);
+            assert_eq!(status(it.call(Opcode::RecoveryData, vec![0; 39]).await), malformed);
+            assert_eq!(status(it.call(Opcode::HeadOf, b"7".to_vec()).await), malformed);
+            assert_eq!(status(it.part((1, 0), order[0]).await), Some(Status::Refused));
+            // Segments that are not here are passed over.
+            let named = vec![SegmentId(900), order[0], SegmentId(901)];
+            it.begin(3, partitions(1024), named.clone()).await.unwrap();
+            it.begin(3, partitions(1024), named).await.unwrap();
+            assert_eq!(status(it.part((3, 1024), order[0]).await), malformed);
+            assert_eq!(status(it.part((3, 0), SegmentId(900)).await), Some(Status::NotFound));
+            let empty = it.part((3, 9), order[0]).await.unwrap();
+            assert!(empty.len() < 2000, "{}", empty.len());
+            assert_eq!(status(it.part((4, 0), order[0]).await), Some(Status::Refused));
+            let older = it.begin(2, partitions(1), vec![]).await;
+            assert_eq!(older, Err((Status::Refused, 38)));
+            it.begin(4, partitions(1), order.clone()).await.unwrap();
+            assert_eq!(status(it.part((3, 0), order[0]).await), Some(Status::Refused));
+            it.part((4, 0), order[0]).await.unwrap();
+            // A master that is being recovered gets nothing more.
+            let head = ReplicateHead::new(CRASHED, 9).as_bytes().to_vec();
+            assert_eq!(status(it.call(Opcode::Replicate, head).await), Some(Status::Deposed));
+            let of = to_body(&OfMaster { master: CRASHED });
+            it.call(Opcode::FreeMaster, of).await.unwrap();
+            assert_eq!(status(it.part((4, 0), order[0]).await), Some(Status::Refused));
+            it.tasks.sleep(Duration::from_secs(1)).await;
+            assert_eq!(it.status().await.recovery_bytes_held, 0);
+        }
+    };
+    talk(&replicas, conversation, |_, _| {});
+}
+
+#[test]
+fn a_head_tells_of_its_log() {
+    let mut replicas = log_of(200);
+    let last = *replicas.keys().last().unwrap();
+    // One that was torn, and one that is damaged.
+    let (torn, bad) = (SegmentId(last.0 - 1), SegmentId(last.0 - 2));
+    let replica = replicas.get_mut(&torn).unwrap();
+    replica.0.truncate(replica.0.len() - 300);
+    replica.1 = false;
+    let replica = replicas.get_mut(&bad).unwrap();
+    let middle = replica.0.len() / 2;
+    replica.0[middle] ^= 1;
+    let all: Vec<SegmentId> = replicas.keys().copied().collect();
+    let conversation = move |it: Caller| {
+        let all = all.clone();
+        async move {
+            let head = async |segment| {
+                let of = to_body(&HeadOf { master: CRASHED, segment });
+                it.call(Opcode::HeadOf, of).await.map(|body| of_body::<Head>(&body).unwrap())
+            };
+            let whole = head(last).await.unwrap();
+            assert_eq!((whole.digest, whole.torn), (Some(all.clone()), None));
+            assert_eq!(whole.statistics.len(), 1);
+            assert_eq!(whole.statistics[0].range, TabletRange::whole(TABLE));
+            assert!(whole.statistics[0].objects > 100);
+            let end = head(torn).await.unwrap();
+            assert!(end.torn.is_some() && end.digest.is_some());
+            assert_eq!(head(bad).await.unwrap_err(), (Status::Refused, 36));
+            assert_eq!(head(SegmentId(99)).await.unwrap_err().0, Status::NotFound);
+            // The torn one may be cut, for it was open; the damaged one may not.
+            it.begin(1, partitions(2), all).await.unwrap();
+            it.part((1, 0), torn).await.unwrap();
+            assert_eq!(it.part((1, 0), bad).await, Err((Status::Refused, 36)));
+        }
+    };
+    talk(&replicas, conversation, |_, _| {});
+}
+
+#[test]
+fn damage_on_the_disk_is_refused() {
+    let replicas = log_of(100);
+    let order: Vec<SegmentId> = replicas.keys().copied().collect();
+    let conversation = move |it: Caller| {
+        let order = order.clone();
+        async move {
+            it.begin(1, partitions(2), order.clone()).await.unwrap();
+            let mut refused = 0;
+            for segment in &order {
+                let part = it.part((1, 1), *segment).await;
+                refused += u32::from(matches!(part, Err((Status::Refused, _))));
+            }
+            // The head is in the memory that outlasts the process.
+            assert!(refused as usize >= order.len() - 1, "{refused} of {}", order.len());
+        }
+    };
+    talk(&replicas, conversation, |simulation, backup| {
+        assert!((0..60_000).all(|_| simulation.disk(backup).rot()));
+    });
+}

@@ -1,0 +1,285 @@
+//! Cuts a segment into partitions: what belongs to each of several who rebuild parts of one log.
+//!
+//! A [`Part`] is a segment, too. [`Rebuild`](crate::Rebuild) makes of it what it makes of the whole
+//! segment when it is given the partition's tablets: it begins with the segment's header, and has
+//! behind it the entries of the partition, byte for byte, so that their checksums hold wherever they
+//! lie, and every safe version. Two entries that count only together stay together. What no
+//! replay needs is left out: digests, statistics, bytes without meaning, the filling between seglets,
+//! and entries that belong to nobody or to a former life of a tablet.
+//!
+//! **Damage.** Nothing is cut out of a damaged segment: another copy of it has everything. Only the end
+//! of one that was open may be missing in the midst of an entry; then the parts hold what is before.
+//!
+//! **In steps.** A [`Filter`] looks at so many entries and writes so many bytes at a time, and a large
+//! entry is copied in several steps. A part grows by pieces of memory that never move.
+
+mod part;
+
+pub use part::Part;
+
+use crate::entry::Frame;
+use crate::error::Damage;
+use crate::inspect::{Entry, SegmentReader};
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
+use thunderhead_wire::{KeyHash, SegmentId, TableId, TabletRange};
+
+/// Who gets which tablets.
+#[derive(Clone, Debug)]
+pub struct Partitions {
+    count: u32,
+    /// By table and first hash; no two of them overlap.
+    ranges: Vec<Owned>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Owned {
+    range: TabletRange,
+    since: SegmentId,
+    partition: u32,
+}
+
+impl Partitions {
+    /// Partitions, each with its tablets and with the segment from which on the entries of each count.
+    /// `None` where two tablets overlap, or one has no hashes.
+    #[must_use]
+    pub fn new(partitions: &[Vec<(TabletRange, SegmentId)>]) -> Option<Partitions> {
+        let mut ranges: Vec<Owned> = Vec::new();
+        for (partition, tablets) in (0u32..).zip(partitions) {
+            let owned = |&(range, since)| Owned { range, since, partition };
+            ranges.extend(tablets.iter().map(owned));
+        }
+        ranges.sort_unstable_by_key(|it| (it.range.table, it.range.first));
+        let is_empty = |it: &Owned| it.range.first > it.range.last;
+        let overlap = |pair: &[Owned]| matches!(pair, [a, b] if a.range.overlaps(&b.range));
+        let possible = !ranges.iter().any(is_empty) && !ranges.windows(2).any(overlap);
+        let count = u32::try_from(partitions.len()).ok()?;
+        possible.then_some(Partitions { count, ranges })
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Whose an entry is.
+    #[inline]
+    fn owner(&self, table: TableId, hash: KeyHash, birth: SegmentId) -> Option<u32> {
+        let behind =
+            self.ranges.partition_point(|it| (it.range.table, it.range.first) <= (table, hash));
+        let it = self.ranges.get(behind.checked_sub(1)?)?;
+        (it.range.contains(table, hash) && birth >= it.since).then_some(it.partition)
+    }
+}
+
+/// Who gets an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum To {
+    Nobody,
+    One(u32),
+    /// All from this one on.
+    From(u32),
+}
+
+/// What a step has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Entries that were looked at.
+    pub entries: usize,
+    /// Bytes that were read, and those that were written.
+    pub bytes: usize,
+    /// There is more to do.
+    pub more: bool,
+}
+
+/// A segment on its way into parts. See the [module](self).
+pub struct Filter {
+    segment: SegmentId,
+    at: u32,
+    at_end: bool,
+    parts: Vec<Part>,
+    /// Which of them are wanted; all, if nothing is said.
+    wanted: Option<BTreeSet<u32>>,
+    /// What is to be copied before anything more is looked at.
+    copies: VecDeque<(Range<usize>, To)>,
+    torn: Option<Damage>,
+}
+
+/// A segment that was cut.
+#[derive(Clone, Debug)]
+pub struct Cut {
+    /// The parts, by partition. Of those that were not wanted there is nothing, not even a header.
+    pub parts: Vec<Part>,
+    /// How the segment's end is damaged, where it is: only one that was open may be used then.
+    pub torn: Option<Damage>,
+}
+
+impl Filter {
+    /// Begins to cut a segment; for these partitions only, if some are named.
+    #[must_use]
+    pub fn new(
+        segment: SegmentId,
+        partitions: &Partitions,
+        wanted: Option<BTreeSet<u32>>,
+    ) -> Filter {
+        Filter {
+            segment,
+            at: 0,
+            at_end: false,
+            parts: (0..partitions.count).map(|_| Part::default()).collect(),
+            wanted,
+            copies: VecDeque::new(),
+            torn: None,
+        }
+    }
+
+    /// Looks at so many entries, and reads and writes so many bytes, or little more: an entry is
+    /// verified as a whole. The bytes and the partitions are the same every time.
+    ///
+    /// # Errors
+    /// When the segment is damaged otherwise than at its end, or has what this version does not know
+    /// and must not pass over. What was cut is of no use then.
+    pub fn step(
+        &mut self,
+        partitions: &Partitions,
+        bytes: &[u8],
+        entries: usize,
+        most: usize,
+    ) -> Result<Progress, Damage> {
+        let mut done = Progress { entries: 0, bytes: 0, more: true };
+        let mut reader = SegmentReader::of(self.segment, bytes)?;
+        self.write(bytes, most, &mut done);
+        if !self.copies.is_empty() || self.at_end {
+            done.more = !self.copies.is_empty();
+            return Ok(done);
+        }
+        reader.go_on_at(self.at);
+        // The first of two that belong together.
+        let mut first: Option<(Range<usize>, To)> = None;
+        loop {
+            let Some(entry) = reader.next() else {
+                self.at_end = true;
+                break;
+            };
+            done.entries += 1;
+            if let Some(damage) = &self.torn {
+                // It was not the end.
+                return Err(damage.clone());
+            }
+            match entry {
+                Ok((offset, entry)) => {
+                    let at = offset as usize;
+                    let frame = Frame::decode(bytes.get(at..).unwrap_or_default(), offset)?;
+                    let range = at..at + frame.entry_bytes();
+                    done.bytes += range.len();
+                    let to = whose(partitions, &entry, at);
+                    match (first.take(), reader.place()) {
+                        (None, None) => first = Some((range, to)),
+                        (Some((before, other)), _) => {
+                            for to in
+                                [Some(other), (to != other).then_some(to)].into_iter().flatten()
+                            {
+                                self.copy(bytes, &before, to, most, &mut done);
+                                self.copy(bytes, &range, to, most, &mut done);
+                            }
+                        }
+                        (None, Some(_)) => self.copy(bytes, &range, to, most, &mut done),
+                    }
+                }
+                Err(damage @ Damage::Torn { .. }) => self.torn = Some(damage),
+                Err(damage) => return Err(damage),
+            }
+            if let Some(at) = reader.place()
+                && (done.entries >= entries || done.bytes >= most || !self.copies.is_empty())
+            {
+                self.at = at;
+                self.at_end = at as usize >= bytes.len();
+                break;
+            }
+        }
+        done.more = !self.at_end || !self.copies.is_empty();
+        Ok(done)
+    }
+
+    /// What came of it, when there is no more to do.
+    #[must_use]
+    pub fn finish(self) -> Cut {
+        Cut { parts: self.parts, torn: self.torn }
+    }
+
+    fn is_wanted(&self, partition: u32) -> bool {
+        self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&partition))
+    }
+
+    #[inline]
+    fn copy(
+        &mut self,
+        bytes: &[u8],
+        range: &Range<usize>,
+        to: To,
+        most: usize,
+        done: &mut Progress,
+    ) {
+        match to {
+            To::Nobody => {}
+            To::One(partition) if !self.is_wanted(partition) => {}
+            // What is common: it has room in this step.
+            To::One(partition) if self.copies.is_empty() && done.bytes + range.len() <= most => {
+                if let Some(part) = self.parts.get_mut(partition as usize) {
+                    part.push(bytes.get(range.clone()).unwrap_or_default());
+                }
+                done.bytes += range.len();
+            }
+            _ => self.copies.push_back((range.clone(), to)),
+        }
+    }
+
+    /// Copies what is left to copy, as far as that goes; a bit of it always.
+    fn write(&mut self, bytes: &[u8], most: usize, done: &mut Progress) {
+        while done.bytes < most.max(1) {
+            let Some((range, to)) = self.copies.pop_front() else { return };
+            match to {
+                To::Nobody => {}
+                To::One(partition) => {
+                    let end = range.end.min(range.start + (most - done.bytes).max(1));
+                    if let Some(part) = self.parts.get_mut(partition as usize) {
+                        part.push(bytes.get(range.start..end).unwrap_or_default());
+                    }
+                    done.bytes += end - range.start;
+                    if end < range.end {
+                        self.copies.push_front((end..range.end, to));
+                    }
+                }
+                To::From(partition) => {
+                    let is_wanted = self.is_wanted(partition);
+                    if let Some(part) = self.parts.get_mut(partition as usize) {
+                        if is_wanted {
+                            part.push(bytes.get(range.clone()).unwrap_or_default());
+                        }
+                        // Memory is asked for, mostly, which takes longer than the bytes.
+                        done.bytes += range.len() + 256;
+                        self.copies.push_front((range, To::From(partition + 1)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whose an entry at a place is.
+#[inline]
+fn whose(partitions: &Partitions, entry: &Entry<'_>, at: usize) -> To {
+    let owner = match entry {
+        Entry::Object(it) | Entry::Tombstone(it) => {
+            partitions.owner(it.table, KeyHash::of(it.key), it.birth)
+        }
+        Entry::Completion { table, key_hash, birth, .. } => {
+            partitions.owner(*table, *key_hash, *birth)
+        }
+        Entry::Header(_) if at == 0 => return To::From(0),
+        Entry::SafeVersion(_) => return To::From(0),
+        Entry::Header(_) | Entry::Digest(_) | Entry::Statistics(_) | Entry::Skipped(_) => None,
+    };
+    owner.map_or(To::Nobody, To::One)
+}

@@ -1,0 +1,297 @@
+//! Segments that were cut into partitions: what is rebuilt of the parts is what is rebuilt of the
+//! whole segments, whatever the log and the partitions are.
+
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use thunderhead_log::filter::{Cut, Filter, Partitions};
+use thunderhead_log::inspect::SegmentReader;
+use thunderhead_log::{
+    Cleaner, CleanerOptions, Completion, Condition, Cursor, Damage, KeyHash, Log, LogId, Memory,
+    NoReplication, Options, Recorder, Replay, SegmentId, TableId, TabletRange, Tombstones, Version,
+};
+
+const TABLES: [TableId; 2] = [TableId(7), TableId(9)];
+
+type Tablets = Vec<(TabletRange, SegmentId)>;
+
+fn options(tombstones: Tombstones) -> Options {
+    let cleaner = CleanerOptions {
+        free_fraction_low: 1.0,
+        free_share_low: 1.0,
+        segments_per_pass: 2,
+        ..CleanerOptions::default()
+    };
+    Options { segment_bytes: 8 << 10, tombstones, cleaner }
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Write(usize, u8, u16),
+    Update(usize, u8, u16),
+    Delete(usize, u8),
+    Clean(u8),
+    /// The first table is dropped and made anew: what was born before is of a former life.
+    Anew,
+}
+
+fn operations() -> impl Strategy<Value = Vec<Operation>> {
+    let length = prop_oneof![0..60u16, 300..700u16];
+    let operation = prop_oneof![
+        8 => (0..2usize, 0..60u8, length.clone()).prop_map(|(t, k, l)| Operation::Write(t, k, l)),
+        4 => (0..2usize, 0..60u8, length).prop_map(|(t, k, l)| Operation::Update(t, k, l)),
+        3 => (0..2usize, 0..60u8).prop_map(|(t, k)| Operation::Delete(t, k)),
+        2 => (1..5u8).prop_map(Operation::Clean),
+        1 => Just(Operation::Anew),
+    ];
+    prop::collection::vec(operation, 1..500)
+}
+
+/// The segments of a log in which that was done, and since when its tables live.
+fn recorded(
+    operations: &[Operation],
+    tombstones: Tombstones,
+) -> (Vec<(SegmentId, Vec<u8>)>, Tablets) {
+    let recorder = Recorder::new();
+    let memory = Memory::with_seglets(256 << 10, 1024).unwrap();
+    let mut log =
+        Log::new(&memory, LogId(5), options(tombstones), Box::new(recorder.clone())).unwrap();
+    TABLES.iter().for_each(|table| log.create_tablet(TabletRange::whole(*table)).unwrap());
+    let mut cleaner: Cleaner = log.cleaner().unwrap();
+    // What there is no room for is not done.
+    for (sequence, operation) in (1..).zip(operations) {
+        match operation {
+            Operation::Write(table, key, length) => {
+                let value = vec![*key; *length as usize];
+                let _ = log.write(TABLES[*table], &[*key], &value);
+            }
+            Operation::Update(table, key, length) => {
+                let completion = Completion { lease: 3, sequence, result: &[*key] };
+                let value = vec![*key; *length as usize];
+                let (table, always) = (TABLES[*table], Condition::Always);
+                let _ = log.write_completed(table, &[*key], &value, always, completion);
+            }
+            Operation::Delete(table, key) => {
+                let _ = log.delete(TABLES[*table], &[*key], Condition::Always);
+            }
+            Operation::Clean(steps) => {
+                for _ in 0..*steps {
+                    cleaner.step();
+                    log.turn();
+                }
+            }
+            Operation::Anew => {
+                let range = TabletRange::whole(TABLES[0]);
+                log.drop_tablet(range);
+                while log.create_tablet(range).is_err() {
+                    cleaner.step();
+                    log.turn();
+                }
+            }
+        }
+        log.turn();
+    }
+    let tablets = log.tablets().collect();
+    let replicas = recorder.replicas(usize::MAX).into_iter();
+    (replicas.map(|(id, replica)| (id, replica.bytes)).collect(), tablets)
+}
+
+/// The tables in so many tablets, dealt out to so many partitions; some to none.
+fn dealt(tablets: &Tablets, cuts: &BTreeSet<u64>, deal: &[u8], partitions: usize) -> Vec<Tablets> {
+    let mut dealt: Vec<Tablets> = vec![Vec::new(); partitions];
+    let mut next = deal.iter().cycle();
+    for (range, since) in tablets {
+        let mut first = 0;
+        for last in cuts.iter().copied().chain([u64::MAX]).filter(|last| *last > 0) {
+            let (from, to) = (KeyHash(first), KeyHash(last));
+            let piece = TabletRange { table: range.table, first: from, last: to };
+            let to = *next.next().unwrap() as usize % (partitions + 1);
+            if let Some(partition) = dealt.get_mut(to) {
+                partition.push((piece, *since));
+            }
+            first = last.wrapping_add(1);
+        }
+    }
+    dealt
+}
+
+/// What a log holds that a client could tell.
+#[derive(Debug, PartialEq)]
+struct Contents {
+    objects: BTreeMap<(TableId, Vec<u8>), (Version, Vec<u8>)>,
+    completions: BTreeMap<u64, Vec<u8>>,
+    safe: Version,
+}
+
+fn rebuilt<'a>(
+    segments: impl Iterator<Item = &'a [u8]>,
+    tablets: &Tablets,
+    updates: u64,
+) -> Contents {
+    let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
+    let nothing = Box::new(NoReplication::default());
+    let mut log = Log::new(&memory, LogId(99), options(Tombstones::Folded), nothing).unwrap();
+    let mut replay = Replay::new(&mut log, tablets.clone()).unwrap();
+    for segment in segments {
+        replay.segment(segment).unwrap();
+    }
+    replay.finish().unwrap();
+    let mut objects = BTreeMap::new();
+    for (range, _) in tablets {
+        let mut cursor = Some(Cursor::default());
+        while let Some(at) = cursor {
+            cursor = log
+                .scan(*range, at, |object| {
+                    let what = (object.version(), object.value().to_vec());
+                    objects.insert((object.table(), object.key().to_vec()), what);
+                })
+                .unwrap();
+        }
+    }
+    let of = |sequence| log.completion(3, sequence).map(|result| (sequence, result.to_vec()));
+    let completions = (1..=updates).filter_map(of).collect();
+    Contents { objects, completions, safe: log.safe_version() }
+}
+
+fn cut(
+    id: SegmentId,
+    bytes: &[u8],
+    partitions: &Partitions,
+    wanted: Option<BTreeSet<u32>>,
+    (entries, most): (usize, usize),
+) -> Result<Cut, Damage> {
+    let mut filter = Filter::new(id, partitions, wanted);
+    while filter.step(partitions, bytes, entries, most)?.more {}
+    Ok(filter.finish())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn parts_give_what_the_whole_segments_give(
+        operations in operations(),
+        classic in any::<bool>(),
+        cuts in prop::collection::btree_set(any::<u64>(), 0..12),
+        deal in prop::collection::vec(any::<u8>(), 1..40),
+        count in 1..6usize,
+        limits in (1..50usize, prop_oneof![1..200usize, 1000..20_000usize]),
+        torn in prop::option::of(any::<prop::sample::Index>()),
+        order in any::<prop::sample::Index>(),
+    ) {
+        let tombstones = if classic { Tombstones::Classic } else { Tombstones::Folded };
+        let (mut segments, tablets) = recorded(&operations, tombstones);
+        if let (Some(torn), Some((id, bytes))) = (torn, segments.last_mut()) {
+            // The end is torn, but the header is there.
+            let header = (0..bytes.len()).find(|at| SegmentReader::of(*id, &bytes[..*at]).is_ok());
+            let header = header.unwrap();
+            bytes.truncate(header + torn.index(bytes.len() - header + 1));
+        }
+        let dealt = dealt(&tablets, &cuts, &deal, count);
+        let partitions = Partitions::new(&dealt).unwrap();
+        let all: Result<Vec<Cut>, Damage> =
+            segments.iter().map(|(id, bytes)| cut(*id, bytes, &partitions, None, limits)).collect();
+        let all = all.unwrap();
+        let updates = operations.len() as u64;
+        for (number, tablets) in dealt.iter().enumerate() {
+            let mut parts: Vec<Vec<u8>> =
+                all.iter().map(|cut| cut.parts[number].to_vec()).collect();
+            for (part, (id, _)) in parts.iter().zip(&segments) {
+                let reader = SegmentReader::of(*id, part).unwrap();
+                prop_assert!(reader.into_iter().all(|entry| entry.is_ok()), "parts are whole");
+            }
+            let middle = order.index(parts.len());
+            parts.rotate_left(middle);
+            let of_parts = rebuilt(parts.iter().map(Vec::as_slice), tablets, updates);
+            let whole = segments.iter().map(|(_, bytes)| bytes.as_slice());
+            prop_assert_eq!(of_parts, rebuilt(whole, tablets, updates));
+        }
+        // One partition alone gets the same, in steps of another size.
+        let wanted = order.index(count);
+        for ((id, bytes), whole) in segments.iter().zip(&all) {
+            let alone = BTreeSet::from([wanted as u32]);
+            let alone = cut(*id, bytes, &partitions, Some(alone), (32, 16 << 10)).unwrap();
+            prop_assert_eq!(&alone.torn, &whole.torn);
+            for (number, (one, other)) in alone.parts.iter().zip(&whole.parts).enumerate() {
+                let expected = if number == wanted { other.to_vec() } else { Vec::new() };
+                prop_assert_eq!(one.to_vec(), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_cut_or_refused(
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+        length in any::<prop::sample::Index>(),
+        limits in (0..50usize, 0..3000usize),
+    ) {
+        let operations: Vec<Operation> =
+            (0..20).map(|key| Operation::Update(key as usize % 2, key, 100)).collect();
+        let (segments, tablets) = recorded(&operations, Tombstones::Folded);
+        let partitions = Partitions::new(&[tablets]).unwrap();
+        let (id, whole) = segments.last().unwrap();
+        let mut bytes = whole[..length.index(whole.len() + 1)].to_vec();
+        let mut changed = false;
+        for (at, bits) in &flips {
+            if bytes.is_empty() {
+                break;
+            }
+            let at = at.index(bytes.len());
+            bytes[at] ^= bits;
+            // The bit that says that an entry is dead is passed over.
+            changed |= bits & 0x7f != 0;
+        }
+        let steps = whole.len() + 100;
+        let mut filter = Filter::new(*id, &partitions, None);
+        for step in 0.. {
+            prop_assert!(step < 3 * steps, "every step gets on");
+            match filter.step(&partitions, &bytes, limits.0, limits.1) {
+                Ok(progress) if progress.more => {}
+                Ok(_) => {
+                    let part = filter.finish().parts[0].to_vec();
+                    if !changed {
+                        let mut reader = SegmentReader::of(*id, &part).unwrap();
+                        prop_assert!(reader.all(|entry| entry.is_ok()));
+                    }
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+    }
+}
+
+#[test]
+fn damage_within_is_refused_and_a_torn_end_is_told() {
+    let operations: Vec<Operation> = (0..30).map(|key| Operation::Write(0, key, 100)).collect();
+    let (segments, tablets) = recorded(&operations, Tombstones::Folded);
+    let partitions = Partitions::new(&[tablets]).unwrap();
+    let (id, bytes) = segments.last().unwrap();
+    let cut = |bytes: &[u8]| cut(*id, bytes, &partitions, None, (10, 1000));
+    let whole = cut(bytes).unwrap();
+    assert_eq!(whole.torn, None);
+    let torn = cut(&bytes[..bytes.len() - 3]).unwrap();
+    assert!(matches!(torn.torn, Some(Damage::Torn { .. })));
+    assert!(torn.parts[0].len() < whole.parts[0].len() && torn.parts[0].len() > 1000);
+    for at in [bytes.len() / 2, bytes.len() / 3, bytes.len() - 3] {
+        let mut bad = bytes.clone();
+        bad[at] ^= 4;
+        assert!(cut(&bad).is_err(), "{at}");
+    }
+    let other = Filter::new(SegmentId(77), &partitions, None).step(&partitions, bytes, 1, 1);
+    assert_eq!(other, Err(Damage::OtherSegment { found: *id, expected: SegmentId(77) }));
+}
+
+#[test]
+fn partitions_that_overlap_are_none() {
+    let range = |table, first, last| {
+        let range =
+            TabletRange { table: TableId(table), first: KeyHash(first), last: KeyHash(last) };
+        (range, SegmentId::NONE)
+    };
+    let of = |partitions: &[Vec<(TabletRange, SegmentId)>]| Partitions::new(partitions).is_some();
+    assert!(of(&[]));
+    assert!(of(&[vec![], vec![range(1, 0, 9)], vec![range(1, 10, 10), range(2, 0, 9)]]));
+    assert!(!of(&[vec![range(1, 0, 9), range(1, 9, 12)]]));
+    assert!(!of(&[vec![range(1, 5, 9)], vec![range(1, 0, 20)]]));
+    assert!(!of(&[vec![range(1, 5, 4)]]));
+}
