@@ -201,6 +201,7 @@ impl Store for Fake {
                 crashed: MasterId(2),
                 by: Some(MasterId(1)),
                 trouble: Some("a segment is missing".to_owned()),
+                ..RecoveryInfo::default()
             }],
         })
     }

@@ -4,13 +4,13 @@
 
 use crate::limits::{EPOCHS_MAX, TABLETS_MAX};
 use crate::stored::{
-    ClusterRecord, Former, Ids, ServerRecord, ShardRecord, TableRecord, TabletRecord,
+    ClusterRecord, Former, Ids, Part, ServerRecord, ShardRecord, TableRecord, TabletRecord,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use thunderhead_metastore::limits::VALUE_BYTES_MAX;
 use thunderhead_wire::control::{
-    Map, ServerInfo, ServerList, ServerState, ShardInfo, TableInfo, TabletInfo, Taken,
+    BackupInfo, Map, ServerInfo, ServerList, ServerState, ShardInfo, TableInfo, TabletInfo, Taken,
 };
 use thunderhead_wire::{Epoch, KeyHash, MasterId, SegmentId, ServerId, TableId, TabletRange};
 
@@ -19,6 +19,17 @@ use thunderhead_wire::{Epoch, KeyHash, MasterId, SegmentId, ServerId, TableId, T
 pub(crate) struct Place {
     pub(crate) server: ServerId,
     pub(crate) address: SocketAddr,
+}
+
+/// A backup that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Storage {
+    pub(crate) server: ServerId,
+    /// The server's life.
+    pub(crate) generation: u64,
+    pub(crate) address: SocketAddr,
+    /// Bytes that it reads in a second; 0 if that is not known.
+    pub(crate) speed: u64,
 }
 
 /// The cluster.
@@ -177,9 +188,24 @@ impl Cluster {
     }
 
     /// Backups that are there.
-    pub(crate) fn backups(&self) -> Vec<(ServerId, SocketAddr)> {
+    pub(crate) fn backups(&self) -> impl Iterator<Item = Storage> + '_ {
         let up = self.servers.values().filter(|server| server.state == ServerState::Up);
-        up.filter_map(|server| Some((server.server, server.backup?.address))).collect()
+        up.filter_map(|it| {
+            let (server, generation, BackupInfo { address, read_bytes_per_second: speed }) =
+                (it.server, it.generation, it.backup?);
+            Some(Storage { server, generation, address, speed })
+        })
+    }
+
+    /// A server's backup, if it is there.
+    pub(crate) fn backup(&self, server: ServerId) -> Option<Storage> {
+        self.backups().find(|it| it.server == server)
+    }
+
+    /// Servers with backups that are not there.
+    pub(crate) fn backups_away(&self) -> impl Iterator<Item = ServerId> + '_ {
+        let down = self.servers.values().filter(|server| server.state == ServerState::Down);
+        down.filter(|server| server.backup.is_some()).map(|server| server.server)
     }
 
     /// Everybody there is, for all to know.
@@ -256,37 +282,62 @@ impl Cluster {
             .collect()
     }
 
-    /// Who could rebuild a former master's tablets, the best first: the shard that has its place in
-    /// its server, the others there, all others.
-    pub(crate) fn candidates(&self, crashed: MasterId) -> Vec<MasterId> {
+    /// The shards of a former master's server, if that has come again: first the one that has its
+    /// place there.
+    pub(crate) fn successors(&self, crashed: MasterId) -> Vec<MasterId> {
         let server = self.server_of_former(crashed);
         let own = server.map_or(&[][..], |server| &server.shards);
-        let preferred = self.former(crashed).map_or(0, |former| former.shard as usize);
-        let mut candidates: Vec<MasterId> = Vec::new();
-        if !own.is_empty() {
-            let (before, from) = own.split_at(preferred % own.len());
-            candidates.extend(from.iter().chain(before).map(|shard| shard.master));
+        if own.is_empty() {
+            return Vec::new();
         }
-        let others = self.by_load();
-        let others: Vec<_> = others.into_iter().filter(|it| !candidates.contains(it)).collect();
-        candidates.extend(others);
-        candidates
+        let preferred = self.former(crashed).map_or(0, |former| former.shard as usize);
+        let (before, from) = own.split_at(preferred % own.len());
+        from.iter().chain(before).map(|shard| shard.master).collect()
     }
 
-    /// Tables after tablets were rebuilt: those whose tablets have a new owner.
+    /// Whether a part of a former master's tablets is still to be rebuilt.
+    pub(crate) fn is_left(&self, crashed: MasterId, part: &Part) -> bool {
+        part.tablets.iter().any(|taken| {
+            let table = self.tables.get(&taken.range.table).filter(|table| !table.dropped);
+            let tablets = table.map_or(&[][..], |table| &table.tablets);
+            let from = tablets.partition_point(|it| it.last < taken.range.first);
+            let there = tablets.iter().skip(from).take_while(|it| it.first <= taken.range.last);
+            let mut left = there.filter(|it| it.master == crashed && it.taken);
+            left.any(|it| inside(it, &taken.range))
+        })
+    }
+
+    /// How many parts of others' tablets each master has still to rebuild.
+    pub(crate) fn rebuilding(&self) -> BTreeMap<MasterId, usize> {
+        let mut counts = BTreeMap::new();
+        for former in self.formers().filter(|it| !it.freeing) {
+            for part in former.parts.iter().filter(|it| self.is_left(former.master, it)) {
+                *counts.entry(part.by).or_default() += 1;
+            }
+        }
+        counts
+    }
+
+    /// Tables after a part was rebuilt: those whose tablets have a new owner.
     pub(crate) fn recovered(
         &self,
         crashed: MasterId,
-        by: MasterId,
+        part: &Part,
         taken: &[Taken],
     ) -> Vec<TableRecord> {
+        let was_asked = |tablet: &TabletRecord, table: TableId| {
+            let mut asked = part.tablets.iter().filter(|it| it.range.table == table);
+            asked.any(|it| inside(tablet, &it.range))
+        };
+        // In the order of the tables.
         let mut changed = BTreeMap::new();
-        for part in taken {
-            let Some(table) = self.tables.get(&part.range.table) else { continue };
+        for Taken { range, since } in taken {
+            let Some(table) = self.tables.get(&range.table) else { continue };
             let record = changed.entry(table.id).or_insert_with(|| table.clone());
             for tablet in &mut record.tablets {
-                if tablet.master == crashed && within(tablet, &part.range) {
-                    (tablet.master, tablet.since, tablet.taken) = (by, part.since, true);
+                let is_left = tablet.master == crashed && tablet.taken;
+                if is_left && inside(tablet, range) && was_asked(tablet, range.table) {
+                    (tablet.master, tablet.since) = (part.by, *since);
                 }
             }
         }
@@ -294,27 +345,34 @@ impl Cluster {
         changed.into_values().filter(differs).collect()
     }
 
-    /// Whether a master has some of these tablets, or all that there are: tables that were dropped
-    /// meanwhile do not count.
-    pub(crate) fn has_any_or_all(&self, master: MasterId, taken: &[Taken]) -> bool {
-        let owners = taken.iter().flat_map(|part| {
-            let table = self.tables.get(&part.range.table).filter(|table| !table.dropped);
+    /// Which of some ranges are not a master's: another one's, or of tables that are not there any
+    /// more. Where a part of one is its, the other parts.
+    pub(crate) fn not_of(&self, master: MasterId, ranges: &[TabletRange]) -> Vec<TabletRange> {
+        let mut others = Vec::new();
+        for range in ranges {
+            let table = self.tables.get(&range.table).filter(|table| !table.dropped);
             let tablets = table.map_or(&[][..], |table| &table.tablets).iter();
-            let there = tablets.filter(|it| it.range(part.range.table).overlaps(&part.range));
-            there.map(|tablet| tablet.master)
-        });
-        let owners: BTreeSet<MasterId> = owners.collect();
-        owners.is_empty() || owners.contains(&master)
+            let there: Vec<_> = tablets.filter(|it| it.range(range.table).overlaps(range)).collect();
+            if there.iter().all(|it| it.master != master) {
+                others.push(*range);
+                continue;
+            }
+            for tablet in there.into_iter().filter(|it| it.master != master) {
+                let (first, last) = (tablet.first.max(range.first), tablet.last.min(range.last));
+                others.push(TabletRange { table: range.table, first, last });
+            }
+        }
+        others
     }
 
-    /// Those of some tablets whose tables are not there any more, nor will be again.
-    pub(crate) fn orphans(&self, taken: &[Taken]) -> Vec<TabletRange> {
+    /// Those of some ranges whose tables are not there any more, nor will be again.
+    pub(crate) fn orphans(&self, ranges: &[TabletRange]) -> Vec<TabletRange> {
         let is_gone = |table: TableId| self.tables.get(&table).is_none_or(|table| table.dropped);
-        taken.iter().map(|part| part.range).filter(|range| is_gone(range.table)).collect()
+        ranges.iter().copied().filter(|range| is_gone(range.table)).collect()
     }
 }
 
-fn within(tablet: &TabletRecord, range: &TabletRange) -> bool {
+fn inside(tablet: &TabletRecord, range: &TabletRange) -> bool {
     range.first <= tablet.first && tablet.last <= range.last
 }
 
@@ -344,7 +402,8 @@ pub(crate) fn gone(record: &ServerRecord) -> ServerRecord {
             master: old.master,
             shard: u32::try_from(shard).unwrap_or(0),
             epochs: old.epochs,
-            by: None,
+            recovery: 0,
+            parts: Vec::new(),
             freeing: false,
         });
     }
@@ -482,34 +541,40 @@ mod tests {
         assert_eq!(places, [false, true]);
         let lost = cluster.to_recover(MasterId(1));
         assert_eq!(lost.len(), 1);
-        assert_eq!(cluster.candidates(MasterId(1)), [MasterId(2)]);
+        assert_eq!(cluster.successors(MasterId(1)), []);
         let taken = [Taken { since: SegmentId(4), ..lost[0] }];
-        assert!(!cluster.has_any_or_all(MasterId(2), &taken));
-        for record in cluster.recovered(MasterId(1), MasterId(2), &taken) {
+        let whose = |cluster: &Cluster| cluster.not_of(MasterId(2), &[lost[0].range]);
+        assert_eq!(whose(&cluster), [lost[0].range]);
+        let other = Part { by: MasterId(2), tablets: vec![] };
+        assert!(cluster.recovered(MasterId(1), &other, &taken).is_empty(), "nobody asked for it");
+        let part = Part { by: MasterId(2), tablets: lost.clone() };
+        assert!(cluster.is_left(MasterId(1), &part));
+        for record in cluster.recovered(MasterId(1), &part, &taken) {
             cluster.put_table(record);
         }
         assert!(cluster.to_recover(MasterId(1)).is_empty());
-        assert!(cluster.has_any_or_all(MasterId(2), &taken));
-        assert!(cluster.recovered(MasterId(1), MasterId(2), &taken).is_empty(), "nothing is new");
+        assert!(!cluster.is_left(MasterId(1), &part));
+        assert_eq!(whose(&cluster), []);
+        assert!(cluster.recovered(MasterId(1), &part, &taken).is_empty(), "nothing is new");
         // It comes again: what was its place is preferred.
         let mut again = gone(&server(1, &[1]));
         again.shards = server(1, &[7, 8]).shards;
         cluster.put_server(again);
-        assert_eq!(cluster.candidates(MasterId(1))[..2], [MasterId(7), MasterId(8)]);
+        assert_eq!(cluster.successors(MasterId(1)), [MasterId(7), MasterId(8)]);
     }
 
     #[test]
-    fn what_was_dropped_meanwhile_does_not_keep_a_master_from_what_it_has_rebuilt() {
+    fn what_is_not_a_masters_is_named_as_finely_as_it_must_be() {
         let mut cluster = cluster();
-        cluster.put_server(server(1, &[1]));
-        cluster.put_table(table(1, &[1], &cluster));
-        cluster.put_table(TableRecord { dropped: true, ..table(2, &[9], &cluster) });
-        let whole =
-            |table| Taken { range: TabletRange::whole(TableId(table)), since: SegmentId(4) };
-        assert!(cluster.has_any_or_all(MasterId(1), &[whole(1), whole(2), whole(3)]));
-        assert!(!cluster.has_any_or_all(MasterId(2), &[whole(1), whole(2), whole(3)]));
-        let orphans = cluster.orphans(&[whole(1), whole(2), whole(3)]);
-        assert_eq!(orphans, [2, 3].map(|table| TabletRange::whole(TableId(table))));
+        cluster.put_server(server(1, &[1, 3]));
+        cluster.put_table(table(1, &[1, 3], &cluster));
+        cluster.put_table(TableRecord { dropped: true, ..table(2, &[1], &cluster) });
+        let whole = |table| TabletRange::whole(TableId(table));
+        let upper = TabletRange { first: KeyHash(1 << 63), ..whole(1) };
+        let ranges = [whole(1), whole(2), whole(3)];
+        assert_eq!(cluster.not_of(MasterId(1), &ranges), [upper, whole(2), whole(3)]);
+        assert_eq!(cluster.not_of(MasterId(2), &ranges), ranges);
+        assert_eq!(cluster.orphans(&ranges), [whole(2), whole(3)]);
     }
 
     #[test]

@@ -37,6 +37,20 @@ pub const EPOCHS_MAX: usize = 64;
 /// was long on its way does not end the present one.
 pub const LIVES_MAX: usize = 16;
 
+/// A master serves reads for so long after its backups last confirmed that they take its replicas.
+pub const READ_LEASE: Duration = Duration::from_millis(500);
+
+/// Tablets are somebody else's no earlier than so long after backups were fenced: the lease, and what
+/// clocks differ by.
+pub const TAKE_OVER: Duration = Duration::from_millis(READ_LEASE.as_millis() as u64 * 21 / 20);
+
+/// How long a recovery waits for backups that do not answer, though the others have all that is
+/// needed.
+pub const SURVEY_GRACE: Duration = Duration::from_secs(1);
+
+/// The longest pause before a recovery that fails again and again is tried anew.
+pub const RECOVERY_PAUSE_MAX: Duration = Duration::from_secs(10);
+
 /// Bytes of what a shard says about its trouble.
 pub const TROUBLE_BYTES_MAX: usize = 1000;
 

@@ -21,7 +21,7 @@ use crate::coordinator::{Refusal, Shared};
 use crate::duties::{self, Duty};
 use crate::leases::Leases;
 use crate::limits::{METASTORE_HINT, RETRY_MAX, RETRY_MIN, VERSION_BITS};
-use crate::recoveries::Attempt;
+use crate::recoveries::Attempts;
 use crate::stored::{
     CLUSTER, ClusterRecord, IDS, Ids, LEASE_IDS, LEASES, LeaseIds, SERVERS, ServerRecord, TABLES,
     TableRecord, id_in, key_of, of_value, to_value,
@@ -49,7 +49,8 @@ pub(crate) struct Reign {
     pub(crate) shared: Rc<Shared>,
     fence: Fence,
     over: Cell<bool>,
-    loaded: Cell<bool>,
+    /// When everything was read.
+    loaded: Cell<Option<Time>>,
     tasks: RefCell<BTreeMap<u64, Waker>>,
     tasks_count: Cell<u64>,
     /// What each key holds, as far as its version tells.
@@ -64,7 +65,7 @@ pub(crate) struct Reign {
     /// Which backups have freed which masters' replicas.
     pub(crate) freed: RefCell<BTreeMap<MasterId, BTreeSet<ServerId>>>,
     /// How recoveries get on.
-    pub(crate) attempts: RefCell<BTreeMap<MasterId, Attempt>>,
+    pub(crate) attempts: Attempts,
 }
 
 /// How long to wait before something is tried again.
@@ -95,7 +96,7 @@ impl Reign {
             shared,
             fence,
             over: Cell::new(false),
-            loaded: Cell::new(false),
+            loaded: Cell::new(None),
             tasks: RefCell::default(),
             tasks_count: Cell::new(0),
             versions: RefCell::default(),
@@ -105,7 +106,7 @@ impl Reign {
             duties: RefCell::default(),
             leases: Leases::default(),
             freed: RefCell::default(),
-            attempts: RefCell::default(),
+            attempts: Attempts::default(),
         });
         let loading = Rc::clone(&reign);
         reign.spawn(async move { loading.load_until_it_is_done(version_base).await });
@@ -127,7 +128,12 @@ impl Reign {
 
     /// Whether everything was read.
     pub(crate) fn is_loaded(&self) -> bool {
-        self.loaded.get()
+        self.loaded.get().is_some()
+    }
+
+    /// When that was.
+    pub(crate) fn loaded(&self) -> Time {
+        self.loaded.get().unwrap_or_default()
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -331,7 +337,7 @@ impl Reign {
             self.sleep(backoff.next()).await;
         }
         self.shared.unremark("loading");
-        self.loaded.set(true);
+        self.loaded.set(Some(self.now()));
         duties::employ_all(self);
     }
 

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use thunderhead_metastore::{Error, Key};
-use thunderhead_wire::control::{BackupInfo, ServerState, Settings};
+use thunderhead_wire::control::{BackupInfo, ServerState, Settings, Taken};
 use thunderhead_wire::{
     ClusterId, Epoch, KeyHash, MasterId, SegmentId, ServerId, TableId, TabletRange,
 };
@@ -51,6 +51,8 @@ pub(crate) struct Ids {
     pub(crate) table: u64,
     #[serde(default = "one")]
     pub(crate) migration: u64,
+    #[serde(default = "one")]
+    pub(crate) recovery: u64,
 }
 
 fn one() -> u64 {
@@ -59,7 +61,7 @@ fn one() -> u64 {
 
 impl Default for Ids {
     fn default() -> Self {
-        Ids { server: 1, master: 1, table: 1, migration: 1 }
+        Ids { server: 1, master: 1, table: 1, migration: 1, recovery: 1 }
     }
 }
 
@@ -114,12 +116,23 @@ pub(crate) struct Former {
     pub(crate) shard: u32,
     #[serde(default)]
     pub(crate) epochs: Vec<(SegmentId, Epoch)>,
-    /// Who rebuilds its tablets.
+    /// The recovery that its tablets were divided for last; 0 before the first.
     #[serde(default)]
-    pub(crate) by: Option<MasterId>,
+    pub(crate) recovery: u64,
+    /// Who rebuilds which of them, by the numbers of the partitions. Every backup that is used for it
+    /// had been fenced before this was written.
+    #[serde(default)]
+    pub(crate) parts: Vec<Part>,
     /// It has no tablets any more: its replicas are freed.
     #[serde(default)]
     pub(crate) freeing: bool,
+}
+
+/// What one master rebuilds of another one's tablets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Part {
+    pub(crate) by: MasterId,
+    pub(crate) tablets: Vec<Taken>,
 }
 
 /// A table.

@@ -184,7 +184,6 @@ fn next_step(reign: &Reign, id: TableId, dropped: &BTreeSet<MasterId>) -> Step {
     let cluster = reign.cluster();
     let Some(table) = cluster.table(id) else { return Step::Settled };
     let mut masters: BTreeMap<_, (SocketAddr, Vec<_>)> = BTreeMap::new();
-    let mut others_wait = false;
     // What moves comes to its end first, or is called off.
     let moves = table.tablets.iter().any(|tablet| tablet.migrating.is_some());
     for tablet in &table.tablets {
@@ -196,10 +195,8 @@ fn next_step(reign: &Reign, id: TableId, dropped: &BTreeSet<MasterId>) -> Step {
             (true, Some(_)) if dropped.contains(&tablet.master) => continue,
             (_, Some(place)) => place,
             (true, None) => {
-                // Somebody may be rebuilding it, and have it then.
-                let former = cluster.former(tablet.master);
-                let by = former.filter(|it| !it.freeing).and_then(|it| it.by);
-                others_wait |= by.is_some_and(|by| cluster.place(by).is_some());
+                // Somebody may be rebuilding it. Whoever says that it has is told that it is not there
+                // any more, whether or not anything is left of the table by then.
                 continue;
             }
         };
@@ -210,7 +207,7 @@ fn next_step(reign: &Reign, id: TableId, dropped: &BTreeSet<MasterId>) -> Step {
         (false, false) => Step::Tell(Opcode::TakeTablets, masters),
         (false, true) => Step::Tell(Opcode::DropTablets, masters),
         (true, false) => Step::Settled,
-        (true, true) if others_wait || moves => Step::Wait,
+        (true, true) if moves => Step::Wait,
         (true, true) => Step::Delete,
     }
 }

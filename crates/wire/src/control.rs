@@ -367,7 +367,8 @@ pub struct MigrationBegin {
 }
 
 /// `head of`: what does an open replica say of its log? The answer is a [`Head`]; a replica that is
-/// not there, or is damaged other than at its end, is refused.
+/// not there, or is damaged other than at its end, is refused. The backup takes nothing more from
+/// that master before it answers, as where it is asked for its inventory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeadOf {
     /// Whose replica.
@@ -392,7 +393,9 @@ pub struct Head {
 /// `begin recovery`: a master is gone, and its tablets are about to be rebuilt in parts. The backup
 /// reads the replicas that are named, in this order, and cuts them by partitions; any other replica
 /// of that master it reads and cuts when it is asked for. What a later recovery of the same master
-/// begins takes the place of an earlier one; the same again changes nothing. The answer is [`Empty`].
+/// begins takes the place of an earlier one; the same again changes nothing. It takes nothing more from
+/// that master before it answers, and in another life it knows nothing of the recovery until it is told
+/// again. The answer is [`Empty`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BeginRecovery {
     /// Which recovery: a number that only grows and is never used again.
@@ -444,8 +447,8 @@ pub struct Recover {
     pub backups: Vec<(ServerId, SocketAddr)>,
 }
 
-/// `recovered`: tablets are rebuilt and durable. The answer, [`Empty`], comes once it is written down
-/// that they are the new master's.
+/// `recovered`: tablets are rebuilt and durable. The answer, [`Owned`], comes once it is written down
+/// that they are the new master's. Where none of them is, the answer is *bad range*.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recovered {
     /// The master that is gone.
@@ -460,6 +463,15 @@ pub struct Recovered {
     pub by: MasterId,
     /// What it has now, and since when; or why it could not, for people.
     pub outcome: Result<Vec<Taken>, String>,
+}
+
+/// The answer to `recovered`: what was rebuilt is the shard's from now on, but for some.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owned {
+    /// These it throws away before it serves the others: their tables were dropped, or they are
+    /// somebody else's. Where a tablet is its own only in part, the other parts.
+    #[serde(default)]
+    pub not_yours: Vec<TabletRange>,
 }
 
 /// `inventory`: which replicas of a master are there? Where it is `deposed`, the backup takes nothing
@@ -521,15 +533,27 @@ pub struct ClusterStatus {
 }
 
 /// A recovery that is not over.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct RecoveryInfo {
     /// The master that is gone.
     pub crashed: MasterId,
-    /// Who rebuilds its tablets; nobody while there is no one.
+    /// One of those that rebuild its tablets; nobody while there is no one.
     pub by: Option<MasterId>,
-    /// Why the last attempt failed.
-    #[serde(default)]
+    /// Why the last attempt failed, or what it waits for.
     pub trouble: Option<String>,
+    /// Where it is: `waiting`, `surveying` or `rebuilding`.
+    pub stage: String,
+    /// The partitions that its tablets were divided into last.
+    pub partitions: u32,
+    /// Those of them that are not rebuilt yet.
+    pub partitions_left: u32,
+    /// Who rebuilds these. How far each is, its shard's status says.
+    pub masters: Vec<MasterId>,
+    /// Bytes of the log.
+    pub bytes: u64,
+    /// Since when a leader has been trying, in milliseconds.
+    pub for_ms: u64,
 }
 
 /// The answer to `shard status`, whose body is [`Empty`].

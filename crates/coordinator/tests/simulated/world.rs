@@ -18,10 +18,11 @@ use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::{Process, Random};
 use thunderhead_simulator::{Boot, HostId, Options as Simulated, Simulation};
 use thunderhead_wire::control::{
-    BackupInfo, Empty, Enlist, Enlisted, Known, OfMaster, Recover, Recovered, Register, Registered,
-    ServerList, Settings, Tablets, Taken, of_body, to_body,
+    BackupInfo, BeginRecovery, Empty, Enlist, Enlisted, Head, HeadOf, Inventory, InventoryOf, Known,
+    OfMaster, Owned, Recover, Recovered, Register, Registered, ReplicaInfo, ServerList, Settings,
+    TabletStatus, Tablets, Taken, of_body, to_body,
 };
-use thunderhead_wire::{MasterId, SegmentId, ServerId, Status, TabletRange};
+use thunderhead_wire::{Epoch, MasterId, SegmentId, ServerId, Status, TabletRange};
 
 pub(crate) const PORT: u16 = 7100;
 pub(crate) const SHARD_PORT: u16 = 7200;
@@ -58,6 +59,18 @@ pub(crate) struct Server {
     pub(crate) tablets: BTreeMap<MasterId, BTreeSet<TabletRange>>,
     /// What it was told to recover: who crashed, and by whom.
     pub(crate) recovers: Vec<Recover>,
+    /// What it was told to read.
+    pub(crate) begun: Vec<BeginRecovery>,
+    /// Its replicas. They outlast its process.
+    pub(crate) replicas: BTreeMap<MasterId, Vec<ReplicaInfo>>,
+    /// What it says of heads instead of what is so.
+    pub(crate) heads: BTreeMap<MasterId, Result<Head, Status>>,
+    /// Since when it takes nothing more from masters, in this life, in the world's time.
+    pub(crate) fenced_at: BTreeMap<MasterId, u64>,
+    /// Its backup answers nothing.
+    pub(crate) backup_is_deaf: bool,
+    /// It has no time for recoveries.
+    pub(crate) is_busy: bool,
     /// What it has freed.
     pub(crate) freed: BTreeSet<MasterId>,
     /// The newest list it was told.
@@ -72,8 +85,79 @@ pub(crate) struct Server {
 
 pub(crate) type Shared = Rc<RefCell<Server>>;
 
+/// What all servers of a world know.
+#[derive(Clone, Default)]
+pub(crate) struct Common {
+    pub(crate) servers: Rc<RefCell<Vec<Shared>>>,
+    /// Bytes of live objects in a whole table.
+    pub(crate) table_bytes: Rc<Cell<u64>>,
+    truth: Rc<Cell<u64>>,
+}
+
+impl Common {
+    /// A master of a server has a log, as the first to do so: one whole segment and a head, there and
+    /// on the next server.
+    fn begin_log(&self, server: usize, master: MasterId) {
+        let servers = self.servers.borrow();
+        for number in [server, (server + 1) % servers.len()] {
+            let replica = |segment, closed| ReplicaInfo {
+                segment: SegmentId(segment),
+                epoch: Epoch(0),
+                length: 1000,
+                closed,
+            };
+            let mut server = servers[number].borrow_mut();
+            let replicas = server.replicas.entry(master);
+            replicas.or_insert_with(|| vec![replica(1, true), replica(2, false)]);
+        }
+    }
+
+    /// What the head of a log says.
+    fn head(&self, master: MasterId) -> Head {
+        let mut statistics = Vec::new();
+        for server in &*self.servers.borrow() {
+            for range in server.borrow().tablets.get(&master).into_iter().flatten() {
+                let share = (range.last.0 - range.first.0) as f64 / u64::MAX as f64;
+                let bytes = (self.table_bytes.get() as f64 * share) as u64;
+                statistics.push(TabletStatus { range: *range, objects: bytes / 1000, bytes });
+            }
+        }
+        Head { digest: Some(vec![SegmentId(1), SegmentId(2)]), statistics, torn: None }
+    }
+
+    /// When the first of those backups was fenced that have a master's head; then nobody confirms its
+    /// reads any more. Nothing if all of them are in other lives by now.
+    fn fenced_at(&self, master: MasterId) -> u64 {
+        let servers = self.servers.borrow();
+        let times = servers.iter().filter_map(|it| it.borrow().fenced_at.get(&master).copied());
+        times.min().unwrap_or(0)
+    }
+
+    /// Masters are told of what backups were told before.
+    fn check(&self, message: &Recover) {
+        let servers = self.servers.borrow();
+        let is_told = |server: &ServerId| {
+            let mut all = servers.iter().map(|it| it.borrow());
+            let server = all.find(|it| it.known.is_some_and(|it| it.server == *server));
+            let begun = server.into_iter().flat_map(|it| it.begun.clone());
+            let same = |it: &BeginRecovery| {
+                (it.crashed, it.recovery) == (message.crashed, message.recovery)
+            };
+            begun.filter(same).any(|it| {
+                it.partitions[message.partition as usize] == message.tablets
+            })
+        };
+        assert_eq!(message.segments[0].segment, SegmentId(2), "the head comes first");
+        for replicas in &message.segments {
+            assert!(replicas.at.iter().any(|(server, _)| is_told(server)), "{message:?}");
+        }
+        assert!(message.epochs.is_empty() && message.backups.is_empty());
+    }
+}
+
 pub(crate) struct World {
     pub(crate) simulation: Simulation,
+    pub(crate) common: Common,
     pub(crate) store: SimStore,
     pub(crate) coordinators: Vec<Seat>,
     pub(crate) servers: Vec<(HostId, Shared)>,
@@ -132,6 +216,8 @@ impl Asker {
 
 /// A server's process.
 struct FakeServer {
+    number: usize,
+    common: Common,
     shared: Shared,
     coordinators: Rc<Vec<SocketAddr>>,
     shards: Vec<SocketAddr>,
@@ -146,6 +232,7 @@ const FOR_EVER: Duration = Duration::from_secs(1_000_000);
 impl FakeServer {
     fn boot(
         boot: Boot,
+        (number, common): (usize, &Common),
         shared: &Shared,
         coordinators: &Rc<Vec<SocketAddr>>,
         shards: u16,
@@ -153,6 +240,8 @@ impl FakeServer {
     ) -> Box<dyn Process> {
         let at = |port| SocketAddr::new(boot.address, port);
         let server = FakeServer {
+            number,
+            common: common.clone(),
             shared: Rc::clone(shared),
             coordinators: Rc::clone(coordinators),
             shards: (0..shards).map(|shard| at(SHARD_PORT + shard)).collect(),
@@ -161,7 +250,11 @@ impl FakeServer {
             asker: None,
             store: store.clone(),
         };
-        shared.borrow_mut().enlisted = None;
+        {
+            let mut shared = shared.borrow_mut();
+            shared.enlisted = None;
+            shared.fenced_at.clear();
+        }
         let addresses = [server.shards.clone(), vec![server.backup]].concat();
         let mut node = Node::new(boot.world, boot.transport, server);
         for address in addresses {
@@ -173,6 +266,51 @@ impl FakeServer {
     fn is_mine(&self, master: MasterId) -> bool {
         let server = self.shared.borrow();
         server.enlisted.as_ref().is_some_and(|it| it.masters.contains(&master))
+    }
+
+    /// Takes nothing more from a master.
+    fn fence(&self, server: &mut Server, master: MasterId) {
+        server.fenced_at.entry(master).or_insert(self.common.truth.get());
+    }
+
+    /// What its backup answers.
+    fn back_up(&self, context: &mut Context<'_>, request: &Request<'_>) {
+        let mut server = self.shared.borrow_mut();
+        if server.backup_is_deaf {
+            return;
+        }
+        let answer = match request.opcode {
+            Opcode::Inventory => {
+                let InventoryOf { master, deposed } = of_body(request.body).unwrap();
+                assert!(deposed);
+                self.fence(&mut server, master);
+                let replicas = server.replicas.get(&master).cloned().unwrap_or_default();
+                Ok(to_body(&Inventory { replicas }))
+            }
+            Opcode::HeadOf => {
+                let HeadOf { master, segment } = of_body(request.body).unwrap();
+                self.fence(&mut server, master);
+                let mut replicas = server.replicas.get(&master).into_iter().flatten();
+                let is_there = replicas.any(|it| it.segment == segment && !it.closed);
+                let said = server.heads.get(&master).cloned();
+                drop(server);
+                let said = said.unwrap_or_else(|| Ok(self.common.head(master)));
+                said.and_then(|it| if is_there { Ok(to_body(&it)) } else { Err(Status::NotFound) })
+            }
+            _ => {
+                let message: BeginRecovery = of_body(request.body).unwrap();
+                self.fence(&mut server, message.crashed);
+                let of_it = server.begun.iter().filter(|it| it.crashed == message.crashed);
+                let newest = of_it.map(|it| it.recovery).max().unwrap_or(0);
+                assert!(message.recovery >= newest, "numbers only grow");
+                server.begun.push(message);
+                Ok(to_body(&Empty {}))
+            }
+        };
+        match answer {
+            Ok(body) => context.reply(request.reply_to, &[&body]),
+            Err(status) => context.refuse(request.reply_to, status, 0, &[]),
+        }
     }
 
     fn recover(&self, message: &Recover) {
@@ -193,15 +331,23 @@ impl FakeServer {
             outcome,
         };
         let (Some(asker), shared) = (self.asker.clone(), Rc::clone(&self.shared)) else { return };
+        let (common, number) = (self.common.clone(), self.number);
         asker.tasks.clone().spawn(async move {
             asker.tasks.sleep(Duration::from_millis(20)).await;
+            if report.outcome.is_ok() {
+                common.begin_log(number, report.by);
+            }
             let body = to_body(&report);
-            if asker.ask(Opcode::Recovered, body, FOR_EVER).await.is_ok()
+            if let Ok(answer) = asker.ask(Opcode::Recovered, body, FOR_EVER).await
                 && let Ok(taken) = report.outcome
             {
+                let Owned { not_yours } = of_body(&answer).unwrap();
+                let fenced = common.fenced_at(report.crashed);
+                assert!(common.truth.get() >= fenced + 500_000_000, "it may be read elsewhere");
                 let mut server = shared.borrow_mut();
                 let has = server.tablets.entry(report.by).or_default();
-                has.extend(taken.iter().map(|taken| taken.range));
+                let kept = taken.iter().map(|it| it.range).filter(|it| !not_yours.contains(it));
+                has.extend(kept);
             }
         });
     }
@@ -267,13 +413,29 @@ impl Service for FakeServer {
                         has.retain(|it| !tablet.overlaps(it));
                     }
                 }
+                drop(server);
+                if mine {
+                    self.common.begin_log(self.number, message.master);
+                }
                 mine
+            }
+            Opcode::Recover if self.shared.borrow().is_busy => {
+                return context.refuse(request.reply_to, Status::Busy, 0, &[]);
+            }
+            Opcode::Inventory | Opcode::HeadOf | Opcode::BeginRecovery => {
+                return self.back_up(context, &request);
             }
             Opcode::Recover => {
                 let message: Recover = of_body(request.body).unwrap();
                 let mine = self.is_mine(message.master);
                 if mine {
-                    self.recover(&message);
+                    self.common.check(&message);
+                    let same = |it: &Recover| {
+                        (it.recovery, it.partition) == (message.recovery, message.partition)
+                    };
+                    if !self.shared.borrow().recovers.iter().any(same) {
+                        self.recover(&message);
+                    }
                     self.shared.borrow_mut().recovers.push(message);
                 }
                 mine
@@ -282,7 +444,9 @@ impl Service for FakeServer {
                 let OfMaster { master } = of_body(request.body).unwrap();
                 let owners = owners(&self.store);
                 assert!(!owners.contains(&master), "{master} is freed and has tablets");
-                self.shared.borrow_mut().freed.insert(master);
+                let mut server = self.shared.borrow_mut();
+                server.replicas.remove(&master);
+                server.freed.insert(master);
                 true
             }
             other => panic!("{other}"),
@@ -390,7 +554,15 @@ impl World {
             node.tasks().spawn(be_asked(asker, Rc::clone(&asked)));
             Box::new(node)
         });
-        let mut world = World { simulation, store, coordinators: seats, servers: Vec::new(), user };
+        let common = Common { truth: simulation.truth(), ..Common::default() };
+        let mut world = World {
+            simulation,
+            common,
+            store,
+            coordinators: seats,
+            servers: Vec::new(),
+            user,
+        };
         for _ in 0..servers {
             world.add_server(2);
         }
@@ -411,10 +583,12 @@ impl World {
         let server = Server { recovers_by_itself: true, ..Server::default() };
         let shared = Rc::new(RefCell::new(server));
         let (own, addresses, store) = (Rc::clone(&shared), self.addresses(), self.store.clone());
-        let name = format!("server {}", self.servers.len());
-        let host = self
-            .simulation
-            .add_host(&name, move |boot| FakeServer::boot(boot, &own, &addresses, shards, &store));
+        let (number, common) = (self.servers.len(), self.common.clone());
+        let name = format!("server {number}");
+        common.servers.borrow_mut().push(Rc::clone(&shared));
+        let host = self.simulation.add_host(&name, move |boot| {
+            FakeServer::boot(boot, (number, &common), &own, &addresses, shards, &store)
+        });
         self.servers.push((host, shared));
         self.servers.len() - 1
     }

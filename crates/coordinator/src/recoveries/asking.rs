@@ -1,0 +1,204 @@
+//! Asks backups what they have of a master that is gone, and what their open copies say.
+//!
+//! Every backup that is there is asked, each until it answers or its life is over; one that comes
+//! later is asked too. To ask is to fence: a backup that has answered takes nothing more from that
+//! master, so what it said stays true as long as it lives. (That goes for `HeadOf` and `BeginRecovery`,
+//! too, so it does not matter if it began another life before anybody knew.) Nothing is decided while a backup is silent,
+//! unless that lasts for [`SURVEY_GRACE`]; those that are known to be away are not waited for. (That
+//! is safe: see [`copies`](super::copies).) Where something is missing all are waited for that may
+//! still answer.
+
+use super::survey::{Asked, Found, Heard, Question, Survey, Verdict};
+use crate::cluster::Storage;
+use crate::limits::SURVEY_GRACE;
+use crate::reign::{Backoff, Reign};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use thunderhead_rpc::{CallError, Opcode};
+use thunderhead_runtime::Time;
+use thunderhead_wire::control::{Head, HeadOf, Inventory, InventoryOf, of_body};
+use thunderhead_wire::{MasterId, Next, ServerId};
+
+/// A survey that goes on.
+pub(super) struct Surveying {
+    crashed: MasterId,
+    begun: Time,
+    over: Cell<bool>,
+    survey: RefCell<Survey>,
+    /// Who is asked, in which life.
+    asked: RefCell<BTreeMap<ServerId, u64>>,
+}
+
+/// How far it is.
+pub(super) enum State {
+    /// Nothing follows before something is heard.
+    Wait,
+    /// The same, or before this time.
+    WaitUntil(Time),
+    /// It waits for backups that are silent, because this is missing.
+    Lacks(String),
+    /// It is over.
+    Found(Found),
+    /// Nobody is left who could have what is missing.
+    Failed(String),
+}
+
+impl Surveying {
+    pub(super) fn new(crashed: MasterId, now: Time) -> Rc<Surveying> {
+        Rc::new(Surveying {
+            crashed,
+            begun: now,
+            over: Cell::new(false),
+            survey: RefCell::default(),
+            asked: RefCell::default(),
+        })
+    }
+
+    /// Nobody is asked any more.
+    pub(super) fn end(&self) {
+        self.over.set(true);
+    }
+
+    /// Asks whoever is to be asked, and says how far it is.
+    pub(super) fn look(self: &Rc<Self>, reign: &Rc<Reign>) -> State {
+        let cluster = reign.cluster();
+        let backups: Vec<Storage> = cluster.backups().collect();
+        let lives: BTreeMap<_, _> = backups.iter().map(|it| (it.server, it.generation)).collect();
+        self.asked.borrow_mut().retain(|server, generation| {
+            let same = lives.get(server) == Some(generation);
+            if !same {
+                self.survey.borrow_mut().forget(*server);
+            }
+            same
+        });
+        for backup in backups {
+            if self.asked.borrow_mut().insert(backup.server, backup.generation).is_none() {
+                reign.spawn(Rc::clone(self).take_inventory(Rc::clone(reign), backup));
+            }
+        }
+        let silent: Vec<ServerId> = {
+            let survey = self.survey.borrow();
+            lives.keys().copied().filter(|it| !survey.heard.contains_key(it)).collect()
+        };
+        let grace = self.begun + SURVEY_GRACE;
+        if !silent.is_empty() && reign.now() < grace {
+            return State::WaitUntil(grace);
+        }
+        let former = cluster.former(self.crashed);
+        let epochs = former.map_or(&[][..], |former| &former.epochs);
+        loop {
+            let verdict = self.survey.borrow().verdict(self.crashed, epochs);
+            match verdict {
+                Verdict::Ask(questions) => {
+                    for question in questions {
+                        self.ask(reign, question);
+                    }
+                }
+                Verdict::Wait => return State::Wait,
+                Verdict::Complete(found) => return State::Found(found),
+                Verdict::Missing(why) => {
+                    let mut missing = silent;
+                    missing.extend(cluster.backups_away());
+                    if missing.is_empty() {
+                        return State::Failed(format!("{why}; start the servers that had them"));
+                    }
+                    let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
+                    let why = format!("{why}; no answer came from {}", names.join(", "));
+                    // Who is away is heard of when it comes again.
+                    let may_answer = missing.iter().any(|it| lives.contains_key(it));
+                    return if may_answer { State::Lacks(why) } else { State::Failed(why) };
+                }
+            }
+        }
+    }
+
+    /// Whether what a backup says in a life matters.
+    fn matters(&self, reign: &Reign, server: ServerId, generation: u64) -> bool {
+        let lives = reign.cluster().backup(server).is_some_and(|it| it.generation == generation);
+        lives && !self.over.get()
+    }
+
+    async fn take_inventory(self: Rc<Self>, reign: Rc<Reign>, backup: Storage) {
+        let Storage { server, generation, address, .. } = backup;
+        let mut backoff = Backoff::default();
+        while self.matters(&reign, server, generation) {
+            let message = InventoryOf { master: self.crashed, deposed: true };
+            let answer = reign.call(address, Opcode::Inventory, &message).await;
+            let inventory = answer.ok().and_then(|body| of_body::<Inventory>(&body));
+            let Some(Inventory { replicas }) = inventory else {
+                reign.sleep(backoff.next()).await;
+                continue;
+            };
+            if self.matters(&reign, server, generation) {
+                let heard = Heard { generation, address, at: reign.now(), replicas };
+                self.survey.borrow_mut().heard.insert(server, heard);
+                reign.changed.raise();
+            }
+            return;
+        }
+    }
+
+    fn ask(self: &Rc<Self>, reign: &Rc<Reign>, question: Question) {
+        let mut survey = self.survey.borrow_mut();
+        let Some(heard) = survey.heard.get(&question.server) else { return };
+        let generation = heard.generation;
+        let key = (question.segment, question.server);
+        survey.asked.insert(key, Asked::Waits { long: false });
+        reign.spawn(Rc::clone(self).ask_until_answered(Rc::clone(reign), question, generation));
+    }
+
+    async fn ask_until_answered(
+        self: Rc<Self>,
+        reign: Rc<Reign>,
+        question: Question,
+        generation: u64,
+    ) {
+        let Question { segment, server, address } = question;
+        let mut backoff = Backoff::default();
+        let mut until = reign.now() + SURVEY_GRACE;
+        while self.matters(&reign, server, generation) {
+            let message = HeadOf { master: self.crashed, segment };
+            let asked = match reign.call(address, Opcode::HeadOf, &message).await {
+                Ok(body) => match of_body::<Head>(&body) {
+                    Some(head) => Asked::Said(head),
+                    None => Asked::Useless("its backup's answer makes no sense".into()),
+                },
+                Err(error) if is_for_good(&error) => Asked::Useless(error.to_string()),
+                Err(_) if reign.now() >= until => {
+                    until = Time::NEVER;
+                    Asked::Waits { long: true }
+                }
+                Err(_) => {
+                    reign.sleep(backoff.next()).await;
+                    continue;
+                }
+            };
+            if !self.matters(&reign, server, generation) {
+                return;
+            }
+            let waits = matches!(asked, Asked::Waits { .. });
+            let mut survey = self.survey.borrow_mut();
+            if let Some(heard) = survey.heard.get_mut(&server).filter(|_| !waits) {
+                // It may have been in another life already, of which nobody knew.
+                heard.at = reign.now();
+            }
+            survey.asked.insert((segment, server), asked);
+            drop(survey);
+            reign.changed.raise();
+            if !waits {
+                return;
+            }
+            reign.sleep(backoff.next()).await;
+        }
+    }
+}
+
+/// Whether asking the same again gives the same.
+pub(super) fn is_for_good(error: &CallError) -> bool {
+    match error {
+        CallError::Refused { status, .. } => status.next() != Next::Wait,
+        CallError::TooLong | CallError::UnknownStatus(_) => true,
+        _ => false,
+    }
+}

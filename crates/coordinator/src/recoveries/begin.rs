@@ -1,0 +1,335 @@
+//! A round: tablets are divided, backups begin to read, masters to rebuild.
+//!
+//! What is decided is written first: tablets that are split in the tables' records, who rebuilds what in
+//! that of the server that is gone. Then every backup that has a copy is told what to read, then
+//! masters what to rebuild. A backup that does not answer is not waited for long where others have what
+//! it has: its copies are named last, and it goes on being told, as is one that begins another life, as
+//! long as the round lasts. A master that has no time is asked again for a while; then it is another one's turn.
+
+use super::Step;
+use super::asking::is_for_good;
+use super::attempt::{Attempt, Round, Stage, Told};
+use super::order::{Order, order};
+use super::partitions::{cuts, loads, pack, target};
+use super::survey::Found;
+use crate::cluster::{Cluster, split};
+use crate::limits::RETRY_MIN;
+use crate::reign::{Backoff, Reign};
+use crate::stored::{Former, Part, to_value};
+use crate::waiting::all;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_metastore::limits::VALUE_BYTES_MAX;
+use thunderhead_rpc::Opcode;
+use thunderhead_wire::control::{BeginRecovery, InventoryOf, Recover, Replicas, Taken};
+use thunderhead_wire::{MasterId, ServerId};
+
+/// Masters wait for so long for backups to be told.
+const BACKUPS_PATIENCE: Duration = Duration::from_millis(250);
+
+/// A master is told in vain so often before another one is chosen: some seconds.
+const TOLD_MAX: u32 = 8;
+
+/// What a master is told.
+pub(super) struct Message {
+    to: SocketAddr,
+    recover: Recover,
+}
+
+/// Who rebuilds which part: those who refused least, who have least to do, the best first. The first
+/// part goes to the shard that has the place of the one that is gone, if it is there.
+fn choose(
+    parts: Vec<(u64, Vec<Taken>)>,
+    masters: &[MasterId],
+    has_successor: bool,
+    refused: &BTreeMap<MasterId, u32>,
+    mut busy: BTreeMap<MasterId, usize>,
+) -> Vec<Part> {
+    let mut chosen = Vec::with_capacity(parts.len());
+    for (number, (_, tablets)) in parts.into_iter().enumerate() {
+        let by_rank = has_successor && number == 0;
+        let key = |(rank, master): &(usize, &MasterId)| {
+            let has = if by_rank { 0 } else { busy.get(*master).copied().unwrap_or(0) };
+            (refused.get(*master).copied().unwrap_or(0), has, *rank)
+        };
+        let Some((_, by)) = masters.iter().enumerate().min_by_key(key) else { break };
+        *busy.entry(*by).or_default() += 1;
+        chosen.push(Part { by: *by, tablets });
+    }
+    chosen
+}
+
+/// Writes who is to rebuild what, and begins; says whether that could be done.
+pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) -> bool {
+    let pen = reign.pen_for_long().await;
+    let has_tablets = |reign: &Reign| {
+        let cluster = reign.cluster();
+        let is_former = cluster.former(crashed).is_some_and(|former| !former.freeing);
+        let tablets = cluster.to_recover(crashed);
+        if is_former { tablets } else { Vec::new() }
+    };
+    let tablets = has_tablets(reign);
+    let successors = reign.cluster().successors(crashed);
+    let mut masters = successors.clone();
+    masters.extend(reign.cluster().by_load().into_iter().filter(|it| !successors.contains(it)));
+    if tablets.is_empty() || masters.is_empty() {
+        begin_anew(reign, crashed);
+        return true;
+    }
+    let load = loads(&tablets, &found.statistics, found.bytes());
+    let target = match (successors.len(), masters.len()) {
+        (0, others) => target(&load, others),
+        (own, all) if own == all => u64::MAX,
+        _ => target(&load, 1),
+    };
+    let mut split_tables = BTreeMap::new();
+    for (id, at) in cuts(&tablets, &load, target) {
+        let Some(table) = reign.cluster().table(id).cloned() else { continue };
+        let table = split_tables.remove(&id).unwrap_or(table);
+        let moves = |it: &crate::stored::TabletRecord| it.first <= at && at <= it.last && it.migrating.is_some();
+        // What cannot be split is rebuilt in one piece.
+        let can = !table.tablets.iter().any(moves);
+        let after = split(&table, at).filter(|_| can).unwrap_or(table);
+        split_tables.insert(id, after);
+    }
+    for table in split_tables.into_values() {
+        if reign.put_table(table).await.is_err() {
+            return false;
+        }
+    }
+    let tablets = has_tablets(reign);
+    let parts = pack(&tablets, &loads(&tablets, &found.statistics, found.bytes()), target);
+    let refused = match reign.attempts.borrow().get(&crashed) {
+        Some(attempt) => attempt.refused.clone(),
+        None => BTreeMap::new(),
+    };
+    let busy = reign.cluster().rebuilding();
+    let parts = choose(parts, &masters, !successors.is_empty(), &refused, busy);
+    let Ok(ids) = reign.take_ids(|ids| ids.recovery += 1).await else { return false };
+    let recovery = ids.recovery;
+    let record = reign.cluster().server_of_former(crashed).cloned();
+    let Some(mut record) = record else { return true };
+    let Some(number) = record.former.iter().position(|it| it.master == crashed) else {
+        return true;
+    };
+    let Some(former) = record.former.get_mut(number) else { return true };
+    (former.recovery, former.parts) = (recovery, parts);
+    // What has no room is left for the next round.
+    while to_value(&record).len() > VALUE_BYTES_MAX {
+        let Some(former) = record.former.get_mut(number) else { return true };
+        if former.parts.pop().is_none() {
+            return false;
+        }
+    }
+    let parts = record.former.get(number).map_or_else(Vec::new, |it| it.parts.clone());
+    if reign.put_server(record).await.is_err() {
+        return false;
+    }
+    drop(pen);
+    let speeds = reign.cluster().backups().map(|it| (it.server, it.speed)).collect();
+    let Order { segments, reads } = order(found, &speeds);
+    let round = Round {
+        recovery,
+        segments,
+        backups: reads.keys().copied().collect(),
+        told: Rc::default(),
+        patience: reign.now() + BACKUPS_PATIENCE,
+        parts: vec![Told::Due(reign.now(), 0); parts.len()],
+        is_troubled: false,
+    };
+    let told = Rc::clone(&round.told);
+    if let Some(attempt) = reign.attempts.borrow_mut().get_mut(&crashed) {
+        (attempt.fenced, attempt.bytes) = (Some(found.fenced), found.bytes());
+        attempt.begins(round);
+    }
+    let partitions: Vec<Vec<Taken>> = parts.into_iter().map(|part| part.tablets).collect();
+    for (server, segments) in reads {
+        let message = BeginRecovery { recovery, crashed, partitions: partitions.clone(), segments };
+        let fenced_in = found.lives.get(&server).copied();
+        reign.spawn(keep_told(Rc::clone(reign), server, fenced_in, message, Rc::clone(&told)));
+    }
+    reign.changed.raise();
+    true
+}
+
+fn begin_anew(reign: &Reign, crashed: MasterId) {
+    if let Some(attempt) = reign.attempts.borrow_mut().get_mut(&crashed) {
+        attempt.begins_anew();
+    }
+}
+
+/// Tells a backup what to read, in each of its lives, as long as the round lasts.
+async fn keep_told(
+    reign: Rc<Reign>,
+    server: ServerId,
+    mut fenced_in: Option<u64>,
+    message: BeginRecovery,
+    told: Rc<RefCell<BTreeSet<ServerId>>>,
+) {
+    let mut told_in = None;
+    let mut backoff = Backoff::default();
+    let is_going_on = || {
+        let attempts = reign.attempts.borrow();
+        attempts.get(&message.crashed).is_some_and(|it| it.is_at(message.recovery))
+    };
+    while is_going_on() {
+        let seen = reign.changed.seen();
+        let backup = reign.cluster().backup(server);
+        let Some(backup) = backup.filter(|it| told_in != Some(it.generation)) else {
+            reign.changed.after(seen).await;
+            continue;
+        };
+        // In another life than it was surveyed in it is fenced anew.
+        if fenced_in != Some(backup.generation) {
+            let fence = InventoryOf { master: message.crashed, deposed: true };
+            let fenced = reign.call(backup.address, Opcode::Inventory, &fence).await.is_ok();
+            fenced_in = fenced.then_some(backup.generation);
+        }
+        let is_fenced = fenced_in == Some(backup.generation);
+        if is_fenced && reign.call(backup.address, Opcode::BeginRecovery, &message).await.is_ok() {
+            (told_in, backoff) = (Some(backup.generation), Backoff::default());
+            if let Some(attempt) = reign.attempts.borrow_mut().get_mut(&message.crashed) {
+                // It may have been in another life already, of which nobody knew.
+                attempt.fenced = Some(reign.now());
+            }
+            told.borrow_mut().insert(server);
+            reign.changed.raise();
+        } else {
+            reign.sleep(backoff.next()).await;
+        }
+    }
+}
+
+/// What is to be done next in a round; nothing more if it is over.
+pub(super) fn next(
+    reign: &Reign,
+    cluster: &Cluster,
+    former: &Former,
+    attempt: &mut Attempt,
+) -> Option<Step> {
+    let Stage::Rebuilding(round) = &mut attempt.stage else { return None };
+    for (part, told) in former.parts.iter().zip(&mut round.parts) {
+        if cluster.place(part.by).is_none() || !cluster.is_left(former.master, part) {
+            *told = Told::Over;
+        }
+    }
+    let is_over = round.parts.iter().all(|told| *told == Told::Over);
+    if is_over || former.recovery != round.recovery {
+        match (round.is_troubled, attempt.trouble.clone()) {
+            (true, Some(trouble)) => attempt.fails(reign, trouble),
+            _ => attempt.begins_anew(),
+        }
+        return None;
+    }
+    let all_know = round.told.borrow().len() == round.backups.len();
+    if !all_know && reign.now() < round.patience {
+        return Some(Step::WaitUntil(round.patience));
+    }
+    if !all_know && !can_be_read(round) {
+        let told = round.told.borrow();
+        let mut others = round.backups.iter().filter(|it| !told.contains(it));
+        let gone = others.find(|it| cluster.backup(**it).is_none()).copied();
+        drop(told);
+        let Some(gone) = gone else { return Some(Step::Wait) };
+        attempt.fails(reign, format!("the backup of {gone} is gone, which was to be read"));
+        return None;
+    }
+    let mut segments = None;
+    let (mut messages, mut wake) = (Vec::new(), None);
+    for (number, (part, told)) in former.parts.iter().zip(&round.parts).enumerate() {
+        let Told::Due(at, _) = *told else { continue };
+        if at > reign.now() {
+            wake = Some(wake.map_or(at, |wake: thunderhead_runtime::Time| wake.min(at)));
+            continue;
+        }
+        let Some(place) = cluster.place(part.by) else { continue };
+        let segments = segments.get_or_insert_with(|| reachable_first(round));
+        let recover = Recover {
+            master: part.by,
+            crashed: former.master,
+            recovery: round.recovery,
+            partition: u32::try_from(number).unwrap_or(u32::MAX),
+            tablets: part.tablets.clone(),
+            segments: segments.clone(),
+            epochs: Vec::new(),
+            backups: Vec::new(),
+        };
+        messages.push(Message { to: place.address, recover });
+    }
+    Some(match (messages.is_empty(), wake) {
+        (false, _) => Step::Tell(messages),
+        (true, Some(wake)) => Step::WaitUntil(wake),
+        (true, None) => Step::Wait,
+    })
+}
+
+/// Whether of each segment there is a copy on a backup that was told.
+fn can_be_read(round: &Round) -> bool {
+    let told = round.told.borrow();
+    round.segments.iter().all(|it| it.at.iter().any(|(server, _)| told.contains(server)))
+}
+
+/// The segments, where backups that were not told come last.
+fn reachable_first(round: &Round) -> Vec<Replicas> {
+    let told = round.told.borrow();
+    let mut segments = round.segments.clone();
+    for replicas in &mut segments {
+        replicas.at.sort_by_key(|(server, _)| !told.contains(server));
+    }
+    segments
+}
+
+/// Tells masters what to rebuild.
+pub(super) async fn tell_masters(reign: &Rc<Reign>, messages: Vec<Message>) {
+    let calls = messages.into_iter().map(|message| async move {
+        let answer = reign.call(message.to, Opcode::Recover, &message.recover).await;
+        (message.recover, answer)
+    });
+    for (recover, answer) in all(calls.collect()).await {
+        let Recover { master, crashed, recovery, partition, .. } = recover;
+        let partition = partition as usize;
+        let mut attempts = reign.attempts.borrow_mut();
+        let Some(attempt) = attempts.get_mut(&crashed) else { continue };
+        // What it has reported meanwhile is newer than what it says here.
+        let Some(told @ Told::Due(..)) = attempt.told(recovery, partition) else { continue };
+        let Told::Due(_, count) = *told else { continue };
+        match answer {
+            Ok(_) => *told = Told::Begun,
+            Err(error) if is_for_good(&error) || count >= TOLD_MAX => {
+                let trouble = format!("{master} says: {error}");
+                attempt.part_is_over((recovery, partition), master, Some(trouble));
+            }
+            Err(_) => {
+                let wait = RETRY_MIN.saturating_mul(1 << count.min(4));
+                *told = Told::Due(reign.now() + wait, count + 1);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_go_to_the_successor_then_to_who_has_least_to_do() {
+        let parts = |count| vec![(1, Vec::new()); count];
+        let masters: Vec<_> = (1..=4).map(MasterId).collect();
+        let by = |parts: Vec<Part>| parts.into_iter().map(|it| it.by.0).collect::<Vec<_>>();
+        let nobody = BTreeMap::new();
+        let chosen = choose(parts(6), &masters, false, &nobody, BTreeMap::new());
+        assert_eq!(by(chosen), [1, 2, 3, 4, 1, 2]);
+        let busy = BTreeMap::from([(MasterId(1), 2), (MasterId(3), 1)]);
+        assert_eq!(by(choose(parts(3), &masters, false, &nobody, busy.clone())), [2, 4, 2]);
+        assert_eq!(by(choose(parts(3), &masters, true, &nobody, busy)), [1, 2, 4]);
+        // Who could not do it comes last, and is tried again when nobody is better.
+        let refused = BTreeMap::from([(MasterId(1), 1), (MasterId(2), 2)]);
+        let chosen = choose(parts(1), &masters[..2], true, &refused, BTreeMap::new());
+        assert_eq!(by(chosen), [1]);
+        assert_eq!(by(choose(parts(2), &masters, true, &refused, BTreeMap::new())), [3, 4]);
+        assert!(choose(parts(2), &[], false, &nobody, BTreeMap::new()).is_empty());
+    }
+}

@@ -1,0 +1,109 @@
+//! Which copies of which segments there are, and which of them count.
+//!
+//! A closed replica is whole and counts. An open one counts if its epoch is at least the one that
+//! the coordinator has for its segment: an older one missed what was acknowledged later. An open one
+//! that counts holds everything of its segment that was acknowledged, whatever its length, so any
+//! one of them will do. Where a closed copy is known, open ones of that segment are left alone.
+//!
+//! The log is what the last digest of the newest open head names. That an older head is open
+//! somewhere and its epoch counts means that its backup never acknowledged that it was closed; then
+//! nothing that came after it was acknowledged either. So it is safe to take the newest that is
+//! found, and to wait for backups that do not answer only for the sake of what is missing. (They are
+//! waited for a little all the same.)
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use thunderhead_wire::control::ReplicaInfo;
+use thunderhead_wire::{Epoch, SegmentId, ServerId};
+
+/// A replica that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Copy {
+    pub(super) server: ServerId,
+    pub(super) address: SocketAddr,
+    pub(super) length: u32,
+    pub(super) closed: bool,
+}
+
+/// All copies that are known.
+pub(super) struct Copies {
+    epochs: BTreeMap<SegmentId, Epoch>,
+    segments: BTreeMap<SegmentId, Vec<Copy>>,
+}
+
+impl Copies {
+    pub(super) fn new(epochs: &[(SegmentId, Epoch)]) -> Copies {
+        let mut highest: BTreeMap<SegmentId, Epoch> = BTreeMap::new();
+        for (segment, epoch) in epochs {
+            let entry = highest.entry(*segment).or_default();
+            *entry = (*entry).max(*epoch);
+        }
+        Copies { epochs: highest, segments: BTreeMap::new() }
+    }
+
+    /// A backup has told what it has.
+    pub(super) fn add(&mut self, server: ServerId, address: SocketAddr, replicas: &[ReplicaInfo]) {
+        for replica in replicas {
+            let ReplicaInfo { segment, epoch, length, closed } = *replica;
+            let current = self.epochs.get(&segment).copied().unwrap_or_default();
+            if closed || epoch >= current {
+                let copies = self.segments.entry(segment).or_default();
+                copies.push(Copy { server, address, length, closed });
+            }
+        }
+    }
+
+    /// The copies of a segment to use, the best first; none where there are none.
+    pub(super) fn of(&self, segment: SegmentId) -> Vec<Copy> {
+        let mut copies = self.segments.get(&segment).cloned().unwrap_or_default();
+        if copies.iter().any(|copy| copy.closed) {
+            copies.retain(|copy| copy.closed);
+        }
+        copies.sort_by_key(|copy| (std::cmp::Reverse(copy.length), copy.server));
+        copies
+    }
+
+    /// Segments that are open wherever they are, the newest first.
+    pub(super) fn open(&self) -> impl Iterator<Item = SegmentId> + '_ {
+        self.segments.keys().rev().copied().filter(|id| self.is_open(*id))
+    }
+
+    /// Whether a segment is open wherever it is.
+    pub(super) fn is_open(&self, segment: SegmentId) -> bool {
+        self.segments.get(&segment).is_some_and(|it| it.iter().all(|copy| !copy.closed))
+    }
+
+    /// Which of these are nowhere.
+    pub(super) fn missing(&self, segments: &[SegmentId]) -> BTreeSet<SegmentId> {
+        segments.iter().copied().filter(|id| !self.segments.contains_key(id)).collect()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replica(segment: u64, epoch: u64, length: u32, closed: bool) -> ReplicaInfo {
+        ReplicaInfo { segment: SegmentId(segment), epoch: Epoch(epoch), length, closed }
+    }
+
+    #[test]
+    fn only_copies_that_count_are_used_and_the_best_first() {
+        let mut copies = Copies::new(&[(SegmentId(3), Epoch(2)), (SegmentId(3), Epoch(1))]);
+        let at = |number| SocketAddr::from(([10, 0, 0, number], 1));
+        copies.add(ServerId(1), at(1), &[replica(1, 0, 90, true), replica(3, 1, 70, false)]);
+        copies.add(ServerId(2), at(2), &[replica(1, 0, 40, false), replica(3, 2, 50, false)]);
+        copies.add(ServerId(3), at(3), &[replica(2, 0, 90, true), replica(3, 3, 60, false)]);
+        let servers =
+            |id| copies.of(SegmentId(id)).iter().map(|it| it.server.0).collect::<Vec<_>>();
+        assert_eq!(servers(1), [1]);
+        assert_eq!(servers(3), [3, 2]);
+        assert_eq!(copies.open().collect::<Vec<_>>(), [SegmentId(3)]);
+        let missing = copies.missing(&[SegmentId(1), SegmentId(9)]);
+        assert_eq!(missing.into_iter().collect::<Vec<_>>(), [SegmentId(9)]);
+    }
+}

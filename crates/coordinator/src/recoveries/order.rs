@@ -1,0 +1,123 @@
+//! Who reads which segment, and in which order.
+//!
+//! Each segment is read unasked by one backup, chosen so that all disks are done at the same time:
+//! segments go one by one to whichever of its backups would be done with it first. In the order for
+//! masters the segments stand as they will be read, so that all backups work for them at once and
+//! they fetch what is there already. Other copies stand behind, for when the first one fails.
+//!
+//! The head comes first, for it says which log it is; of a segment that is open the copies stay in
+//! the order of the survey, intact ones first.
+
+use super::copies::Copy;
+use super::survey::Found;
+use std::collections::BTreeMap;
+use thunderhead_wire::control::Replicas;
+use thunderhead_wire::{SegmentId, ServerId};
+
+/// What a backup reads in a second if it does not know it itself.
+const SPEED: u64 = 100 << 20;
+
+/// What opening one more segment takes, in bytes.
+const OVERHEAD: u64 = 64 << 10;
+
+/// What all read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Order {
+    /// For masters.
+    pub(super) segments: Vec<Replicas>,
+    /// For each backup that has any copy.
+    pub(super) reads: BTreeMap<ServerId, Vec<SegmentId>>,
+}
+
+/// Decides it, by how fast backups read.
+pub(super) fn order(found: &Found, speeds: &BTreeMap<ServerId, u64>) -> Order {
+    let mut busy: BTreeMap<ServerId, u64> = BTreeMap::new();
+    let mut read: Vec<(bool, u64, Replicas)> = Vec::with_capacity(found.segments.len());
+    let mut reads: BTreeMap<ServerId, Vec<SegmentId>> = BTreeMap::new();
+    for (number, (segment, copies)) in found.segments.iter().enumerate() {
+        let done_by = |copy: &Copy| {
+            let speed = speeds.get(&copy.server).copied().filter(|it| *it > 0).unwrap_or(SPEED);
+            let nanos = u128::from(u64::from(copy.length) + OVERHEAD) * 1_000_000_000;
+            let nanos = u64::try_from(nanos / u128::from(speed)).unwrap_or(u64::MAX);
+            busy.get(&copy.server).copied().unwrap_or(0).saturating_add(nanos)
+        };
+        let are_alike = copies.iter().all(|copy| copy.closed);
+        let candidates = if are_alike { copies.len() } else { 1 };
+        let best = copies.iter().enumerate().take(candidates);
+        let Some((done, first)) = best.map(|(at, copy)| (done_by(copy), at)).min() else { continue };
+        let mut copies = copies.clone();
+        if let Some(sorted) = copies.get_mut(..=first) {
+            sorted.rotate_right(1);
+        }
+        if let Some(first) = copies.first() {
+            busy.insert(first.server, done);
+            reads.entry(first.server).or_default().push(*segment);
+        }
+        for copy in &copies {
+            reads.entry(copy.server).or_default();
+        }
+        let at = copies.iter().map(|copy| (copy.server, copy.address)).collect();
+        read.push((number > 0, done, Replicas { segment: *segment, at }));
+    }
+    read.sort_by_key(|(later, done, _)| (*later, *done));
+    Order { segments: read.into_iter().map(|(_, _, replicas)| replicas).collect(), reads }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thunderhead_runtime::{Random, Time};
+
+    #[test]
+    fn all_disks_are_done_at_about_the_same_time_and_nothing_is_left_out() {
+        for seed in 0..200 {
+            let mut random = Random::from_seed(seed);
+            let backups = random.within(2..9);
+            let speeds: BTreeMap<_, _> =
+                (1..=backups).map(|id| (ServerId(id), random.within(1..4) * SPEED)).collect();
+            let count = random.within(1..400);
+            let mut segments = Vec::new();
+            for id in (1..=count).rev() {
+                let mut servers: Vec<u64> = (1..=backups).collect();
+                let copies = (0..random.within(1..4).min(backups)).map(|_| {
+                    let server = servers.remove(random.below(servers.len() as u64) as usize);
+                    let address = ([10, 0, 0, server as u8], 1).into();
+                    let (length, closed) = (8 << 20, id != count);
+                    Copy { server: ServerId(server), address, length, closed }
+                });
+                segments.push((SegmentId(id), copies.collect::<Vec<_>>()));
+            }
+            let (statistics, fenced, lives) = (vec![], Time(0), BTreeMap::new());
+            let found = Found { segments, statistics, fenced, lives };
+            let order = order(&found, &speeds);
+            assert_eq!(order.segments[0].segment, SegmentId(count), "the head is the first");
+            assert_eq!(order.segments[0].at[0].0, found.segments[0].1[0].server, "as surveyed");
+            let mut all: Vec<_> = order.segments.iter().map(|it| it.segment).collect();
+            all.sort_unstable();
+            assert_eq!(all, (1..=count).map(SegmentId).collect::<Vec<_>>());
+            for (segment, copies) in &found.segments {
+                let given = order.segments.iter().find(|it| it.segment == *segment).unwrap();
+                assert_eq!(given.at.len(), copies.len());
+                assert!(copies.iter().all(|it| given.at.contains(&(it.server, it.address))));
+                // Who comes first reads it, and nobody else.
+                for (server, reads) in &order.reads {
+                    assert_eq!(reads.contains(segment), *server == given.at[0].0);
+                }
+            }
+            // Each backup reads in the order in which masters ask.
+            let place = |id: &SegmentId| order.segments.iter().position(|it| it.segment == *id);
+            for reads in order.reads.values() {
+                assert!(reads.windows(2).all(|pair| place(&pair[0]) < place(&pair[1])));
+            }
+            let time = |(server, reads): (&ServerId, &Vec<SegmentId>)| {
+                reads.len() as f64 / (speeds[server] / SPEED) as f64
+            };
+            let longest = order.reads.iter().map(time).fold(0.0, f64::max);
+            let all: u64 = order.reads.keys().map(|it| speeds[it] / SPEED).sum();
+            if count > 200 && backups > 3 {
+                let fair = count as f64 / all as f64;
+                assert!(longest < fair * 1.6 + 2.0, "seed {seed}: {longest} where {fair} is fair");
+            }
+        }
+    }
+}

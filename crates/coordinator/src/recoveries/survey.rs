@@ -1,0 +1,419 @@
+//! What a log consists of, by what backups say: plain data, no waiting.
+//!
+//! [`copies`](super::copies) says which copies count. Of the open segments that count the newest one
+//! whose copy holds a digest is the head, and the digest names the log. Backups are asked what their
+//! open copies say (`HeadOf`), for the head and for every other segment that is open wherever it is:
+//! a copy whose end is torn is used only if no intact one is left, and one that is damaged elsewhere
+//! never.
+//!
+//! **A log that cannot be proved complete is not used**: a segment that the digest names and that
+//! is nowhere, or damaged in all copies, is what is missing. That no replica can be found at all is
+//! incomplete, too: a shard takes tablets only once its log's first head is durable, so a master that
+//! has tablets has a log.
+
+use super::copies::{Copies, Copy};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use thunderhead_runtime::Time;
+use thunderhead_wire::control::{Head, ReplicaInfo, TabletStatus};
+use thunderhead_wire::{Epoch, MasterId, SegmentId, ServerId};
+
+/// What a backup said, in which of its lives, and when.
+pub(super) struct Heard {
+    pub(super) generation: u64,
+    pub(super) address: SocketAddr,
+    /// Its last answer came then. From then on it takes nothing more from the master that is gone.
+    pub(super) at: Time,
+    pub(super) replicas: Vec<ReplicaInfo>,
+}
+
+/// What came of asking what an open copy says.
+pub(super) enum Asked {
+    /// Nothing so far; whether it has been waited for already.
+    Waits { long: bool },
+    /// This.
+    Said(Head),
+    /// It cannot be used.
+    Useless(String),
+}
+
+/// An open copy that is asked what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Question {
+    pub(super) segment: SegmentId,
+    pub(super) server: ServerId,
+    pub(super) address: SocketAddr,
+}
+
+/// A log that is complete.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    /// The head, then all others, each with the copies that may be used, the best first.
+    pub(super) segments: Vec<(SegmentId, Vec<Copy>)>,
+    /// What its tablets held, as far as the log says.
+    pub(super) statistics: Vec<TabletStatus>,
+    /// When the last backup whose copies are used was fenced.
+    pub(super) fenced: Time,
+    /// In which lives these were.
+    pub(super) lives: BTreeMap<ServerId, u64>,
+}
+
+impl Found {
+    /// Bytes of the whole log.
+    pub(super) fn bytes(&self) -> u64 {
+        let longest = |copies: &[Copy]| copies.iter().map(|it| u64::from(it.length)).max();
+        self.segments.iter().filter_map(|(_, copies)| longest(copies)).sum()
+    }
+}
+
+/// What follows from what is known.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// These are to be asked.
+    Ask(Vec<Question>),
+    /// Those that were asked may still answer.
+    Wait,
+    /// All is there.
+    Complete(Found),
+    /// Something is missing, in words.
+    Missing(String),
+}
+
+/// What is known of a log.
+#[derive(Default)]
+pub(super) struct Survey {
+    pub(super) heard: BTreeMap<ServerId, Heard>,
+    pub(super) asked: BTreeMap<(SegmentId, ServerId), Asked>,
+}
+
+/// What is known of the copies of a segment that is open wherever it is.
+enum Open {
+    Ask(Vec<Question>),
+    Wait,
+    Usable(Vec<Copy>, Head),
+    Useless(String),
+}
+
+impl Survey {
+    /// Forgets what a backup said in a life that is over.
+    pub(super) fn forget(&mut self, server: ServerId) {
+        self.heard.remove(&server);
+        self.asked.retain(|(_, by), _| *by != server);
+    }
+
+    fn copies(&self, epochs: &[(SegmentId, Epoch)]) -> Copies {
+        let mut copies = Copies::new(epochs);
+        for (server, heard) in &self.heard {
+            copies.add(*server, heard.address, &heard.replicas);
+        }
+        copies
+    }
+
+    fn open(&self, copies: &Copies, segment: SegmentId) -> Open {
+        let (mut intact, mut silent, mut torn) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut to_ask, mut wait, mut why) = (Vec::new(), false, Vec::new());
+        let mut said = None;
+        let mut said_torn = None;
+        for copy in copies.of(segment) {
+            let Copy { server, address, .. } = copy;
+            match self.asked.get(&(segment, server)) {
+                None => {
+                    to_ask.push(Question { segment, server, address });
+                    silent.push(copy);
+                }
+                Some(Asked::Waits { long }) => {
+                    wait |= !long;
+                    why.push(format!("{server} does not say what it has"));
+                    silent.push(copy);
+                }
+                Some(Asked::Said(head)) => match &head.torn {
+                    None => {
+                        said = said.or(Some(head));
+                        intact.push(copy);
+                    }
+                    Some(damage) => {
+                        said_torn = said_torn.or(Some(head));
+                        why.push(format!("{server}: {damage}"));
+                        torn.push(copy);
+                    }
+                },
+                Some(Asked::Useless(damage)) => why.push(format!("{server}: {damage}")),
+            }
+        }
+        let usable = match (said, said_torn) {
+            (Some(head), _) => Some(head),
+            (None, _) if !to_ask.is_empty() => return Open::Ask(to_ask),
+            (None, _) if wait => return Open::Wait,
+            (None, torn) => torn,
+        };
+        match usable {
+            Some(head) => {
+                let order = intact.into_iter().chain(silent).chain(torn);
+                Open::Usable(order.collect(), head.clone())
+            }
+            None => Open::Useless(why.join(", ")),
+        }
+    }
+
+    /// What follows for the log of a master.
+    pub(super) fn verdict(&self, crashed: MasterId, epochs: &[(SegmentId, Epoch)]) -> Verdict {
+        let copies = self.copies(epochs);
+        if copies.is_empty() {
+            return Verdict::Missing(format!(
+                "the log of {crashed} cannot be rebuilt: none of {} backups has a replica of it",
+                self.heard.len()
+            ));
+        }
+        let mut reasons = String::new();
+        for segment in copies.open() {
+            let (head_copies, head) = match self.open(&copies, segment) {
+                Open::Ask(questions) => return Verdict::Ask(questions),
+                Open::Wait => return Verdict::Wait,
+                Open::Useless(why) => {
+                    reasons += &format!("; {segment} cannot be used: {why}");
+                    continue;
+                }
+                Open::Usable(copies, head) => (copies, head),
+            };
+            match &head.digest {
+                Some(digest) if digest.contains(&segment) => {
+                    return self.all_of(crashed, &copies, (segment, head_copies), &head, digest);
+                }
+                _ => reasons += &format!("; {segment} has no digest"),
+            }
+        }
+        Verdict::Missing(format!(
+            "the log of {crashed} cannot be proved complete: no backup has an open head with a digest that counts{reasons}"
+        ))
+    }
+
+    /// What follows where a digest says what there must be.
+    fn all_of(
+        &self,
+        crashed: MasterId,
+        copies: &Copies,
+        (head, head_copies): (SegmentId, Vec<Copy>),
+        said: &Head,
+        digest: &[SegmentId],
+    ) -> Verdict {
+        let missing = copies.missing(digest);
+        if !missing.is_empty() {
+            let names: Vec<String> = missing.iter().take(8).map(ToString::to_string).collect();
+            let more = missing.len() - names.len();
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            return Verdict::Missing(format!(
+                "the log of {crashed} is incomplete: {} of its {} segments are on no backup: {}{more}",
+                missing.len(),
+                digest.len(),
+                names.join(", ")
+            ));
+        }
+        let mut segments = vec![(head, head_copies)];
+        let (mut to_ask, mut wait) = (Vec::new(), false);
+        for segment in digest.iter().rev().copied().filter(|it| *it != head) {
+            if !copies.is_open(segment) {
+                segments.push((segment, copies.of(segment)));
+                continue;
+            }
+            match self.open(copies, segment) {
+                Open::Ask(questions) => to_ask.extend(questions),
+                Open::Wait => wait = true,
+                Open::Usable(copies, _) => segments.push((segment, copies)),
+                Open::Useless(why) => {
+                    return Verdict::Missing(format!(
+                        "the log of {crashed} cannot be rebuilt: {segment} is damaged in every copy: {why}"
+                    ));
+                }
+            }
+        }
+        match (to_ask.is_empty(), wait) {
+            (false, _) => Verdict::Ask(to_ask),
+            (true, true) => Verdict::Wait,
+            (true, false) => {
+                let used = segments.iter().flat_map(|(_, copies)| copies).map(|it| it.server);
+                let used: BTreeSet<ServerId> = used.collect();
+                let heard = self.heard.iter().filter(|(server, _)| used.contains(server));
+                Verdict::Complete(Found {
+                    fenced: heard.clone().map(|(_, it)| it.at).max().unwrap_or_default(),
+                    lives: heard.map(|(server, it)| (*server, it.generation)).collect(),
+                    segments,
+                    statistics: said.statistics.clone(),
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thunderhead_runtime::Random;
+
+    const GONE: MasterId = MasterId(5);
+
+    fn replica(segment: u64, epoch: u64, closed: bool) -> ReplicaInfo {
+        ReplicaInfo { segment: SegmentId(segment), epoch: Epoch(epoch), length: 100, closed }
+    }
+
+    fn hear(survey: &mut Survey, server: u64, replicas: Vec<ReplicaInfo>) {
+        let address = ([10, 0, 0, server as u8], 1).into();
+        let heard = Heard { generation: 1, address, at: Time(server), replicas };
+        survey.heard.insert(ServerId(server), heard);
+    }
+
+    fn head(digest: &[u64]) -> Head {
+        let digest = Some(digest.iter().map(|it| SegmentId(*it)).collect());
+        Head { digest, ..Head::default() }
+    }
+
+    fn say(survey: &mut Survey, segment: u64, server: u64, asked: Asked) {
+        survey.asked.insert((SegmentId(segment), ServerId(server)), asked);
+    }
+
+    fn torn(head: Head) -> Asked {
+        Asked::Said(Head { torn: Some("cut short".into()), ..head })
+    }
+
+    fn order(verdict: &Verdict) -> Vec<(u64, Vec<u64>)> {
+        let Verdict::Complete(found) = verdict else { panic!("{verdict:?}") };
+        let servers = |it: &[Copy]| it.iter().map(|copy| copy.server.0).collect();
+        found.segments.iter().map(|(id, copies)| (id.0, servers(copies))).collect()
+    }
+
+    #[test]
+    fn the_newest_open_head_with_a_digest_names_the_log() {
+        let mut survey = Survey::default();
+        let missing = survey.verdict(GONE, &[]);
+        assert!(matches!(&missing, Verdict::Missing(why) if why.contains("none of 0 backups")));
+        hear(&mut survey, 1, vec![replica(1, 0, true), replica(3, 0, false)]);
+        hear(&mut survey, 2, vec![replica(2, 0, true), replica(3, 0, false), replica(4, 0, false)]);
+        let Verdict::Ask(questions) = survey.verdict(GONE, &[]) else { panic!("the head is asked") };
+        assert_eq!(questions.iter().map(|it| it.segment.0).collect::<Vec<_>>(), [4]);
+        say(&mut survey, 4, 2, Asked::Waits { long: false });
+        assert_eq!(survey.verdict(GONE, &[]), Verdict::Wait);
+        // One that has no digest is none; the next one is asked everywhere at once.
+        say(&mut survey, 4, 2, Asked::Said(Head::default()));
+        let Verdict::Ask(questions) = survey.verdict(GONE, &[]) else { panic!("the next one") };
+        let asked: Vec<_> = questions.iter().map(|it| (it.segment.0, it.server.0)).collect();
+        assert_eq!(asked, [(3, 1), (3, 2)]);
+        say(&mut survey, 3, 1, torn(head(&[1, 3])));
+        say(&mut survey, 3, 2, Asked::Waits { long: false });
+        assert_eq!(survey.verdict(GONE, &[]), Verdict::Wait, "there may be an intact one");
+        say(&mut survey, 3, 2, Asked::Said(head(&[1, 2, 3])));
+        let verdict = survey.verdict(GONE, &[]);
+        assert_eq!(order(&verdict), [(3, vec![2, 1]), (2, vec![2]), (1, vec![1])]);
+        assert!(matches!(verdict, Verdict::Complete(Found { fenced: Time(2), .. })));
+        // A torn one if the other one stays silent, or is worse.
+        for other in [Asked::Waits { long: true }, Asked::Useless("a hole".into())] {
+            say(&mut survey, 3, 2, other);
+            assert_eq!(order(&survey.verdict(GONE, &[])).len(), 2, "the digest of the torn one");
+        }
+        say(&mut survey, 3, 1, Asked::Useless("burnt".into()));
+        let missing = survey.verdict(GONE, &[]);
+        assert!(matches!(&missing, Verdict::Missing(why)
+            if why.contains("burnt") && why.contains("segment 4 has no digest")), "{missing:?}");
+    }
+
+    #[test]
+    fn other_open_segments_are_asked_too_and_what_is_missing_is_named() {
+        let mut survey = Survey::default();
+        hear(&mut survey, 1, vec![replica(1, 0, false), replica(2, 1, false)]);
+        hear(&mut survey, 2, vec![replica(1, 0, false), replica(2, 2, false)]);
+        let epochs = [(SegmentId(2), Epoch(2))];
+        let Verdict::Ask(questions) = survey.verdict(GONE, &epochs) else { panic!("the head") };
+        let asked: Vec<_> = questions.iter().map(|it| (it.segment.0, it.server.0)).collect();
+        assert_eq!(asked, [(2, 2)], "the other copy has an older epoch");
+        say(&mut survey, 2, 2, Asked::Said(head(&[1, 2])));
+        let Verdict::Ask(questions) = survey.verdict(GONE, &epochs) else { panic!("the other") };
+        assert_eq!(questions.len(), 2);
+        say(&mut survey, 1, 1, torn(Head::default()));
+        say(&mut survey, 1, 2, Asked::Said(Head::default()));
+        assert_eq!(order(&survey.verdict(GONE, &epochs)), [(2, vec![2]), (1, vec![2, 1])]);
+        for server in [1, 2] {
+            say(&mut survey, 1, server, Asked::Useless("burnt".into()));
+        }
+        let missing = survey.verdict(GONE, &epochs);
+        assert!(matches!(&missing, Verdict::Missing(why) if why.contains("every copy")));
+        say(&mut survey, 2, 2, Asked::Said(head(&[1, 2, 7, 8])));
+        let missing = survey.verdict(GONE, &epochs);
+        assert!(matches!(&missing, Verdict::Missing(why)
+            if why.contains("2 of its 4") && why.contains("segment 7, segment 8")), "{missing:?}");
+        // What was said in another life does not count any more.
+        survey.forget(ServerId(2));
+        let missing = survey.verdict(GONE, &epochs);
+        assert!(matches!(&missing, Verdict::Missing(why) if why.contains("segment 1 cannot")));
+        assert_eq!(survey.asked.len(), 1);
+    }
+
+    /// Whatever is said: what is found is complete, of copies that count, from backups that were
+    /// fenced before; and asking comes to an end.
+    #[test]
+    fn what_is_found_is_complete_whoever_says_what() {
+        let (mut complete, mut missing) = (0, 0);
+        for seed in 0..3000 {
+            let mut random = Random::from_seed(seed);
+            let segments = random.within(1..6);
+            let digest: Vec<u64> = (1..=segments).collect();
+            let epochs = [(SegmentId(segments), Epoch(random.below(2)))];
+            let mut survey = Survey::default();
+            let mut truth = BTreeMap::new();
+            for server in 1..=random.within(1..5) {
+                let mut replicas = Vec::new();
+                for segment in 1..=segments {
+                    if random.chance(0.3) {
+                        continue;
+                    }
+                    let closed = segment < segments && random.chance(0.8);
+                    let epoch = random.below(2);
+                    replicas.push(replica(segment, epoch, closed));
+                    truth.insert((segment, server), (closed, epoch));
+                }
+                hear(&mut survey, server, replicas);
+            }
+            let mut turns = 0;
+            let verdict = loop {
+                turns += 1;
+                assert!(turns < 50, "seed {seed}: it asks for ever");
+                let Verdict::Ask(questions) = survey.verdict(GONE, &epochs) else {
+                    break survey.verdict(GONE, &epochs);
+                };
+                assert!(!questions.is_empty());
+                for Question { segment, server, .. } in questions {
+                    let known: Vec<u64> = digest.iter().copied().filter(|it| *it <= segment.0).collect();
+                    let asked = match random.below(4) {
+                        0 => torn(head(&known)),
+                        1 => Asked::Useless("burnt".into()),
+                        2 => Asked::Waits { long: random.chance(0.5) },
+                        _ => Asked::Said(head(&known)),
+                    };
+                    assert!(survey.asked.insert((segment, server), asked).is_none());
+                }
+            };
+            let Verdict::Complete(found) = verdict else {
+                missing += 1;
+                continue;
+            };
+            complete += 1;
+            let newest = found.segments[0].0;
+            let mut ids: Vec<u64> = found.segments.iter().map(|(id, _)| id.0).collect();
+            ids.sort_unstable();
+            assert_eq!(ids, (1..=newest.0).collect::<Vec<_>>(), "seed {seed}");
+            for (segment, copies) in &found.segments {
+                assert!(!copies.is_empty(), "seed {seed}");
+                let mut seen_torn = false;
+                for copy in copies {
+                    let (closed, epoch) = truth[&(segment.0, copy.server.0)];
+                    let current = epochs[0].1.0 * u64::from(*segment == epochs[0].0);
+                    assert!(closed || epoch >= current, "seed {seed}: a copy that does not count");
+                    assert!(survey.heard[&copy.server].at <= found.fenced, "seed {seed}");
+                    match survey.asked.get(&(*segment, copy.server)) {
+                        Some(Asked::Useless(_)) => panic!("seed {seed}: a damaged copy"),
+                        Some(Asked::Said(head)) if head.torn.is_some() => seen_torn = true,
+                        _ => assert!(!seen_torn, "seed {seed}: a torn copy before others"),
+                    }
+                }
+            }
+        }
+        assert!(complete > 300 && missing > 300, "{complete} {missing}");
+    }
+}
