@@ -352,7 +352,8 @@ impl Cluster {
         for range in ranges {
             let table = self.tables.get(&range.table).filter(|table| !table.dropped);
             let tablets = table.map_or(&[][..], |table| &table.tablets).iter();
-            let there: Vec<_> = tablets.filter(|it| it.range(range.table).overlaps(range)).collect();
+            let there: Vec<_> =
+                tablets.filter(|it| it.range(range.table).overlaps(range)).collect();
             if there.iter().all(|it| it.master != master) {
                 others.push(*range);
                 continue;

@@ -86,8 +86,6 @@ impl Service for All {
                 recovery: 1,
                 partition: 0,
                 segments: segments.collect(),
-                epochs: Vec::new(),
-                backups: Vec::new(),
             };
             let body = control::to_body(&recover);
             self.recover = Some(context.call(self.own, Opcode::Recover, &[&body], None));

@@ -142,8 +142,6 @@ async fn coordinate(
                 recovery: life as u64,
                 partition: 0,
                 segments: segments.collect(),
-                epochs: Vec::new(),
-                backups: Vec::new(),
             };
             drop(left);
             let body = control::to_body(&recover);

@@ -89,7 +89,9 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
     for (id, at) in cuts(&tablets, &load, target) {
         let Some(table) = reign.cluster().table(id).cloned() else { continue };
         let table = split_tables.remove(&id).unwrap_or(table);
-        let moves = |it: &crate::stored::TabletRecord| it.first <= at && at <= it.last && it.migrating.is_some();
+        let moves = |it: &crate::stored::TabletRecord| {
+            it.first <= at && at <= it.last && it.migrating.is_some()
+        };
         // What cannot be split is rebuilt in one piece.
         let can = !table.tablets.iter().any(moves);
         let after = split(&table, at).filter(|_| can).unwrap_or(table);
@@ -254,8 +256,6 @@ pub(super) fn next(
             partition: u32::try_from(number).unwrap_or(u32::MAX),
             tablets: part.tablets.clone(),
             segments: segments.clone(),
-            epochs: Vec::new(),
-            backups: Vec::new(),
         };
         messages.push(Message { to: place.address, recover });
     }

@@ -44,7 +44,9 @@ pub(super) fn order(found: &Found, speeds: &BTreeMap<ServerId, u64>) -> Order {
         let are_alike = copies.iter().all(|copy| copy.closed);
         let candidates = if are_alike { copies.len() } else { 1 };
         let best = copies.iter().enumerate().take(candidates);
-        let Some((done, first)) = best.map(|(at, copy)| (done_by(copy), at)).min() else { continue };
+        let Some((done, first)) = best.map(|(at, copy)| (done_by(copy), at)).min() else {
+            continue;
+        };
         let mut copies = copies.clone();
         if let Some(sorted) = copies.get_mut(..=first) {
             sorted.rotate_right(1);

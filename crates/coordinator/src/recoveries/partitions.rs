@@ -104,7 +104,8 @@ pub(super) fn pack(tablets: &[Taken], loads: &[u64], target: u64) -> Vec<(u64, V
     let most = target.saturating_add(target / 8);
     let mut parts: Vec<(u64, Vec<Taken>)> = vec![(0, Vec::new()); count];
     for (load, taken) in order {
-        let least = parts.iter_mut().filter(|(_, it)| it.len() < PART_TABLETS).min_by_key(|it| it.0);
+        let least =
+            parts.iter_mut().filter(|(_, it)| it.len() < PART_TABLETS).min_by_key(|it| it.0);
         match least {
             Some((sum, part)) if part.is_empty() || sum.saturating_add(load) <= most => {
                 *sum = sum.saturating_add(load);

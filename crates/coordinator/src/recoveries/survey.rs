@@ -287,7 +287,9 @@ mod tests {
         assert!(matches!(&missing, Verdict::Missing(why) if why.contains("none of 0 backups")));
         hear(&mut survey, 1, vec![replica(1, 0, true), replica(3, 0, false)]);
         hear(&mut survey, 2, vec![replica(2, 0, true), replica(3, 0, false), replica(4, 0, false)]);
-        let Verdict::Ask(questions) = survey.verdict(GONE, &[]) else { panic!("the head is asked") };
+        let Verdict::Ask(questions) = survey.verdict(GONE, &[]) else {
+            panic!("the head is asked")
+        };
         assert_eq!(questions.iter().map(|it| it.segment.0).collect::<Vec<_>>(), [4]);
         say(&mut survey, 4, 2, Asked::Waits { long: false });
         assert_eq!(survey.verdict(GONE, &[]), Verdict::Wait);
@@ -310,8 +312,11 @@ mod tests {
         }
         say(&mut survey, 3, 1, Asked::Useless("burnt".into()));
         let missing = survey.verdict(GONE, &[]);
-        assert!(matches!(&missing, Verdict::Missing(why)
-            if why.contains("burnt") && why.contains("segment 4 has no digest")), "{missing:?}");
+        assert!(
+            matches!(&missing, Verdict::Missing(why)
+            if why.contains("burnt") && why.contains("segment 4 has no digest")),
+            "{missing:?}"
+        );
     }
 
     #[test]
@@ -336,8 +341,11 @@ mod tests {
         assert!(matches!(&missing, Verdict::Missing(why) if why.contains("every copy")));
         say(&mut survey, 2, 2, Asked::Said(head(&[1, 2, 7, 8])));
         let missing = survey.verdict(GONE, &epochs);
-        assert!(matches!(&missing, Verdict::Missing(why)
-            if why.contains("2 of its 4") && why.contains("segment 7, segment 8")), "{missing:?}");
+        assert!(
+            matches!(&missing, Verdict::Missing(why)
+            if why.contains("2 of its 4") && why.contains("segment 7, segment 8")),
+            "{missing:?}"
+        );
         // What was said in another life does not count any more.
         survey.forget(ServerId(2));
         let missing = survey.verdict(GONE, &epochs);
@@ -379,7 +387,8 @@ mod tests {
                 };
                 assert!(!questions.is_empty());
                 for Question { segment, server, .. } in questions {
-                    let known: Vec<u64> = digest.iter().copied().filter(|it| *it <= segment.0).collect();
+                    let known: Vec<u64> =
+                        digest.iter().copied().filter(|it| *it <= segment.0).collect();
                     let asked = match random.below(4) {
                         0 => torn(head(&known)),
                         1 => Asked::Useless("burnt".into()),

@@ -7,8 +7,9 @@ use thunderhead_coordinator::Options;
 use thunderhead_rpc::Opcode;
 use thunderhead_wire::control::{
     CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlist, Enlisted, Known, Lease,
-    LeaseOpened, LeasesChecked, Map, MapRequest, MigrateTablet, Owned, RaiseEpoch, Recover, Recovered,
-    Register, Registered, ServerList, ServerState, Settings, SplitTablet, TableInfo, Taken,
+    LeaseOpened, LeasesChecked, Map, MapRequest, MigrateTablet, Owned, RaiseEpoch, Recover,
+    Recovered, Register, Registered, ServerList, ServerState, Settings, SplitTablet, TableInfo,
+    Taken,
 };
 use thunderhead_wire::{
     ClusterId, Epoch, KeyHash, MasterId, SegmentId, ServerId, Status, TabletRange,

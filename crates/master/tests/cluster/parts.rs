@@ -5,12 +5,9 @@ use crate::cast::*;
 use crate::past::*;
 use crate::recovery::recovered;
 use crate::world::*;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
-use thunderhead_log::{
-    Completion, Condition as When, Recorder, Replica, SegmentId, TabletRange, Version,
-};
+use thunderhead_log::{Completion, Condition as When, Recorder, SegmentId, TabletRange, Version};
 use thunderhead_net::sim::Link;
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Random;

@@ -136,8 +136,6 @@ impl Cluster {
             partition: 0,
             tablets,
             segments: segments.collect(),
-            epochs: Vec::new(),
-            backups: Vec::new(),
         }
     }
 
