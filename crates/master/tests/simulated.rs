@@ -69,6 +69,18 @@ struct Cluster {
     recoveries: Cell<usize>,
 }
 
+impl Cluster {
+    /// What is left of a life, from now on the same, and where.
+    fn segments_left(&self, life: usize, at: SocketAddr) -> Vec<Parted> {
+        let mut left = self.left.borrow_mut();
+        let found = || self.lives.borrow()[life - 1].replicas(usize::MAX);
+        let replicas = left.entry(life).or_insert_with(found).iter();
+        let at = vec![(ServerId(1), at)];
+        let segments = replicas.filter(|(_, it)| !it.bytes.is_empty());
+        segments.map(|(segment, _)| Parted { segment: *segment, at: at.clone() }).collect()
+    }
+}
+
 struct Backups(Rc<Cluster>);
 
 impl Service for Backups {
@@ -128,22 +140,15 @@ async fn coordinate(
         } else if owner != life {
             // If it was never answered, the tablet may be there all the same.
             cluster.is_taken.set(true);
-            let mut left = cluster.left.borrow_mut();
-            let found = || cluster.lives.borrow()[owner - 1].replicas(usize::MAX);
-            let replicas = left.entry(owner).or_insert_with(found);
-            let at = vec![(ServerId(1), backups)];
-            let segments = replicas.iter().filter(|(_, it)| !it.bytes.is_empty());
-            let segments =
-                segments.map(|(segment, _)| Parted { segment: *segment, at: at.clone() });
+            let segments = cluster.segments_left(owner, backups);
             let recover = Recover {
                 master,
                 crashed: MasterId(owner as u64),
                 tablets: vec![Taken { range, since: SegmentId::NONE }],
                 recovery: life as u64,
                 partition: 0,
-                segments: segments.collect(),
+                segments,
             };
-            drop(left);
             let body = control::to_body(&recover);
             let _ = calling.call(shard, Opcode::Recover, body, timeout).await;
         } else if !cluster.is_taken.get() {
