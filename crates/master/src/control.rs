@@ -15,9 +15,9 @@
 
 use crate::migration::Migrations;
 use crate::parked::Answer;
-use crate::recovery::{Next, Recovery};
+use crate::recovery::Recoveries;
 use crate::shard::Shard;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 use thunderhead_log::{Cursor, Error};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request};
@@ -25,7 +25,7 @@ use thunderhead_runtime::Time;
 use thunderhead_runtime::slice::Budget;
 use thunderhead_wire::control::{
     self, Empty, MigrateOut, MigratedTablets, MigrationBegin, Recover, ShardStatus, TabletStatus,
-    Tablets, Taken,
+    Tablets,
 };
 use thunderhead_wire::{KeyHash, MasterId, Status, TableId, TabletRange, migration};
 
@@ -33,9 +33,6 @@ use thunderhead_wire::{KeyHash, MasterId, Status, TableId, TabletRange, migratio
 pub(crate) const TIMER_ASK: u64 = (1 << 32) + 1;
 pub(crate) const TIMER_LEASES: u64 = (1 << 32) + 2;
 const TIMER_WORK: u64 = (1 << 32) + 3;
-
-/// Recoveries that wait for the one before.
-const WAITING_MAX: usize = 256;
 
 /// What the coordinator waits in microseconds where something is in the way.
 const IN_PROGRESS_US: u32 = 50_000;
@@ -51,10 +48,7 @@ const REMARKS_MAX: usize = 16;
 /// Work that goes on over turns.
 #[derive(Default)]
 pub(crate) struct Control {
-    current: Option<Box<Recovery>>,
-    waiting: VecDeque<Recover>,
-    /// Tablets that are here since the recovery of a master.
-    recovered: BTreeSet<(MasterId, TabletRange)>,
+    recoveries: Recoveries,
     /// How far the search for records without tablets has come.
     sweep: Option<Cursor>,
     /// The last slice went to records that nobody needs.
@@ -69,14 +63,14 @@ impl Control {
     /// What who asks for a key is told, where its tablet is in the log but must not be served.
     #[inline]
     pub(crate) fn closed(&self, table: TableId, key: &[u8]) -> Option<(Status, u32)> {
-        if self.current.is_none() && self.migrations.is_idle() {
+        if self.recoveries.is_idle() && self.migrations.is_idle() {
             return None;
         }
         self.closed_hash(table, KeyHash::of(key))
     }
 
     pub(crate) fn closed_hash(&self, table: TableId, hash: KeyHash) -> Option<(Status, u32)> {
-        if self.current.as_ref().is_some_and(|recovery| recovery.hides(table, hash)) {
+        if self.recoveries.hides(table, hash) {
             return Some((Status::Moved, 0));
         }
         self.migrations.closed(table, hash)
@@ -84,19 +78,12 @@ impl Control {
 
     /// Whether a tablet must not be served because it is not here yet.
     pub(crate) fn hides_tablet(&self, range: TabletRange) -> bool {
-        self.current.as_ref().is_some_and(|it| it.hides(range.table, range.first))
-            || self.migrations.hides_tablet(range)
+        self.recoveries.hides(range.table, range.first) || self.migrations.hides_tablet(range)
     }
 
     /// Whether a recovery or a migration is about to bring keys of a range, or does so now.
     fn awaits(&self, range: TabletRange) -> bool {
-        self.recovers(range) || self.migrations.hides_tablet(range)
-    }
-
-    fn recovers(&self, range: TabletRange) -> bool {
-        let brings = |task: &Recover| task.tablets.iter().any(|it| it.range.overlaps(&range));
-        let current = self.current.as_ref().is_some_and(|it| brings(it.task()));
-        current || self.waiting.iter().any(brings)
+        self.recoveries.brings(range) || self.migrations.hides_tablet(range)
     }
 
     fn remark(&mut self, remark: String) {
@@ -228,7 +215,7 @@ impl Shard {
         let Shard { control, log, clients, .. } = self;
         if head.kind == migration::Kind::Begin
             && let Some(MigrationBegin { range }) = control::of_body(body)
-            && control.recovers(range)
+            && control.recoveries.brings(range)
         {
             return Err((Status::InProgress, IN_PROGRESS_US));
         }
@@ -265,28 +252,28 @@ impl Shard {
         body: &[u8],
         reply_to: ReplyTo,
     ) -> Result<(), (Status, u32)> {
-        let task: Recover = control::of_body(body).ok_or((Status::Malformed, 0))?;
+        let mut task: Recover = control::of_body(body).ok_or((Status::Malformed, 0))?;
         self.check_master(task.master)?;
+        task.tablets.sort_unstable_by_key(|taken| taken.range);
         if task.tablets.iter().any(|taken| taken.range.first > taken.range.last) {
             return Err((Status::BadRange, 0));
         }
-        let control = &mut self.control;
-        let crashed = task.crashed;
-        let is_here = |it: &Taken| control.recovered.contains(&(crashed, it.range));
-        let is_same = |it: &Recover| it.crashed == crashed && it.tablets == task.tablets;
-        let is_known = task.tablets.iter().all(is_here)
-            || control.current.as_ref().is_some_and(|it| is_same(it.task()))
-            || control.waiting.iter().any(is_same);
-        if !is_known {
-            if control.waiting.len() >= WAITING_MAX {
-                return Err((Status::InProgress, IN_PROGRESS_US));
+        // Whoever had tablets had a log.
+        if task.segments.is_empty() {
+            return Err((Status::Malformed, 0));
+        }
+        let Shard { control, log, options, .. } = self;
+        if !control.recoveries.knows(&task) {
+            if control.recoveries.make_way(log, &task)? {
+                control.sweep = Some(Cursor::default());
             }
             for taken in &task.tablets {
-                if !control.migrations.make_way(&mut self.log, taken.range) {
+                if !control.migrations.make_way(log, taken.range) {
                     return Err((Status::InProgress, IN_PROGRESS_US));
                 }
             }
-            control.waiting.push_back(task);
+            control.recoveries.begin(task, *options, context.now());
+            context.alarm().ring();
         }
         context.reply(reply_to, &[&control::to_body(&Empty {})]);
         Ok(())
@@ -304,9 +291,6 @@ impl Shard {
             .collect();
         let control = &self.control;
         let mut remarks: Vec<String> = control.remarks.iter().cloned().collect();
-        if !control.waiting.is_empty() {
-            remarks.push(format!("{} more recoveries wait", control.waiting.len()));
-        }
         let replication = self.link.as_ref().map(|link| &link.replication);
         remarks.extend(replication.into_iter().flat_map(|it| it.remarks()));
         ShardStatus {
@@ -320,7 +304,7 @@ impl Shard {
             updates: statistics.updates,
             records: statistics.records as u64,
             segments_short: replication.map_or(0, |it| it.statistics().segments_short),
-            recovering: control.current.as_ref().map(|it| it.progress()),
+            recovering: control.recoveries.progress(),
             remarks,
         }
     }
@@ -336,9 +320,7 @@ impl Shard {
         if self.control.migrations.reply(context, call, outcome) {
             return true;
         }
-        if let Some(recovery) = &mut self.control.current
-            && recovery.reply(context, call, outcome)
-        {
+        if self.control.recoveries.reply(context, call, outcome) {
             return true;
         }
         let (question, answer) = match self.asking.reply(context, call, outcome) {
@@ -351,10 +333,8 @@ impl Shard {
         {
             return true;
         }
-        if !self.leases.answered(&mut self.clients, question, &answer)
-            && let Some(recovery) = &mut self.control.current
-        {
-            recovery.answered(&mut self.log, question, &answer);
+        if !self.leases.answered(&mut self.clients, question, &answer) {
+            self.control.recoveries.answered(&mut self.log, question, &answer);
         }
         true
     }
@@ -381,8 +361,7 @@ impl Shard {
         }
         let control = &self.control;
         let is_clearing = self.log.has_to_clear();
-        if control.current.is_none()
-            && control.waiting.is_empty()
+        if control.recoveries.is_idle()
             && control.sweep.is_none()
             && control.migrations.is_idle()
             && !is_clearing
@@ -402,8 +381,7 @@ impl Shard {
         }
         let control = &self.control;
         // Clients make records that nobody needs as long as they write: every other slice is for them.
-        let is_idle = control.current.is_none() && control.waiting.is_empty();
-        let is_idle = is_idle && control.sweep.is_none();
+        let is_idle = control.recoveries.is_idle() && control.sweep.is_none();
         let forgets = self.clients.has_unneeded() && (is_idle || !control.has_forgotten);
         let sweeps = control.sweep.is_some();
         self.control.has_forgotten = forgets;
@@ -412,14 +390,13 @@ impl Shard {
         } else if sweeps {
             self.sweep(&mut budget);
         } else {
-            self.work_on_recovery(context, &mut budget);
+            self.work_on_recoveries(context, &mut budget);
         }
         let control = &self.control;
         if self.clients.has_unneeded()
             || control.sweep.is_some()
-            || (control.current.is_none() && !control.waiting.is_empty())
-            // It may have wanted the slice that went elsewhere.
-            || (control.current.is_some() && (forgets || sweeps))
+            // They may have wanted the slice that went elsewhere.
+            || (!control.recoveries.is_idle() && (forgets || sweeps))
         {
             context.alarm().ring();
         }
@@ -453,35 +430,22 @@ impl Shard {
         }
     }
 
-    fn work_on_recovery(&mut self, context: &mut Context<'_>, budget: &mut Budget) {
-        let Shard { control, log, clients, asking, cleaning, options, .. } = self;
-        if control.current.is_none()
-            && let Some(task) = control.waiting.pop_front()
-        {
-            control.current = Some(Box::new(Recovery::new(task, *options, context.now())));
+    fn work_on_recoveries(&mut self, context: &mut Context<'_>, budget: &mut Budget) {
+        let Shard { control, log, clients, asking, cleaning, .. } = self;
+        if control.recoveries.is_idle() {
+            return;
         }
-        let Some(recovery) = &mut control.current else { return };
-        let next = recovery.work(context, log, clients, asking, budget);
-        cleaning.is_urgent |= recovery.waits_for_cleaners;
-        match next {
-            Next::Again => context.alarm().ring(),
-            Next::Wait => {}
-            Next::At(at) => wake(&mut control.wakes_at, context, at),
-            Next::Over => {
-                let task = recovery.task();
-                let tablets = task.tablets.iter().map(|it| (task.crashed, it.range));
-                let tablets: Vec<_> = tablets.collect();
-                let failure = recovery.failure().map(str::to_owned);
-                control.current = None;
-                match failure {
-                    None => control.recovered.extend(tablets),
-                    Some(failure) => {
-                        control.remark(failure);
-                        control.sweep = Some(Cursor::default());
-                    }
-                }
-                context.alarm().ring();
-            }
+        let worked = control.recoveries.work(context, log, clients, asking, budget);
+        cleaning.is_urgent |= worked.is_short;
+        for failure in worked.failures {
+            control.remark(failure);
+            control.sweep = Some(Cursor::default());
+        }
+        if worked.again {
+            context.alarm().ring();
+        }
+        if worked.wake != Time::NEVER {
+            wake(&mut control.wakes_at, context, worked.wake);
         }
     }
 }

@@ -17,9 +17,6 @@ pub struct Options {
     pub check_leases_every: Duration,
     /// How long a backup has to answer a recovery's question.
     pub backup_timeout: Duration,
-    /// How long a recovery waits for backups that do not answer, though the others' replicas are
-    /// all that it needs.
-    pub recovery_grace: Duration,
     /// After so long without getting on, a recovery gives up.
     pub recovery_patience: Duration,
     /// After so long without an answer of a tablet's new master, the tablet stays where it is.
@@ -37,7 +34,6 @@ impl Default for Options {
             records_per_client_max: 16 << 10,
             check_leases_every: Duration::from_secs(60),
             backup_timeout: Duration::from_secs(1),
-            recovery_grace: Duration::from_secs(1),
             recovery_patience: Duration::from_secs(10),
             migration_patience: Duration::from_secs(5),
             migration_pause: Duration::from_secs(1),

@@ -1,65 +1,73 @@
-//! Rebuilds the tablets of a master that is gone, from the replicas of its log.
+//! Rebuilds a partition of the tablets of a master that is gone.
+//!
+//! The coordinator has found out which segments the log has, that they are all there, and which
+//! backups have them; the backups cut them by partitions. What is left to do:
 //!
 //! ```text
-//!  finding     all backups are asked what they have; the newest open head that counts is fetched,
-//!              and its last digest says which segments the log has
-//!  replaying   the head and then all others are fetched, some at a time, and replayed in slices;
-//!              a copy that is damaged is replaced by another one
+//!  beginning   the tablets are made, and hidden
+//!  replaying   what the partition has in each segment is fetched, many at once, and replayed in
+//!              slices in whichever order it comes; what is damaged is fetched from somebody else
 //!  finishing   what the replay learnt of versions is logged
 //!  durable     ... and all that was appended here is waited for
 //!  telling     the coordinator is told, until it answers
 //! ```
 //!
 //! Only then are the tablets served. While they are rebuilt other tablets are served as ever, and
-//! who asks for these is told to look for them elsewhere.
+//! who asks for these is told to look for them elsewhere. [`Recoveries`] has several at once.
 //!
-//! **A log that cannot be proved complete is not used**: where a segment that the digest names is
-//! nowhere, or damaged in all copies, what was rebuilt is dropped and the coordinator is told what is
-//! missing. That no replica of a master can be found at all is incomplete, too: a shard takes tablets
-//! only once its log's first head is durable, so a master that has tablets has a log.
+//! **A partition that lacks something is not used**: where no backup can give what it has in a
+//! segment, or there is not memory enough, what was rebuilt is dropped and the coordinator is told
+//! why. A backup that knows nothing of this recovery has none of it to give: where a later one took
+//! its place, this one ends so.
 //!
-//! Backups that do not answer are asked again until the recovery gets on without them or its
-//! patience ends. [`copies`] says which copies count, [`job`] how one segment gets here.
+//! # Where the bytes go
+//!
+//! What is replayed is appended to the shard's log, as a write is: its tombstones and its cleaning
+//! are the log's, and it is served from the moment on when it is told to be. It also goes the way of
+//! writes to the backups, so replay stays at most [`AHEAD_BYTES_MAX`](recoveries) ahead of them: a
+//! write of somebody else waits behind no more than that.
+//!
+//! The papers put it into *side segments*, outside the log until a digest takes them in: what is
+//! dropped is then free at once, replicas of many segments are written at a time, and other writes do
+//! not wait. Survivors of a cleaner's pass come into the log in that way, and could be the means; what
+//! is missing is said in `ARCHITECTURE.md`.
+//!
+//! [`Recoveries`]: crate::recovery::Recoveries
 
-mod copies;
 mod fetch;
-mod job;
-mod scan;
+mod jobs;
+mod recoveries;
+
+pub(crate) use recoveries::Recoveries;
 
 use crate::asking::{Asking, QuestionId};
 use crate::clients::Clients;
 use crate::options::Options;
-use copies::Copies;
 use fetch::Heard;
-use job::Job;
-use std::collections::{BTreeSet, VecDeque};
-use std::net::SocketAddr;
+use jobs::{Job, Jobs};
 use std::time::Duration;
 use thunderhead_log::inspect::SegmentReader;
 use thunderhead_log::{Damage, Error, Log, Rebuild, ReplayError};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::slice::{Budget, SLICE};
-use thunderhead_wire::control::{self, Inventory, InventoryOf, Recover, Recovered, Taken};
-use thunderhead_wire::{KeyHash, LogPosition, MasterId, SegmentId, ServerId, TableId};
+use thunderhead_wire::control::{self, Recover, Recovered, Taken};
+use thunderhead_wire::{KeyHash, LogPosition, TableId};
 
-/// Segments that are fetched or wait to be replayed at once: what bounds the memory for them.
-const JOBS_MAX: usize = 4;
+/// What one step replays: a whole batch of small entries, whose misses overlap.
+const ENTRIES: usize = 64;
+const BYTES: usize = 32 << 10;
 
-/// What one step replays.
-const ENTRIES: usize = 32;
-const BYTES: usize = 16 << 10;
-
-/// What replaying takes, by entry and by byte.
-const ENTRY_NS: u64 = 450;
-const KILOBYTE_NS: u64 = 300;
+/// What replaying takes, by entry and by byte: `thunderhead bench log replay`.
+const ENTRY_NS: u64 = 250;
+const KILOBYTE_NS: u64 = 200;
 
 /// How long to wait for the cleaners, and for replicas to be durable if nothing is heard of them.
 const MEMORY_WAIT: Duration = Duration::from_micros(200);
 const DURABLE_WAIT: Duration = Duration::from_millis(5);
 
-/// The longest wait before a backup is asked again what it has.
-const ASK_AGAIN_MAX: Duration = Duration::from_millis(500);
+/// Backups that are busy are waited for so many times longer than such as do not answer.
+const BUSY_PATIENCE: u32 = 6;
 
 /// The longest account of a failure.
 const FAILURE_BYTES_MAX: usize = 2000;
@@ -77,24 +85,22 @@ pub(crate) enum Next {
     Over,
 }
 
-struct Backup {
-    server: ServerId,
-    address: SocketAddr,
-    failures: u32,
-    state: Asked,
+/// What a slice of work may use.
+pub(crate) struct Means<'a> {
+    pub(crate) log: &'a mut Log,
+    pub(crate) clients: &'a mut Clients,
+    pub(crate) asking: &'a mut Asking,
+    pub(crate) budget: &'a mut Budget,
+    /// Bytes that may be fetched and not replayed yet.
+    pub(crate) memory_bytes: usize,
+    /// The backups have what was replayed before, or nearly.
+    pub(crate) may_replay: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    Due(Time),
-    Waiting(CallId),
-    Answered,
-}
-
 enum Stage {
-    /// The job fetches what may be the newest head.
-    Finding(Option<Box<Job>>),
-    Replaying(Vec<Job>, VecDeque<SegmentId>),
+    Beginning,
+    Replaying,
     Finishing,
     Durable(LogPosition),
     Telling(QuestionId),
@@ -103,16 +109,13 @@ enum Stage {
 
 /// See the module's documentation.
 pub(crate) struct Recovery {
+    /// Its tablets in their order; without its segments, which the jobs have.
     task: Recover,
     options: Options,
-    begun: Time,
-    /// When it last got on.
+    /// When it last got on, and when it last heard that it will.
     got_on: Time,
-    backups: Vec<Backup>,
-    copies: Copies,
-    /// Open segments that cannot be the newest head, and why not.
-    rejected: BTreeSet<SegmentId>,
-    reasons: Vec<String>,
+    heard: Time,
+    jobs: Jobs,
     stage: Stage,
     rebuild: Option<Rebuild>,
     /// The tablets are in the log.
@@ -121,48 +124,47 @@ pub(crate) struct Recovery {
     failure: Option<String>,
     /// Memory is short.
     pub(crate) waits_for_cleaners: bool,
-    bytes: (u64, u64),
+    replayed_bytes: u64,
 }
 
 impl Recovery {
-    pub(crate) fn new(task: Recover, options: Options, now: Time) -> Recovery {
-        let backups = task.backups.iter().map(|(server, address)| Backup {
-            server: *server,
-            address: *address,
-            failures: 0,
-            state: Asked::Due(now),
-        });
+    pub(crate) fn new(mut task: Recover, options: Options, now: Time) -> Recovery {
         Recovery {
-            backups: backups.collect(),
-            copies: Copies::new(&task.epochs),
+            jobs: Jobs::new(std::mem::take(&mut task.segments)),
             task,
             options,
-            begun: now,
             got_on: now,
-            rejected: BTreeSet::new(),
-            reasons: Vec::new(),
-            stage: Stage::Finding(None),
+            heard: now,
+            stage: Stage::Beginning,
             rebuild: None,
             has_tablets: false,
             failure: None,
             waits_for_cleaners: false,
-            bytes: (0, 0),
+            replayed_bytes: 0,
         }
     }
 
-    /// What it is to do.
+    /// What it is to do, but for the segments.
     pub(crate) fn task(&self) -> &Recover {
         &self.task
     }
 
     /// Whether a key belongs to a tablet that is in the log but must not be served yet.
     pub(crate) fn hides(&self, table: TableId, hash: KeyHash) -> bool {
-        self.has_tablets && self.task.tablets.iter().any(|it| it.range.contains(table, hash))
+        let tablets = &self.task.tablets;
+        let is_before = |it: &Taken| (it.range.table, it.range.first) <= (table, hash);
+        let at = tablets.partition_point(is_before).checked_sub(1);
+        let taken = at.and_then(|at| tablets.get(at));
+        self.has_tablets && taken.is_some_and(|it| it.range.contains(table, hash))
     }
 
     /// Bytes replayed, and of how many.
     pub(crate) fn progress(&self) -> (u64, u64) {
-        self.bytes
+        (self.replayed_bytes, self.jobs.bytes_expected().max(self.replayed_bytes))
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Over)
     }
 
     /// Why it failed, if it did.
@@ -177,63 +179,13 @@ impl Recovery {
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) -> bool {
-        let asked = self.backups.iter().position(|it| it.state == Asked::Waiting(call));
-        if let Some(number) = asked {
-            self.inventory(context, number, outcome);
-            return true;
+        match self.jobs.reply(context, call, outcome) {
+            Heard::NotOurs => return false,
+            Heard::Progress => (self.got_on, self.heard) = (context.now(), context.now()),
+            Heard::Busy => self.heard = context.now(),
+            Heard::Silence(_) | Heard::Setback => {}
         }
-        let jobs: &mut [Job] = match &mut self.stage {
-            Stage::Finding(Some(job)) => std::slice::from_mut(&mut **job),
-            Stage::Replaying(jobs, _) => jobs,
-            _ => return false,
-        };
-        for job in jobs {
-            match job.fetch.reply(context, call, outcome) {
-                Heard::NotOurs => {}
-                Heard::Setback => return true,
-                Heard::Progress => {
-                    self.got_on = context.now();
-                    return true;
-                }
-            }
-        }
-        false
-    }
-
-    fn inventory(
-        &mut self,
-        context: &mut Context<'_>,
-        number: usize,
-        outcome: Result<&[u8], CallError>,
-    ) {
-        let Some(backup) = self.backups.get_mut(number) else { return };
-        let Some(Inventory { replicas }) = outcome.ok().and_then(control::of_body) else {
-            backup.failures += 1;
-            let most = Duration::from_millis(1 << backup.failures.min(12)).min(ASK_AGAIN_MAX);
-            let wait = Duration::from_nanos(context.random().below(most.as_nanos() as u64) + 1);
-            backup.state = Asked::Due(context.now() + wait);
-            return;
-        };
-        self.got_on = context.now();
-        backup.state = Asked::Answered;
-        let server = backup.server;
-        self.copies.add(server, backup.address, &replicas);
-        // What was decided without this one is decided anew.
-        self.rejected.clear();
-        self.reasons.clear();
-        let newest = self.copies.open().next();
-        match &mut self.stage {
-            Stage::Finding(head) => {
-                head.take_if(|job| Some(job.fetch.segment) != newest);
-                if let Some(job) = head {
-                    add_copies(job, &self.copies, server);
-                }
-            }
-            Stage::Replaying(jobs, _) => {
-                jobs.iter_mut().for_each(|job| add_copies(job, &self.copies, server));
-            }
-            _ => {}
-        }
+        true
     }
 
     /// A question to the coordinator was answered; true if it was this one's.
@@ -243,7 +195,7 @@ impl Recovery {
         question: QuestionId,
         outcome: &Result<Vec<u8>, CallError>,
     ) -> bool {
-        if !matches!(self.stage, Stage::Telling(asked) if asked == question) {
+        if self.stage != Stage::Telling(question) {
             return false;
         }
         if let (Err(error), None) = (outcome, &self.failure) {
@@ -255,7 +207,8 @@ impl Recovery {
         true
     }
 
-    fn drop_tablets(&mut self, log: &mut Log) {
+    /// Nothing is left of it.
+    pub(crate) fn drop_tablets(&mut self, log: &mut Log) {
         self.rebuild = None;
         if std::mem::take(&mut self.has_tablets) {
             for taken in &self.task.tablets {
@@ -265,43 +218,47 @@ impl Recovery {
     }
 
     /// Works for as long as the budget lasts.
-    pub(crate) fn work(
-        &mut self,
-        context: &mut Context<'_>,
-        log: &mut Log,
-        clients: &mut Clients,
-        asking: &mut Asking,
-        budget: &mut Budget,
-    ) -> Next {
+    pub(crate) fn work(&mut self, context: &mut Context<'_>, means: &mut Means<'_>) -> Next {
         self.waits_for_cleaners = false;
+        let now = context.now();
         let mut wake = Time::NEVER;
-        self.ask_backups(context, &mut wake);
-        let next = match &mut self.stage {
-            Stage::Finding(_) => self.find(context, log, budget, &mut wake),
-            Stage::Replaying(..) => self.replay(context, log, clients, budget, &mut wake),
-            Stage::Finishing => self.finish(log, context.now()),
-            Stage::Durable(position) if log.durable() >= *position => {
-                let of = |taken: &&Taken| log.tablets().find(|(range, _)| *range == taken.range);
-                let taken = self.task.tablets.iter().filter_map(|it| of(&it));
+        if matches!(self.stage, Stage::Beginning | Stage::Replaying) {
+            let timeout = self.options.backup_timeout;
+            wake = self.jobs.ask(context, &self.task, timeout, means.memory_bytes);
+        }
+        let next = match self.stage {
+            Stage::Beginning => self.begin(means.log, now),
+            Stage::Replaying => self.replay(means, now),
+            Stage::Finishing => self.finish(means.log, now),
+            Stage::Durable(position) if means.log.durable() >= position => {
+                let has = |taken: &Taken| {
+                    let mut tablets = means.log.tablets();
+                    tablets.find(|(range, _)| *range == taken.range)
+                };
+                let taken = self.task.tablets.iter().filter_map(has);
                 let taken = taken.map(|(range, since)| Taken { range, since }).collect();
-                self.tell(context, asking, Ok(taken));
+                self.tell(context, means.asking, Ok(taken));
                 Ok(Next::Wait)
             }
-            Stage::Durable(_) => Ok(Next::At(context.now() + DURABLE_WAIT)),
+            Stage::Durable(_) => Ok(Next::At(now + DURABLE_WAIT)),
             Stage::Telling(_) => Ok(Next::Wait),
             Stage::Over => return Next::Over,
         };
-        let next = next.and_then(|next| self.check_patience(context.now(), next, &mut wake));
+        let next = next.and_then(|next| self.check_patience(now, next, &mut wake));
         match next {
             Ok(Next::Wait) if wake != Time::NEVER => Next::At(wake),
             Ok(Next::At(at)) => Next::At(at.min(wake)),
             Ok(next) => next,
-            Err(mut why) => {
+            Err(why) => {
+                let Recover { crashed, partition, .. } = self.task;
+                let mut why =
+                    format!("partition {partition} of {crashed} cannot be rebuilt: {why}");
                 // For people; there may be a reason for each of many copies.
                 why.truncate(why.floor_char_boundary(FAILURE_BYTES_MAX));
-                self.drop_tablets(log);
+                self.drop_tablets(means.log);
+                self.jobs = Jobs::default();
                 self.failure = Some(why.clone());
-                self.tell(context, asking, Err(why));
+                self.tell(context, means.asking, Err(why));
                 Next::Wait
             }
         }
@@ -319,271 +276,114 @@ impl Recovery {
         self.stage = Stage::Telling(asking.ask(context, Opcode::Recovered, body));
     }
 
-    fn is_looking(&self) -> bool {
-        matches!(self.stage, Stage::Finding(_) | Stage::Replaying(..) | Stage::Finishing)
-    }
-
-    /// Asks backups what they have, if it is time.
-    fn ask_backups(&mut self, context: &mut Context<'_>, wake: &mut Time) {
-        if !matches!(self.stage, Stage::Finding(_) | Stage::Replaying(..)) {
-            return;
-        }
-        let now = context.now();
-        let body = control::to_body(&InventoryOf { master: self.task.crashed, deposed: true });
-        for backup in &mut self.backups {
-            let Asked::Due(at) = backup.state else { continue };
-            if at > now {
-                *wake = (*wake).min(at);
-                continue;
-            }
-            let timeout = Some(self.options.backup_timeout);
-            let call = context.call(backup.address, Opcode::Inventory, &[&body], timeout);
-            backup.state = Asked::Waiting(call);
-        }
-    }
-
-    fn have_all_answered(&self) -> bool {
-        self.backups.iter().all(|backup| backup.state == Asked::Answered)
-    }
-
     /// Gives up where nothing was heard for too long.
     fn check_patience(&self, now: Time, next: Next, wake: &mut Time) -> Result<Next, String> {
-        if !self.is_looking() || next == Next::Again {
+        let waits = matches!(self.stage, Stage::Beginning | Stage::Replaying | Stage::Finishing);
+        if !waits || next == Next::Again {
             return Ok(next);
         }
-        let until = self.got_on + self.options.recovery_patience;
+        let patience = self.options.recovery_patience;
+        let busy_until = self.got_on + patience.saturating_mul(BUSY_PATIENCE);
+        let until = (self.heard + patience).min(busy_until);
         if now < until {
             *wake = (*wake).min(until);
             return Ok(next);
         }
-        let waits_for = match &self.stage {
-            _ if self.waits_for_cleaners => "memory that the cleaners could free".to_owned(),
-            Stage::Finding(None) => "backups that could have the log's newest head".to_owned(),
-            Stage::Finding(Some(job)) if job.is_ready() => {
-                self.names(&self.copies.missing(job.digest.as_deref().unwrap_or_default()))
-            }
-            Stage::Finding(Some(job)) => waits_for(job),
-            Stage::Replaying(jobs, _) => jobs.first().map_or_else(String::new, waits_for),
-            _ => String::new(),
-        };
+        let waited = now.0.saturating_sub(self.got_on.0) / 1_000_000_000;
+        if self.waits_for_cleaners {
+            return Err(format!(
+                "the shard needs more memory: for {waited} seconds it waited for what the cleaners could free"
+            ));
+        }
+        let (segment, servers, reasons) = self.jobs.oldest().map_or_else(Default::default, |it| {
+            (it.segment.to_string(), it.servers(), reasons(&it.reasons))
+        });
         Err(format!(
-            "the log of {} could not be rebuilt: for {} seconds it waited for {waits_for}{}{}",
-            self.task.crashed,
-            self.options.recovery_patience.as_secs(),
-            self.silent(),
-            self.why(&self.reasons),
+            "for {waited} seconds it waited for {segment}, which is on {servers}{reasons}; see that these servers run"
         ))
     }
 
-    /// Who has not said what it has.
-    fn silent(&self) -> String {
-        let silent = self.backups.iter().filter(|it| it.state != Asked::Answered);
-        let silent: Vec<String> =
-            silent.map(|it| format!("{} at {}", it.server, it.address)).collect();
-        match silent.as_slice() {
-            [] => String::new(),
-            silent => format!("; no answer came from {}", silent.join(", ")),
-        }
-    }
-
-    fn why(&self, reasons: &[String]) -> String {
-        match reasons {
-            [] => String::new(),
-            reasons => format!("; {}", reasons.join("; ")),
-        }
-    }
-
-    fn names(&self, segments: &BTreeSet<SegmentId>) -> String {
-        let names: Vec<String> = segments.iter().take(8).map(ToString::to_string).collect();
-        let more = segments.len().saturating_sub(names.len());
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        names.join(", ") + &more
-    }
-
-    /// Looks for the newest open head with a digest, and whether the log is complete.
-    fn find(
-        &mut self,
-        context: &mut Context<'_>,
-        log: &mut Log,
-        budget: &mut Budget,
-        wake: &mut Time,
-    ) -> Result<Next, String> {
-        let (crashed, timeout) = (self.task.crashed, self.options.backup_timeout);
-        let all = self.have_all_answered();
-        let grace = self.begun + self.options.recovery_grace;
-        if !all && context.now() < grace {
-            return Ok(Next::At(grace));
-        }
-        let Stage::Finding(head) = &mut self.stage else { return Ok(Next::Wait) };
-        let Some(job) = head else {
-            let newest = self.copies.open().find(|id| !self.rejected.contains(id));
-            return match newest {
-                Some(id) => {
-                    *head = Some(Box::new(Job::new(id, self.copies.of(id))));
-                    Ok(Next::Again)
-                }
-                None if !all => Ok(Next::Wait),
-                None if self.copies.is_empty() => Err(format!(
-                    "the log of {crashed} cannot be rebuilt: none of {} backups has a replica of it; start the servers that had them",
-                    self.backups.len()
-                )),
-                None => Err(format!(
-                    "the log of {crashed} cannot be proved complete: no backup has an open head with a digest that counts{}; start the servers that had one",
-                    self.why(&self.reasons)
-                )),
-            };
-        };
-        if let Some(at) = job.fetch.ask(context, crashed, timeout) {
-            *wake = (*wake).min(at);
-        }
-        if !job.look(budget) {
-            return Ok(Next::Again);
-        }
-        let segment = job.fetch.segment;
-        if !job.is_ready() {
-            if job.is_lost() {
-                let reasons = job.fetch.reasons.join(", ");
-                self.reasons.push(format!("{segment} cannot be used: {reasons}"));
-                self.rejected.insert(segment);
-                *head = None;
-                return Ok(Next::Again);
-            }
-            return Ok(Next::Wait);
-        }
-        let Some(digest) = job.digest.clone().filter(|it| it.contains(&segment)) else {
-            self.reasons.push(format!("{segment} has no digest"));
-            self.rejected.insert(segment);
-            *head = None;
-            return Ok(Next::Again);
-        };
-        let missing = self.copies.missing(&digest);
-        if !missing.is_empty() {
-            if !all {
-                return Ok(Next::Wait);
-            }
-            return Err(format!(
-                "the log of {crashed} is incomplete: {} of its {} segments are on no backup: {}; start the servers that had them",
-                missing.len(),
-                digest.len(),
-                self.names(&missing)
-            ));
-        }
+    fn begin(&mut self, log: &mut Log, now: Time) -> Result<Next, String> {
         let tablets = self.task.tablets.iter().map(|taken| (taken.range, taken.since));
         match Rebuild::begin(log, tablets) {
             Ok(rebuild) => self.rebuild = Some(rebuild),
-            Err(Error::CleanerBehind) => {
-                self.waits_for_cleaners = true;
-                return Ok(Next::At(context.now() + MEMORY_WAIT));
-            }
-            Err(error) => return Err(no_room(crashed, &error)),
+            Err(error) => return self.short_of_memory(error, now),
         }
         self.has_tablets = true;
-        self.got_on = context.now();
-        let lengths = digest.iter().filter_map(|id| self.copies.of(*id).first().copied());
-        self.bytes.1 = lengths.map(|copy| u64::from(copy.length)).sum();
-        // The head comes first: from then on its log's id is known, and no other's is taken.
-        let others = digest.into_iter().filter(|id| *id != segment).collect();
-        let jobs = head.take().map(|job| *job).into_iter().collect();
-        self.stage = Stage::Replaying(jobs, others);
+        self.stage = Stage::Replaying;
         Ok(Next::Again)
     }
 
-    /// Fetches and replays.
-    fn replay(
-        &mut self,
-        context: &mut Context<'_>,
-        log: &mut Log,
-        clients: &mut Clients,
-        budget: &mut Budget,
-        wake: &mut Time,
-    ) -> Result<Next, String> {
-        let (crashed, timeout) = (self.task.crashed, self.options.backup_timeout);
-        let all = self.have_all_answered();
-        let (Stage::Replaying(jobs, waiting), Some(rebuild)) = (&mut self.stage, &mut self.rebuild)
-        else {
-            return Ok(Next::Wait);
-        };
-        while jobs.len() < JOBS_MAX {
-            let Some(segment) = waiting.pop_front() else { break };
-            jobs.push(Job::new(segment, self.copies.of(segment)));
-        }
-        for job in jobs.iter_mut() {
-            if let Some(at) = job.fetch.ask(context, crashed, timeout) {
-                *wake = (*wake).min(at);
+    fn short_of_memory(&mut self, error: Error, now: Time) -> Result<Next, String> {
+        match error {
+            Error::CleanerBehind => {
+                self.waits_for_cleaners = true;
+                Ok(Next::At(now + MEMORY_WAIT))
             }
+            Error::MemoryFull { .. } => Err(format!("the shard needs more memory: {error}")),
+            error => Err(error.to_string()),
         }
-        let Some(number) = jobs.iter().position(|job| job.is_ready()) else {
-            if jobs.is_empty() {
+    }
+
+    /// Replays what has come.
+    fn replay(&mut self, means: &mut Means<'_>, now: Time) -> Result<Next, String> {
+        loop {
+            let Some(rebuild) = &mut self.rebuild else { return Ok(Next::Wait) };
+            if self.jobs.is_over() {
                 self.stage = Stage::Finishing;
                 return Ok(Next::Again);
             }
-            for job in jobs.iter_mut() {
-                if !job.look(budget) {
-                    return Ok(Next::Again);
-                }
-                if job.is_lost() && all {
-                    return Err(format!(
-                        "the log of {crashed} cannot be rebuilt: {} is damaged in every copy: {}",
-                        job.fetch.segment,
-                        job.fetch.reasons.join(", ")
-                    ));
-                }
+            if let Some(lost) = self.jobs.lost() {
+                let reasons = lost.reasons.join(", ");
+                return Err(format!("no backup can give {}: {reasons}", lost.segment));
             }
-            let is_ready = jobs.iter().any(Job::is_ready);
-            return Ok(if is_ready { Next::Again } else { Next::Wait });
-        };
-        loop {
-            let Some(job) = jobs.get_mut(number) else { return Ok(Next::Again) };
+            let Some((number, job)) = self.jobs.whole() else { return Ok(Next::Wait) };
+            if !means.may_replay {
+                // What the backups are behind with is not held against those that are read.
+                (self.got_on, self.heard) = (now, now);
+                return Ok(Next::At(now + DURABLE_WAIT));
+            }
             let damaged = rebuild.report().damage.len();
             let entries = entries(rebuild);
             let from = job.at;
-            let stepped = right_segment(job)
+            let checked = if from == 0 { right_segment(job) } else { Ok(()) };
+            let stepped = checked
                 .map_err(ReplayError::from)
-                .and_then(|()| rebuild.step(log, &job.fetch.bytes, from, ENTRIES, BYTES));
+                .and_then(|()| rebuild.step(means.log, &job.fetch.bytes, from, ENTRIES, BYTES));
             for (lease, sequence) in rebuild.take_completions() {
-                if let Some(record) = log.completion(lease, sequence) {
-                    clients.came(lease, sequence, &record.to_vec());
+                if let Some(record) = means.log.completion(lease, sequence) {
+                    means.clients.came(lease, sequence, &record.to_vec());
                 }
             }
             let until = match stepped {
                 Ok(until) => until,
-                Err(ReplayError::Log(Error::CleanerBehind)) => {
-                    self.waits_for_cleaners = true;
-                    return Ok(Next::At(context.now() + MEMORY_WAIT));
-                }
                 Err(ReplayError::Damaged(damage @ Damage::UnknownKind { .. })) => {
-                    return Err(format!(
-                        "the log of {crashed} cannot be rebuilt by this version: {damage}; upgrade the server"
-                    ));
+                    return Err(format!("this version cannot: {damage}; upgrade the server"));
                 }
                 Err(ReplayError::Damaged(damage)) => {
-                    job.give_up_copy(damage.to_string());
+                    job.at = 0;
+                    job.fetch.give_up_copy(&damage.to_string());
                     return Ok(Next::Again);
                 }
-                Err(ReplayError::Log(error)) => return Err(no_room(crashed, &error)),
+                Err(ReplayError::Log(error)) => return self.short_of_memory(error, now),
             };
-            self.got_on = context.now();
+            (self.got_on, self.heard) = (now, now);
             let behind = until.map_or(job.fetch.bytes.len(), |at| at as usize) as u64;
             let bytes = behind.saturating_sub(u64::from(from));
-            let took = (entries_since(rebuild, entries) * ENTRY_NS) + bytes * KILOBYTE_NS / 1024;
-            self.bytes.0 += bytes;
-            // Whatever the checksums hold against a copy that is whole, another one may not have.
-            if let Some((_, damage)) = rebuild.report().damage.get(damaged)
-                && !job.may_be_torn()
-            {
-                let why = damage.to_string();
-                job.give_up_copy(why);
+            let took = entries_since(rebuild, entries) * ENTRY_NS + bytes * KILOBYTE_NS / 1024;
+            self.replayed_bytes += bytes;
+            // Whatever the checksums hold against one copy, another may not have.
+            if let Some((_, damage)) = rebuild.report().damage.get(damaged) {
+                job.at = 0;
+                job.fetch.give_up_copy(&damage.to_string());
                 return Ok(Next::Again);
             }
             match until {
                 Some(at) => job.at = at,
-                None => {
-                    jobs.remove(number);
-                    return Ok(Next::Again);
-                }
+                None => self.jobs.done(number),
             }
             // One entry cannot be cut, however long it is.
-            if !budget.spend(Duration::from_nanos(took).min(SLICE)) {
+            if !means.budget.spend(Duration::from_nanos(took).min(SLICE)) {
                 return Ok(Next::Again);
             }
         }
@@ -597,20 +397,15 @@ impl Recovery {
                 self.stage = Stage::Durable(log.appended());
                 Ok(Next::Again)
             }
-            Err(Error::CleanerBehind) => {
-                self.waits_for_cleaners = true;
-                Ok(Next::At(now + MEMORY_WAIT))
-            }
-            Err(error) => Err(no_room(self.task.crashed, &error)),
+            Err(error) => self.short_of_memory(error, now),
         }
     }
 }
 
-fn add_copies(job: &mut Job, copies: &Copies, server: ServerId) {
-    for copy in copies.of(job.fetch.segment) {
-        if copy.server == server && job.takes(&copy) {
-            job.fetch.add(copy);
-        }
+fn reasons(reasons: &[String]) -> String {
+    match reasons {
+        [] => String::new(),
+        reasons => format!("; {}", reasons.join("; ")),
     }
 }
 
@@ -627,16 +422,4 @@ fn entries(rebuild: &Rebuild) -> u64 {
 
 fn entries_since(rebuild: &Rebuild, before: u64) -> u64 {
     entries(rebuild).saturating_sub(before)
-}
-
-fn waits_for(job: &Job) -> String {
-    let segment = job.fetch.segment;
-    if job.is_lost() {
-        return format!("a copy of {segment} that can be used: {}", job.fetch.reasons.join(", "));
-    }
-    format!("{segment}, which is on {}", job.fetch.servers())
-}
-
-fn no_room(crashed: MasterId, error: &Error) -> String {
-    format!("the log of {crashed} cannot be rebuilt on this shard: {error}")
 }

@@ -11,11 +11,9 @@ use thunderhead_master::{Options, Shard};
 use thunderhead_net::os::{Options as NetOptions, OsTransport};
 use thunderhead_rpc::{CallError, CallId, Context, Node, Opcode, Request, Service, ServiceKind};
 use thunderhead_runtime::os;
-use thunderhead_wire::control::{
-    self, Empty, Inventory, Recover, Recovered, ReplicaInfo, ShardStatus, Taken,
-};
-use thunderhead_wire::replication::{PieceHead, ReadHead};
-use thunderhead_wire::{Epoch, MasterId, ServerId, Status};
+use thunderhead_wire::control::{self, Empty, Recover, Recovered, Replicas, ShardStatus, Taken};
+use thunderhead_wire::replication::{PieceHead, RecoveryHead};
+use thunderhead_wire::{MasterId, ServerId, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
 const TABLE: TableId = TableId(1);
@@ -32,18 +30,8 @@ impl All {
     fn backup(&self, context: &mut Context<'_>, request: Request<'_>) {
         let Request { opcode, body, reply_to } = request;
         match opcode {
-            Opcode::Inventory => {
-                let info = self.replicas.iter().map(|(segment, it)| ReplicaInfo {
-                    segment: *segment,
-                    epoch: Epoch(0),
-                    length: it.bytes.len() as u32,
-                    closed: !it.open,
-                });
-                let inventory = Inventory { replicas: info.collect() };
-                context.reply(reply_to, &[&control::to_body(&inventory)]);
-            }
-            Opcode::ReadReplica => {
-                let head = ReadHead::ref_from_bytes(body).unwrap();
+            Opcode::RecoveryData => {
+                let head = RecoveryHead::ref_from_bytes(body).unwrap();
                 let bytes = &self.replicas[&head.segment()].bytes;
                 let from = head.offset() as usize;
                 let until = (from + head.bytes() as usize).min(bytes.len());
@@ -88,15 +76,16 @@ impl Service for All {
     fn turn_over(&mut self, context: &mut Context<'_>) {
         if self.recover.is_none() {
             let range = TabletRange::whole(TABLE);
+            let at = vec![(ServerId(1), self.own)];
+            let segments = self.replicas.keys();
+            let segments = segments.map(|it| Replicas { segment: *it, at: at.clone() });
             let recover = Recover {
                 master: MasterId(2),
                 crashed: MasterId(1),
                 tablets: vec![Taken { range, since: SegmentId::NONE }],
-                recovery: 0,
+                recovery: 1,
                 partition: 0,
-                segments: Vec::new(),
-                epochs: Vec::new(),
-                backups: vec![(ServerId(1), self.own)],
+                segments: segments.collect(),
             };
             let body = control::to_body(&recover);
             self.recover = Some(context.call(self.own, Opcode::Recover, &[&body], None));

@@ -26,12 +26,11 @@ use thunderhead_simulator::linearizability::{
 };
 use thunderhead_simulator::{Boot, Options, Simulation, swarm};
 use thunderhead_wire::control::{
-    self, Empty, Inventory, LeasesChecked, OfMaster, Recover, Recovered, ReplicaInfo, Tablets,
-    Taken,
+    self, Empty, LeasesChecked, Recover, Recovered, Replicas as Parted, Tablets, Taken,
 };
 use thunderhead_wire::operations::{Identity, ObjectHead};
-use thunderhead_wire::replication::{PieceHead, ReadHead};
-use thunderhead_wire::{Condition, Epoch, MasterId, ServerId, Status, Version};
+use thunderhead_wire::replication::{PieceHead, RecoveryHead};
+use thunderhead_wire::{Condition, MasterId, ServerId, Status, Version};
 use zerocopy::{FromBytes, IntoBytes};
 
 const PORT: u16 = 7100;
@@ -70,27 +69,26 @@ struct Cluster {
     recoveries: Cell<usize>,
 }
 
+impl Cluster {
+    /// What is left of a life, from now on the same, and where.
+    fn segments_left(&self, life: usize, at: SocketAddr) -> Vec<Parted> {
+        let mut left = self.left.borrow_mut();
+        let found = || self.lives.borrow()[life - 1].replicas(usize::MAX);
+        let replicas = left.entry(life).or_insert_with(found).iter();
+        let at = vec![(ServerId(1), at)];
+        let segments = replicas.filter(|(_, it)| !it.bytes.is_empty());
+        segments.map(|(segment, _)| Parted { segment: *segment, at: at.clone() }).collect()
+    }
+}
+
 struct Backups(Rc<Cluster>);
 
 impl Service for Backups {
     fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
         let Request { opcode, body, reply_to } = request;
-        let mut left = self.0.left.borrow_mut();
-        if opcode == Opcode::Inventory {
-            let OfMaster { master } = control::of_body(body).unwrap();
-            let life = master.0 as usize;
-            let found = |life: usize| self.0.lives.borrow()[life - 1].replicas(usize::MAX);
-            let replicas = left.entry(life).or_insert_with(|| found(life)).iter();
-            let info = replicas.map(|(segment, it)| ReplicaInfo {
-                segment: *segment,
-                epoch: Epoch(0),
-                length: it.bytes.len() as u32,
-                closed: !it.open,
-            });
-            let inventory = Inventory { replicas: info.collect() };
-            return context.reply(reply_to, &[&control::to_body(&inventory)]);
-        }
-        let head = ReadHead::ref_from_bytes(body).unwrap();
+        assert_eq!(opcode, Opcode::RecoveryData);
+        let left = self.0.left.borrow();
+        let head = RecoveryHead::ref_from_bytes(body).unwrap();
         let bytes = &left[&(head.master().0 as usize)][&head.segment()].bytes;
         let from = head.offset() as usize;
         let until = (from + head.bytes() as usize).min(bytes.len()).min(from + 5000);
@@ -142,15 +140,14 @@ async fn coordinate(
         } else if owner != life {
             // If it was never answered, the tablet may be there all the same.
             cluster.is_taken.set(true);
+            let segments = cluster.segments_left(owner, backups);
             let recover = Recover {
                 master,
                 crashed: MasterId(owner as u64),
                 tablets: vec![Taken { range, since: SegmentId::NONE }],
-                recovery: 0,
+                recovery: life as u64,
                 partition: 0,
-                segments: Vec::new(),
-                epochs: Vec::new(),
-                backups: vec![(ServerId(1), backups)],
+                segments,
             };
             let body = control::to_body(&recover);
             let _ = calling.call(shard, Opcode::Recover, body, timeout).await;

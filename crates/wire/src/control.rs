@@ -452,12 +452,6 @@ pub struct Recover {
     /// complete.
     #[serde(default)]
     pub segments: Vec<Replicas>,
-    /// The epochs that count for open heads; for others, 0.
-    #[serde(default)]
-    pub epochs: Vec<(SegmentId, Epoch)>,
-    /// Where replicas may be.
-    #[serde(default)]
-    pub backups: Vec<(ServerId, SocketAddr)>,
 }
 
 /// `recovered`: tablets are rebuilt and durable. The answer, [`Owned`], comes once it is written down

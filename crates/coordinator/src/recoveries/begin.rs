@@ -300,8 +300,6 @@ pub(super) fn next(
             partition: u32::try_from(number).unwrap_or(u32::MAX),
             tablets: part.tablets.clone(),
             segments: segments.clone(),
-            epochs: Vec::new(),
-            backups: Vec::new(),
         };
         messages.push(Message { to: place.address, recover });
     }

@@ -66,6 +66,7 @@ pub enum Incoming<'a> {
 pub struct Rebuild {
     /// The memory of the log in which it rebuilds: what it remembers is there.
     memory: Arc<Memory>,
+    /// In their order.
     tablets: Vec<(TabletRange, SegmentId)>,
     /// The log that the segments belong to.
     from: Option<LogId>,
@@ -86,7 +87,8 @@ impl Rebuild {
         log: &mut Log,
         tablets: impl IntoIterator<Item = (TabletRange, SegmentId)>,
     ) -> Result<Rebuild, Error> {
-        let tablets: Vec<(TabletRange, SegmentId)> = tablets.into_iter().collect();
+        let mut tablets: Vec<(TabletRange, SegmentId)> = tablets.into_iter().collect();
+        tablets.sort_unstable();
         for (number, (range, _)) in tablets.iter().enumerate() {
             if let Err(error) = log.create_tablet(*range) {
                 for (range, _) in &tablets[..number] {
@@ -288,7 +290,10 @@ impl Rebuild {
 
     /// Whether an entry belongs to a tablet that is being rebuilt, and to its present life.
     fn counts(&self, table: TableId, hash: KeyHash, birth: SegmentId) -> bool {
-        self.tablets.iter().any(|(range, since)| range.contains(table, hash) && birth >= *since)
+        let is_before = |(range, _): &(TabletRange, _)| (range.table, range.first) <= (table, hash);
+        let at = self.tablets.partition_point(is_before).checked_sub(1);
+        at.and_then(|at| self.tablets.get(at))
+            .is_some_and(|(range, since)| range.contains(table, hash) && birth >= *since)
     }
 
     fn object(

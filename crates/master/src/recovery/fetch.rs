@@ -1,40 +1,49 @@
-//! Fetches one segment, in pieces, from whichever backup has a copy that can be used.
+//! Fetches what a partition has in one segment, in pieces, from whichever backup can give it.
 //!
-//! One piece is on its way at a time; the next begins where it ended. A backup that does not answer
-//! gives way to the next one that has a copy, and is asked again when that one does not answer
-//! either. A copy that is damaged, or that its backup does not give, is not asked for again. When no
-//! copy is left, the segment is lost, and the reasons say why.
+//! One piece is on its way at a time; the next begins where it ended. A backup that is busy is waited
+//! for: it reads the segments in their order, and has not come so far. One that does not answer gives
+//! way to the next that has a replica, and is asked again when that one does not answer either. One
+//! that has nothing to give, or what turns out to be damaged, is not asked again. When nobody is
+//! left, the segment is lost, and the reasons say why.
 
-use super::copies::Copy;
 use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
 use thunderhead_runtime::Time;
-use thunderhead_wire::replication::{PieceHead, ReadHead};
-use thunderhead_wire::{MasterId, Next, SegmentId};
+use thunderhead_wire::control::{Recover, Replicas};
+use thunderhead_wire::replication::{PieceHead, RecoveryHead};
+use thunderhead_wire::{Next, SegmentId, ServerId};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of a piece: copying one takes less than a slice.
-const PIECE_BYTES: usize = 256 << 10;
+pub(super) const PIECE_BYTES: usize = 256 << 10;
 
 /// The longest segment that the log's format knows.
 const SEGMENT_BYTES_MAX: u32 = 1 << 30;
+
+/// So much is taken from the allocator on a backup's word alone.
+const TRUSTED_BYTES: usize = 16 << 20;
 
 /// The first wait before a backup that did not answer is asked again, and the longest.
 const WAIT_MIN: Duration = Duration::from_millis(2);
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// A segment that is being fetched.
+/// What is added to what a busy backup asks for, so that not all come again at once.
+const BUSY_EXTRA: Duration = Duration::from_millis(1);
+
+/// What a partition has in a segment, on its way.
 pub(super) struct Fetch {
     pub(super) segment: SegmentId,
-    /// The copies that may be used, the best first.
-    copies: Vec<Copy>,
-    /// Which of them is being read.
+    /// Who may still be asked.
+    backups: Vec<(ServerId, SocketAddr)>,
+    /// Which of them is.
     at: usize,
     pub(super) bytes: Vec<u8>,
+    /// How many there will be.
+    pub(super) length: Option<u32>,
     state: State,
     failures: u32,
-    /// What is wrong with copies that are not used any more.
+    /// Why others are not asked any more.
     pub(super) reasons: Vec<String>,
 }
 
@@ -42,7 +51,7 @@ enum State {
     Due(Time),
     Asked(CallId),
     Whole,
-    /// No copy is left.
+    /// Nobody is left.
     Lost,
 }
 
@@ -52,17 +61,24 @@ pub(super) enum Heard {
     NotOurs,
     /// Bytes have come.
     Progress,
-    /// They have not.
+    /// The backup lives, and has none yet.
+    Busy,
+    /// It does not answer.
+    Silence(ServerId),
+    /// It has nothing that could be used.
     Setback,
 }
 
 impl Fetch {
-    pub(super) fn new(segment: SegmentId, copies: Vec<Copy>) -> Fetch {
+    /// `bytes` is a buffer to use; what is in it goes.
+    pub(super) fn new(replicas: Replicas, mut bytes: Vec<u8>) -> Fetch {
+        bytes.clear();
         Fetch {
-            segment,
-            copies,
+            segment: replicas.segment,
+            backups: replicas.at,
             at: 0,
-            bytes: Vec::new(),
+            bytes,
+            length: None,
             state: State::Due(Time(0)),
             failures: 0,
             reasons: Vec::new(),
@@ -77,34 +93,44 @@ impl Fetch {
         matches!(self.state, State::Lost)
     }
 
+    /// Whether it would ask for a piece, now or later.
+    pub(super) fn is_due(&self) -> bool {
+        matches!(self.state, State::Due(_))
+    }
+
+    /// Bytes of memory that are here or on their way here.
+    pub(super) fn held(&self) -> usize {
+        self.bytes.len() + if matches!(self.state, State::Asked(_)) { PIECE_BYTES } else { 0 }
+    }
+
+    /// Before the first piece: whom to ask rather.
+    pub(super) fn prefer(&mut self, is_better: impl Fn(ServerId) -> bool) {
+        if self.bytes.is_empty() && self.is_due() {
+            let better = self.backups.iter().position(|(server, _)| is_better(*server));
+            self.at = better.unwrap_or(self.at);
+        }
+    }
+
     /// Asks for what comes next; says when it wants to be called again.
     pub(super) fn ask(
         &mut self,
         context: &mut Context<'_>,
-        crashed: MasterId,
+        task: &Recover,
         timeout: Duration,
     ) -> Option<Time> {
         let State::Due(at) = self.state else { return None };
         if at > context.now() {
             return Some(at);
         }
-        let Some(copy) = self.copies.get(self.at) else {
+        let Some((_, address)) = self.backups.get(self.at).copied() else {
             self.state = State::Lost;
             return None;
         };
-        let (length, address): (u32, SocketAddr) = (copy.length, copy.address);
-        if length > SEGMENT_BYTES_MAX {
-            self.give_up_copy(format!("{length} bytes are more than a segment has"));
-            return self.ask(context, crashed, timeout);
-        }
+        let which = (task.recovery, task.partition);
         let have = self.bytes.len() as u32;
-        if have >= length {
-            self.state = State::Whole;
-            return None;
-        }
-        let wanted = (length - have).min(PIECE_BYTES as u32);
-        let head = ReadHead::new(crashed, self.segment, have, wanted);
-        let call = context.call(address, Opcode::ReadReplica, &[head.as_bytes()], Some(timeout));
+        let wanted = PIECE_BYTES as u32;
+        let head = RecoveryHead::new(task.crashed, which, self.segment, have, wanted);
+        let call = context.call(address, Opcode::RecoveryData, &[head.as_bytes()], Some(timeout));
         self.state = State::Asked(call);
         None
     }
@@ -123,81 +149,99 @@ impl Fetch {
         self.state = State::Due(context.now());
         let error = match outcome {
             Ok(body) => {
-                return match self.take(body) {
-                    Ok(()) => {
-                        self.failures = 0;
-                        Heard::Progress
-                    }
+                let taken = self.take(body);
+                self.failures = 0;
+                return match taken {
+                    Ok(()) => Heard::Progress,
                     Err(why) => {
-                        self.give_up_copy(why);
+                        self.give_up_copy(&why);
                         Heard::Setback
                     }
                 };
             }
             Err(error) => error,
         };
-        let asked = match error {
-            CallError::Refused { status, hint, .. } if status.next() == Next::Wait => hint,
-            CallError::Congested
-            | CallError::Unreachable(_)
-            | CallError::Broken
-            | CallError::Late => 0,
-            _ => {
-                self.give_up_copy(error.to_string());
-                return Heard::Setback;
+        match error {
+            CallError::Refused { status, hint, .. } if status.next() == Next::Wait => {
+                let extra = context.random().below(BUSY_EXTRA.as_nanos() as u64) + 1;
+                let wait = Duration::from_micros(u64::from(hint)) + Duration::from_nanos(extra);
+                self.state = State::Due(context.now() + wait.min(WAIT_MAX));
+                Heard::Busy
             }
-        };
+            // It is this node that has too much for that backup.
+            CallError::Congested => {
+                self.wait(context);
+                Heard::Setback
+            }
+            CallError::Unreachable(_) | CallError::Broken | CallError::Late => {
+                self.wait(context);
+                let silent = self.backups.get(self.at).map(|(server, _)| *server);
+                if self.backups.len() > 1 {
+                    // What another has may differ in length.
+                    self.begin_again();
+                    self.at = (self.at + 1) % self.backups.len();
+                }
+                silent.map_or(Heard::Setback, Heard::Silence)
+            }
+            _ => {
+                self.give_up_copy(&error.to_string());
+                Heard::Setback
+            }
+        }
+    }
+
+    /// Waits before it asks again, longer each time.
+    fn wait(&mut self, context: &mut Context<'_>) {
         self.failures += 1;
         let most = WAIT_MIN.saturating_mul(1 << self.failures.min(16)).min(WAIT_MAX);
         let wait = Duration::from_nanos(context.random().below(most.as_nanos() as u64) + 1);
-        let asked = Duration::from_micros(u64::from(asked));
-        self.state = State::Due(context.now() + wait + asked);
-        if self.copies.len() > 1 {
-            // Copies may differ in length where they were open.
-            self.bytes.clear();
-            self.at = (self.at + 1) % self.copies.len();
-        }
-        Heard::Setback
+        self.state = State::Due(context.now() + wait);
     }
 
     fn take(&mut self, body: &[u8]) -> Result<(), String> {
-        let length = self.copies.get(self.at).map_or(0, |copy| copy.length);
         let Some((head, bytes)) = PieceHead::ref_from_prefix(body).ok() else {
             return Err("the backup's answer makes no sense".into());
         };
+        let length = *self.length.get_or_insert(head.length());
         if head.length() != length {
             return Err(format!("it has {} bytes and not {length}", head.length()));
+        }
+        if length > SEGMENT_BYTES_MAX {
+            return Err(format!("{length} bytes are more than a segment has"));
         }
         let left = (length as usize).saturating_sub(self.bytes.len());
         if bytes.is_empty() || bytes.len() > left.min(PIECE_BYTES) {
             return Err(format!("{} bytes came where {left} are left", bytes.len()));
         }
+        if self.bytes.is_empty() {
+            self.bytes.reserve((length as usize).min(TRUSTED_BYTES));
+        }
         self.bytes.extend_from_slice(bytes);
+        if self.bytes.len() == length as usize {
+            self.state = State::Whole;
+        }
         Ok(())
     }
 
-    /// The copy that is being read, or was, is of no use; the next one is read from its beginning.
-    pub(super) fn give_up_copy(&mut self, why: String) {
-        if self.at < self.copies.len() {
-            let copy = self.copies.remove(self.at);
-            self.reasons.push(format!("{}: {why}", copy.server));
+    fn begin_again(&mut self) {
+        self.bytes.clear();
+        self.length = None;
+    }
+
+    /// What is being read, or was, is of no use; the next one is read from its beginning.
+    pub(super) fn give_up_copy(&mut self, why: &str) {
+        if self.at < self.backups.len() {
+            let (server, _) = self.backups.remove(self.at);
+            self.reasons.push(format!("{server}: {why}"));
         }
-        self.bytes = Vec::new();
+        self.begin_again();
         (self.at, self.failures) = (0, 0);
-        self.state = if self.copies.is_empty() { State::Lost } else { State::Due(Time(0)) };
+        self.state = if self.backups.is_empty() { State::Lost } else { State::Due(Time(0)) };
     }
 
-    /// Another copy has been found.
-    pub(super) fn add(&mut self, copy: Copy) {
-        self.copies.push(copy);
-        if self.is_lost() {
-            self.state = State::Due(Time(0));
-        }
-    }
-
-    /// Who has copies that may still be of use.
+    /// Who may still be asked.
     pub(super) fn servers(&self) -> String {
-        let servers: Vec<String> = self.copies.iter().map(Copy::whose).collect();
-        servers.join(", ")
+        let servers = self.backups.iter().map(|(server, address)| format!("{server} at {address}"));
+        servers.collect::<Vec<_>>().join(", ")
     }
 }

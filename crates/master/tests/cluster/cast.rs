@@ -3,12 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use thunderhead_log::{SegmentId, TableId};
+use thunderhead_log::inspect::SegmentReader;
+use thunderhead_log::{Damage, SegmentId, TableId};
 use thunderhead_rpc::{Context, Opcode, Request, Service};
-use thunderhead_wire::control::{
-    self, CheckLeases, Empty, Inventory, LeasesChecked, OfMaster, Recovered, ReplicaInfo,
-};
-use thunderhead_wire::replication::{PieceHead, ReadHead};
+use thunderhead_wire::control::{self, CheckLeases, Empty, LeasesChecked, Recovered};
+use thunderhead_wire::replication::{PieceHead, RecoveryHead};
 use thunderhead_wire::{MasterId, Status};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -17,6 +16,7 @@ pub(crate) const OLD: TableId = TableId(1);
 pub(crate) const OTHER: TableId = TableId(2);
 pub(crate) const GONE: MasterId = MasterId(3);
 pub(crate) const MASTER: MasterId = MasterId(9);
+pub(crate) const SECOND: MasterId = MasterId(10);
 pub(crate) const KEYS: u64 = 40;
 
 /// What the coordinators know.
@@ -26,6 +26,8 @@ pub(crate) struct Truth {
     pub(crate) ended: RefCell<BTreeSet<u64>>,
     pub(crate) lease_questions: Cell<u64>,
     pub(crate) recovered: RefCell<Vec<Recovered>>,
+    /// What is rebuilt is refused so.
+    pub(crate) refuses: Cell<Option<Status>>,
 }
 
 pub(crate) struct Coordinator(pub(crate) usize, pub(crate) Rc<Truth>);
@@ -47,6 +49,9 @@ impl Service for Coordinator {
             }
             Opcode::Recovered => {
                 truth.recovered.borrow_mut().push(control::of_body(body).unwrap());
+                if let Some(status) = truth.refuses.get() {
+                    return context.refuse(reply_to, status, 0, &[]);
+                }
                 context.reply(reply_to, &[&control::to_body(&Empty {})]);
             }
             _ => context.refuse(reply_to, Status::UnknownOpcode, 0, &[]),
@@ -55,13 +60,23 @@ impl Service for Coordinator {
 }
 
 /// The replicas of one backup.
-pub(crate) type Replicas = Rc<RefCell<BTreeMap<SegmentId, (ReplicaInfo, Vec<u8>)>>>;
+pub(crate) type Replicas = Rc<RefCell<BTreeMap<SegmentId, Vec<u8>>>>;
+
+/// How the backups behave that are asked for parts of segments.
+pub(crate) struct Manners {
+    /// Which recovery they know of.
+    pub(crate) recovery: Cell<u64>,
+    /// How often they are busy before they answer.
+    pub(crate) busy: Cell<u64>,
+    /// What they were asked for: segment and offset.
+    pub(crate) asked: RefCell<Vec<(SegmentId, u32)>>,
+}
 
 pub(crate) struct Backup {
     pub(crate) replicas: Replicas,
+    pub(crate) manners: Rc<Manners>,
     /// It answers with no more than this at once.
     pub(crate) piece: usize,
-    pub(crate) reads: Rc<Cell<u64>>,
 }
 
 impl Service for Backup {
@@ -69,21 +84,28 @@ impl Service for Backup {
         let Request { opcode, body, reply_to } = request;
         let replicas = self.replicas.borrow();
         match opcode {
-            Opcode::Inventory => {
-                let OfMaster { master } = control::of_body(body).unwrap();
-                assert_eq!(master, GONE);
-                let replicas = replicas.values().map(|(info, _)| *info).collect();
-                context.reply(reply_to, &[&control::to_body(&Inventory { replicas })]);
-            }
-            Opcode::ReadReplica => {
-                self.reads.set(self.reads.get() + 1);
-                let head = ReadHead::ref_from_bytes(body).unwrap();
-                let Some((_, bytes)) = replicas.get(&head.segment()) else {
-                    return context.refuse(reply_to, Status::Refused, 0, &[]);
+            Opcode::RecoveryData => {
+                let head = RecoveryHead::ref_from_bytes(body).unwrap();
+                let manners = &self.manners;
+                manners.asked.borrow_mut().push((head.segment(), head.offset()));
+                if manners.busy.get() > 0 {
+                    manners.busy.set(manners.busy.get() - 1);
+                    return context.refuse(reply_to, Status::Busy, 2000, &[]);
+                }
+                let known = manners.recovery.get() == head.recovery();
+                let Some(bytes) = replicas.get(&head.segment()).filter(|_| known) else {
+                    return context.refuse(reply_to, Status::NotFound, 0, &[]);
                 };
-                let from = head.offset() as usize;
-                let until = (from + (head.bytes() as usize).min(self.piece)).min(bytes.len());
-                let piece = PieceHead::new(bytes.len() as u32);
+                // A segment that is not cut is a valid part of it, but for an end that is torn.
+                let mut entries = SegmentReader::new(bytes).into_iter().flatten();
+                let torn = entries.find_map(|entry| match entry {
+                    Err(Damage::Torn { offset }) => Some(offset as usize),
+                    _ => None,
+                });
+                let length = torn.unwrap_or(bytes.len());
+                let from = (head.offset() as usize).min(length);
+                let until = (from + (head.bytes() as usize).min(self.piece)).min(length);
+                let piece = PieceHead::new(length as u32);
                 context.reply(reply_to, &[piece.as_bytes(), &bytes[from..until]]);
             }
             _ => context.refuse(reply_to, Status::UnknownOpcode, 0, &[]),

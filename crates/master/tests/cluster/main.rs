@@ -5,6 +5,7 @@
 
 mod cast;
 mod leases;
+mod parts;
 mod past;
 mod recovery;
 mod tablets;

@@ -9,8 +9,6 @@ use thunderhead_log::{
     Recorder, Replica, SegmentId, SegmentKind, TabletRange, Version,
 };
 use thunderhead_runtime::Random;
-use thunderhead_wire::Epoch;
-use thunderhead_wire::control::ReplicaInfo;
 use thunderhead_wire::operations::PartHead;
 use zerocopy::IntoBytes;
 
@@ -105,29 +103,31 @@ pub(crate) fn digest(replicas: &BTreeMap<SegmentId, Replica>) -> Option<Vec<Segm
     })
 }
 
-pub(crate) fn put(
-    cluster: &Cluster,
-    backup: usize,
-    segment: SegmentId,
-    replica: &Replica,
-    epoch: u64,
-) {
-    let info = ReplicaInfo {
-        segment,
-        epoch: Epoch(epoch),
-        length: replica.bytes.len() as u32,
-        closed: !replica.open,
-    };
+pub(crate) fn put(cluster: &Cluster, backup: usize, segment: SegmentId, replica: &Replica) {
     let replicas = &cluster.backups[backup].1;
-    replicas.borrow_mut().insert(segment, (info, replica.bytes.clone()));
+    replicas.borrow_mut().insert(segment, replica.bytes.clone());
 }
 
 pub(crate) fn flip(cluster: &Cluster, backup: usize, segment: SegmentId, random: &mut Random) {
     let mut replicas = cluster.backups[backup].1.borrow_mut();
-    let (_, bytes) = replicas.get_mut(&segment).unwrap();
+    let bytes = replicas.get_mut(&segment).unwrap();
     if !bytes.is_empty() {
         let at = random.below(bytes.len() as u64) as usize;
         // Not the bit that says that an entry is dead, which no checksum covers.
         bytes[at] ^= 1 << random.below(5);
     }
+}
+
+/// Puts all segments on these backups; their ids as a digest has them.
+pub(crate) fn put_all(
+    cluster: &Cluster,
+    replicas: &BTreeMap<SegmentId, Replica>,
+    backups: &[usize],
+) -> Vec<SegmentId> {
+    for (segment, replica) in replicas {
+        for backup in backups {
+            put(cluster, *backup, *segment, replica);
+        }
+    }
+    digest(replicas).unwrap()
 }

@@ -1,7 +1,7 @@
 //! The cluster that the scenarios share: two made-up coordinators, some made-up backups, a real
 //! shard, and users.
 
-use crate::cast::*;
+use crate::cast::{Replicas as Held, *};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -16,15 +16,14 @@ use thunderhead_rpc::{CallError, Calling, Node, Opcode, Service};
 use thunderhead_runtime::Process;
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_simulator::{Boot, HostId, Options, Simulation};
-use thunderhead_wire::control::{self, Recover, ShardStatus, Tablets, Taken};
+use thunderhead_wire::control::{self, Recover, Replicas, ShardStatus, Tablets, Taken};
 use thunderhead_wire::operations::{Identity, ObjectHead};
-use thunderhead_wire::{Condition, Epoch, Next, ServerId, Status};
+use thunderhead_wire::{Condition, MasterId, Next, ServerId, Status};
 use zerocopy::IntoBytes;
 
 pub(crate) fn shard_options() -> ShardOptions {
     ShardOptions {
         backup_timeout: Duration::from_millis(60),
-        recovery_grace: Duration::from_millis(200),
         recovery_patience: Duration::from_secs(4),
         ..ShardOptions::default()
     }
@@ -46,10 +45,11 @@ pub(crate) fn serve(boot: Boot, service: impl Service + 'static) -> Box<dyn Proc
 pub(crate) struct Cluster {
     pub(crate) simulation: Simulation,
     pub(crate) truth: Rc<Truth>,
-    pub(crate) backups: Vec<(HostId, Replicas)>,
-    pub(crate) reads: Rc<Cell<u64>>,
+    pub(crate) backups: Vec<(HostId, Held)>,
+    pub(crate) manners: Rc<Manners>,
     pub(crate) shard: SocketAddr,
     pub(crate) recorder: Recorder,
+    coordinators: Vec<SocketAddr>,
 }
 
 impl Cluster {
@@ -69,47 +69,73 @@ impl Cluster {
             });
             coordinators.push(address(simulation.address(host), PORT));
         }
-        let reads = Rc::new(Cell::new(0));
+        let manners = Rc::new(Manners {
+            recovery: Cell::new(1),
+            busy: Cell::new(0),
+            asked: RefCell::default(),
+        });
         let mut backups = Vec::new();
         for number in 0..3u64 {
-            let replicas = Replicas::default();
-            let (own, reads) = (Rc::clone(&replicas), Rc::clone(&reads));
+            let replicas = Held::default();
+            let (own, manners) = (Rc::clone(&replicas), Rc::clone(&manners));
             let host = simulation.add_host(&format!("backup {number}"), move |boot| {
                 let piece = 700 + (seed as usize * 37 + number as usize * 911) % 9000;
-                serve(boot, Backup { replicas: Rc::clone(&own), piece, reads: Rc::clone(&reads) })
+                let (replicas, manners) = (Rc::clone(&own), Rc::clone(&manners));
+                serve(boot, Backup { replicas, manners, piece })
             });
             backups.push((host, replicas));
         }
         let recorder = Recorder::new();
-        let own = recorder.clone();
-        let shard = simulation.add_host("shard", move |mut boot| {
-            let log = new_log(77, memory_bytes, Box::new(own.clone()));
-            let mut shard = Shard::in_cluster(log, MASTER, coordinators.clone(), options);
+        let shard = SocketAddr::from(([0, 0, 0, 0], PORT));
+        let mut cluster =
+            Cluster { simulation, truth, backups, manners, shard, recorder, coordinators };
+        let own = cluster.recorder.clone();
+        cluster.shard = cluster.add_shard(MASTER, options, memory_bytes, own);
+        cluster
+    }
+
+    pub(crate) fn add_shard(
+        &mut self,
+        master: MasterId,
+        options: ShardOptions,
+        memory_bytes: usize,
+        recorder: Recorder,
+    ) -> SocketAddr {
+        let coordinators = self.coordinators.clone();
+        let shard = self.simulation.add_host(&format!("shard of {master}"), move |mut boot| {
+            let log = new_log(master.0 + 68, memory_bytes, Box::new(recorder.clone()));
+            let mut shard = Shard::in_cluster(log, master, coordinators.clone(), options);
             assert_eq!(shard.start_cleaners(&mut *boot.world.workers, 2).unwrap(), 2);
             serve(boot, shard)
         });
-        let shard = address(simulation.address(shard), PORT);
-        Cluster { simulation, truth, backups, reads, shard, recorder }
+        address(self.simulation.address(shard), PORT)
     }
 
     pub(crate) fn backup_addresses(&self) -> Vec<(ServerId, SocketAddr)> {
-        let address = |(number, (host, _)): (usize, &(HostId, Replicas))| {
+        let address = |(number, (host, _)): (usize, &(HostId, Held))| {
             (ServerId(number as u64 + 1), address(self.simulation.address(*host), PORT))
         };
         self.backups.iter().enumerate().map(address).collect()
     }
 
-    pub(crate) fn recover(&self, epochs: Vec<(SegmentId, Epoch)>) -> Recover {
+    /// What is to be rebuilt of a log that has these segments.
+    pub(crate) fn recover(&self, recovery: u64, segments: &[SegmentId]) -> Recover {
+        let segments = segments.iter().map(|segment| {
+            let mut at = self.backup_addresses();
+            let mut has = self.backups.iter().map(|it| it.1.borrow().contains_key(segment));
+            at.retain(|_| has.next() == Some(true));
+            let places = at.len().max(1);
+            at.rotate_left(segment.0 as usize % places);
+            Replicas { segment: *segment, at }
+        });
         let tablets = vec![Taken { range: TabletRange::whole(OLD), since: SegmentId::NONE }];
         Recover {
             master: MASTER,
             crashed: GONE,
-            recovery: 1,
+            recovery,
             partition: 0,
             tablets,
-            segments: Vec::new(),
-            epochs,
-            backups: self.backup_addresses(),
+            segments: segments.collect(),
         }
     }
 

@@ -1,0 +1,176 @@
+//! Which segments are fetched at a time.
+//!
+//! Each backup reads the segments that it is the first to be asked for in their order, so they are
+//! asked for in that order, some at a time: so many that neither disk nor network idles while what
+//! has come is replayed. What has come, and what is on its way, is held to a bound; only the oldest
+//! segment may go beyond it, or nothing would get on. A backup that did not answer lately is asked
+//! for what only it has.
+
+use super::fetch::{Fetch, Heard, PIECE_BYTES};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+use thunderhead_rpc::{CallError, CallId, Context};
+use thunderhead_runtime::Time;
+use thunderhead_wire::ServerId;
+use thunderhead_wire::control::{Recover, Replicas};
+
+/// Segments that are fetched, or wait to be replayed, at once: in all, unless there are more backups
+/// than that, and of one backup.
+const JOBS_MAX: usize = 16;
+const PER_BACKUP_MAX: usize = 4;
+
+/// So long somebody else is asked before one that did not answer.
+const AVOIDED: Duration = Duration::from_secs(5);
+
+/// Buffers that are kept to be used again, and how large they may be.
+const SPARE_MAX: usize = 4;
+const SPARE_BYTES_MAX: usize = 16 << 20;
+
+/// A segment that is fetched or replayed.
+pub(super) struct Job {
+    /// Who was to be asked first.
+    home: ServerId,
+    pub(super) fetch: Fetch,
+    /// Where the replay goes on.
+    pub(super) at: u32,
+}
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(super) struct Jobs {
+    /// Segments that were not begun, by whom to ask first.
+    queues: BTreeMap<ServerId, VecDeque<Replicas>>,
+    waiting: usize,
+    /// The oldest first.
+    running: Vec<Job>,
+    silent: BTreeMap<ServerId, Time>,
+    spare: Vec<Vec<u8>>,
+    /// Segments and bytes whose length is known.
+    known: (u64, u64),
+}
+
+impl Jobs {
+    pub(super) fn new(segments: Vec<Replicas>) -> Jobs {
+        let mut jobs = Jobs { waiting: segments.len(), ..Jobs::default() };
+        for replicas in segments {
+            let home = replicas.at.first().map_or(ServerId(0), |(server, _)| *server);
+            jobs.queues.entry(home).or_default().push_back(replicas);
+        }
+        jobs
+    }
+
+    /// Whether all is replayed.
+    pub(super) fn is_over(&self) -> bool {
+        self.waiting == 0 && self.running.is_empty()
+    }
+
+    /// Bytes to be replayed, as far as that can be known.
+    pub(super) fn bytes_expected(&self) -> u64 {
+        let (segments, bytes) = self.known;
+        bytes + self.waiting as u64 * bytes.checked_div(segments).unwrap_or(0)
+    }
+
+    /// Begins what may be begun and asks for what is due; says when it wants to be called again.
+    pub(super) fn ask(
+        &mut self,
+        context: &mut Context<'_>,
+        task: &Recover,
+        timeout: Duration,
+        memory_bytes: usize,
+    ) -> Time {
+        self.begin(memory_bytes);
+        let now = context.now();
+        let mut held: usize = self.running.iter().map(|job| job.fetch.held()).sum();
+        let (mut is_oldest, mut wake) = (true, Time::NEVER);
+        for job in &mut self.running {
+            if job.fetch.is_whole() {
+                continue;
+            }
+            let may_ask = std::mem::take(&mut is_oldest) || held + PIECE_BYTES <= memory_bytes;
+            if !may_ask || !job.fetch.is_due() {
+                continue;
+            }
+            let silent = &self.silent;
+            job.fetch.prefer(|server| silent.get(&server).is_none_or(|until| *until <= now));
+            let before = job.fetch.held();
+            if let Some(at) = job.fetch.ask(context, task, timeout) {
+                wake = wake.min(at);
+            }
+            held += job.fetch.held() - before;
+        }
+        wake
+    }
+
+    fn begin(&mut self, memory_bytes: usize) {
+        let mut held: usize = self.running.iter().map(|job| job.fetch.held()).sum();
+        loop {
+            let busy = |home| self.running.iter().filter(|job| job.home == home).count();
+            let idlest = self.queues.keys().map(|home| (busy(*home), *home)).min();
+            let Some((busy, home)) = idlest else { return };
+            let is_full = self.running.len() >= JOBS_MAX && busy > 0;
+            let is_short = held + PIECE_BYTES > memory_bytes && !self.running.is_empty();
+            if busy >= PER_BACKUP_MAX || is_full || is_short {
+                return;
+            }
+            let Some(queue) = self.queues.get_mut(&home) else { return };
+            let next = queue.pop_front();
+            if queue.is_empty() {
+                self.queues.remove(&home);
+            }
+            let Some(replicas) = next else { continue };
+            self.waiting -= 1;
+            held += PIECE_BYTES;
+            let fetch = Fetch::new(replicas, self.spare.pop().unwrap_or_default());
+            self.running.push(Job { home, fetch, at: 0 });
+        }
+    }
+
+    /// What came of a call.
+    pub(super) fn reply(
+        &mut self,
+        context: &mut Context<'_>,
+        call: CallId,
+        outcome: Result<&[u8], CallError>,
+    ) -> Heard {
+        for job in &mut self.running {
+            let before = job.fetch.length;
+            let heard = job.fetch.reply(context, call, outcome);
+            if heard == Heard::NotOurs {
+                continue;
+            }
+            if let (None, Some(length)) = (before, job.fetch.length) {
+                self.known = (self.known.0 + 1, self.known.1 + u64::from(length));
+            }
+            if let Heard::Silence(server) = heard {
+                self.silent.insert(server, context.now() + AVOIDED);
+            }
+            return heard;
+        }
+        Heard::NotOurs
+    }
+
+    /// One that can be replayed.
+    pub(super) fn whole(&mut self) -> Option<(usize, &mut Job)> {
+        self.running.iter_mut().enumerate().find(|(_, job)| job.fetch.is_whole())
+    }
+
+    /// One of which no copy is left.
+    pub(super) fn lost(&self) -> Option<&Fetch> {
+        self.running.iter().map(|job| &job.fetch).find(|fetch| fetch.is_lost())
+    }
+
+    /// What is waited for the longest.
+    pub(super) fn oldest(&self) -> Option<&Fetch> {
+        self.running.iter().map(|job| &job.fetch).find(|fetch| !fetch.is_whole())
+    }
+
+    /// One is replayed to its end.
+    pub(super) fn done(&mut self, number: usize) {
+        if number < self.running.len() {
+            let bytes = self.running.remove(number).fetch.bytes;
+            if self.spare.len() < SPARE_MAX && bytes.capacity() <= SPARE_BYTES_MAX {
+                self.spare.push(bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! What a shard rebuilds: several partitions at once, of one master or of several.
+//!
+//! They share a shard's slices in turn, the memory for what was fetched, and how far they may be
+//! ahead of the backups that keep copies of what they append.
+//!
+//! What was begun once is not begun again. A later recovery of a tablet takes the place of an
+//! earlier one, of which nothing is left; an earlier one waits, for ever if need be: nobody awaits it
+//! any more.
+
+use super::{Means, Next, Recovery};
+use crate::asking::{Asking, QuestionId};
+use crate::clients::Clients;
+use crate::options::Options;
+use std::collections::{BTreeSet, VecDeque};
+use thunderhead_log::Log;
+use thunderhead_rpc::{CallError, CallId, Context};
+use thunderhead_runtime::Time;
+use thunderhead_runtime::slice::Budget;
+use thunderhead_wire::control::Recover;
+use thunderhead_wire::{KeyHash, LogPosition, MasterId, Status, TableId, TabletRange};
+
+/// So many at once.
+const RUNNING_MAX: usize = 8;
+
+/// Bytes that are fetched and not replayed, of all together.
+const FETCHED_BYTES_MAX: usize = 32 << 20;
+
+/// Bytes that were replayed and are not durable.
+const AHEAD_BYTES_MAX: u64 = 8 << 20;
+
+/// What the coordinator waits in microseconds where something is in the way.
+const BUSY_US: u32 = 50_000;
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(crate) struct Recoveries {
+    running: Vec<Recovery>,
+    /// Whose slice is next.
+    next: usize,
+    /// Tablets that are here since the recovery of a master.
+    recovered: BTreeSet<(MasterId, TabletRange)>,
+    ahead: Ahead,
+}
+
+/// What a slice of work has come to.
+pub(crate) struct Worked {
+    pub(crate) again: bool,
+    pub(crate) wake: Time,
+    /// Memory is short.
+    pub(crate) is_short: bool,
+    /// Why some have failed.
+    pub(crate) failures: Vec<String>,
+}
+
+impl Recoveries {
+    pub(crate) fn is_idle(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// Whether a key belongs to a tablet that is in the log but must not be served yet.
+    pub(crate) fn hides(&self, table: TableId, hash: KeyHash) -> bool {
+        self.running.iter().any(|recovery| recovery.hides(table, hash))
+    }
+
+    /// Whether keys of a range are about to be rebuilt, or are being so.
+    pub(crate) fn brings(&self, range: TabletRange) -> bool {
+        self.running.iter().any(|recovery| {
+            let tablets = &recovery.task().tablets;
+            tablets.iter().any(|it| it.range.overlaps(&range))
+        })
+    }
+
+    /// Bytes replayed, and of how many; nothing where nothing is rebuilt.
+    pub(crate) fn progress(&self) -> Option<(u64, u64)> {
+        let progress = self.running.iter().map(|recovery| recovery.progress());
+        progress.reduce(|one, other| (one.0 + other.0, one.1 + other.1))
+    }
+
+    /// Whether a task was begun before, or has even been done.
+    pub(crate) fn knows(&self, task: &Recover) -> bool {
+        let is_here = self.running.iter().any(|recovery| {
+            let it = recovery.task();
+            (it.crashed, it.recovery, it.partition) == (task.crashed, task.recovery, task.partition)
+                && it.tablets == task.tablets
+        });
+        let is_done = |range| self.recovered.contains(&(task.crashed, range));
+        is_here || task.tablets.iter().all(|it| is_done(it.range))
+    }
+
+    /// Makes room for a task, by dropping what it takes the place of; true if something was.
+    ///
+    /// # Errors
+    /// When something is in the way.
+    pub(crate) fn make_way(
+        &mut self,
+        log: &mut Log,
+        task: &Recover,
+    ) -> Result<bool, (Status, u32)> {
+        let overlaps = |recovery: &Recovery| {
+            let tablets = &recovery.task().tablets;
+            let overlaps = |range: TabletRange| tablets.iter().any(|it| it.range.overlaps(&range));
+            task.tablets.iter().any(|it| overlaps(it.range))
+        };
+        let is_later = |recovery: &Recovery| task.recovery > recovery.task().recovery;
+        if self.running.iter().any(|recovery| overlaps(recovery) && !is_later(recovery)) {
+            return Err((Status::InProgress, BUSY_US));
+        }
+        let left = self.running.iter().filter(|recovery| !overlaps(recovery)).count();
+        if left >= RUNNING_MAX {
+            return Err((Status::Busy, BUSY_US));
+        }
+        let dropped = left < self.running.len();
+        self.running.retain_mut(|recovery| {
+            let stays = !overlaps(recovery);
+            if !stays {
+                recovery.drop_tablets(log);
+            }
+            stays
+        });
+        Ok(dropped)
+    }
+
+    /// Begins a task for which way was made.
+    pub(crate) fn begin(&mut self, task: Recover, options: Options, now: Time) {
+        self.running.push(Recovery::new(task, options, now));
+    }
+
+    /// What came of a call; true if it was one of these.
+    pub(crate) fn reply(
+        &mut self,
+        context: &mut Context<'_>,
+        call: CallId,
+        outcome: Result<&[u8], CallError>,
+    ) -> bool {
+        self.running.iter_mut().any(|recovery| recovery.reply(context, call, outcome))
+    }
+
+    /// A question to the coordinator was answered; true if it was one of these.
+    pub(crate) fn answered(
+        &mut self,
+        log: &mut Log,
+        question: QuestionId,
+        outcome: &Result<Vec<u8>, CallError>,
+    ) -> bool {
+        self.running.iter_mut().any(|recovery| recovery.answered(log, question, outcome))
+    }
+
+    /// Works for as long as the budget lasts.
+    pub(crate) fn work(
+        &mut self,
+        context: &mut Context<'_>,
+        log: &mut Log,
+        clients: &mut Clients,
+        asking: &mut Asking,
+        budget: &mut Budget,
+    ) -> Worked {
+        let mut worked =
+            Worked { again: false, wake: Time::NEVER, is_short: false, failures: Vec::new() };
+        let count = self.running.len();
+        let memory_bytes = FETCHED_BYTES_MAX / count.max(1);
+        let may_replay = self.ahead.settle(log.durable()) < AHEAD_BYTES_MAX;
+        let before = self.replayed_bytes();
+        let first = self.next;
+        for step in 0..count {
+            let number = (first + step) % count;
+            let Some(recovery) = self.running.get_mut(number) else { break };
+            let (log, clients, asking, budget) =
+                (&mut *log, &mut *clients, &mut *asking, &mut *budget);
+            let mut means = Means { log, clients, asking, budget, memory_bytes, may_replay };
+            let next = recovery.work(context, &mut means);
+            worked.is_short |= recovery.waits_for_cleaners;
+            match next {
+                Next::Wait => {}
+                Next::At(at) => worked.wake = worked.wake.min(at),
+                Next::Again | Next::Over => worked.again = true,
+            }
+            // The others have not been asked.
+            if next == Next::Again {
+                self.next = number + 1;
+                break;
+            }
+        }
+        let replayed = self.replayed_bytes().saturating_sub(before);
+        self.ahead.appended(log.appended(), replayed);
+        self.end_what_is_over(&mut worked.failures);
+        worked
+    }
+
+    fn replayed_bytes(&self) -> u64 {
+        self.progress().map_or(0, |(replayed, _)| replayed)
+    }
+
+    fn end_what_is_over(&mut self, failures: &mut Vec<String>) {
+        let Recoveries { running, recovered, .. } = self;
+        running.retain(|recovery| {
+            if !recovery.is_over() {
+                return true;
+            }
+            match recovery.failure() {
+                Some(failure) => failures.push(failure.to_owned()),
+                None => {
+                    let task = recovery.task();
+                    recovered.extend(task.tablets.iter().map(|it| (task.crashed, it.range)));
+                }
+            }
+            false
+        });
+    }
+}
+
+/// How far what is replayed is ahead of what is durable.
+#[derive(Default)]
+struct Ahead {
+    /// What was replayed, and up to where it went; the oldest first.
+    marks: VecDeque<(LogPosition, u64)>,
+    bytes: u64,
+}
+
+impl Ahead {
+    fn appended(&mut self, until: LogPosition, bytes: u64) {
+        if bytes > 0 {
+            self.marks.push_back((until, bytes));
+            self.bytes += bytes;
+        }
+    }
+
+    fn settle(&mut self, durable: LogPosition) -> u64 {
+        while let Some((_, bytes)) = self.marks.pop_front_if(|(until, _)| *until <= durable) {
+            self.bytes -= bytes;
+        }
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thunderhead_wire::SegmentId;
+
+    #[test]
+    fn what_is_not_durable_is_counted() {
+        let at = |segment, offset| LogPosition { segment: SegmentId(segment), offset };
+        let mut ahead = Ahead::default();
+        ahead.appended(at(1, 100), 60);
+        ahead.appended(at(1, 100), 0);
+        ahead.appended(at(2, 10), 30);
+        assert_eq!(ahead.settle(at(1, 99)), 90);
+        assert_eq!(ahead.settle(at(2, 9)), 30);
+        assert_eq!(ahead.settle(at(3, 0)), 0);
+    }
+}
