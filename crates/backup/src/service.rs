@@ -45,8 +45,8 @@ use std::collections::{BTreeSet, VecDeque};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request};
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::{
-    BackupStatus, BeginRecovery, Empty, Inventory, InventoryOf, OfMaster, ReplicaInfo, ServerList,
-    ServerState, of_body, to_body,
+    BackupStatus, BeginRecovery, Empty, HeadOf, Inventory, InventoryOf, OfMaster, ReplicaInfo,
+    ServerList, ServerState, of_body, to_body,
 };
 use thunderhead_wire::replication::{PartAnswer, ReplicateHead};
 use thunderhead_wire::{MasterId, Status};
@@ -209,10 +209,16 @@ impl Service {
                 }
                 None => context.refuse(reply_to, Status::Malformed, 0, &[]),
             },
-            Opcode::HeadOf => self.heads.request(&mut self.store, context, body, reply_to),
+            Opcode::HeadOf => match of_body::<HeadOf>(body) {
+                Some(of) => {
+                    self.fence(of.master);
+                    self.heads.request(&mut self.store, context, of, reply_to);
+                }
+                None => context.refuse(reply_to, Status::Malformed, 0, &[]),
+            },
             Opcode::BeginRecovery => match of_body::<BeginRecovery>(body) {
                 Some(begin) => {
-                    self.gone.insert(begin.crashed);
+                    self.fence(begin.crashed);
                     self.recoveries.begin(context, begin, reply_to);
                 }
                 None => context.refuse(reply_to, Status::Malformed, 0, &[]),

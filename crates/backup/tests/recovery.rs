@@ -14,7 +14,7 @@ use thunderhead_rpc::{CallError, Calling, Node, Opcode};
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_simulator::{Options, Simulation};
 use thunderhead_wire::control::{
-    BackupStatus, BeginRecovery, Head, HeadOf, OfMaster, Taken, of_body, to_body,
+    BackupStatus, BeginRecovery, Head, HeadOf, OfMaster, ServerList, Taken, of_body, to_body,
 };
 use thunderhead_wire::replication::{
     CLOSE, OPEN, PieceHead, RecoveryHead, ReplicaPart, ReplicateHead,
@@ -27,6 +27,8 @@ use zerocopy::{FromBytes, IntoBytes};
 const PORT: u16 = 7100;
 const SEGMENT_BYTES: u32 = 20_000;
 const CRASHED: MasterId = MasterId(1);
+/// The backup's life.
+const LIFE: (ServerId, u64) = (ServerId(2), 1);
 const TABLE: TableId = TableId(4);
 
 /// Segments and what is closed.
@@ -144,7 +146,7 @@ fn talk<F: Future<Output = ()> + 'static>(
     let mut simulation = Simulation::new(Options::calm(1));
     let replicas = replicas.clone();
     let backup = simulation.add_host("backup", move |mut boot| {
-        let identity = Identity { cluster: ClusterId(1), server: ServerId(2) };
+        let identity = Identity { cluster: ClusterId(1), server: LIFE.0 };
         let options = StoreOptions {
             segment_bytes: SEGMENT_BYTES,
             buffers: 200,
@@ -153,8 +155,9 @@ fn talk<F: Future<Output = ()> + 'static>(
         };
         let (store, _) = Store::start(&mut boot.world, options).unwrap();
         let mut service = Service::new(store, 7).with_recovery_bytes(0);
+        service.enlisted(LIFE.1, &ServerList::default());
         for (segment, (bytes, closed)) in &replicas {
-            let mut body = ReplicateHead::new(CRASHED, 0).as_bytes().to_vec();
+            let mut body = ReplicateHead::new(CRASHED, 0, LIFE).as_bytes().to_vec();
             let flags = OPEN | if *closed { CLOSE } else { 0 };
             let length = bytes.len() as u32;
             let part = ReplicaPart::new(*segment, Epoch(0), 0, length, length, flags);
@@ -343,7 +346,7 @@ fn what_makes_no_sense_or_is_over_is_refused() {
             assert_eq!(status(it.part((3, 0), order[0]).await), Some(Status::Refused));
             it.part((4, 0), order[0]).await.unwrap();
             // A master that is being recovered gets nothing more.
-            let head = ReplicateHead::new(CRASHED, 9).as_bytes().to_vec();
+            let head = ReplicateHead::new(CRASHED, 9, LIFE).as_bytes().to_vec();
             assert_eq!(status(it.call(Opcode::Replicate, head).await), Some(Status::Deposed));
             let of = to_body(&OfMaster { master: CRASHED });
             it.call(Opcode::FreeMaster, of).await.unwrap();
@@ -377,6 +380,10 @@ fn a_head_tells_of_its_log() {
             };
             let whole = head(last).await.unwrap();
             assert_eq!((whole.digest, whole.torn), (Some(all.clone()), None));
+            // Who is asked so has fenced the master.
+            let word = ReplicateHead::new(CRASHED, 9, LIFE).as_bytes().to_vec();
+            let deposed = it.call(Opcode::Replicate, word).await.unwrap_err();
+            assert_eq!(deposed.0, Status::Deposed);
             assert_eq!(whole.statistics.len(), 1);
             assert_eq!(whole.statistics[0].range, TabletRange::whole(TABLE));
             assert!(whole.statistics[0].objects > 100);

@@ -1,6 +1,7 @@
 //! What a coordinator takes, and how much of it.
 
 use std::time::Duration;
+use thunderhead_wire::control::READ_LEASE;
 
 /// Bytes of a table's name.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -36,9 +37,6 @@ pub const EPOCHS_MAX: usize = 64;
 /// Former lives of a server whose nonces are remembered, so that a request of a former life that
 /// was long on its way does not end the present one.
 pub const LIVES_MAX: usize = 16;
-
-/// A master serves reads for so long after its backups last confirmed that they take its replicas.
-pub const READ_LEASE: Duration = Duration::from_millis(500);
 
 /// Tablets are somebody else's no earlier than so long after backups were fenced: the lease, and what
 /// clocks differ by.

@@ -27,7 +27,7 @@
 //! # Nobody accepts a write while the former owner may serve a read
 //!
 //! A master serves reads only while its backups confirm that they take its replicas, for
-//! [`READ_LEASE`](crate::limits::READ_LEASE) after each time. So owners are written no earlier than
+//! [`READ_LEASE`](thunderhead_wire::control::READ_LEASE) after each time. So owners are written no earlier than
 //! [`TAKE_OVER`](crate::limits::TAKE_OVER) after the last backup whose copies are used was fenced. Partitions are
 //! written only after that, so a new leader need not know when it was: it counts from when it read them.
 

@@ -51,8 +51,8 @@ use thunderhead_log::{Damage, Error, Log, Rebuild, ReplayError};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::slice::{Budget, SLICE};
-use thunderhead_wire::control::{self, Recover, Recovered, Taken};
-use thunderhead_wire::{KeyHash, LogPosition, TableId};
+use thunderhead_wire::control::{self, Owned, Recover, Recovered, Taken};
+use thunderhead_wire::{KeyHash, LogPosition, TableId, TabletRange};
 
 /// What one step replays: a whole batch of small entries, whose misses overlap.
 const ENTRIES: usize = 64;
@@ -198,13 +198,32 @@ impl Recovery {
         if self.stage != Stage::Telling(question) {
             return false;
         }
-        if let (Err(error), None) = (outcome, &self.failure) {
-            self.failure = Some(format!("the coordinator does not take what was rebuilt: {error}"));
-            self.drop_tablets(log);
+        match outcome {
+            Err(error) if self.failure.is_none() => {
+                let why = format!("the coordinator does not take what was rebuilt: {error}");
+                self.failure = Some(why);
+                self.drop_tablets(log);
+            }
+            Err(_) => {}
+            Ok(body) => self.drop_what_is_not_ours(log, body),
         }
         self.stage = Stage::Over;
         self.has_tablets = false;
         true
+    }
+
+    /// The coordinator has said what of the tablets is somebody else's, or nobody's, by now.
+    fn drop_what_is_not_ours(&self, log: &mut Log, answer: &[u8]) {
+        let Owned { not_yours } = control::of_body(answer).unwrap_or_default();
+        for range in not_yours {
+            let is_around = |taken: &&Taken| {
+                let TabletRange { table, first, last } = taken.range;
+                table == range.table && first <= range.first && range.last <= last
+            };
+            if self.has_tablets && self.task.tablets.iter().any(|it| is_around(&it)) {
+                log.cut_tablet(range);
+            }
+        }
     }
 
     /// Nothing is left of it.

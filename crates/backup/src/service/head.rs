@@ -12,7 +12,7 @@ use thunderhead_log::inspect::Scan;
 use thunderhead_rpc::{Context, ReplyTo};
 use thunderhead_runtime::slice::Budget;
 use thunderhead_wire::Status;
-use thunderhead_wire::control::{Head, HeadOf, TabletStatus, of_body, to_body};
+use thunderhead_wire::control::{Head, HeadOf, TabletStatus, to_body};
 
 /// What a step of looking through a segment takes.
 const SCANNING: Duration = Duration::from_micros(10);
@@ -29,12 +29,9 @@ impl Heads {
         &mut self,
         store: &mut Store,
         context: &mut Context<'_>,
-        body: &[u8],
+        HeadOf { master, segment }: HeadOf,
         reply_to: ReplyTo,
     ) {
-        let Some(HeadOf { master, segment }) = of_body(body) else {
-            return context.refuse(reply_to, Status::Malformed, 0, &[]);
-        };
         if self.reads.len() + self.scans.len() >= HEADS_MAX {
             return context.refuse(reply_to, Status::Busy, BUSY_US, &[]);
         }
