@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use thunderhead_coordinator::{Coordinator, Options};
+use thunderhead_coordinator::{Coordinator, Options, Probing};
 use thunderhead_metastore::embedded::Embedded;
 use thunderhead_net::os::{Options as NetOptions, OsTransport};
 use thunderhead_rpc::{CallError, Caller, Context, Node, Opcode, Request, Service};
@@ -51,7 +51,9 @@ fn coordinator(directory: &Path) -> (Node<Coordinator>, SocketAddr) {
     let mut world = os::world(directory).unwrap();
     let store = Embedded::open(&directory.join("metastore")).unwrap();
     let client = store.client(&mut *world.workers, world.alarm.clone()).unwrap();
-    node(world, Coordinator::new(Box::new(client), Options::default()))
+    // The shard here has no turns while it is not asked: it would be looked for.
+    let options = Options { probing: Probing::OFF, ..Options::default() };
+    node(world, Coordinator::new(Box::new(client), options))
 }
 
 struct Machine {
