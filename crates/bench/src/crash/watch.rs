@@ -4,7 +4,6 @@
 use super::Deadline;
 use super::members::View;
 use anyhow::Result;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -128,27 +127,31 @@ impl Watch<'_> {
     }
 }
 
-/// What is said of a recovery, whatever that is.
+/// What is said of a recovery, without what changes all the time.
 fn words(recovery: &RecoveryInfo) -> String {
-    let mut text = format!("{} is recovered", recovery.crashed);
-    match &recovery.by {
-        Some(by) => _ = write!(text, " by {by}"),
-        None => text.push_str(", by nobody yet"),
-    }
-    if let Some(trouble) = &recovery.trouble {
-        let _ = write!(text, "; last attempt: {trouble}");
-    }
-    let Ok(Value::Object(all)) = serde_json::to_value(recovery) else { return text };
-    for (name, value) in all {
-        let is_known = ["crashed", "by", "trouble"].contains(&name.as_str());
-        let value = match value {
-            Value::String(value) => value,
-            Value::Null => continue,
-            value => value.to_string(),
-        };
-        if !is_known {
-            let _ = write!(text, "; {name} {value}");
+    let RecoveryInfo { crashed, by, trouble, stage, partitions, partitions_left, bytes, .. } =
+        recovery;
+    let mut text = format!("what {crashed} had: {stage}");
+    match stage.as_str() {
+        "rebuilding" => {
+            let megabytes = bytes / 1_000_000;
+            let masters: Vec<String> = recovery.masters.iter().map(ToString::to_string).collect();
+            let _ = write!(
+                text,
+                ", {megabytes} MB in {partitions} parts, {partitions_left} of them left, by {}",
+                masters.join(", ")
+            );
         }
+        "" => {
+            text = by.map_or_else(
+                || format!("{crashed} is recovered by nobody yet"),
+                |by| format!("{crashed} is recovered by {by}"),
+            )
+        }
+        _ => {}
+    }
+    if let Some(trouble) = trouble {
+        let _ = write!(text, "; {trouble}");
     }
     text
 }
