@@ -274,7 +274,7 @@ mod tests {
             "server 2  DOWN",
             "! server 1: 1 damaged frame",
             "! master 1: memory is tight",
-            "! master 2 is being recovered by master 1 (rebuilding, for 2 s, 1 of 3 parts, log of 64 MiB, 1.0 MiB replayed); last attempt: a segment is missing",
+            "! master 2 is being recovered by master 1 (rebuilding, for 2 s, 1 of 3 parts, log of 64.0 MiB, 1.0 MiB replayed); last attempt: a segment is missing",
             "! master 3 is being recovered by nobody yet",
         ];
         for part in expected {

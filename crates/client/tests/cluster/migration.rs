@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_client::Session;
-use thunderhead_coordinator::{Coordinator, Options as CoordinatorOptions};
+use thunderhead_coordinator::{Coordinator, Options as CoordinatorOptions, Probing};
 use thunderhead_log::{Log, LogId, Memory, Options as LogOptions, Recorder};
 use thunderhead_master::{Options as ShardOptions, Shard};
 use thunderhead_metastore::sim::{Faults, SimStore};
@@ -160,6 +160,8 @@ impl World {
             settings,
             leadership_ttl,
             call_timeout: Duration::from_millis(200),
+            // Shards alone are no members of the cluster.
+            probing: Probing::OFF,
             ..CoordinatorOptions::default()
         };
         let mut coordinators = Vec::new();
