@@ -15,7 +15,7 @@
 
 use crate::migration::Migrations;
 use crate::parked::Answer;
-use crate::recovery::Recoveries;
+use crate::recovery::{Answered, Recoveries};
 use crate::shard::Shard;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -334,7 +334,11 @@ impl Shard {
             return true;
         }
         if !self.leases.answered(&mut self.clients, question, &answer) {
-            self.control.recoveries.answered(&mut self.log, question, &answer);
+            let answered = self.control.recoveries.answered(&mut self.log, question, &answer);
+            if answered == Answered::Parted {
+                self.control.sweep = Some(Cursor::default());
+                context.alarm().ring();
+            }
         }
         true
     }

@@ -95,6 +95,19 @@ pub(crate) struct Means<'a> {
     pub(crate) memory_bytes: usize,
     /// The backups have what was replayed before, or nearly.
     pub(crate) may_replay: bool,
+    /// When more of the log became durable last.
+    pub(crate) durable_moved: Time,
+}
+
+/// What the coordinator's answer led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answered {
+    /// It was not for this recovery.
+    NotOurs,
+    /// All is here, or none of it was.
+    Whole,
+    /// Some of it is gone: records of it are still there.
+    Parted,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -124,6 +137,8 @@ pub(crate) struct Recovery {
     failure: Option<String>,
     /// Memory is short.
     pub(crate) waits_for_cleaners: bool,
+    /// It could get on if the backups had what was replayed before.
+    is_held: bool,
     replayed_bytes: u64,
 }
 
@@ -140,6 +155,7 @@ impl Recovery {
             has_tablets: false,
             failure: None,
             waits_for_cleaners: false,
+            is_held: false,
             replayed_bytes: 0,
         }
     }
@@ -188,16 +204,22 @@ impl Recovery {
         true
     }
 
-    /// A question to the coordinator was answered; true if it was this one's.
+    /// Whether it has told the coordinator that all is here, and was not answered.
+    pub(crate) fn may_be_taken(&self) -> bool {
+        matches!(self.stage, Stage::Telling(_)) && self.failure.is_none()
+    }
+
+    /// A question to the coordinator was answered.
     pub(crate) fn answered(
         &mut self,
         log: &mut Log,
         question: QuestionId,
         outcome: &Result<Vec<u8>, CallError>,
-    ) -> bool {
+    ) -> Answered {
         if self.stage != Stage::Telling(question) {
-            return false;
+            return Answered::NotOurs;
         }
+        let mut answered = Answered::Whole;
         match outcome {
             Err(error) if self.failure.is_none() => {
                 let why = format!("the coordinator does not take what was rebuilt: {error}");
@@ -205,25 +227,30 @@ impl Recovery {
                 self.drop_tablets(log);
             }
             Err(_) => {}
-            Ok(body) => self.drop_what_is_not_ours(log, body),
+            Ok(body) if self.drop_what_is_not_ours(log, body) => answered = Answered::Parted,
+            Ok(_) => {}
         }
         self.stage = Stage::Over;
         self.has_tablets = false;
-        true
+        answered
     }
 
     /// The coordinator has said what of the tablets is somebody else's, or nobody's, by now.
-    fn drop_what_is_not_ours(&self, log: &mut Log, answer: &[u8]) {
+    /// True if something is gone.
+    fn drop_what_is_not_ours(&self, log: &mut Log, answer: &[u8]) -> bool {
+        // What is written must not be dropped, whatever an answer looks like.
         let Owned { not_yours } = control::of_body(answer).unwrap_or_default();
+        let mut has_dropped = false;
         for range in not_yours {
             let is_around = |taken: &&Taken| {
                 let TabletRange { table, first, last } = taken.range;
                 table == range.table && first <= range.first && range.last <= last
             };
             if self.has_tablets && self.task.tablets.iter().any(|it| is_around(&it)) {
-                log.cut_tablet(range);
+                has_dropped |= log.cut_tablet(range);
             }
         }
+        has_dropped
     }
 
     /// Nothing is left of it.
@@ -263,7 +290,9 @@ impl Recovery {
             Stage::Telling(_) => Ok(Next::Wait),
             Stage::Over => return Next::Over,
         };
-        let next = next.and_then(|next| self.check_patience(now, next, &mut wake));
+        let is_held = std::mem::take(&mut self.is_held);
+        let since = (now, means.durable_moved, is_held);
+        let next = next.and_then(|next| self.check_patience(since, next, &mut wake));
         match next {
             Ok(Next::Wait) if wake != Time::NEVER => Next::At(wake),
             Ok(Next::At(at)) => Next::At(at.min(wake)),
@@ -296,12 +325,29 @@ impl Recovery {
     }
 
     /// Gives up where nothing was heard for too long.
-    fn check_patience(&self, now: Time, next: Next, wake: &mut Time) -> Result<Next, String> {
-        let waits = matches!(self.stage, Stage::Beginning | Stage::Replaying | Stage::Finishing);
+    fn check_patience(
+        &self,
+        (now, durable_moved, is_held): (Time, Time, bool),
+        next: Next,
+        wake: &mut Time,
+    ) -> Result<Next, String> {
+        let waits = !matches!(self.stage, Stage::Telling(_) | Stage::Over);
         if !waits || next == Next::Again {
             return Ok(next);
         }
         let patience = self.options.recovery_patience;
+        if matches!(self.stage, Stage::Durable(_)) || is_held {
+            let until = self.got_on.max(durable_moved) + patience;
+            if now < until {
+                *wake = (*wake).min(until);
+                return Ok(next);
+            }
+            return Err(format!(
+                "for {} seconds its backups have taken no copies of it; see that the servers that \
+                 are listed as up can be reached",
+                patience.as_secs()
+            ));
+        }
         let busy_until = self.got_on + patience.saturating_mul(BUSY_PATIENCE);
         let until = (self.heard + patience).min(busy_until);
         if now < until {
@@ -359,7 +405,9 @@ impl Recovery {
             let Some((number, job)) = self.jobs.whole() else { return Ok(Next::Wait) };
             if !means.may_replay {
                 // What the backups are behind with is not held against those that are read.
-                (self.got_on, self.heard) = (now, now);
+                self.got_on = self.got_on.max(means.durable_moved);
+                self.heard = self.heard.max(self.got_on);
+                self.is_held = true;
                 return Ok(Next::At(now + DURABLE_WAIT));
             }
             let damaged = rebuild.report().damage.len();

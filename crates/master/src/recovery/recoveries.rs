@@ -5,13 +5,14 @@
 //!
 //! What was begun once is not begun again. A later recovery of a tablet takes the place of an
 //! earlier one, of which nothing is left; an earlier one waits, for ever if need be: nobody awaits it
-//! any more.
+//! any more. But one that tells the coordinator that all is here is not touched before it is answered:
+//! some of it may be written as this master's by then, and is on nobody else.
 
-use super::{Means, Next, Recovery};
+use super::{Answered, Means, Next, Recovery};
 use crate::asking::{Asking, QuestionId};
 use crate::clients::Clients;
 use crate::options::Options;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use thunderhead_log::Log;
 use thunderhead_rpc::{CallError, CallId, Context};
 use thunderhead_runtime::Time;
@@ -21,6 +22,9 @@ use thunderhead_wire::{KeyHash, LogPosition, MasterId, Status, TableId, TabletRa
 
 /// So many at once.
 const RUNNING_MAX: usize = 8;
+
+/// So many that are done are known again.
+const DONE_MAX: usize = 256;
 
 /// Bytes that are fetched and not replayed, of all together.
 const FETCHED_BYTES_MAX: usize = 32 << 20;
@@ -37,8 +41,9 @@ pub(crate) struct Recoveries {
     running: Vec<Recovery>,
     /// Whose slice is next.
     next: usize,
-    /// Tablets that are here since the recovery of a master.
-    recovered: BTreeSet<(MasterId, TabletRange)>,
+    /// What was done last, by master, recovery and partition: it may be asked for once more by a
+    /// message that was long on its way.
+    done: VecDeque<(MasterId, u64, u32)>,
     ahead: Ahead,
 }
 
@@ -83,8 +88,7 @@ impl Recoveries {
             (it.crashed, it.recovery, it.partition) == (task.crashed, task.recovery, task.partition)
                 && it.tablets == task.tablets
         });
-        let is_done = |range| self.recovered.contains(&(task.crashed, range));
-        is_here || task.tablets.iter().all(|it| is_done(it.range))
+        is_here || self.done.contains(&(task.crashed, task.recovery, task.partition))
     }
 
     /// Makes room for a task, by dropping what it takes the place of; true if something was.
@@ -101,7 +105,9 @@ impl Recoveries {
             let overlaps = |range: TabletRange| tablets.iter().any(|it| it.range.overlaps(&range));
             task.tablets.iter().any(|it| overlaps(it.range))
         };
-        let is_later = |recovery: &Recovery| task.recovery > recovery.task().recovery;
+        let is_later = |recovery: &Recovery| {
+            task.recovery > recovery.task().recovery && !recovery.may_be_taken()
+        };
         if self.running.iter().any(|recovery| overlaps(recovery) && !is_later(recovery)) {
             return Err((Status::InProgress, BUSY_US));
         }
@@ -141,8 +147,9 @@ impl Recoveries {
         log: &mut Log,
         question: QuestionId,
         outcome: &Result<Vec<u8>, CallError>,
-    ) -> bool {
-        self.running.iter_mut().any(|recovery| recovery.answered(log, question, outcome))
+    ) -> Answered {
+        let mut answers = self.running.iter_mut().map(|it| it.answered(log, question, outcome));
+        answers.find(|it| *it != Answered::NotOurs).unwrap_or(Answered::NotOurs)
     }
 
     /// Works for as long as the budget lasts.
@@ -158,7 +165,8 @@ impl Recoveries {
             Worked { again: false, wake: Time::NEVER, is_short: false, failures: Vec::new() };
         let count = self.running.len();
         let memory_bytes = FETCHED_BYTES_MAX / count.max(1);
-        let may_replay = self.ahead.settle(log.durable()) < AHEAD_BYTES_MAX;
+        let may_replay = self.ahead.settle(log.durable(), context.now()) < AHEAD_BYTES_MAX;
+        let durable_moved = self.ahead.moved_at;
         let before = self.replayed_bytes();
         let first = self.next;
         for step in 0..count {
@@ -166,7 +174,8 @@ impl Recoveries {
             let Some(recovery) = self.running.get_mut(number) else { break };
             let (log, clients, asking, budget) =
                 (&mut *log, &mut *clients, &mut *asking, &mut *budget);
-            let mut means = Means { log, clients, asking, budget, memory_bytes, may_replay };
+            let mut means =
+                Means { log, clients, asking, budget, memory_bytes, may_replay, durable_moved };
             let next = recovery.work(context, &mut means);
             worked.is_short |= recovery.waits_for_cleaners;
             match next {
@@ -191,7 +200,7 @@ impl Recoveries {
     }
 
     fn end_what_is_over(&mut self, failures: &mut Vec<String>) {
-        let Recoveries { running, recovered, .. } = self;
+        let Recoveries { running, done, .. } = self;
         running.retain(|recovery| {
             if !recovery.is_over() {
                 return true;
@@ -200,7 +209,10 @@ impl Recoveries {
                 Some(failure) => failures.push(failure.to_owned()),
                 None => {
                     let task = recovery.task();
-                    recovered.extend(task.tablets.iter().map(|it| (task.crashed, it.range)));
+                    done.push_back((task.crashed, task.recovery, task.partition));
+                    if done.len() > DONE_MAX {
+                        done.pop_front();
+                    }
                 }
             }
             false
@@ -214,6 +226,9 @@ struct Ahead {
     /// What was replayed, and up to where it went; the oldest first.
     marks: VecDeque<(LogPosition, u64)>,
     bytes: u64,
+    /// What is durable, and since when.
+    durable: Option<LogPosition>,
+    moved_at: Time,
 }
 
 impl Ahead {
@@ -224,7 +239,10 @@ impl Ahead {
         }
     }
 
-    fn settle(&mut self, durable: LogPosition) -> u64 {
+    fn settle(&mut self, durable: LogPosition, now: Time) -> u64 {
+        if self.durable != Some(durable) {
+            (self.durable, self.moved_at) = (Some(durable), now);
+        }
         while let Some((_, bytes)) = self.marks.pop_front_if(|(until, _)| *until <= durable) {
             self.bytes -= bytes;
         }
@@ -244,8 +262,9 @@ mod tests {
         ahead.appended(at(1, 100), 60);
         ahead.appended(at(1, 100), 0);
         ahead.appended(at(2, 10), 30);
-        assert_eq!(ahead.settle(at(1, 99)), 90);
-        assert_eq!(ahead.settle(at(2, 9)), 30);
-        assert_eq!(ahead.settle(at(3, 0)), 0);
+        assert_eq!(ahead.settle(at(1, 99), Time(1)), 90);
+        assert_eq!(ahead.settle(at(2, 9), Time(2)), 30);
+        assert_eq!(ahead.settle(at(3, 0), Time(3)), 0);
+        assert_eq!((ahead.settle(at(3, 0), Time(4)), ahead.moved_at), (0, Time(3)));
     }
 }

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use thunderhead_log::inspect::SegmentReader;
 use thunderhead_log::{Damage, SegmentId, TableId};
 use thunderhead_rpc::{Context, Opcode, Request, Service};
-use thunderhead_wire::control::{self, CheckLeases, Empty, LeasesChecked, Recovered};
+use thunderhead_wire::control::{self, CheckLeases, LeasesChecked, Owned, Recovered};
 use thunderhead_wire::replication::{PieceHead, RecoveryHead};
-use thunderhead_wire::{MasterId, Status};
+use thunderhead_wire::{MasterId, Status, TabletRange};
 use zerocopy::{FromBytes, IntoBytes};
 
 pub(crate) const PORT: u16 = 7100;
@@ -28,6 +28,8 @@ pub(crate) struct Truth {
     pub(crate) recovered: RefCell<Vec<Recovered>>,
     /// What is rebuilt is refused so.
     pub(crate) refuses: Cell<Option<Status>>,
+    /// What of it is somebody else's by then.
+    pub(crate) not_yours: RefCell<Vec<TabletRange>>,
 }
 
 pub(crate) struct Coordinator(pub(crate) usize, pub(crate) Rc<Truth>);
@@ -52,7 +54,8 @@ impl Service for Coordinator {
                 if let Some(status) = truth.refuses.get() {
                     return context.refuse(reply_to, status, 0, &[]);
                 }
-                context.reply(reply_to, &[&control::to_body(&Empty {})]);
+                let not_yours = truth.not_yours.borrow().clone();
+                context.reply(reply_to, &[&control::to_body(&Owned { not_yours })]);
             }
             _ => context.refuse(reply_to, Status::UnknownOpcode, 0, &[]),
         }

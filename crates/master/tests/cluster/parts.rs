@@ -237,6 +237,52 @@ fn a_later_recovery_takes_the_place_of_an_earlier_one() {
     assert!(told[0].outcome.is_ok(), "{told:?}");
 }
 
+/// Of what it was told to rebuild some may be written as its own, though it was not answered.
+#[test]
+fn what_the_coordinator_may_have_written_is_not_dropped_for_a_later_recovery() {
+    let past = past(&mut Random::from_seed(4), 150);
+    let mut cluster = cluster(27);
+    let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0, 1]);
+    let [kept, lost] = halves();
+    let first = Recover {
+        tablets: [kept.clone(), lost.clone()].concat(),
+        ..cluster.recover(1, &segments)
+    };
+    let second = Recover { tablets: lost.clone(), ..cluster.recover(2, &segments) };
+    let (truth, manners) = (Rc::clone(&cluster.truth), Rc::clone(&cluster.manners));
+    truth.refuses.set(Some(Status::MetastoreUnavailable));
+    let found = cluster.drive(Duration::from_secs(30), move |user| {
+        let (first, second, lost) = (first.clone(), second.clone(), lost[0].range);
+        let (truth, manners) = (Rc::clone(&truth), Rc::clone(&manners));
+        async move {
+            user.insist(Opcode::Recover, control::to_body(&first)).await.unwrap();
+            while truth.recovered.borrow().is_empty() {
+                user.tasks.sleep(Duration::from_millis(1)).await;
+            }
+            manners.recovery.set(2);
+            let early = user.call(Opcode::Recover, control::to_body(&second)).await;
+            let status = Status::InProgress;
+            assert!(matches!(early, Err(CallError::Refused { status: it, .. }) if it == status));
+            truth.not_yours.borrow_mut().push(lost);
+            truth.refuses.set(None);
+            while user.status().await.recovering.is_some() {
+                user.tasks.sleep(Duration::from_millis(1)).await;
+            }
+            let half = found(&user).await;
+            // It is not taken for done, either.
+            truth.not_yours.borrow_mut().clear();
+            truth.recovered.borrow_mut().clear();
+            user.insist(Opcode::Recover, control::to_body(&second)).await.unwrap();
+            told(&user, &truth, 1).await;
+            (half, found(&user).await)
+        }
+    });
+    let all = past.steps.last().unwrap().1.clone();
+    let half = all.iter().filter(|(key, _)| half_of(**key) == 0);
+    assert_eq!(found.0, half.map(|(key, it)| (*key, it.clone())).collect::<Model>());
+    assert_eq!(found.1, all);
+}
+
 #[test]
 fn a_recovery_that_no_backup_knows_of_any_more_fails() {
     let past = past(&mut Random::from_seed(5), 150);

@@ -106,7 +106,7 @@ fn nothing_is_told_or_served_before_what_was_rebuilt_is_durable() {
         let body = body.clone();
         async move { user.insist(Opcode::Recover, body).await.unwrap() }
     });
-    cluster.simulation.run_for(Duration::from_secs(5));
+    cluster.simulation.run_for(shard_options().recovery_patience / 2);
     assert!(cluster.truth.recovered.borrow().is_empty());
     let read = async |user: User| user.read(OLD, &key(0)).await;
     assert_eq!(cluster.drive(Duration::from_secs(9), read), Err(Status::Moved));
@@ -114,6 +114,25 @@ fn nothing_is_told_or_served_before_what_was_rebuilt_is_durable() {
     cluster.simulation.run_for(Duration::from_secs(1));
     assert!(cluster.truth.recovered.borrow()[0].outcome.is_ok());
     assert_ne!(cluster.drive(Duration::from_secs(9), read), Err(Status::Moved));
+}
+
+#[test]
+fn who_finds_nobody_to_keep_copies_of_what_was_rebuilt_says_so() {
+    let mut random = Random::from_seed(3);
+    let past = past(&mut random, 100);
+    let mut cluster = Cluster::new(12, Link::default(), shard_options(), 4 << 20);
+    let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0]);
+    cluster.recorder.hold(true);
+    let body = control::to_body(&cluster.recover(1, &segments));
+    cluster.drive(Duration::from_secs(9), move |user| {
+        let body = body.clone();
+        async move { user.insist(Opcode::Recover, body).await.unwrap() }
+    });
+    cluster.simulation.run_for(shard_options().recovery_patience * 3);
+    let why = cluster.truth.recovered.borrow()[0].outcome.clone().unwrap_err();
+    assert!(why.contains("have taken no copies"), "{why}");
+    let read = async |user: User| user.read(OLD, &key(0)).await;
+    assert_eq!(cluster.drive(Duration::from_secs(9), read), Err(Status::Moved));
 }
 
 #[test]
