@@ -37,6 +37,13 @@ fn arguments() -> Option<Arguments> {
     Some(found)
 }
 
+/// The flags that these come from.
+fn flags(extras: Extras) -> String {
+    let Extras { migrations, verdicts, leaving } = extras;
+    let all = [(migrations, " --migrations"), (verdicts, " --verdicts"), (leaving, " --leaving")];
+    all.into_iter().filter_map(|(is_set, flag)| is_set.then_some(flag)).collect()
+}
+
 fn main() -> ExitCode {
     let Some(arguments) = arguments() else {
         eprintln!("{USAGE}");
@@ -85,7 +92,10 @@ fn swarm(Arguments { seed: first, extras, .. }: &Arguments, count: u64) -> ExitC
         }
         if let Some(failure) = outcomes.failure {
             failures += 1;
-            println!("seed {seed}: {failure}\n  cargo xtask sim --cluster {seed}");
+            println!(
+                "seed {seed}: {failure}\n  cargo xtask sim --cluster {seed}{}",
+                flags(*extras)
+            );
         }
     }
     let took = began.elapsed().as_secs_f64();

@@ -77,6 +77,8 @@ pub(crate) struct Met {
     pub(crate) splits: u64,
     /// Tablets that were moved.
     pub(crate) migrations: u64,
+    /// Bits that turned over in replicas.
+    pub(crate) rotted: u64,
     /// Keys that the judge gave up on.
     pub(crate) not_judged: u64,
 }
@@ -90,6 +92,7 @@ impl std::ops::AddAssign for Met {
         self.made += other.made;
         self.splits += other.splits;
         self.migrations += other.migrations;
+        self.rotted += other.rotted;
         self.not_judged += other.not_judged;
     }
 }
@@ -121,6 +124,7 @@ pub(crate) fn run(seed: u64, extras: Extras, keeps_text: bool) -> Outcomes {
         Err(violation) => Some(violation.to_string()),
     };
     (met.left, met.walks, met.made) = (world.left, seen.walks, seen.made);
+    met.rotted = world.rotted;
     (met.splits, met.migrations) = (seen.splits, seen.migrations);
     if keeps_text {
         trace.extend(seen.history.iter().map(|operation| format!("{operation:?}")));

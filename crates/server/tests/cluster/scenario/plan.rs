@@ -10,12 +10,16 @@ use thunderhead_simulator::Scheduling;
 use thunderhead_simulator::swarm;
 use thunderhead_wire::control::Settings;
 
+/// How long lasts at most what may cost a server its life.
+pub(crate) const LIFE_LASTS_MAX: Duration = Duration::from_secs(3);
+
 /// What a scenario has beside what its seed draws.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extras {
     /// Users move tablets.
     pub(crate) migrations: bool,
-    /// Coordinators give up servers that live.
+    /// Coordinators give up servers: such that do not answer, and such that live. Faults of all kinds
+    /// last long enough for that.
     pub(crate) verdicts: bool,
     /// Another scenario: servers with much to do are asked to end, again and again.
     pub(crate) leaving: bool,
@@ -54,6 +58,8 @@ pub(crate) struct Plan {
     pub(crate) verdicts: bool,
     /// Servers that do not answer are given up.
     pub(crate) probing: Probing,
+    /// The server whose disk fails and rots, where others have everything that it has.
+    pub(crate) weak: Option<usize>,
     /// All that happens is that all servers are asked to end.
     pub(crate) only_leaves: bool,
 }
@@ -91,6 +97,8 @@ impl Plan {
         };
         let operations = random.within(25..60);
         let trouble = Duration::from_millis(random.within(2000..10_000));
+        let may_be_weak = extras.verdicts && settings.replicas > 1;
+        let weak = may_be_weak.then(|| random.below(servers as u64) as usize);
         Plan {
             servers,
             shards: if random.chance(0.25) { 2 } else { 1 },
@@ -113,6 +121,7 @@ impl Plan {
             migrations: extras.migrations,
             verdicts: extras.verdicts,
             probing: if extras.verdicts { Probing::default() } else { Probing::OFF },
+            weak,
             only_leaves: false,
         }
     }
@@ -150,6 +159,11 @@ impl Plan {
     /// Whether what was acknowledged outlasts a power loss of all servers at once.
     pub(crate) fn outlasts_power(&self) -> bool {
         self.settings.durability == "synced"
+    }
+
+    /// How long something lasts that may cost a server its life: less than a verdict takes, or more.
+    pub(crate) fn lasts_for_a_verdict(&self, random: &mut Random) -> Duration {
+        Duration::from_millis(random.within(200..LIFE_LASTS_MAX.as_millis() as u64))
     }
 
     /// How long something lasts: any order of magnitude up to the longest.

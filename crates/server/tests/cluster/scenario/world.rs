@@ -1,7 +1,9 @@
 //! The hosts of a cluster: coordinators, servers and users, and what happens to them.
 
+mod lives;
+
 use super::client::Client;
-use super::plan::Plan;
+use super::plan::{LIFE_LASTS_MAX, Plan};
 use super::user::{Seeing, User};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -77,10 +79,14 @@ pub(crate) struct World {
     places: Vec<Place>,
     users: Vec<HostId>,
     random: Random,
+    /// Disks may fail.
+    is_troubled: bool,
     /// Lives of servers that ended, and why the last one did that should not have.
     pub(crate) restarts: u64,
     pub(crate) given_up: u64,
     pub(crate) left: u64,
+    /// Bits that turned over in replicas.
+    pub(crate) rotted: u64,
 }
 
 impl World {
@@ -105,9 +111,11 @@ impl World {
             places: Vec::new(),
             users: Vec::new(),
             random,
+            is_troubled: false,
             restarts: 0,
             given_up: 0,
             left: 0,
+            rotted: 0,
         };
         for number in 0..plan.servers {
             let place = world.server(number, plan);
@@ -245,10 +253,17 @@ impl World {
             _ if !is_running => {}
             Some(Ended::Asked) => self.left += 1,
             Some(Ended::Deposed) => self.given_up += 1,
+            Some(Ended::Failed(_)) if self.is_troubled && self.is_weak(place) => {}
             Some(Ended::Failed(why)) => self.seeing.fail(format!("a server ends: {why}")),
             None => {}
         }
         self.kill(place, false);
+    }
+
+    /// Whether a server's disk is the one that fails.
+    fn is_weak(&self, place: &Place) -> bool {
+        let weak = self.seeing.plan.weak.and_then(|number| self.places.get(number));
+        weak.is_some_and(|weak| weak.first() == place.first())
     }
 
     /// Ends a server's process, to be started again later.
@@ -319,6 +334,7 @@ impl World {
     /// From now on things are as the plan has them.
     pub(crate) fn begin_trouble(&mut self) {
         let plan = Rc::clone(&self.seeing.plan);
+        self.is_troubled = true;
         self.simulation.network().set_all_links(plan.link);
         self.simulation.set_scheduling(plan.scheduling);
         self.store.set_faults(plan.metastore);
@@ -347,6 +363,9 @@ impl World {
             6..8 => seat.host,
             _ => user,
         };
+        if plan.verdicts && random.chance(0.3) {
+            return self.costs_a_life(random);
+        }
         match random.below(18) {
             0..3 => self.kill(&place, power),
             // Many at once.
@@ -440,7 +459,7 @@ impl World {
                 let drift = random.within(0..2000) as i64 - 1000;
                 self.simulation.set_drift(somebody, drift);
             }
-            _ if plan.verdicts => {
+            _ if plan.verdicts && random.chance(0.5) => {
                 let Some(leader) = self.leader() else { return };
                 let list = leader.servers().unwrap_or_default();
                 if let Some(server) = random.pick(&list.servers) {
@@ -460,7 +479,7 @@ impl World {
         let calm = Link { streams: plan.link.streams, ..Link::default() };
         self.simulation.set_scheduling(Scheduling::default());
         // What was planned for later still comes, and ends what had begun.
-        for wait in [Duration::ZERO, plan.lasts_max] {
+        for wait in [Duration::ZERO, plan.lasts_max.max(LIFE_LASTS_MAX)] {
             self.run_for(wait);
             self.simulation.network().set_all_links(calm);
             self.store.set_faults(Faults::none());
@@ -479,6 +498,7 @@ impl World {
             }
             others.iter().for_each(|host| self.simulation.start(*host));
         }
+        self.is_troubled = false;
     }
 
     /// How everybody is, for whoever looks for what is wrong.

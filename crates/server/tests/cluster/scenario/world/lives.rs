@@ -1,0 +1,101 @@
+//! What costs servers their lives, or makes it hard to recover them: they are silent for longer than a
+//! verdict takes, several die one after the other, the leader goes with them, a disk fails and rots.
+//!
+//! One server's disk at most does so, and only where each segment has a replica elsewhere: so nothing
+//! that was acknowledged may be lost, whatever else happens.
+
+use super::{Place, World};
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_backup::FILE_NAME;
+use thunderhead_net::sim::Link;
+use thunderhead_runtime::sim::disk::{DiskModel, SimDisk};
+use thunderhead_runtime::{Random, files::Files};
+use thunderhead_simulator::HostId;
+
+/// Where frames begin in a backup's storage: `docs/format.md`.
+const DATA_AT: u64 = 1 << 20;
+
+impl World {
+    /// Something that a server is given up for, and what is worst while others rebuild its tablets.
+    pub(super) fn costs_a_life(&mut self, random: &mut Random) {
+        let plan = Rc::clone(&self.seeing.plan);
+        let number = random.below(self.places.len() as u64) as usize;
+        let lasts = plan.lasts_for_a_verdict(random);
+        match random.below(6) {
+            0 => self.stop(number, lasts),
+            // Another one soon after: mostly one that rebuilds, or has what is read.
+            1 => {
+                self.stop(number, lasts);
+                self.run_for(Duration::from_millis(random.within(200..1000)));
+                let other = random.below(self.places.len() as u64) as usize;
+                self.stop(other, plan.lasts_for_a_verdict(random));
+            }
+            // The one that would recover it goes, too.
+            2 => {
+                self.stop(number, lasts);
+                let leader = self.leader_host();
+                self.run_for(Duration::from_millis(random.within(0..1000)));
+                self.simulation.restart_after(leader, plan.lasts(random));
+                self.simulation.crash(leader);
+            }
+            3 => {
+                for host in self.hosts(number) {
+                    self.simulation.pause(host, lasts);
+                }
+            }
+            // Others do not hear it, but its coordinator may; or nobody does.
+            4 => {
+                let from = self.simulation.address(self.places[number].first());
+                let mut others: Vec<HostId> = self.places.iter().map(Place::first).collect();
+                if random.chance(0.5) {
+                    others.extend(self.seats.iter().map(|seat| seat.host));
+                }
+                for other in others {
+                    let to = self.simulation.address(other);
+                    let blocked = Link { blocked: true, ..plan.link };
+                    self.simulation.network().set_link(from, to, blocked);
+                    let usual = plan.link;
+                    self.simulation.after(lasts, move |it| it.network().set_link(from, to, usual));
+                }
+            }
+            _ => self.weakens(lasts, random),
+        }
+    }
+
+    /// The disk that may fail does so for a while, or has rotted.
+    fn weakens(&mut self, lasts: Duration, random: &mut Random) {
+        let plan = Rc::clone(&self.seeing.plan);
+        let Some(place) = plan.weak.and_then(|number| self.places.get(number)) else { return };
+        let disk = self.simulation.disk(place.first()).clone();
+        if random.chance(0.5) {
+            let failure = random.fraction();
+            disk.set_model(DiskModel { failure: failure * failure, ..plan.disk });
+            let usual = plan.disk;
+            return self.simulation.after(lasts, move |_| disk.set_model(usual));
+        }
+        let usual = disk.model();
+        disk.set_model(DiskModel { failure: 0.0, ..usual });
+        let rotted = rot(&disk, random);
+        disk.set_model(usual);
+        let _ = disk.take_spent();
+        self.rotted += rotted;
+    }
+}
+
+/// Turns over bits of what replicas are made of; says how many. Superblock and headers stay whole:
+/// without them the store is another one.
+fn rot(disk: &SimDisk, random: &mut Random) -> u64 {
+    let mut files = disk.files();
+    let Ok(file) = files.open(FILE_NAME, false) else { return 0 };
+    let length = files.length(file).unwrap_or(0);
+    let bits = if length > DATA_AT { random.magnitude(1..500) } else { 0 };
+    for _ in 0..bits {
+        let (at, mut byte) = (random.within(DATA_AT..length), [0]);
+        if files.read_at(file, at, &mut byte).is_ok() {
+            let turned = [byte[0] ^ 1 << random.below(8)];
+            assert!(files.write_at(file, at, &turned).is_ok(), "the disk works for now");
+        }
+    }
+    bits
+}
