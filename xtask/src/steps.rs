@@ -12,6 +12,13 @@ const FUZZ_SECONDS: u32 = 15;
 /// Seeds that the swarm runs in a full test.
 const SWARM_SEEDS: u64 = 10_000;
 
+/// Seeds of the whole cluster, with what is beside: some six minutes together.
+const CLUSTER_SWARMS: [&[&str]; 3] = [
+    &["--cluster", "--swarm", "1200", "--verdicts"],
+    &["--cluster", "--swarm", "400", "--verdicts", "--migrations"],
+    &["--cluster", "--swarm", "100", "--leaving"],
+];
+
 /// The versions of the tools that `cargo install` brings.
 const CARGO_DENY: (&str, &str) = ("cargo-deny", "0.20.2");
 const CARGO_FUZZ: (&str, &str) = ("cargo-fuzz", "0.13.2");
@@ -91,7 +98,7 @@ impl Step {
             Step::Loom => "model checks of the concurrent parts",
             Step::Asan => "unit and property tests under AddressSanitizer",
             Step::Fuzz => "every fuzz target for a while",
-            Step::Swarm => "the register among faults, from many seeds",
+            Step::Swarm => "the register and the whole cluster among faults, from many seeds",
             Step::Hosts => "clusters on several hosts, that lose coordinators and servers",
             Step::Example => "the example store",
             Step::Evaluate => "the evaluation in small: it must complete",
@@ -116,7 +123,12 @@ impl Step {
             ),
             Step::Asan => asan(),
             Step::Fuzz => fuzz(None, FUZZ_SECONDS),
-            Step::Swarm => sim(&["--swarm".to_owned(), SWARM_SEEDS.to_string()]),
+            Step::Swarm => {
+                sim(&["--swarm".to_owned(), SWARM_SEEDS.to_string()])?;
+                let words = |swarm: &[&str]| swarm.iter().map(ToString::to_string).collect();
+                let all: [Vec<String>; 3] = CLUSTER_SWARMS.map(words);
+                all.iter().try_for_each(|swarm| sim(swarm))
+            }
             Step::Hosts => {
                 install_servers()?;
                 run("cargo", &["build", "--quiet", "--release"])?;
