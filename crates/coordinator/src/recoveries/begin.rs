@@ -5,6 +5,8 @@
 //! masters what to rebuild. A backup that does not answer is not waited for long where others have what
 //! it has: its copies are named last, and it goes on being told, as is one that begins another life, as
 //! long as the round lasts. A master that has no time is asked again for a while; then it is another one's turn.
+//! One that is still at the same tablets, for it waits for the answer to an earlier report, is waited for
+//! longer: what it reported may be written in part, and that part is its own.
 
 use super::Step;
 use super::asking::is_for_good;
@@ -23,11 +25,11 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_metastore::limits::VALUE_BYTES_MAX;
-use thunderhead_rpc::Opcode;
+use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_wire::control::{
     BeginRecovery, Empty, InventoryOf, Recover, Replicas, ShardStatus, Taken, of_body,
 };
-use thunderhead_wire::{MasterId, ServerId};
+use thunderhead_wire::{MasterId, ServerId, Status};
 
 /// Masters wait for so long for backups to be told.
 const BACKUPS_PATIENCE: Duration = Duration::from_millis(250);
@@ -37,6 +39,10 @@ const ROOM_PATIENCE: Duration = Duration::from_millis(100);
 
 /// A master is told in vain so often before another one is chosen: some seconds.
 const TOLD_MAX: u32 = 8;
+
+/// The same for one that still has to do with these tablets, mostly because it waits for the answer to
+/// its report of an earlier round: half a minute.
+const IN_PROGRESS_MAX: u32 = 40;
 
 /// What a master is told.
 pub(super) struct Message {
@@ -342,7 +348,7 @@ pub(super) async fn tell_masters(reign: &Rc<Reign>, messages: Vec<Message>) {
         let Told::Due(_, count) = *told else { continue };
         match answer {
             Ok(_) => *told = Told::Begun,
-            Err(error) if is_for_good(&error) || count >= TOLD_MAX => {
+            Err(error) if is_for_good(&error) || count >= most(&error) => {
                 let trouble = format!("{master} says: {error}");
                 attempt.part_is_over((recovery, partition), master, Some(trouble));
             }
@@ -351,6 +357,14 @@ pub(super) async fn tell_masters(reign: &Rc<Reign>, messages: Vec<Message>) {
                 *told = Told::Due(reign.now() + wait, count + 1);
             }
         }
+    }
+}
+
+/// How often a master that says so is told again.
+fn most(error: &CallError) -> u32 {
+    match error {
+        CallError::Refused { status: Status::InProgress, .. } => IN_PROGRESS_MAX,
+        _ => TOLD_MAX,
     }
 }
 

@@ -302,10 +302,66 @@ fn a_master_that_has_no_time_is_asked_for_a_while_and_then_another_one() {
     let mut world = world(50, 1, 3, 0);
     let former = world.masters(0);
     let busy = world.masters(1);
-    world.servers[1].1.borrow_mut().is_busy = true;
+    world.servers[1].1.borrow_mut().refuses = Some(Status::Busy);
     fell(&mut world, 0);
     until_all_are_somewhere(&mut world, &former);
     assert!(told(&world).iter().all(|it| !busy.contains(&it.master)));
+}
+
+#[test]
+fn a_master_that_is_still_at_an_earlier_round_is_waited_for() {
+    let mut world = world(67, 1, 3, 0);
+    let former = world.masters(0);
+    for number in [1, 2] {
+        world.servers[number].1.borrow_mut().refuses = Some(Status::InProgress);
+    }
+    fell(&mut world, 0);
+    world.simulation.run_for(Duration::from_secs(12));
+    assert!(status(&mut world).recoveries.iter().all(|it| it.trouble.is_none()));
+    for number in [1, 2] {
+        world.servers[number].1.borrow_mut().refuses = None;
+    }
+    until_all_are_somewhere(&mut world, &former);
+    assert!(told(&world).iter().all(|it| it.recovery <= 2), "each at the first attempt");
+}
+
+/// The leader goes when of a part of two tables one is written: the next one gives the other out under
+/// another number, to the same master, which waits for the answer to its report all the time.
+#[test]
+fn a_part_that_is_half_written_when_the_leader_goes_ends_whole() {
+    let mut halves = 0;
+    for seed in 120..130 {
+        let mut world = world(seed, 2, 2, 0);
+        create(&mut world, "u", 4).unwrap();
+        let former = world.masters(0);
+        fell(&mut world, 0);
+        let written = |world: &World| -> Vec<usize> {
+            let is_left = |it: &serde_json::Value| former.contains(&MasterId(it.as_u64().unwrap()));
+            let left = |table: &serde_json::Value| {
+                let tablets = table["tablets"].as_array().unwrap();
+                tablets.iter().filter(|it| is_left(&it["master"])).count()
+            };
+            stored(&world.store, "tables").iter().map(left).collect()
+        };
+        while written(&world).iter().all(|left| *left == 2) {
+            world.simulation.run_for(Duration::from_micros(20));
+        }
+        world.store.stop();
+        let left = written(&world);
+        halves += usize::from(left.iter().any(|it| *it > 0) && left[0] != left[1]);
+        let old = world.coordinators[world.leader().unwrap()].host;
+        world.simulation.crash(old);
+        world.store.start();
+        assert!(world.servers[1].1.borrow().freed.is_empty());
+        until_all_are_somewhere(&mut world, &former);
+        assert_eq!(held(&world).len(), mapped(&map(&mut world)).len(), "seed {seed}");
+        assert!(world.servers[1].1.borrow().telling.is_empty());
+        world.until("replicas are freed", |world| {
+            let server = world.servers[1].1.borrow();
+            former.iter().all(|it| server.freed.contains(it))
+        });
+    }
+    assert!(halves > 5, "{halves}: it did not go in the midst");
 }
 
 #[test]
