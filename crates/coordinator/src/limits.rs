@@ -46,6 +46,9 @@ pub const TAKE_OVER: Duration = Duration::from_millis(READ_LEASE.as_millis() as 
 /// needed.
 pub const SURVEY_GRACE: Duration = Duration::from_secs(1);
 
+/// How long parts of a recovery may take after another one has come to nothing, at first.
+pub const STUCK: Duration = Duration::from_secs(30);
+
 /// The longest pause before a recovery that fails again and again is tried anew.
 pub const RECOVERY_PAUSE_MAX: Duration = Duration::from_secs(10);
 

@@ -130,8 +130,9 @@ impl Surveying {
                 reign.sleep(backoff.next()).await;
                 continue;
             };
+            let at = reign.now_in_next_turn().await;
             if self.matters(&reign, server, generation) {
-                let heard = Heard { generation, address, at: reign.now(), replicas };
+                let heard = Heard { generation, address, at, replicas };
                 self.survey.borrow_mut().heard.insert(server, heard);
                 reign.changed.raise();
             }
@@ -184,11 +185,12 @@ impl Surveying {
                     continue;
                 }
             };
+            let now = reign.now_in_next_turn().await;
             if !self.matters(&reign, server, generation) {
                 return;
             }
             let waits = matches!(asked, Asked::Waits { .. });
-            self.takes(question, asked, reign.now());
+            self.takes(question, asked, now);
             reign.changed.raise();
             if !waits {
                 return;

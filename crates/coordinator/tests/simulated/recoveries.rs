@@ -401,6 +401,61 @@ fn a_backup_that_comes_again_in_the_midst_is_told_again() {
     });
 }
 
+#[test]
+fn a_backup_that_will_not_read_is_named_and_done_without_if_others_can() {
+    for (seed, others) in [(68, false), (69, true)] {
+        let mut world = world(seed, 1, 3, 0);
+        let former = world.masters(0);
+        let at_first = world.servers[0].0;
+        world.servers[1].1.borrow_mut().does_not_read = Some(Status::Malformed);
+        if others {
+            // The other backup that has it comes again.
+            world.simulation.crash(at_first);
+            world.simulation.start(at_first);
+            world.until_all_are_there();
+            until_all_are_somewhere(&mut world, &former);
+            continue;
+        }
+        fell(&mut world, 0);
+        world.simulation.run_for(Duration::from_secs(5));
+        let name = id(&world, 1).to_string();
+        for it in status(&mut world).recoveries {
+            assert_eq!(it.stage, "waiting");
+            assert!(it.trouble.as_ref().is_some_and(|it| it.contains(&name)), "{:?}", it.trouble);
+        }
+        assert!(told(&world).is_empty());
+        world.servers[1].1.borrow_mut().does_not_read = None;
+        until_all_are_somewhere(&mut world, &former);
+    }
+}
+
+#[test]
+fn who_does_not_end_does_not_hold_up_what_another_one_left_for_ever() {
+    let mut world = world(39, 2, 4, 0);
+    world.common.table_bytes.set(8 * 256 * MEGABYTES);
+    for number in [2, 3] {
+        world.servers[number].1.borrow_mut().recovers_by_itself = false;
+    }
+    let (former, stuck) = (world.masters(0), world.masters(3));
+    fell(&mut world, 0);
+    for number in [2, 3] {
+        world.until("it is at it", |world| !world.servers[number].1.borrow().recovers.is_empty());
+    }
+    world.simulation.run_for(Duration::from_secs(3));
+    fell(&mut world, 2);
+    let begun = world.simulation.now();
+    world.until("nothing is left of the first one", |world| {
+        owners(&world.store).iter().all(|it| !former.contains(it))
+    });
+    let took = world.simulation.now() - begun;
+    assert!(took > Duration::from_secs(29) && took < Duration::from_secs(34), "{took:?}");
+    let seen = told(&world);
+    let of_first: Vec<_> = seen.iter().filter(|it| former.contains(&it.crashed)).collect();
+    let newest = of_first.iter().map(|it| it.recovery).max().unwrap();
+    let last = of_first.iter().filter(|it| it.recovery == newest);
+    assert!(last.clone().count() > 0 && last.clone().all(|it| !stuck.contains(&it.master)));
+}
+
 /// A leader has given tablets out, and gives the leadership back before they are rebuilt; the next one
 /// cannot give them out anew, for a backup is silent.
 #[test]

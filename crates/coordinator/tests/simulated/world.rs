@@ -78,6 +78,8 @@ pub(crate) struct Server {
     pub(crate) backup_is_deaf: bool,
     /// The memory of each of its shards; 0 if it does not say so.
     pub(crate) memory_bytes: u64,
+    /// What its backup says instead of beginning to read.
+    pub(crate) does_not_read: Option<Status>,
     /// What it says instead of beginning a recovery.
     pub(crate) refuses: Option<Status>,
     /// What it reports as rebuilt and has no answer for: nothing is begun that overlaps it.
@@ -326,8 +328,13 @@ impl FakeServer {
                 let of_it = server.begun.iter().filter(|it| it.crashed == message.crashed);
                 let newest = of_it.map(|it| it.recovery).max().unwrap_or(0);
                 assert!(message.recovery >= newest, "numbers only grow");
-                server.begun.push(message);
-                Ok(to_body(&Empty {}))
+                match server.does_not_read {
+                    Some(status) => Err(status),
+                    None => {
+                        server.begun.push(message);
+                        Ok(to_body(&Empty {}))
+                    }
+                }
             }
         };
         match answer {
