@@ -127,10 +127,11 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
         return true;
     }
     let load = loads(&tablets, &found.statistics, found.bytes());
+    let sizes = reign.shared.options.parts;
     let target = match (successors.len(), masters.len()) {
-        (0, others) => target(&load, others),
+        (0, others) => target(&load, others, sizes),
         (own, all) if own == all => u64::MAX,
-        _ => target(&load, 1),
+        _ => target(&load, 1, sizes),
     };
     let mut split_tables = BTreeMap::new();
     for (id, at) in cuts(&tablets, &load, target) {
