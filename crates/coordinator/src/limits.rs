@@ -31,7 +31,8 @@ pub const ENDINGS_MAX: usize = 64;
 pub const LEASES_AT_ONCE: u64 = 256;
 
 /// Heads with raised epochs that are remembered of each master. A log has two open heads at most,
-/// so those of old segments are closed, and epochs say nothing of closed ones.
+/// so those of old segments are closed, and epochs say nothing of closed ones. An open replica of an old one
+/// is of a backup that was away: it does not count.
 pub const EPOCHS_MAX: usize = 64;
 
 /// Former lives of a server whose nonces are remembered, so that a request of a former life that

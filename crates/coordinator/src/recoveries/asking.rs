@@ -87,6 +87,7 @@ impl Surveying {
         }
         let former = cluster.former(self.crashed);
         let epochs = former.map_or(&[][..], |former| &former.epochs);
+        self.survey.borrow_mut().floor = former.map(|it| it.floor).unwrap_or_default();
         loop {
             let verdict = self.survey.borrow().verdict(self.crashed, epochs);
             match verdict {
