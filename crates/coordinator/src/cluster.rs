@@ -403,6 +403,7 @@ pub(crate) fn gone(record: &ServerRecord) -> ServerRecord {
             master: old.master,
             shard: u32::try_from(shard).unwrap_or(0),
             epochs: old.epochs,
+            floor: old.floor,
             recovery: 0,
             parts: Vec::new(),
             freeing: false,
@@ -413,6 +414,10 @@ pub(crate) fn gone(record: &ServerRecord) -> ServerRecord {
 
 /// Notes the epoch of a head; says whether that is news.
 pub(crate) fn raise_epoch(shard: &mut ShardRecord, segment: SegmentId, epoch: Epoch) -> bool {
+    if segment < shard.floor {
+        // No open replica of it counts.
+        return false;
+    }
     match shard.epochs.iter_mut().find(|(known, _)| *known == segment) {
         Some((_, known)) if *known >= epoch => return false,
         Some((_, known)) => *known = epoch,
@@ -421,6 +426,9 @@ pub(crate) fn raise_epoch(shard: &mut ShardRecord, segment: SegmentId, epoch: Ep
     shard.epochs.sort_unstable();
     let excess = shard.epochs.len().saturating_sub(EPOCHS_MAX);
     shard.epochs.drain(..excess);
+    if let Some((oldest, _)) = shard.epochs.first().filter(|_| excess > 0) {
+        shard.floor = *oldest;
+    }
     true
 }
 
@@ -465,6 +473,7 @@ mod tests {
             master: MasterId(*master),
             address: ([10, 0, 0, id as u8], *master as u16).into(),
             epochs: vec![],
+            floor: SegmentId::NONE,
         };
         ServerRecord {
             server: ServerId(id),
@@ -589,5 +598,11 @@ mod tests {
         }
         assert_eq!(shard.epochs.len(), EPOCHS_MAX);
         assert_eq!(shard.epochs.last(), Some(&(SegmentId(199), Epoch(1))));
+        let oldest = SegmentId(200 - EPOCHS_MAX as u64);
+        assert_eq!((shard.epochs[0].0, shard.floor), (oldest, oldest));
+        assert!(!raise_epoch(&mut shard, SegmentId(5), Epoch(9)), "below all that is remembered");
+        let mut record = server(1, &[]);
+        record.shards.push(shard);
+        assert_eq!(gone(&record).former[0].floor, oldest);
     }
 }

@@ -61,5 +61,5 @@ mod tables;
 mod waiting;
 
 pub use coordinator::{Coordinator, Handle};
-pub use options::Options;
+pub use options::{Options, Parts};
 pub use probing::{Probing, Rounds};

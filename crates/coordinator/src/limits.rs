@@ -31,7 +31,8 @@ pub const ENDINGS_MAX: usize = 64;
 pub const LEASES_AT_ONCE: u64 = 256;
 
 /// Heads with raised epochs that are remembered of each master. A log has two open heads at most,
-/// so those of old segments are closed, and epochs say nothing of closed ones.
+/// so those of old segments are closed, and epochs say nothing of closed ones. An open replica of an old one
+/// is of a backup that was away: it does not count.
 pub const EPOCHS_MAX: usize = 64;
 
 /// Former lives of a server whose nonces are remembered, so that a request of a former life that
@@ -45,6 +46,9 @@ pub const TAKE_OVER: Duration = Duration::from_millis(READ_LEASE.as_millis() as 
 /// How long a recovery waits for backups that do not answer, though the others have all that is
 /// needed.
 pub const SURVEY_GRACE: Duration = Duration::from_secs(1);
+
+/// How long parts of a recovery may take after another one has come to nothing, at first.
+pub const STUCK: Duration = Duration::from_secs(30);
 
 /// The longest pause before a recovery that fails again and again is tried anew.
 pub const RECOVERY_PAUSE_MAX: Duration = Duration::from_secs(10);

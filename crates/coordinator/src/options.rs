@@ -22,6 +22,8 @@ pub struct Options {
     pub patience: Duration,
     /// How long to wait after a recovery that failed before it is tried again.
     pub recovery_pause: Duration,
+    /// How large the parts are that masters rebuild.
+    pub parts: Parts,
     /// How it finds out that servers are not there any more.
     pub probing: Probing,
 }
@@ -41,7 +43,23 @@ impl Default for Options {
             call_timeout: Duration::from_secs(1),
             patience: Duration::from_secs(2),
             recovery_pause: Duration::from_secs(1),
+            parts: Parts::default(),
             probing: Probing::default(),
         }
+    }
+}
+
+/// How what a master had is divided among those that rebuild it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// Less is not divided among masters: bytes of live objects.
+    pub least: u64,
+    /// The most that is live in a part.
+    pub bytes: u64,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Parts { least: 32 << 20, bytes: 512 << 20 }
     }
 }

@@ -9,16 +9,18 @@
 //!
 //! Servers ask each other and report who does not answer; the coordinator asks one server each
 //! interval too, so that a cluster of two is watched as well. Nobody is given up because somebody
-//! says so: the coordinator asks by itself, up to [`ATTEMPTS`] times within [`CHECK`], and any answer
+//! says so: the coordinator asks by itself, up to [`ATTEMPTS`] times within [`CHECK_MIN`] or twice what a probe has, and any answer
 //! of that life clears the suspicion. A machine that says that nobody listens is believed when it says
 //! so twice; another life, or another server, in that place at once.
 //!
 //! # When it does not judge
 //!
-//! - Silence counts only if somebody else has answered meanwhile, a question that was asked after the
-//!   check began. So a coordinator that is cut off gives nobody up, nor does one whose own process
-//!   stood still, and the only server of a cluster is never given up for its silence: nobody could take
-//!   its place.
+//! - Silence counts only if half of the other servers have answered meanwhile, questions that were asked
+//!   after the check began ([`WITNESSES`] of them, drawn, where there are many). So a coordinator that is
+//!   cut off gives nobody up, though it may hear a server on its own machine, nor does one whose own
+//!   process stood still, and the only server of a cluster is never given up for its silence: nobody could
+//!   take its place. Nor is anybody, when most of them fall silent at the same time: an operator reads so.
+//!   That nobody listens somewhere counts if any other server has answered meanwhile.
 //! - A check that took longer than it should counts for nothing: this process was late, and may have
 //!   been deaf. It asks anew. What has arrived is read before it is decided.
 //! - A verdict that could not be written soon is dropped; then it is asked anew.
@@ -48,8 +50,11 @@ use thunderhead_wire::control::{Empty, ServerState, of_body, to_body};
 use thunderhead_wire::membership::{Presence, Probe, Probed, Suspect};
 use thunderhead_wire::{ServerId, Status};
 
-/// How long a server has in all before it is given up.
-const CHECK: Duration = Duration::from_millis(250);
+/// How long a server has at least before it is given up; more where answers have more time.
+const CHECK_MIN: Duration = Duration::from_millis(250);
+
+/// Of so many others at most it is asked whether they are heard.
+const WITNESSES: usize = 15;
 
 /// How often it is asked in that time, and how often its machine may say that nobody is there.
 const ATTEMPTS: u32 = 3;
@@ -73,9 +78,6 @@ const RESPITE: Duration = Duration::from_millis(50);
 /// Own probes that may wait for answers.
 const PROBES_MAX: usize = 8;
 
-/// What the remark is about that nobody answers.
-const SILENCE: &str = "silence";
-
 /// What this reign knows of who is there.
 #[derive(Default)]
 pub(crate) struct Watch {
@@ -87,8 +89,10 @@ pub(crate) struct Watch {
     judged: RefCell<Vec<Judged>>,
     /// Who was given up, when, and why.
     verdicts: RefCell<BTreeMap<ServerId, (u64, Time, String)>>,
-    /// When the latest question was asked that anybody has answered.
-    heard: Cell<Time>,
+    /// When the latest question was asked that each has answered.
+    heard: RefCell<BTreeMap<ServerId, Time>>,
+    /// Who does not answer and is not given up, in which life, and why not.
+    unjudged: RefCell<BTreeMap<ServerId, (u64, String)>>,
     /// Own probes that wait.
     probes: Cell<usize>,
 }
@@ -128,7 +132,30 @@ enum Found {
     Here,
     Over(String),
     /// It cannot be told, and why.
-    Unknown(&'static str),
+    Unknown(String),
+}
+
+/// Who else is asked, so that silence can be told from being deaf.
+struct Witnesses(Vec<ServerId>);
+
+impl Witnesses {
+    /// How many of them have answered a question that was asked since then.
+    fn heard(&self, reign: &Reign, since: Time) -> usize {
+        let heard = reign.watch.heard.borrow();
+        let answered = |it: &&ServerId| heard.get(it).is_some_and(|asked| *asked >= since);
+        self.0.iter().filter(answered).count()
+    }
+
+    /// Why the silence of another server says nothing, if it does not.
+    fn lack(&self, heard: usize) -> Option<String> {
+        match (heard, self.0.len()) {
+            (0, _) => Some("no other server answers this coordinator either".into()),
+            (heard, all) if heard < all.div_ceil(2) => Some(format!(
+                "only {heard} of {all} other servers answer this coordinator; look after its network"
+            )),
+            _ => None,
+        }
+    }
 }
 
 /// Duty: one server after the other is asked whether it is there.
@@ -220,8 +247,7 @@ async fn see_to(reign: &Rc<Reign>, server: ServerId, generation: u64, why: &str)
         }
         Found::Unknown(because) => {
             tracing::debug!(%server, generation, why, because, "it cannot be told whether it lives");
-            let text = format!("{server} does not answer, but is not given up: {because}");
-            reign.shared.remark(SILENCE, &text);
+            reign.watch.unjudged.borrow_mut().insert(server, (generation, because));
         }
         Found::Over(found) => {
             let (why, not_after) = (format!("{found} ({why})"), reign.now() + STALE);
@@ -259,46 +285,52 @@ async fn look_for(reign: &Rc<Reign>, server: ServerId, generation: u64) -> Found
     for _ in 0..ATTEMPTS {
         let Some(record) = servers::lives(reign, server, generation) else { return Found::Here };
         let began = reign.now();
+        let limit = limit(reign);
         let check = Rc::new(Check::default());
         for number in 0..ATTEMPTS {
             let (busy, check, record) = (Rc::clone(reign), Rc::clone(&check), record.clone());
-            let after = CHECK * number / ATTEMPTS;
-            reign.spawn(async move { attempt(&busy, &check, &record, began, after).await });
+            let times = (began + limit * number / ATTEMPTS, began + limit);
+            reign.spawn(async move { attempt(&busy, &check, &record, times).await });
         }
-        find_witness(reign, server, began);
+        let witnesses = find_witnesses(reign, server, began);
         let decided = async {
-            while !check.is_decided(reign.watch.heard.get() >= began) {
+            while !check.is_decided(witnesses.heard(reign, began) > 0) {
                 let seen = check.changed.seen();
                 // Others' answers do not raise it.
                 let _ = within(reign.sleep(PAUSE), check.changed.after(seen)).await;
             }
         };
-        let _ = within(reign.shared.tasks().sleep_until(began + CHECK), decided).await;
+        let _ = within(reign.shared.tasks().sleep_until(began + limit), decided).await;
         // What arrived in this turn is handed out in it.
         reign.sleep(DRAIN).await;
         let took = reign.now().since(began);
         // Nobody waits for these answers any more.
-        let has_witness = reign.watch.heard.get() >= began;
+        let heard = witnesses.heard(reign, began);
         if check.is_here.replace(true) {
             return Found::Here;
         }
         if let Some(why) = check.over.get() {
             return Found::Over(why.to_owned());
         }
-        if took > CHECK + LATE {
+        if took > limit + LATE {
             tracing::debug!(%server, ?took, "this process was late: the server is asked anew");
             continue;
         }
-        if !has_witness {
-            return Found::Unknown("no other server answers this coordinator either");
-        }
-        if check.refused.get() >= REFUSALS {
+        if check.refused.get() >= REFUSALS && heard > 0 {
             return Found::Over("nobody listens at its address".to_owned());
         }
+        if let Some(why) = witnesses.lack(heard) {
+            return Found::Unknown(why);
+        }
         let asked = check.asked.get();
-        return Found::Over(format!("no answer to {asked} probes within {CHECK:?}"));
+        return Found::Over(format!("no answer to {asked} probes within {limit:?}"));
     }
-    Found::Unknown("this coordinator does not get on with its own work")
+    Found::Unknown("this coordinator does not get on with its own work".into())
+}
+
+/// How long a server has in all before it is given up.
+fn limit(reign: &Reign) -> Duration {
+    CHECK_MIN.max(reign.shared.options.probing.timeout.saturating_mul(2))
 }
 
 impl Check {
@@ -309,17 +341,16 @@ impl Check {
     }
 }
 
-/// Asks a server until it answers or the check ends.
+/// Asks a server from some time on until it answers or the check ends.
 async fn attempt(
     reign: &Rc<Reign>,
     check: &Check,
     record: &ServerRecord,
-    began: Time,
-    after: Duration,
+    (from, until): (Time, Time),
 ) {
-    reign.sleep(after).await;
+    reign.shared.tasks().sleep_until(from).await;
     loop {
-        let left = CHECK.saturating_sub(reign.now().since(began));
+        let left = until.since(reign.now());
         if left.is_zero() || check.is_decided(true) {
             return;
         }
@@ -335,28 +366,30 @@ async fn attempt(
     }
 }
 
-/// Asks two others, too: whether anybody is heard here.
-fn find_witness(reign: &Rc<Reign>, suspect: ServerId, began: Time) {
+/// Asks others, too: whether they are heard here. Each twice, unless it has answered.
+fn find_witnesses(reign: &Rc<Reign>, suspect: ServerId, began: Time) -> Witnesses {
     let mut others = there(reign);
     others.remove(&suspect);
-    let mut unsuspected = others.clone();
-    unsuspected.retain(|it| !reign.watch.suspicions.borrow().contains_key(it));
-    if !unsuspected.is_empty() {
-        others = unsuspected;
-    }
     let mut rounds = Rounds::default();
-    for number in 0..2 {
-        let other = rounds.next(&mut reign.shared.random.borrow_mut(), &others);
-        let record = other.and_then(|other| reign.cluster().server(other).cloned());
-        let Some(record) = record else { return };
-        let busy = Rc::clone(reign);
-        reign.spawn(async move {
-            busy.sleep(CHECK / 3 * number).await;
-            if busy.watch.heard.get() < began {
-                ask(&busy, &record, CHECK).await;
-            }
-        });
+    let mut drawn = Vec::new();
+    for _ in 0..others.len().min(WITNESSES) {
+        drawn.extend(rounds.next(&mut reign.shared.random.borrow_mut(), &others));
     }
+    let limit = limit(reign);
+    for other in &drawn {
+        let Some(record) = reign.cluster().server(*other).cloned() else { continue };
+        for number in 0..2 {
+            let (busy, record) = (Rc::clone(reign), record.clone());
+            reign.spawn(async move {
+                busy.sleep(limit / 3 * number).await;
+                let heard = busy.watch.heard.borrow().get(&record.server).copied();
+                if heard.is_none_or(|asked| asked < began) {
+                    ask(&busy, &record, limit).await;
+                }
+            });
+        }
+    }
+    Witnesses(drawn)
 }
 
 /// Asks a server whether it is there.
@@ -388,13 +421,15 @@ async fn ask(reign: &Reign, record: &ServerRecord, timeout: Duration) -> Answer 
         Err(error) => Answer::Nothing(error),
     };
     if matches!(answer, Answer::Here) {
-        reign.watch.heard.set(reign.watch.heard.get().max(sent));
-        reign.shared.unremark(SILENCE);
+        let mut heard = reign.watch.heard.borrow_mut();
+        let latest = heard.entry(record.server).or_insert(sent);
+        *latest = (*latest).max(sent);
+        reign.watch.unjudged.borrow_mut().remove(&record.server);
     }
     answer
 }
 
-/// What an operator should know of servers that are down.
+/// What an operator should know of servers that are down, or do not answer.
 pub(crate) fn remarks(reign: &Reign) -> Vec<String> {
     let (cluster, verdicts) = (reign.cluster(), reign.watch.verdicts.borrow());
     let down = cluster.servers().filter(|it| it.generation > 0 && it.state == ServerState::Down);
@@ -410,5 +445,12 @@ pub(crate) fn remarks(reign: &Reign) -> Vec<String> {
             None => format!("{server} is down; start it again when it is repaired"),
         }
     };
-    down.map(text).collect()
+    let unjudged = reign.watch.unjudged.borrow();
+    let silent = unjudged
+        .iter()
+        .filter(|(server, (generation, _))| servers::lives(reign, **server, *generation).is_some());
+    let silent = silent.map(|(server, (_, because))| {
+        format!("{server} does not answer, but is not given up: {because}")
+    });
+    down.map(text).chain(silent).collect()
 }

@@ -144,6 +144,12 @@ impl Reign {
         self.shared.now()
     }
 
+    /// The time of a later turn. That of this one was read before what arrived in it was received.
+    pub(crate) async fn now_in_next_turn(&self) -> Time {
+        self.sleep(Duration::from_micros(1)).await;
+        self.now()
+    }
+
     pub(crate) fn sleep(&self, duration: Duration) -> Sleep {
         self.shared.tasks().sleep(duration)
     }

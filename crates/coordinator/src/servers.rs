@@ -14,7 +14,7 @@ use thunderhead_wire::control::{
     Empty, Enlist, Enlisted, Known, OfMaster, RaiseEpoch, Register, Registered, ServerState,
     to_body,
 };
-use thunderhead_wire::{MasterId, ServerId, Status};
+use thunderhead_wire::{MasterId, SegmentId, ServerId, Status};
 
 /// A server wants to know who it is.
 pub(crate) async fn register(reign: &Rc<Reign>, message: Register) -> Outcome {
@@ -83,7 +83,12 @@ pub(crate) async fn enlist(reign: &Rc<Reign>, message: Enlist) -> Outcome {
     let masters = (first..).map(MasterId);
     record.shards = masters
         .zip(&message.shards)
-        .map(|(master, address)| ShardRecord { master, address: *address, epochs: Vec::new() })
+        .map(|(master, address)| ShardRecord {
+            master,
+            address: *address,
+            epochs: Vec::new(),
+            floor: SegmentId::NONE,
+        })
         .collect();
     record.generation += 1;
     record.state = ServerState::Up;

@@ -106,6 +106,9 @@ pub(crate) struct ShardRecord {
     /// Heads that lost replicas.
     #[serde(default)]
     pub(crate) epochs: Vec<(SegmentId, Epoch)>,
+    /// Of older segments it is not remembered: open replicas of these do not count.
+    #[serde(default)]
+    pub(crate) floor: SegmentId,
 }
 
 /// A master that is gone.
@@ -116,6 +119,9 @@ pub(crate) struct Former {
     pub(crate) shard: u32,
     #[serde(default)]
     pub(crate) epochs: Vec<(SegmentId, Epoch)>,
+    /// Open replicas of older segments do not count.
+    #[serde(default)]
+    pub(crate) floor: SegmentId,
     /// The recovery that its tablets were divided for last; 0 before the first.
     #[serde(default)]
     pub(crate) recovery: u64,

@@ -87,6 +87,7 @@ impl Surveying {
         }
         let former = cluster.former(self.crashed);
         let epochs = former.map_or(&[][..], |former| &former.epochs);
+        self.survey.borrow_mut().floor = former.map(|it| it.floor).unwrap_or_default();
         loop {
             let verdict = self.survey.borrow().verdict(self.crashed, epochs);
             match verdict {
@@ -130,8 +131,9 @@ impl Surveying {
                 reign.sleep(backoff.next()).await;
                 continue;
             };
+            let at = reign.now_in_next_turn().await;
             if self.matters(&reign, server, generation) {
-                let heard = Heard { generation, address, at: reign.now(), replicas };
+                let heard = Heard { generation, address, at, replicas };
                 self.survey.borrow_mut().heard.insert(server, heard);
                 reign.changed.raise();
             }
@@ -184,11 +186,12 @@ impl Surveying {
                     continue;
                 }
             };
+            let now = reign.now_in_next_turn().await;
             if !self.matters(&reign, server, generation) {
                 return;
             }
             let waits = matches!(asked, Asked::Waits { .. });
-            self.takes(question, asked, reign.now());
+            self.takes(question, asked, now);
             reign.changed.raise();
             if !waits {
                 return;

@@ -2,11 +2,12 @@
 //! tries anew, under another number.
 
 use super::asking::Surveying;
-use crate::limits::{RECOVERY_PAUSE_MAX, TROUBLE_BYTES_MAX};
+use crate::limits::{RECOVERY_PAUSE_MAX, STUCK, TROUBLE_BYTES_MAX};
 use crate::reign::Reign;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::time::Duration;
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::Replicas;
 use thunderhead_wire::{MasterId, ServerId};
@@ -15,7 +16,6 @@ use thunderhead_wire::{MasterId, ServerId};
 pub(crate) type Attempts = RefCell<BTreeMap<MasterId, Attempt>>;
 
 /// How it gets on.
-#[derive(Default)]
 pub(crate) struct Attempt {
     pub(super) stage: Stage,
     /// Since when it is being tried.
@@ -26,10 +26,27 @@ pub(crate) struct Attempt {
     pub(super) refused: BTreeMap<MasterId, u32>,
     /// Why it failed last, or what it waits for.
     pub(super) trouble: Option<String>,
+    /// How long parts may take after another one has come to nothing.
+    pub(super) patience: Duration,
     /// When all backups were fenced whose copies are used for what was given out.
     pub(super) fenced: Option<Time>,
     /// Bytes of the log.
     pub(super) bytes: u64,
+}
+
+impl Default for Attempt {
+    fn default() -> Self {
+        Attempt {
+            stage: Stage::default(),
+            since: None,
+            failures: 0,
+            refused: BTreeMap::new(),
+            trouble: None,
+            patience: STUCK,
+            fenced: None,
+            bytes: 0,
+        }
+    }
 }
 
 /// Where it is.
@@ -55,6 +72,10 @@ pub(super) struct Round {
     pub(super) backups: BTreeSet<ServerId>,
     /// Those that know.
     pub(super) told: Rc<RefCell<BTreeSet<ServerId>>>,
+    /// Those that will not read what they are to read, and why.
+    pub(super) useless: BTreeMap<ServerId, String>,
+    /// When it was first seen that a part has come to nothing.
+    pub(super) failed_at: Option<Time>,
     /// Masters are told then, though not all backups know.
     pub(super) patience: Time,
     /// What was heard of each partition.
@@ -82,6 +103,31 @@ impl Attempt {
         let pause = reign.shared.options.recovery_pause;
         let pause = pause.saturating_mul(1 << (self.failures - 1).min(10)).min(RECOVERY_PAUSE_MAX);
         self.goes_to(Stage::Resting(reign.now() + pause, reign.cluster().list_version()));
+    }
+
+    /// These masters do not end their parts, and others wait to be divided anew.
+    pub(super) fn is_stuck(&mut self, reign: &Reign, masters: &[MasterId]) {
+        for master in masters {
+            *self.refused.entry(*master).or_default() += 1;
+        }
+        self.patience = self.patience.saturating_mul(2);
+        let names: Vec<String> = masters.iter().take(8).map(ToString::to_string).collect();
+        self.fails(reign, format!("{} did not end in time what others wait for", names.join(", ")));
+    }
+
+    /// A backup was told what to read in a round, and said this against it.
+    pub(super) fn backup_says(&mut self, recovery: u64, server: ServerId, useless: Option<String>) {
+        let Stage::Rebuilding(round) = &mut self.stage else { return };
+        if round.recovery != recovery {
+            return;
+        }
+        match useless {
+            None => _ = round.useless.remove(&server),
+            Some(why) => {
+                self.trouble = Some(shortened(why.clone()));
+                round.useless.insert(server, why);
+            }
+        }
     }
 
     /// What is left is begun anew, at once.

@@ -5,6 +5,11 @@
 //! masters what to rebuild. A backup that does not answer is not waited for long where others have what
 //! it has: its copies are named last, and it goes on being told, as is one that begins another life, as
 //! long as the round lasts. A master that has no time is asked again for a while; then it is another one's turn.
+//! One that is still at the same tablets, for it waits for the answer to an earlier report, is waited for
+//! longer: what it reported may be written in part, and that part is its own.
+//!
+//! When a part has come to nothing the others have [`STUCK`](crate::limits::STUCK) to end. Then all that is left is
+//! divided anew, under a number that takes the place of what still goes on; each time they have twice as long.
 
 use super::Step;
 use super::asking::is_for_good;
@@ -15,7 +20,7 @@ use super::survey::Found;
 use crate::cluster::{Cluster, split};
 use crate::limits::RETRY_MIN;
 use crate::reign::{Backoff, Reign};
-use crate::stored::{Former, Part, to_value};
+use crate::stored::{Former, Part, ServerRecord, to_value};
 use crate::waiting::{all, within};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,11 +28,11 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_metastore::limits::VALUE_BYTES_MAX;
-use thunderhead_rpc::Opcode;
+use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_wire::control::{
     BeginRecovery, Empty, InventoryOf, Recover, Replicas, ShardStatus, Taken, of_body,
 };
-use thunderhead_wire::{MasterId, ServerId};
+use thunderhead_wire::{MasterId, ServerId, Status};
 
 /// Masters wait for so long for backups to be told.
 const BACKUPS_PATIENCE: Duration = Duration::from_millis(250);
@@ -37,6 +42,10 @@ const ROOM_PATIENCE: Duration = Duration::from_millis(100);
 
 /// A master is told in vain so often before another one is chosen: some seconds.
 const TOLD_MAX: u32 = 8;
+
+/// The same for one that still has to do with these tablets, mostly because it waits for the answer to
+/// its report of an earlier round: half a minute.
+const IN_PROGRESS_MAX: u32 = 40;
 
 /// What a master is told.
 pub(super) struct Message {
@@ -118,10 +127,11 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
         return true;
     }
     let load = loads(&tablets, &found.statistics, found.bytes());
+    let sizes = reign.shared.options.parts;
     let target = match (successors.len(), masters.len()) {
-        (0, others) => target(&load, others),
+        (0, others) => target(&load, others, sizes),
         (own, all) if own == all => u64::MAX,
-        _ => target(&load, 1),
+        _ => target(&load, 1, sizes),
     };
     let mut split_tables = BTreeMap::new();
     for (id, at) in cuts(&tablets, &load, target) {
@@ -159,14 +169,15 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
     };
     let Some(former) = record.former.get_mut(number) else { return true };
     (former.recovery, former.parts) = (recovery, parts);
-    // What has no room is left for the next round.
-    while to_value(&record).len() > VALUE_BYTES_MAX {
-        let Some(former) = record.former.get_mut(number) else { return true };
-        if former.parts.pop().is_none() {
-            return false;
+    let parts = fit(&mut record, number, VALUE_BYTES_MAX);
+    if parts.is_empty() {
+        drop(pen);
+        let why = format!("what is written of {} leaves no room for its parts", record.server);
+        if let Some(attempt) = reign.attempts.borrow_mut().get_mut(&crashed) {
+            attempt.fails(reign, why);
         }
+        return true;
     }
-    let parts = record.former.get(number).map_or_else(Vec::new, |it| it.parts.clone());
     if reign.put_server(record).await.is_err() {
         return false;
     }
@@ -178,6 +189,8 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
         segments,
         backups: reads.keys().copied().collect(),
         told: Rc::default(),
+        useless: BTreeMap::new(),
+        failed_at: None,
         patience: reign.now() + BACKUPS_PATIENCE,
         parts: vec![Told::Due(reign.now(), 0); parts.len()],
         is_troubled: false,
@@ -199,6 +212,18 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
     }
     reign.changed.raise();
     true
+}
+
+/// The parts of a former master for which its server's record has room. The others are left for the next
+/// round.
+fn fit(record: &mut ServerRecord, number: usize, room: usize) -> Vec<Part> {
+    while to_value(record).len() > room {
+        let parts = record.former.get_mut(number).map(|it| &mut it.parts);
+        if parts.and_then(Vec::pop).is_none() {
+            return Vec::new();
+        }
+    }
+    record.former.get(number).map_or_else(Vec::new, |it| it.parts.clone())
 }
 
 fn begin_anew(reign: &Reign, crashed: MasterId) {
@@ -231,21 +256,34 @@ async fn keep_told(
         // In another life than it was surveyed in it is fenced anew.
         if fenced_in != Some(backup.generation) {
             let fence = InventoryOf { master: message.crashed, deposed: true };
-            let fenced = reign.call(backup.address, Opcode::Inventory, &fence).await.is_ok();
-            fenced_in = fenced.then_some(backup.generation);
-        }
-        let is_fenced = fenced_in == Some(backup.generation);
-        if is_fenced && reign.call(backup.address, Opcode::BeginRecovery, &message).await.is_ok() {
-            (told_in, backoff) = (Some(backup.generation), Backoff::default());
-            if let Some(attempt) = reign.attempts.borrow_mut().get_mut(&message.crashed) {
-                // It may have been in another life already, of which nobody knew.
-                attempt.fenced = Some(reign.now());
+            if reign.call(backup.address, Opcode::Inventory, &fence).await.is_err() {
+                reign.sleep(backoff.next()).await;
+                continue;
             }
-            told.borrow_mut().insert(server);
-            reign.changed.raise();
-        } else {
-            reign.sleep(backoff.next()).await;
+            fenced_in = Some(backup.generation);
+            let now = reign.now_in_next_turn().await;
+            if let Some(attempt) = reign.attempts.borrow_mut().get_mut(&message.crashed) {
+                attempt.fenced = attempt.fenced.max(Some(now));
+            }
         }
+        let answer = reign.call(backup.address, Opcode::BeginRecovery, &message).await;
+        let useless = match answer {
+            Ok(_) => None,
+            Err(error) if is_for_good(&error) => Some(format!("{server} says: {error}")),
+            Err(_) => {
+                reign.sleep(backoff.next()).await;
+                continue;
+            }
+        };
+        // Not before it begins another life is it told the same again.
+        (told_in, backoff) = (Some(backup.generation), Backoff::default());
+        if useless.is_none() {
+            told.borrow_mut().insert(server);
+        }
+        if let Some(attempt) = reign.attempts.borrow_mut().get_mut(&message.crashed) {
+            attempt.backup_says(message.recovery, server, useless);
+        }
+        reign.changed.raise();
     }
 }
 
@@ -263,6 +301,18 @@ pub(super) fn next(
         }
     }
     let is_over = round.parts.iter().all(|told| *told == Told::Over);
+    let mut parts = former.parts.iter().zip(&round.parts);
+    if parts.any(|(part, told)| *told == Told::Over && cluster.is_left(former.master, part)) {
+        round.failed_at.get_or_insert(reign.now());
+    }
+    let limit = round.failed_at.map(|at| at + attempt.patience);
+    if !is_over && limit.is_some_and(|limit| limit <= reign.now()) {
+        let parts = former.parts.iter().zip(&round.parts);
+        let stuck: Vec<_> =
+            parts.filter(|(_, told)| **told != Told::Over).map(|(part, _)| part.by).collect();
+        attempt.is_stuck(reign, &stuck);
+        return None;
+    }
     if is_over || former.recovery != round.recovery {
         match (round.is_troubled, attempt.trouble.clone()) {
             (true, Some(trouble)) => attempt.fails(reign, trouble),
@@ -270,21 +320,28 @@ pub(super) fn next(
         }
         return None;
     }
-    let all_know = round.told.borrow().len() == round.backups.len();
-    if !all_know && reign.now() < round.patience {
+    let said = |it: &ServerId| round.told.borrow().contains(it) || round.useless.contains_key(it);
+    let all_said = round.backups.iter().all(said);
+    if !all_said && reign.now() < round.patience {
         return Some(Step::WaitUntil(round.patience));
     }
-    if !all_know && !can_be_read(round) {
+    if !can_be_read(round) {
         let told = round.told.borrow();
         let mut others = round.backups.iter().filter(|it| !told.contains(it));
-        let gone = others.find(|it| cluster.backup(**it).is_none()).copied();
+        let why = others.find_map(|it| match round.useless.get(it) {
+            Some(why) => Some(why.clone()),
+            None if cluster.backup(*it).is_none() => {
+                Some(format!("the backup of {it} is gone, which was to be read"))
+            }
+            None => None,
+        });
         drop(told);
-        let Some(gone) = gone else { return Some(Step::Wait) };
-        attempt.fails(reign, format!("the backup of {gone} is gone, which was to be read"));
+        let Some(why) = why else { return Some(limit.map_or(Step::Wait, Step::WaitUntil)) };
+        attempt.fails(reign, why);
         return None;
     }
     let mut segments = None;
-    let (mut messages, mut wake) = (Vec::new(), None);
+    let (mut messages, mut wake) = (Vec::new(), limit);
     for (number, (part, told)) in former.parts.iter().zip(&round.parts).enumerate() {
         let Told::Due(at, _) = *told else { continue };
         if at > reign.now() {
@@ -342,7 +399,7 @@ pub(super) async fn tell_masters(reign: &Rc<Reign>, messages: Vec<Message>) {
         let Told::Due(_, count) = *told else { continue };
         match answer {
             Ok(_) => *told = Told::Begun,
-            Err(error) if is_for_good(&error) || count >= TOLD_MAX => {
+            Err(error) if is_for_good(&error) || count >= most(&error) => {
                 let trouble = format!("{master} says: {error}");
                 attempt.part_is_over((recovery, partition), master, Some(trouble));
             }
@@ -354,9 +411,34 @@ pub(super) async fn tell_masters(reign: &Rc<Reign>, messages: Vec<Message>) {
     }
 }
 
+/// How often a master that says so is told again.
+fn most(error: &CallError) -> u32 {
+    match error {
+        CallError::Refused { status: Status::InProgress, .. } => IN_PROGRESS_MAX,
+        _ => TOLD_MAX,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use thunderhead_wire::{SegmentId, TableId, TabletRange};
+
+    #[test]
+    fn parts_for_which_there_is_no_room_are_left_and_perhaps_all_are() {
+        let former = br#"{"master":3,"shard":0,"recovery":1,"parts":[]}"#;
+        let mut former: Former = serde_json::from_slice(former).unwrap();
+        let taken = Taken { range: TabletRange::whole(TableId(1)), since: SegmentId::NONE };
+        former.parts = vec![Part { by: MasterId(4), tablets: vec![taken] }; 10];
+        let server = br#"{"server":1,"registered":5,"generation":1,"state":"down"}"#;
+        let mut record: ServerRecord = serde_json::from_slice(server).unwrap();
+        record.former.push(former);
+        let all = to_value(&record).len();
+        assert_eq!(fit(&mut record.clone(), 0, all).len(), 10);
+        assert_eq!(fit(&mut record.clone(), 0, all - 1).len(), 9);
+        assert_eq!(fit(&mut record.clone(), 0, 100).len(), 0);
+        assert_eq!(fit(&mut record, 7, all).len(), 0, "there is none");
+    }
 
     #[test]
     fn parts_go_to_the_successor_then_to_who_has_least_to_do() {

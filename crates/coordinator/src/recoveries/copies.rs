@@ -3,7 +3,8 @@
 //! A closed replica is whole and counts. An open one counts if its epoch is at least the one that
 //! the coordinator has for its segment: an older one missed what was acknowledged later. An open one
 //! that counts holds everything of its segment that was acknowledged, whatever its length, so any
-//! one of them will do. Where a closed copy is known, open ones of that segment are left alone.
+//! one of them will do. Of segments that are older than all whose epochs are remembered (the floor)
+//! none counts that is open: it may have missed something, and the log has gone on long since. Where a closed copy is known, open ones of that segment are left alone.
 //!
 //! The log is what the last digest of the newest open head names. That an older head is open
 //! somewhere and its epoch counts means that its backup never acknowledged that it was closed; then
@@ -27,18 +28,19 @@ pub(super) struct Copy {
 
 /// All copies that are known.
 pub(super) struct Copies {
+    floor: SegmentId,
     epochs: BTreeMap<SegmentId, Epoch>,
     segments: BTreeMap<SegmentId, Vec<Copy>>,
 }
 
 impl Copies {
-    pub(super) fn new(epochs: &[(SegmentId, Epoch)]) -> Copies {
+    pub(super) fn new(epochs: &[(SegmentId, Epoch)], floor: SegmentId) -> Copies {
         let mut highest: BTreeMap<SegmentId, Epoch> = BTreeMap::new();
         for (segment, epoch) in epochs {
             let entry = highest.entry(*segment).or_default();
             *entry = (*entry).max(*epoch);
         }
-        Copies { epochs: highest, segments: BTreeMap::new() }
+        Copies { floor, epochs: highest, segments: BTreeMap::new() }
     }
 
     /// A backup has told what it has.
@@ -46,7 +48,8 @@ impl Copies {
         for replica in replicas {
             let ReplicaInfo { segment, epoch, length, closed } = *replica;
             let current = self.epochs.get(&segment).copied().unwrap_or_default();
-            if closed || epoch >= current {
+            let is_current = segment >= self.floor && epoch >= current;
+            if closed || is_current {
                 let copies = self.segments.entry(segment).or_default();
                 copies.push(Copy { server, address, length, closed });
             }
@@ -93,7 +96,8 @@ mod tests {
 
     #[test]
     fn only_copies_that_count_are_used_and_the_best_first() {
-        let mut copies = Copies::new(&[(SegmentId(3), Epoch(2)), (SegmentId(3), Epoch(1))]);
+        let mut copies =
+            Copies::new(&[(SegmentId(3), Epoch(2)), (SegmentId(3), Epoch(1))], SegmentId(3));
         let at = |number| SocketAddr::from(([10, 0, 0, number], 1));
         copies.add(ServerId(1), at(1), &[replica(1, 0, 90, true), replica(3, 1, 70, false)]);
         copies.add(ServerId(2), at(2), &[replica(1, 0, 40, false), replica(3, 2, 50, false)]);
@@ -103,6 +107,9 @@ mod tests {
         assert_eq!(servers(1), [1]);
         assert_eq!(servers(3), [3, 2]);
         assert_eq!(copies.open().collect::<Vec<_>>(), [SegmentId(3)]);
+        copies.add(ServerId(4), at(4), &[replica(0, 5, 90, false), replica(2, 5, 90, false)]);
+        let named = [0, 1, 2, 3].map(SegmentId);
+        assert_eq!(copies.missing(&named).len(), 1, "open ones below the floor do not count");
         let missing = copies.missing(&[SegmentId(1), SegmentId(9)]);
         assert_eq!(missing.into_iter().collect::<Vec<_>>(), [SegmentId(9)]);
     }

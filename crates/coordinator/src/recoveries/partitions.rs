@@ -1,8 +1,8 @@
 //! How the tablets of a master that is gone are divided among those that rebuild them.
 //!
-//! A partition holds what one master rebuilds in about a second or two: no more than [`PART_BYTES`],
+//! A partition holds what one master rebuilds in about a second or two: no more than [`Parts::bytes`],
 //! where objects count for as much as replaying them takes. There are at least as many as there are
-//! masters that can take part, as long as each has [`PART_MIN`] to do. Tablets that are larger than a
+//! masters that can take part, as long as each has [`Parts::least`] to do. Tablets that are larger than a
 //! partition are cut by hashes, which are uniform; small ones are put together.
 //!
 //! What tablets hold is what the log's statistics say. What they do not mention is small, if they
@@ -13,24 +13,19 @@
 //! is rebuilt at one place whatever it is cut into.
 
 use crate::limits::TABLETS_MAX;
+use crate::options::Parts;
 use thunderhead_wire::control::{TabletStatus, Taken};
 use thunderhead_wire::{KeyHash, TableId, TabletRange};
 
-/// The most that is live in a partition.
-pub(super) const PART_BYTES: u64 = 512 << 20;
-
-/// The most objects in a partition.
-const PART_OBJECTS: u64 = 3_000_000;
-
-/// Less is not divided among masters.
-pub(super) const PART_MIN: u64 = 32 << 20;
+/// An object takes as long as so many bytes.
+const OBJECT_BYTES: u64 = 178;
 
 /// Tablets of a partition: what is written of it, and told, stays short.
 const PART_TABLETS: usize = 256;
 
 /// How much there is to do for a tablet, in bytes.
 fn load(bytes: u64, objects: u64) -> u64 {
-    bytes.max(objects.saturating_mul(PART_BYTES / PART_OBJECTS))
+    bytes.max(objects.saturating_mul(OBJECT_BYTES))
 }
 
 fn hashes(range: &TabletRange) -> u128 {
@@ -65,10 +60,10 @@ pub(super) fn loads(tablets: &[Taken], statistics: &[TabletStatus], log_bytes: u
 }
 
 /// How much a partition is to have where so many masters take part.
-pub(super) fn target(loads: &[u64], masters: usize) -> u64 {
+pub(super) fn target(loads: &[u64], masters: usize, parts: Parts) -> u64 {
     let all = loads.iter().fold(0u64, |sum, it| sum.saturating_add(*it));
-    let by_bytes = all.div_ceil(PART_BYTES);
-    let by_masters = (all / PART_MIN).min(masters as u64);
+    let by_bytes = all.div_ceil(parts.bytes.max(1));
+    let by_masters = (all / parts.least.max(1)).min(masters as u64);
     all.div_ceil(by_bytes.max(by_masters).max(1)).max(1)
 }
 
@@ -125,6 +120,8 @@ mod tests {
     use thunderhead_runtime::Random;
     use thunderhead_wire::SegmentId;
 
+    const PARTS: Parts = Parts { least: 32 << 20, bytes: 512 << 20 };
+
     fn taken(table: u64, first: u64, last: u64) -> Taken {
         let range =
             TabletRange { table: TableId(table), first: KeyHash(first), last: KeyHash(last) };
@@ -151,7 +148,7 @@ mod tests {
 
     fn divided(tablets: &[Taken], statistics: &[TabletStatus], masters: usize) -> Vec<Vec<Taken>> {
         let before = loads(tablets, statistics, 1 << 20);
-        let target = target(&before, masters);
+        let target = target(&before, masters, PARTS);
         let tablets = cut(tablets, &cuts(tablets, &before, target));
         let parts = pack(&tablets, &loads(&tablets, statistics, 1 << 20), target);
         parts.into_iter().map(|(_, part)| part).collect()
@@ -162,17 +159,17 @@ mod tests {
         let tablet = taken(1, 0, u64::MAX);
         let parts = |bytes, masters| divided(&[tablet], &[status(&tablet, bytes)], masters).len();
         assert_eq!(parts(0, 9), 1);
-        assert_eq!(parts(PART_MIN * 2 - 1, 9), 1);
-        assert_eq!(parts(PART_MIN * 4, 9), 4);
-        assert_eq!(parts(PART_MIN * 40, 9), 9);
-        assert_eq!(parts(PART_BYTES, 1), 1);
-        assert_eq!(parts(PART_BYTES * 5, 1), 5);
+        assert_eq!(parts(PARTS.least * 2 - 1, 9), 1);
+        assert_eq!(parts(PARTS.least * 4, 9), 4);
+        assert_eq!(parts(PARTS.least * 40, 9), 9);
+        assert_eq!(parts(PARTS.bytes, 1), 1);
+        assert_eq!(parts(PARTS.bytes * 5, 1), 5);
         assert_eq!(divided(&[tablet], &[], 9).len(), 1, "a log of a megabyte");
         let many: Vec<_> = (0..1000).map(|table| taken(table, 0, u64::MAX)).collect();
         let parts = divided(&many, &[], 9);
         assert!(parts.iter().all(|it| it.len() <= PART_TABLETS) && parts.len() == 4);
         // Objects count, too.
-        let small = TabletStatus { range: tablet.range, objects: PART_OBJECTS * 3, bytes: 1 };
+        let small = TabletStatus { range: tablet.range, objects: 9_000_000, bytes: 1 };
         assert_eq!(divided(&[tablet], &[small], 1).len(), 3);
     }
 
@@ -201,17 +198,17 @@ mod tests {
             let masters = random.within(1..12) as usize;
             let before = loads(&tablets, &statistics, 1 << 30);
             let parts = divided(&tablets, &statistics, masters);
-            let target = target(&before, masters);
-            assert!(target <= PART_BYTES.max(1), "seed {seed}");
+            let target = target(&before, masters, PARTS);
+            assert!(target <= PARTS.bytes.max(1), "seed {seed}");
             let all: u64 = before.iter().sum();
-            let fewest = (all / PART_MIN).min(masters as u64).max(1);
+            let fewest = (all / PARTS.least).min(masters as u64).max(1);
             // Hashes of a range that is very narrow cannot be cut as finely.
             let are_wide = tablets.iter().all(|it| hashes(&it.range) > 1 << 40);
             if are_wide && !statistics.is_empty() {
                 assert!(parts.len() as u64 >= fewest, "seed {seed}: {} < {fewest}", parts.len());
                 for part in &parts {
                     let sum: u64 = loads(part, &statistics, 0).iter().sum();
-                    assert!(sum <= PART_BYTES + PART_BYTES / 4, "seed {seed}: {sum}");
+                    assert!(sum <= PARTS.bytes + PARTS.bytes / 4, "seed {seed}: {sum}");
                 }
             }
             let mut there: Vec<TabletRange> = parts.concat().iter().map(|it| it.range).collect();

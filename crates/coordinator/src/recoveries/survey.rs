@@ -82,6 +82,8 @@ pub(super) enum Verdict {
 /// What is known of a log.
 #[derive(Default)]
 pub(super) struct Survey {
+    /// Open copies of older segments do not count.
+    pub(super) floor: SegmentId,
     pub(super) heard: BTreeMap<ServerId, Heard>,
     pub(super) asked: BTreeMap<(SegmentId, ServerId), Asked>,
 }
@@ -102,7 +104,7 @@ impl Survey {
     }
 
     fn copies(&self, epochs: &[(SegmentId, Epoch)]) -> Copies {
-        let mut copies = Copies::new(epochs);
+        let mut copies = Copies::new(epochs, self.floor);
         for (server, heard) in &self.heard {
             copies.add(*server, heard.address, &heard.replicas);
         }

@@ -302,10 +302,66 @@ fn a_master_that_has_no_time_is_asked_for_a_while_and_then_another_one() {
     let mut world = world(50, 1, 3, 0);
     let former = world.masters(0);
     let busy = world.masters(1);
-    world.servers[1].1.borrow_mut().is_busy = true;
+    world.servers[1].1.borrow_mut().refuses = Some(Status::Busy);
     fell(&mut world, 0);
     until_all_are_somewhere(&mut world, &former);
     assert!(told(&world).iter().all(|it| !busy.contains(&it.master)));
+}
+
+#[test]
+fn a_master_that_is_still_at_an_earlier_round_is_waited_for() {
+    let mut world = world(67, 1, 3, 0);
+    let former = world.masters(0);
+    for number in [1, 2] {
+        world.servers[number].1.borrow_mut().refuses = Some(Status::InProgress);
+    }
+    fell(&mut world, 0);
+    world.simulation.run_for(Duration::from_secs(12));
+    assert!(status(&mut world).recoveries.iter().all(|it| it.trouble.is_none()));
+    for number in [1, 2] {
+        world.servers[number].1.borrow_mut().refuses = None;
+    }
+    until_all_are_somewhere(&mut world, &former);
+    assert!(told(&world).iter().all(|it| it.recovery <= 2), "each at the first attempt");
+}
+
+/// The leader goes when of a part of two tables one is written: the next one gives the other out under
+/// another number, to the same master, which waits for the answer to its report all the time.
+#[test]
+fn a_part_that_is_half_written_when_the_leader_goes_ends_whole() {
+    let mut halves = 0;
+    for seed in 120..130 {
+        let mut world = world(seed, 2, 2, 0);
+        create(&mut world, "u", 4).unwrap();
+        let former = world.masters(0);
+        fell(&mut world, 0);
+        let written = |world: &World| -> Vec<usize> {
+            let is_left = |it: &serde_json::Value| former.contains(&MasterId(it.as_u64().unwrap()));
+            let left = |table: &serde_json::Value| {
+                let tablets = table["tablets"].as_array().unwrap();
+                tablets.iter().filter(|it| is_left(&it["master"])).count()
+            };
+            stored(&world.store, "tables").iter().map(left).collect()
+        };
+        while written(&world).iter().all(|left| *left == 2) {
+            world.simulation.run_for(Duration::from_micros(20));
+        }
+        world.store.stop();
+        let left = written(&world);
+        halves += usize::from(left.iter().any(|it| *it > 0) && left[0] != left[1]);
+        let old = world.coordinators[world.leader().unwrap()].host;
+        world.simulation.crash(old);
+        world.store.start();
+        assert!(world.servers[1].1.borrow().freed.is_empty());
+        until_all_are_somewhere(&mut world, &former);
+        assert_eq!(held(&world).len(), mapped(&map(&mut world)).len(), "seed {seed}");
+        assert!(world.servers[1].1.borrow().telling.is_empty());
+        world.until("replicas are freed", |world| {
+            let server = world.servers[1].1.borrow();
+            former.iter().all(|it| server.freed.contains(it))
+        });
+    }
+    assert!(halves > 5, "{halves}: it did not go in the midst");
 }
 
 #[test]
@@ -343,6 +399,61 @@ fn a_backup_that_comes_again_in_the_midst_is_told_again() {
         let server = server.borrow();
         numbers.iter().all(|number| server.begun.iter().any(|it| it.recovery == *number))
     });
+}
+
+#[test]
+fn a_backup_that_will_not_read_is_named_and_done_without_if_others_can() {
+    for (seed, others) in [(68, false), (69, true)] {
+        let mut world = world(seed, 1, 3, 0);
+        let former = world.masters(0);
+        let at_first = world.servers[0].0;
+        world.servers[1].1.borrow_mut().does_not_read = Some(Status::Malformed);
+        if others {
+            // The other backup that has it comes again.
+            world.simulation.crash(at_first);
+            world.simulation.start(at_first);
+            world.until_all_are_there();
+            until_all_are_somewhere(&mut world, &former);
+            continue;
+        }
+        fell(&mut world, 0);
+        world.simulation.run_for(Duration::from_secs(5));
+        let name = id(&world, 1).to_string();
+        for it in status(&mut world).recoveries {
+            assert_eq!(it.stage, "waiting");
+            assert!(it.trouble.as_ref().is_some_and(|it| it.contains(&name)), "{:?}", it.trouble);
+        }
+        assert!(told(&world).is_empty());
+        world.servers[1].1.borrow_mut().does_not_read = None;
+        until_all_are_somewhere(&mut world, &former);
+    }
+}
+
+#[test]
+fn who_does_not_end_does_not_hold_up_what_another_one_left_for_ever() {
+    let mut world = world(39, 2, 4, 0);
+    world.common.table_bytes.set(8 * 256 * MEGABYTES);
+    for number in [2, 3] {
+        world.servers[number].1.borrow_mut().recovers_by_itself = false;
+    }
+    let (former, stuck) = (world.masters(0), world.masters(3));
+    fell(&mut world, 0);
+    for number in [2, 3] {
+        world.until("it is at it", |world| !world.servers[number].1.borrow().recovers.is_empty());
+    }
+    world.simulation.run_for(Duration::from_secs(3));
+    fell(&mut world, 2);
+    let begun = world.simulation.now();
+    world.until("nothing is left of the first one", |world| {
+        owners(&world.store).iter().all(|it| !former.contains(it))
+    });
+    let took = world.simulation.now() - begun;
+    assert!(took > Duration::from_secs(29) && took < Duration::from_secs(34), "{took:?}");
+    let seen = told(&world);
+    let of_first: Vec<_> = seen.iter().filter(|it| former.contains(&it.crashed)).collect();
+    let newest = of_first.iter().map(|it| it.recovery).max().unwrap();
+    let last = of_first.iter().filter(|it| it.recovery == newest);
+    assert!(last.clone().count() > 0 && last.clone().all(|it| !stuck.contains(&it.master)));
 }
 
 /// A leader has given tablets out, and gives the leadership back before they are rebuilt; the next one

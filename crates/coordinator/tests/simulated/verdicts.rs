@@ -1,6 +1,7 @@
 //! Who is given up, how soon, and who is not.
 
 use crate::world::{World, options};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use thunderhead_coordinator::{Options, Probing};
 use thunderhead_net::sim::Link;
@@ -162,6 +163,60 @@ fn a_coordinator_that_is_cut_off_gives_nobody_up_and_says_so() {
     world.simulation.run_for(Duration::from_secs(30));
     assert_eq!(down(&world), []);
     assert_eq!(remarks(&mut world), "");
+}
+
+/// It hears the server on its own machine, and nobody else.
+#[test]
+fn one_server_that_is_heard_is_not_enough_to_give_up_all_others() {
+    for seed in 27..32 {
+        let mut world = world(seed, 1, 5, &watchful());
+        let here = world.simulation.address(world.coordinators[0].host);
+        let others: Vec<_> =
+            world.servers[1..].iter().map(|it| world.simulation.address(it.0)).collect();
+        let set = |world: &World, blocked: bool| {
+            for other in &others {
+                let link = Link { blocked, ..Link::default() };
+                world.simulation.network().set_link(here, *other, link);
+                world.simulation.network().set_link(*other, here, link);
+            }
+        };
+        set(&world, true);
+        for _ in 0..10 {
+            world.simulation.run_for(Duration::from_secs(1));
+            assert_eq!(down(&world), [], "seed {seed}");
+        }
+        let said = remarks(&mut world);
+        assert!(said.contains("only 1 of 4 other servers"), "{said}");
+        set(&world, false);
+        world.simulation.run_for(Duration::from_secs(30));
+        assert_eq!(down(&world), []);
+        assert_eq!(remarks(&mut world), "");
+    }
+}
+
+#[test]
+fn two_of_five_that_fall_silent_together_are_given_up() {
+    for seed in 32..37 {
+        let mut world = world(seed, 1, 5, &watchful());
+        for number in [1, 3] {
+            world.servers[number].1.borrow_mut().is_deaf = true;
+        }
+        let took = until_down(&mut world, 2);
+        assert!(took < Duration::from_millis(1600), "{took:?}");
+        world.simulation.run_for(Duration::from_secs(5));
+        let silent: BTreeSet<_> = [1, 3].map(|number| id(&world, number).0).into();
+        assert_eq!(down(&world).into_iter().collect::<BTreeSet<_>>(), silent);
+    }
+}
+
+#[test]
+fn where_answers_have_more_time_a_verdict_takes_longer() {
+    let probing = Probing { timeout: Duration::from_millis(600), ..Probing::default() };
+    let mut world = world(37, 1, 3, &Options { probing, ..watchful() });
+    world.servers[0].1.borrow_mut().is_deaf = true;
+    let took = until_down(&mut world, 1);
+    assert!(took > Duration::from_millis(1800), "{took:?}");
+    assert!(took < Duration::from_millis(2400), "{took:?}");
 }
 
 #[test]

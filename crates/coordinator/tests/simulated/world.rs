@@ -78,8 +78,12 @@ pub(crate) struct Server {
     pub(crate) backup_is_deaf: bool,
     /// The memory of each of its shards; 0 if it does not say so.
     pub(crate) memory_bytes: u64,
-    /// It has no time for recoveries.
-    pub(crate) is_busy: bool,
+    /// What its backup says instead of beginning to read.
+    pub(crate) does_not_read: Option<Status>,
+    /// What it says instead of beginning a recovery.
+    pub(crate) refuses: Option<Status>,
+    /// What it reports as rebuilt and has no answer for: nothing is begun that overlaps it.
+    pub(crate) telling: BTreeMap<(MasterId, u64, u32), Vec<TabletRange>>,
     /// What it has freed.
     pub(crate) freed: BTreeSet<MasterId>,
     /// The newest list it was told.
@@ -265,6 +269,7 @@ impl FakeServer {
             let mut shared = shared.borrow_mut();
             shared.enlisted = None;
             shared.fenced_at.clear();
+            shared.telling.clear();
         }
         let addresses = [server.shards.clone(), vec![server.backup]].concat();
         let mut node = Node::new(boot.world, boot.transport, server);
@@ -323,14 +328,31 @@ impl FakeServer {
                 let of_it = server.begun.iter().filter(|it| it.crashed == message.crashed);
                 let newest = of_it.map(|it| it.recovery).max().unwrap_or(0);
                 assert!(message.recovery >= newest, "numbers only grow");
-                server.begun.push(message);
-                Ok(to_body(&Empty {}))
+                match server.does_not_read {
+                    Some(status) => Err(status),
+                    None => {
+                        server.begun.push(message);
+                        Ok(to_body(&Empty {}))
+                    }
+                }
             }
         };
         match answer {
             Ok(body) => context.reply(request.reply_to, &[&body]),
             Err(status) => context.refuse(request.reply_to, status, 0, &[]),
         }
+    }
+
+    /// Why a recovery is not begun.
+    fn hinders(&self, message: &Recover) -> Option<Status> {
+        let server = self.shared.borrow();
+        let key = (message.master, message.recovery, message.partition);
+        let of_it = server.telling.iter().filter(|(it, _)| it.0 == key.0);
+        let others = of_it.filter(|(it, _)| **it != key);
+        let overlaps =
+            |range: &TabletRange| message.tablets.iter().any(|it| it.range.overlaps(range));
+        let is_at_it = others.flat_map(|(_, ranges)| ranges).any(overlaps);
+        server.refuses.or(is_at_it.then_some(Status::InProgress))
     }
 
     fn recover(&self, message: &Recover) {
@@ -354,13 +376,16 @@ impl FakeServer {
         let (common, number) = (self.common.clone(), self.number);
         asker.tasks.clone().spawn(async move {
             asker.tasks.sleep(Duration::from_millis(20)).await;
-            if report.outcome.is_ok() {
+            let key = (report.by, report.recovery, report.partition);
+            if let Ok(taken) = &report.outcome {
                 common.begin_log(number, report.by);
+                let ranges = taken.iter().map(|it| it.range).collect();
+                shared.borrow_mut().telling.insert(key, ranges);
             }
             let body = to_body(&report);
-            if let Ok(answer) = asker.ask(Opcode::Recovered, body, FOR_EVER).await
-                && let Ok(taken) = report.outcome
-            {
+            let answer = asker.ask(Opcode::Recovered, body, FOR_EVER).await;
+            shared.borrow_mut().telling.remove(&key);
+            if let (Ok(answer), Ok(taken)) = (answer, report.outcome) {
                 let Owned { not_yours } = of_body(&answer).unwrap();
                 let fenced = common.fenced_at(report.crashed);
                 assert!(common.truth.get() >= fenced + 500_000_000, "it may be read elsewhere");
@@ -445,9 +470,6 @@ impl Service for FakeServer {
                 }
                 mine
             }
-            Opcode::Recover if self.shared.borrow().is_busy => {
-                return context.refuse(request.reply_to, Status::Busy, 0, &[]);
-            }
             Opcode::ShardStatus => {
                 let memory_bytes = self.shared.borrow().memory_bytes;
                 let status = ShardStatus { memory_bytes, ..ShardStatus::default() };
@@ -459,6 +481,9 @@ impl Service for FakeServer {
             Opcode::Recover => {
                 let message: Recover = of_body(request.body).unwrap();
                 let mine = self.is_mine(message.master);
+                if let Some(status) = self.hinders(&message) {
+                    return context.refuse(request.reply_to, status, 0, &[]);
+                }
                 if mine {
                     self.common.check(&message);
                     let same = |it: &Recover| {

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use thunderhead_client::Session;
-use thunderhead_coordinator::{Coordinator, Handle, Options as CoordinatorOptions};
+use thunderhead_coordinator::{Coordinator, Handle, Options as CoordinatorOptions, Parts};
 use thunderhead_metastore::sim::{ClientId, Faults, SimStore};
 use thunderhead_net::sim::Link;
 use thunderhead_rpc::Node;
@@ -523,6 +523,8 @@ fn coordinator(simulation: &mut Simulation, number: usize, store: &SimStore, pla
         leadership_ttl: plan.leadership_ttl,
         lease_ttl: plan.lease_ttl,
         probing: plan.probing,
+        // Small ones, so that what is rebuilt is divided here, too.
+        parts: Parts { least: 4 << 10, bytes: 64 << 10 },
         ..CoordinatorOptions::default()
     };
     let (shown, store) = (Rc::clone(&handle), store.clone());
