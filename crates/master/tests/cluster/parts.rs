@@ -244,10 +244,8 @@ fn what_the_coordinator_may_have_written_is_not_dropped_for_a_later_recovery() {
     let mut cluster = cluster(27);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0, 1]);
     let [kept, lost] = halves();
-    let first = Recover {
-        tablets: [kept.clone(), lost.clone()].concat(),
-        ..cluster.recover(1, &segments)
-    };
+    let first =
+        Recover { tablets: [kept.clone(), lost.clone()].concat(), ..cluster.recover(1, &segments) };
     let second = Recover { tablets: lost.clone(), ..cluster.recover(2, &segments) };
     let (truth, manners) = (Rc::clone(&cluster.truth), Rc::clone(&cluster.manners));
     truth.refuses.set(Some(Status::MetastoreUnavailable));

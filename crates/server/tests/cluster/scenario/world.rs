@@ -498,6 +498,11 @@ impl World {
             }
             others.iter().for_each(|host| self.simulation.start(*host));
         }
+        // Frames that could not be written are of no use again before the next life.
+        if let Some(number) = plan.weak {
+            self.stop(number, Duration::from_millis(100));
+            self.run_for(Duration::from_millis(200));
+        }
         self.is_troubled = false;
     }
 
