@@ -11,8 +11,10 @@
 
 mod cluster;
 mod cold;
+pub mod costs;
 pub mod evaluate;
 pub mod placement;
+pub mod scale;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -28,6 +30,8 @@ pub struct Arguments {
 enum Command {
     /// When the last disk has read its share, by how replicas were placed.
     Placement(placement::Arguments),
+    /// How long a recovery takes, by how many nodes take part in it.
+    Scale(scale::Arguments),
 }
 
 /// Runs a model.
@@ -37,5 +41,6 @@ enum Command {
 pub fn run(arguments: Arguments) -> Result<()> {
     match arguments.command {
         Command::Placement(arguments) => placement::run(&arguments),
+        Command::Scale(arguments) => scale::run(&arguments),
     }
 }
