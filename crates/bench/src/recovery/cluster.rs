@@ -2,6 +2,7 @@
 //! crashes is.
 
 use std::net::SocketAddr;
+use thunderhead_coordinator::model::Placed;
 use thunderhead_master::replication::{Settings, Trial};
 use thunderhead_runtime::Random;
 use thunderhead_wire::control::{BackupInfo, ServerInfo, ServerList, ServerState, ShardInfo};
@@ -14,7 +15,7 @@ pub(super) const SEGMENT_BYTES: u32 = 8 << 20;
 pub(super) const GONE: ServerId = ServerId(0);
 
 /// A log: its segments, the newest first, with their bytes and the servers that have replicas.
-pub(super) type Log = Vec<(SegmentId, u32, Vec<(ServerId, SocketAddr)>)>;
+pub(super) type Log = Vec<Placed>;
 
 /// Where a server listens.
 pub(super) fn address(server: ServerId) -> SocketAddr {

@@ -9,14 +9,13 @@ use std::net::SocketAddr;
 use thunderhead_wire::control::{Replicas, TabletStatus, Taken};
 use thunderhead_wire::{KeyHash, SegmentId, ServerId, TableId};
 
+/// A segment with its bytes and who has its replicas.
+pub type Placed = (SegmentId, u32, Vec<(ServerId, SocketAddr)>);
+
 /// The order in which segments of a log are read, by how many bytes a second each backup reads; the
-/// first to have a copy of a segment reads it. The log's head is the first of `log`, with the bytes of
-/// each.
+/// first that is named for a segment reads it. The log's head is the first of `log`.
 #[must_use]
-pub fn reading_order(
-    log: &[(SegmentId, u32, Vec<(ServerId, SocketAddr)>)],
-    speeds: &BTreeMap<ServerId, u64>,
-) -> Vec<Replicas> {
+pub fn reading_order(log: &[Placed], speeds: &BTreeMap<ServerId, u64>) -> Vec<Replicas> {
     let segments = log.iter().map(|(segment, length, at)| {
         let copies = at.iter().map(|(server, address)| {
             let (server, address, length) = (*server, *address, *length);
