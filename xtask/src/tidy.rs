@@ -97,6 +97,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "thunderhead-backup",
             "thunderhead-client",
+            "thunderhead-coordinator",
             "thunderhead-log",
             "thunderhead-master",
             "thunderhead-net",

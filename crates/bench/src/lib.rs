@@ -47,6 +47,7 @@ impl Arguments {
             Command::Log(_)
             | Command::Rpc(_)
             | Command::Backup(_)
+            | Command::Recovery(_)
             | Command::History(_)
             | Command::Evaluate { .. } => {
                 return None;
@@ -64,6 +65,8 @@ enum Command {
     Rpc(rpc::Arguments),
     /// A backup's storage.
     Backup(backup::Arguments),
+    /// Recovery, modelled: larger clusters than there are here.
+    Recovery(recovery::Arguments),
     /// Reads of single objects.
     Read(operations::Arguments),
     /// Writes of single objects.
@@ -125,6 +128,7 @@ pub fn run(arguments: Arguments) -> Result<bool> {
         Command::Log(arguments) => log::run(arguments).map(|()| true),
         Command::Rpc(arguments) => rpc::run(arguments).map(|()| true),
         Command::Backup(arguments) => backup::run(arguments).map(|()| true),
+        Command::Recovery(arguments) => recovery::run(arguments).map(|()| true),
         Command::Evaluate { area, quick, minutes, json } => match area.as_str() {
             "log" => log::evaluate::run(quick, json),
             "rpc" => rpc::evaluate::run(quick, json),

@@ -10,6 +10,9 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 200.0;
 const TOP: f64 = 36.0;
 const BOTTOM: f64 = 48.0;
+/// More places on a horizontal axis than these are not named each, and have no dots.
+const MARKS_MAX: usize = 20;
+
 const COLOURS: [&str; 8] =
     ["#1b6ca8", "#d1495b", "#2e933c", "#edae49", "#66418a", "#00798c", "#8d6a4f", "#555555"];
 
@@ -25,7 +28,7 @@ pub struct Series {
 /// How the series are drawn.
 #[derive(Clone, Debug)]
 pub enum Marks {
-    /// Lines with a dot at each point.
+    /// Lines, with a dot at each point where they are few.
     Lines,
     /// A group of bars for each name.
     Bars(Vec<String>),
@@ -176,6 +179,13 @@ impl Panel {
             return;
         };
         let span = if last > first { last - first } else { 1.0 };
+        let few = marks.len() <= MARKS_MAX;
+        if !few {
+            let (top, step) = round_up(last);
+            let steps = (top / step).round() as u32;
+            marks = (0..=steps).map(|it| f64::from(it) * step).collect();
+            marks.retain(|it| (first..=last).contains(it));
+        }
         let x_at = |x: f64| LEFT + 10.0 + (width - 20.0) * (x - first) / span;
         for mark in &marks {
             Panel::x_mark(out, x_at(*mark), &short(*mark));
@@ -192,7 +202,8 @@ impl Panel {
                 out,
                 "<polyline points=\"{line}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>"
             );
-            for (x, y) in &series.points {
+            // Where there are very many they would hide the line.
+            for (x, y) in series.points.iter().filter(|_| few) {
                 let (x, y) = (x_at(*x), y_at(*y));
                 let _ = writeln!(
                     out,

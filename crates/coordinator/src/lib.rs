@@ -63,3 +63,4 @@ mod waiting;
 pub use coordinator::{Coordinator, Handle};
 pub use options::{Options, Parts};
 pub use probing::{Probing, Rounds};
+pub use recoveries::model;

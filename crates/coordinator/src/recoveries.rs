@@ -35,6 +35,7 @@ mod asking;
 mod attempt;
 mod begin;
 mod copies;
+pub mod model;
 mod order;
 mod partitions;
 mod report;

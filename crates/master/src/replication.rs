@@ -48,7 +48,7 @@
 //!
 //! `segment` is what is known of a segment and its replicas; `replicator` the log's half; `placement`
 //! chooses servers; `messages` makes requests and understands answers; `copies` has bytes fetched
-//! from memory; `rests` has freed what is left of lost ones; `lease` knows until when reads may be answered; `link` connects it with a shard.
+//! from memory; `rests` has freed what is left of lost ones; `lease` knows until when reads may be answered; `link` connects it with a shard; `trial` is placement by itself, for models.
 
 mod copies;
 mod lease;
@@ -58,9 +58,11 @@ mod placement;
 mod replicator;
 mod rests;
 mod segment;
+mod trial;
 
 pub(crate) use link::Link;
 pub use link::{LocalAnswer, LocalBackup};
+pub use trial::Trial;
 
 use lease::Lease;
 use messages::InFlight;

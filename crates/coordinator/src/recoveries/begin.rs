@@ -183,7 +183,7 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
     }
     drop(pen);
     let speeds = reign.cluster().backups().map(|it| (it.server, it.speed)).collect();
-    let Order { segments, reads } = order(found, &speeds);
+    let Order { segments, reads } = order(&found.segments, &speeds);
     let round = Round {
         recovery,
         segments,

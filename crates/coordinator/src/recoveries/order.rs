@@ -9,7 +9,6 @@
 //! the order of the survey, intact ones first.
 
 use super::copies::Copy;
-use super::survey::Found;
 use std::collections::BTreeMap;
 use thunderhead_wire::control::Replicas;
 use thunderhead_wire::{SegmentId, ServerId};
@@ -30,11 +29,11 @@ pub(super) struct Order {
 }
 
 /// Decides it, by how fast backups read.
-pub(super) fn order(found: &Found, speeds: &BTreeMap<ServerId, u64>) -> Order {
+pub(super) fn order(log: &[(SegmentId, Vec<Copy>)], speeds: &BTreeMap<ServerId, u64>) -> Order {
     let mut busy: BTreeMap<ServerId, u64> = BTreeMap::new();
-    let mut read: Vec<(bool, u64, Replicas)> = Vec::with_capacity(found.segments.len());
+    let mut read: Vec<(bool, u64, Replicas)> = Vec::with_capacity(log.len());
     let mut reads: BTreeMap<ServerId, Vec<SegmentId>> = BTreeMap::new();
-    for (number, (segment, copies)) in found.segments.iter().enumerate() {
+    for (number, (segment, copies)) in log.iter().enumerate() {
         let done_by = |copy: &Copy| {
             let speed = speeds.get(&copy.server).copied().filter(|it| *it > 0).unwrap_or(SPEED);
             let nanos = u128::from(u64::from(copy.length) + OVERHEAD) * 1_000_000_000;
@@ -68,7 +67,7 @@ pub(super) fn order(found: &Found, speeds: &BTreeMap<ServerId, u64>) -> Order {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thunderhead_runtime::{Random, Time};
+    use thunderhead_runtime::Random;
 
     #[test]
     fn all_disks_are_done_at_about_the_same_time_and_nothing_is_left_out() {
@@ -89,15 +88,13 @@ mod tests {
                 });
                 segments.push((SegmentId(id), copies.collect::<Vec<_>>()));
             }
-            let (statistics, fenced, lives) = (vec![], Time(0), BTreeMap::new());
-            let found = Found { segments, statistics, fenced, lives };
-            let order = order(&found, &speeds);
+            let order = order(&segments, &speeds);
             assert_eq!(order.segments[0].segment, SegmentId(count), "the head is the first");
-            assert_eq!(order.segments[0].at[0].0, found.segments[0].1[0].server, "as surveyed");
+            assert_eq!(order.segments[0].at[0].0, segments[0].1[0].server, "as surveyed");
             let mut all: Vec<_> = order.segments.iter().map(|it| it.segment).collect();
             all.sort_unstable();
             assert_eq!(all, (1..=count).map(SegmentId).collect::<Vec<_>>());
-            for (segment, copies) in &found.segments {
+            for (segment, copies) in &segments {
                 let given = order.segments.iter().find(|it| it.segment == *segment).unwrap();
                 assert_eq!(given.at.len(), copies.len());
                 assert!(copies.iter().all(|it| given.at.contains(&(it.server, it.address))));

@@ -132,26 +132,8 @@ mod tests {
         TabletStatus { range: taken.range, objects: bytes / 1000, bytes }
     }
 
-    /// Cuts tablets as the coordinator does.
-    fn cut(tablets: &[Taken], cuts: &[(TableId, KeyHash)]) -> Vec<Taken> {
-        let mut tablets = tablets.to_vec();
-        for (table, at) in cuts {
-            let number = tablets.iter().position(|it| it.range.contains(*table, *at)).unwrap();
-            let mut second = tablets[number];
-            assert_ne!(second.range.first, *at, "nothing is left of the first");
-            tablets[number].range.last = KeyHash(at.0 - 1);
-            second.range.first = *at;
-            tablets.insert(number + 1, second);
-        }
-        tablets
-    }
-
     fn divided(tablets: &[Taken], statistics: &[TabletStatus], masters: usize) -> Vec<Vec<Taken>> {
-        let before = loads(tablets, statistics, 1 << 20);
-        let target = target(&before, masters, PARTS);
-        let tablets = cut(tablets, &cuts(tablets, &before, target));
-        let parts = pack(&tablets, &loads(&tablets, statistics, 1 << 20), target);
-        parts.into_iter().map(|(_, part)| part).collect()
+        crate::model::divided(tablets, statistics, 1 << 20, masters)
     }
 
     #[test]

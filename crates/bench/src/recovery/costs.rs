@@ -1,0 +1,67 @@
+//! What things cost in the modelled cluster, and where each figure is from.
+
+use serde::Serialize;
+
+/// Of one node, one thread of it where it is the processor's.
+#[derive(Clone, Debug, PartialEq, Serialize, clap::Args)]
+pub struct Costs {
+    /// MB a second that a node's disks read. The paper's two flash disks: 460.
+    #[arg(long, default_value_t = 460.0)]
+    pub disk_mb: f64,
+    /// GB a second of a node's network, each way. 25 Gb/s: 3.1.
+    #[arg(long, default_value_t = 3.1)]
+    pub network_gb: f64,
+    /// Microseconds until a short message is answered by somebody idle.
+    #[arg(long, default_value_t = 50.0)]
+    pub round_trip_us: f64,
+    /// Microseconds of a thread for a message with its answer, at either end. Measured over TCP under
+    /// load: docs/evaluation/transports.md, 6.9 to 8.1.
+    #[arg(long, default_value_t = 7.5)]
+    pub message_us: f64,
+    /// GB a second that a thread gives the kernel or takes from it, in large messages. Assumed.
+    #[arg(long, default_value_t = 4.0)]
+    pub kernel_gb: f64,
+    /// GB a second that a backup cuts by partitions. Measured: `bench log replay`, 1 KB objects.
+    #[arg(long, default_value_t = 2.2)]
+    pub cut_gb: f64,
+    /// GB a second that a master replays. Measured: `bench log replay`, 1 KB objects.
+    #[arg(long, default_value_t = 2.27)]
+    pub replay_gb: f64,
+    /// MB of JSON a second that a thread writes or reads. Assumed.
+    #[arg(long, default_value_t = 300.0)]
+    pub json_mb: f64,
+    /// Milliseconds of a write of the metastore. Assumed: a store that syncs a fast disk.
+    #[arg(long, default_value_t = 1.0)]
+    pub metastore_ms: f64,
+    /// Microseconds of a flash disk before it reads a segment.
+    #[arg(long, default_value_t = 100.0)]
+    pub seek_us: f64,
+    /// Nanoseconds of the coordinator for each segment that it puts in order. Assumed.
+    #[arg(long, default_value_t = 1000.0)]
+    pub plan_ns: f64,
+}
+
+impl Costs {
+    /// Seconds of a thread for so many messages with so many bytes of JSON in all.
+    pub(super) fn messages_s(&self, count: f64, bytes: f64) -> f64 {
+        count * self.message_us / 1e6 + bytes / (self.json_mb * 1e6)
+    }
+
+    /// Seconds of the network for so many bytes.
+    pub(super) fn network_s(&self, bytes: f64) -> f64 {
+        bytes / (self.network_gb * 1e9)
+    }
+
+    /// Seconds of a write of so many bytes of JSON in the metastore.
+    pub(super) fn write_s(&self, bytes: f64) -> f64 {
+        self.metastore_ms / 1e3 + bytes / (self.json_mb * 1e6)
+    }
+
+    /// Seconds of a node's thread for its part of so many bytes: cut as a backup, replayed as a
+    /// master, fetched and served, and written again to so many backups, of which as much arrives.
+    pub(super) fn bytes_s(&self, bytes: f64, replicas: f64) -> f64 {
+        let through_kernel = 2.0 + 2.0 * replicas;
+        let gb = 1.0 / self.cut_gb + 1.0 / self.replay_gb + through_kernel / self.kernel_gb;
+        bytes * gb / 1e9
+    }
+}
