@@ -21,10 +21,10 @@ pub struct Costs {
     /// GB a second that a thread gives the kernel or takes from it, in large messages. Assumed.
     #[arg(long, default_value_t = 4.0)]
     pub kernel_gb: f64,
-    /// GB a second that a backup cuts by partitions. Measured: `bench log replay`, 1 KB objects.
+    /// GB a second that a backup cuts by partitions. From an earlier run of `bench log replay`, 1 KB.
     #[arg(long, default_value_t = 2.2)]
     pub cut_gb: f64,
-    /// GB a second that a master replays. Measured: `bench log replay`, 1 KB objects.
+    /// GB a second that a master replays. From an earlier run of `bench log replay`, 1 KB.
     #[arg(long, default_value_t = 2.27)]
     pub replay_gb: f64,
     /// MB of JSON a second that a thread writes or reads. Assumed.
