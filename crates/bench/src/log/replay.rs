@@ -99,7 +99,7 @@ pub enum Way {
 }
 
 /// Entries and bytes of a slice: as a recovery master takes them.
-const SLICE: (usize, usize) = (32, 16 << 10);
+const SLICE: (usize, usize) = (64, 32 << 10);
 
 /// Replays so many bytes of objects of one size; the median of three times.
 ///
