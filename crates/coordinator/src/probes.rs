@@ -9,9 +9,10 @@
 //!
 //! Servers ask each other and report who does not answer; the coordinator asks one server each
 //! interval too, so that a cluster of two is watched as well. Nobody is given up because somebody
-//! says so: the coordinator asks by itself, up to [`ATTEMPTS`] times within [`CHECK_MIN`] or twice what a probe has, and any answer
-//! of that life clears the suspicion. A machine that says that nobody listens is believed when it says
-//! so twice; another life, or another server, in that place at once.
+//! says so: the coordinator asks by itself, up to [`ATTEMPTS`] times within
+//! [`Probing::check`](crate::Probing::check), and any answer of that life clears the suspicion. A machine
+//! that says that nobody listens is believed when it says so twice; another life, or another server, in
+//! that place at once.
 //!
 //! # When it does not judge
 //!
@@ -31,7 +32,7 @@
 //! With `n` servers, each asking one other each interval, a server that is gone is asked by nobody in
 //! `k` intervals with a probability of about e^-k, and with few servers surely within `2n`. Then there
 //! is the timeout (nothing where its machine says that nobody listens), and the check. With the usual
-//! 100 and 150 ms: about 0.1 s after a process died, 0.5 s after a machine fell silent, mostly.
+//! 100 and 150 ms: about 0.1 s after a process died, 0.5 to 0.6 s after a machine fell silent.
 
 use crate::coordinator::Outcome;
 use crate::limits::{CHECKS_MAX, WHY_CHARS_MAX};
@@ -49,9 +50,6 @@ use thunderhead_runtime::Time;
 use thunderhead_wire::control::{Empty, ServerState, of_body, to_body};
 use thunderhead_wire::membership::{Presence, Probe, Probed, Suspect};
 use thunderhead_wire::{ServerId, Status};
-
-/// How long a server has at least before it is given up; more where answers have more time.
-const CHECK_MIN: Duration = Duration::from_millis(250);
 
 /// Of so many others at most it is asked whether they are heard.
 const WITNESSES: usize = 15;
@@ -285,7 +283,7 @@ async fn look_for(reign: &Rc<Reign>, server: ServerId, generation: u64) -> Found
     for _ in 0..ATTEMPTS {
         let Some(record) = servers::lives(reign, server, generation) else { return Found::Here };
         let began = reign.now();
-        let limit = limit(reign);
+        let limit = reign.shared.options.probing.check();
         let check = Rc::new(Check::default());
         for number in 0..ATTEMPTS {
             let (busy, check, record) = (Rc::clone(reign), Rc::clone(&check), record.clone());
@@ -326,11 +324,6 @@ async fn look_for(reign: &Rc<Reign>, server: ServerId, generation: u64) -> Found
         return Found::Over(format!("no answer to {asked} probes within {limit:?}"));
     }
     Found::Unknown("this coordinator does not get on with its own work".into())
-}
-
-/// How long a server has in all before it is given up.
-fn limit(reign: &Reign) -> Duration {
-    CHECK_MIN.max(reign.shared.options.probing.timeout.saturating_mul(2))
 }
 
 impl Check {
@@ -375,7 +368,7 @@ fn find_witnesses(reign: &Rc<Reign>, suspect: ServerId, began: Time) -> Witnesse
     for _ in 0..others.len().min(WITNESSES) {
         drawn.extend(rounds.next(&mut reign.shared.random.borrow_mut(), &others));
     }
-    let limit = limit(reign);
+    let limit = reign.shared.options.probing.check();
     for other in &drawn {
         let Some(record) = reign.cluster().server(*other).cloned() else { continue };
         for number in 0..2 {

@@ -6,6 +6,9 @@ use std::time::Duration;
 use thunderhead_runtime::Random;
 use thunderhead_wire::ServerId;
 
+/// How long a server has at least before it is given up; more where answers have more time.
+const CHECK_MIN: Duration = Duration::from_millis(250);
+
 /// How it is found out that servers are not there any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probing {
@@ -29,6 +32,13 @@ impl Probing {
     #[must_use]
     pub fn is_on(&self) -> bool {
         !self.interval.is_zero()
+    }
+
+    /// How long a server that is suspected has in all before it is given up: at least a quarter of a
+    /// second, and two answers' time.
+    #[must_use]
+    pub fn check(&self) -> Duration {
+        CHECK_MIN.max(self.timeout.saturating_mul(2))
     }
 
     /// How long to wait before the next one is asked: a quarter more or less, so that those who ask do

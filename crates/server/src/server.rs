@@ -431,7 +431,6 @@ impl Service for Server {
     #[inline]
     fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
         let reply_to = request.reply_to;
-        let has_backup = self.number == 0 && self.options.backup.is_some();
         match (request.opcode.service(), &mut self.shard, &mut self.backup) {
             (ServiceKind::Shard | ServiceKind::ShardControl, Some(shard), _)
                 if self.phase == Phase::Serving && self.leaves_by.is_none() =>
@@ -455,10 +454,6 @@ impl Service for Server {
                 }
                 None => context.refuse(reply_to, Status::Malformed, 0, &[]),
             },
-            // Its storage is not open yet.
-            (ServiceKind::Backup, _, None) if has_backup => {
-                context.refuse(reply_to, Status::Busy, NOT_YET_US, &[]);
-            }
             (ServiceKind::Shard | ServiceKind::ShardControl, ..) => {
                 context.refuse(reply_to, Status::Busy, NOT_YET_US, &[]);
             }

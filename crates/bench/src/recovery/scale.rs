@@ -32,9 +32,6 @@ use thunderhead_wire::control::{
 };
 use thunderhead_wire::{Epoch, KeyHash, MasterId, SegmentId, ServerId, TableId, TabletRange};
 
-/// How long a silent server has, by the coordinator's own check.
-const CHECK: Duration = Duration::from_millis(250);
-
 /// The longest message: connections agree on it unless they are told otherwise.
 const MESSAGE_BYTES: usize = 8 << 20;
 
@@ -129,7 +126,7 @@ fn detected(nodes: usize, random: &mut Random) -> f64 {
             at += probing.pause(random);
         }
     }
-    first.saturating_add(probing.timeout).saturating_add(CHECK).as_secs_f64()
+    first.saturating_add(probing.timeout).saturating_add(probing.check()).as_secs_f64()
 }
 
 /// What a recovery is planned to be.

@@ -141,7 +141,7 @@ impl Recoveries {
         self.running.iter_mut().any(|recovery| recovery.reply(context, call, outcome))
     }
 
-    /// A question to the coordinator was answered; true if it was one of these.
+    /// A question to the coordinator was answered.
     pub(crate) fn answered(
         &mut self,
         log: &mut Log,

@@ -94,11 +94,11 @@ fn tablets_of_one_master_may_come_in_several_recoveries() {
     assert_eq!(found, past.steps.last().unwrap().1.len() as u64);
 }
 
-#[test]
-fn nothing_is_told_or_served_before_what_was_rebuilt_is_durable() {
+/// A recovery has begun; nothing that is appended becomes durable.
+fn begun_while_nothing_gets_durable(seed: u64) -> Cluster {
     let mut random = Random::from_seed(3);
     let past = past(&mut random, 100);
-    let mut cluster = Cluster::new(11, Link::default(), shard_options(), 4 << 20);
+    let mut cluster = Cluster::new(seed, Link::default(), shard_options(), 4 << 20);
     let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0]);
     cluster.recorder.hold(true);
     let body = control::to_body(&cluster.recover(1, &segments));
@@ -106,6 +106,12 @@ fn nothing_is_told_or_served_before_what_was_rebuilt_is_durable() {
         let body = body.clone();
         async move { user.insist(Opcode::Recover, body).await.unwrap() }
     });
+    cluster
+}
+
+#[test]
+fn nothing_is_told_or_served_before_what_was_rebuilt_is_durable() {
+    let mut cluster = begun_while_nothing_gets_durable(11);
     cluster.simulation.run_for(shard_options().recovery_patience / 2);
     assert!(cluster.truth.recovered.borrow().is_empty());
     let read = async |user: User| user.read(OLD, &key(0)).await;
@@ -118,16 +124,7 @@ fn nothing_is_told_or_served_before_what_was_rebuilt_is_durable() {
 
 #[test]
 fn who_finds_nobody_to_keep_copies_of_what_was_rebuilt_says_so() {
-    let mut random = Random::from_seed(3);
-    let past = past(&mut random, 100);
-    let mut cluster = Cluster::new(12, Link::default(), shard_options(), 4 << 20);
-    let segments = put_all(&cluster, &past.recorder.replicas(usize::MAX), &[0]);
-    cluster.recorder.hold(true);
-    let body = control::to_body(&cluster.recover(1, &segments));
-    cluster.drive(Duration::from_secs(9), move |user| {
-        let body = body.clone();
-        async move { user.insist(Opcode::Recover, body).await.unwrap() }
-    });
+    let mut cluster = begun_while_nothing_gets_durable(12);
     cluster.simulation.run_for(shard_options().recovery_patience * 3);
     let why = cluster.truth.recovered.borrow()[0].outcome.clone().unwrap_err();
     assert!(why.contains("have taken no copies"), "{why}");
