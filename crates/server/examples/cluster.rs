@@ -6,11 +6,14 @@
 #[path = "../tests/cluster/scenario/mod.rs"]
 mod scenario;
 
-use scenario::{Extras, Met, run};
+use scenario::{Extras, Met, Outcomes, run};
+use std::num::NonZero;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-const USAGE: &str = "usage: sim --cluster SEED [--leaving] [--verdicts] [--migrations] | sim --cluster --swarm COUNT [--first SEED] …";
+const USAGE: &str = "usage: sim --cluster SEED [--leaving] [--verdicts] [--migrations] | sim --cluster --swarm COUNT [--first SEED] [--until-failure] …";
 
 /// How often a seed of a swarm is run again, to see that it is the same.
 const REPEATED: u64 = 25;
@@ -18,16 +21,20 @@ const REPEATED: u64 = 25;
 struct Arguments {
     seed: u64,
     count: Option<u64>,
+    /// Ends with the first seed that fails.
+    until_failure: bool,
     extras: Extras,
 }
 
 fn arguments() -> Option<Arguments> {
-    let mut found = Arguments { seed: 0, count: None, extras: Extras::default() };
+    let mut found =
+        Arguments { seed: 0, count: None, until_failure: false, extras: Extras::default() };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--swarm" => found.count = Some(words.next()?.parse().ok()?),
             "--first" => found.seed = words.next()?.parse().ok()?,
+            "--until-failure" => found.until_failure = true,
             "--verdicts" => found.extras.verdicts = true,
             "--leaving" => found.extras.leaving = true,
             "--migrations" => found.extras.migrations = true,
@@ -70,37 +77,80 @@ fn tell(Arguments { seed, extras, .. }: &Arguments) -> ExitCode {
     if again && outcomes.failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn swarm(Arguments { seed: first, extras, .. }: &Arguments, count: u64) -> ExitCode {
-    let began = Instant::now();
-    let (mut operations, mut answered, mut turns, mut repeated, mut failures) = (0, 0, 0, 0, 0);
-    let (mut virtual_time, mut met) = (Duration::ZERO, Met::default());
-    for seed in *first..first + count {
-        let mut outcomes = run(seed, *extras, false);
-        operations += outcomes.operations;
-        answered += outcomes.answered;
-        turns += outcomes.turns;
-        virtual_time += outcomes.virtual_time;
-        met += outcomes.met;
-        if seed % REPEATED == 0 {
-            repeated += 1;
-            if run(seed, *extras, false).digest != outcomes.digest {
-                outcomes.failure = Some("a second run was not the same".to_owned());
-            }
-        }
-        if (seed + 1 - first).is_multiple_of(500) {
-            eprintln!("{} seeds, {failures} failures", seed + 1 - first);
-        }
+/// What a swarm came to.
+#[derive(Default)]
+struct Totals {
+    seeds: u64,
+    operations: usize,
+    answered: usize,
+    turns: u64,
+    virtual_time: Duration,
+    repeated: u64,
+    met: Met,
+    failures: u64,
+}
+
+impl Totals {
+    fn add(&mut self, seed: u64, extras: Extras, (outcomes, repeated): (Outcomes, bool)) {
+        self.seeds += 1;
+        self.operations += outcomes.operations;
+        self.answered += outcomes.answered;
+        self.turns += outcomes.turns;
+        self.virtual_time += outcomes.virtual_time;
+        self.repeated += u64::from(repeated);
+        self.met += outcomes.met;
         if let Some(failure) = outcomes.failure {
-            failures += 1;
-            println!(
-                "seed {seed}: {failure}\n  cargo xtask sim --cluster {seed}{}",
-                flags(*extras)
-            );
+            self.failures += 1;
+            let flags = flags(extras);
+            println!("seed {seed}: {failure}\n  cargo xtask sim --cluster {seed}{flags}");
+        }
+        if self.seeds.is_multiple_of(500) {
+            eprintln!("{} seeds, {} failures", self.seeds, self.failures);
         }
     }
+}
+
+/// Runs a seed, some of them twice; says whether it was.
+fn run_of_swarm(seed: u64, extras: Extras) -> (Outcomes, bool) {
+    let mut outcomes = run(seed, extras, false);
+    let repeats = seed.is_multiple_of(REPEATED);
+    if repeats && run(seed, extras, false).digest != outcomes.digest {
+        outcomes.failure = Some("a second run was not the same".to_owned());
+    }
+    (outcomes, repeats)
+}
+
+/// Runs seeds on all cores.
+fn swarm(Arguments { seed: first, extras, until_failure, .. }: &Arguments, count: u64) -> ExitCode {
+    let began = Instant::now();
+    let totals = Mutex::new(Totals::default());
+    let lock = || totals.lock().unwrap_or_else(PoisonError::into_inner);
+    let next = AtomicU64::new(*first);
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= first + count || *until_failure && lock().failures > 0 {
+                break;
+            }
+            let outcomes = std::panic::catch_unwind(|| run_of_swarm(seed, *extras));
+            let panicked = |_| {
+                let failure = Some("it panicked".to_owned());
+                (Outcomes { failure, ..Outcomes::default() }, false)
+            };
+            lock().add(seed, *extras, outcomes.unwrap_or_else(panicked));
+        }
+    };
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(work);
+        }
+    });
+    let Totals { seeds, operations, answered, turns, virtual_time, repeated, met, failures } =
+        std::mem::take(&mut *lock());
     let took = began.elapsed().as_secs_f64();
     println!(
-        "{count} seeds in {took:.1} s: {operations} operations, {answered} of them answered, {turns} \
+        "{seeds} seeds in {took:.1} s: {operations} operations, {answered} of them answered, {turns} \
          turns, {:.0} s of virtual time; {repeated} runs repeated bit for bit",
         virtual_time.as_secs_f64()
     );

@@ -16,9 +16,12 @@
 //! A machine may also be made to stop at its nth operation, which may then have been done in part:
 //! from there on nothing reaches the disk.
 
+mod bytes;
+
 use crate::files::{FileId, Files, check_name};
 use crate::random::Random;
 use crate::sim::trace::{fold, hash};
+use bytes::Bytes;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
@@ -79,8 +82,8 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Content {
-    seen: Vec<u8>,
-    durable: Vec<u8>,
+    seen: Bytes,
+    durable: Bytes,
     unsynced: Vec<Change>,
     /// A sync has failed: some of what is seen may be in no file that was stored.
     is_doubtful: bool,
@@ -146,16 +149,10 @@ fn share(random: &mut Random) -> f64 {
     }
 }
 
-fn apply(content: &mut Vec<u8>, change: &Change) {
+fn apply(content: &mut Bytes, change: &Change) {
     match change {
-        Change::Length(length) => content.resize(*length, 0),
-        Change::Write { offset, bytes } => {
-            let end = offset + bytes.len();
-            if content.len() < end {
-                content.resize(end, 0);
-            }
-            content[*offset..end].copy_from_slice(bytes);
-        }
+        Change::Length(length) => content.resize(*length),
+        Change::Write { offset, bytes } => content.write(*offset, bytes),
     }
 }
 
@@ -247,8 +244,8 @@ impl SimDisk {
         let mut digest = state.digest;
         for (name, content) in state.files.iter().chain(&state.durable_names) {
             let content = content.borrow();
-            for bytes in [name.as_bytes(), &content.seen, &content.durable] {
-                digest = fold(digest, hash(bytes));
+            for number in [hash(name.as_bytes()), content.seen.digest(), content.durable.digest()] {
+                digest = fold(digest, number);
             }
         }
         digest
@@ -265,15 +262,13 @@ impl SimDisk {
         let mut state = self.0.borrow_mut();
         let State { files, random, .. } = &mut *state;
         let contents: Vec<_> =
-            files.values().filter(|file| !file.borrow().durable.is_empty()).collect();
+            files.values().filter(|file| file.borrow().durable.len() > 0).collect();
         let Some(content) = random.pick(&contents) else { return false };
         let Content { seen, durable, .. } = &mut *content.borrow_mut();
         let at = random.below(durable.len() as u64) as usize;
         let bit = 1 << random.below(8);
-        durable[at] ^= bit;
-        if let Some(byte) = seen.get_mut(at) {
-            *byte ^= bit;
-        }
+        durable.flip(at, bit);
+        seen.flip(at, bit);
         true
     }
 
@@ -398,10 +393,7 @@ impl Files for SimFiles {
         self.disk.0.borrow_mut().begin(into.len(), false)?;
         let content = self.content(file)?;
         let content = content.borrow();
-        let rest = content.seen.get(offset as usize..).unwrap_or_default();
-        let count = rest.len().min(into.len());
-        into[..count].copy_from_slice(&rest[..count]);
-        Ok(count)
+        Ok(content.seen.read(usize::try_from(offset).unwrap_or(usize::MAX), into))
     }
 
     fn write_at(&mut self, file: FileId, offset: u64, bytes: &[u8]) -> io::Result<()> {
