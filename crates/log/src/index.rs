@@ -69,6 +69,9 @@ const LOAD_HIGH: usize = 75;
 /// And merges below this: far enough from the other that the two never alternate.
 const LOAD_LOW: usize = 60;
 
+/// Buckets that are merged at once where room was made for too many entries.
+const ROOM_ENDS_AT_ONCE: usize = 128;
+
 /// One cache line of slots.
 #[repr(C, align(64))]
 pub(crate) struct Bucket {
@@ -137,6 +140,8 @@ pub(crate) struct Index<S: BlockSource> {
     mask: u64,
     entries: usize,
     inserts_since_split: u32,
+    /// It has room for what is about to come, and does not shrink meanwhile.
+    has_room: bool,
 }
 
 #[inline(always)]
@@ -195,6 +200,7 @@ impl<S: BlockSource> Index<S> {
             mask: 0,
             entries: 0,
             inserts_since_split: 0,
+            has_room: false,
         })
     }
 
@@ -353,10 +359,47 @@ impl<S: BlockSource> Index<S> {
             None => self.refresh_word(found.bucket),
         }
         self.entries -= 1;
-        if self.buckets > 1 && self.entries * 100 < self.buckets * SLOTS * LOAD_LOW {
+        if self.buckets > 1 && !self.has_room && self.is_sparse() {
             self.merge();
         }
         reference
+    }
+
+    fn is_sparse(&self) -> bool {
+        self.entries * 100 < self.buckets * SLOTS * LOAD_LOW
+    }
+
+    /// Gives an empty index the buckets that so many entries will need: a split that moves nothing
+    /// costs next to nothing, and none is needed later. A block is taken at a time; true while there
+    /// is more to take. Without memory, or where something is in it, it grows as ever.
+    pub(crate) fn make_room(&mut self, entries: usize) -> bool {
+        let wanted = entries.saturating_mul(100).div_ceil(SLOTS * LOAD_HIGH);
+        if self.entries > 0 || self.buckets >= wanted {
+            return false;
+        }
+        self.has_room = true;
+        let buckets = wanted.min(self.blocks.with_one_more());
+        if !self.words.grow_to(buckets / SLOTS + 1) || !self.blocks.grow_to(buckets) {
+            return false;
+        }
+        let moving = self.view.begin();
+        self.view.use_directory(&mut self.blocks);
+        self.buckets = buckets;
+        self.mask = (buckets as u64).next_power_of_two() - 1;
+        self.view.set_buckets(buckets);
+        self.view.end(moving);
+        buckets < wanted
+    }
+
+    /// What room was made for is there: it shrinks as ever from now on, and at once by some of what
+    /// turned out to be too much.
+    pub(crate) fn end_room(&mut self) {
+        self.has_room = false;
+        for _ in 0..ROOM_ENDS_AT_ONCE {
+            if self.buckets > 1 && self.is_sparse() {
+                self.merge();
+            }
+        }
     }
 
     /// Adds a reference under a hash. At most one bucket is split on the way.

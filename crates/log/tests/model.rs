@@ -145,6 +145,10 @@ fn rebuilt_in_slices(segments: &[Vec<u8>], tombstones: Tombstones, mut random: u
     let mut cleaner = log.cleaner().unwrap();
     let mut rebuild =
         Rebuild::begin(&mut log, [(TabletRange::whole(TABLE), SegmentId::NONE)]).unwrap();
+    let expected = random % 500;
+    while rebuild.make_room(&mut log, TabletRange::whole(TABLE), expected) {
+        log.turn();
+    }
     let mut written = BTreeMap::new();
     for segment in segments {
         let mut at = Some(0);

@@ -113,6 +113,7 @@ pub(crate) enum Answered {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Beginning,
+    MakingRoom,
     Replaying,
     Finishing,
     Durable(LogPosition),
@@ -268,12 +269,13 @@ impl Recovery {
         self.waits_for_cleaners = false;
         let now = context.now();
         let mut wake = Time::NEVER;
-        if matches!(self.stage, Stage::Beginning | Stage::Replaying) {
+        if matches!(self.stage, Stage::Beginning | Stage::MakingRoom | Stage::Replaying) {
             let timeout = self.options.backup_timeout;
             wake = self.jobs.ask(context, &self.task, timeout, means.memory_bytes);
         }
         let next = match self.stage {
             Stage::Beginning => self.begin(means.log, now),
+            Stage::MakingRoom => Ok(self.make_room(means.log)),
             Stage::Replaying => self.replay(means, now),
             Stage::Finishing => self.finish(means.log, now),
             Stage::Durable(position) if means.log.durable() >= position => {
@@ -375,8 +377,20 @@ impl Recovery {
             Err(error) => return self.short_of_memory(error, now),
         }
         self.has_tablets = true;
-        self.stage = Stage::Replaying;
+        self.stage = Stage::MakingRoom;
         Ok(Next::Again)
+    }
+
+    /// Makes room in the indexes for what is to be expected, a little of it.
+    fn make_room(&mut self, log: &mut Log) -> Next {
+        let (Some(rebuild), Some(next)) = (&self.rebuild, self.task.expected.last()) else {
+            self.stage = Stage::Replaying;
+            return Next::Again;
+        };
+        if !rebuild.make_room(log, next.range, next.objects) {
+            self.task.expected.pop();
+        }
+        Next::Again
     }
 
     fn short_of_memory(&mut self, error: Error, now: Time) -> Result<Next, String> {

@@ -85,6 +85,7 @@ impl Service for All {
                 tablets: vec![Taken { range, since: SegmentId::NONE }],
                 recovery: 1,
                 partition: 0,
+                expected: Vec::new(),
                 segments: segments.collect(),
             };
             let body = control::to_body(&recover);

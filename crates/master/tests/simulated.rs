@@ -26,7 +26,8 @@ use thunderhead_simulator::linearizability::{
 };
 use thunderhead_simulator::{Boot, Options, Simulation, swarm};
 use thunderhead_wire::control::{
-    self, Empty, LeasesChecked, Recover, Recovered, Replicas as Parted, Tablets, Taken,
+    self, Empty, LeasesChecked, Recover, Recovered, Replicas as Parted, TabletStatus, Tablets,
+    Taken,
 };
 use thunderhead_wire::operations::{Identity, ObjectHead};
 use thunderhead_wire::replication::{PieceHead, RecoveryHead};
@@ -147,6 +148,7 @@ async fn coordinate(
                 tablets: vec![Taken { range, since: SegmentId::NONE }],
                 recovery: life as u64,
                 partition: 0,
+                expected: vec![TabletStatus { range, objects: 40, bytes: 1000 }],
                 segments,
             };
             let body = control::to_body(&recover);

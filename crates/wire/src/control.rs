@@ -448,6 +448,9 @@ pub struct Recover {
     pub partition: u32,
     /// What to rebuild: what belongs to the partition.
     pub tablets: Vec<Taken>,
+    /// How much of it there is, as far as the log's statistics say.
+    #[serde(default)]
+    pub expected: Vec<TabletStatus>,
     /// All segments of the log, in the order in which backups read them. The log was found to be
     /// complete.
     #[serde(default)]

@@ -129,13 +129,18 @@ pub fn measure(value_bytes: usize, bytes: u64, way: Way) -> Result<Figures> {
         memory.populate(&mut |_| {});
         let replicator = Box::new(NoReplication::default());
         let mut log = Log::new(&memory, LogId(2), options(), replicator)?;
-        let mut rebuild = Rebuild::begin(&mut log, [(TabletRange::whole(TABLE), SegmentId::NONE)])?;
+        let whole = TabletRange::whole(TABLE);
+        let mut rebuild = Rebuild::begin(&mut log, [(whole, SegmentId::NONE)])?;
         let (entries, bytes) = match way {
             Way::AtOnce => (usize::MAX, usize::MAX),
             Way::InSlices => SLICE,
         };
         let before = machine::thread_time();
         let (took, result) = seconds(|| {
+            // By the log's statistics, as a recovery master is told.
+            while rebuild.make_room(&mut log, whole, objects) {
+                log.turn();
+            }
             segments.values().try_for_each(|replica| {
                 let mut at = Some(0);
                 while let Some(from) = at {

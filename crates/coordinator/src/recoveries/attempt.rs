@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_runtime::Time;
-use thunderhead_wire::control::Replicas;
+use thunderhead_wire::control::{Replicas, TabletStatus};
 use thunderhead_wire::{MasterId, ServerId};
 
 /// The attempts at all masters that are gone.
@@ -80,6 +80,8 @@ pub(super) struct Round {
     pub(super) patience: Time,
     /// What was heard of each partition.
     pub(super) parts: Vec<Told>,
+    /// How much there is of each, as far as the log says.
+    pub(super) expected: Vec<Vec<TabletStatus>>,
     /// A master could not do its part.
     pub(super) is_troubled: bool,
 }

@@ -15,7 +15,7 @@ use super::Step;
 use super::asking::is_for_good;
 use super::attempt::{Attempt, Round, Stage, Told};
 use super::order::{Order, order};
-use super::partitions::{cuts, loads, pack, target};
+use super::partitions::{cuts, expected, loads, pack, target};
 use super::survey::Found;
 use crate::cluster::{Cluster, split};
 use crate::limits::RETRY_MIN;
@@ -46,6 +46,10 @@ const TOLD_MAX: u32 = 8;
 /// The same for one that still has to do with these tablets, mostly because it waits for the answer to
 /// its report of an earlier round: half a minute.
 const IN_PROGRESS_MAX: u32 = 40;
+
+/// The same for one that takes part in as many recoveries as it can: it will have done with one some
+/// time. Five minutes.
+const BUSY_MAX: u32 = 400;
 
 /// What a master is told.
 pub(super) struct Message {
@@ -193,6 +197,7 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
         failed_at: None,
         patience: reign.now() + BACKUPS_PATIENCE,
         parts: vec![Told::Due(reign.now(), 0); parts.len()],
+        expected: parts.iter().map(|it| expected(&it.tablets, &found.statistics)).collect(),
         is_troubled: false,
     };
     let told = Rc::clone(&round.told);
@@ -356,6 +361,7 @@ pub(super) fn next(
             recovery: round.recovery,
             partition: u32::try_from(number).unwrap_or(u32::MAX),
             tablets: part.tablets.clone(),
+            expected: round.expected.get(number).cloned().unwrap_or_default(),
             segments: segments.clone(),
         };
         messages.push(Message { to: place.address, recover });
@@ -415,6 +421,7 @@ pub(super) async fn tell_masters(reign: &Rc<Reign>, messages: Vec<Message>) {
 fn most(error: &CallError) -> u32 {
     match error {
         CallError::Refused { status: Status::InProgress, .. } => IN_PROGRESS_MAX,
+        CallError::Refused { status: Status::Busy, .. } => BUSY_MAX,
         _ => TOLD_MAX,
     }
 }

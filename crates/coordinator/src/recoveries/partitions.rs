@@ -46,17 +46,34 @@ pub(super) fn loads(tablets: &[Taken], statistics: &[TabletStatus], log_bytes: u
         let of = |it: &Taken| share(log_bytes, hashes(&it.range), all << 16);
         return tablets.iter().map(of).collect();
     }
-    let of = |taken: &Taken| {
-        let range = &taken.range;
-        let there = statistics.iter().filter(|it| it.range.overlaps(range));
-        there.fold(0u64, |sum, it| {
-            let first = it.range.first.max(range.first);
-            let last = it.range.last.min(range.last);
-            let both = hashes(&TabletRange { table: range.table, first, last });
-            sum.saturating_add(share(load(it.bytes, it.objects), both, hashes(&it.range)))
-        })
-    };
+    let of = |taken: &Taken| sum_of_shares(taken, statistics, |it| load(it.bytes, it.objects));
     tablets.iter().map(of).collect()
+}
+
+/// How much there is of each tablet, by the statistics; nothing of what these do not mention.
+pub(super) fn expected(tablets: &[Taken], statistics: &[TabletStatus]) -> Vec<TabletStatus> {
+    let of = |taken: &Taken| TabletStatus {
+        range: taken.range,
+        objects: sum_of_shares(taken, statistics, |it| it.objects),
+        bytes: sum_of_shares(taken, statistics, |it| it.bytes),
+    };
+    tablets.iter().map(of).filter(|it| it.objects > 0).collect()
+}
+
+/// What a tablet has of something that statistics say of ranges, which is spread evenly in each.
+fn sum_of_shares(
+    taken: &Taken,
+    statistics: &[TabletStatus],
+    what: impl Fn(&TabletStatus) -> u64,
+) -> u64 {
+    let range = &taken.range;
+    let there = statistics.iter().filter(|it| it.range.overlaps(range));
+    there.fold(0u64, |sum, it| {
+        let first = it.range.first.max(range.first);
+        let last = it.range.last.min(range.last);
+        let both = hashes(&TabletRange { table: range.table, first, last });
+        sum.saturating_add(share(what(it), both, hashes(&it.range)))
+    })
 }
 
 /// How much a partition is to have where so many masters take part.
@@ -153,6 +170,14 @@ mod tests {
         // Objects count, too.
         let small = TabletStatus { range: tablet.range, objects: 9_000_000, bytes: 1 };
         assert_eq!(divided(&[tablet], &[small], 1).len(), 3);
+    }
+
+    #[test]
+    fn what_is_expected_of_parts_is_their_share() {
+        let half = taken(1, 0, u64::MAX / 2);
+        let all = TabletStatus { range: TabletRange::whole(TableId(1)), objects: 1000, bytes: 64 };
+        let found = expected(&[half, taken(2, 0, 9)], &[all]);
+        assert_eq!(found, [TabletStatus { range: half.range, objects: 500, bytes: 32 }]);
     }
 
     #[test]

@@ -142,6 +142,11 @@ impl<S: BlockSource> Blocks<S> {
         unsafe { self.list[block].add(at).as_ref() }
     }
 
+    /// How many primary buckets there can be with one block more.
+    pub(super) fn with_one_more(&self) -> usize {
+        self.layout.start_of(self.list.len() + 1)
+    }
+
     /// Makes room for `buckets` primary buckets.
     pub(super) fn grow_to(&mut self, buckets: usize) -> bool {
         while self.layout.start_of(self.list.len()) < buckets {

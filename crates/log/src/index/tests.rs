@@ -55,6 +55,56 @@ fn an_index_grows_and_shrinks_with_what_it_holds() {
     assert_eq!(source.left(), 1 << 20);
 }
 
+#[test]
+fn an_index_with_room_does_not_split_and_gives_back_what_was_too_much() {
+    let source = HeapBlocks::new(1 << 20);
+    let mut index = index(&source);
+    let mut steps = 1;
+    while index.make_room(10_000) {
+        steps += 1;
+    }
+    assert!(steps > 100, "a block at a time");
+    let buckets = index.buckets;
+    for reference in 1..=10_000 {
+        index.insert(spread(reference), reference, &Hashes(&spread)).unwrap();
+        assert_eq!(index.buckets, buckets, "at entry {reference}");
+        if reference % 3 == 0 {
+            let found = index.find(spread(reference), |other| other == reference).unwrap();
+            index.remove(found);
+            index.insert(spread(reference), reference, &Hashes(&spread)).unwrap();
+        }
+    }
+    assert!(!index.make_room(1 << 30), "it is not empty any more");
+    index.end_room();
+    assert_eq!(index.buckets, buckets, "it was what was needed");
+    for reference in 10_001..=10_010 {
+        index.insert(spread(reference), reference, &Hashes(&spread)).unwrap();
+    }
+    assert!(index.buckets > buckets, "it grows as ever");
+    assert_eq!(all(&index, &spread), (1..=10_010).collect::<Vec<_>>());
+    for reference in 1..=10_010 {
+        let found = index.find(spread(reference), |other| other == reference).unwrap();
+        index.remove(found);
+    }
+    let left = (1 << 20) - source.left();
+    assert!(left < 20, "{left} buckets are still held");
+    // Nothing comes of what was expected.
+    while index.make_room(50_000) {}
+    assert!((1 << 20) - source.left() > 8_000);
+    let held = index.buckets;
+    index.end_room();
+    assert!(held - index.buckets >= 100);
+    while index.buckets > 1 {
+        index.end_room();
+    }
+    // More than there is memory for.
+    while index.make_room(usize::MAX) {}
+    index.insert(spread(7), 7, &Hashes(&spread)).unwrap();
+    assert_eq!(all(&index, &spread), [7]);
+    drop(index);
+    assert_eq!(source.left(), 1 << 20);
+}
+
 /// Two full buckets become a chain of three.
 #[test]
 fn two_full_buckets_are_merged() {

@@ -11,6 +11,9 @@ use crate::metadata::SegmentHeader;
 use std::sync::Arc;
 use thunderhead_wire::{Condition, KeyHash, LogId, SegmentId, TableId, TabletRange, Version};
 
+/// What an object takes at least, with its place in the index.
+const OBJECT_BYTES_MIN: u64 = 48;
+
 /// Something of a tablet that comes from a log that lives: see [`Rebuild::take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incoming<'a> {
@@ -114,6 +117,21 @@ impl Rebuild {
                 Err(error)
             }
         }
+    }
+
+    /// Makes room in the index of a tablet for so many objects, before the first of them is taken in:
+    /// then it need not grow while they are. A little is done at a time; true while there is more to
+    /// do. What is expected need not be so.
+    ///
+    /// # Panics
+    /// When it is given another log than it began with.
+    pub fn make_room(&self, log: &mut Log, range: TabletRange, objects: u64) -> bool {
+        assert!(Arc::ptr_eq(&self.memory, &log.memory), "a rebuild goes on in the log it began in");
+        // No more than there could be memory for, beside the objects.
+        let possible = log.usage().free_bytes / OBJECT_BYTES_MIN;
+        let tablet = log.tablets.find(range.table, range.first);
+        let expected = usize::try_from(objects.min(possible)).unwrap_or(usize::MAX);
+        tablet.is_some_and(|at| log.tablets.list[at].index.make_room(expected))
     }
 
     /// Replays some entries of a segment, from a place on that a step before returned, 0 at first.
@@ -254,6 +272,11 @@ impl Rebuild {
     /// # Errors
     /// [`Error::CleanerBehind`]: try again shortly.
     pub fn finish(&mut self, log: &mut Log) -> Result<Report, Error> {
+        for (range, _) in &self.tablets {
+            if let Some(at) = log.tablets.find(range.table, range.first) {
+                log.tablets.list[at].index.end_room();
+            }
+        }
         let logged = log.log_safe_version();
         log.turn();
         logged.map(|_| self.report.clone())

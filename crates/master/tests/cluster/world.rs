@@ -135,6 +135,7 @@ impl Cluster {
             recovery,
             partition: 0,
             tablets,
+            expected: Vec::new(),
             segments: segments.collect(),
         }
     }
