@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "commands run on the machine itself")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "commands talk to people")]
 
+mod instructions;
 mod steps;
 mod tidy;
 
@@ -57,6 +58,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         arguments: Vec<String>,
     },
+    /// Count the instructions of operations and compare them with those that are written down.
+    Instructions {
+        /// Write them down instead.
+        #[arg(long)]
+        update: bool,
+    },
     /// Measure an area's requirements afresh.
     Evaluate {
         /// What to measure: log, rpc, operations or recovery.
@@ -101,6 +108,7 @@ fn main() -> Result<()> {
         }
         Command::Fuzz { target, seconds } => steps::fuzz(target.as_deref(), seconds),
         Command::Sim { arguments } => steps::sim(&arguments),
+        Command::Instructions { update } => instructions::instructions(update),
         Command::Evaluate { area, quick, minutes, json } => {
             steps::evaluate(&area, quick, minutes, json)
         }

@@ -1,6 +1,6 @@
 //! The steps of `cargo xtask test`, each of which can be run alone, and the tools they need.
 
-use crate::tidy;
+use crate::{instructions, tidy};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -55,11 +55,12 @@ pub(crate) enum Step {
     Swarm,
     Hosts,
     Example,
+    Instructions,
     Evaluate,
 }
 
 impl Step {
-    pub(crate) const ALL: [Step; 11] = [
+    pub(crate) const ALL: [Step; 12] = [
         Step::Lint,
         Step::Tidy,
         Step::Deny,
@@ -70,6 +71,7 @@ impl Step {
         Step::Swarm,
         Step::Hosts,
         Step::Example,
+        Step::Instructions,
         Step::Evaluate,
     ];
 
@@ -85,6 +87,7 @@ impl Step {
             Step::Swarm => "swarm",
             Step::Hosts => "hosts",
             Step::Example => "example",
+            Step::Instructions => "instructions",
             Step::Evaluate => "evaluate",
         }
     }
@@ -101,6 +104,7 @@ impl Step {
             Step::Swarm => "the register and the whole cluster among faults, from many seeds",
             Step::Hosts => "clusters on several hosts, that lose coordinators and servers",
             Step::Example => "the example store",
+            Step::Instructions => "no operation takes more instructions than is written down",
             Step::Evaluate => "the evaluation in small: it must complete",
         }
     }
@@ -139,6 +143,7 @@ impl Step {
                 "cargo",
                 &["run", "--quiet", "--release", "-p", "thunderhead-log", "--example", "store"],
             ),
+            Step::Instructions => instructions::instructions(false),
             Step::Evaluate => {
                 ["log", "rpc", "operations", "recovery"].into_iter().try_for_each(evaluate_for_show)
             }
@@ -293,7 +298,7 @@ fn install_servers() -> Result<()> {
 }
 
 /// Installs packages of Debian.
-fn install(packages: &[&str]) -> Result<()> {
+pub(crate) fn install(packages: &[&str]) -> Result<()> {
     println!("installing {}", packages.join(", "));
     let mut update = Command::new("apt-get");
     let mut install = Command::new("apt-get");

@@ -128,8 +128,7 @@ impl Own {
                 let (world, _scrap) = world()?;
                 let (clock, alarm) = (world.clock.clone(), world.alarm.clone());
                 let transport = OsTransport::new(&world, channel.setup().options())?;
-                let (shard, _cleaners) = self.shard()?;
-                let service = Both { shard, echo: Echo::default() };
+                let (service, _cleaners) = self.service()?;
                 let mut node = Node::new(world, Box::new(transport), service);
                 let address = node.listen((Ipv4Addr::LOCALHOST, 0).into()).context("listen")?;
                 tell.send((address, alarm)).ok().context("tell the client")?;
@@ -150,7 +149,8 @@ impl Own {
         })
     }
 
-    fn shard(&self) -> Result<(Shard, CleanerThreads)> {
+    /// The shard, with its cleaners beside it.
+    pub(crate) fn service(&self) -> Result<(Both, CleanerThreads)> {
         let memory = memory_for(self.memory_bytes(), self.live_bytes)?;
         let replicator = Box::new(NoReplication::default());
         let mut log = Log::new(&memory, LogId(7), self.options(), replicator)
@@ -158,7 +158,7 @@ impl Own {
         log.create_tablet(TabletRange::whole(TABLE)).context("create the table")?;
         let pin = |number| machine::pin(floors::SERVER_CORE + 1 + number);
         let cleaners = CleanerThreads::start(&log, self.cleaners, pin);
-        Ok((Shard::new(log), cleaners))
+        Ok((Both { shard: Shard::new(log), echo: Echo::default() }, cleaners))
     }
 }
 
@@ -169,7 +169,7 @@ pub fn entry_bytes(value_bytes: usize) -> u64 {
 }
 
 /// A shard that also echoes.
-struct Both {
+pub(crate) struct Both {
     shard: Shard,
     echo: Echo,
 }
