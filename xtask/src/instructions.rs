@@ -7,7 +7,7 @@
 //! are. The counts are those of one compiler and of one kind of processor, and the table says which:
 //! with another compiler it is written anew, with `--update`.
 
-use crate::steps::{install, run};
+use crate::steps::{between, install, run};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -67,7 +67,7 @@ pub(crate) fn instructions(update: bool) -> Result<()> {
     let rows = measure()?;
     let text = std::fs::read_to_string(TABLE).with_context(|| format!("read {TABLE}"))?;
     if update {
-        let text = with_table(&text, &table(&rows, &compiler()?))?;
+        let text = between(&text, BEGIN, END, &table(&rows, &compiler()?))?;
         std::fs::write(TABLE, text).with_context(|| format!("write {TABLE}"))?;
         println!("wrote {TABLE}");
         return Ok(());
@@ -202,20 +202,12 @@ fn table(rows: &[Row], compiler: &str) -> String {
     text
 }
 
-/// The page with another table.
-fn with_table(page: &str, table: &str) -> Result<String> {
-    let (before, rest) =
-        page.split_once(BEGIN).with_context(|| format!("{TABLE} lacks {BEGIN}"))?;
-    let (_, after) = rest.split_once(END).with_context(|| format!("{TABLE} lacks {END}"))?;
-    Ok(format!("{before}{BEGIN}\n\n{table}\n{END}{after}"))
-}
-
 /// The counts of the page.
 fn read(page: &str) -> Result<BTreeMap<String, Counts>> {
-    let between = page.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END));
-    let (between, _) = between.with_context(|| format!("{TABLE} lacks {BEGIN} or {END}"))?;
+    let counts = page.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END));
+    let (lines, _) = counts.with_context(|| format!("{TABLE} lacks {BEGIN} or {END}"))?;
     let mut counts = BTreeMap::new();
-    for line in between.lines().filter(|line| line.starts_with('|')).skip(2) {
+    for line in lines.lines().filter(|line| line.starts_with('|')).skip(2) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         let [name, _, shard, client] = cells[..] else { bail!("{TABLE}: four cells in: {line}") };
         let number = |cell: &str| cell.parse().with_context(|| format!("{TABLE}: {line}"));
@@ -266,7 +258,7 @@ mod tests {
         };
         let rows = [row("read", 1000.0, 200.0), row("write", 2000.0, 300.0)];
         let page = format!("x\n{BEGIN}\n{END}\ny\n");
-        let page = with_table(&page, &table(&rows, "rustc 1 on x")).unwrap();
+        let page = between(&page, BEGIN, END, &table(&rows, "rustc 1 on x")).unwrap();
         assert!(page.starts_with("x\n") && page.ends_with("y\n"));
         assert_eq!(written_compiler(&page), Some("rustc 1 on x"));
         let written = read(&page).unwrap();

@@ -7,6 +7,7 @@
 mod instructions;
 mod steps;
 mod tidy;
+mod ycsb;
 
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
@@ -64,6 +65,8 @@ enum Command {
         #[arg(long)]
         update: bool,
     },
+    /// Run YCSB on Thunderhead and on Redis, in turn, and write down what it says.
+    Ycsb(ycsb::Arguments),
     /// Measure an area's requirements afresh.
     Evaluate {
         /// What to measure: log, rpc, operations or recovery.
@@ -109,6 +112,7 @@ fn main() -> Result<()> {
         Command::Fuzz { target, seconds } => steps::fuzz(target.as_deref(), seconds),
         Command::Sim { arguments } => steps::sim(&arguments),
         Command::Instructions { update } => instructions::instructions(update),
+        Command::Ycsb(arguments) => ycsb::ycsb(&arguments),
         Command::Evaluate { area, quick, minutes, json } => {
             steps::evaluate(&area, quick, minutes, json)
         }

@@ -308,6 +308,13 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
     execute(update).and_then(|()| execute(install))
 }
 
+/// A page with other text between two of its lines.
+pub(crate) fn between(page: &str, begin: &str, end: &str, text: &str) -> Result<String> {
+    let (before, rest) = page.split_once(begin).with_context(|| format!("{begin} is missing"))?;
+    let (_, after) = rest.split_once(end).with_context(|| format!("{end} is missing"))?;
+    Ok(format!("{before}{begin}\n\n{text}\n{end}{after}"))
+}
+
 fn has_nightly() -> bool {
     let version = Command::new("cargo").args(["+nightly", "--version"]).output();
     version.is_ok_and(|output| output.status.success())
