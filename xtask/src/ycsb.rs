@@ -45,6 +45,9 @@ pub(crate) struct Arguments {
     /// Fields of a record, of 100 bytes each.
     #[arg(long, default_value_t = 10)]
     fields: u32,
+    /// Updates write all fields of a record: one write on Thunderhead too.
+    #[arg(long)]
+    all_fields: bool,
     /// Each update is written down: one replica on Thunderhead's own disk, and Redis's log, synced
     /// each second.
     #[arg(long)]
@@ -64,6 +67,7 @@ struct Plan {
     seconds: u32,
     rounds: u32,
     fields: u32,
+    all_fields: bool,
     durable: bool,
 }
 
@@ -84,13 +88,13 @@ struct Workload {
 const WORKLOADS: [Workload; 5] = [
     Workload {
         name: 'a',
-        what: "half reads, half updates of a field, zipfian",
+        what: "half reads, half updates, zipfian",
         properties: &["readproportion=0.5", "updateproportion=0.5", "requestdistribution=zipfian"],
         write: Some("UPDATE"),
     },
     Workload {
         name: 'b',
-        what: "95 % reads, 5 % updates of a field, zipfian",
+        what: "95 % reads, 5 % updates, zipfian",
         properties: &[
             "readproportion=0.95",
             "updateproportion=0.05",
@@ -174,12 +178,15 @@ impl Arguments {
         };
         let memory = within("--memory", self.memory.unwrap_or(quick(64, 512)), 32, 65_536)?;
         let shares = match self.shares.is_empty() {
-            true if self.quick => vec![50, 90],
+            true if self.quick => vec![50, 75],
             true => vec![50, 75, 90],
             false => self.shares.clone(),
         };
         for share in &shares {
-            within("--shares", u64::from(*share), 10, 90)?;
+            // What is kept in reserve is a larger part of a small memory.
+            let most = if memory < 384 { 75 } else { 90 };
+            let why = format!("--shares with {memory} MiB");
+            within(&why, u64::from(*share), 10, most)?;
         }
         let mut workloads = Vec::new();
         for name in &self.workloads {
@@ -202,6 +209,7 @@ impl Arguments {
             seconds,
             rounds,
             fields: self.fields,
+            all_fields: self.all_fields,
             durable: self.durable,
         })
     }
@@ -258,12 +266,16 @@ fn case(
     ];
     for store in &stores {
         let load = client(plan, store, records, &["-load"], &["dataintegrity=true"])?;
+        let full = store.full()?;
+        if let Some(full) = full {
+            eprintln!("  loaded: live data are {:.1} % of memory", full * 100.0);
+        }
         loaded.push(Loaded {
             share,
             records,
             store: store.name,
             per_second: load.per_second,
-            full: store.full()?,
+            full,
             resident_bytes: store.resident_bytes()?,
         });
         let limit = format!("operationcount={}", records.min(20_000));
@@ -274,7 +286,11 @@ fn case(
     for workload in &plan.workloads {
         let mut runs: [Vec<Outcome>; 2] = Default::default();
         let seconds = format!("maxexecutiontime={}", plan.seconds);
-        let mut properties = vec!["operationcount=2000000000", &seconds];
+        // Where objects are inserted memory must not overflow: no more than one for 200 of them.
+        let is_growing = workload.write == Some("INSERT");
+        let count = if is_growing { (records / 10).max(1000) } else { 2_000_000_000 };
+        let count = format!("operationcount={count}");
+        let mut properties = vec![count.as_str(), &seconds];
         properties.extend(workload.properties);
         for _ in 0..plan.rounds {
             for (store, runs) in stores.iter().zip(&mut runs) {
@@ -318,6 +334,7 @@ fn client(
         format!("recordcount={records}"),
         format!("fieldcount={}", plan.fields),
         format!("fieldlength={FIELD_BYTES}"),
+        format!("writeallfields={}", plan.all_fields),
         "measurementtype=hdrhistogram".to_owned(),
         "hdrhistogram.percentiles=50,99".to_owned(),
     ];

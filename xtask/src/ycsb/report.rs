@@ -76,8 +76,9 @@ fn settings(plan: &Plan, versions: &str) -> String {
     } else {
         "nothing is written to disks"
     };
+    let updated = if plan.all_fields || plan.fields == 1 { "all" } else { "one" };
     let mut out = format!(
-        "{versions}. {} threads, {} fields of 100 B, {} s a run, the middle one of {}; {durability}; \
+        "{versions}. {} threads, {} fields of 100 B of which an update writes {updated}, {} s a run, the middle one of {}; {durability}; \
          Thunderhead has {} MiB.",
         plan.threads,
         plan.fields,
@@ -137,7 +138,7 @@ pub(super) fn json(plan: &Plan, versions: &str, loaded: &[Loaded], measured: &[M
         .collect();
     json!({
         "versions": versions, "threads": plan.threads, "fields": plan.fields,
-        "seconds": plan.seconds, "rounds": plan.rounds, "durable": plan.durable,
+        "all_fields": plan.all_fields, "seconds": plan.seconds, "rounds": plan.rounds, "durable": plan.durable,
         "memory_bytes": plan.memory_bytes, "loaded": loaded, "measured": measured,
     })
 }

@@ -2,7 +2,7 @@
 //! directory that goes in the end. What is started here ends with its [`Store`].
 
 use super::{binary, on_core};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -29,6 +29,11 @@ impl Scratch {
         let path = std::env::temp_dir().join(format!("thunderhead-ycsb-{}", std::process::id()));
         std::fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
         Ok(Scratch(path))
+    }
+
+    /// Where a store's output goes.
+    fn log(&self, name: &str) -> PathBuf {
+        self.0.join(format!("{name}.log"))
     }
 }
 
@@ -63,10 +68,19 @@ impl Store {
         let address = free_address()?;
         let binary = binary().canonicalize().context("find the binary")?;
         let mut command = on_core(Core::Stores, &binary.display().to_string());
-        command.args(["dev", "--listen", &address.to_string(), "--memory", &memory.to_string()]);
+        command.args([
+            "dev",
+            "--listen",
+            &address.to_string(),
+            "--memory",
+            &format!("{}MiB", memory >> 20),
+        ]);
         command.args(["--replicas", if durable { "1" } else { "0" }, "--log-level", "error"]);
         command.arg("--data").arg(scratch.0.join("thunderhead"));
-        let child = start(command, scratch, "thunderhead")?;
+        // Some segments more than what is kept in reserve, also in a small memory.
+        let segment = (memory / 64).next_power_of_two().clamp(512 << 10, 8 << 20) >> 10;
+        command.args(["--segment-bytes", &format!("{segment}KiB")]);
+        let child = start(command, scratch, "Thunderhead")?;
         let store = Store {
             name: "Thunderhead",
             binding: "thunderhead.ycsb.ThunderheadDB",
@@ -74,12 +88,7 @@ impl Store {
             address,
             child,
         };
-        let end = Instant::now() + PATIENCE;
-        while store.full()?.is_none() {
-            ensure!(Instant::now() < end, "Thunderhead has no server after {PATIENCE:?}");
-            std::thread::sleep(LOOK);
-        }
-        Ok(store)
+        store.wait(scratch, |store| Ok(store.full()?.is_some()))
     }
 
     /// Starts Redis, without what it would do for durability unless that is wanted.
@@ -91,7 +100,7 @@ impl Store {
         command.args(["--port", &address.port().to_string(), "--bind", "127.0.0.1"]);
         command.args(["--save", "", "--appendonly", if durable { "yes" } else { "no" }]);
         command.args(["--appendfsync", "everysec", "--dir"]).arg(&directory);
-        let child = start(command, scratch, "redis")?;
+        let child = start(command, scratch, "Redis")?;
         let layout = if fields > 1 { "hash" } else { "value" };
         let properties =
             vec![format!("redis.port={}", address.port()), format!("redis.layout={layout}")];
@@ -102,12 +111,22 @@ impl Store {
             address,
             child,
         };
+        store.wait(scratch, |store| Ok(TcpStream::connect(store.address).is_ok()))
+    }
+
+    /// Waits until it is up.
+    fn wait(mut self, scratch: &Scratch, up: impl Fn(&Store) -> Result<bool>) -> Result<Store> {
         let end = Instant::now() + PATIENCE;
-        while TcpStream::connect(address).is_err() {
-            ensure!(Instant::now() < end, "Redis does not answer after {PATIENCE:?}");
+        while !up(&self)? {
+            let ended = self.child.try_wait().context("look at the store")?.is_some();
+            if ended || Instant::now() > end {
+                let said = std::fs::read_to_string(scratch.log(self.name)).unwrap_or_default();
+                let what = if ended { "has ended" } else { "does not answer" };
+                bail!("{} {what}. It said: {said}", self.name);
+            }
             std::thread::sleep(LOOK);
         }
-        Ok(store)
+        Ok(self)
     }
 
     /// Live data over memory; nothing where the store has no limit, or no server yet.
@@ -116,7 +135,8 @@ impl Store {
             return Ok(None);
         }
         let mut command = Command::new(binary());
-        command.args(["status", "--json", "--coordinators", &self.address.to_string()]);
+        command.args(["status", "--json", "--deadline", "2s"]);
+        command.args(["--coordinators", &self.address.to_string()]);
         let output = command.stdin(Stdio::null()).output().context("ask for the status")?;
         let Ok(status) = serde_json::from_slice::<serde_json::Value>(&output.stdout) else {
             return Ok(None);
@@ -155,9 +175,10 @@ fn resident_of_redis(address: SocketAddr) -> Result<u64> {
 
 /// Starts a store that says what it says into a file.
 fn start(mut command: Command, scratch: &Scratch, name: &str) -> Result<Child> {
-    let path = scratch.0.join(format!("{name}.log"));
-    let file = || std::fs::File::create(&path).with_context(|| format!("make {}", path.display()));
-    command.stdin(Stdio::null()).stdout(file()?).stderr(Stdio::null());
+    let path = scratch.log(name);
+    let file = std::fs::File::create(&path).with_context(|| format!("make {}", path.display()))?;
+    let both = file.try_clone().context("use a file twice")?;
+    command.stdin(Stdio::null()).stdout(file).stderr(both);
     command.spawn().with_context(|| format!("start {name}"))
 }
 
