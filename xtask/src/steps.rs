@@ -1,6 +1,6 @@
 //! The steps of `cargo xtask test`, each of which can be run alone, and the tools they need.
 
-use crate::{instructions, tidy};
+use crate::{instructions, tidy, ycsb};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -56,11 +56,12 @@ pub(crate) enum Step {
     Hosts,
     Example,
     Instructions,
+    Bindings,
     Evaluate,
 }
 
 impl Step {
-    pub(crate) const ALL: [Step; 12] = [
+    pub(crate) const ALL: [Step; 13] = [
         Step::Lint,
         Step::Tidy,
         Step::Deny,
@@ -72,6 +73,7 @@ impl Step {
         Step::Hosts,
         Step::Example,
         Step::Instructions,
+        Step::Bindings,
         Step::Evaluate,
     ];
 
@@ -88,6 +90,7 @@ impl Step {
             Step::Hosts => "hosts",
             Step::Example => "example",
             Step::Instructions => "instructions",
+            Step::Bindings => "bindings",
             Step::Evaluate => "evaluate",
         }
     }
@@ -105,6 +108,7 @@ impl Step {
             Step::Hosts => "clusters on several hosts, that lose coordinators and servers",
             Step::Example => "the example store",
             Step::Instructions => "no operation takes more instructions than is written down",
+            Step::Bindings => "the client in Java, and YCSB on it and on Redis",
             Step::Evaluate => "the evaluation in small: it must complete",
         }
     }
@@ -144,6 +148,7 @@ impl Step {
                 &["run", "--quiet", "--release", "-p", "thunderhead-log", "--example", "store"],
             ),
             Step::Instructions => instructions::instructions(false),
+            Step::Bindings => ycsb::check(),
             Step::Evaluate => {
                 ["log", "rpc", "operations", "recovery"].into_iter().try_for_each(evaluate_for_show)
             }

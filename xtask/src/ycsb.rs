@@ -228,12 +228,35 @@ impl Plan {
     }
 }
 
+/// Builds the bindings, which runs their tests, and the binary.
+fn build() -> Result<()> {
+    install_tools()?;
+    run("mvn", &["--quiet", "--batch-mode", "--file", "bindings/ycsb", "package"])?;
+    run("cargo", &["build", "--quiet", "--release", "--package", "thunderhead"])
+}
+
+/// Whether the bindings work, as a step of the full test: their tests, then every workload for a
+/// second on a few records, of which each answer must be right.
+pub(crate) fn check() -> Result<()> {
+    build()?;
+    let plan = Plan {
+        memory_bytes: 32 << 20,
+        shares: vec![25],
+        workloads: WORKLOADS.iter().collect(),
+        threads: 4,
+        seconds: 1,
+        rounds: 1,
+        fields: 10,
+        all_fields: false,
+        durable: true,
+    };
+    case(&plan, 25, &mut Vec::new(), &mut Vec::new())
+}
+
 /// Builds, measures, prints, and writes down what a full run found.
 pub(crate) fn ycsb(arguments: &Arguments) -> Result<()> {
     let plan = arguments.plan()?;
-    install_tools()?;
-    run("mvn", &["--quiet", "--batch-mode", "--file", "bindings/ycsb", "package"])?;
-    run("cargo", &["build", "--quiet", "--release", "--package", "thunderhead"])?;
+    build()?;
     let (mut loaded, mut measured) = (Vec::new(), Vec::new());
     for share in &plan.shares {
         case(&plan, *share, &mut loaded, &mut measured)?;
