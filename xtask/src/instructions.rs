@@ -38,17 +38,22 @@ const TOLERANCE_PERCENT: f64 = 3.0;
 /// A difference of so few instructions is none: what a hash or a timer does by chance.
 const TOLERANCE: f64 = 8.0;
 
+/// And of so few calls of the kernel: the clock is read anew when time has passed, which is up to the
+/// machine. One call more for each operation is found.
+const TOLERANCE_CALLS: f64 = 0.75;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Shard,
     Client,
 }
 
-/// Instructions of an operation, for each object.
+/// Instructions of an operation, for each object, and how often the shard calls the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Counts {
     shard: f64,
     client: f64,
+    calls: f64,
 }
 
 /// A line of the table.
@@ -100,8 +105,11 @@ fn measure() -> Result<Vec<Row>> {
         let (few, many) = (count(name, OBJECTS[0])?, count(name, OBJECTS[1])?);
         let objects = (OBJECTS[1] - OBJECTS[0]) as f64;
         let each = |few: f64, many: f64| (many - few) / objects;
-        let counts =
-            Counts { shard: each(few.shard, many.shard), client: each(few.client, many.client) };
+        let counts = Counts {
+            shard: each(few.shard, many.shard),
+            client: each(few.client, many.client),
+            calls: each(few.calls, many.calls).max(0.0),
+        };
         ensure!(counts.shard > 1.0, "{name}: callgrind did not see the counted functions");
         println!("{name}: {:.0} in the shard, {:.0} in the client", counts.shard, counts.client);
         rows.push(Row { name: name.to_owned(), what: what.to_owned(), counts });
@@ -116,7 +124,7 @@ fn count(operation: &str, objects: u64) -> Result<Counts> {
     let path = std::env::temp_dir().join(name);
     let counted = output(
         Command::new("valgrind")
-            .args(["--tool=callgrind", "--quiet", "--compress-pos=no"])
+            .args(["--tool=callgrind", "--quiet", "--compress-pos=no", "--collect-systime=yes"])
             .arg(format!("--callgrind-out-file={}", path.display()))
             .args([&binary(), "bench", "instructions", operation])
             .args(["--objects", &objects.to_string()])
@@ -129,8 +137,9 @@ fn count(operation: &str, objects: u64) -> Result<Counts> {
 }
 
 /// Sums up what calls of the counted functions took, in callgrind's format: a function that is called is
-/// named (`cfn=`; by a number from the second time on), then how often (`calls=`), and the next line ends
-/// with what all of these calls took.
+/// named (`cfn=`; by a number from the second time on), then how often (`calls=`), and the next line has a
+/// position and what all of these calls took: instructions, calls of the kernel, and their time. What is
+/// nought at the end of a line is left out.
 fn inclusive(text: &str) -> Counts {
     let mut names: HashMap<&str, &str> = HashMap::new();
     let (mut called, mut is_cost) = (None, false);
@@ -138,10 +147,14 @@ fn inclusive(text: &str) -> Counts {
     for line in text.lines() {
         if is_cost {
             is_cost = false;
-            let cost = line.rsplit(' ').next().and_then(|cost| cost.parse::<f64>().ok());
+            let mut costs = line.split(' ').skip(1).map(|cost| cost.parse().unwrap_or(0.0));
+            let mut next = || costs.next().unwrap_or(0.0);
             match called.take() {
-                Some(Side::Shard) => counts.shard += cost.unwrap_or(0.0),
-                Some(Side::Client) => counts.client += cost.unwrap_or(0.0),
+                Some(Side::Shard) => {
+                    counts.shard += next();
+                    counts.calls += next();
+                }
+                Some(Side::Client) => counts.client += next(),
                 None => {}
             }
         } else if line.starts_with("calls=") {
@@ -152,8 +165,10 @@ fn inclusive(text: &str) -> Counts {
                 names.insert(number, name);
             }
             let name = names.get(number).copied().unwrap_or_default();
+            // A closure within has a name that goes on behind this one's, and counts with it.
+            let last = name.rsplit("::").next().unwrap_or_default();
             let is_called = line.starts_with("cfn=");
-            let found = COUNTED.iter().find(|(counted, _)| is_called && name.contains(counted));
+            let found = COUNTED.iter().find(|(counted, _)| is_called && last.starts_with(counted));
             called = found.map(|(_, side)| *side);
         }
     }
@@ -183,8 +198,11 @@ fn compare(rows: &[Row], written: &BTreeMap<String, Counts>) -> (String, Vec<Str
                 change.abs()
             ));
         }
-        let [shard, client] = &percents[..] else { continue };
-        let _ = writeln!(report, "{name:18} {shard:>10} {client:>10}");
+        if (counts.calls - was.calls).abs() > TOLERANCE_CALLS {
+            let (now, was) = (counts.calls, was.calls);
+            findings.push(format!("{name} calls the kernel {now:.1} times and did {was:.1} times"));
+        }
+        let _ = writeln!(report, "{name:18} {:>10} {:>10}", percents[0], percents[1]);
     }
     for name in written.keys().filter(|name| !rows.iter().any(|row| row.name == **name)) {
         findings.push(format!("{name} is in {TABLE}, and there is no such operation"));
@@ -194,10 +212,11 @@ fn compare(rows: &[Row], written: &BTreeMap<String, Counts>) -> (String, Vec<Str
 
 fn table(rows: &[Row], compiler: &str) -> String {
     let mut text = format!("Counted with {compiler}, release profile.\n\n");
-    text.push_str("| operation | what | shard | client |\n| --- | --- | --- | --- |\n");
+    text.push_str("| operation | what | shard | its calls of the kernel | client |\n");
+    text.push_str("| --- | --- | --- | --- | --- |\n");
     for Row { name, what, counts } in rows {
-        let Counts { shard, client } = counts;
-        let _ = writeln!(text, "| {name} | {what} | {shard:.0} | {client:.0} |");
+        let Counts { shard, client, calls } = counts;
+        let _ = writeln!(text, "| {name} | {what} | {shard:.0} | {calls:.1} | {client:.0} |");
     }
     text
 }
@@ -209,9 +228,12 @@ fn read(page: &str) -> Result<BTreeMap<String, Counts>> {
     let mut counts = BTreeMap::new();
     for line in lines.lines().filter(|line| line.starts_with('|')).skip(2) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-        let [name, _, shard, client] = cells[..] else { bail!("{TABLE}: four cells in: {line}") };
+        let [name, _, shard, calls, client] = cells[..] else {
+            bail!("{TABLE}: five cells are to be in: {line}")
+        };
         let number = |cell: &str| cell.parse().with_context(|| format!("{TABLE}: {line}"));
-        counts.insert(name.to_owned(), Counts { shard: number(shard)?, client: number(client)? });
+        let (shard, client, calls) = (number(shard)?, number(client)?, number(calls)?);
+        counts.insert(name.to_owned(), Counts { shard, client, calls });
     }
     Ok(counts)
 }
@@ -243,10 +265,11 @@ mod tests {
     #[test]
     fn what_calls_took_is_summed_by_side() {
         let text = "fn=(1) main\n10 5\ncfn=(2) thunderhead_bench::instructions::counted_server\n\
-                    calls=3 20\n11 300\ncfn=(3) x::Pair::counted_client\ncalls=1 1\n12 40\n\
+                    calls=3 20\n11 300 6 99\ncfn=(3) x::Pair::counted_client\ncalls=1 1\n12 40 7\n\
                     fn=(2)\n20 299\ncfn=(4) turn\ncalls=1 1\n21 290\nfn=(9) other\n\
-                    cfn=(2)\ncalls=1 20\n13 100\n";
-        assert_eq!(inclusive(text), Counts { shard: 400.0, client: 40.0 });
+                    cfn=(2)\ncalls=1 20\n13 100\n\
+                    cfn=(8) x::counted_client::{{closure}}\ncalls=1 1\n1 5\n";
+        assert_eq!(inclusive(text), Counts { shard: 400.0, client: 40.0, calls: 6.0 });
     }
 
     #[test]
@@ -254,7 +277,7 @@ mod tests {
         let row = |name: &str, shard, client| Row {
             name: name.into(),
             what: "it".into(),
-            counts: Counts { shard, client },
+            counts: Counts { shard, client, calls: 3.0 },
         };
         let rows = [row("read", 1000.0, 200.0), row("write", 2000.0, 300.0)];
         let page = format!("x\n{BEGIN}\n{END}\ny\n");
@@ -267,6 +290,11 @@ mod tests {
         assert!(findings(&[row("read", 1029.0, 207.0), row("write", 1941.0, 300.0)]).is_empty());
         let found = findings(&[row("read", 1040.0, 200.0), row("write", 1900.0, 300.0)]);
         assert!(found[0].contains("more") && found[1].contains("fewer"), "{found:?}");
+        let mut calls = [row("read", 1000.0, 200.0), row("write", 2000.0, 300.0)];
+        calls[0].counts.calls = 3.7;
+        calls[1].counts.calls = 4.0;
+        let found = findings(&calls);
+        assert!(found.len() == 1 && found[0].contains("kernel"), "{found:?}");
         assert_eq!(findings(&[row("read", 1000.0, 200.0), row("new", 1.0, 1.0)]).len(), 2);
     }
 }

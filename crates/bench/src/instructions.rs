@@ -1,10 +1,10 @@
 //! Work for `cargo xtask instructions`, which counts instructions: a shard and a client of it that take
 //! turns on one thread, so that each operation is carried out by the same instructions every time.
 //!
-//! The counting is done from outside, by callgrind, and only within the two functions whose names it
-//! knows: [`counted_server`] and [`counted_client`]. What each operation takes is the difference of two
-//! runs that differ in how many there are, so that beginning and end do not count. Of the kernel nothing
-//! counts: noise does not matter, but a call more of the kernel is not seen.
+//! The counting is done from outside, by callgrind, and only within the functions whose names it knows:
+//! `counted_server` (or `counted_replay`) and `counted_client`. What each operation takes is the
+//! difference of two runs that differ in how many there are, so that beginning and end do not count. Of
+//! the kernel only the calls are counted, not what it does.
 
 use crate::log::subject::{TABLE, entry_bytes, key};
 use crate::operations::content::{KEY_BYTES, NUMBERS, fill, is_right};
