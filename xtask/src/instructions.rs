@@ -1,11 +1,12 @@
 //! `cargo xtask instructions`: how many instructions an operation takes, compared with what is written
 //! down in `docs/evaluation/instructions.md`.
 //!
-//! Times on a machine that others use too say little; instructions are the same every time, but for
-//! hashes that are seeded at random. `thunderhead bench instructions` does the work on one thread, callgrind
-//! counts, and what an operation takes is the difference between two runs that differ in how many there
-//! are. The counts are those of one compiler and of one kind of processor, and the table says which:
-//! with another compiler it is written anew, with `--update`.
+//! Times on a machine that others use too say little; instructions are the same every time, to within some
+//! 1.5 % (hashes are seeded at random, the clock is read when time has passed). `thunderhead bench
+//! instructions` does the work on one thread, callgrind counts, and what an operation takes is the
+//! difference between two runs that differ in how many there are. The counts are those of one compiler and
+//! of one kind of processor, and the table says which: with another compiler it is written anew, with
+//! `--update`.
 
 use crate::steps::{between, install, run};
 use anyhow::{Context, Result, bail, ensure};

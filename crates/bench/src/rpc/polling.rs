@@ -36,25 +36,25 @@ use thunderhead_runtime::polling::Polling;
 pub struct Arguments {
     /// Numbers of clients: 1 to 256 each.
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32")]
-    clients: Vec<usize>,
+    pub clients: Vec<usize>,
     /// Microseconds that a client waits after each answer: 0 to 1000000.
     #[arg(long, default_value_t = 0)]
-    pause_us: u64,
+    pub pause_us: u64,
     /// Seconds of each measurement.
     #[arg(long, default_value_t = 1.0)]
-    seconds: f64,
+    pub seconds: f64,
     /// How often all is measured; the medians count.
     #[arg(long, default_value_t = 3)]
-    rounds: usize,
+    pub rounds: usize,
     /// Once, a tenth of a second each: says whether it works.
     #[arg(long)]
-    quick: bool,
+    pub quick: bool,
     /// For programs.
     #[arg(long)]
-    json: bool,
+    pub json: bool,
     /// Draw it into this file.
     #[arg(long, value_name = "FILE.svg")]
-    plot: Option<PathBuf>,
+    pub plot: Option<PathBuf>,
 }
 
 /// Objects that are read, of 100 B each: few, for it is not about memory.
@@ -87,7 +87,10 @@ pub struct Figures {
 
 impl Arguments {
     /// Refuses what cannot be measured, before anything is.
-    fn check(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// When something must be changed.
+    pub fn check(&self) -> Result<()> {
         ensure!(!self.clients.is_empty(), "--clients names no number");
         for clients in &self.clients {
             ensure!((1..=256).contains(clients), "--clients is {clients}; it must be 1 to 256");
@@ -274,7 +277,7 @@ fn turns(crowd: &mut [Client], duration: Duration, record: &mut dyn FnMut(Durati
 ///
 /// # Errors
 /// When it cannot be run.
-fn measure(arguments: &Arguments) -> Result<Vec<Figures>> {
+pub fn measure(arguments: &Arguments) -> Result<Vec<Figures>> {
     let (rounds, seconds) = match arguments.quick {
         true => (1, 0.1),
         false => (arguments.rounds, arguments.seconds),
@@ -317,7 +320,9 @@ fn middle(runs: &[&Figures]) -> Option<Figures> {
     })
 }
 
-fn draw(all: &[Figures]) -> Vec<Panel> {
+/// The figures as panels, a line for each transport and setting.
+#[must_use]
+pub fn draw(all: &[Figures]) -> Vec<Panel> {
     let series = |value: fn(&Figures) -> f64| {
         let mut series = Vec::new();
         for (channel, word) in [(Channel::Tcp, "TCP"), (Channel::Shm, "memory")] {
@@ -396,39 +401,4 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         plot::save(path, &draw(&all))?;
     }
     show(arguments.json, &table, &all)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn arguments() -> Arguments {
-        let (clients, pause_us, plot) = (vec![1, 3], 0, None);
-        Arguments { clients, pause_us, seconds: 0.02, rounds: 2, quick: false, json: false, plot }
-    }
-
-    #[test]
-    fn every_setting_is_measured_with_every_number_of_clients() {
-        let all = measure(&arguments()).unwrap();
-        assert_eq!(all.len(), 2 * SETTINGS.len() * 2);
-        for it in &all {
-            assert!(it.reads > 0.0 && it.median_us > 0.0 && it.p99_us >= it.median_us, "{it:?}");
-        }
-        let places: Vec<usize> = all.iter().map(|it| it.clients).collect();
-        assert!(places.chunks(2).all(|pair| pair == [1, 3]), "{places:?}");
-        assert!(draw(&all).iter().all(|panel| panel.series.len() == 6));
-    }
-
-    #[test]
-    fn what_cannot_be_measured_is_refused() {
-        let wrong = [
-            Arguments { clients: vec![], ..arguments() },
-            Arguments { clients: vec![0], ..arguments() },
-            Arguments { rounds: 0, ..arguments() },
-            Arguments { seconds: f64::NAN, ..arguments() },
-            Arguments { pause_us: u64::MAX, ..arguments() },
-        ];
-        assert!(wrong.iter().all(|it| it.check().is_err()));
-        arguments().check().unwrap();
-    }
 }
