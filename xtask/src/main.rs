@@ -4,8 +4,10 @@
 #![allow(clippy::disallowed_methods, reason = "commands run on the machine itself")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "commands talk to people")]
 
+mod instructions;
 mod steps;
 mod tidy;
+mod ycsb;
 
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
@@ -57,6 +59,14 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         arguments: Vec<String>,
     },
+    /// Count the instructions of operations and compare them with those that are written down.
+    Instructions {
+        /// Write them down instead.
+        #[arg(long)]
+        update: bool,
+    },
+    /// Run YCSB on Thunderhead and on Redis, in turn, and write down what it says.
+    Ycsb(ycsb::Arguments),
     /// Measure an area's requirements afresh.
     Evaluate {
         /// What to measure: log, rpc, operations or recovery.
@@ -101,6 +111,8 @@ fn main() -> Result<()> {
         }
         Command::Fuzz { target, seconds } => steps::fuzz(target.as_deref(), seconds),
         Command::Sim { arguments } => steps::sim(&arguments),
+        Command::Instructions { update } => instructions::instructions(update),
+        Command::Ycsb(arguments) => ycsb::ycsb(&arguments),
         Command::Evaluate { area, quick, minutes, json } => {
             steps::evaluate(&area, quick, minutes, json)
         }

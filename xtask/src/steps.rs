@@ -1,6 +1,6 @@
 //! The steps of `cargo xtask test`, each of which can be run alone, and the tools they need.
 
-use crate::tidy;
+use crate::{instructions, tidy, ycsb};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -55,11 +55,13 @@ pub(crate) enum Step {
     Swarm,
     Hosts,
     Example,
+    Instructions,
+    Bindings,
     Evaluate,
 }
 
 impl Step {
-    pub(crate) const ALL: [Step; 11] = [
+    pub(crate) const ALL: [Step; 13] = [
         Step::Lint,
         Step::Tidy,
         Step::Deny,
@@ -70,6 +72,8 @@ impl Step {
         Step::Swarm,
         Step::Hosts,
         Step::Example,
+        Step::Instructions,
+        Step::Bindings,
         Step::Evaluate,
     ];
 
@@ -85,6 +89,8 @@ impl Step {
             Step::Swarm => "swarm",
             Step::Hosts => "hosts",
             Step::Example => "example",
+            Step::Instructions => "instructions",
+            Step::Bindings => "bindings",
             Step::Evaluate => "evaluate",
         }
     }
@@ -101,6 +107,8 @@ impl Step {
             Step::Swarm => "the register and the whole cluster among faults, from many seeds",
             Step::Hosts => "clusters on several hosts, that lose coordinators and servers",
             Step::Example => "the example store",
+            Step::Instructions => "no operation takes more instructions than is written down",
+            Step::Bindings => "the client in Java, and YCSB on it and on Redis",
             Step::Evaluate => "the evaluation in small: it must complete",
         }
     }
@@ -139,6 +147,8 @@ impl Step {
                 "cargo",
                 &["run", "--quiet", "--release", "-p", "thunderhead-log", "--example", "store"],
             ),
+            Step::Instructions => instructions::instructions(false),
+            Step::Bindings => ycsb::check(),
             Step::Evaluate => {
                 ["log", "rpc", "operations", "recovery"].into_iter().try_for_each(evaluate_for_show)
             }
@@ -293,7 +303,7 @@ fn install_servers() -> Result<()> {
 }
 
 /// Installs packages of Debian.
-fn install(packages: &[&str]) -> Result<()> {
+pub(crate) fn install(packages: &[&str]) -> Result<()> {
     println!("installing {}", packages.join(", "));
     let mut update = Command::new("apt-get");
     let mut install = Command::new("apt-get");
@@ -301,6 +311,13 @@ fn install(packages: &[&str]) -> Result<()> {
     install.args(["install", "-y", "-qq", "--no-install-recommends"]).args(packages);
     install.env("DEBIAN_FRONTEND", "noninteractive").stdout(Stdio::null());
     execute(update).and_then(|()| execute(install))
+}
+
+/// A page with other text between two of its lines.
+pub(crate) fn between(page: &str, begin: &str, end: &str, text: &str) -> Result<String> {
+    let (before, rest) = page.split_once(begin).with_context(|| format!("{begin} is missing"))?;
+    let (_, after) = rest.split_once(end).with_context(|| format!("{end} is missing"))?;
+    Ok(format!("{before}{begin}\n\n{text}\n{end}{after}"))
 }
 
 fn has_nightly() -> bool {

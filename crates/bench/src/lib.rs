@@ -8,6 +8,7 @@
 pub mod backup;
 pub mod crash;
 pub mod history;
+pub mod instructions;
 pub mod log;
 pub mod machine;
 pub mod operations;
@@ -49,6 +50,7 @@ impl Arguments {
             | Command::Backup(_)
             | Command::Recovery(_)
             | Command::History(_)
+            | Command::Instructions(_)
             | Command::Evaluate { .. } => {
                 return None;
             }
@@ -96,6 +98,9 @@ enum Command {
     ///
     /// Status 1: it cannot have come from a store that does one thing at a time. Faults are up to you.
     History(history::Arguments),
+    /// Work for `cargo xtask instructions`, which counts from outside.
+    #[command(hide = true)]
+    Instructions(instructions::Arguments),
     /// What an area must show, required beside measured.
     ///
     /// Status 0: all of it is met. 1: a row fell short. 2: something could not be measured. The
@@ -125,6 +130,7 @@ enum Command {
 pub fn run(arguments: Arguments) -> Result<bool> {
     match arguments.command {
         Command::History(arguments) => history::run(&arguments),
+        Command::Instructions(arguments) => instructions::run(&arguments).map(|()| true),
         Command::Log(arguments) => log::run(arguments).map(|()| true),
         Command::Rpc(arguments) => rpc::run(arguments).map(|()| true),
         Command::Backup(arguments) => backup::run(arguments).map(|()| true),

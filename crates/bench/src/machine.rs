@@ -1,5 +1,7 @@
 //! What the benchmarks ask of the machine: cores, processor time, resident memory.
 
+use anyhow::Context as _;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -32,6 +34,35 @@ pub fn process_time() -> Duration {
 pub fn thread_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// A thread of this process whose processor time others want to know.
+#[derive(Clone, Debug)]
+pub struct Thread(PathBuf);
+
+impl Thread {
+    /// The calling thread.
+    #[must_use]
+    pub fn own() -> Thread {
+        let number = rustix::thread::gettid().as_raw_nonzero();
+        Thread(PathBuf::from(format!("/proc/self/task/{number}/schedstat")))
+    }
+
+    /// The thread with this file of the scheduler's figures.
+    #[must_use]
+    pub fn of(schedstat: PathBuf) -> Thread {
+        Thread(schedstat)
+    }
+
+    /// Its processor time, to within a tick of the scheduler while it runs.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn processor(&self) -> anyhow::Result<Duration> {
+        let text = std::fs::read_to_string(&self.0)?;
+        let nanoseconds = text.split_whitespace().next().and_then(|it| it.parse().ok());
+        Ok(Duration::from_nanos(nanoseconds.context("read a thread's processor time")?))
+    }
 }
 
 /// Resident bytes of the process.

@@ -9,6 +9,7 @@
 use super::generator::To;
 use super::target::{Channel, Own};
 use crate::log::subject::TABLE;
+use crate::machine::Thread;
 use crate::rpc::floors::{CLIENT_CORE, SERVER_CORE, pinned};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use std::net::Ipv4Addr;
@@ -34,7 +35,7 @@ pub struct Place {
     /// The shard that has the table, and the coordinator.
     pub to: To,
     /// Processor time of each server's reactor is read off these threads; the master's is first.
-    threads: Vec<PathBuf>,
+    threads: Vec<Thread>,
 }
 
 impl Place {
@@ -43,13 +44,8 @@ impl Place {
     /// # Errors
     /// When the kernel does not say.
     pub fn processor(&self) -> Result<Vec<Duration>> {
-        let time = |path: &PathBuf| {
-            let text = std::fs::read_to_string(path)?;
-            let nanoseconds = text.split_whitespace().next().and_then(|it| it.parse().ok());
-            Ok(Duration::from_nanos(nanoseconds.context("read a thread's processor time")?))
-        };
         ensure!(!self.threads.is_empty(), "the servers' threads cannot be told apart");
-        self.threads.iter().map(time).collect()
+        self.threads.iter().map(Thread::processor).collect()
     }
 }
 
@@ -168,7 +164,7 @@ fn up(local: &Local, before: &[(u64, PathBuf)]) -> Result<Place> {
         }
     };
     let now = reactors()?.into_iter().filter(|it| !before.contains(it));
-    let mut threads: Vec<PathBuf> = now.map(|(_, path)| path).collect();
+    let mut threads: Vec<Thread> = now.map(|(_, path)| Thread::of(path)).collect();
     let is_master = |it: &thunderhead_server::Running| it.life().addresses().contains(&shard);
     let master = local.servers().iter().position(is_master);
     let master = master.context("no server has the table's address")?;

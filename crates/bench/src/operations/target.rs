@@ -6,7 +6,7 @@
 
 use super::generator::To;
 use crate::log::subject::{TABLE, memory_for, options_for};
-use crate::machine;
+use crate::machine::{self, Thread};
 use crate::rpc::floors::{self, pinned};
 use crate::rpc::subject::{End, Setup, world};
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -119,6 +119,18 @@ impl Own {
         channel: Channel,
         work: impl FnOnce(SocketAddr) -> Result<T>,
     ) -> Result<T> {
+        self.watched(channel, |address, _| work(address))
+    }
+
+    /// The same, where the work wants to know what the shard's thread takes.
+    ///
+    /// # Errors
+    /// When either fails.
+    pub fn watched<T>(
+        &self,
+        channel: Channel,
+        work: impl FnOnce(SocketAddr, &Thread) -> Result<T>,
+    ) -> Result<T> {
         ensure!(self.replicas == 0, "a shard by itself has no backups");
         let (tell, told) = mpsc::channel();
         let stop = &AtomicBool::new(false);
@@ -128,20 +140,19 @@ impl Own {
                 let (world, _scrap) = world()?;
                 let (clock, alarm) = (world.clock.clone(), world.alarm.clone());
                 let transport = OsTransport::new(&world, channel.setup().options())?;
-                let (shard, _cleaners) = self.shard()?;
-                let service = Both { shard, echo: Echo::default() };
+                let (service, _cleaners) = self.service()?;
                 let mut node = Node::new(world, Box::new(transport), service);
                 let address = node.listen((Ipv4Addr::LOCALHOST, 0).into()).context("listen")?;
-                tell.send((address, alarm)).ok().context("tell the client")?;
+                tell.send((address, alarm, Thread::own())).ok().context("tell the client")?;
                 let stopped = || stop.load(Ordering::Relaxed);
                 os::run(&mut node, &clock, self.polling, stopped);
                 Ok(())
             });
             // Populating much memory takes its time; a server that fails drops its end.
             let outcome = match told.recv() {
-                Ok((address, alarm)) => {
+                Ok((address, alarm, thread)) => {
                     let _end = End(stop, alarm);
-                    pinned(floors::CLIENT_CORE, || work(address))
+                    pinned(floors::CLIENT_CORE, || work(address, &thread))
                 }
                 Err(_) => Err(anyhow!("no server came up")),
             };
@@ -150,7 +161,8 @@ impl Own {
         })
     }
 
-    fn shard(&self) -> Result<(Shard, CleanerThreads)> {
+    /// The shard, with its cleaners beside it.
+    pub(crate) fn service(&self) -> Result<(Both, CleanerThreads)> {
         let memory = memory_for(self.memory_bytes(), self.live_bytes)?;
         let replicator = Box::new(NoReplication::default());
         let mut log = Log::new(&memory, LogId(7), self.options(), replicator)
@@ -158,7 +170,7 @@ impl Own {
         log.create_tablet(TabletRange::whole(TABLE)).context("create the table")?;
         let pin = |number| machine::pin(floors::SERVER_CORE + 1 + number);
         let cleaners = CleanerThreads::start(&log, self.cleaners, pin);
-        Ok((Shard::new(log), cleaners))
+        Ok((Both { shard: Shard::new(log), echo: Echo::default() }, cleaners))
     }
 }
 
@@ -169,7 +181,7 @@ pub fn entry_bytes(value_bytes: usize) -> u64 {
 }
 
 /// A shard that also echoes.
-struct Both {
+pub(crate) struct Both {
     shard: Shard,
     echo: Echo,
 }

@@ -1,0 +1,306 @@
+//! Work for `cargo xtask instructions`, which counts instructions: a shard and a client of it that take
+//! turns on one thread, so that each operation is carried out by the same instructions every time.
+//!
+//! The counting is done from outside, by callgrind, and only within the functions whose names it knows:
+//! `counted_server` (or `counted_replay`) and `counted_client`. What each operation takes is the
+//! difference of two runs that differ in how many there are, so that beginning and end do not count. Of
+//! the kernel only the calls are counted, not what it does.
+
+use crate::log::subject::{TABLE, entry_bytes, key};
+use crate::operations::content::{KEY_BYTES, NUMBERS, fill, is_right};
+use crate::operations::message::Bodies;
+use crate::operations::target::{Both, Channel, Own};
+use crate::operations::workload::Kind;
+use crate::rpc::floors::PATIENCE;
+use crate::rpc::subject::{caller, world};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use clap::ValueEnum;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use thunderhead_log::{
+    Log, LogId, Memory, NoReplication, Options, Rebuild, Recorder, SegmentId, TabletRange,
+};
+use thunderhead_net::os::OsTransport;
+use thunderhead_rpc::{CallError, Caller, Node, Opcode};
+use thunderhead_wire::Status;
+use thunderhead_wire::operations::{Identity, PartHead};
+
+/// Objects that there are; all workloads draw among them.
+const OBJECTS: u64 = 10_000;
+
+/// Bytes of a value.
+const VALUE_BYTES: usize = 100;
+
+/// Objects in a message about many.
+const PARTS: u64 = 70;
+
+/// The lease of updates that have an identity: a shard without coordinators takes any.
+const LEASE: u64 = 1;
+
+/// What is done again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Operation {
+    /// An echo: what a request takes that does nothing.
+    Echo,
+    /// A read.
+    Read,
+    /// A read over TCP.
+    ReadTcp,
+    /// A write without an identity.
+    Write,
+    /// A write that is done once, however often it is sent.
+    WriteOnce,
+    /// The same over TCP.
+    WriteOnceTcp,
+    /// An increment that is done once.
+    Increment,
+    /// Objects that are read in messages of many.
+    MultiRead,
+    /// Objects that are written in messages of many, without identities.
+    MultiWrite,
+    /// The same, each once.
+    MultiWriteOnce,
+    /// Objects that are replayed, in slices.
+    Replay,
+}
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The operation; if none is given, all are listed.
+    pub operation: Option<Operation>,
+    /// Objects: a multiple of 70, at most 70000.
+    #[arg(long, default_value_t = 7000)]
+    pub objects: u64,
+}
+
+/// Runs so many operations.
+///
+/// # Errors
+/// When an answer is wrong.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let Arguments { operation, objects } = *arguments;
+    let Some(operation) = operation else { return list() };
+    ensure!(
+        objects.is_multiple_of(PARTS) && (PARTS..=70_000).contains(&objects),
+        "--objects is {objects}; it must be a multiple of {PARTS}, at most 70000"
+    );
+    match operation {
+        Operation::Replay => replay(objects),
+        _ => Pair::new(operation)?.operations(objects),
+    }
+}
+
+/// Tells which operations there are: a name and what it is, on a line each.
+fn list() -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    for operation in Operation::value_variants() {
+        let Some(value) = operation.to_possible_value() else { continue };
+        let help = value.get_help().map(ToString::to_string).unwrap_or_default();
+        writeln!(out, "{}\t{help}", value.get_name())?;
+    }
+    Ok(())
+}
+
+/// A client and a shard.
+struct Pair {
+    operation: Operation,
+    /// What is under way: before anything else objects are written.
+    asked: Operation,
+    node: Node<Both>,
+    caller: Caller,
+    address: SocketAddr,
+    bodies: Bodies,
+    sequence: u64,
+    numbers: Vec<u64>,
+}
+
+/// What came of a request.
+enum Outcome {
+    Waiting,
+    Right,
+    Wrong(String),
+}
+
+/// A turn of the shard's.
+#[inline(never)]
+fn counted_server(node: &mut Node<Both>) {
+    node.turn_now();
+}
+
+impl Pair {
+    fn new(operation: Operation) -> Result<Pair> {
+        let over_tcp = matches!(operation, Operation::ReadTcp | Operation::WriteOnceTcp);
+        let channel = if over_tcp { Channel::Tcp } else { Channel::Shm };
+        // No cleaner runs, so there must be room for whatever is written.
+        let own = Own { cleaners: 0, ..Own::holding(OBJECTS, VALUE_BYTES, 0.04) };
+        let (world, _scrap) = world()?;
+        let transport = OsTransport::new(&world, channel.setup().options())?;
+        let (service, _cleaners) = own.service()?;
+        let mut node = Node::new(world, Box::new(transport), service);
+        let address = node.listen((Ipv4Addr::LOCALHOST, 0).into()).context("listen")?;
+        let (caller, bodies) = (caller(channel.setup())?, Bodies::new(VALUE_BYTES, PARTS as usize));
+        let numbers = Vec::new();
+        let (asked, sequence) = (operation, 1);
+        let mut pair = Pair { operation, asked, node, caller, address, bodies, sequence, numbers };
+        for first in (0..OBJECTS).step_by(PARTS as usize) {
+            pair.numbers.clear();
+            pair.numbers.extend(first..(first + PARTS).min(OBJECTS));
+            pair.one(Operation::MultiWrite)?;
+        }
+        Ok(pair)
+    }
+
+    fn operations(&mut self, objects: u64) -> Result<()> {
+        let (operation, mut drawn) = (self.operation, 0u64);
+        let many = [Operation::MultiRead, Operation::MultiWrite, Operation::MultiWriteOnce];
+        let together = if many.contains(&operation) { PARTS } else { 1 };
+        for _ in 0..objects / together {
+            self.numbers.clear();
+            for _ in 0..together {
+                // Steps that meet every object, in no order that caches or the index would know.
+                drawn = (drawn + 6_421) % OBJECTS;
+                self.numbers.push(drawn);
+            }
+            self.one(operation)?;
+        }
+        Ok(())
+    }
+
+    /// One request, from its making to the look at its answer.
+    fn one(&mut self, operation: Operation) -> Result<()> {
+        let mut outcome = self.counted_client(Some(operation));
+        loop {
+            match outcome {
+                Outcome::Right => return Ok(()),
+                Outcome::Wrong(text) => bail!("{operation:?} of {:?}: {text}", self.numbers),
+                Outcome::Waiting => {}
+            }
+            counted_server(&mut self.node);
+            outcome = self.counted_client(None);
+        }
+    }
+
+    /// A turn of the client's, which may begin something.
+    #[inline(never)]
+    fn counted_client(&mut self, begin: Option<Operation>) -> Outcome {
+        let begun = match begin {
+            Some(operation) => {
+                self.asked = operation;
+                self.begin(operation)
+            }
+            None => Ok(()),
+        };
+        if let Err(error) = begun {
+            return Outcome::Wrong(error.to_string());
+        }
+        let (mut outcome, operation, numbers) = (Outcome::Waiting, self.asked, &self.numbers);
+        self.caller.poll(&mut |_, answer| outcome = judge(operation, numbers, answer));
+        outcome
+    }
+
+    #[inline]
+    fn begin(&mut self, operation: Operation) -> Result<(), CallError> {
+        let Pair { caller, address, bodies, sequence, numbers, .. } = self;
+        let identity = Identity::new(LEASE, *sequence, *sequence);
+        let number = numbers.first().copied().unwrap_or(0);
+        let echo;
+        let (opcode, body) = match operation {
+            Operation::Echo => {
+                echo = crate::rpc::subject::body();
+                (Opcode::Echo, echo.as_slice())
+            }
+            Operation::Read | Operation::ReadTcp | Operation::Replay => bodies.read(number),
+            Operation::Write => bodies.write(Identity::NONE, number, *sequence),
+            Operation::WriteOnce | Operation::WriteOnceTcp => {
+                bodies.write(identity, number, *sequence)
+            }
+            Operation::Increment => bodies.increment(identity, NUMBERS + number),
+            Operation::MultiRead => bodies.many(Kind::MultiRead, identity, numbers, 0),
+            Operation::MultiWrite => {
+                bodies.many(Kind::MultiWrite, Identity::NONE, numbers, *sequence)
+            }
+            Operation::MultiWriteOnce => {
+                bodies.many(Kind::MultiWrite, identity, numbers, *sequence)
+            }
+        };
+        *sequence += numbers.len() as u64;
+        caller.begin(*address, opcode, &[body], Some(PATIENCE)).map(|_| ())
+    }
+}
+
+/// Looks at an answer as a careful client does.
+#[inline]
+fn judge(operation: Operation, numbers: &[u64], answer: Result<&[u8], CallError>) -> Outcome {
+    let body = match answer {
+        Ok(body) => body,
+        Err(error) => return Outcome::Wrong(error.to_string()),
+    };
+    let number = numbers.first().copied().unwrap_or(0);
+    let is_whole = match operation {
+        Operation::Echo => body.len() == crate::rpc::floors::REPLY_BYTES,
+        Operation::Read | Operation::ReadTcp => {
+            body.get(8..).is_some_and(|value| is_right(value, number))
+        }
+        Operation::Increment => body.len() == 16,
+        Operation::MultiRead | Operation::MultiWrite | Operation::MultiWriteOnce => {
+            let mut rest = body;
+            let reads = operation == Operation::MultiRead;
+            let all = numbers.iter().all(|number| {
+                let Some((head, value, behind)) = PartHead::take(rest) else { return false };
+                rest = behind;
+                let is_done = Status::of_code(head.status()) == Some(Status::Ok);
+                is_done && (!reads || is_right(value, *number))
+            });
+            all && rest.is_empty()
+        }
+        _ => body.len() == 8,
+    };
+    if is_whole { Outcome::Right } else { Outcome::Wrong(format!("{} bytes", body.len())) }
+}
+
+/// Entries and bytes of a slice, as a recovery master takes them.
+const SLICE: (usize, usize) = (64, 32 << 10);
+
+/// A slice of a replay.
+#[inline(never)]
+fn counted_replay(
+    rebuild: &mut Rebuild,
+    log: &mut Log,
+    bytes: &[u8],
+    from: u32,
+) -> Result<Option<u32>> {
+    let next = rebuild.step(log, bytes, from, SLICE.0, SLICE.1)?;
+    log.turn();
+    Ok(next)
+}
+
+fn replay(objects: u64) -> Result<()> {
+    let memory_bytes = (objects * (entry_bytes(VALUE_BYTES) * 2 + 30) + (16 << 20)) as usize;
+    let options = Options { segment_bytes: 1 << 20, ..Options::default() };
+    let recorder = Recorder::new();
+    let memory = Memory::with_seglets(memory_bytes, 16 << 10)?;
+    let mut log = Log::new(&memory, LogId(1), options.clone(), Box::new(recorder.clone()))?;
+    log.create_tablet(TabletRange::whole(TABLE))?;
+    let mut value = [b'v'; VALUE_BYTES];
+    for number in 0..objects {
+        fill(&mut value, number, 1);
+        log.write(TABLE, &key(number), &value)?;
+    }
+    log.turn();
+    drop(log);
+    let replicas = recorder.into_replicas().ok_or_else(|| anyhow!("the recorder is shared"))?;
+    let memory = Memory::with_seglets(memory_bytes, 16 << 10)?;
+    let mut log = Log::new(&memory, LogId(2), options, Box::new(NoReplication::default()))?;
+    let tablet = (TabletRange::whole(TABLE), SegmentId::NONE);
+    let mut rebuild = Rebuild::begin(&mut log, [tablet])?;
+    for replica in replicas.values() {
+        let mut at = Some(0);
+        while let Some(from) = at {
+            at = counted_replay(&mut rebuild, &mut log, &replica.bytes, from)?;
+        }
+    }
+    let taken = rebuild.finish(&mut log)?.taken;
+    ensure!(taken == objects, "{taken} of {objects} objects of {KEY_BYTES} B keys were taken in");
+    Ok(())
+}

@@ -1,0 +1,301 @@
+//! `cargo xtask instructions`: how many instructions an operation takes, compared with what is written
+//! down in `docs/evaluation/instructions.md`.
+//!
+//! Times on a machine that others use too say little; instructions are the same every time, to within some
+//! 1.5 % (hashes are seeded at random, the clock is read when time has passed). `thunderhead bench
+//! instructions` does the work on one thread, callgrind counts, and what an operation takes is the
+//! difference between two runs that differ in how many there are. The counts are those of one compiler and
+//! of one kind of processor, and the table says which: with another compiler it is written anew, with
+//! `--update`.
+
+use crate::steps::{between, install, run};
+use anyhow::{Context, Result, bail, ensure};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Where the counts are written down.
+const TABLE: &str = "docs/evaluation/instructions.md";
+
+/// The lines of the table are between these.
+const BEGIN: &str = "<!-- counts: cargo xtask instructions --update -->";
+const END: &str = "<!-- end of counts -->";
+
+/// What the counted functions are called, and whose they are.
+const COUNTED: [(&str, Side); 3] = [
+    ("counted_server", Side::Shard),
+    ("counted_replay", Side::Shard),
+    ("counted_client", Side::Client),
+];
+
+/// Objects of the two runs of each operation.
+const OBJECTS: [u64; 2] = [2_100, 9_100];
+
+/// More than so many percent above what is written down is a regression; as many below, and the table is
+/// to be written anew, or what was won could be lost again unseen.
+const TOLERANCE_PERCENT: f64 = 3.0;
+
+/// A difference of so few instructions is none: what a hash or a timer does by chance.
+const TOLERANCE: f64 = 8.0;
+
+/// And of so few calls of the kernel: the clock is read anew when time has passed, which is up to the
+/// machine. One call more for each operation is found.
+const TOLERANCE_CALLS: f64 = 0.75;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Shard,
+    Client,
+}
+
+/// Instructions of an operation, for each object, and how often the shard calls the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Counts {
+    shard: f64,
+    client: f64,
+    calls: f64,
+}
+
+/// A line of the table.
+struct Row {
+    name: String,
+    what: String,
+    counts: Counts,
+}
+
+/// Counts, and compares or writes down.
+pub(crate) fn instructions(update: bool) -> Result<()> {
+    if !Path::new("/usr/bin/valgrind").exists() {
+        install(&["valgrind"]).context("callgrind counts; as root: apt-get install valgrind")?;
+    }
+    run("cargo", &["build", "--quiet", "--release", "--package", "thunderhead"])?;
+    let rows = measure()?;
+    let text = std::fs::read_to_string(TABLE).with_context(|| format!("read {TABLE}"))?;
+    if update {
+        let text = between(&text, BEGIN, END, &table(&rows, &compiler()?))?;
+        std::fs::write(TABLE, text).with_context(|| format!("write {TABLE}"))?;
+        println!("wrote {TABLE}");
+        return Ok(());
+    }
+    let written = read(&text)?;
+    let (report, findings) = compare(&rows, &written);
+    print!("{report}");
+    if findings.is_empty() {
+        return Ok(());
+    }
+    let was = written_compiler(&text).unwrap_or("another compiler");
+    let is = compiler()?;
+    if was != is {
+        println!("the table is of {was}, this is {is}: the counts may differ for that alone");
+    }
+    bail!("{}\nif that is meant: cargo xtask instructions --update", findings.join("\n"))
+}
+
+/// The binary that was built: where cargo puts it.
+fn binary() -> String {
+    let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
+    format!("{target}/release/thunderhead")
+}
+
+fn measure() -> Result<Vec<Row>> {
+    let listed = output(Command::new(binary()).args(["bench", "instructions"]))?;
+    let mut rows = Vec::new();
+    for line in listed.lines() {
+        let (name, what) = line.split_once('\t').context("a line of the list of operations")?;
+        let (few, many) = (count(name, OBJECTS[0])?, count(name, OBJECTS[1])?);
+        let objects = (OBJECTS[1] - OBJECTS[0]) as f64;
+        let each = |few: f64, many: f64| (many - few) / objects;
+        let counts = Counts {
+            shard: each(few.shard, many.shard),
+            client: each(few.client, many.client),
+            calls: each(few.calls, many.calls).max(0.0),
+        };
+        ensure!(counts.shard > 1.0, "{name}: callgrind did not see the counted functions");
+        println!("{name}: {:.0} in the shard, {:.0} in the client", counts.shard, counts.client);
+        rows.push(Row { name: name.to_owned(), what: what.to_owned(), counts });
+    }
+    ensure!(!rows.is_empty(), "no operations are listed");
+    Ok(rows)
+}
+
+/// Instructions of so many operations, and of what is before and after.
+fn count(operation: &str, objects: u64) -> Result<Counts> {
+    let name = format!("thunderhead-callgrind-{}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    let counted = output(
+        Command::new("valgrind")
+            .args(["--tool=callgrind", "--quiet", "--compress-pos=no", "--collect-systime=yes"])
+            .arg(format!("--callgrind-out-file={}", path.display()))
+            .args([&binary(), "bench", "instructions", operation])
+            .args(["--objects", &objects.to_string()])
+            .stderr(Stdio::inherit()),
+    );
+    let text = std::fs::read_to_string(&path);
+    let _ = std::fs::remove_file(&path);
+    counted?;
+    Ok(inclusive(&text.context("read what callgrind counted")?))
+}
+
+/// Sums up what calls of the counted functions took, in callgrind's format: a function that is called is
+/// named (`cfn=`; by a number from the second time on), then how often (`calls=`), and the next line has a
+/// position and what all of these calls took: instructions, calls of the kernel, and their time. What is
+/// nought at the end of a line is left out.
+fn inclusive(text: &str) -> Counts {
+    let mut names: HashMap<&str, &str> = HashMap::new();
+    let (mut called, mut is_cost) = (None, false);
+    let mut counts = Counts::default();
+    for line in text.lines() {
+        if is_cost {
+            is_cost = false;
+            let mut costs = line.split(' ').skip(1).map(|cost| cost.parse().unwrap_or(0.0));
+            let mut next = || costs.next().unwrap_or(0.0);
+            match called.take() {
+                Some(Side::Shard) => {
+                    counts.shard += next();
+                    counts.calls += next();
+                }
+                Some(Side::Client) => counts.client += next(),
+                None => {}
+            }
+        } else if line.starts_with("calls=") {
+            is_cost = true;
+        } else if let Some(function) = line.strip_prefix("cfn=").or(line.strip_prefix("fn=")) {
+            let (number, name) = function.split_once(' ').unwrap_or((function, ""));
+            if !name.is_empty() {
+                names.insert(number, name);
+            }
+            let name = names.get(number).copied().unwrap_or_default();
+            // A closure within has a name that goes on behind this one's, and counts with it.
+            let last = name.rsplit("::").next().unwrap_or_default();
+            let is_called = line.starts_with("cfn=");
+            let found = COUNTED.iter().find(|(counted, _)| is_called && last.starts_with(counted));
+            called = found.map(|(_, side)| *side);
+        }
+    }
+    counts
+}
+
+fn compare(rows: &[Row], written: &BTreeMap<String, Counts>) -> (String, Vec<String>) {
+    let (mut report, mut findings) = (String::new(), Vec::new());
+    let _ = writeln!(report, "{:18} {:>10} {:>10}  of what is written", "", "shard", "client");
+    for Row { name, counts, .. } in rows {
+        let Some(was) = written.get(name) else {
+            findings.push(format!("{name} is not in {TABLE}"));
+            continue;
+        };
+        let mut percents = Vec::new();
+        for (side, now, was) in
+            [("shard", counts.shard, was.shard), ("client", counts.client, was.client)]
+        {
+            let change = if was > 0.0 { (now / was - 1.0) * 100.0 } else { 0.0 };
+            percents.push(format!("{change:+.1} %"));
+            if change.abs() <= TOLERANCE_PERCENT || (now - was).abs() <= TOLERANCE {
+                continue;
+            }
+            let word = if change > 0.0 { "more" } else { "fewer, which should be written down" };
+            findings.push(format!(
+                "{name} takes {now:.0} instructions in the {side} and took {was:.0}: {:.1} % {word}",
+                change.abs()
+            ));
+        }
+        if (counts.calls - was.calls).abs() > TOLERANCE_CALLS {
+            let (now, was) = (counts.calls, was.calls);
+            findings.push(format!("{name} calls the kernel {now:.1} times and did {was:.1} times"));
+        }
+        let _ = writeln!(report, "{name:18} {:>10} {:>10}", percents[0], percents[1]);
+    }
+    for name in written.keys().filter(|name| !rows.iter().any(|row| row.name == **name)) {
+        findings.push(format!("{name} is in {TABLE}, and there is no such operation"));
+    }
+    (report, findings)
+}
+
+fn table(rows: &[Row], compiler: &str) -> String {
+    let mut text = format!("Counted with {compiler}, release profile.\n\n");
+    text.push_str("| operation | what | shard | its calls of the kernel | client |\n");
+    text.push_str("| --- | --- | --- | --- | --- |\n");
+    for Row { name, what, counts } in rows {
+        let Counts { shard, client, calls } = counts;
+        let _ = writeln!(text, "| {name} | {what} | {shard:.0} | {calls:.1} | {client:.0} |");
+    }
+    text
+}
+
+/// The counts of the page.
+fn read(page: &str) -> Result<BTreeMap<String, Counts>> {
+    let counts = page.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END));
+    let (lines, _) = counts.with_context(|| format!("{TABLE} lacks {BEGIN} or {END}"))?;
+    let mut counts = BTreeMap::new();
+    for line in lines.lines().filter(|line| line.starts_with('|')).skip(2) {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [name, _, shard, calls, client] = cells[..] else {
+            bail!("{TABLE}: five cells are to be in: {line}")
+        };
+        let number = |cell: &str| cell.parse().with_context(|| format!("{TABLE}: {line}"));
+        let (shard, client, calls) = (number(shard)?, number(client)?, number(calls)?);
+        counts.insert(name.to_owned(), Counts { shard, client, calls });
+    }
+    Ok(counts)
+}
+
+fn written_compiler(page: &str) -> Option<&str> {
+    let (_, rest) = page.split_once("Counted with ")?;
+    Some(rest.split_once(',')?.0)
+}
+
+fn compiler() -> Result<String> {
+    let version = output(Command::new("rustc").arg("--version"))?;
+    let words: Vec<&str> = version.split_whitespace().take(2).collect();
+    Ok(format!("{} on {}", words.join(" "), std::env::consts::ARCH))
+}
+
+/// What a program prints.
+fn output(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {name}"))?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{name} failed: {error}");
+    String::from_utf8(output.stdout).with_context(|| format!("read what {name} says"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_calls_took_is_summed_by_side() {
+        let text = "fn=(1) main\n10 5\ncfn=(2) thunderhead_bench::instructions::counted_server\n\
+                    calls=3 20\n11 300 6 99\ncfn=(3) x::Pair::counted_client\ncalls=1 1\n12 40 7\n\
+                    fn=(2)\n20 299\ncfn=(4) turn\ncalls=1 1\n21 290\nfn=(9) other\n\
+                    cfn=(2)\ncalls=1 20\n13 100\n\
+                    cfn=(8) x::counted_client::{{closure}}\ncalls=1 1\n1 5\n";
+        assert_eq!(inclusive(text), Counts { shard: 400.0, client: 40.0, calls: 6.0 });
+    }
+
+    #[test]
+    fn more_and_fewer_instructions_are_found_and_a_few_are_nothing() {
+        let row = |name: &str, shard, client| Row {
+            name: name.into(),
+            what: "it".into(),
+            counts: Counts { shard, client, calls: 3.0 },
+        };
+        let rows = [row("read", 1000.0, 200.0), row("write", 2000.0, 300.0)];
+        let page = format!("x\n{BEGIN}\n{END}\ny\n");
+        let page = between(&page, BEGIN, END, &table(&rows, "rustc 1 on x")).unwrap();
+        assert!(page.starts_with("x\n") && page.ends_with("y\n"));
+        assert_eq!(written_compiler(&page), Some("rustc 1 on x"));
+        let written = read(&page).unwrap();
+        let findings = |rows: &[Row]| compare(rows, &written).1;
+        assert!(findings(&rows).is_empty());
+        assert!(findings(&[row("read", 1029.0, 207.0), row("write", 1941.0, 300.0)]).is_empty());
+        let found = findings(&[row("read", 1040.0, 200.0), row("write", 1900.0, 300.0)]);
+        assert!(found[0].contains("more") && found[1].contains("fewer"), "{found:?}");
+        let mut calls = [row("read", 1000.0, 200.0), row("write", 2000.0, 300.0)];
+        calls[0].counts.calls = 3.7;
+        calls[1].counts.calls = 4.0;
+        let found = findings(&calls);
+        assert!(found.len() == 1 && found[0].contains("kernel"), "{found:?}");
+        assert_eq!(findings(&[row("read", 1000.0, 200.0), row("new", 1.0, 1.0)]).len(), 2);
+    }
+}

@@ -1,0 +1,196 @@
+//! The stores that YCSB is run on: processes of this machine, on ports of their own, with files in a
+//! directory that goes in the end. What is started here ends with its [`Store`].
+
+use super::{binary, on_core};
+use anyhow::{Context, Result, bail};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a store may take to come up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Which cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Core {
+    Stores,
+    Others,
+}
+
+/// A directory that goes with all that is in it.
+pub(super) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(super) fn new() -> Result<Scratch> {
+        let path = std::env::temp_dir().join(format!("thunderhead-ycsb-{}", std::process::id()));
+        std::fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))?;
+        Ok(Scratch(path))
+    }
+
+    /// Where a store's output goes.
+    fn log(&self, name: &str) -> PathBuf {
+        self.0.join(format!("{name}.log"))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A store that runs.
+pub(super) struct Store {
+    /// What people call it.
+    pub(super) name: &'static str,
+    /// The class of its binding.
+    pub(super) binding: &'static str,
+    /// What the binding is told.
+    pub(super) properties: Vec<String>,
+    address: SocketAddr,
+    child: Child,
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Store {
+    /// Starts `thunderhead dev` with one server of one shard.
+    pub(super) fn thunderhead(scratch: &Scratch, memory: u64, durable: bool) -> Result<Store> {
+        let address = free_address()?;
+        let binary = binary().canonicalize().context("find the binary")?;
+        let mut command = on_core(Core::Stores, &binary.display().to_string());
+        command.args([
+            "dev",
+            "--listen",
+            &address.to_string(),
+            "--memory",
+            &format!("{}MiB", memory >> 20),
+        ]);
+        command.args(["--replicas", if durable { "1" } else { "0" }, "--log-level", "error"]);
+        command.arg("--data").arg(scratch.0.join("thunderhead"));
+        // Some segments more than what is kept in reserve, also in a small memory.
+        let segment = (memory / 64).next_power_of_two().clamp(512 << 10, 8 << 20) >> 10;
+        command.args(["--segment-bytes", &format!("{segment}KiB")]);
+        let child = start(command, scratch, "Thunderhead")?;
+        let store = Store {
+            name: "Thunderhead",
+            binding: "thunderhead.ycsb.ThunderheadDB",
+            properties: vec![format!("thunderhead.coordinators={address}")],
+            address,
+            child,
+        };
+        store.wait(scratch, |store| Ok(store.full()?.is_some()))
+    }
+
+    /// Starts Redis, without what it would do for durability unless that is wanted.
+    pub(super) fn redis(scratch: &Scratch, durable: bool, fields: u32) -> Result<Store> {
+        let address = free_address()?;
+        let directory = scratch.0.join("redis");
+        std::fs::create_dir_all(&directory).context("make a directory for Redis")?;
+        let mut command = on_core(Core::Stores, "redis-server");
+        command.args(["--port", &address.port().to_string(), "--bind", "127.0.0.1"]);
+        command.args(["--save", "", "--appendonly", if durable { "yes" } else { "no" }]);
+        command.args(["--appendfsync", "everysec", "--dir"]).arg(&directory);
+        let child = start(command, scratch, "Redis")?;
+        let layout = if fields > 1 { "hash" } else { "value" };
+        let properties =
+            vec![format!("redis.port={}", address.port()), format!("redis.layout={layout}")];
+        let store = Store {
+            name: "Redis",
+            binding: "thunderhead.ycsb.RedisDB",
+            properties,
+            address,
+            child,
+        };
+        store.wait(scratch, |store| Ok(TcpStream::connect(store.address).is_ok()))
+    }
+
+    /// Waits until it is up.
+    fn wait(mut self, scratch: &Scratch, up: impl Fn(&Store) -> Result<bool>) -> Result<Store> {
+        let end = Instant::now() + PATIENCE;
+        while !up(&self)? {
+            let ended = self.child.try_wait().context("look at the store")?.is_some();
+            if ended || Instant::now() > end {
+                let said = std::fs::read_to_string(scratch.log(self.name)).unwrap_or_default();
+                let what = if ended { "has ended" } else { "does not answer" };
+                bail!("{} {what}. It said: {said}", self.name);
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(self)
+    }
+
+    /// Live data over memory; nothing where the store has no limit, or no server yet.
+    pub(super) fn full(&self) -> Result<Option<f64>> {
+        if self.name != "Thunderhead" {
+            return Ok(None);
+        }
+        let mut command = Command::new(binary());
+        command.args(["status", "--json", "--deadline", "2s"]);
+        command.args(["--coordinators", &self.address.to_string()]);
+        let output = command.stdin(Stdio::null()).output().context("ask for the status")?;
+        let Ok(status) = serde_json::from_slice::<serde_json::Value>(&output.stdout) else {
+            return Ok(None);
+        };
+        let (mut live, mut memory) = (0.0, 0.0);
+        for shard in status["shards"].as_object().into_iter().flat_map(|it| it.values()) {
+            live += shard["status"]["live_bytes"].as_f64().unwrap_or(0.0);
+            memory += shard["status"]["memory_bytes"].as_f64().unwrap_or(0.0);
+        }
+        Ok((memory > 0.0).then(|| live / memory))
+    }
+
+    /// Resident bytes of the process; of Redis what it says of itself, which is the same.
+    pub(super) fn resident_bytes(&self) -> Result<u64> {
+        if self.name == "Redis" {
+            return resident_of_redis(self.address);
+        }
+        let path = format!("/proc/{}/status", self.child.id());
+        let text = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let words = line.and_then(|line| line.split_whitespace().next());
+        let kilobytes: u64 = words.and_then(|word| word.parse().ok()).context("read VmRSS")?;
+        Ok(kilobytes << 10)
+    }
+}
+
+fn resident_of_redis(address: SocketAddr) -> Result<u64> {
+    let mut stream = TcpStream::connect(address).context("connect to Redis")?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.write_all(b"INFO memory\r\nQUIT\r\n")?;
+    let mut text = String::new();
+    stream.take(1 << 20).read_to_string(&mut text).context("read what Redis says of memory")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("used_memory_rss:"));
+    line.and_then(|bytes| bytes.trim().parse().ok()).context("Redis says nothing of its memory")
+}
+
+/// Starts a store that says what it says into a file.
+fn start(mut command: Command, scratch: &Scratch, name: &str) -> Result<Child> {
+    let path = scratch.log(name);
+    let file = std::fs::File::create(&path).with_context(|| format!("make {}", path.display()))?;
+    let both = file.try_clone().context("use a file twice")?;
+    command.stdin(Stdio::null()).stdout(file).stderr(both);
+    command.spawn().with_context(|| format!("start {name}"))
+}
+
+/// An address on loopback whose port, and the one behind it, nobody listens on at the moment.
+fn free_address() -> Result<SocketAddr> {
+    for _ in 0..100 {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a port")?;
+        let address = listener.local_addr()?;
+        let next = address.port().checked_add(1);
+        if next.is_some_and(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()) {
+            return Ok(address);
+        }
+    }
+    bail!("no two free ports are next to each other")
+}
