@@ -1,7 +1,8 @@
 //! Resident bytes for each object: keys of 30 B, values of three lengths.
 //!
-//! What is looked at is the whole process, with nothing taken off. Thunderhead is given as much memory
-//! as makes its log 90 % full with these objects, and takes all of it when it starts; the others grow.
+//! What is looked at is the whole process, with nothing taken off, after all objects were written and a
+//! quarter of them again. Thunderhead is given as much memory as makes its log 90 % full with these
+//! objects, and has used all of it then; the others grow.
 
 use super::report::Report;
 use super::scale::Scale;
@@ -45,7 +46,7 @@ pub fn run(scale: &Scale, kinds: &[Kind], report: &mut Report) -> Result<()> {
             for kind in &kinds {
                 let wanted = Wanted::memory(objects * (value_bytes as u64 + 300));
                 let store = Store::start(*kind, wanted)?;
-                store.load(*objects, value_bytes)?;
+                fill(&store, *objects, value_bytes)?;
                 found.push(super::process::resident_bytes(store.process()?)? as f64);
             }
             let each: Vec<f64> = found.iter().map(|bytes| bytes / *objects as f64).collect();
@@ -82,6 +83,13 @@ pub fn run(scale: &Scale, kinds: &[Kind], report: &mut Report) -> Result<()> {
     Ok(())
 }
 
+/// Writes the objects, and a quarter of them again: so that our log has used all of its memory and is
+/// as full as it is meant to be.
+fn fill(store: &Store, objects: u64, value_bytes: usize) -> Result<()> {
+    store.load(objects, value_bytes)?;
+    store.write_again(objects / 4, objects, value_bytes)
+}
+
 /// Resident bytes of ours, with as little memory as the objects fit in.
 fn ours(objects: u64, value_bytes: usize) -> Result<f64> {
     let own = Own::holding(objects, value_bytes, UTILIZATION);
@@ -90,7 +98,7 @@ fn ours(objects: u64, value_bytes: usize) -> Result<f64> {
     for attempt in 1.. {
         let wanted = Wanted { segment_bytes, ..Wanted::memory(memory_bytes as u64) };
         let store = Store::start(Kind::Thunderhead, wanted)?;
-        match store.load(objects, value_bytes) {
+        match fill(&store, objects, value_bytes) {
             Ok(()) => return Ok(super::process::resident_bytes(store.process()?)? as f64),
             Err(error) if attempt == TRIES => return Err(error),
             Err(error) => progress(&format!("  it gets more memory: {error:#}")),

@@ -37,10 +37,10 @@ impl Scale {
             burst: Duration::from_millis(60),
             bursts: 2,
             connections: vec![1, 8, 32],
-            counts: vec![200_000],
-            live_bytes: 64 << 20,
-            churn: 1.5,
-            restart_bytes: 48 << 20,
+            counts: vec![300_000],
+            live_bytes: 48 << 20,
+            churn: 1.2,
+            restart_bytes: 24 << 20,
             idle: Duration::from_secs(1),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::crowd::{Address, Crowd, Shape, Source};
 use super::etcd::Etcd;
+use super::measure::at_random;
 use super::memcached::Memcached;
 use super::ours::Ours;
 use super::process::{self, Processes, program};
@@ -273,7 +274,7 @@ impl Store {
             ["--durability", level, "--lease-ttl", "24h", "--probe-interval", "0s"]
                 .map(str::to_owned)
                 .to_vec();
-        coordinator.extend(["--segment-bytes".to_owned(), wanted.segment_bytes.to_string()]);
+        coordinator.extend(["--segment-bytes".to_owned(), format!("{}B", wanted.segment_bytes)]);
         let mut server: Vec<String> = ["--probe-interval", "0s"].map(str::to_owned).to_vec();
         match replicas {
             0 => server.extend(["--backup", "false"].map(str::to_owned)),
@@ -288,7 +289,7 @@ impl Store {
             keep: false,
             servers,
             replicas,
-            memory_bytes: wanted.memory_bytes.max(64 << 20),
+            memory_bytes: wanted.memory_bytes.max(16 << 20),
             disk_bytes,
             cores: Cores::One(SERVER_CORE),
             polling,
@@ -515,17 +516,42 @@ impl Store {
     /// # Errors
     /// When a write is refused.
     pub fn load(&self, objects: u64, value_bytes: usize) -> Result<()> {
-        let parts = ((32 << 10) / (value_bytes as u64 + 64)).clamp(1, 64);
+        let parts = together(value_bytes);
         let mut next = 0;
         let source = move |numbers: &mut Vec<u64>| {
             numbers.extend(next..(next + parts).min(objects));
             next += parts;
             (!numbers.is_empty()).then_some((Act::Write, value_bytes))
         };
-        self.crowd(self.best(), Shape::polling(2, 4), false, Box::new(source))?
-            .run_out(&mut |_, _| {})
+        self.write(Box::new(source))
             .with_context(|| format!("write {objects} objects to {}", self.kind.name()))
     }
+
+    /// Writes some of the objects again, drawn at random.
+    ///
+    /// # Errors
+    /// When a write is refused.
+    pub fn write_again(&self, count: u64, objects: u64, value_bytes: usize) -> Result<()> {
+        let parts = together(value_bytes);
+        let mut rest = count / parts;
+        let mut random = at_random(Act::Write, objects, value_bytes, parts as usize, 17);
+        let source = move |numbers: &mut Vec<u64>| {
+            rest = rest.checked_sub(1)?;
+            random(numbers)
+        };
+        self.write(Box::new(source))
+            .with_context(|| format!("overwrite {count} objects of {}", self.kind.name()))
+    }
+
+    fn write(&self, source: Source<'_>) -> Result<()> {
+        let shape = Shape::polling(2, 4);
+        self.crowd(self.best(), shape, false, source)?.run_out(&mut |_, _| {})
+    }
+}
+
+/// Objects in a request where many are written.
+fn together(value_bytes: usize) -> u64 {
+    ((32 << 10) / (value_bytes as u64 + 64)).clamp(1, 64)
 }
 
 /// Arguments of Redis and Valkey.

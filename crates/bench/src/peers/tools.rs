@@ -113,18 +113,20 @@ fn memcached(scale: &Scale, report: &mut Report) -> Result<()> {
         let words =
             [&servers, &clients, &count, "--test=get", "--initial-load=1000", "--tcp-nodelay"];
         let text = says(&path, &words)?;
-        let seconds = slap_seconds(&text).with_context(|| format!("memcslap says {text:?}"))?;
-        turns.push((ours, (each * CONNECTIONS as u64) as f64 / seconds));
+        let theirs = slap_rate(&text).with_context(|| format!("memcslap says {text:?}"))?;
+        turns.push((ours, theirs));
     }
     row(report, Kind::Memcached.name(), "memcslap", 1, &turns);
     Ok(())
 }
 
-/// The seconds that reads took.
-fn slap_seconds(text: &str) -> Option<f64> {
-    let line = text.lines().find(|line| line.contains("seconds to read data"))?;
-    let mut words = line.split_whitespace().skip_while(|word| *word != "Took");
-    words.nth(1)?.parse().ok().filter(|seconds: &f64| *seconds > 0.0)
+/// Reads a second: `Time to get  24000 keys by  50 threads:  1.487 seconds.`
+fn slap_rate(text: &str) -> Option<f64> {
+    let line = text.lines().find(|line| line.trim_start().starts_with("Time to get "))?;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let (keys, seconds) = (words.get(3)?, words.iter().rev().nth(1)?);
+    let (keys, seconds): (f64, f64) = (keys.parse().ok()?, seconds.parse().ok()?);
+    (seconds > 0.0).then_some(keys / seconds)
 }
 
 #[cfg(test)]
@@ -137,8 +139,9 @@ mod tests {
         assert_eq!(csv_rate(csv), Some(158_730.16));
         assert_eq!(csv_rate("\"test\",\"rps\"\n"), None);
         assert_eq!(csv_rate("ERROR\n"), None);
-        let text = "\tThreads connecting to servers 5\n\tTook 0.251 seconds to read data\n";
-        assert_eq!(slap_seconds(text), Some(0.251));
-        assert_eq!(slap_seconds("Took no time"), None);
+        let text = "Time to set 9 keys: 1 seconds.\nTime to get    300 keys by  5 threads:  0.5 seconds.\n";
+        assert_eq!(slap_rate(text), Some(600.0));
+        assert_eq!(slap_rate("Time to get nothing"), None);
+        assert_eq!(slap_rate("Time to get 1 keys by 1 threads: 0 seconds."), None);
     }
 }
