@@ -1,4 +1,4 @@
-//! Resident bytes for each object: keys of 30 B, values of three lengths.
+//! Resident bytes for each object: keys of 30 B, values of some lengths.
 //!
 //! What is looked at is the whole process, with nothing taken off, after all objects were written and a
 //! quarter of them again. Thunderhead is given as much memory as makes its log 90 % full with these
@@ -14,8 +14,9 @@ use crate::plot::{Marks, Panel, Series};
 use crate::table::Table;
 use anyhow::Result;
 
-/// Bytes of values, and the most that ours may take of what the best peer takes.
-const SIZES: [(usize, f64); 3] = [(16, 0.7), (100, 0.88), (1_000, 0.88)];
+/// Bytes of values, and the most that ours may take of what the best peer takes. Peers round sizes up to
+/// those of their allocators' classes: a value of 1000 B fits one of 1 KiB, a value of 1024 B does not.
+const SIZES: [(usize, f64); 4] = [(16, 0.7), (100, 0.88), (1_000, 0.88), (1_024, 0.88)];
 
 /// How full our log is.
 const UTILIZATION: f64 = 0.9;
