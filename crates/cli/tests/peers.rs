@@ -1,5 +1,6 @@
 //! `thunderhead bench peers` in small, beside the peers that are installed.
 #![allow(clippy::disallowed_methods, reason = "the binary is run as a person runs it")]
+#![allow(clippy::print_stderr, reason = "who skips a test says so")]
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
