@@ -69,7 +69,7 @@ enum Command {
     Ycsb(ycsb::Arguments),
     /// Measure an area's requirements afresh.
     Evaluate {
-        /// What to measure: log, rpc, operations or recovery.
+        /// What to measure: log, rpc, operations, recovery or peers.
         area: String,
         /// Smaller and shorter: says whether it works, not how fast it is.
         #[arg(long)]
@@ -77,6 +77,19 @@ enum Command {
         /// Minutes of the churn that memory must stay bounded under (operations only).
         #[arg(long)]
         minutes: Option<f64>,
+        /// For programs.
+        #[arg(long)]
+        json: bool,
+        /// Also puts it into this page (peers only).
+        #[arg(long)]
+        write: Option<String>,
+    },
+    /// Install Redis, memcached and etcd, measure Thunderhead beside them, and put what came of it
+    /// into docs/evaluation/peers.md.
+    Compare {
+        /// Smaller and shorter, and only printed: says whether it works, not how fast it is.
+        #[arg(long)]
+        quick: bool,
         /// For programs.
         #[arg(long)]
         json: bool,
@@ -113,8 +126,12 @@ fn main() -> Result<()> {
         Command::Sim { arguments } => steps::sim(&arguments),
         Command::Instructions { update } => instructions::instructions(update),
         Command::Ycsb(arguments) => ycsb::ycsb(&arguments),
-        Command::Evaluate { area, quick, minutes, json } => {
-            steps::evaluate(&area, quick, minutes, json)
+        Command::Evaluate { area, quick, minutes, json, write } => {
+            steps::evaluate(&area, quick, minutes, json, write.as_deref())
+        }
+        Command::Compare { quick, json } => {
+            let page = (!quick).then_some("docs/evaluation/peers.md");
+            steps::evaluate("peers", quick, None, json, page)
         }
     }
 }

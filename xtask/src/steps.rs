@@ -42,6 +42,16 @@ const SERVERS: [(&str, &str); 4] = [
     ("iproute2", "/sbin/ip"),
 ];
 
+/// Packages of Debian that Thunderhead is measured beside, and the tools that their clients are
+/// measured beside; and a file of each. It has no Valkey before its release 13.
+const PEERS: [(&str, &str); 5] = [
+    ("redis-server", "/usr/bin/redis-server"),
+    ("redis-tools", "/usr/bin/redis-benchmark"),
+    ("memcached", "/usr/bin/memcached"),
+    ("libmemcached-tools", "/usr/bin/memcslap"),
+    ("etcd-server", "/usr/bin/etcd"),
+];
+
 /// One step of the full test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
@@ -150,7 +160,8 @@ impl Step {
             Step::Instructions => instructions::instructions(false),
             Step::Bindings => ycsb::check(),
             Step::Evaluate => {
-                ["log", "rpc", "operations", "recovery"].into_iter().try_for_each(evaluate_for_show)
+                let areas = ["log", "rpc", "operations", "recovery", "peers"];
+                areas.into_iter().try_for_each(evaluate_for_show)
             }
         }
     }
@@ -158,7 +169,7 @@ impl Step {
 
 /// What is measured on a busy machine is not worth failing for; that it can be is.
 fn evaluate_for_show(area: &str) -> Result<()> {
-    evaluate(area, true, None, false).or_else(|error| match error.downcast_ref::<Failed>() {
+    evaluate(area, true, None, false, None).or_else(|error| match error.downcast_ref::<Failed>() {
         Some(Failed { code: Some(1), .. }) => Ok(()),
         _ => Err(error),
     })
@@ -256,9 +267,17 @@ pub(crate) fn fuzz(target: Option<&str>, seconds: u32) -> Result<()> {
 }
 
 /// Measures an area's requirements with the release build.
-pub(crate) fn evaluate(area: &str, quick: bool, minutes: Option<f64>, json: bool) -> Result<()> {
-    if area == "log" {
-        install_allocators();
+pub(crate) fn evaluate(
+    area: &str,
+    quick: bool,
+    minutes: Option<f64>,
+    json: bool,
+    page: Option<&str>,
+) -> Result<()> {
+    match area {
+        "log" => install_allocators(),
+        "peers" => install_peers(),
+        _ => {}
     }
     run("cargo", &["build", "--quiet", "--release", "--package", "thunderhead"])?;
     let minutes = minutes.map(|minutes| minutes.to_string());
@@ -266,6 +285,7 @@ pub(crate) fn evaluate(area: &str, quick: bool, minutes: Option<f64>, json: bool
     arguments.extend(quick.then_some("--quick"));
     arguments.extend(minutes.iter().flat_map(|minutes| ["--minutes", minutes]));
     arguments.extend(json.then_some("--json"));
+    arguments.extend(page.iter().flat_map(|page| ["--write", page]));
     run("target/release/thunderhead", &arguments)
 }
 
@@ -278,10 +298,20 @@ fn install_allocators() {
         .filter(|(_, file)| !directory.join(file).exists())
         .map(|(package, _)| *package)
         .collect();
-    if missing.is_empty() {
-        return;
-    }
-    if install(&missing).is_err() {
+    try_to_install(&missing);
+}
+
+/// Installs the stores that Thunderhead is measured beside, where that is possible. The benchmark
+/// itself says which are missing.
+fn install_peers() {
+    let is_missing = |file: &str| !Path::new(file).exists();
+    let missing: Vec<&str> =
+        PEERS.iter().filter(|(_, file)| is_missing(file)).map(|(package, _)| *package).collect();
+    try_to_install(&missing);
+}
+
+fn try_to_install(missing: &[&str]) {
+    if !missing.is_empty() && install(missing).is_err() {
         println!("could not install them; as root: apt-get install {}", missing.join(" "));
     }
 }

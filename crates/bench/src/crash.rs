@@ -19,7 +19,7 @@ pub mod users;
 pub mod watch;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use members::{Cluster, Setup};
+use members::{Cluster, Cores, Setup};
 use objects::{Found, Objects};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -176,7 +176,11 @@ impl Plan {
             memory_bytes,
             // Replicas of the dead server's log are there beside those of who rebuilds it.
             disk_bytes: memory_bytes * u64::from(self.replicas) + (256 << 20),
-            first_apart: self.read_apart,
+            cores: if self.read_apart { Cores::FirstApart } else { Cores::Any },
+            // There are more processes than cores: who spins takes them from who works.
+            polling: "never",
+            coordinator: Vec::new(),
+            server: Vec::new(),
         }
     }
 }

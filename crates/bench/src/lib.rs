@@ -6,12 +6,14 @@
 #![allow(clippy::disallowed_methods, reason = "benchmarks measure the machine itself")]
 
 pub mod backup;
+mod children;
 pub mod crash;
 pub mod history;
 pub mod instructions;
 pub mod log;
 pub mod machine;
 pub mod operations;
+pub mod peers;
 pub mod plot;
 pub mod recovery;
 pub mod rpc;
@@ -20,6 +22,7 @@ pub mod table;
 use anyhow::Result;
 use clap::Subcommand;
 use operations::workload::Workload;
+use std::path::PathBuf;
 
 /// What to measure.
 #[derive(Debug, clap::Args)]
@@ -48,6 +51,7 @@ impl Arguments {
             Command::Log(_)
             | Command::Rpc(_)
             | Command::Backup(_)
+            | Command::Peers(_)
             | Command::Recovery(_)
             | Command::History(_)
             | Command::Instructions(_)
@@ -67,6 +71,8 @@ enum Command {
     Rpc(rpc::Arguments),
     /// A backup's storage.
     Backup(backup::Arguments),
+    /// Thunderhead beside Redis, Valkey, memcached and etcd.
+    Peers(peers::Arguments),
     /// Recovery, modelled: larger clusters than there are here.
     Recovery(recovery::Arguments),
     /// Reads of single objects.
@@ -106,8 +112,8 @@ enum Command {
     /// Status 0: all of it is met. 1: a row fell short. 2: something could not be measured. The
     /// machine should be idle, or rows fall short for no fault of the store.
     Evaluate {
-        /// The area: log, rpc, operations or recovery.
-        #[arg(value_parser = ["log", "rpc", "operations", "recovery"])]
+        /// The area: log, rpc, operations, recovery or peers.
+        #[arg(value_parser = ["log", "rpc", "operations", "recovery", "peers"])]
         area: String,
         /// Smaller and shorter: says whether everything works, and not how fast it is. Rows may
         /// fall short, with status 1.
@@ -120,6 +126,10 @@ enum Command {
         /// For programs.
         #[arg(long)]
         json: bool,
+        /// Also puts it into this page, between the marks `measured: begin` and `measured: end`
+        /// (peers only).
+        #[arg(long, value_name = "FILE.md")]
+        write: Option<PathBuf>,
     },
 }
 
@@ -135,10 +145,12 @@ pub fn run(arguments: Arguments) -> Result<bool> {
         Command::Rpc(arguments) => rpc::run(arguments).map(|()| true),
         Command::Backup(arguments) => backup::run(arguments).map(|()| true),
         Command::Recovery(arguments) => recovery::run(arguments).map(|()| true),
-        Command::Evaluate { area, quick, minutes, json } => match area.as_str() {
+        Command::Peers(arguments) => peers::run(&arguments),
+        Command::Evaluate { area, quick, minutes, json, write } => match area.as_str() {
             "log" => log::evaluate::run(quick, json),
             "rpc" => rpc::evaluate::run(quick, json),
             "recovery" => recovery::evaluate::run(quick, json),
+            "peers" => peers::run(&peers::Arguments { only: Vec::new(), quick, json, write }),
             _ => operations::evaluate::run(quick, minutes, json),
         },
         Command::Read(arguments) => workload(Workload::Read, &arguments),

@@ -27,6 +27,20 @@ impl Table {
         self.rows.push(cells.to_vec());
     }
 
+    /// Prints it as Markdown has tables, without the title.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn print_markdown(&self, to: &mut dyn Write) -> io::Result<()> {
+        let line = |cells: &[String]| {
+            let cells: Vec<String> = cells.iter().map(|it| it.replace('|', "\\|")).collect();
+            format!("| {} |", cells.join(" | "))
+        };
+        writeln!(to, "{}", line(&self.columns))?;
+        writeln!(to, "|{}", " --- |".repeat(self.columns.len()))?;
+        self.rows.iter().try_for_each(|row| writeln!(to, "{}", line(row)))
+    }
+
     /// Prints it with aligned columns: text to the left, numbers to the right.
     ///
     /// # Errors
@@ -70,8 +84,8 @@ pub struct Requirement {
     pub pass: bool,
 }
 
-/// Prints requirements; says whether all hold.
-fn print_requirements(rows: &[Requirement], to: &mut dyn Write) -> io::Result<bool> {
+/// Requirements as a table.
+pub(crate) fn table_of(rows: &[Requirement]) -> Table {
     let mut table = Table::new("", &["what", "required", "measured", ""]);
     for row in rows {
         let verdict = match (row.pass, row.required.as_str()) {
@@ -81,7 +95,12 @@ fn print_requirements(rows: &[Requirement], to: &mut dyn Write) -> io::Result<bo
         };
         table.row(&[row.what.clone(), row.required.clone(), row.measured.clone(), verdict.into()]);
     }
-    table.print(to)?;
+    table
+}
+
+/// Prints requirements; says whether all hold.
+fn print_requirements(rows: &[Requirement], to: &mut dyn Write) -> io::Result<bool> {
+    table_of(rows).print(to)?;
     writeln!(to, "{}", closing_line(rows))?;
     Ok(rows.iter().all(|row| row.pass))
 }
@@ -119,6 +138,11 @@ impl Rows {
         let measured = measured.trim_end().to_string();
         crate::log::progress(&format!("{what}: {measured} (required: {required})"));
         self.0.push(Requirement { what: what.into(), required, measured, pass });
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> &[Requirement] {
+        &self.0
     }
 
     /// Prints all of them; false when one is not met.

@@ -5,18 +5,19 @@
 //! and so does a signal that asks this process to end. Where this process is killed itself, its ends
 //! of their inputs close, and they end by themselves.
 
+use crate::children::{self, Children, free_port, locked};
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use thunderhead_backup::start::forget_memory;
 use thunderhead_client::control::{ClusterStatus, ServerInfo, ServerState};
 use thunderhead_client::{Client, Options};
-use thunderhead_runtime::os::{Directory, MemoryDirectory, on_end_asked};
+use thunderhead_runtime::os::{Directory, MemoryDirectory};
 use thunderhead_runtime::polling::Polling;
 
 /// How long a cluster may take to come up: opening storage may mean to write all of it.
@@ -48,8 +49,25 @@ pub struct Setup {
     pub memory_bytes: u64,
     /// Disk space for replicas of each server.
     pub disk_bytes: u64,
+    /// Which cores the processes are on.
+    pub cores: Cores,
+    /// How servers spend idle time, as `--polling` has it.
+    pub polling: &'static str,
+    /// More arguments of the coordinator.
+    pub coordinator: Vec<String>,
+    /// More arguments of each server.
+    pub server: Vec<String>,
+}
+
+/// Cores that processes are kept on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cores {
+    /// Any.
+    Any,
     /// The first server has a core that the others keep off.
-    pub first_apart: bool,
+    FirstApart,
+    /// All processes are on this one.
+    One(usize),
 }
 
 /// One process.
@@ -96,41 +114,16 @@ impl View {
     }
 }
 
-static CLUSTERS: Mutex<Vec<Arc<Mutex<Processes>>>> = Mutex::new(Vec::new());
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What shells say of a process that Ctrl-C ended.
-const ENDED: i32 = 130;
-
-/// From now on nothing outlives this process when it is asked to end.
-fn end_with_us() -> Result<()> {
-    static ONCE: Once = Once::new();
-    let mut outcome = Ok(());
-    ONCE.call_once(|| {
-        outcome = on_end_asked(|| {
-            // Nobody starts anything any more: the locks are kept.
-            let clusters = locked(&CLUSTERS);
-            for cluster in clusters.iter() {
-                std::mem::forget({
-                    let mut processes = locked(cluster);
-                    processes.end();
-                    processes
-                });
-            }
-            std::process::exit(ENDED);
-        });
-    });
-    outcome.context("listen for signals")
-}
-
 impl Member {
     fn pid(&self) -> Result<Pid> {
         let child = self.child.as_ref();
         let child = child.with_context(|| format!("{} does not run", self.name))?;
         Ok(Pid::from_child(child))
+    }
+
+    fn number(&self) -> Result<u32> {
+        let child = self.child.as_ref();
+        Ok(child.with_context(|| format!("{} does not run", self.name))?.id())
     }
 
     fn kill(&mut self) {
@@ -190,8 +183,9 @@ impl Processes {
         }
         None
     }
+}
 
-    /// Ends everything and takes away what is left of it.
+impl Children for Processes {
     fn end(&mut self) {
         if self.keep {
             for member in self.members.iter().skip(1) {
@@ -220,12 +214,6 @@ impl Processes {
     }
 }
 
-/// A port that is free now.
-fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port")?;
-    Ok(listener.local_addr()?.port())
-}
-
 fn name_of(number: u32) -> String {
     format!("server-{}", number + 1)
 }
@@ -237,7 +225,6 @@ impl Cluster {
     /// When one does not come up.
     pub fn start(setup: &Setup) -> Result<Cluster> {
         static COUNT: Mutex<u32> = Mutex::new(0);
-        end_with_us()?;
         let number = {
             let mut count = locked(&COUNT);
             *count += 1;
@@ -259,7 +246,8 @@ impl Cluster {
             coordinator,
             servers: setup.servers,
         };
-        locked(&CLUSTERS).push(Arc::clone(&cluster.processes));
+        let processes: Arc<Mutex<dyn Children>> = cluster.processes.clone();
+        children::watch(processes)?;
         cluster.start_coordinator()?;
         for server in 0..setup.servers {
             cluster.start_server(server)?;
@@ -276,6 +264,36 @@ impl Cluster {
     #[must_use]
     pub fn directory(&self) -> PathBuf {
         self.locked().directory.clone()
+    }
+
+    /// Where the coordinator is.
+    #[must_use]
+    pub fn coordinator(&self) -> SocketAddr {
+        self.coordinator
+    }
+
+    /// How many servers it has.
+    #[must_use]
+    pub fn servers(&self) -> u32 {
+        self.servers
+    }
+
+    /// The process of a server.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn server_process(&self, server: u32) -> Result<u32> {
+        let processes = self.locked();
+        let member = processes.members.get(server as usize + 1);
+        member.context("there is no such server")?.number()
+    }
+
+    /// All processes, the coordinator's first.
+    ///
+    /// # Errors
+    /// When one does not run.
+    pub fn all_processes(&self) -> Result<Vec<u32>> {
+        self.locked().members.iter().map(Member::number).collect()
     }
 
     /// Starts the coordinator.
@@ -379,54 +397,63 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.locked().end();
-        locked(&CLUSTERS).retain(|it| !Arc::ptr_eq(it, &self.processes));
+        children::forget(&self.processes);
     }
 }
 
 fn members(setup: &Setup, directory: &Path, coordinator: SocketAddr) -> Vec<Member> {
-    let core = |number: u32| match (setup.first_apart, number) {
-        (false, _) => None,
-        (true, 0) => Some(APART),
-        (true, _) => Some(CROWDED),
+    let core = |number: u32| match (setup.cores, number) {
+        (Cores::Any, _) => None,
+        (Cores::FirstApart, 0) => Some(APART),
+        (Cores::FirstApart, _) => Some(CROWDED),
+        (Cores::One(core), _) => Some(core),
     };
-    let words = |all: &[&str]| all.iter().map(|it| (*it).to_owned()).collect();
+    let words = |all: &[&str], more: &[String]| {
+        all.iter().map(|it| (*it).to_owned()).chain(more.iter().cloned()).collect()
+    };
     let metastore = format!("embedded:{}", directory.join("coordinator/metastore").display());
     let at = coordinator.to_string();
     let first = Member {
         name: "coordinator".into(),
-        arguments: words(&[
-            "coordinator",
-            "--while-input",
-            "--listen",
-            &at,
-            "--metastore",
-            &metastore,
-            "--replicas",
-            &setup.replicas.to_string(),
-        ]),
+        arguments: words(
+            &[
+                "coordinator",
+                "--while-input",
+                "--listen",
+                &at,
+                "--metastore",
+                &metastore,
+                "--replicas",
+                &setup.replicas.to_string(),
+            ],
+            &setup.coordinator,
+        ),
         child: None,
         core: core(1),
     };
     let servers = (0..setup.servers).map(|number| {
         let name = name_of(number);
-        let arguments = words(&[
-            "server",
-            "--while-input",
-            "--coordinators",
-            &at,
-            "--listen",
-            "127.0.0.1:0",
-            "--data",
-            &directory.join(&name).display().to_string(),
-            "--host",
-            &name,
-            "--memory",
-            &format!("{}B", setup.memory_bytes),
-            "--backup-bytes",
-            &format!("{}B", setup.disk_bytes),
-            "--polling",
-            "never",
-        ]);
+        let arguments = words(
+            &[
+                "server",
+                "--while-input",
+                "--coordinators",
+                &at,
+                "--listen",
+                "127.0.0.1:0",
+                "--data",
+                &directory.join(&name).display().to_string(),
+                "--host",
+                &name,
+                "--memory",
+                &format!("{}B", setup.memory_bytes),
+                "--backup-bytes",
+                &format!("{}B", setup.disk_bytes),
+                "--polling",
+                setup.polling,
+            ],
+            &setup.server,
+        );
         Member { name, arguments, child: None, core: core(number) }
     });
     std::iter::once(first).chain(servers).collect()

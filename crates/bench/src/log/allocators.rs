@@ -61,7 +61,7 @@ const LIVE_MAX: u64 = 1 << 46;
 
 /// Sizes drawn uniformly from a range.
 #[derive(Clone, Copy, Debug)]
-struct Sizes(u64, u64);
+pub(crate) struct Sizes(u64, u64);
 
 impl Sizes {
     fn draw(self, random: &mut Random) -> u64 {
@@ -75,13 +75,13 @@ impl Sizes {
 
 /// A row of Table 1.
 #[derive(Clone, Copy, Debug)]
-struct Workload {
+pub(crate) struct Workload {
     before: Sizes,
     deleted: f64,
     after: Option<Sizes>,
 }
 
-const WORKLOADS: [Workload; 8] = [
+pub(crate) const WORKLOADS: [Workload; 8] = [
     Workload { before: Sizes(100, 100), deleted: 0.0, after: None },
     Workload { before: Sizes(100, 100), deleted: 0.0, after: Some(Sizes(130, 130)) },
     Workload { before: Sizes(100, 100), deleted: 0.9, after: Some(Sizes(130, 130)) },
@@ -94,24 +94,24 @@ const WORKLOADS: [Workload; 8] = [
 
 /// An object as the benchmark remembers it: 48 bits that the store chose and 16 of its size.
 #[derive(Clone, Copy)]
-struct Item(u64);
+pub(crate) struct Item(u64);
 
 impl Item {
-    fn new(name: u64, size: u64) -> Item {
+    pub(crate) fn new(name: u64, size: u64) -> Item {
         Item(name << 16 | size)
     }
 
-    fn size(self) -> u64 {
+    pub(crate) fn size(self) -> u64 {
         self.0 & 0xffff
     }
 
-    fn name(self) -> u64 {
+    pub(crate) fn name(self) -> u64 {
         self.0 >> 16
     }
 }
 
 /// What a workload runs on.
-trait Store {
+pub(crate) trait Store {
     /// Whether the payload may grow by so much.
     fn has_room(&self, payload: u64, more: u64) -> bool;
     fn put(&mut self, size: u64) -> Result<Item>;
@@ -121,6 +121,10 @@ trait Store {
     fn needed(&self) -> u64;
     /// The second distribution begins.
     fn next_phase(&mut self);
+    /// Resident bytes; of this process less what is the benchmark's own, if nothing else is said.
+    fn resident_bytes(&self, own: u64) -> u64 {
+        machine::resident_bytes().saturating_sub(own)
+    }
 }
 
 /// What a store held while a workload ran on it.
@@ -206,7 +210,7 @@ impl<S: Store> Run<'_, S> {
 
     fn resident(&self) -> u64 {
         let own = self.base_bytes + (self.most_items * size_of::<Item>()) as u64;
-        machine::resident_bytes().saturating_sub(own)
+        self.store.resident_bytes(own)
     }
 
     fn look(&mut self, full: bool) {
@@ -220,7 +224,7 @@ impl<S: Store> Run<'_, S> {
 }
 
 /// Runs a workload on a store. `base_bytes` is what the process held before it.
-fn drive(
+pub(crate) fn drive(
     store: &mut impl Store,
     workload: Workload,
     live: u64,
@@ -407,7 +411,7 @@ impl Store for Malloc {
 }
 
 /// Memory in which so much payload of both distributions fits at a utilization.
-fn memory_for(workload: Workload, live: u64, utilization: f64) -> u64 {
+pub(crate) fn memory_for(workload: Workload, live: u64, utilization: f64) -> u64 {
     let phase = |sizes: Sizes| {
         let objects = live as f64 / sizes.mean();
         objects * ((sizes.mean() + 13.0) / utilization + 14.5)

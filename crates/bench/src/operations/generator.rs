@@ -389,7 +389,7 @@ impl Generator {
     }
 }
 
-fn open_lease(caller: &mut Caller, coordinator: SocketAddr) -> Result<u64> {
+pub(crate) fn open_lease(caller: &mut Caller, coordinator: SocketAddr) -> Result<u64> {
     let body = control::to_body(&control::Empty {});
     let opened = caller.call(coordinator, Opcode::OpenLease, &[&body], Some(PATIENCE), |body| {
         control::of_body::<control::LeaseOpened>(body)

@@ -12,7 +12,7 @@ use crate::log::subject::TABLE;
 use crate::machine::Thread;
 use crate::rpc::floors::{CLIENT_CORE, SERVER_CORE, pinned};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -154,15 +154,7 @@ fn up(local: &Local, before: &[(u64, PathBuf)]) -> Result<Place> {
     }
     let table = client.create_table("bench", 1).context("make the table")?;
     ensure!(table == TABLE, "the first table of a cluster is {table}");
-    let shard = loop {
-        let map = client.map().context("ask where the table is")?;
-        let tablet = map.tables.first().and_then(|it| it.tablets.first());
-        match tablet.and_then(|it| it.address) {
-            Some(address) => break address,
-            None if Instant::now() >= end => bail!("nobody has the table after {PATIENCE:?}"),
-            None => std::thread::sleep(LOOK),
-        }
-    };
+    let shard = shard_of(&mut client, end)?;
     let now = reactors()?.into_iter().filter(|it| !before.contains(it));
     let mut threads: Vec<Thread> = now.map(|(_, path)| Thread::of(path)).collect();
     let is_master = |it: &thunderhead_server::Running| it.life().addresses().contains(&shard);
@@ -175,4 +167,20 @@ fn up(local: &Local, before: &[(u64, PathBuf)]) -> Result<Place> {
         threads.clear();
     }
     Ok(Place { to: To { shard, coordinator: Some(coordinator) }, threads })
+}
+
+/// Where the only tablet of the first table is served, once it is.
+///
+/// # Errors
+/// When nobody serves it in time.
+pub(crate) fn shard_of(client: &mut Client, end: Instant) -> Result<SocketAddr> {
+    loop {
+        let map = client.map().context("ask where the table is")?;
+        let tablet = map.tables.first().and_then(|it| it.tablets.first());
+        match tablet.and_then(|it| it.address) {
+            Some(address) => return Ok(address),
+            None if Instant::now() >= end => bail!("nobody has the table after {PATIENCE:?}"),
+            None => std::thread::sleep(LOOK),
+        }
+    }
 }

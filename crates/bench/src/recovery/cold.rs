@@ -2,7 +2,7 @@
 //! until everything is readable, beside how long the disk takes to read as many bytes from one end
 //! to the other, past the kernel's memory.
 
-use crate::crash::members::{Cluster, Setup, View};
+use crate::crash::members::{Cluster, Cores, Setup, View};
 use crate::crash::objects::Objects;
 use crate::crash::users::to_probe;
 use crate::crash::{Quiet, users};
@@ -89,7 +89,10 @@ pub(super) fn row(program: &Path, objects: u64, patience: Duration, rows: &mut R
         memory_bytes: share * 2 + (256 << 20),
         // The logs of two lives, and some room.
         disk_bytes: share * u64::from(2 * REPLICAS) * 11 / 10 + (512 << 20),
-        first_apart: false,
+        cores: Cores::Any,
+        polling: "never",
+        coordinator: Vec::new(),
+        server: Vec::new(),
     };
     let mut cluster = Cluster::start(&setup)?;
     let table = cluster.client(patience)?.create_table("cold", SERVERS)?;

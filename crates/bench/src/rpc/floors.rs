@@ -146,7 +146,7 @@ pub fn beside<T>(
 
 /// Receives what there is. `None` where a non-blocking socket has nothing yet, 0 where the peer
 /// is gone.
-fn receive_some(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+pub(crate) fn receive_some(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Option<usize>> {
     use rustix::io::Errno;
     match rustix::net::recv(socket, buffer, rustix::net::RecvFlags::empty()) {
         Ok((bytes, _)) => Ok(Some(bytes)),
@@ -158,7 +158,7 @@ fn receive_some(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Option<usize
 }
 
 /// Sends what the socket takes, which is nothing where a non-blocking one is full.
-fn send_some(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
+pub(crate) fn send_some(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     use rustix::io::Errno;
     match rustix::net::send(socket, bytes, rustix::net::SendFlags::NOSIGNAL) {
         Ok(sent) => Ok(sent),

@@ -38,6 +38,12 @@ impl Latencies {
         self.count += 1;
     }
 
+    /// Counts those of another one too.
+    pub fn add(&mut self, other: &Latencies) {
+        self.buckets.iter_mut().zip(&other.buckets).for_each(|(own, theirs)| *own += theirs);
+        self.count += other.count;
+    }
+
     /// Forgets them all.
     pub fn clear(&mut self) {
         self.buckets.fill(0);
@@ -118,6 +124,9 @@ mod tests {
         assert_eq!(latencies.percentile(0.99), 99.0);
         assert_eq!(latencies.percentile(0.0), 1.0);
         assert_eq!(latencies.percentile(1.0), 100.0);
+        let mut twice = latencies.clone();
+        twice.add(&latencies);
+        assert_eq!((twice.count(), twice.median()), (200, 50.0));
         latencies.clear();
         assert!(latencies.median().is_nan());
     }

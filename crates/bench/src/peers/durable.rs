@@ -1,0 +1,125 @@
+//! Writes a second at equal durability.
+//!
+//! | what an answer promises | Thunderhead | Redis, Valkey | etcd |
+//! | --- | --- | --- | --- |
+//! | it is on the disk | R = 1 on its own disk, `synced` | `appendfsync always` | as it always is |
+//! | one more process has it | R = 1 on another server, `replicated` | `WAIT 1` behind each write | |
+//! | two more have it | R = 2, `replicated` | `WAIT 2` | |
+//!
+//! All processes of a store share the server's core. The files are where temporary ones are.
+
+use super::report::Report;
+use super::scale::Scale;
+use super::store::{Durability, Kind, Store, Wanted};
+use super::throughput::{Load, VALUE_BYTES, best, drive, table};
+use crate::log::progress;
+use crate::plot::{Marks, Panel, Series};
+use crate::table::Table;
+use anyhow::{Context as _, Result};
+
+/// Connections, requests on their way on each, objects in each.
+const SHAPES: [(usize, usize, usize); 6] =
+    [(1, 1, 1), (16, 1, 1), (64, 1, 1), (128, 1, 1), (16, 16, 1), (8, 1, 70)];
+
+/// Measures it.
+///
+/// # Errors
+/// When a store fails.
+pub fn run(scale: &Scale, kinds: &[Kind], report: &mut Report) -> Result<()> {
+    let mut panels = Vec::new();
+    for (durability, what) in [
+        (Durability::Disk, "on the disk before the answer"),
+        (Durability::Replicas(1), "in the memory of one more process"),
+        (Durability::Replicas(2), "in the memory of two more processes"),
+    ] {
+        panels.push(group(scale, kinds, durability, what, report)?);
+    }
+    report.figure("durable", panels);
+    Ok(())
+}
+
+fn group(
+    scale: &Scale,
+    kinds: &[Kind],
+    durability: Durability,
+    what: &str,
+    report: &mut Report,
+) -> Result<Panel> {
+    progress(&format!("durable writes: {what}"));
+    // What is measured is how writes are kept, not how many there are.
+    let scale = Scale { objects: scale.objects.min(100_000), ..scale.clone() };
+    let wanted = Wanted::memory(scale.memory_bytes()).but(durability);
+    let mut stores = Vec::new();
+    let on_disk = durability == Durability::Disk;
+    let takes_part = |kind: &&Kind| kind.is_redis() || (**kind == Kind::Etcd && on_disk);
+    for kind in std::iter::once(&Kind::Thunderhead).chain(kinds.iter().filter(takes_part)) {
+        let store = Store::start(*kind, wanted)?;
+        if *kind != Kind::Etcd {
+            store.load(scale.objects, VALUE_BYTES)?;
+        }
+        stores.push(store);
+    }
+    let all = drive(&scale, &stores, super::protocol::Act::Write, &SHAPES)?;
+    let title = format!("Objects of 100 B written in K/s, {what}, by connections × requests");
+    report.table(table(&title, &stores, &all, None));
+    report.table(latencies(what, &stores, &all));
+    let ours = all.first().and_then(|it| best(it)).context("Thunderhead was not measured")?;
+    for (store, loads) in stores.iter().zip(&all).skip(1) {
+        let Some(peer) = best(loads) else { continue };
+        let what = format!(
+            "writes/s {what}: Thunderhead {:.1} K/s ({}), {} {:.1} K/s ({})",
+            ours.per_second() / 1e3,
+            ours.name(),
+            store.kind.name(),
+            peer.per_second() / 1e3,
+            peer.name()
+        );
+        report.rows.at_least(&what, 3.0, ours.per_second() / peer.per_second(), "×");
+        singly(&all, store, loads, report);
+    }
+    Ok(bars(what, &stores, &all))
+}
+
+/// One client, one write at a time.
+fn singly(all: &[Vec<Load>], store: &Store, loads: &[Load], report: &mut Report) {
+    let first = |loads: &[Load]| loads.first().map(|it| it.latencies.median() / 1e3);
+    if let (Some(ours), Some(theirs)) = (all.first().and_then(|it| first(it)), first(loads)) {
+        let name = store.kind.name();
+        let what = format!("  one client: Thunderhead {ours:.0} µs, {name} {theirs:.0} µs, median");
+        report.rows.reported(&what, theirs / ours, "×");
+    }
+}
+
+fn latencies(what: &str, stores: &[Store], all: &[Vec<Load>]) -> Table {
+    let title = format!("The same, {what}: median and 99 % of a write in µs");
+    let mut columns = vec!["connections × requests"];
+    columns.extend(stores.iter().map(|store| store.kind.name()));
+    let mut table = Table::new(&title, &columns);
+    for (at, load) in all.first().into_iter().flatten().enumerate() {
+        let cells = all.iter().filter_map(|it| it.get(at)).map(|it| match it.latencies.count() {
+            0 => "-".to_owned(),
+            _ => {
+                let share = |share| it.latencies.percentile(share) / 1e3;
+                format!("{:.0} / {:.0}", share(0.5), share(0.99))
+            }
+        });
+        table.row(&std::iter::once(load.name()).chain(cells).collect::<Vec<_>>());
+    }
+    table
+}
+
+fn bars(what: &str, stores: &[Store], all: &[Vec<Load>]) -> Panel {
+    let loads = all.first().map(Vec::as_slice).unwrap_or_default();
+    let series = stores.iter().zip(all).map(|(store, loads)| {
+        let rates = loads.iter().map(Load::per_second).enumerate();
+        let points = rates.filter(|(_, it)| it.is_finite()).map(|(at, it)| (at as f64, it / 1e3));
+        Series { name: store.kind.name().into(), points: points.collect() }
+    });
+    Panel {
+        title: format!("Writes {what}"),
+        x_label: "connections × requests on each".into(),
+        y_label: "K/s".into(),
+        marks: Marks::Bars(loads.iter().map(|it| it.name().replace(" objects each", "")).collect()),
+        series: series.collect(),
+    }
+}

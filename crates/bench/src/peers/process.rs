@@ -1,0 +1,237 @@
+//! A store's processes, with their files in a directory of their own; all of it goes when it is
+//! dropped, and when this process is asked to end.
+
+use crate::children::{self, Children, locked};
+use crate::rpc::floors::pinned;
+use anyhow::{Context as _, Result, bail, ensure};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Where programs are looked for besides `PATH`.
+const PLACES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"];
+
+/// The path of a program that is installed.
+#[must_use]
+pub fn program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain(PLACES.iter().map(PathBuf::from));
+    places.map(|place| place.join(name)).find(|it| it.is_file())
+}
+
+/// What a program says when it is asked something and ends at once.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn says(program: &Path, arguments: &[&str]) -> Result<String> {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("start {}", program.display()))?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+struct Group {
+    directory: PathBuf,
+    members: Vec<(String, Child)>,
+}
+
+impl Children for Group {
+    fn end(&mut self) {
+        for (_, child) in &mut self.members {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        self.members.clear();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Processes that belong together.
+pub struct Processes(Arc<Mutex<Group>>);
+
+impl Processes {
+    /// None yet, with a directory.
+    ///
+    /// # Errors
+    /// When that cannot be made.
+    pub fn new() -> Result<Processes> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("thunderhead-peers-{}-{number}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&directory)
+            .with_context(|| format!("make the directory {}", directory.display()))?;
+        let group = Arc::new(Mutex::new(Group { directory, members: Vec::new() }));
+        let watched: Arc<Mutex<dyn Children>> = group.clone();
+        children::watch(watched)?;
+        Ok(Processes(group))
+    }
+
+    /// Where their files are.
+    #[must_use]
+    pub fn directory(&self) -> PathBuf {
+        locked(&self.0).directory.clone()
+    }
+
+    /// Starts one more, kept on a core.
+    ///
+    /// # Errors
+    /// When the system does not let it.
+    pub fn start(&self, name: &str, core: usize, path: &Path, arguments: &[String]) -> Result<()> {
+        let mut group = locked(&self.0);
+        let log = group.directory.join(format!("{name}.log"));
+        let log = File::options().create(true).append(true).open(log).context("write a log")?;
+        // Who outlives this process would be found by nobody.
+        let mut command = match program("setpriv") {
+            Some(setpriv) => {
+                let mut command = Command::new(setpriv);
+                command.args(["--pdeathsig", "KILL"]).arg(path);
+                command
+            }
+            None => Command::new(path),
+        };
+        command.args(arguments).current_dir(&group.directory).stdin(Stdio::null());
+        command.stdout(log.try_clone().context("write a log")?).stderr(log);
+        // Ctrl-C is for us: we end them.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let child = pinned(core, || command.spawn());
+        let child = child.with_context(|| format!("start {}", path.display()))?;
+        group.members.push((name.to_owned(), child));
+        Ok(())
+    }
+
+    /// The process of this name.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn process(&self, name: &str) -> Result<u32> {
+        let group = locked(&self.0);
+        let member = group.members.iter().find(|(it, _)| it == name);
+        Ok(member.with_context(|| format!("{name} does not run"))?.1.id())
+    }
+
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> Vec<u32> {
+        locked(&self.0).members.iter().map(|(_, child)| child.id()).collect()
+    }
+
+    /// Refuses to go on where one has ended by itself.
+    ///
+    /// # Errors
+    /// When one has.
+    pub fn ensure_whole(&self) -> Result<()> {
+        let mut group = locked(&self.0);
+        let directory = group.directory.clone();
+        for (name, child) in &mut group.members {
+            if let Ok(Some(status)) = child.try_wait() {
+                let log = directory.join(format!("{name}.log"));
+                let text = std::fs::read_to_string(log).unwrap_or_default();
+                let words: Vec<&str> = text.lines().rev().take(3).collect();
+                bail!("{name} ended ({status}): {}", words.join(" / "));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the process of this name has ended, which was asked to.
+    ///
+    /// # Errors
+    /// When it takes too long.
+    pub fn wait_ended(&self, name: &str, patience: Duration) -> Result<()> {
+        let mut group = locked(&self.0);
+        let place = group.members.iter().position(|(it, _)| it == name);
+        let place = place.with_context(|| format!("{name} does not run"))?;
+        let mut waited = Duration::ZERO;
+        let look = Duration::from_millis(5);
+        while let Some((_, child)) = group.members.get_mut(place)
+            && child.try_wait()?.is_none()
+        {
+            ensure!(waited < patience, "{name} has not ended after {patience:?}");
+            std::thread::sleep(look);
+            waited += look;
+        }
+        group.members.remove(place);
+        Ok(())
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        locked(&self.0).end();
+        children::forget(&self.0);
+    }
+}
+
+/// Resident bytes of a process.
+///
+/// # Errors
+/// When it is gone.
+pub fn resident_bytes(process: u32) -> Result<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/status"))
+        .with_context(|| format!("look at process {process}"))?;
+    resident_in(&text).context("read a process's resident memory")
+}
+
+fn resident_in(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+    kilobytes.checked_mul(1024)
+}
+
+/// Processor time of all threads of a process so far.
+///
+/// # Errors
+/// When it is gone.
+pub fn processor_time(process: u32) -> Result<Duration> {
+    let mut sum = 0u64;
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
+    for task in tasks.with_context(|| format!("look at process {process}"))? {
+        // A thread may end meanwhile.
+        let text = std::fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
+        sum += text.split_whitespace().next().and_then(|it| it.parse().ok()).unwrap_or(0);
+    }
+    Ok(Duration::from_nanos(sum))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_end_with_their_owner_and_their_files_go() {
+        let processes = Processes::new().unwrap();
+        let directory = processes.directory();
+        let sleep = program("sleep").unwrap();
+        processes.start("sleeper", 0, &sleep, &["1000".to_owned()]).unwrap();
+        processes.ensure_whole().unwrap();
+        let id = processes.process("sleeper").unwrap();
+        assert!(resident_bytes(id).unwrap() > 0);
+        assert!(processes.process("other").is_err());
+        drop(processes);
+        assert!(resident_bytes(id).is_err());
+        assert!(!directory.exists());
+    }
+
+    #[test]
+    fn one_that_ends_by_itself_is_told_with_its_last_words() {
+        let processes = Processes::new().unwrap();
+        let shell = program("sh").unwrap();
+        processes.start("brief", 0, &shell, &["-c".into(), "echo alas".into()]).unwrap();
+        let told = loop {
+            if let Err(error) = processes.ensure_whole() {
+                break error.to_string();
+            }
+        };
+        assert!(told.contains("brief ended") && told.contains("alas"), "{told}");
+        processes.wait_ended("brief", Duration::from_secs(5)).unwrap();
+    }
+
+    #[test]
+    fn what_the_kernel_says_of_memory_is_read() {
+        assert_eq!(resident_in("VmPeak: 9 kB\nVmRSS:\t  12 kB\n"), Some(12288));
+        assert_eq!(resident_in("VmRSS: many kB"), None);
+    }
+}

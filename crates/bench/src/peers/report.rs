@@ -1,0 +1,185 @@
+//! What came of a comparison: for people, for programs, and as the generated part of a page.
+//!
+//! The page keeps what people wrote on it. What lies between the two marks is replaced, and figures
+//! are put beside it:
+//!
+//! ```text
+//!  # Title, explanations …
+//!  <!-- measured: begin -->     from here
+//!  …
+//!  <!-- measured: end -->       to here
+//!  what falls short, and why …
+//! ```
+
+use crate::plot::{Panel, save};
+use crate::table::{Requirement, Rows, Table, closing_line, table_of};
+use anyhow::{Context as _, Result, ensure};
+use serde::Serialize;
+use std::io::Write;
+use std::path::Path;
+
+/// Between these a page is generated.
+const BEGIN: &str = "<!-- measured: begin -->";
+const END: &str = "<!-- measured: end -->";
+
+/// A figure's file beside the page, without its ending, and what is in it.
+struct Figure {
+    name: &'static str,
+    panels: Vec<Panel>,
+}
+
+/// What came of it so far.
+#[derive(Default)]
+pub struct Report {
+    /// Versions, settings, the machine.
+    pub facts: Vec<[String; 2]>,
+    pub(crate) rows: Rows,
+    tables: Vec<Table>,
+    figures: Vec<Figure>,
+}
+
+#[derive(Serialize)]
+struct Facts<'a> {
+    facts: &'a [[String; 2]],
+    requirements: &'a [Requirement],
+    tables: &'a [Table],
+}
+
+impl Report {
+    /// Something that a reader must know.
+    pub fn fact(&mut self, what: &str, is: impl Into<String>) {
+        self.facts.push([what.to_owned(), is.into()]);
+    }
+
+    /// A table, which a person sees at once.
+    pub fn table(&mut self, table: Table) {
+        let mut text = Vec::new();
+        if table.print(&mut text).is_ok() {
+            String::from_utf8_lossy(&text).lines().for_each(crate::log::progress);
+        }
+        self.tables.push(table);
+    }
+
+    /// A figure.
+    pub fn figure(&mut self, name: &'static str, panels: Vec<Panel>) {
+        self.figures.push(Figure { name, panels });
+    }
+
+    /// Whether nothing fell short.
+    #[must_use]
+    pub fn passes(&self) -> bool {
+        self.rows.all().iter().all(|row| row.pass)
+    }
+
+    /// Prints it; false when something falls short.
+    ///
+    /// # Errors
+    /// When the output cannot be written.
+    pub fn show(&self, json: bool) -> Result<bool> {
+        let mut out = std::io::stdout().lock();
+        if json {
+            let (facts, tables) = (self.facts.as_slice(), self.tables.as_slice());
+            let facts = Facts { facts, requirements: self.rows.all(), tables };
+            serde_json::to_writer_pretty(&mut out, &facts)?;
+            out.write_all(b"\n")?;
+            crate::log::progress(&closing_line(self.rows.all()));
+            return Ok(self.passes());
+        }
+        for [what, is] in &self.facts {
+            writeln!(out, "{what}: {is}")?;
+        }
+        for table in &self.tables {
+            writeln!(out)?;
+            table.print(&mut out)?;
+        }
+        writeln!(out)?;
+        drop(out);
+        self.rows.show(false)
+    }
+
+    fn markdown(&self) -> Result<String> {
+        let mut text = Vec::new();
+        for [what, is] in &self.facts {
+            writeln!(text, "- **{what}**: {is}")?;
+        }
+        writeln!(text)?;
+        table_of(self.rows.all()).print_markdown(&mut text)?;
+        writeln!(text, "\n{}", closing_line(self.rows.all()))?;
+        for figure in &self.figures {
+            writeln!(text, "\n![{0}](peers-{0}.svg)", figure.name)?;
+        }
+        for table in &self.tables {
+            writeln!(text, "\n### {}\n", table.title)?;
+            table.print_markdown(&mut text)?;
+        }
+        Ok(String::from_utf8(text)?)
+    }
+
+    /// Puts it into a page, with the figures beside that.
+    ///
+    /// # Errors
+    /// When the page has no place for it, or something cannot be written.
+    pub fn write(&self, page: &Path) -> Result<()> {
+        let text = std::fs::read_to_string(page).with_context(|| read(page))?;
+        let text = within(&text, &self.markdown()?)?;
+        for figure in &self.figures {
+            let file = format!("peers-{}.svg", figure.name);
+            save(&page.with_file_name(file), &figure.panels)?;
+        }
+        std::fs::write(page, text).with_context(|| format!("write {}", page.display()))
+    }
+}
+
+fn read(page: &Path) -> String {
+    format!("read {}, which must be there, with {BEGIN} and {END} in it", page.display())
+}
+
+/// Finds out whether a page has a place for a report, before there is one.
+///
+/// # Errors
+/// When it has none.
+pub fn check(page: &Path) -> Result<()> {
+    let text = std::fs::read_to_string(page).with_context(|| read(page))?;
+    within(&text, "").map(drop)
+}
+
+fn within(text: &str, generated: &str) -> Result<String> {
+    let found = text.split_once(BEGIN).and_then(|(before, rest)| {
+        let (_, after) = rest.split_once(END)?;
+        Some(format!("{before}{BEGIN}\n\n{generated}\n{END}{after}"))
+    });
+    ensure!(found.is_some(), "the page lacks {BEGIN} or, behind it, {END}");
+    Ok(found.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_keeps_what_people_wrote() {
+        let page = format!("# T\n\nwhy\n\n{BEGIN}\nold\n{END}\n\nmore\n");
+        let new = within(&page, "new").unwrap();
+        assert_eq!(new, format!("# T\n\nwhy\n\n{BEGIN}\n\nnew\n{END}\n\nmore\n"));
+        assert_eq!(within(&new, "new").unwrap(), new);
+        assert!(within("nothing", "new").is_err());
+        assert!(within(&format!("{END} {BEGIN}"), "new").is_err());
+    }
+
+    #[test]
+    fn a_report_is_a_list_a_table_and_figures() {
+        let mut report = Report::default();
+        report.fact("date", "today");
+        report.rows.at_least("a | b", 3.0, 4.0, "×");
+        report.figure("reads", Vec::new());
+        let mut table = Table::new("Reads", &["store", "K/s"]);
+        table.row(&["ours".into(), "7".into()]);
+        report.table(table);
+        let text = report.markdown().unwrap();
+        assert!(text.contains("- **date**: today"));
+        assert!(text.contains("| a \\| b | ≥ 3 × | 4.00 × | ok |"), "{text}");
+        assert!(text.contains("![reads](peers-reads.svg)"));
+        assert!(text.contains("### Reads\n\n| store | K/s |\n| --- | --- |\n| ours | 7 |"));
+        assert!(report.passes());
+    }
+}

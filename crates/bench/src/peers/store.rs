@@ -1,0 +1,572 @@
+//! The stores that are measured, each as processes of its own on the server's core.
+
+use super::crowd::{Address, Crowd, Shape, Source};
+use super::etcd::Etcd;
+use super::measure::at_random;
+use super::memcached::Memcached;
+use super::ours::Ours;
+use super::process::{self, Processes, program};
+use super::protocol::{Act, Protocol};
+use super::resp::Resp;
+use crate::children::free_port;
+use crate::crash::members::{Cluster, Cores, Setup};
+use crate::log::subject::TABLE;
+use crate::operations::generator::{To, open_lease};
+use crate::operations::local::shard_of;
+use crate::operations::target::Channel;
+use crate::rpc::floors::SERVER_CORE;
+use crate::rpc::subject::caller;
+use anyhow::{Context as _, Result, ensure};
+use std::cell::RefCell;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How long a store may take until it answers.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+const LOOK: Duration = Duration::from_millis(5);
+
+/// A store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Ours.
+    Thunderhead,
+    /// Redis.
+    Redis,
+    /// Valkey, which is driven as Redis is.
+    Valkey,
+    /// memcached.
+    Memcached,
+    /// etcd.
+    Etcd,
+}
+
+impl Kind {
+    /// The peers.
+    pub const PEERS: [Kind; 4] = [Kind::Redis, Kind::Valkey, Kind::Memcached, Kind::Etcd];
+
+    /// What people call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Thunderhead => "Thunderhead",
+            Kind::Redis => "Redis",
+            Kind::Valkey => "Valkey",
+            Kind::Memcached => "memcached",
+            Kind::Etcd => "etcd",
+        }
+    }
+
+    fn file(self) -> &'static str {
+        match self {
+            Kind::Thunderhead => "thunderhead",
+            Kind::Redis => "redis-server",
+            Kind::Valkey => "valkey-server",
+            Kind::Memcached => "memcached",
+            Kind::Etcd => "etcd",
+        }
+    }
+
+    /// Its program, if it is installed.
+    #[must_use]
+    pub fn program(self) -> Option<PathBuf> {
+        match self {
+            Kind::Thunderhead => std::env::current_exe().ok(),
+            _ => program(self.file()),
+        }
+    }
+
+    /// What it says of its version.
+    ///
+    /// # Errors
+    /// When it is not installed.
+    pub fn version(self) -> Result<String> {
+        let path = self.program().with_context(|| format!("{} is not installed", self.name()))?;
+        let text = process::says(&path, &["--version"])?;
+        let words = text.lines().next().unwrap_or_default();
+        Ok(words.split(" sha=").next().unwrap_or_default().trim().to_owned())
+    }
+
+    /// Whether it speaks Redis's protocol.
+    #[must_use]
+    pub fn is_redis(self) -> bool {
+        matches!(self, Kind::Redis | Kind::Valkey)
+    }
+}
+
+/// What a store promises of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// It is in the memory of one process.
+    Memory,
+    /// It is in the memory of so many processes besides.
+    Replicas(u32),
+    /// It is on the disk.
+    Disk,
+    /// It may be on the disk a second later: what a restart needs.
+    Soon,
+    /// Nothing, until a snapshot is made.
+    Snapshot,
+}
+
+/// How a store is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// What it promises.
+    pub durability: Durability,
+    /// Memory that it is given, where it has to be told.
+    pub memory_bytes: u64,
+    /// Bytes of Thunderhead's segments.
+    pub segment_bytes: u64,
+    /// It also listens on a Unix socket; memcached then listens on nothing else.
+    pub unix: bool,
+}
+
+impl Wanted {
+    /// A store in memory.
+    #[must_use]
+    pub fn memory(memory_bytes: u64) -> Wanted {
+        let (durability, segment_bytes) = (Durability::Memory, 8 << 20);
+        Wanted { durability, memory_bytes, segment_bytes, unix: false }
+    }
+
+    /// The same with another promise.
+    #[must_use]
+    pub fn but(self, durability: Durability) -> Wanted {
+        Wanted { durability, ..self }
+    }
+
+    fn replicas(&self) -> u32 {
+        match self.durability {
+            Durability::Replicas(count) => count,
+            _ => 0,
+        }
+    }
+}
+
+enum Body {
+    Peer(Processes),
+    Ours(Box<Cluster>, To),
+}
+
+/// A store that runs.
+pub struct Store {
+    /// Which.
+    pub kind: Kind,
+    wanted: Wanted,
+    tcp: Address,
+    unix: Option<Address>,
+    body: Body,
+}
+
+/// The name of the process that is asked.
+const FIRST: &str = "first";
+
+impl Store {
+    /// Starts one and waits until it answers.
+    ///
+    /// # Errors
+    /// When it is not installed or does not come up.
+    pub fn start(kind: Kind, wanted: Wanted) -> Result<Store> {
+        let what = || format!("start {}", kind.name());
+        if kind == Kind::Thunderhead {
+            return Store::start_ours(wanted).with_context(what);
+        }
+        let processes = Processes::new()?;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+        let unix = wanted.unix.then(|| Address::Unix(processes.directory().join("socket")));
+        let body = Body::Peer(processes);
+        let store = Store { kind, wanted, tcp: Address::Tcp(address), unix, body };
+        store.start_peer().with_context(what)?;
+        store.wait_ready(PATIENCE).with_context(what)?;
+        if kind.is_redis() && wanted.replicas() > 0 {
+            store.wait_replicas(wanted.replicas()).with_context(what)?;
+        }
+        Ok(store)
+    }
+
+    /// Starts the processes of a peer, for the first time or again.
+    ///
+    /// # Errors
+    /// When the system does not let it.
+    pub fn start_peer(&self) -> Result<()> {
+        let Body::Peer(processes) = &self.body else { return Ok(()) };
+        let path = self.kind.program();
+        let path = path.with_context(|| format!("{} is not installed", self.kind.name()))?;
+        let arguments = self.arguments()?;
+        processes.start(FIRST, SERVER_CORE, &path, &arguments)?;
+        for number in 0..self.wanted.replicas() {
+            let directory = processes.directory().join(format!("replica-{number}"));
+            std::fs::create_dir_all(&directory).context("make a directory")?;
+            let (name, port) = (format!("replica-{number}"), free_port()?);
+            let mut arguments = redis(port, &directory.display().to_string(), Durability::Memory);
+            let Address::Tcp(first) = &self.tcp else { continue };
+            let (host, port) = (first.ip().to_string(), first.port().to_string());
+            arguments.extend(["--replicaof".to_owned(), host, port]);
+            processes.start(&name, SERVER_CORE, &path, &arguments)?;
+        }
+        Ok(())
+    }
+
+    fn arguments(&self) -> Result<Vec<String>> {
+        let Body::Peer(processes) = &self.body else { return Ok(Vec::new()) };
+        let (directory, wanted) = (processes.directory().display().to_string(), &self.wanted);
+        let port = match &self.tcp {
+            Address::Tcp(address) => address.port(),
+            Address::Unix(_) => 0,
+        };
+        let words = |all: &[&str]| all.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+        Ok(match self.kind {
+            Kind::Etcd => {
+                let clients = format!("http://127.0.0.1:{port}");
+                let peers = format!("http://127.0.0.1:{}", free_port()?);
+                let cluster = format!("one={peers}");
+                words(&[
+                    "--name",
+                    "one",
+                    "--data-dir",
+                    &format!("{directory}/etcd"),
+                    "--listen-client-urls",
+                    &clients,
+                    "--advertise-client-urls",
+                    &clients,
+                    "--listen-peer-urls",
+                    &peers,
+                    "--initial-advertise-peer-urls",
+                    &peers,
+                    "--initial-cluster",
+                    &cluster,
+                    "--quota-backend-bytes",
+                    "8000000000",
+                ])
+            }
+            Kind::Memcached => {
+                let mut all =
+                    words(&["-u", "root", "-t", "1", "-U", "0", "-R", "1000", "-c", "1024"]);
+                all.extend(["-m".to_owned(), (wanted.memory_bytes >> 20).max(64).to_string()]);
+                match &self.unix {
+                    Some(path) => all.extend(["-s".to_owned(), path.to_string()]),
+                    None => all.extend(words(&["-l", "127.0.0.1", "-p", &port.to_string()])),
+                }
+                all
+            }
+            _ => {
+                let mut all = redis(port, &directory, wanted.durability);
+                if let Some(path) = &self.unix {
+                    all.extend(["--unixsocket".to_owned(), path.to_string()]);
+                }
+                all
+            }
+        })
+    }
+
+    fn start_ours(wanted: Wanted) -> Result<Store> {
+        let (replicas, servers, polling) = match wanted.durability {
+            Durability::Memory | Durability::Snapshot => (0, 1, "adaptive"),
+            Durability::Disk | Durability::Soon => (1, 1, "adaptive"),
+            // Several servers share a core: who spins takes it from those that work.
+            Durability::Replicas(replicas) => (replicas, replicas + 1, "never"),
+        };
+        let level = if wanted.durability == Durability::Disk { "synced" } else { "replicated" };
+        let disk_bytes = wanted.memory_bytes * 2 * u64::from(replicas.max(1)) + (256 << 20);
+        let mut coordinator: Vec<String> =
+            ["--durability", level, "--lease-ttl", "24h", "--probe-interval", "0s"]
+                .map(str::to_owned)
+                .to_vec();
+        coordinator.extend(["--segment-bytes".to_owned(), format!("{}B", wanted.segment_bytes)]);
+        let mut server: Vec<String> = ["--probe-interval", "0s"].map(str::to_owned).to_vec();
+        match replicas {
+            0 => server.extend(["--backup", "false"].map(str::to_owned)),
+            _ if servers == 1 => {
+                coordinator.extend(["--self-backup", "true"].map(str::to_owned));
+            }
+            _ => {}
+        }
+        let setup = Setup {
+            program: Kind::Thunderhead.program().context("find this program")?,
+            directory: None,
+            keep: false,
+            servers,
+            replicas,
+            memory_bytes: wanted.memory_bytes.max(16 << 20),
+            disk_bytes,
+            cores: Cores::One(SERVER_CORE),
+            polling,
+            coordinator,
+            server,
+        };
+        let cluster = Box::new(Cluster::start(&setup)?);
+        let mut client = cluster.client(PATIENCE)?;
+        let table = client.create_table("bench", 1).context("make the table")?;
+        ensure!(table == TABLE, "the first table of a cluster is {table}");
+        let shard = shard_of(&mut client, Instant::now() + PATIENCE)?;
+        let to = To { shard, coordinator: Some(cluster.coordinator()) };
+        let (kind, tcp) = (Kind::Thunderhead, Address::Tcp(shard));
+        Ok(Store { kind, wanted, tcp, unix: None, body: Body::Ours(cluster, to) })
+    }
+
+    /// Kills all of Thunderhead's processes, and starts them again; its table may be elsewhere then.
+    /// Gives the time until the table is served.
+    ///
+    /// # Errors
+    /// When they do not come up.
+    pub fn start_ours_again(&mut self) -> Result<Duration> {
+        let Body::Ours(cluster, to) = &mut self.body else { return Ok(Duration::ZERO) };
+        cluster.kill_all();
+        let began = Instant::now();
+        cluster.start_coordinator()?;
+        for server in 0..cluster.servers() {
+            cluster.start_server(server)?;
+        }
+        let end = began + PATIENCE;
+        loop {
+            cluster.ensure_whole()?;
+            ensure!(Instant::now() < end, "the table is not back after {PATIENCE:?}");
+            let client = cluster.client(Duration::from_secs(1));
+            let found = client.ok().and_then(|mut it| shard_of(&mut it, Instant::now()).ok());
+            if let Some(shard) = found.filter(|it| *it != to.shard) {
+                to.shard = shard;
+                self.tcp = Address::Tcp(shard);
+                return Ok(began.elapsed());
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Waits until it answers a read of an object that need not exist.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub fn wait_ready(&self, patience: Duration) -> Result<()> {
+        let end = Instant::now() + patience;
+        loop {
+            self.ensure_whole()?;
+            let act = if self.kind == Kind::Etcd { Act::Write } else { Act::Read };
+            let error = match self.ask_once(act) {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            if matches!(error.downcast_ref(), Some(super::protocol::Bad::Gone(_))) {
+                return Ok(());
+            }
+            if Instant::now() >= end {
+                return Err(error)
+                    .with_context(|| format!("it does not answer after {patience:?}"));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn ask_once(&self, act: Act) -> Result<()> {
+        let mut asked = false;
+        let source = move |numbers: &mut Vec<u64>| {
+            numbers.push(u64::MAX);
+            let more = !asked;
+            asked = true;
+            more.then_some((act, 24))
+        };
+        self.crowd(self.best(), Shape::polling(1, 1), false, Box::new(source))?
+            .run_out(&mut |_, _| {})
+    }
+
+    /// Waits until all replicas of Redis take part.
+    fn wait_replicas(&self, replicas: u32) -> Result<()> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let answer = self.command(&["INFO", "replication"])?;
+            let online = answer.matches("state=online").count();
+            if online >= replicas as usize {
+                return Ok(());
+            }
+            ensure!(Instant::now() < end, "{online} of {replicas} replicas are there");
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Sends Redis a command over a connection of its own; some bytes of the answer.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn command(&self, words: &[&str]) -> Result<String> {
+        use std::io::{Read as _, Write as _};
+        let Address::Tcp(address) = &self.tcp else { return Ok(String::new()) };
+        let mut stream = std::net::TcpStream::connect_timeout(address, PATIENCE)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let line = words.join(" ") + "\r\n";
+        stream.write_all(line.as_bytes())?;
+        let mut answer = vec![0; 64 << 10];
+        let bytes = stream.read(&mut answer)?;
+        answer.truncate(bytes);
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+
+    /// Refuses to go on where a process has ended.
+    ///
+    /// # Errors
+    /// When one has.
+    pub fn ensure_whole(&self) -> Result<()> {
+        match &self.body {
+            Body::Peer(processes) => processes.ensure_whole(),
+            Body::Ours(cluster, _) => cluster.ensure_whole(),
+        }
+    }
+
+    /// The process that has the objects.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn process(&self) -> Result<u32> {
+        match &self.body {
+            Body::Peer(processes) => processes.process(FIRST),
+            Body::Ours(cluster, _) => cluster.server_process(0),
+        }
+    }
+
+    /// All its processes.
+    ///
+    /// # Errors
+    /// When one does not run.
+    pub fn processes(&self) -> Result<Vec<u32>> {
+        match &self.body {
+            Body::Peer(processes) => Ok(processes.all()),
+            Body::Ours(cluster, _) => cluster.all_processes(),
+        }
+    }
+
+    /// Waits until a peer has ended that was asked to.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn wait_ended(&self) -> Result<()> {
+        match &self.body {
+            Body::Peer(processes) => processes.wait_ended(FIRST, PATIENCE),
+            Body::Ours(..) => Ok(()),
+        }
+    }
+
+    /// Where Thunderhead's table is.
+    #[must_use]
+    pub fn to(&self) -> Option<To> {
+        match &self.body {
+            Body::Peer(_) => None,
+            Body::Ours(_, to) => Some(*to),
+        }
+    }
+
+    /// Where a peer listens on loopback.
+    #[must_use]
+    pub fn tcp(&self) -> &Address {
+        &self.tcp
+    }
+
+    /// Where it listens on a Unix socket.
+    #[must_use]
+    pub fn unix(&self) -> Option<&Address> {
+        self.unix.as_ref()
+    }
+
+    /// An address that it certainly has.
+    fn best(&self) -> &Address {
+        match &self.unix {
+            Some(path) if self.kind == Kind::Memcached => path,
+            _ => &self.tcp,
+        }
+    }
+
+    /// Clients of it. `once`: updates of ours have identities, so that each is done once.
+    ///
+    /// # Errors
+    /// When they cannot connect.
+    pub fn crowd<'a>(
+        &self,
+        at: &Address,
+        shape: Shape,
+        once: bool,
+        source: Source<'a>,
+    ) -> Result<Crowd<'a>> {
+        let (kind, replicas) = (self.kind, u64::from(self.wanted.replicas()));
+        let caller = match (&self.body, once) {
+            (Body::Ours(_, to), true) => {
+                to.coordinator.map(|it| caller(Channel::Tcp.setup()).map(|caller| (caller, it)))
+            }
+            _ => None,
+        };
+        let caller = caller.transpose()?.map(RefCell::new);
+        let make = || -> Result<Box<dyn Protocol>> {
+            Ok(match kind {
+                Kind::Redis | Kind::Valkey => Box::new(Resp { replicas }),
+                Kind::Memcached => Box::new(Memcached { forgets: true }),
+                Kind::Etcd => Box::new(Etcd::default()),
+                Kind::Thunderhead => {
+                    let lease = caller.as_ref().map(|it| {
+                        let (caller, coordinator) = &mut *it.borrow_mut();
+                        open_lease(caller, *coordinator)
+                    });
+                    let lease = lease.transpose()?.unwrap_or(0);
+                    Box::new(Ours::new(lease).that_forgets())
+                }
+            })
+        };
+        Crowd::new(at, &make, shape, source)
+    }
+
+    /// Writes objects, many at once.
+    ///
+    /// # Errors
+    /// When a write is refused.
+    pub fn load(&self, objects: u64, value_bytes: usize) -> Result<()> {
+        let parts = together(value_bytes);
+        let mut next = 0;
+        let source = move |numbers: &mut Vec<u64>| {
+            numbers.extend(next..(next + parts).min(objects));
+            next += parts;
+            (!numbers.is_empty()).then_some((Act::Write, value_bytes))
+        };
+        self.write(Box::new(source))
+            .with_context(|| format!("write {objects} objects to {}", self.kind.name()))
+    }
+
+    /// Writes some of the objects again, drawn at random.
+    ///
+    /// # Errors
+    /// When a write is refused.
+    pub fn write_again(&self, count: u64, objects: u64, value_bytes: usize) -> Result<()> {
+        let parts = together(value_bytes);
+        let mut rest = count / parts;
+        let mut random = at_random(Act::Write, objects, value_bytes, parts as usize, 17);
+        let source = move |numbers: &mut Vec<u64>| {
+            rest = rest.checked_sub(1)?;
+            random(numbers)
+        };
+        self.write(Box::new(source))
+            .with_context(|| format!("overwrite {count} objects of {}", self.kind.name()))
+    }
+
+    fn write(&self, source: Source<'_>) -> Result<()> {
+        let shape = Shape::polling(2, 4);
+        self.crowd(self.best(), shape, false, source)?.run_out(&mut |_, _| {})
+    }
+}
+
+/// Objects in a request where many are written.
+fn together(value_bytes: usize) -> u64 {
+    ((32 << 10) / (value_bytes as u64 + 64)).clamp(1, 64)
+}
+
+/// Arguments of Redis and Valkey.
+fn redis(port: u16, directory: &str, durability: Durability) -> Vec<String> {
+    let appends = match durability {
+        Durability::Disk => Some("always"),
+        Durability::Soon => Some("everysec"),
+        _ => None,
+    };
+    let port = port.to_string();
+    let mut all = vec!["--port", &port, "--bind", "127.0.0.1", "--dir", directory, "--save", ""];
+    all.extend(["--repl-diskless-sync-delay", "0", "--protected-mode", "no"]);
+    match appends {
+        Some(when) => all.extend(["--appendonly", "yes", "--appendfsync", when]),
+        None => all.extend(["--appendonly", "no"]),
+    }
+    all.iter().map(|it| (*it).to_owned()).collect()
+}
