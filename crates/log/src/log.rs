@@ -10,6 +10,7 @@
 
 mod batch;
 mod completions;
+mod groups;
 mod heads;
 mod ledger;
 mod write;
@@ -32,6 +33,7 @@ use crate::options::Options;
 use crate::replicator::Replicator;
 use crate::shared::{LiveLimits, Shared, TabletMap, TabletView};
 use crate::tablets::{Tablet, Tablets};
+use groups::Groups;
 use heads::Head;
 use ledger::Ledger;
 use std::collections::BTreeMap;
@@ -92,6 +94,7 @@ pub struct Log {
     pub(crate) tablets: Tablets,
     blocks: IndexBlocks,
     completions: Index<IndexBlocks>,
+    groups: Groups,
     replicator: Box<dyn Replicator>,
     safe_version: Version,
     /// What the log says of it: deletes since then say so themselves.
@@ -146,6 +149,7 @@ impl Log {
             tablets: Tablets::default(),
             blocks,
             completions,
+            groups: Groups::default(),
             replicator,
             safe_version: Version::NONE,
             logged_safe_version: Version::NONE,
@@ -400,7 +404,7 @@ impl Log {
     /// sooner, or a crash could unsay what a client has seen.
     #[must_use]
     pub fn durable_at(&self, object: &Object<'_>) -> Option<LogPosition> {
-        let durable = self.ledger.durable();
+        let durable = self.groups.settled();
         if object.birth() < durable.segment {
             return None;
         }
@@ -411,7 +415,7 @@ impl Log {
         }
         let offset = self.memory.offset_in_segment(at) + object.entry_bytes() as u32;
         let position = LogPosition { segment, offset };
-        (position > durable).then_some(position)
+        (position > durable).then(|| self.groups.durable_at(position))
     }
 
     /// Visits some objects of a tablet, or of part of one, and returns where to go on, or `None` at the
