@@ -394,6 +394,9 @@ impl Log {
         let mut found = None;
         let memory = &*self.memory;
         self.tablets.list[tablet].index.find(hash.0, |at| {
+            // It lies in several lines. The first says only later that the others are wanted, and a
+            // reader would wait once more.
+            self.prefetch_entry(at, Purpose::Read);
             found = Located::read(memory, at).filter(|entry| entry.has_key(memory, key));
             found.is_some()
         })?;

@@ -41,7 +41,11 @@ const FORGOTTEN_AT_ONCE: usize = 128;
 const FORGETTING: Duration = Duration::from_nanos(700);
 
 /// Some sequences are looked for together; that costs as much as so many records do.
-const LOOKING: usize = 4;
+const LOOKING: usize = 1;
+
+/// So many words of sequences wait to be forgotten until nothing is asked for; and so many at most.
+const UNNEEDED_FEW: usize = 32;
+const UNNEEDED_MAX: usize = 64;
 
 /// The clients, by their leases.
 #[derive(Default)]
@@ -128,7 +132,8 @@ impl Clients {
 
     /// Meets an update: whether it was done before, and whether it may be done. Where it is new, the
     /// records of what the client has its answers of are forgotten, but for the last: from that one
-    /// it is known, after a crash, which updates are stragglers.
+    /// it is known, after a crash, which updates are stragglers. Mostly that is done later, when who
+    /// asks has its answer.
     #[inline]
     pub(crate) fn meet(&mut self, log: &mut Log, identity: Identity) -> Met {
         let (lease, first) = (identity.lease(), identity.first_unacknowledged());
@@ -151,12 +156,18 @@ impl Clients {
             let last = client.recorded.last().unwrap_or_default();
             let mut left = FORGOTTEN_AT_ONCE;
             client.recorded.take_below(first.min(last), |base, bits| {
-                if left == 0 {
-                    return unneeded.push((lease, base, bits));
-                }
-                let entries = log.forget_some(lease, base, bits);
-                left = left.saturating_sub(entries + LOOKING);
                 *records -= bits.count_ones() as usize;
+                let count = unneeded.len();
+                match unneeded.last_mut() {
+                    Some((it, from, others)) if (*it, *from) == (lease, base) => *others |= bits,
+                    _ if count < UNNEEDED_MAX || left == 0 => {
+                        unneeded.push((lease, base, bits));
+                    }
+                    _ => {
+                        let entries = log.forget_some(lease, base, bits);
+                        left = left.saturating_sub(entries + LOOKING);
+                    }
+                }
             });
         }
         match client.standing {
@@ -284,9 +295,11 @@ impl Clients {
         }
     }
 
-    /// Whether [`Clients::forget`] has something to do.
-    pub(crate) fn has_unneeded(&self) -> bool {
-        !self.unneeded.is_empty() || !self.ending.is_empty()
+    /// Whether [`Clients::forget`] has something to do. `is_busy`: that others wait for.
+    #[inline]
+    pub(crate) fn has_unneeded(&self, is_busy: bool) -> bool {
+        let few = if is_busy { UNNEEDED_FEW } else { 0 };
+        self.unneeded.len() > few || !self.ending.is_empty()
     }
 
     /// Forgets records that nobody needs, for a slice.
@@ -296,7 +309,6 @@ impl Clients {
             if let Some((lease, base, bits)) = self.unneeded.pop() {
                 let entries = log.forget_some(lease, base, bits);
                 took = FORGETTING.saturating_mul((entries + LOOKING) as u32);
-                self.records -= bits.count_ones() as usize;
             } else if let Some(lease) = self.ending.last().copied() {
                 let client = self.clients.get_mut(&lease);
                 if let Some(sequence) = client.and_then(|client| client.recorded.pop_first()) {

@@ -102,22 +102,44 @@ impl Sequences {
     /// Takes all below a number out, the lowest first: so many as are in a word at a time, as the
     /// number of its first bit, and its bits.
     pub(crate) fn take_below(&mut self, end: u64, mut taken: impl FnMut(u64, u64)) {
-        self.close();
         while let Some(mut first) = self.words.first_entry() {
+            if *first.key() > self.open.0 {
+                self.close();
+                continue;
+            }
             let base = *first.key() * WORD;
-            let Some(more) = end.checked_sub(base).filter(|more| *more > 0) else { return };
-            let below = if more >= WORD { u64::MAX } else { (1 << more) - 1 };
-            let bits = *first.get() & below;
+            let bits = first.get() & below(base, end);
             if bits == 0 {
                 return;
             }
             self.count -= bits.count_ones() as usize;
-            *first.get_mut() &= !below;
+            *first.get_mut() &= !bits;
             taken(base, bits);
             if *first.get() == 0 {
                 first.remove();
+            } else {
+                return;
             }
         }
+        if self.open.0 == NONE {
+            return;
+        }
+        let base = self.open.0 * WORD;
+        let bits = self.open.1 & below(base, end);
+        if bits != 0 {
+            self.count -= bits.count_ones() as usize;
+            self.open.1 &= !bits;
+            taken(base, bits);
+        }
+    }
+}
+
+/// Those bits of the word that begins at a number which are below another number.
+#[inline]
+fn below(base: u64, end: u64) -> u64 {
+    match end.saturating_sub(base) {
+        more @ 0..WORD => (1 << more) - 1,
+        _ => u64::MAX,
     }
 }
 
@@ -158,6 +180,7 @@ mod tests {
                 assert_eq!((ours.len(), ours.is_empty()), (model.len(), model.is_empty()));
             }
             ours.take_below(u64::MAX, |_, _| {});
+            ours.close();
             assert!(ours.len() <= 1 && ours.words.len() <= 1);
         }
     }

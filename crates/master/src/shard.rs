@@ -82,6 +82,8 @@ pub struct Shard {
     pub(crate) control: Control,
     pub(crate) cleaning: Cleaning,
     has_begun: bool,
+    /// An update was asked for in this turn.
+    pub(crate) has_updated: bool,
     /// What keeps copies of the log, where it is not the log's own.
     pub(crate) link: Option<Link>,
 }
@@ -126,6 +128,7 @@ impl Shard {
             control: Control::default(),
             cleaning: Cleaning::default(),
             has_begun: false,
+            has_updated: false,
             link: None,
         }
     }
@@ -256,6 +259,7 @@ impl Shard {
             return context.refuse(reply_to, Status::Malformed, 0, &[]);
         }
         self.statistics.updates += 1;
+        self.has_updated = true;
         let outcome = self.update_one(context, identity, &part);
         let mut body = [0; 16];
         let mut length = 8;
@@ -366,6 +370,7 @@ impl Shard {
             return context.refuse(reply_to, refused.status, refused.hint, &[]);
         }
         self.statistics.updates += count as u64;
+        self.has_updated = true;
         self.buffer.clear();
         let mut expected = Parts { bytes: parts, take: UpdatePart::take };
         let together = even_batches(count);

@@ -111,7 +111,7 @@ impl Log {
     }
 
     #[inline]
-    fn prefetch_entry(&self, reference: Reference, purpose: Purpose) {
+    pub(super) fn prefetch_entry(&self, reference: Reference, purpose: Purpose) {
         prefetch::read(self.memory.at(reference));
         if purpose == Purpose::Read {
             // Header, a key of the usual length and a value of a hundred bytes.

@@ -349,7 +349,7 @@ impl Log {
 
     /// Forgets a record: its client has the answer, or is gone. True when there was one.
     pub fn forget_completion(&mut self, lease: u64, sequence: u64) -> bool {
-        self.end_group();
+        self.end_noted_group();
         let forgotten =
             self.forget_of_group(lease, sequence, 1) != 0 || self.forget_single(lease, sequence);
         if forgotten {
@@ -378,7 +378,7 @@ impl Log {
         if sequences.is_empty() {
             return 0;
         }
-        self.end_group();
+        self.end_noted_group();
         let mut forgotten = 0;
         let mut singles = [0; BATCH];
         for batch in sequences.chunks(BATCH) {
@@ -400,7 +400,7 @@ impl Log {
     /// The same for those of 64 sequences, from one on, whose bits are set. Returns how many entries of
     /// the log that took: less than records, where some were recorded together.
     pub fn forget_some(&mut self, lease: u64, base: u64, bits: u64) -> usize {
-        self.end_group();
+        self.end_noted_group();
         let (mut left, mut entries) = (bits, 0);
         while left != 0 {
             let at = left.trailing_zeros();

@@ -225,6 +225,15 @@ impl Log {
         }
     }
 
+    /// The same if anything was noted. What is taken out of the index may take the room that was ensured
+    /// there.
+    #[inline]
+    pub(super) fn end_noted_group(&mut self) {
+        if self.grouped() != 0 {
+            self.end_group();
+        }
+    }
+
     pub(super) fn close_group(&mut self) {
         let Some(open) = self.groups.open.take() else { return };
         let Open { lease, first, from, wanted, effects, .. } = open;

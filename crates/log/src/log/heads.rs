@@ -345,7 +345,9 @@ impl Log {
     /// Call it after each round of requests, and now and then when nothing comes: the last writes
     /// are in no copy before. It costs well under a microsecond when nothing is waiting.
     pub fn turn(&mut self) {
-        self.close_group();
+        if self.groups.is_open() {
+            self.close_group();
+        }
         self.mutations = 0;
         self.complete_cleaning(false);
         self.head.send(&self.shared, &mut *self.replicator);
