@@ -3,7 +3,7 @@
 //! The order matters. The bytes are written beyond the head's end first; only when the index has
 //! taken the reference does the head's end move, so an index without memory leaves no trace.
 
-use super::{Keys, Log};
+use super::{Keys, Log, Purpose};
 use crate::entry::ObjectFields;
 use crate::error::Error;
 use crate::index::Found;
@@ -239,6 +239,7 @@ impl Log {
         let index = &self.tablets.list[tablet].index;
         index.prefetch_bucket(hash.0); // An update needs it whatever its word says.
         let found = index.find(hash.0, |at| {
+            self.prefetch_entry(at, Purpose::Update);
             entry = Located::read(memory, at).filter(|entry| entry.has_key(memory, key));
             entry.is_some()
         })?;
