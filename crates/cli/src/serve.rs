@@ -110,6 +110,7 @@ pub(crate) fn dev(config: &DevConfig, until: Until) -> Result<(), Failure> {
         shards: config.shards,
         cleaners: config.cleaners as usize,
         memory_bytes: memory(config.memory_bytes)?,
+        populate: false,
         backup: (config.cluster.replicas > 0)
             .then(|| BackupOptions { disk_bytes: config.backup_bytes, ..BackupOptions::default() }),
         settings: settings(&config.cluster),
@@ -226,6 +227,7 @@ pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure>
         listen: listen.collect(),
         advertise,
         memory_bytes: memory(config.memory_bytes)?,
+        populate: false,
         seglet_bytes: None,
         cleaners: config.cleaners as usize,
         backup: config

@@ -584,14 +584,16 @@ impl Core {
                 self.lost.insert((ticket, at));
                 continue;
             };
-            if is_new {
-                part.sequence = self.identities.take();
-            }
             part.state = State::Sent;
             part.sent += 1;
+            let lease = if is_new {
+                self.identities.lease()
+            } else {
+                part.sequence.map(|sequence| sequence.lease)
+            };
             let route = Route {
                 to,
-                lease: part.sequence.map(|sequence| sequence.lease),
+                lease,
                 alone: part.is_alone.then_some((ticket, at)),
                 haste: timeout.as_nanos().leading_zeros(),
             };
@@ -600,6 +602,18 @@ impl Core {
             parts.push((ticket, at));
         }
         for (route, (timeout, parts)) in messages {
+            // Only now, so that those of a message are in a row: a shard records what they have come
+            // to together.
+            for part in &parts {
+                let batch = self.batches.get_mut(&part.0);
+                let part = batch.and_then(|batch| batch.parts.get_mut(part.1));
+                if let Some(part) = part
+                    && part.operation.is_update()
+                    && part.sequence.is_none()
+                {
+                    part.sequence = self.identities.take();
+                }
+            }
             self.send(route, timeout, &parts);
         }
         if is_lost {

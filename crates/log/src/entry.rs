@@ -7,6 +7,7 @@
 //!  object      | table v | version v | birth v | [prior z] | key length v | key | value |
 //!  tombstone   | table v | version v | birth v | [prior z] | key length v | key | ignored |
 //!  completion  | lease v | sequence v | table v | birth v | key hash 8 | result         |
+//!  completions | lease v | first sequence v | birth v | effects v | outcomes …          |
 //!  v = variable-length integer, z = zigzag difference to `birth`, present when `extra` is set
 //! ```
 //!
@@ -32,7 +33,7 @@ use crc_fast::CrcAlgorithm::Crc32Iscsi;
 use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, Version};
 
 /// The version of the segment format. A reader refuses segments of a newer one.
-pub const FORMAT_VERSION: u16 = 1;
+pub const FORMAT_VERSION: u16 = 2;
 
 pub(crate) const DEAD: u8 = 0x80;
 pub(crate) const LINKED: u8 = 0x40;
@@ -42,7 +43,7 @@ pub(crate) const KIND_BITS: u8 = 0x1f;
 /// Bytes before the body length: flags and checksum.
 pub(crate) const FRAME_BYTES: usize = 5;
 
-/// What an entry is. Numbers 8 to 15 are free for kinds that an old reader may pass over, 16 to
+/// What an entry is. Numbers 9 to 15 are free for kinds that an old reader may pass over, 17 to
 /// 31 for kinds that it must refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -63,6 +64,8 @@ pub(crate) enum Kind {
     TabletStatistics = 7,
     /// Bytes without meaning: a copy that was overwritten before its segment was complete.
     Void = 8,
+    /// The outcomes of several updates of one client: see [`crate::outcomes`].
+    Completions = 16,
 }
 
 impl Kind {
@@ -76,6 +79,7 @@ impl Kind {
             6 => Kind::SafeVersion,
             7 => Kind::TabletStatistics,
             8 => Kind::Void,
+            16 => Kind::Completions,
             _ => return None,
         })
     }
@@ -101,6 +105,13 @@ impl Seal {
     #[inline]
     pub(crate) fn finish(self, flags: u8, crc: u32) -> u32 {
         crc ^ self.key ^ u32::from(flags & !DEAD).wrapping_mul(0x9e37_79b1)
+    }
+
+    /// The checksum of an entry of which nothing changes but the flags.
+    #[inline]
+    pub(crate) fn carried_over(checksum: u32, old_flags: u8, new_flags: u8) -> u32 {
+        let mix = |flags: u8| u32::from(flags & !DEAD).wrapping_mul(0x9e37_79b1);
+        checksum ^ mix(old_flags) ^ mix(new_flags)
     }
 
     /// The checksum of an entry whose bytes after the checksum lie in one piece.
@@ -144,10 +155,12 @@ impl Header {
         self.length += varint::write(&mut self.bytes[self.length..], value);
     }
 
+    #[inline]
     pub(crate) fn flags(&self) -> u8 {
         self.bytes[0]
     }
 
+    #[inline]
     pub(crate) fn add_flag(&mut self, flag: u8) {
         self.bytes[0] |= flag;
     }
@@ -268,6 +281,13 @@ impl CompletionFields {
         bytes[..8].copy_from_slice(&lease.to_le_bytes());
         bytes[8..].copy_from_slice(&sequence.to_le_bytes());
         KeyHash::of(&bytes).0
+    }
+
+    /// The same for the first bytes of a record, also of several updates: it stands where the first
+    /// of them belongs.
+    pub(crate) fn hash_of(body: &[u8]) -> Option<u64> {
+        let mut reader = Reader::new(body);
+        Some(CompletionFields::hash(reader.varint()?, reader.varint()?))
     }
 
     pub(crate) fn header(&self, result_bytes: usize) -> Header {

@@ -3,7 +3,8 @@
 //! A [`Part`] is a segment, too. [`Rebuild`](crate::Rebuild) makes of it what it makes of the whole
 //! segment when it is given the partition's tablets: it begins with the segment's header, and has
 //! behind it the entries of the partition, byte for byte, so that their checksums hold wherever they
-//! lie, and every safe version. Two entries that count only together stay together. What no
+//! lie, and every safe version. Entries that count only together stay together: of a record of several
+//! outcomes each partition gets its own, made anew, behind those of the linked entries that it gets. What no
 //! replay needs is left out: digests, statistics, bytes without meaning, the filling between seglets,
 //! and entries that belong to nobody or to a former life of a tablet.
 //!
@@ -20,9 +21,10 @@ pub use part::Part;
 use crate::entry::Frame;
 use crate::error::Damage;
 use crate::inspect::{Entry, SegmentReader};
+use crate::outcomes::{self, Outcome, Outcomes};
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
-use thunderhead_wire::{KeyHash, SegmentId, TableId, TabletRange};
+use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, TabletRange};
 
 /// Who gets which tablets.
 #[derive(Clone, Debug)]
@@ -82,6 +84,41 @@ enum To {
     From(u32),
 }
 
+/// What goes into a part.
+#[derive(Clone, Debug)]
+enum Piece {
+    /// Bytes of the segment.
+    Old(Range<usize>),
+    /// An entry that was made for a part, or what is left of it.
+    New(Vec<u8>),
+}
+
+impl Piece {
+    fn len(&self) -> usize {
+        match self {
+            Piece::Old(range) => range.len(),
+            Piece::New(made) => made.len(),
+        }
+    }
+
+    /// Its bytes, up to so many.
+    fn front<'a>(&'a self, bytes: &'a [u8], most: usize) -> &'a [u8] {
+        let all = match self {
+            Piece::Old(range) => bytes.get(range.clone()).unwrap_or_default(),
+            Piece::New(made) => made,
+        };
+        all.get(..most).unwrap_or(all)
+    }
+
+    /// What is behind so many bytes of it.
+    fn behind(self, count: usize) -> Piece {
+        match self {
+            Piece::Old(range) => Piece::Old(range.start + count..range.end),
+            Piece::New(made) => Piece::New(made.get(count..).unwrap_or_default().to_vec()),
+        }
+    }
+}
+
 /// What a step has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
@@ -102,7 +139,7 @@ pub struct Filter {
     /// Which of them are wanted; all, if nothing is said.
     wanted: Option<BTreeSet<u32>>,
     /// What is to be copied before anything more is looked at.
-    copies: VecDeque<(Range<usize>, To)>,
+    copies: VecDeque<(Piece, To)>,
     torn: Option<Damage>,
 }
 
@@ -155,8 +192,9 @@ impl Filter {
             return Ok(done);
         }
         reader.go_on_at(self.at);
-        // The first of two that belong together.
-        let mut first: Option<(Range<usize>, To)> = None;
+        let log = reader.header().log;
+        // Those before the last of several that belong together.
+        let mut chain: Vec<(Range<usize>, To)> = Vec::new();
         loop {
             let Some(entry) = reader.next() else {
                 self.at_end = true;
@@ -174,17 +212,28 @@ impl Filter {
                     let range = at..at + frame.entry_bytes();
                     done.bytes += range.len();
                     let to = whose(partitions, &entry, at);
-                    match (first.take(), reader.place()) {
-                        (None, None) => first = Some((range, to)),
-                        (Some((before, other)), _) => {
-                            for to in
-                                [Some(other), (to != other).then_some(to)].into_iter().flatten()
-                            {
-                                self.copy(bytes, &before, to, most, &mut done);
-                                self.copy(bytes, &range, to, most, &mut done);
+                    if reader.place().is_none() {
+                        chain.push((range, to));
+                    } else if let Entry::Completions { lease, birth, outcomes } = entry {
+                        let chain = std::mem::take(&mut chain);
+                        let record = Record { log, lease, birth, range };
+                        self.deal(bytes, chain, &record, outcomes, partitions, (most, &mut done));
+                    } else if chain.is_empty() {
+                        self.copy(bytes, Piece::Old(range), to, most, &mut done);
+                    } else {
+                        chain.push((range, to));
+                        let mut owners: Vec<To> = Vec::with_capacity(2);
+                        for (_, to) in &chain {
+                            if !owners.contains(to) {
+                                owners.push(*to);
                             }
                         }
-                        (None, Some(_)) => self.copy(bytes, &range, to, most, &mut done),
+                        for to in owners {
+                            for (range, _) in &chain {
+                                self.copy(bytes, Piece::Old(range.clone()), to, most, &mut done);
+                            }
+                        }
+                        chain.clear();
                     }
                 }
                 Err(damage @ Damage::Torn { .. }) => self.torn = Some(damage),
@@ -212,59 +261,102 @@ impl Filter {
         self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&partition))
     }
 
-    #[inline]
-    fn copy(
+    /// Gives each partition those of the linked entries that are its own, and behind them a record of
+    /// its own outcomes.
+    fn deal(
         &mut self,
         bytes: &[u8],
-        range: &Range<usize>,
-        to: To,
-        most: usize,
-        done: &mut Progress,
+        chain: Vec<(Range<usize>, To)>,
+        record: &Record,
+        outcomes: Outcomes<'_>,
+        partitions: &Partitions,
+        (most, done): (usize, &mut Progress),
     ) {
+        let Record { log, lease, birth, range } = record;
+        let mut owners: Vec<(u32, Vec<Outcome<'_>>)> = Vec::new();
+        let mut all = 0;
+        for outcome in outcomes {
+            all += 1;
+            let Some(owner) = partitions.owner(outcome.table, outcome.key_hash, *birth) else {
+                continue;
+            };
+            match owners.iter_mut().find(|(other, _)| *other == owner) {
+                Some((_, its)) => its.push(outcome),
+                None => owners.push((owner, vec![outcome])),
+            }
+        }
+        for (owner, its) in owners {
+            if !self.is_wanted(owner) {
+                continue;
+            }
+            let mut effects = 0;
+            for (range, _) in chain.iter().filter(|(_, to)| *to == To::One(owner)) {
+                effects += 1;
+                self.copy(bytes, Piece::Old(range.clone()), To::One(owner), most, done);
+            }
+            let piece = if its.len() == all && effects == chain.len() {
+                Piece::Old(range.clone())
+            } else {
+                Piece::New(outcomes::made_of(*log, *lease, *birth, effects as u64, &its))
+            };
+            self.copy(bytes, piece, To::One(owner), most, done);
+        }
+    }
+
+    #[inline]
+    fn copy(&mut self, bytes: &[u8], piece: Piece, to: To, most: usize, done: &mut Progress) {
         match to {
             To::Nobody => {}
             To::One(partition) if !self.is_wanted(partition) => {}
             // What is common: it has room in this step.
-            To::One(partition) if self.copies.is_empty() && done.bytes + range.len() <= most => {
+            To::One(partition) if self.copies.is_empty() && done.bytes + piece.len() <= most => {
                 if let Some(part) = self.parts.get_mut(partition as usize) {
-                    part.push(bytes.get(range.clone()).unwrap_or_default());
+                    part.push(piece.front(bytes, usize::MAX));
                 }
-                done.bytes += range.len();
+                done.bytes += piece.len();
             }
-            _ => self.copies.push_back((range.clone(), to)),
+            _ => self.copies.push_back((piece, to)),
         }
     }
 
     /// Copies what is left to copy, as far as that goes; a bit of it always.
     fn write(&mut self, bytes: &[u8], most: usize, done: &mut Progress) {
         while done.bytes < most.max(1) {
-            let Some((range, to)) = self.copies.pop_front() else { return };
+            let Some((piece, to)) = self.copies.pop_front() else { return };
             match to {
                 To::Nobody => {}
                 To::One(partition) => {
-                    let end = range.end.min(range.start + (most - done.bytes).max(1));
+                    let count = piece.len().min((most - done.bytes).max(1));
                     if let Some(part) = self.parts.get_mut(partition as usize) {
-                        part.push(bytes.get(range.start..end).unwrap_or_default());
+                        part.push(piece.front(bytes, count));
                     }
-                    done.bytes += end - range.start;
-                    if end < range.end {
-                        self.copies.push_front((end..range.end, to));
+                    done.bytes += count;
+                    if count < piece.len() {
+                        self.copies.push_front((piece.behind(count), to));
                     }
                 }
                 To::From(partition) => {
                     let is_wanted = self.is_wanted(partition);
                     if let Some(part) = self.parts.get_mut(partition as usize) {
                         if is_wanted {
-                            part.push(bytes.get(range.clone()).unwrap_or_default());
+                            part.push(piece.front(bytes, usize::MAX));
                         }
                         // Memory is asked for, mostly, which takes longer than the bytes.
-                        done.bytes += range.len() + 256;
-                        self.copies.push_front((range, To::From(partition + 1)));
+                        done.bytes += piece.len() + 256;
+                        self.copies.push_front((piece, To::From(partition + 1)));
                     }
                 }
             }
         }
     }
+}
+
+/// A record of several outcomes and where it is.
+struct Record {
+    log: LogId,
+    lease: u64,
+    birth: SegmentId,
+    range: Range<usize>,
 }
 
 /// Whose an entry at a place is.
@@ -280,6 +372,8 @@ fn whose(partitions: &Partitions, entry: &Entry<'_>, at: usize) -> To {
         Entry::Header(_) if at == 0 => return To::From(0),
         Entry::SafeVersion(_) => return To::From(0),
         Entry::Header(_) | Entry::Digest(_) | Entry::Statistics(_) | Entry::Skipped(_) => None,
+        // Each of its outcomes may be somebody else's.
+        Entry::Completions { .. } => None,
     };
     owner.map_or(To::Nobody, To::One)
 }

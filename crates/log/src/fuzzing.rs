@@ -4,6 +4,7 @@ use crate::entry::{CompletionFields, Frame, ObjectFields};
 use crate::filter::{Filter, Partitions};
 use crate::inspect::{Scan, SegmentReader};
 use crate::metadata;
+use crate::outcomes::Outcomes;
 use thunderhead_wire::{KeyHash, SegmentId, TableId, TabletRange};
 
 /// Decodes bytes as an entry and as each kind of body.
@@ -14,6 +15,7 @@ pub fn entry(data: &[u8]) {
     let Some((flags, body)) = data.split_first() else { return };
     let _ = ObjectFields::read_keyed(*flags, body);
     let _ = CompletionFields::read(body);
+    let _ = Outcomes::read(body).map(|(_, outcomes)| outcomes.count());
     let _ = metadata::SegmentHeader::decode(body);
     let _ = metadata::decode_digest(body);
     let _ = metadata::decode_safe_version(body);

@@ -446,6 +446,12 @@ impl<S: BlockSource> Index<S> {
         Ok(())
     }
 
+    /// Sees to it that the next insert finds memory, if nothing is removed before.
+    #[inline]
+    pub(crate) fn prepare_insert(&mut self) -> bool {
+        self.overflow.ensure(1, &mut self.blocks)
+    }
+
     /// Puts a slot into a new overflow bucket behind a full one.
     #[cold]
     fn add_overflow(&mut self, full: NonNull<Bucket>, slot: u64) -> Result<(), NoMemory> {

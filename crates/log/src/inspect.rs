@@ -13,9 +13,14 @@ mod scan;
 
 pub use scan::Scan;
 
-use crate::entry::{CompletionFields, DEAD, FRAME_BYTES, Frame, Kind, LINKED, ObjectFields, Seal};
+use crate::entry::{
+    CompletionFields, DEAD, EXTRA, FRAME_BYTES, Frame, Kind, LINKED, ObjectFields, Seal,
+};
 use crate::error::Damage;
 use crate::metadata::{self, SegmentHeader, TabletStatistics};
+use crate::outcomes::CHAIN_MAX;
+pub use crate::outcomes::{Outcome, Outcomes};
+use std::collections::VecDeque;
 use thunderhead_wire::{KeyHash, SegmentId, TableId, Version};
 
 /// An entry whose checksum holds.
@@ -40,6 +45,15 @@ pub enum Entry<'a> {
         birth: SegmentId,
         /// The outcome.
         result: &'a [u8],
+    },
+    /// The outcomes of several updates of one client.
+    Completions {
+        /// The client's lease.
+        lease: u64,
+        /// The head segment that the record was first appended to.
+        birth: SegmentId,
+        /// The outcomes.
+        outcomes: Outcomes<'a>,
     },
     /// The segment's header.
     Header(SegmentHeader),
@@ -79,10 +93,16 @@ pub struct SegmentReader<'a> {
     header: SegmentHeader,
     seal: Seal,
     at: usize,
-    /// An entry that counts only if the one behind it does.
-    linked: Option<Placed<'a>>,
-    /// An entry that was read together with a linked one.
-    ready: Option<Placed<'a>>,
+    /// Entries that were read together with a linked one.
+    ready: VecDeque<Placed<'a>>,
+}
+
+/// An entry, with its flags and, where it is a record of several outcomes, the entries that it wants
+/// to be linked to it.
+struct Step<'a> {
+    placed: Placed<'a>,
+    is_linked: bool,
+    wants: Option<u64>,
 }
 
 impl<'a> SegmentReader<'a> {
@@ -102,7 +122,7 @@ impl<'a> SegmentReader<'a> {
         if !verifies(seal, bytes, 0, &frame) {
             return Err(Damage::Checksum { offset: 0 });
         }
-        Ok(SegmentReader { bytes, header, seal, at: 0, linked: None, ready: None })
+        Ok(SegmentReader { bytes, header, seal, at: 0, ready: VecDeque::new() })
     }
 
     /// The same for the bytes of a certain segment.
@@ -126,16 +146,14 @@ impl<'a> SegmentReader<'a> {
 
     /// Goes on at a place that [`SegmentReader::place`] gave for the same bytes.
     pub fn go_on_at(&mut self, place: u32) {
-        (self.at, self.linked, self.ready) = (place as usize, None, None);
+        self.at = place as usize;
+        self.ready.clear();
     }
 
-    /// Where the next entry is looked for; `None` between two entries that belong together.
+    /// Where the next entry is looked for; `None` between entries that belong together.
     #[must_use]
     pub fn place(&self) -> Option<u32> {
-        match self.ready {
-            Some(_) => None,
-            None => u32::try_from(self.at).ok(),
-        }
+        if self.ready.is_empty() { u32::try_from(self.at).ok() } else { None }
     }
 
     /// The frame of a verified entry at a place, or what is wrong there.
@@ -189,7 +207,7 @@ impl<'a> SegmentReader<'a> {
         self.bytes[at..end].iter().all(|byte| *byte == 0).then_some(end)
     }
 
-    fn step(&mut self) -> Option<Result<Placed<'a>, Damage>> {
+    fn step(&mut self) -> Option<Result<Step<'a>, Damage>> {
         loop {
             let at = self.at;
             let offset = at as u32;
@@ -212,16 +230,33 @@ impl<'a> SegmentReader<'a> {
             };
             self.at = at + frame.entry_bytes();
             let body = &self.bytes[at + frame.body_at..self.at];
-            let entry = match decode(&frame, body, offset) {
-                Ok(entry) => entry,
-                Err(damage) => return Some(Err(damage)),
-            };
-            if frame.flags & LINKED == 0 {
-                return Some(Ok((offset, entry)));
+            return Some(decode(&frame, body, offset).map(|(entry, wants)| Step {
+                placed: (offset, entry),
+                is_linked: frame.flags & LINKED != 0,
+                wants,
+            }));
+        }
+    }
+
+    /// Reads on behind a linked entry until one that is not: they count together or not at all.
+    #[cold]
+    fn chain(&mut self, first: Placed<'a>) -> Result<Placed<'a>, Damage> {
+        let begins = first.0;
+        let mut before = VecDeque::new();
+        loop {
+            // Torn between two of them, or one is damaged: those before it do not count.
+            let step = self.step().unwrap_or(Err(Damage::Torn { offset: begins }))?;
+            let Step { placed, is_linked, wants } = step;
+            let offset = placed.0;
+            before.push_back(placed);
+            let count = before.len() as u64;
+            if wants.is_some_and(|wants| is_linked || wants != count) || before.len() >= CHAIN_MAX {
+                return Err(Damage::Field { offset, field: "links" });
             }
-            // It counts once an intact entry follows at once; look at that one now.
-            self.linked = Some((offset, entry));
-            return None;
+            if !is_linked {
+                self.ready = before;
+                return Ok(first);
+            }
         }
     }
 }
@@ -229,24 +264,23 @@ impl<'a> SegmentReader<'a> {
 impl<'a> Iterator for SegmentReader<'a> {
     type Item = Result<Placed<'a>, Damage>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(ready) = self.ready.take() {
+        if let Some(ready) = self.ready.pop_front() {
             return Some(Ok(ready));
         }
-        let first = self.step();
-        let Some(linked) = self.linked.take() else { return first };
-        match self.step() {
-            Some(Ok(entry)) => {
-                self.ready = Some(entry);
-                Some(Ok(linked))
-            }
-            // Torn between the two, or the second is damaged: the first does not count.
-            Some(Err(damage)) => Some(Err(damage)),
-            None => {
-                self.linked = None;
-                Some(Err(Damage::Torn { offset: linked.0 }))
-            }
+        let step = match self.step()? {
+            Ok(step) => step,
+            Err(damage) => return Some(Err(damage)),
+        };
+        if step.is_linked {
+            return Some(self.chain(step.placed));
         }
+        if step.wants.is_some() {
+            // What was linked to it is missing.
+            return Some(Err(Damage::Field { offset: step.placed.0, field: "links" }));
+        }
+        Some(Ok(step.placed))
     }
 }
 
@@ -260,16 +294,23 @@ fn verifies(seal: Seal, bytes: &[u8], at: usize, frame: &Frame) -> bool {
     checksum == seal.of(frame.flags & !DEAD, sealed).to_le_bytes()
 }
 
-fn decode<'a>(frame: &Frame, body: &'a [u8], offset: u32) -> Result<Entry<'a>, Damage> {
+/// An entry, and where it is a record of several outcomes that counts only with what is linked to it:
+/// how many entries that must be.
+fn decode<'a>(
+    frame: &Frame,
+    body: &'a [u8],
+    offset: u32,
+) -> Result<(Entry<'a>, Option<u64>), Damage> {
     let field = |field| Damage::Field { offset, field };
     let Some(kind) = Kind::of(frame.flags) else {
         let kind = frame.flags & crate::entry::KIND_BITS;
         if Kind::may_be_skipped(frame.flags) {
-            return Ok(Entry::Skipped(kind));
+            return Ok((Entry::Skipped(kind), None));
         }
         return Err(Damage::UnknownKind { offset, kind });
     };
-    Ok(match kind {
+    let mut wants = None;
+    let entry = match kind {
         Kind::Object => Entry::Object(record(frame, body).ok_or(field("object"))?),
         Kind::Tombstone => {
             let mut record = record(frame, body).ok_or(field("tombstone"))?;
@@ -288,6 +329,11 @@ fn decode<'a>(frame: &Frame, body: &'a [u8], offset: u32) -> Result<Entry<'a>, D
                 result: &body[begins..],
             }
         }
+        Kind::Completions => {
+            let (fields, outcomes) = Outcomes::read(body).ok_or(field("completion records"))?;
+            wants = (frame.flags & EXTRA != 0).then_some(fields.effects);
+            Entry::Completions { lease: fields.lease, birth: fields.birth, outcomes }
+        }
         Kind::SegmentHeader => Entry::Header(SegmentHeader::decode(body)?),
         Kind::Digest => Entry::Digest(metadata::decode_digest(body).ok_or(field("digest"))?),
         Kind::SafeVersion => {
@@ -299,7 +345,8 @@ fn decode<'a>(frame: &Frame, body: &'a [u8], offset: u32) -> Result<Entry<'a>, D
             Entry::Statistics(metadata::decode_statistics(body).ok_or(field("tablet statistics"))?)
         }
         Kind::Void => Entry::Skipped(kind as u8),
-    })
+    };
+    Ok((entry, wants))
 }
 
 fn record<'a>(frame: &Frame, body: &'a [u8]) -> Option<Record<'a>> {

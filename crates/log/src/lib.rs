@@ -83,6 +83,7 @@ mod memory;
 mod metadata;
 mod object;
 mod options;
+mod outcomes;
 mod prefetch;
 mod quiescence;
 mod replay;

@@ -10,6 +10,7 @@
 
 mod batch;
 mod completions;
+mod groups;
 mod heads;
 mod ledger;
 mod write;
@@ -32,6 +33,7 @@ use crate::options::Options;
 use crate::replicator::Replicator;
 use crate::shared::{LiveLimits, Shared, TabletMap, TabletView};
 use crate::tablets::{Tablet, Tablets};
+use groups::Groups;
 use heads::Head;
 use ledger::Ledger;
 use std::collections::BTreeMap;
@@ -92,6 +94,7 @@ pub struct Log {
     pub(crate) tablets: Tablets,
     blocks: IndexBlocks,
     completions: Index<IndexBlocks>,
+    groups: Groups,
     replicator: Box<dyn Replicator>,
     safe_version: Version,
     /// What the log says of it: deletes since then say so themselves.
@@ -146,6 +149,7 @@ impl Log {
             tablets: Tablets::default(),
             blocks,
             completions,
+            groups: Groups::default(),
             replicator,
             safe_version: Version::NONE,
             logged_safe_version: Version::NONE,
@@ -390,6 +394,9 @@ impl Log {
         let mut found = None;
         let memory = &*self.memory;
         self.tablets.list[tablet].index.find(hash.0, |at| {
+            // It lies in several lines. The first says only later that the others are wanted, and a
+            // reader would wait once more.
+            self.prefetch_entry(at, Purpose::Read);
             found = Located::read(memory, at).filter(|entry| entry.has_key(memory, key));
             found.is_some()
         })?;
@@ -400,7 +407,7 @@ impl Log {
     /// sooner, or a crash could unsay what a client has seen.
     #[must_use]
     pub fn durable_at(&self, object: &Object<'_>) -> Option<LogPosition> {
-        let durable = self.ledger.durable();
+        let durable = self.groups.settled();
         if object.birth() < durable.segment {
             return None;
         }
@@ -411,7 +418,7 @@ impl Log {
         }
         let offset = self.memory.offset_in_segment(at) + object.entry_bytes() as u32;
         let position = LogPosition { segment, offset };
-        (position > durable).then_some(position)
+        (position > durable).then(|| self.groups.durable_at(position))
     }
 
     /// Visits some objects of a tablet, or of part of one, and returns where to go on, or `None` at the

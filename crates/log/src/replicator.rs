@@ -185,6 +185,12 @@ impl Recorder {
         }
     }
 
+    /// Holds, with everything durable up to a position and nothing behind it.
+    pub fn hold_at(&self, position: LogPosition) {
+        let mut state = self.state();
+        (state.held, state.durable) = (true, position);
+    }
+
     /// How many events there have been.
     #[must_use]
     pub fn events(&self) -> usize {

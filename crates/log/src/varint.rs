@@ -35,7 +35,7 @@ pub(crate) fn unzigzag(value: u64) -> i64 {
 }
 
 /// Reads fields one after another from bytes that may end at any point.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -51,6 +51,11 @@ impl<'a> Reader<'a> {
     #[inline]
     pub(crate) fn position(&self) -> usize {
         self.at
+    }
+
+    /// What has not been read.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
     }
 
     #[inline]
@@ -105,7 +110,6 @@ impl<'a> Reader<'a> {
         Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
     }
 
-    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.at == self.bytes.len()
     }

@@ -28,6 +28,8 @@ fn options(tombstones: Tombstones) -> Options {
 enum Operation {
     Write(usize, u8, u16),
     Update(usize, u8, u16),
+    /// Several updates whose outcomes are recorded together; without a length a key is deleted.
+    Group(Vec<(usize, u8, Option<u16>)>),
     Delete(usize, u8),
     Clean(u8),
     /// The first table is dropped and made anew: what was born before is of a former life.
@@ -38,7 +40,9 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let length = prop_oneof![0..60u16, 300..700u16];
     let operation = prop_oneof![
         8 => (0..2usize, 0..60u8, length.clone()).prop_map(|(t, k, l)| Operation::Write(t, k, l)),
-        4 => (0..2usize, 0..60u8, length).prop_map(|(t, k, l)| Operation::Update(t, k, l)),
+        4 => (0..2usize, 0..60u8, length.clone()).prop_map(|(t, k, l)| Operation::Update(t, k, l)),
+        3 => prop::collection::vec((0..2usize, 0..60u8, prop::option::weighted(0.8, length)), 1..20)
+            .prop_map(Operation::Group),
         3 => (0..2usize, 0..60u8).prop_map(|(t, k)| Operation::Delete(t, k)),
         2 => (1..5u8).prop_map(Operation::Clean),
         1 => Just(Operation::Anew),
@@ -58,7 +62,8 @@ fn recorded(
     TABLES.iter().for_each(|table| log.create_tablet(TabletRange::whole(*table)).unwrap());
     let mut cleaner: Cleaner = log.cleaner().unwrap();
     // What there is no room for is not done.
-    for (sequence, operation) in (1..).zip(operations) {
+    for (number, operation) in (1..).zip(operations) {
+        let sequence = number * 64;
         match operation {
             Operation::Write(table, key, length) => {
                 let value = vec![*key; *length as usize];
@@ -69,6 +74,28 @@ fn recorded(
                 let value = vec![*key; *length as usize];
                 let (table, always) = (TABLES[*table], Condition::Always);
                 let _ = log.write_completed(table, &[*key], &value, always, completion);
+            }
+            Operation::Group(updates) => {
+                log.begin_group(3, sequence, 4000);
+                for (sequence, (table, key, length)) in (sequence..).zip(updates) {
+                    let bytes = Log::grouped_bytes(1, length.unwrap_or(0).into());
+                    if !log.group_takes(sequence, bytes) {
+                        log.begin_group(3, sequence, 4000);
+                    }
+                    let result = [*key, sequence as u8];
+                    let completion = Completion { lease: 3, sequence, result: &result };
+                    let (table, always) = (TABLES[*table], Condition::Always);
+                    match length {
+                        Some(length) => {
+                            let value = vec![sequence as u8; *length as usize];
+                            let _ = log.write_completed(table, &[*key], &value, always, completion);
+                        }
+                        None => {
+                            let _ = log.delete_completed(table, &[*key], always, completion);
+                        }
+                    }
+                }
+                log.end_group();
             }
             Operation::Delete(table, key) => {
                 let _ = log.delete(TABLES[*table], &[*key], Condition::Always);
@@ -122,11 +149,7 @@ struct Contents {
     safe: Version,
 }
 
-fn rebuilt<'a>(
-    segments: impl Iterator<Item = &'a [u8]>,
-    tablets: &Tablets,
-    updates: u64,
-) -> Contents {
+fn rebuilt<'a>(segments: impl Iterator<Item = &'a [u8]>, tablets: &Tablets) -> Contents {
     let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
     let nothing = Box::new(NoReplication::default());
     let mut log = Log::new(&memory, LogId(99), options(Tombstones::Folded), nothing).unwrap();
@@ -147,8 +170,12 @@ fn rebuilt<'a>(
                 .unwrap();
         }
     }
-    let of = |sequence| log.completion(3, sequence).map(|result| (sequence, result.to_vec()));
-    let completions = (1..=updates).filter_map(of).collect();
+    let (mut completions, mut cursor) = (BTreeMap::new(), Some(Cursor::default()));
+    while let Some(at) = cursor {
+        cursor = log.scan_completions(at, |_, sequence, result| {
+            completions.insert(sequence, result.to_vec());
+        });
+    }
     Contents { objects, completions, safe: log.safe_version() }
 }
 
@@ -191,7 +218,6 @@ proptest! {
         let all: Result<Vec<Cut>, Damage> =
             segments.iter().map(|(id, bytes)| cut(*id, bytes, &partitions, None, limits)).collect();
         let all = all.unwrap();
-        let updates = operations.len() as u64;
         for (number, tablets) in dealt.iter().enumerate() {
             let mut parts: Vec<Vec<u8>> =
                 all.iter().map(|cut| cut.parts[number].to_vec()).collect();
@@ -201,9 +227,9 @@ proptest! {
             }
             let middle = order.index(parts.len());
             parts.rotate_left(middle);
-            let of_parts = rebuilt(parts.iter().map(Vec::as_slice), tablets, updates);
+            let of_parts = rebuilt(parts.iter().map(Vec::as_slice), tablets);
             let whole = segments.iter().map(|(_, bytes)| bytes.as_slice());
-            prop_assert_eq!(of_parts, rebuilt(whole, tablets, updates));
+            prop_assert_eq!(of_parts, rebuilt(whole, tablets));
         }
         // One partition alone gets the same, in steps of another size.
         let wanted = order.index(count);
@@ -225,7 +251,10 @@ proptest! {
         limits in (0..50usize, 0..3000usize),
     ) {
         let operations: Vec<Operation> =
-            (0..20).map(|key| Operation::Update(key as usize % 2, key, 100)).collect();
+            (0..20).map(|key| match key % 4 {
+                0 => Operation::Group((0..9).map(|at| (at % 2, key + at as u8, Some(30))).collect()),
+                _ => Operation::Update(key as usize % 2, key, 100),
+            }).collect();
         let (segments, tablets) = recorded(&operations, Tombstones::Folded);
         let partitions = Partitions::new(&[tablets]).unwrap();
         let (id, whole) = segments.last().unwrap();

@@ -15,6 +15,7 @@ use crate::outcome::Outcome;
 use crate::sequences::Sequences;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
+use std::time::Duration;
 use thunderhead_log::{Cursor, Log};
 use thunderhead_runtime::slice::Budget;
 use thunderhead_wire::Status;
@@ -36,8 +37,15 @@ const ENDED_MAX: usize = 4096;
 /// goes on steadily has no more. Together it takes them less than half a slice.
 const FORGOTTEN_AT_ONCE: usize = 128;
 
-/// What it takes to forget a record.
-const FORGETTING: std::time::Duration = std::time::Duration::from_nanos(700);
+/// What it takes to forget a record, beside what it takes to look for some.
+const FORGETTING: Duration = Duration::from_nanos(700);
+
+/// Some sequences are looked for together; that costs as much as so many records do.
+const LOOKING: usize = 1;
+
+/// So many words of sequences wait to be forgotten until nothing is asked for; and so many at most.
+const UNNEEDED_FEW: usize = 32;
+const UNNEEDED_MAX: usize = 64;
 
 /// The clients, by their leases.
 #[derive(Default)]
@@ -50,8 +58,9 @@ pub(crate) struct Clients {
     wanted: BTreeSet<u64>,
     /// Leases that are over and of which nothing is left here; the oldest first.
     ended: (BTreeSet<u64>, VecDeque<u64>),
-    /// Records that nobody needs, and clients whose leases are over.
-    unneeded: Vec<(u64, u64)>,
+    /// Records that nobody needs: a lease, a sequence, and which of the 64 from there on. And clients
+    /// whose leases are over.
+    unneeded: Vec<(u64, u64, u64)>,
     ending: Vec<u64>,
     /// Records that are kept.
     records: usize,
@@ -123,19 +132,18 @@ impl Clients {
 
     /// Meets an update: whether it was done before, and whether it may be done. Where it is new, the
     /// records of what the client has its answers of are forgotten, but for the last: from that one
-    /// it is known, after a crash, which updates are stragglers.
+    /// it is known, after a crash, which updates are stragglers. Mostly that is done later, when who
+    /// asks has its answer.
     #[inline]
     pub(crate) fn meet(&mut self, log: &mut Log, identity: Identity) -> Met {
         let (lease, first) = (identity.lease(), identity.first_unacknowledged());
         let limits = self.limits;
-        if !self.clients.contains_key(&lease)
-            && let Err(refused) = self.welcome(identity)
-        {
-            return Met::Refused(refused);
-        }
         let Clients { clients, wanted, unneeded, records, .. } = self;
         let Some(client) = clients.get_mut(&lease) else {
-            return Met::Refused(refused(Status::Busy, LEASE_US));
+            return match self.welcome(identity) {
+                Ok(()) => self.meet(log, identity),
+                Err(refused) => Met::Refused(refused),
+            };
         };
         if identity.sequence() < client.first.max(first) {
             return Met::Refused(refused(Status::Stale, 0));
@@ -146,17 +154,21 @@ impl Clients {
         if first > client.first {
             client.first = first;
             let last = client.recorded.last().unwrap_or_default();
-            let mut now = [0; FORGOTTEN_AT_ONCE];
-            let mut count = 0;
-            client.recorded.take_below(first.min(last), |sequence| match now.get_mut(count) {
-                Some(place) => {
-                    *place = sequence;
-                    count += 1;
+            let mut left = FORGOTTEN_AT_ONCE;
+            client.recorded.take_below(first.min(last), |base, bits| {
+                *records -= bits.count_ones() as usize;
+                let count = unneeded.len();
+                match unneeded.last_mut() {
+                    Some((it, from, others)) if (*it, *from) == (lease, base) => *others |= bits,
+                    _ if count < UNNEEDED_MAX || left == 0 => {
+                        unneeded.push((lease, base, bits));
+                    }
+                    _ => {
+                        let entries = log.forget_some(lease, base, bits);
+                        left = left.saturating_sub(entries + LOOKING);
+                    }
                 }
-                None => unneeded.push((lease, sequence)),
             });
-            log.forget_completions(lease, now.get(..count).unwrap_or_default());
-            *records -= count;
         }
         match client.standing {
             Standing::Over => Met::Refused(refused(Status::LeaseEnded, 0)),
@@ -283,17 +295,20 @@ impl Clients {
         }
     }
 
-    /// Whether [`Clients::forget`] has something to do.
-    pub(crate) fn has_unneeded(&self) -> bool {
-        !self.unneeded.is_empty() || !self.ending.is_empty()
+    /// Whether [`Clients::forget`] has something to do. `is_busy`: that others wait for.
+    #[inline]
+    pub(crate) fn has_unneeded(&self, is_busy: bool) -> bool {
+        let few = if is_busy { UNNEEDED_FEW } else { 0 };
+        self.unneeded.len() > few || !self.ending.is_empty()
     }
 
     /// Forgets records that nobody needs, for a slice.
     pub(crate) fn forget(&mut self, log: &mut Log, budget: &mut Budget) {
         loop {
-            if let Some((lease, sequence)) = self.unneeded.pop() {
-                log.forget_completion(lease, sequence);
-                self.records -= 1;
+            let mut took = FORGETTING;
+            if let Some((lease, base, bits)) = self.unneeded.pop() {
+                let entries = log.forget_some(lease, base, bits);
+                took = FORGETTING.saturating_mul((entries + LOOKING) as u32);
             } else if let Some(lease) = self.ending.last().copied() {
                 let client = self.clients.get_mut(&lease);
                 if let Some(sequence) = client.and_then(|client| client.recorded.pop_first()) {
@@ -307,7 +322,7 @@ impl Clients {
             } else {
                 return;
             }
-            if !budget.spend(FORGETTING) {
+            if !budget.spend(took) {
                 return;
             }
         }

@@ -363,13 +363,15 @@ impl Shard {
         if !self.trusts {
             self.leases.ask(context, &mut self.asking, &mut self.clients);
         }
+        // What nobody needs goes when nobody waits for an answer.
+        let is_busy = std::mem::take(&mut self.has_updated);
         let control = &self.control;
         let is_clearing = self.log.has_to_clear();
         if control.recoveries.is_idle()
             && control.sweep.is_none()
             && control.migrations.is_idle()
             && !is_clearing
-            && !self.clients.has_unneeded()
+            && !self.clients.has_unneeded(is_busy)
         {
             return;
         }
@@ -386,7 +388,7 @@ impl Shard {
         let control = &self.control;
         // Clients make records that nobody needs as long as they write: every other slice is for them.
         let is_idle = control.recoveries.is_idle() && control.sweep.is_none();
-        let forgets = self.clients.has_unneeded() && (is_idle || !control.has_forgotten);
+        let forgets = self.clients.has_unneeded(is_busy) && (is_idle || !control.has_forgotten);
         let sweeps = control.sweep.is_some();
         self.control.has_forgotten = forgets;
         if forgets {
@@ -397,7 +399,7 @@ impl Shard {
             self.work_on_recoveries(context, &mut budget);
         }
         let control = &self.control;
-        if self.clients.has_unneeded()
+        if self.clients.has_unneeded(true)
             || control.sweep.is_some()
             // They may have wanted the slice that went elsewhere.
             || (!control.recoveries.is_idle() && (forgets || sweeps))

@@ -64,35 +64,60 @@ impl Outcome {
         Part { head: PartHead::new(self.status.code(), self.version, bytes), sum, bytes }
     }
 
-    /// The form in which it is recorded: behind the first update of which the client may still ask,
-    /// so that whoever reads the records anew knows that as well.
+    /// The form in which it is recorded: with the first update of which the client may still ask, so
+    /// that whoever reads the records anew knows that as well. Numbers have no more bytes than they
+    /// need: how many, is in the first byte.
+    ///
+    /// ```text
+    ///  | bytes of first 4 bits, of version 4 bits | status u16, HAS_SUM | first | version | [sum 8] |
+    /// ```
     #[inline]
     pub(crate) fn to_record(self, first_unacknowledged: u64) -> Record {
-        let part = self.to_part();
+        let bytes_of = |number: u64| (u64::BITS - number.leading_zeros()).div_ceil(8) as u8;
+        let (first, version) = (bytes_of(first_unacknowledged), bytes_of(self.version.0));
+        let has_sum = if self.sum.is_some() { HAS_SUM } else { 0 };
         let mut record = Record { bytes: [0; RECORD_BYTES_MAX], length: 0 };
+        record.put(&[first | version << 4]);
+        record.put(&(self.status.code() | has_sum).to_le_bytes());
         record.put(&first_unacknowledged.to_le_bytes());
-        record.put(part.head.as_bytes());
-        record.put(&part.sum[..part.bytes]);
+        record.length -= 8 - usize::from(first);
+        record.put(&self.version.0.to_le_bytes());
+        record.length -= 8 - usize::from(version);
+        if let Some(sum) = self.sum {
+            record.put(&sum);
+        }
         record
     }
 
     /// Reads what was recorded: the first update of which the client may still ask, and the outcome.
     pub(crate) fn of_record(bytes: &[u8]) -> Option<(u64, Outcome)> {
-        let (first, part) = bytes.split_first_chunk::<8>()?;
-        Some((u64::from_le_bytes(*first), Outcome::of_part(part)?))
-    }
-
-    /// Reads what is answered among many.
-    pub(crate) fn of_part(bytes: &[u8]) -> Option<Outcome> {
-        let (head, value, _) = PartHead::take(bytes)?;
-        let status = Status::of_code(head.status())?;
-        let sum = value.first_chunk::<8>().copied();
-        Some(Outcome { status, version: head.version(), sum, hint: 0 })
+        let (&[lengths, low, high], rest) = bytes.split_first_chunk::<3>()?;
+        let (first, rest) = rest.split_at_checked(usize::from(lengths & 15))?;
+        let (version, rest) = rest.split_at_checked(usize::from(lengths >> 4))?;
+        let status = u16::from_le_bytes([low, high]);
+        let sum = match (status & HAS_SUM != 0, rest) {
+            (false, []) => None,
+            (true, sum) => Some(sum.try_into().ok()?),
+            (false, _) => return None,
+        };
+        let status = Status::of_code(status & !HAS_SUM)?;
+        let version = Version(number(version)?);
+        Some((number(first)?, Outcome { status, version, sum, hint: 0 }))
     }
 }
 
-/// The most that is recorded of an update: whose answers the client has, the outcome, a sum.
-const RECORD_BYTES_MAX: usize = 8 + size_of::<PartHead>() + 8;
+/// A number of which the upper bytes were left out.
+fn number(bytes: &[u8]) -> Option<u64> {
+    let mut all = [0; 8];
+    all.get_mut(..bytes.len())?.copy_from_slice(bytes);
+    Some(u64::from_le_bytes(all))
+}
+
+/// Beside the status in a record: a sum follows.
+const HAS_SUM: u16 = 1 << 15;
+
+/// The most that is recorded of an update.
+const RECORD_BYTES_MAX: usize = 1 + 2 + 8 + 8 + 8;
 
 /// What is recorded of an update.
 pub(crate) struct Record {
@@ -138,6 +163,8 @@ mod tests {
     fn what_is_recorded_is_read() {
         let outcomes = [
             Outcome::done(Version(7)),
+            Outcome::done(Version::NONE),
+            Outcome::done(Version(u64::MAX)),
             Outcome::refused(Status::ConditionFailed, Version(3)),
             Outcome { sum: Some([9; 8]), ..Outcome::done(Version(8)) },
         ];
@@ -148,6 +175,10 @@ mod tests {
             assert!(outcome.depends_on_object());
             for length in 0..bytes.len() {
                 assert_eq!(Outcome::of_record(&bytes[..length]), None, "{length}");
+            }
+            for first in [0, 255, 256, u64::MAX] {
+                let record = outcome.to_record(first);
+                assert_eq!(Outcome::of_record(record.as_ref()), Some((first, outcome)));
             }
         }
     }

@@ -8,15 +8,29 @@ use std::collections::BTreeMap;
 /// Numbers in a word.
 const WORD: u64 = u64::BITS as u64;
 
+/// No word has this number.
+const NONE: u64 = u64::MAX;
+
 /// A set of numbers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sequences {
+    /// All words but the open one.
     words: BTreeMap<u64, u64>,
+    /// The word that was last put into, beside the others, as most numbers follow the one before: its
+    /// number and its bits.
+    open: (u64, u64),
     count: usize,
+}
+
+impl Default for Sequences {
+    fn default() -> Sequences {
+        Sequences { words: BTreeMap::new(), open: (NONE, 0), count: 0 }
+    }
 }
 
 impl Sequences {
     /// Numbers in it.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.count
     }
@@ -27,21 +41,36 @@ impl Sequences {
 
     #[inline]
     pub(crate) fn contains(&self, number: u64) -> bool {
-        self.words.get(&(number / WORD)).is_some_and(|word| word >> (number % WORD) & 1 != 0)
+        let at = number / WORD;
+        let bits = if at == self.open.0 { Some(&self.open.1) } else { self.words.get(&at) };
+        bits.is_some_and(|word| word >> (number % WORD) & 1 != 0)
     }
 
     /// True where it was not in it.
     #[inline]
     pub(crate) fn insert(&mut self, number: u64) -> bool {
-        let (word, bit) = (self.words.entry(number / WORD).or_default(), 1 << (number % WORD));
-        let is_new = *word & bit == 0;
-        *word |= bit;
+        let (at, bit) = (number / WORD, 1 << (number % WORD));
+        if at != self.open.0 {
+            self.close();
+            self.open = (at, self.words.remove(&at).unwrap_or_default());
+        }
+        let is_new = self.open.1 & bit == 0;
+        self.open.1 |= bit;
         self.count += usize::from(is_new);
         is_new
     }
 
+    /// Puts the open word to the others.
+    fn close(&mut self) {
+        let (at, bits) = std::mem::replace(&mut self.open, (NONE, 0));
+        if bits != 0 {
+            self.words.insert(at, bits);
+        }
+    }
+
     /// True where it was in it.
     pub(crate) fn remove(&mut self, number: u64) -> bool {
+        self.close();
         let (at, bit) = (number / WORD, 1 << (number % WORD));
         let Some(word) = self.words.get_mut(&at).filter(|word| **word & bit != 0) else {
             return false;
@@ -56,38 +85,61 @@ impl Sequences {
 
     /// The highest one.
     pub(crate) fn last(&self) -> Option<u64> {
-        let (at, word) = self.words.last_key_value()?;
-        Some(at * WORD + u64::from(word.ilog2()))
+        let highest = |at: u64, bits: u64| Some(at * WORD + u64::from(bits.checked_ilog2()?));
+        let closed = self.words.last_key_value().and_then(|(at, bits)| highest(*at, *bits));
+        closed.max(if self.open.0 == NONE { None } else { highest(self.open.0, self.open.1) })
     }
 
     /// Takes the lowest one out.
     pub(crate) fn pop_first(&mut self) -> Option<u64> {
+        self.close();
         let (at, word) = self.words.first_key_value()?;
         let number = at * WORD + u64::from(word.trailing_zeros());
         self.remove(number);
         Some(number)
     }
 
-    /// Takes all below a number out, the lowest first.
-    pub(crate) fn take_below(&mut self, end: u64, mut taken: impl FnMut(u64)) {
+    /// Takes all below a number out, the lowest first: so many as are in a word at a time, as the
+    /// number of its first bit, and its bits.
+    pub(crate) fn take_below(&mut self, end: u64, mut taken: impl FnMut(u64, u64)) {
         while let Some(mut first) = self.words.first_entry() {
+            if *first.key() > self.open.0 {
+                self.close();
+                continue;
+            }
             let base = *first.key() * WORD;
-            let Some(more) = end.checked_sub(base).filter(|more| *more > 0) else { return };
-            let below = if more >= WORD { u64::MAX } else { (1 << more) - 1 };
-            let mut bits = *first.get() & below;
+            let bits = first.get() & below(base, end);
             if bits == 0 {
                 return;
             }
             self.count -= bits.count_ones() as usize;
-            *first.get_mut() &= !below;
-            while bits != 0 {
-                taken(base + u64::from(bits.trailing_zeros()));
-                bits &= bits - 1;
-            }
+            *first.get_mut() &= !bits;
+            taken(base, bits);
             if *first.get() == 0 {
                 first.remove();
+            } else {
+                return;
             }
         }
+        if self.open.0 == NONE {
+            return;
+        }
+        let base = self.open.0 * WORD;
+        let bits = self.open.1 & below(base, end);
+        if bits != 0 {
+            self.count -= bits.count_ones() as usize;
+            self.open.1 &= !bits;
+            taken(base, bits);
+        }
+    }
+}
+
+/// Those bits of the word that begins at a number which are below another number.
+#[inline]
+fn below(base: u64, end: u64) -> u64 {
+    match end.saturating_sub(base) {
+        more @ 0..WORD => (1 << more) - 1,
+        _ => u64::MAX,
     }
 }
 
@@ -112,7 +164,11 @@ mod tests {
                     2 => {
                         from += random.below(90);
                         let mut taken = Vec::new();
-                        ours.take_below(from, |number| taken.push(number));
+                        ours.take_below(from, |base, bits| {
+                            taken.extend(
+                                (0..64).filter(|at| bits >> at & 1 != 0).map(|at| base + at),
+                            );
+                        });
                         let kept = model.split_off(&from);
                         let expected = std::mem::replace(&mut model, kept);
                         assert_eq!(taken, expected.into_iter().collect::<Vec<_>>());
@@ -123,7 +179,8 @@ mod tests {
                 assert_eq!(ours.last(), model.last().copied());
                 assert_eq!((ours.len(), ours.is_empty()), (model.len(), model.is_empty()));
             }
-            ours.take_below(u64::MAX, drop);
+            ours.take_below(u64::MAX, |_, _| {});
+            ours.close();
             assert!(ours.len() <= 1 && ours.words.len() <= 1);
         }
     }

@@ -82,6 +82,8 @@ pub struct Shard {
     pub(crate) control: Control,
     pub(crate) cleaning: Cleaning,
     has_begun: bool,
+    /// An update was asked for in this turn.
+    pub(crate) has_updated: bool,
     /// What keeps copies of the log, where it is not the log's own.
     pub(crate) link: Option<Link>,
 }
@@ -126,6 +128,7 @@ impl Shard {
             control: Control::default(),
             cleaning: Cleaning::default(),
             has_begun: false,
+            has_updated: false,
             link: None,
         }
     }
@@ -256,6 +259,7 @@ impl Shard {
             return context.refuse(reply_to, Status::Malformed, 0, &[]);
         }
         self.statistics.updates += 1;
+        self.has_updated = true;
         let outcome = self.update_one(context, identity, &part);
         let mut body = [0; 16];
         let mut length = 8;
@@ -278,14 +282,14 @@ impl Shard {
         identity: Identity,
         part: &UpdatePart<'_>,
     ) -> Outcome {
-        let before = self.log.appended();
+        let before = (self.log.appended(), self.log.grouped());
         if let Some((status, hint)) = self.control.closed(part.head.table(), part.key) {
             return Outcome { hint, ..Outcome::refused(status, Version::NONE) };
         }
         let outcome = objects::update(&mut self.log, &mut self.clients, identity, part);
         self.control.migrations.note(identity, part.head.table(), part.key);
         self.cleaning.is_urgent |= outcome.status == Status::Busy;
-        if self.log.appended() == before
+        if (self.log.appended(), self.log.grouped()) == before
             && outcome.depends_on_object()
             && let Some((status, hint)) = self.lapsed(context)
         {
@@ -366,18 +370,33 @@ impl Shard {
             return context.refuse(reply_to, refused.status, refused.hint, &[]);
         }
         self.statistics.updates += count as u64;
+        self.has_updated = true;
         self.buffer.clear();
         let mut expected = Parts { bytes: parts, take: UpdatePart::take };
         let together = even_batches(count);
+        // What their outcomes take in the log is as much as this, of those that are still to come.
+        let bytes_of =
+            |part: &UpdatePart<'_>| Log::grouped_bytes(part.key.len(), part.argument.len());
+        let mut bytes = 0;
         for (number, (sequence, part)) in expected.clone().enumerate() {
             if number.is_multiple_of(together) {
                 let keys = expected.by_ref().take(together);
-                self.log.expect_updates(keys.map(|(_, part)| (part.head.table(), part.key)));
+                bytes = 0;
+                self.log.expect_updates(keys.map(|(_, part)| {
+                    bytes += bytes_of(&part);
+                    (part.head.table(), part.key)
+                }));
             }
+            let its_bytes = bytes_of(&part);
+            if identity.lease() != 0 && !self.log.group_takes(sequence, its_bytes) {
+                self.log.begin_group(identity.lease(), sequence, bytes);
+            }
+            bytes = bytes.saturating_sub(its_bytes);
             let identity = identity.with_sequence(sequence);
             let outcome = self.update_one(context, identity, &part);
             outcome.to_part().put(&mut self.buffer);
         }
+        self.log.end_group();
         let answer = Answer::new(Status::Ok, 0, &self.buffer);
         self.answer_at(context, self.log.appended(), reply_to, &answer);
     }

@@ -317,6 +317,83 @@ fn many_are_read_and_updated_in_one_message() {
     assert_eq!((last.status(), value, rest), (Status::NotFound.code(), &[][..], &[][..]));
 }
 
+/// A message of many, of which each is for a key of its own; what became of each.
+fn many(
+    pair: &mut Pair,
+    first: u64,
+    parts: &[(u64, UpdateKind, Condition)],
+) -> Vec<(u16, u64, Vec<u8>)> {
+    let mut body = Identity::new(9, 0, first).as_bytes().to_vec();
+    for (sequence, kind, condition) in parts {
+        let (key, by) = ((*sequence % 50).to_be_bytes(), sequence.to_le_bytes());
+        let argument = if *kind == UpdateKind::Delete { &[][..] } else { &by };
+        let head = &ObjectHead::new(TABLE, key.len(), *condition, 0);
+        UpdatePart { head, kind: *kind, key: &key, argument }.put(*sequence, &mut body);
+    }
+    let answer = pair.call(Opcode::UpdateMany, &body).unwrap();
+    let (mut rest, mut parts) = (answer.as_slice(), Vec::new());
+    while let Some((part, value, behind)) = PartHead::take(rest) {
+        parts.push((part.status(), part.version().0, value.to_vec()));
+        rest = behind;
+    }
+    parts
+}
+
+#[test]
+fn updates_of_one_message_are_done_once_however_they_are_sent_again() {
+    let mut pair = Pair::small();
+    let sent: Vec<(u64, UpdateKind, Condition)> = (1..=100)
+        .map(|sequence| match sequence % 7 {
+            0 => (sequence, UpdateKind::Delete, Condition::Always),
+            1 => (sequence, UpdateKind::Write, Condition::Absent),
+            2 | 3 => (sequence, UpdateKind::Increment, Condition::Always),
+            4 => (sequence, UpdateKind::Write, Condition::Present),
+            _ => (sequence, UpdateKind::Write, Condition::Always),
+        })
+        .collect();
+    let answers = many(&mut pair, 1, &sent);
+    assert!(answers.iter().any(|it| it.0 == Status::ConditionFailed.code()));
+    assert_eq!(pair.node.service().statistics().records, 100);
+    // As a whole, in pieces, backwards, one by one, and mixed with what is new; the same update
+    // twice in a message.
+    assert_eq!(many(&mut pair, 1, &sent), answers);
+    for (sent, answers) in sent.chunks(13).zip(answers.chunks(13)) {
+        assert_eq!(many(&mut pair, 1, sent), answers);
+        let (mut sent, mut answers) = (sent.to_vec(), answers.to_vec());
+        sent.reverse();
+        answers.reverse();
+        assert_eq!(many(&mut pair, 1, &sent), answers);
+    }
+    let mut mixed: Vec<_> = sent.iter().step_by(9).copied().collect();
+    let expected: Vec<_> = answers.iter().step_by(9).cloned().collect();
+    for at in (0..expected.len()).rev() {
+        let sequence = 200 + at as u64;
+        mixed.insert(at, (sequence, UpdateKind::Increment, Condition::Always));
+        mixed.insert(at, (sequence, UpdateKind::Increment, Condition::Always));
+    }
+    let answered = many(&mut pair, 1, &mixed);
+    for (at, expected) in expected.iter().enumerate() {
+        assert_eq!(&answered[at * 3 + 2], expected);
+        assert_eq!(answered[at * 3], answered[at * 3 + 1], "twice in a message");
+    }
+    // One by one, as a client does that has one left.
+    for (at, (sequence, ..)) in sent.iter().enumerate().filter(|(_, it)| it.1 == UpdateKind::Write)
+    {
+        let (key, by) = ((*sequence % 50).to_be_bytes(), sequence.to_le_bytes());
+        let body = update_body(Identity::new(9, *sequence, 1), &key, sent[at].2, 0, &by);
+        let ended = pair.call(Opcode::Write, &body);
+        assert_eq!(answers[at].0, ended.as_ref().map_or_else(|_| status(&ended).code(), |_| 0));
+    }
+    // The client has some answers: what is left is still answered.
+    let records = pair.node.service().statistics().records;
+    many(&mut pair, 41, &[(300, UpdateKind::Write, Condition::Always)]);
+    assert_eq!(pair.node.service().statistics().records, records - 40 + 1);
+    assert_eq!(many(&mut pair, 41, &sent[40..]), &answers[40..]);
+    assert!(many(&mut pair, 41, &sent[..40]).iter().all(|it| it.0 == Status::Stale.code()));
+    many(&mut pair, 301, &[(301, UpdateKind::Write, Condition::Always)]);
+    assert_eq!(pair.node.service().statistics().records, 2, "the last one, and the new one");
+}
+
 /// Walks over a range as a client does; how often each key was told of.
 fn walk(pair: &mut Pair, range: TabletRange, bytes: u32) -> BTreeMap<Vec<u8>, usize> {
     let mut seen = BTreeMap::new();

@@ -27,6 +27,8 @@ pub struct LocalOptions {
     pub cleaners: usize,
     /// Memory of each server.
     pub memory_bytes: usize,
+    /// All of that is touched at the start.
+    pub populate: bool,
     /// What each keeps of the others, or of itself.
     pub backup: Option<BackupOptions>,
     /// What holds in the cluster, if it is made now.
@@ -51,6 +53,7 @@ impl LocalOptions {
             shards: 1,
             cleaners: 1,
             memory_bytes: 64 << 20,
+            populate: false,
             backup: Some(BackupOptions::default()),
             settings: Settings {
                 replicas: 1,
@@ -141,6 +144,7 @@ impl Local {
             advertise: None,
             memory_bytes: options.memory_bytes,
             seglet_bytes: None,
+            populate: options.populate,
             cleaners: options.cleaners,
             backup: options.backup.clone(),
             probing: options.probing,

@@ -19,6 +19,9 @@ pub struct Options {
     /// Bytes of the pieces that the memory is handed out in; `None`: the usual size. Small ones are for
     /// tests, whose servers are small.
     pub seglet_bytes: Option<usize>,
+    /// All of the memory is touched before anybody is served, so that no write has to wait until the
+    /// kernel has found and cleared a page. A GB takes some tenths of a second.
+    pub populate: bool,
     /// Cleaners for each shard.
     pub cleaners: usize,
     /// The backup, if it is to be one.

@@ -309,6 +309,9 @@ impl Server {
         };
         let memory = memory.map_err(|error| format!("memory: {error}"))?;
         log_options(segment_bytes).suit(&memory).map_err(|error| error.to_string())?;
+        if self.options.populate {
+            memory.populate(&mut |_| {});
+        }
         Ok(memory)
     }
 

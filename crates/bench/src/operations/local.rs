@@ -93,6 +93,8 @@ impl Own {
             shards: 1,
             cleaners: self.cleaners.max(1),
             memory_bytes: self.memory_bytes().max(64 << 20) as usize,
+            // As a server's that has run for a while.
+            populate: true,
             backup: (self.replicas > 0)
                 .then(|| BackupOptions { buffers: Some(BUFFERS), ..BackupOptions::default() }),
             probing: Probing::default(),

@@ -8,7 +8,7 @@
 //! | object that is dead, its `prior` segment still in the durable log | a residual tombstone is left |
 //! | object that is dead otherwise, or of a tablet that does not live here | dropped |
 //! | tombstone | kept until the segment it guards against is out of the durable log |
-//! | completion record | as an object without `prior` |
+//! | completion record, also of several updates | as an object without `prior` |
 //! | digest, safe version, statistics, void | dropped: every head has newer ones |
 //!
 //! The index is told in batches, so that the cache misses of a batch overlap. Between the copy
@@ -17,7 +17,9 @@
 //! tombstone when one is needed, else into a void entry. Either has the size of the copy, so
 //! cleaning never takes more room than it finds.
 
-use crate::entry::{self, CompletionFields, EXTRA, Frame, KIND_BITS, Kind, LINKED, ObjectFields};
+use crate::entry::{
+    self, CompletionFields, EXTRA, Frame, KIND_BITS, Kind, LINKED, ObjectFields, Seal,
+};
 use crate::memory::{Memory, Reference};
 use crate::object::Located;
 use crate::quiescence::{Guard, Reader};
@@ -87,10 +89,9 @@ impl<'a> Mover<'a> {
                 let located = Located::of(memory, at, frame).expect("an entry of ours decodes");
                 self.keyed(frame, &located, output);
             }
-            Some(Kind::Completion) if frame.flags & entry::DEAD == 0 => {
+            Some(Kind::Completion | Kind::Completions) if frame.flags & entry::DEAD == 0 => {
                 let body = segment::body_start(memory, at, frame);
-                let (fields, _) = CompletionFields::read(body).expect("a record of ours decodes");
-                let hash = fields.index_hash();
+                let hash = CompletionFields::hash_of(body).expect("a record of ours decodes");
                 self.relocate(at, frame, hash, COMPLETIONS, output);
             }
             _ => {}
@@ -108,6 +109,7 @@ impl<'a> Mover<'a> {
                 let (appender, to) = output.place(bytes);
                 appender.copy(to, located.at, bytes);
                 appender.advance(bytes);
+                part(memory, to, frame);
                 self.tombstone_bytes += bytes;
             }
             return;
@@ -140,11 +142,7 @@ impl<'a> Mover<'a> {
         let (appender, to) = output.place(bytes);
         appender.copy(to, from, bytes);
         appender.advance(bytes);
-        if frame.flags & LINKED != 0 {
-            // It is complete by now and travels alone from here on.
-            let flags = frame.flags & !LINKED & !entry::DEAD;
-            reseal(self.shared, &self.shared.memory, to, flags, bytes);
-        }
+        part(&self.shared.memory, to, frame);
         self.moves[self.pending] = Move { hash, from, to, bytes, tablet };
         self.pending += 1;
         if self.pending == BATCH {
@@ -249,9 +247,29 @@ impl Sieve<'_> {
             }),
             Some(Kind::Tombstone) => keyed()
                 .is_none_or(|fields| fields.prior.is_none_or(|prior| self.present.is_gone(prior))),
-            Some(Kind::Completion | Kind::SegmentHeader) => false,
+            Some(Kind::Completion | Kind::Completions | Kind::SegmentHeader) => false,
             _ => true,
         }
+    }
+}
+
+/// Makes the copy of an entry one that counts alone. Whatever it was linked to is complete by now.
+#[inline]
+fn part(memory: &Memory, to: Reference, frame: &Frame) {
+    let of_several = if Kind::of(frame.flags) == Some(Kind::Completions) { EXTRA } else { 0 };
+    let links = frame.flags & (LINKED | of_several);
+    if links == 0 {
+        return;
+    }
+    let old = frame.flags & !entry::DEAD;
+    let new = old & !links;
+    // SAFETY: the copy was written by this cleaner, its header in one piece, and nobody else reads
+    // or writes it before the segment is handed on.
+    unsafe {
+        let checksum = memory.at(to).add(1).cast::<[u8; 4]>();
+        let carried = Seal::carried_over(u32::from_le_bytes(*checksum), old, new);
+        *checksum = carried.to_le_bytes();
+        *memory.at(to) = new;
     }
 }
 

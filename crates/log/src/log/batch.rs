@@ -111,9 +111,12 @@ impl Log {
     }
 
     #[inline]
-    fn prefetch_entry(&self, reference: Reference, purpose: Purpose) {
+    pub(super) fn prefetch_entry(&self, reference: Reference, purpose: Purpose) {
         prefetch::read(self.memory.at(reference));
-        if purpose == Purpose::Read {
+        if purpose == Purpose::Update {
+            // Entries begin anywhere in a line: often the end of the key is in the next one.
+            prefetch::read(self.memory.at(reference + 44));
+        } else {
             // Header, a key of the usual length and a value of a hundred bytes.
             prefetch::read(self.memory.at(reference + 64));
             prefetch::read(self.memory.at(reference + 128));

@@ -8,16 +8,21 @@
 //! [`Log::write_completed`] appends record and object so that a recovery sees both or neither:
 //! the record is marked as *linked* to the entry behind it, and counts only with that one. When
 //! either finds no place in its index, the head's end has not moved and nothing has happened.
+//!
+//! What several updates of one message have come to is recorded in one entry: see
+//! [`groups`](super::groups).
 
 use super::Log;
 use super::write::{NewVersion, Written, check};
-use crate::entry::{CompletionFields, LINKED};
+use crate::entry::{CompletionFields, Kind, LINKED};
 use crate::error::Error;
 use crate::index::{Candidate, Cursor, Entries};
 use crate::limits::BATCH;
 use crate::memory::{Memory, Reference};
 use crate::object::Bytes;
+use crate::outcomes::{OUTCOME_BYTES_MAX, Outcome, Outcomes};
 use crate::segment;
+use crate::varint::Reader;
 use thunderhead_wire::{Condition, KeyHash, LogPosition, TableId, TabletRange, Version};
 
 /// Names an update of a client, and holds its outcome.
@@ -104,6 +109,17 @@ impl Log {
         let result = result(version);
         let completion = Completion { lease, sequence, result: result.as_ref() };
         self.check_sizes(&[0], completion.result)?;
+        if self.is_grouped(completion.result)? {
+            let old_bytes = current.as_ref().map_or(0, |current| current.entry.entry_bytes());
+            let most = key.len() + value.len() + 64 + OUTCOME_BYTES_MAX;
+            self.admit(most as u64, old_bytes as u64)?;
+            let from = self.head.position();
+            let new = NewVersion { tablet, table, hash, key, value, version };
+            let position = self.put_placed(new, current)?;
+            let result = completion.result;
+            self.note_outcome(&Outcome { sequence, table, key_hash: hash, result }, from);
+            return Ok(Written { version, position });
+        }
         let most = key.len() * 2 + value.len() + completion.result.len() + 512;
         let old_bytes = current.as_ref().map_or(0, |current| current.entry.entry_bytes());
         self.admit(most as u64, old_bytes as u64)?;
@@ -151,6 +167,13 @@ impl Log {
         let current = self.current(tablet, hash, key);
         let existing = current.as_ref().map(|current| current.entry.fields.version);
         check(condition, existing.unwrap_or(Version::NONE))?;
+        if self.is_grouped(completion.result)? {
+            let from = self.head.position();
+            let deleted = current.map(|current| self.delete_placed(tablet, table, key, &current));
+            let Completion { sequence, result, .. } = completion;
+            self.note_outcome(&Outcome { sequence, table, key_hash: hash, result }, from);
+            return Ok(deleted);
+        }
         // A delete always finds room, and so does what says that it was done. There is then enough
         // for the tombstone too, which fails for no other reason and so never leaves the record
         // alone.
@@ -196,6 +219,11 @@ impl Log {
     ) -> Result<LogPosition, Error> {
         self.check_completion(completion)?;
         self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
+        if self.is_grouped(completion.result)? {
+            let (from, Completion { sequence, result, .. }) = (self.head.position(), completion);
+            self.note_outcome(&Outcome { sequence, table, key_hash: hash, result }, from);
+            return Ok(from);
+        }
         self.make_room(completion.result.len() + 64, self.shared.reserves.for_writes())?;
         self.put_completion(table, hash, completion, 0)?;
         Ok(self.head.position())
@@ -238,10 +266,19 @@ impl Log {
     pub fn completion(&self, lease: u64, sequence: u64) -> Option<Bytes<'_>> {
         let memory = &*self.memory;
         let mut found = None;
+        if let Some(at) = self.group_of(lease, sequence) {
+            each_outcome(memory, at, |_, outcome, result| {
+                if outcome.sequence == sequence {
+                    found = Some(result);
+                }
+            });
+            return found;
+        }
         self.completions.find(CompletionFields::hash(lease, sequence), |at| {
-            let (fields, result) = completion_at(memory, at);
-            let same = fields.lease == lease && fields.sequence == sequence;
-            found = same.then_some(result);
+            let same = is_single(memory, at, lease, sequence);
+            if same {
+                each_outcome(memory, at, |_, _, result| found = Some(result));
+            }
             same
         })?;
         found
@@ -254,11 +291,7 @@ impl Log {
         cursor: Cursor,
         mut visit: impl FnMut(u64, u64, Bytes<'_>),
     ) -> Option<Cursor> {
-        let memory = &*self.memory;
-        self.completions.scan(cursor, &Records(memory), |at| {
-            let (fields, result) = completion_at(memory, at);
-            visit(fields.lease, fields.sequence, result);
-        })
+        self.scan_outcomes(cursor, |lease, outcome, result| visit(lease, outcome.sequence, result))
     }
 
     /// The same for those of part of a table, with the hash of the key that each is about.
@@ -268,12 +301,26 @@ impl Log {
         cursor: Cursor,
         mut visit: impl FnMut(u64, u64, KeyHash, Bytes<'_>),
     ) -> Option<Cursor> {
-        let memory = &*self.memory;
-        self.completions.scan(cursor, &Records(memory), |at| {
-            let (fields, result) = completion_at(memory, at);
-            if range.contains(fields.table, fields.key_hash) {
-                visit(fields.lease, fields.sequence, fields.key_hash, result);
+        self.scan_outcomes(cursor, |lease, outcome, result| {
+            if range.contains(outcome.table, outcome.key_hash) {
+                visit(lease, outcome.sequence, outcome.key_hash, result);
             }
+        })
+    }
+
+    /// Visits the outcomes of some records that are wanted.
+    fn scan_outcomes(
+        &self,
+        cursor: Cursor,
+        mut visit: impl FnMut(u64, Outcome<'_>, Bytes<'_>),
+    ) -> Option<Cursor> {
+        let (memory, groups) = (&*self.memory, &self.groups);
+        self.completions.scan(cursor, &Records(memory), |at| {
+            each_outcome(memory, at, |(lease, first), outcome, result| {
+                if first.is_none_or(|first| groups.wants(lease, first, outcome.sequence)) {
+                    visit(lease, outcome, result);
+                }
+            });
         })
     }
 
@@ -285,12 +332,11 @@ impl Log {
         cursor: Cursor,
         mut forgotten: impl FnMut(u64, u64),
     ) -> Option<Cursor> {
-        let (memory, tablets) = (&*self.memory, &self.tablets);
+        let tablets = &self.tablets;
         let mut homeless = Vec::new();
-        let next = self.completions.scan(cursor, &Records(memory), |at| {
-            let (fields, _) = completion_at(memory, at);
-            if tablets.find(fields.table, fields.key_hash).is_none() {
-                homeless.push((fields.lease, fields.sequence));
+        let next = self.scan_outcomes(cursor, |lease, outcome, _| {
+            if tablets.find(outcome.table, outcome.key_hash).is_none() {
+                homeless.push((lease, outcome.sequence));
             }
         });
         for (lease, sequence) in homeless {
@@ -303,39 +349,100 @@ impl Log {
 
     /// Forgets a record: its client has the answer, or is gone. True when there was one.
     pub fn forget_completion(&mut self, lease: u64, sequence: u64) -> bool {
+        self.end_noted_group();
+        let forgotten =
+            self.forget_of_group(lease, sequence, 1) != 0 || self.forget_single(lease, sequence);
+        if forgotten {
+            self.count_mutation();
+        }
+        forgotten
+    }
+
+    fn forget_single(&mut self, lease: u64, sequence: u64) -> bool {
         let Some(at) = self.unlink_completion(lease, sequence) else { return false };
+        self.bury_record(at);
+        true
+    }
+
+    /// Counts a record as dead that was taken out of the index.
+    pub(super) fn bury_record(&mut self, at: Reference) {
         let bytes = segment::frame(&self.memory, at).entry_bytes();
         segment::mark_dead(&self.memory, at);
         self.memory.count_dead(at, bytes, 0);
         self.live_bytes -= bytes as u64;
-        self.count_mutation();
-        true
     }
 
     /// Forgets records of one client, any number of them; says how many there were. Their misses
     /// overlap.
     pub fn forget_completions(&mut self, lease: u64, sequences: &[u64]) -> usize {
+        if sequences.is_empty() {
+            return 0;
+        }
+        self.end_noted_group();
         let mut forgotten = 0;
+        let mut singles = [0; BATCH];
         for batch in sequences.chunks(BATCH) {
+            let mut count = 0;
             for sequence in batch {
-                let hash = CompletionFields::hash(lease, *sequence);
-                if let Candidate::At(at) = self.completions.candidate(hash) {
-                    crate::prefetch::read(self.memory.at(at));
+                if self.forget_of_group(lease, *sequence, 1) != 0 {
+                    forgotten += 1;
+                } else {
+                    singles[count] = *sequence;
+                    count += 1;
                 }
             }
-            for sequence in batch {
-                forgotten += usize::from(self.forget_completion(lease, *sequence));
+            forgotten += self.forget_singles(lease, &singles[..count]);
+        }
+        self.count_mutation();
+        forgotten
+    }
+
+    /// The same for those of 64 sequences, from one on, whose bits are set. Returns how many entries of
+    /// the log that took: less than records, where some were recorded together.
+    pub fn forget_some(&mut self, lease: u64, base: u64, bits: u64) -> usize {
+        self.end_noted_group();
+        let (mut left, mut entries) = (bits, 0);
+        while left != 0 {
+            let at = left.trailing_zeros();
+            let of_group = self.forget_of_group(lease, base + u64::from(at), left >> at) << at;
+            if of_group == 0 {
+                break;
             }
+            left &= !of_group;
+            entries += 1;
+        }
+        if left != 0 {
+            let mut sequences = [0; u64::BITS as usize];
+            let mut count = 0;
+            while left != 0 {
+                sequences[count] = base + u64::from(left.trailing_zeros());
+                count += 1;
+                left &= left - 1;
+            }
+            entries += self.forget_completions(lease, &sequences[..count]);
+        }
+        self.count_mutation();
+        entries
+    }
+
+    fn forget_singles(&mut self, lease: u64, sequences: &[u64]) -> usize {
+        for sequence in sequences {
+            let hash = CompletionFields::hash(lease, *sequence);
+            if let Candidate::At(at) = self.completions.candidate(hash) {
+                crate::prefetch::read(self.memory.at(at));
+            }
+        }
+        let mut forgotten = 0;
+        for sequence in sequences {
+            forgotten += usize::from(self.forget_single(lease, *sequence));
         }
         forgotten
     }
 
     fn unlink_completion(&mut self, lease: u64, sequence: u64) -> Option<Reference> {
         let memory = &*self.memory;
-        let found = self.completions.find(CompletionFields::hash(lease, sequence), |at| {
-            let (fields, _) = completion_at(memory, at);
-            fields.lease == lease && fields.sequence == sequence
-        })?;
+        let hash = CompletionFields::hash(lease, sequence);
+        let found = self.completions.find(hash, |at| is_single(memory, at, lease, sequence))?;
         Some(self.completions.remove(found))
     }
 }
@@ -348,11 +455,13 @@ pub(crate) struct Record {
 }
 
 /// The entries of the index of completion records.
-struct Records<'a>(&'a Memory);
+pub(super) struct Records<'a>(pub(super) &'a Memory);
 
 impl Entries for Records<'_> {
     fn hash(&self, reference: Reference) -> u64 {
-        completion_at(self.0, reference).0.index_hash()
+        let frame = segment::frame(self.0, reference);
+        let body = segment::body_start(self.0, reference, &frame);
+        CompletionFields::hash_of(body).expect("the index holds whole records")
     }
 
     fn prefetch(&self, reference: Reference) {
@@ -360,11 +469,60 @@ impl Entries for Records<'_> {
     }
 }
 
-/// The completion record at a reference, which the index of records holds.
-fn completion_at(memory: &Memory, at: Reference) -> (CompletionFields, Bytes<'_>) {
+/// Whether the record at a reference, which the index of records holds, is of a kind and begins with
+/// this lease and sequence.
+#[inline]
+fn is_record(memory: &Memory, at: Reference, kind: Kind, lease: u64, sequence: u64) -> bool {
     let frame = segment::frame(memory, at);
-    let body = segment::body_start(memory, at, &frame);
-    let (fields, begins) = CompletionFields::read(body).expect("the index holds whole records");
-    let length = frame.body_bytes - begins;
-    (fields, Bytes::within(memory, at, frame.body_at + begins, length))
+    let mut reader = Reader::new(segment::body_start(memory, at, &frame));
+    Kind::of(frame.flags) == Some(kind)
+        && reader.varint() == Some(lease)
+        && reader.varint() == Some(sequence)
+}
+
+/// Whether it is the record of one update.
+#[inline]
+fn is_single(memory: &Memory, at: Reference, lease: u64, sequence: u64) -> bool {
+    is_record(memory, at, Kind::Completion, lease, sequence)
+}
+
+/// Whether it is that of a group which begins with a sequence.
+#[inline]
+pub(super) fn is_group(memory: &Memory, at: Reference, lease: u64, first: u64) -> bool {
+    is_record(memory, at, Kind::Completions, lease, first)
+}
+
+/// Visits the outcomes of the record at a reference, with its lease and, where it is that of a group,
+/// its first sequence.
+fn each_outcome<'a>(
+    memory: &'a Memory,
+    at: Reference,
+    mut visit: impl FnMut((u64, Option<u64>), Outcome<'_>, Bytes<'a>),
+) {
+    let frame = segment::frame(memory, at);
+    let body = Bytes::within(memory, at, frame.body_at, frame.body_bytes);
+    let copy;
+    let bytes = match body.as_slice() {
+        Some(slice) => slice,
+        None => {
+            copy = body.to_vec();
+            &copy
+        }
+    };
+    let part =
+        |begins: usize, length: usize| Bytes::within(memory, at, frame.body_at + begins, length);
+    if Kind::of(frame.flags) == Some(Kind::Completions) {
+        let (fields, mut outcomes) = Outcomes::read(bytes).expect("the index holds whole records");
+        let begins = outcomes.begin_behind(bytes);
+        while let Some((outcome, result_at)) = outcomes.next_at() {
+            let result = part(begins + result_at, outcome.result.len());
+            visit((fields.lease, Some(fields.first)), outcome, result);
+        }
+        return;
+    }
+    let (fields, begins) = CompletionFields::read(bytes).expect("the index holds whole records");
+    let CompletionFields { lease, sequence, table, key_hash, .. } = fields;
+    let result = &bytes[begins..];
+    let outcome = Outcome { sequence, table, key_hash, result };
+    visit((lease, None), outcome, part(begins, result.len()));
 }

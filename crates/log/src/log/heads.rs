@@ -345,6 +345,9 @@ impl Log {
     /// Call it after each round of requests, and now and then when nothing comes: the last writes
     /// are in no copy before. It costs well under a microsecond when nothing is waiting.
     pub fn turn(&mut self) {
+        if self.groups.is_open() {
+            self.close_group();
+        }
         self.mutations = 0;
         self.complete_cleaning(false);
         self.head.send(&self.shared, &mut *self.replicator);
@@ -402,6 +405,7 @@ impl Log {
     /// Learns how far the log is durable and does what waited for it.
     fn settle(&mut self) {
         let settled = self.ledger.settle(self.replicator.durable());
+        self.groups.settle(self.ledger.durable());
         for segment in settled.removed {
             self.replicator.freed(segment.id);
             self.count_disk(-(segment.disk_bytes as i64));

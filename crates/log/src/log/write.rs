@@ -3,7 +3,7 @@
 //! The order matters. The bytes are written beyond the head's end first; only when the index has
 //! taken the reference does the head's end move, so an index without memory leaves no trace.
 
-use super::{Keys, Log};
+use super::{Keys, Log, Purpose};
 use crate::entry::ObjectFields;
 use crate::error::Error;
 use crate::index::Found;
@@ -165,6 +165,7 @@ impl Log {
             }
         };
         self.head.appender.advance(entry_bytes);
+        self.groups.count_effect();
         self.live_bytes += entry_bytes as u64;
         self.tablets.list[tablet].live_bytes += entry_bytes as u64;
         if let (Some(replaced), Some(current)) = (replaced, current) {
@@ -187,6 +188,7 @@ impl Log {
         value: &[u8],
     ) -> (Reference, usize) {
         let mut header = fields.object(key.len(), value.len());
+        header.add_flag(self.groups.links());
         let at = self.head.place(header.entry_bytes);
         self.head.appender.write(at, &mut header, [key, value], self.seal);
         (at, header.entry_bytes)
@@ -237,6 +239,7 @@ impl Log {
         let index = &self.tablets.list[tablet].index;
         index.prefetch_bucket(hash.0); // An update needs it whatever its word says.
         let found = index.find(hash.0, |at| {
+            self.prefetch_entry(at, Purpose::Update);
             entry = Located::read(memory, at).filter(|entry| entry.has_key(memory, key));
             entry.is_some()
         })?;
@@ -256,10 +259,12 @@ impl Log {
     /// Appends a tombstone; room was made before.
     pub(super) fn append_tombstone(&mut self, fields: ObjectFields, key: &[u8]) {
         let mut header = fields.tombstone(key.len());
+        header.add_flag(self.groups.links());
         let bytes = header.entry_bytes;
         let at = self.head.place(bytes);
         self.head.appender.write(at, &mut header, [key, &[]], self.seal);
         self.head.appender.advance(bytes);
+        self.groups.count_effect();
         self.head.tombstone_bytes += bytes;
         self.shared.sums.tombstone_bytes.fetch_add(bytes as i64, Ordering::Relaxed);
     }
@@ -352,7 +357,13 @@ impl Log {
     #[inline]
     pub(super) fn count_mutation(&mut self) {
         self.mutations += 1;
-        if self.mutations >= MUTATIONS_PER_TURN {
+        self.turn_if_due();
+    }
+
+    /// Takes a turn after so many mutations, but not inside a group.
+    #[inline]
+    pub(super) fn turn_if_due(&mut self) {
+        if self.mutations >= MUTATIONS_PER_TURN && !self.groups.is_open() {
             self.turn();
         }
     }

@@ -236,14 +236,18 @@ impl Rebuild {
             return Err(Damage::OtherLog { found, expected }.into());
         }
         reader.go_on_at(from);
-        // Two entries may belong together, and are never parted.
-        let entries = most.0.clamp(1, BATCH - 1);
+        // Some entries belong together, and are never parted.
+        let entries = most.0.clamp(1, BATCH);
         let enough = (from as usize).saturating_add(most.1.max(1));
         let mut batch: Vec<(Record<'_>, bool)> = Vec::with_capacity(BATCH);
         let (mut count, mut damaged) = (0, Vec::new());
         let behind = loop {
             let Some(entry) = reader.next() else { break None };
             count += 1;
+            if batch.len() == BATCH {
+                self.batch(log, &batch)?;
+                batch.clear();
+            }
             match entry {
                 Ok((_, Entry::Object(record))) => batch.push((record, true)),
                 Ok((_, Entry::Tombstone(record))) => batch.push((record, false)),
@@ -373,6 +377,19 @@ impl Rebuild {
                     log.complete_admitted(table, key_hash, completion)?;
                     self.completions.push((lease, sequence));
                 }
+            }
+            Entry::Completions { lease, birth, outcomes } => {
+                let mut new = Vec::new();
+                for outcome in outcomes {
+                    self.report.completions += 1;
+                    if !self.counts(outcome.table, outcome.key_hash, birth) {
+                        self.report.elsewhere += 1;
+                    } else if log.completion(lease, outcome.sequence).is_none() {
+                        new.push(outcome);
+                    }
+                }
+                let completions = &mut self.completions;
+                log.complete_many(lease, &new, |sequence| completions.push((lease, sequence)))?;
             }
             _ => {}
         }

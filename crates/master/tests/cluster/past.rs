@@ -9,8 +9,6 @@ use thunderhead_log::{
     Recorder, Replica, SegmentId, SegmentKind, TabletRange, Version,
 };
 use thunderhead_runtime::Random;
-use thunderhead_wire::operations::PartHead;
-use zerocopy::IntoBytes;
 
 pub(crate) type Model = BTreeMap<u64, (Version, Vec<u8>)>;
 
@@ -26,7 +24,9 @@ pub(crate) fn key(number: u64) -> [u8; 8] {
 
 /// The outcome of an update as a shard records it.
 pub(crate) fn record(version: Version) -> Vec<u8> {
-    [1u64.to_le_bytes().as_slice(), PartHead::new(0, version, 0).as_bytes()].concat()
+    let bytes = version.0.to_le_bytes();
+    let length = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
+    [&[1 | (length as u8) << 4, 0, 0, 1], &bytes[..length]].concat()
 }
 
 pub(crate) fn past(random: &mut Random, operations: u64) -> Past {
@@ -66,6 +66,22 @@ pub(crate) fn past(random: &mut Random, operations: u64) -> Past {
                     assert_eq!(written.version, version);
                     model.insert(which, (written.version, value));
                 }
+            }
+            2 => {
+                // Several of one message.
+                let keys: Vec<u64> = (0..random.below(9)).map(|_| random.below(KEYS)).collect();
+                let first = 10_000 + number * 64;
+                log.begin_group(8, first, 7000);
+                for (sequence, which) in (first..).zip(keys) {
+                    let value = vec![which as u8; random.below(60) as usize];
+                    let name = (8, sequence);
+                    if let Ok(written) =
+                        log.write_recorded(OLD, &key(which), &value, When::Always, name, record)
+                    {
+                        model.insert(which, (written.version, value));
+                    }
+                }
+                log.end_group();
             }
             _ => {
                 if let Ok(written) = log.write(OLD, &key(which), &value) {

@@ -148,6 +148,7 @@ impl World {
                     advertise: None,
                     memory_bytes,
                     seglet_bytes: Some(SEGLET_BYTES),
+                    populate: false,
                     cleaners: 1,
                     backup: Some(BackupOptions {
                         disk_bytes: Some(disk_bytes),

@@ -1,0 +1,328 @@
+//! Groups: the outcomes of updates of one message, recorded together.
+//!
+//! A record of each outcome by itself costs more than the update: an entry, its checksum, its place in
+//! the index, and all of that again when the client has the answer. Between [`Log::begin_group`] and
+//! [`Log::end_group`] outcomes are only noted, and then recorded in one entry
+//! ([`outcomes`](crate::outcomes)), which stands in the index under its first sequence. Which sequences
+//! of a group are still wanted is a word beside the log; when none is, the entry is dead.
+//!
+//! **All or nothing.** What the updates append is linked, each entry to the next and the last one to the
+//! record. So a recovery sees all updates of a group with their outcomes, or none of them. For this they
+//! must lie in one segment, and room is made when a group begins, for all that it may take. No turn is
+//! taken inside one: it would hand over a part of it.
+//!
+//! **Durable together.** A replicator may have copied some of a group and not the rest. What a crash
+//! would leave of it then does not count, so an object of a group is durable when the group is: see
+//! [`Groups::durable_at`].
+//!
+//! **Apart.** The sequences of two groups of a client do not interleave, so that at most one group can
+//! have a sequence. Where a group would, what comes is recorded by itself.
+
+use super::Log;
+use super::completions::Records;
+use crate::entry::{CompletionFields, LINKED};
+use crate::error::Error;
+use crate::memory::Reference;
+use crate::outcomes::{
+    FIXED_BYTES_MAX, GroupFields, OUTCOME_BYTES_MAX, Outcome, RESULT_BYTES_MAX, SPAN,
+};
+use crate::segment;
+use std::collections::{BTreeMap, VecDeque};
+use thunderhead_wire::LogPosition;
+
+/// The most that the updates of one group may append: little of what a segment holds, so that little
+/// is lost at its end, and few seglets.
+const GROUP_BYTES_MAX: usize = 64 << 10;
+
+/// What an update appends at most beside its value and, twice, its key: an object, in the classic
+/// scheme a tombstone, and its outcome.
+const UPDATE_BYTES: usize = 2 * crate::limits::HEADER_BYTES_MAX + OUTCOME_BYTES_MAX;
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(super) struct Groups {
+    /// By lease and first sequence: of which sequences from there on the outcomes are wanted.
+    wanted: BTreeMap<(u64, u64), u64>,
+    open: Option<Open>,
+    /// Where those begin and end that are not durable yet; in their order.
+    unsettled: VecDeque<(LogPosition, LogPosition)>,
+    /// How far the log is durable without a part of a group.
+    settled: LogPosition,
+    /// The outcomes of the open one.
+    bytes: Vec<u8>,
+}
+
+/// A group to which updates are added.
+struct Open {
+    lease: u64,
+    first: u64,
+    /// The last sequence that it may have.
+    last: u64,
+    from: LogPosition,
+    room: usize,
+    wanted: u64,
+    effects: u64,
+}
+
+impl Groups {
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Flags of what is appended now.
+    #[inline]
+    pub(super) fn links(&self) -> u8 {
+        if self.open.is_some() { LINKED } else { 0 }
+    }
+
+    /// Something was appended that belongs to the open group, if there is one.
+    #[inline]
+    pub(super) fn count_effect(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.effects += 1;
+        }
+    }
+
+    /// The group that has a sequence, and which of its sequences are wanted.
+    #[inline]
+    fn around(&self, lease: u64, sequence: u64) -> Option<(u64, u64)> {
+        let (key, wanted) = self.wanted.range(..=(lease, sequence)).next_back()?;
+        let at = sequence.wrapping_sub(key.1);
+        (key.0 == lease && at < SPAN && wanted >> at & 1 != 0).then_some((key.1, *wanted))
+    }
+
+    /// Whether the outcome of a sequence of a group is wanted.
+    pub(super) fn wants(&self, lease: u64, first: u64, sequence: u64) -> bool {
+        let wanted = self.wanted.get(&(lease, first)).copied().unwrap_or_default();
+        let at = sequence.wrapping_sub(first);
+        at < SPAN && wanted >> at & 1 != 0
+    }
+
+    /// The last sequence that a group may have which begins with one; `None` where that one is
+    /// between those of another group.
+    fn last_of(&self, lease: u64, first: u64) -> Option<u64> {
+        if let Some((key, wanted)) = self.wanted.range(..=(lease, first)).next_back()
+            && key.0 == lease
+            && first - key.1 <= u64::from(wanted.checked_ilog2().unwrap_or_default())
+        {
+            return None;
+        }
+        let last = first.saturating_add(SPAN - 1);
+        let next = self.wanted.range((lease, first)..=(lease, last)).next();
+        Some(next.map_or(last, |((_, next), _)| next - 1))
+    }
+
+    /// How far the log is durable without a part of a group.
+    #[inline]
+    pub(super) fn settled(&self) -> LogPosition {
+        self.settled
+    }
+
+    /// Learns how far the log is durable.
+    pub(super) fn settle(&mut self, durable: LogPosition) {
+        while self.unsettled.front().is_some_and(|(_, end)| *end <= durable) {
+            self.unsettled.pop_front();
+        }
+        self.settled = match self.unsettled.front() {
+            Some((start, _)) => durable.min(*start),
+            None => durable,
+        };
+    }
+
+    /// When an entry is durable that ends at a position which is not settled.
+    pub(super) fn durable_at(&self, end: LogPosition) -> LogPosition {
+        let at = self.unsettled.partition_point(|(_, behind)| *behind < end);
+        match self.unsettled.get(at) {
+            Some((start, behind)) if *start < end => *behind,
+            _ => end,
+        }
+    }
+}
+
+impl Log {
+    /// What an update may append in a group, for a key and a value of so many bytes.
+    #[must_use]
+    pub fn grouped_bytes(key: usize, value: usize) -> usize {
+        UPDATE_BYTES + 2 * key + value
+    }
+
+    /// Begins a group: outcomes of updates of one client, from a sequence on, are recorded together from
+    /// now on. `bytes` is what they take ([`Log::grouped_bytes`]), or as much of it as the group is to
+    /// have. False where there is no room for it, or another group is in the way: then each is recorded
+    /// by itself.
+    ///
+    /// While a group is open, no other client's updates may be made, nor any without an outcome.
+    pub fn begin_group(&mut self, lease: u64, sequence: u64, bytes: usize) -> bool {
+        self.end_group();
+        let seglet_bytes = self.memory.seglet_bytes();
+        let most = GROUP_BYTES_MAX.min(12 * seglet_bytes).min(self.options().segment_bytes / 8);
+        let bytes = bytes.min(most - FIXED_BYTES_MAX);
+        let Some(last) = self.groups.last_of(lease, sequence) else { return false };
+        // Each seglet may end with a filling.
+        let fillings = (bytes / seglet_bytes + 2) * segment::straddle_bytes(seglet_bytes);
+        let all = bytes + FIXED_BYTES_MAX + fillings;
+        if self.make_room(all, self.shared.reserves.for_writes()).is_err() {
+            return false;
+        }
+        let from = self.head.position();
+        self.groups.open =
+            Some(Open { lease, first: sequence, last, from, room: bytes, wanted: 0, effects: 0 });
+        true
+    }
+
+    /// Whether there is an open group that can take the outcome of an update with this sequence, which
+    /// takes so many bytes.
+    #[inline]
+    #[must_use]
+    pub fn group_takes(&self, sequence: u64, bytes: usize) -> bool {
+        self.groups.open.as_ref().is_some_and(|open| {
+            let taken = u64::from(u64::BITS - open.wanted.leading_zeros());
+            let is_next = (open.first..=open.last).contains(&sequence);
+            is_next && sequence - open.first >= taken && bytes <= open.room
+        })
+    }
+
+    /// Which outcomes were noted in the open group and are not in the log yet: a number that changes
+    /// with each.
+    #[inline]
+    #[must_use]
+    pub fn grouped(&self) -> u64 {
+        self.groups.open.as_ref().map_or(0, |open| open.wanted)
+    }
+
+    /// Whether an outcome can be noted in the open group; ends the group if it cannot.
+    #[inline]
+    pub(super) fn is_grouped(&mut self, result: &[u8]) -> Result<bool, Error> {
+        if !self.groups.is_open() {
+            return Ok(false);
+        }
+        if result.len() > RESULT_BYTES_MAX {
+            self.close_group();
+            return Ok(false);
+        }
+        // It is put into the index when the group ends, and must find room then.
+        if self.completions.prepare_insert() { Ok(true) } else { Err(Error::CleanerBehind) }
+    }
+
+    /// Notes an outcome in the open group, of an update that has appended what is behind `from`.
+    #[inline]
+    pub(super) fn note_outcome(&mut self, outcome: &Outcome<'_>, from: LogPosition) {
+        let end = self.head.position();
+        let Some(open) = &mut self.groups.open else { return };
+        let before = self.groups.bytes.len();
+        GroupFields::put(&mut self.groups.bytes, open.first, outcome);
+        open.wanted |= 1 << (outcome.sequence - open.first);
+        let taken = (end.offset - from.offset) as usize + self.groups.bytes.len() - before;
+        open.room = open.room.saturating_sub(taken);
+    }
+
+    /// Ends a group: what was noted is in the log now.
+    pub fn end_group(&mut self) {
+        if self.groups.is_open() {
+            self.close_group();
+            self.turn_if_due();
+        }
+    }
+
+    /// The same if anything was noted. What is taken out of the index may take the room that was ensured
+    /// there.
+    #[inline]
+    pub(super) fn end_noted_group(&mut self) {
+        if self.grouped() != 0 {
+            self.end_group();
+        }
+    }
+
+    pub(super) fn close_group(&mut self) {
+        let Some(open) = self.groups.open.take() else { return };
+        let Open { lease, first, from, wanted, effects, .. } = open;
+        assert!(wanted != 0 || effects == 0, "what has an effect has an outcome");
+        if wanted == 0 {
+            return;
+        }
+        let outcomes = std::mem::take(&mut self.groups.bytes);
+        let fields = GroupFields { lease, first, birth: self.head.id(), effects };
+        let (mut header, fixed, length) = fields.encode(outcomes.len());
+        let bytes = header.entry_bytes;
+        let at = self.head.place(bytes);
+        self.head.appender.write(at, &mut header, [&fixed[..length], &outcomes], self.seal);
+        let hash = CompletionFields::hash(lease, first);
+        let inserted = self.completions.insert(hash, at, &Records(&self.memory));
+        assert!(inserted.is_ok(), "memory for it was ensured");
+        self.head.appender.advance(bytes);
+        self.live_bytes += bytes as u64;
+        self.groups.bytes = outcomes;
+        self.groups.bytes.clear();
+        self.groups.wanted.insert((lease, first), wanted);
+        if effects > 0 {
+            self.groups.unsettled.push_back((from, self.head.position()));
+        }
+    }
+
+    /// Records outcomes of one client's updates that have no effect here any more, for a replay. They
+    /// are in the order of their sequences, none of them is known here, and their tablets live here.
+    /// `done` is told which are recorded.
+    pub(crate) fn complete_many(
+        &mut self,
+        lease: u64,
+        outcomes: &[Outcome<'_>],
+        mut done: impl FnMut(u64),
+    ) -> Result<(), Error> {
+        let result = outcomes.iter().try_for_each(|outcome| {
+            let Outcome { sequence, table, key_hash, result } = *outcome;
+            if !self.group_takes(sequence, OUTCOME_BYTES_MAX) {
+                self.begin_group(lease, sequence, outcomes.len() * OUTCOME_BYTES_MAX);
+            }
+            if self.is_grouped(result)? {
+                let from = self.head.position();
+                self.note_outcome(outcome, from);
+            } else {
+                let completion = super::Completion { lease, sequence, result };
+                self.complete_admitted(table, key_hash, completion)?;
+            }
+            done(sequence);
+            Ok(())
+        });
+        self.end_group();
+        result
+    }
+
+    /// Where the group is in the log that has a sequence which is wanted.
+    pub(super) fn group_of(&self, lease: u64, sequence: u64) -> Option<Reference> {
+        let (first, _) = self.groups.around(lease, sequence)?;
+        let mut found = None;
+        self.completions.find(CompletionFields::hash(lease, first), |at| {
+            let same = super::completions::is_group(&self.memory, at, lease, first);
+            found = same.then_some(at);
+            same
+        })?;
+        found
+    }
+
+    /// Forgets outcomes of the group that has a sequence: of those from there on whose bits are set.
+    /// Returns which they were; none if there is no such group.
+    pub(super) fn forget_of_group(&mut self, lease: u64, from: u64, bits: u64) -> u64 {
+        let key = self.groups.wanted.range_mut(..=(lease, from)).next_back();
+        let Some((&(_, first), wanted)) = key.filter(|((it, _), _)| *it == lease) else { return 0 };
+        let at = from - first;
+        if at >= SPAN {
+            return 0;
+        }
+        let gone = bits & *wanted >> at;
+        *wanted &= !(gone << at);
+        if *wanted != 0 || gone == 0 {
+            return gone;
+        }
+        self.groups.wanted.remove(&(lease, first));
+        let memory = &*self.memory;
+        let found = self.completions.find(CompletionFields::hash(lease, first), |at| {
+            super::completions::is_group(memory, at, lease, first)
+        });
+        if let Some(found) = found {
+            let at = self.completions.remove(found);
+            self.bury_record(at);
+        }
+        gone
+    }
+}

@@ -1,0 +1,464 @@
+//! Groups of outcomes: with their effects or not at all, whatever a crash leaves, however they are
+//! forgotten, and wherever a cleaner takes them.
+
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use thunderhead_log::inspect::{Entry, SegmentReader};
+use thunderhead_log::{
+    Cleaner, CleanerOptions, Completion, Condition, Cursor, Damage, Error, KeyHash, Log, LogId,
+    Memory, NoReplication, Options, Recorder, Replay, Replicator, SegmentId, SegmentKind, TableId,
+    TabletRange, Tombstones,
+};
+
+const TABLE: TableId = TableId(1);
+const OTHER: TableId = TableId(2);
+
+fn options(tombstones: Tombstones, low: f64) -> Options {
+    let cleaner = CleanerOptions {
+        free_fraction_low: low,
+        free_share_low: low,
+        segments_per_pass: 2,
+        ..CleanerOptions::default()
+    };
+    Options { segment_bytes: 16 << 10, tombstones, cleaner }
+}
+
+fn log_of(bytes: usize, options: Options, replicator: Box<dyn Replicator>) -> Log {
+    let memory = Memory::with_seglets(bytes, 1024).unwrap();
+    let mut log = Log::new(&memory, LogId(3), options, replicator).unwrap();
+    log.create_tablet(TabletRange::whole(TABLE)).unwrap();
+    log
+}
+
+fn plain(replicator: Box<dyn Replicator>) -> Log {
+    log_of(1 << 20, options(Tombstones::Folded, 0.1), replicator)
+}
+
+/// An update of a group: a sequence, a key, and a value to write, or none to delete.
+type Update = (u64, u8, Option<u16>);
+
+fn value_of(sequence: u64, length: u16) -> Vec<u8> {
+    (0..length).map(|at| ((u64::from(at) * 3).wrapping_add(sequence)) as u8).collect()
+}
+
+/// What an update has come to: whether it has deleted, and what it leaves is known from the rest.
+fn result_of((sequence, key, value): Update) -> Vec<u8> {
+    format!("{sequence} {key} {}", value.is_some()).into_bytes()
+}
+
+/// Does updates as a server does. Returns those that were done.
+fn update(log: &mut Log, lease: u64, updates: &[Update]) -> Vec<Update> {
+    let bytes_of = |(_, _, value): &Update| Log::grouped_bytes(1, value.unwrap_or(0).into());
+    let all: usize = updates.iter().map(bytes_of).sum();
+    let mut done = Vec::new();
+    for it in updates {
+        let (sequence, key, value) = *it;
+        if !log.group_takes(sequence, bytes_of(it)) {
+            log.begin_group(lease, sequence, all);
+        }
+        if log.completion(lease, sequence).is_some() {
+            continue;
+        }
+        let result = result_of(*it);
+        let completion = Completion { lease, sequence, result: &result };
+        let always = Condition::Always;
+        let outcome = match value {
+            Some(length) => {
+                let value = value_of(sequence, length);
+                log.write_completed(TABLE, &[key], &value, always, completion).map(drop)
+            }
+            None => log.delete_completed(TABLE, &[key], always, completion).map(drop),
+        };
+        match outcome {
+            Ok(()) => done.push(*it),
+            Err(Error::MemoryFull { .. } | Error::CleanerBehind) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    log.end_group();
+    done
+}
+
+type Objects = BTreeMap<u8, Vec<u8>>;
+
+fn objects(log: &Log) -> Objects {
+    let (mut found, mut cursor) = (Objects::new(), Some(Cursor::default()));
+    while let Some(at) = cursor {
+        cursor = log
+            .scan(TabletRange::whole(TABLE), at, |it| {
+                found.insert(it.key().to_vec()[0], it.value().to_vec());
+            })
+            .unwrap();
+    }
+    found
+}
+
+type Outcomes = BTreeMap<(u64, u64), Vec<u8>>;
+
+fn outcomes(log: &Log) -> Outcomes {
+    let (mut found, mut cursor) = (Outcomes::new(), Some(Cursor::default()));
+    while let Some(at) = cursor {
+        cursor = log.scan_completions(at, |lease, sequence, result| {
+            let before = found.insert((lease, sequence), result.to_vec());
+            assert!(before.is_none(), "an outcome is there once");
+        });
+    }
+    for ((lease, sequence), result) in &found {
+        assert_eq!(&log.completion(*lease, *sequence).unwrap().to_vec(), result);
+    }
+    found
+}
+
+fn replayed(segments: &[Vec<u8>], tombstones: Tombstones) -> (Log, thunderhead_log::Report) {
+    let nothing = Box::new(NoReplication::default());
+    let memory = Memory::with_seglets(2 << 20, 1024).unwrap();
+    let mut log = Log::new(&memory, LogId(4), options(tombstones, 0.1), nothing).unwrap();
+    let mut replay = Replay::new(&mut log, [(TabletRange::whole(TABLE), SegmentId::NONE)]).unwrap();
+    for segment in segments {
+        replay.segment(segment).unwrap();
+    }
+    let report = replay.finish().unwrap();
+    (log, report)
+}
+
+#[test]
+fn a_group_is_replayed_as_a_whole_or_not_at_all_wherever_it_is_cut() {
+    for tombstones in [Tombstones::Folded, Tombstones::Classic] {
+        let recorder = Recorder::new();
+        let mut log = log_of(1 << 20, options(tombstones, 0.1), Box::new(recorder.clone()));
+        let old: Vec<Update> = (0..4).map(|key| (u64::from(key) + 1, key, Some(20))).collect();
+        update(&mut log, 6, &old);
+        let before = (objects(&log), outcomes(&log));
+        let written = log.appended().offset as usize;
+        let updates = [
+            (1, 0, Some(100)),
+            (2, 1, None),
+            (3, 9, None), // There is nothing to delete.
+            (5, 7, Some(700)),
+            (9, 0, Some(10)), // The same key again.
+            (60, 2, Some(0)),
+        ];
+        assert_eq!(update(&mut log, 7, &updates), updates);
+        log.turn();
+        let after = (objects(&log), outcomes(&log));
+        assert_eq!(after.1.len(), before.1.len() + updates.len());
+        let whole = recorder.replicas(usize::MAX).into_values().next_back().unwrap().bytes;
+        assert!(whole.len() > written + 900);
+        for length in written..=whole.len() {
+            let (rebuilt, report) = replayed(&[whole[..length].to_vec()], tombstones);
+            let expected = if length == whole.len() { &after } else { &before };
+            assert_eq!(&(objects(&rebuilt), outcomes(&rebuilt)), expected, "{length}");
+            assert!(report.damage.len() <= 1);
+        }
+        // Of one that is damaged within nothing counts either, and the damage is told.
+        for at in written..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 4;
+            let (rebuilt, report) = replayed(&[damaged], tombstones);
+            assert_eq!((objects(&rebuilt), outcomes(&rebuilt)), before, "{at}");
+            assert!(!report.damage.is_empty(), "{at}");
+        }
+    }
+}
+
+#[test]
+fn an_object_of_a_group_is_durable_when_the_group_is() {
+    let recorder = Recorder::new();
+    let mut log = plain(Box::new(recorder.clone()));
+    log.write(TABLE, b"before", b"1").unwrap();
+    log.turn();
+    let updates: Vec<Update> = (0..8).map(|key| (u64::from(key) + 1, key, Some(100))).collect();
+    let before = log.appended();
+    recorder.hold(true);
+    update(&mut log, 1, &updates);
+    let end = log.appended();
+    log.write(TABLE, b"after", b"1").unwrap();
+    let after = log.appended();
+    log.turn();
+    let durable_at = |log: &Log, key: &[u8]| {
+        let object = log.read(TABLE, key).unwrap().unwrap();
+        log.durable_at(&object)
+    };
+    assert_eq!(durable_at(&log, b"before"), None);
+    assert_eq!(durable_at(&log, b"after"), Some(after));
+    for key in 0..8 {
+        assert_eq!(durable_at(&log, &[key]), Some(end), "{key}");
+    }
+    // Copied up to the midst of the group, and up to its last byte but one.
+    for offset in [before.offset + 1, before.offset + 300, end.offset - 1] {
+        recorder.hold_at(thunderhead_log::LogPosition { offset, ..end });
+        log.turn();
+        assert_eq!(log.durable().offset, offset);
+        for key in 0..8 {
+            assert_eq!(durable_at(&log, &[key]), Some(end), "{key} at {offset}");
+        }
+        assert_eq!(durable_at(&log, b"before"), None);
+    }
+    recorder.hold_at(end);
+    log.turn();
+    for key in 0..8 {
+        assert_eq!(durable_at(&log, &[key]), None, "{key}");
+    }
+    assert_eq!(durable_at(&log, b"after"), Some(after));
+}
+
+#[test]
+fn outcomes_are_forgotten_in_parts_and_in_any_order() {
+    let mut log = plain(Box::new(NoReplication::default()));
+    let live = log.usage().live_bytes;
+    let updates: Vec<Update> = (0..40).map(|at| (at + 10, 1, Some(0))).collect();
+    assert_eq!(update(&mut log, 5, &updates).len(), 40);
+    log.turn();
+    let one = log.usage().live_bytes - live;
+    assert_eq!(log.forget_completions(5, &[9, 10, 11, 49, 50]), 3);
+    assert_eq!(log.forget_completions(4, &[12]) + log.forget_completions(6, &[12]), 0);
+    assert!(log.forget_completion(5, 30) && !log.forget_completion(5, 30));
+    let left: BTreeSet<u64> = (12..49).filter(|it| *it != 30).collect();
+    assert!(outcomes(&log).keys().map(|(_, sequence)| *sequence).eq(left.iter().copied()));
+    assert_eq!(log.usage().live_bytes, live + one, "the entry is there as long as any is wanted");
+    // What is forgotten may come again, by itself as its group is still there.
+    let again = Completion { lease: 5, sequence: 30, result: b"again" };
+    log.complete(TABLE, KeyHash::of(b"k"), again).unwrap();
+    assert_eq!(log.completion(5, 30).unwrap().to_vec(), b"again");
+    let all: Vec<u64> = (0..100).rev().collect();
+    assert_eq!(log.forget_completions(5, &all), left.len() + 1);
+    assert_eq!(outcomes(&log), Outcomes::new());
+    log.delete(TABLE, &[1], Condition::Always).unwrap();
+    assert_eq!(log.usage().live_bytes, live, "nothing is counted as live any more");
+}
+
+#[test]
+fn a_sequence_between_those_of_a_group_is_recorded_by_itself() {
+    let mut log = plain(Box::new(NoReplication::default()));
+    let even: Vec<Update> = (0..20).map(|at| (2 * at + 10, 1, Some(5))).collect();
+    update(&mut log, 1, &even);
+    assert!(!log.begin_group(1, 11, 500) && !log.begin_group(1, 48, 500));
+    let odd: Vec<Update> = (0..20).map(|at| (2 * at + 9, 2, Some(5))).collect();
+    assert_eq!(update(&mut log, 1, &odd), odd);
+    let expected: Outcomes =
+        even.iter().chain(&odd).map(|it| ((1, it.0), result_of(*it))).collect();
+    assert_eq!(outcomes(&log), expected);
+    assert!(log.begin_group(1, 49, 500) && log.begin_group(2, 11, 500));
+    log.end_group();
+    // At the end of all numbers, each of them once.
+    let last: Vec<Update> = (0..4).map(|at| (u64::MAX - 3 + at, 3, Some(5))).collect();
+    assert_eq!(update(&mut log, 3, &last), last);
+    assert!(update(&mut log, 3, &last).is_empty());
+    assert_eq!(outcomes(&log).len(), expected.len() + 4);
+}
+
+#[test]
+fn outcomes_of_tablets_that_are_gone_are_forgotten_and_others_of_their_group_are_not() {
+    let mut log = plain(Box::new(NoReplication::default()));
+    log.create_tablet(TabletRange::whole(OTHER)).unwrap();
+    assert!(log.begin_group(1, 1, 4000));
+    for sequence in 1..=10 {
+        let table = if sequence % 3 == 0 { OTHER } else { TABLE };
+        let completion = Completion { lease: 1, sequence, result: b"done" };
+        log.write_completed(table, b"k", b"v", Condition::Always, completion).unwrap();
+    }
+    log.end_group();
+    log.drop_tablet(TabletRange::whole(OTHER));
+    let (mut gone, mut cursor) = (Vec::new(), Some(Cursor::default()));
+    while let Some(at) = cursor {
+        cursor = log.forget_homeless_completions(at, |lease, sequence| {
+            assert_eq!(lease, 1);
+            gone.push(sequence);
+        });
+    }
+    assert_eq!(gone, [3, 6, 9]);
+    assert_eq!(outcomes(&log).len(), 7);
+    let mut cursor = Some(Cursor::default());
+    let mut found = 0;
+    while let Some(at) = cursor {
+        let range = TabletRange::whole(TABLE);
+        cursor = log.scan_completions_of(range, at, |_, _, hash, _| {
+            assert_eq!(hash, KeyHash::of(b"k"));
+            found += 1;
+        });
+    }
+    assert_eq!(found, 7);
+}
+
+#[test]
+fn a_record_without_what_is_linked_to_it_is_damage() {
+    let recorder = Recorder::new();
+    let mut log = plain(Box::new(recorder.clone()));
+    let start = log.appended().offset as usize;
+    update(&mut log, 1, &[(1, 1, Some(50)), (2, 2, Some(50))]);
+    log.turn();
+    let whole = recorder.replicas(usize::MAX).into_values().next_back().unwrap().bytes;
+    let entries: Vec<_> = SegmentReader::new(&whole).unwrap().map(Result::unwrap).collect();
+    let at = |back: usize| entries[entries.len() - back].0 as usize;
+    assert!(matches!(entries[entries.len() - 1].1, Entry::Completions { .. }));
+    assert_eq!(at(3), start);
+    let without =
+        |gone: std::ops::Range<usize>| [&whole[..gone.start], &whole[gone.end..]].concat();
+    for gone in [at(3)..at(2), at(2)..at(1), at(3)..at(1)] {
+        let damaged = without(gone);
+        let last = SegmentReader::new(&damaged).unwrap().last().unwrap();
+        assert!(matches!(last, Err(Damage::Field { field: "links", .. })), "{last:?}");
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Updates of a client, each with the distance of its sequence from the one before.
+    Update {
+        lease: u64,
+        updates: Vec<(u8, u8, Option<u16>)>,
+    },
+    /// The same again, of an earlier message, cut otherwise.
+    Again {
+        lease: u64,
+        back: usize,
+        from: usize,
+    },
+    /// A client has answers: all before one of its last sequences, or just one.
+    Forget {
+        lease: u64,
+        back: u64,
+        only: bool,
+    },
+    Clean(u8),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let value = prop_oneof![4 => (0..60u16).prop_map(Some), 1 => (300..700u16).prop_map(Some), 2 => Just(None)];
+    let gap = prop_oneof![8 => Just(1u8), 1 => 2..5u8, 1 => 20..90u8];
+    let updates = prop::collection::vec((gap, 0..50u8, value), 1..30);
+    let step = prop_oneof![
+        8 => (1..4u64, updates).prop_map(|(lease, updates)| Step::Update { lease, updates }),
+        2 => (1..4u64, 0..4usize, 0..20usize)
+            .prop_map(|(lease, back, from)| Step::Again { lease, back, from }),
+        4 => (1..4u64, 0..60u64, any::<bool>())
+            .prop_map(|(lease, back, only)| Step::Forget { lease, back, only }),
+        4 => (1..6u8).prop_map(Step::Clean),
+    ];
+    prop::collection::vec(step, 1..120)
+}
+
+/// The segments that a recovery would replay after so many events.
+fn recoverable(recorder: &Recorder, events: usize) -> Vec<Vec<u8>> {
+    let replicas = recorder.replicas(events);
+    let heads = replicas.values().rev().filter(|it| it.open && it.kind != SegmentKind::Survivor);
+    let digest = heads.flat_map(|it| SegmentReader::new(&it.bytes)).find_map(|reader| {
+        let digests = reader.filter_map(|entry| match entry {
+            Ok((_, Entry::Digest(digest))) => Some(digest),
+            _ => None,
+        });
+        digests.last()
+    });
+    digest.unwrap().iter().map(|id| replicas[id].bytes.clone()).collect()
+}
+
+#[derive(Clone, Default)]
+struct Moment {
+    events: usize,
+    objects: Objects,
+    /// What is wanted, and all there ever was.
+    wanted: Outcomes,
+    ever: Outcomes,
+}
+
+fn run(
+    steps: &[Step],
+    tombstones: Tombstones,
+    crash: prop::sample::Index,
+) -> Result<(), TestCaseError> {
+    let recorder = Recorder::new();
+    let mut log = log_of(192 << 10, options(tombstones, 1.0), Box::new(recorder.clone()));
+    let mut cleaner: Cleaner = log.cleaner().unwrap();
+    let mut now = Moment::default();
+    let mut moments = Vec::new();
+    let mut next: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut sent: Vec<(u64, Vec<Update>)> = Vec::new();
+    for step in steps {
+        let mut message = None;
+        match step {
+            Step::Update { lease, updates } => {
+                let next = next.entry(*lease).or_default();
+                let mut number = |gap: u8| {
+                    *next += u64::from(gap);
+                    *next
+                };
+                let updates: Vec<Update> =
+                    updates.iter().map(|(gap, key, value)| (number(*gap), *key, *value)).collect();
+                sent.push((*lease, updates.clone()));
+                message = Some((*lease, updates));
+            }
+            Step::Again { lease, back, from } => {
+                let of_lease: Vec<_> = sent.iter().filter(|(it, _)| it == lease).collect();
+                if let Some((_, updates)) = of_lease.iter().rev().nth(*back) {
+                    let updates = updates.get(*from..).unwrap_or_default().to_vec();
+                    // Nobody asks again whose answer is there: a server would not do it.
+                    let ever = &now.ever;
+                    let known = |it: &Update| {
+                        let name = (*lease, it.0);
+                        now.wanted.contains_key(&name) || !ever.contains_key(&name)
+                    };
+                    message = Some((*lease, updates.into_iter().filter(known).collect()));
+                }
+            }
+            Step::Forget { lease, back, only } => {
+                let until = next.get(lease).copied().unwrap_or_default().saturating_sub(*back);
+                let is_gone = |it: u64| if *only { it == until } else { it < until };
+                let gone: Vec<u64> = now
+                    .wanted
+                    .keys()
+                    .filter(|(it, sequence)| it == lease && is_gone(*sequence))
+                    .map(|(_, sequence)| *sequence)
+                    .collect();
+                prop_assert_eq!(log.forget_completions(*lease, &gone), gone.len());
+                gone.iter().for_each(|sequence| drop(now.wanted.remove(&(*lease, *sequence))));
+            }
+            Step::Clean(steps) => {
+                for _ in 0..*steps {
+                    cleaner.step();
+                    log.turn();
+                }
+            }
+        }
+        if let Some((lease, updates)) = message {
+            for it in update(&mut log, lease, &updates) {
+                let (sequence, key, value) = it;
+                match value {
+                    Some(length) => drop(now.objects.insert(key, value_of(sequence, length))),
+                    None => drop(now.objects.remove(&key)),
+                }
+                let before = now.ever.insert((lease, sequence), result_of(it));
+                prop_assert!(before.is_none(), "done once");
+                now.wanted.insert((lease, sequence), result_of(it));
+            }
+        }
+        log.turn();
+        now.events = recorder.events();
+        moments.push(now.clone());
+        prop_assert_eq!(&outcomes(&log), &now.wanted);
+    }
+    prop_assert_eq!(&objects(&log), &now.objects);
+    // Every turn was complete, so what a crash leaves is known, but that what was forgotten may
+    // come back.
+    for moment in [&moments[crash.index(moments.len())], &now] {
+        let (rebuilt, report) = replayed(&recoverable(&recorder, moment.events), tombstones);
+        prop_assert_eq!(report.damage, vec![]);
+        prop_assert_eq!(&objects(&rebuilt), &moment.objects);
+        let found = outcomes(&rebuilt);
+        prop_assert!(moment.wanted.iter().all(|(name, result)| found.get(name) == Some(result)));
+        prop_assert!(found.iter().all(|(name, result)| moment.ever.get(name) == Some(result)));
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_was_done_is_known_once_and_survives_cleaning_and_replay(
+        steps in steps(),
+        classic in any::<bool>(),
+        crash in any::<prop::sample::Index>(),
+    ) {
+        run(&steps, if classic { Tombstones::Classic } else { Tombstones::Folded }, crash)?;
+    }
+}
