@@ -225,6 +225,29 @@ impl Log {
         Ok(Record { lease, sequence, bytes })
     }
 
+    /// Takes in the record that lies at a reference, in a segment that is adopted. False where there
+    /// is another one of this update.
+    pub(crate) fn adopt_completion(&mut self, at: Reference) -> Result<bool, Error> {
+        let frame = segment::frame(&self.memory, at);
+        let (fields, _) = completion_at(&self.memory, at);
+        let hash = CompletionFields::hash(fields.lease, fields.sequence);
+        let mut known = None;
+        let memory = &*self.memory;
+        self.completions.find(hash, |at| {
+            let (other, _) = completion_at(memory, at);
+            let same = (other.lease, other.sequence) == (fields.lease, fields.sequence);
+            known = same.then_some(at);
+            same
+        });
+        if let Some(known) = known {
+            return Ok(known == at);
+        }
+        let inserted = self.completions.insert(fields.index_hash(), at, &Records(&self.memory));
+        inserted.map_err(|_| Error::CleanerBehind)?;
+        self.live_bytes += frame.entry_bytes() as u64;
+        Ok(true)
+    }
+
     /// Takes a record that was just appended out of the index; the head is about to be rewound.
     fn forget_completion_at(&mut self, record: Record) {
         let Record { lease, sequence, bytes } = record;

@@ -1,5 +1,9 @@
 //! A replay piece by piece, while the log serves.
 
+mod adopt;
+
+pub use adopt::Adopted;
+
 use super::remembered::Remembered;
 use super::{ReplayError, Report};
 use crate::error::{Damage, Error};
@@ -74,6 +78,7 @@ pub struct Rebuild {
     report: Report,
     /// Completion records that were taken in since somebody asked.
     completions: Vec<(u64, u64)>,
+    adoption: adopt::Adoption,
 }
 
 impl Rebuild {
@@ -105,6 +110,7 @@ impl Rebuild {
                 remembered,
                 report: Report::default(),
                 completions: Vec::new(),
+                adoption: adopt::Adoption::default(),
             }),
             Err(error) => {
                 for (range, _) in &tablets {
