@@ -272,7 +272,7 @@ proptest! {
             while log.name_adopted().is_err() {}
         }
         let some = segments.iter().any(|(_, it)| !it.open);
-        prop_assert_eq!(rebuild.abandon(&mut log), named && some);
+        prop_assert_eq!(rebuild.abandon(&mut log).keeps, named && some);
         log.turn();
         let mut cursor = Some(Cursor::default());
         while let Some(at) = cursor {
@@ -320,7 +320,7 @@ fn what_cannot_be_adopted_is_refused_before_anything_is_used() {
         };
         assert_eq!(log.adopted_segments().count(), 0);
         assert_eq!(log.usage().live_bytes, 0);
-        assert!(!rebuild.abandon(log));
+        assert!(!rebuild.abandon(log).keeps);
         error
     };
     // A flipped bit at its end, the wrong log, ids that are not below its own.
@@ -389,6 +389,6 @@ fn a_log_that_does_not_fit_is_refused_for_lack_of_memory() {
         matches!(error, ReplayError::Log(Error::MemoryFull { .. } | Error::CleanerBehind))
     };
     assert!(refused.as_ref().is_some_and(memory), "{refused:?}");
-    assert!(!rebuild.abandon(&mut log));
+    assert!(!rebuild.abandon(&mut log).keeps);
     assert_eq!(log.usage().live_bytes, 0);
 }

@@ -258,7 +258,8 @@ impl Ledger {
             self.also_present.remove(&segment.id);
         }
         self.present_changed = true;
-        (segments, self.adopted_named)
+        let are_named = self.adopted_named && !segments.is_empty();
+        (segments, are_named)
     }
 
     /// Tells the cleaners which segments a recovery might still read, as soon as it can.

@@ -2,7 +2,7 @@
 
 mod adopt;
 
-pub use adopt::Adopted;
+pub use adopt::{Abandoned, Adopted};
 
 use super::remembered::Remembered;
 use super::{ReplayError, Report};

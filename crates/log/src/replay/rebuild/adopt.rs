@@ -265,8 +265,8 @@ impl Rebuild {
     }
 
     /// Gives up what was taken back: drops the tablets, forgets the records and throws the segments
-    /// away. True where a digest names the segments: then their copies must stay.
-    pub fn abandon(self, log: &mut Log) -> bool {
+    /// away.
+    pub fn abandon(self, log: &mut Log) -> Abandoned {
         let Rebuild { tablets, adoption, remembered, .. } = self;
         drop(remembered);
         tablets.iter().for_each(|(range, _)| _ = log.drop_tablet(*range));
@@ -284,22 +284,30 @@ impl Rebuild {
 pub struct Adopted(Adoption);
 
 impl Adopted {
-    /// Forgets the records and throws the segments away; the tablets were dropped before. True where a
-    /// digest names the segments: then their copies must stay.
-    pub fn abandon(self, log: &mut Log) -> bool {
+    /// Forgets the records and throws the segments away; the tablets were dropped before.
+    pub fn abandon(self, log: &mut Log) -> Abandoned {
         abandon(log, self.0)
     }
 }
 
-fn abandon(log: &mut Log, adoption: Adoption) -> bool {
+/// What was left of something that was given up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Abandoned {
+    /// A digest names segments that were adopted: their copies must stay for as long as this log does.
+    pub keeps: bool,
+    /// Lease and sequence of the completion records that were forgotten.
+    pub records: Vec<(u64, u64)>,
+}
+
+fn abandon(log: &mut Log, adoption: Adoption) -> Abandoned {
     let Adoption { adopting, records, .. } = adoption;
-    for (lease, sequence) in records {
-        log.forget_completion(lease, sequence);
+    for (lease, sequence) in &records {
+        log.forget_completion(*lease, *sequence);
     }
     // References in the index of the tablets are gone with them.
     log.turn();
     if let Some(adopting) = adopting {
         log.give_up_adopting(adopting);
     }
-    log.abandon_adopted()
+    Abandoned { keeps: log.abandon_adopted(), records }
 }
