@@ -492,6 +492,7 @@ mod tests {
             floor: SegmentId::NONE,
         };
         ServerRecord {
+            log_seed: 0,
             server: ServerId(id),
             registered: id,
             lives: vec![1],

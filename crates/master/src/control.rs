@@ -16,8 +16,8 @@
 use crate::migration::Migrations;
 use crate::parked::Answer;
 use crate::recovery::{Answered, Recoveries};
-use crate::shard::Shard;
 use crate::replication::Home;
+use crate::shard::Shard;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use thunderhead_log::{Cursor, Error};

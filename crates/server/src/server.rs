@@ -21,8 +21,8 @@ use thunderhead_master::asking::{Asking, Heard, QuestionId};
 use thunderhead_master::replication::Settings as ReplicationSettings;
 use thunderhead_master::{LocalBackup, Options as ShardOptions, Replication, Shard};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, Request, Service, ServiceKind};
-use thunderhead_runtime::{Random, Time};
 use thunderhead_runtime::files::Opening;
+use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{
     BackupInfo, Empty, Enlist, Enlisted, Known, Register, Registered, ServerList, of_body, to_body,
 };
@@ -277,7 +277,10 @@ impl Server {
         if let Some(backup) = &mut self.backup {
             backup.service.enlisted(generation, &servers);
         }
-        self.life.enlisted(Identity { cluster, server, generation, masters, log_seed, settings }, servers);
+        self.life.enlisted(
+            Identity { cluster, server, generation, masters, log_seed, settings },
+            servers,
+        );
         self.serve(context);
     }
 

@@ -175,8 +175,16 @@ fn plan(arguments: &Arguments, nodes: usize, random: &mut Random) -> Plan {
     let inventory =
         Inventory { replicas: (0..share).map(|it| replica(segments - it % segments)).collect() };
     let own = order.iter().map(|it| it.segment).take(order.len().div_ceil(nodes.max(1))).collect();
-    let begin = BeginRecovery { recovery: 1, crashed, partitions: parts.clone(), segments: own };
+    let begin = BeginRecovery {
+        lineage: Vec::new(),
+        whole: false,
+        recovery: 1,
+        crashed,
+        partitions: parts.clone(),
+        segments: own,
+    };
     let recover = |segments| Recover {
+        take_back: false,
         master: MasterId(1),
         crashed,
         recovery: 1,

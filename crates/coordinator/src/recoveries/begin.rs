@@ -226,8 +226,7 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
     for (server, segments) in reads {
         let partitions = partitions.clone();
         let (whole, lineage) = (take_back, reign.cluster().lineage(crashed));
-        let message =
-            BeginRecovery { recovery, crashed, partitions, segments, whole, lineage };
+        let message = BeginRecovery { recovery, crashed, partitions, segments, whole, lineage };
         let fenced_in = found.lives.get(&server).copied();
         reign.spawn(keep_told(Rc::clone(reign), server, fenced_in, message, Rc::clone(&told)));
     }

@@ -128,9 +128,8 @@ mod tests {
         let server = br#"{"server":1,"registered":5,"generation":1,"state":"down"}"#;
         let mut record: ServerRecord = serde_json::from_slice(server).expect("all has a default");
         for (master, heir, inherited) in [(1, 2, true), (2, 3, false), (4, 9, true), (5, 3, true)] {
-            let former = format!(
-                r#"{{"master":{master},"shard":0,"heir":{heir},"inherited":{inherited}}}"#
-            );
+            let former =
+                format!(r#"{{"master":{master},"shard":0,"heir":{heir},"inherited":{inherited}}}"#);
             record.former.push(serde_json::from_str(&former).expect("a former master"));
         }
         let ids = |of: Vec<MasterId>| of.into_iter().map(|it| it.0).collect::<Vec<_>>();

@@ -89,8 +89,5 @@ impl TakeBack {
 
 /// Whether no copy of a log will do, because it cannot be adopted.
 pub(super) fn is_hopeless(error: &ReplayError) -> bool {
-    matches!(
-        error,
-        ReplayError::Damaged(Damage::NotAdoptable { .. } | Damage::OtherLog { .. })
-    )
+    matches!(error, ReplayError::Damaged(Damage::NotAdoptable { .. } | Damage::OtherLog { .. }))
 }
