@@ -316,9 +316,12 @@ impl Recoveries {
         let is_over = |of: &&Recovery| now.since(of.touched) >= FORGOTTEN;
         let over = self.of.iter().filter(|(_, of)| is_over(of)).map(|(master, _)| *master);
         for master in over.collect::<Vec<_>>() {
-            tracing::warn!(
-                "nobody asks for anything of {master} any more: its recovery is forgotten"
-            );
+            // Where a log was taken back nobody frees the replicas, by which else it would be forgotten.
+            if self.of.get(&master).is_some_and(|of| !of.whole) {
+                tracing::warn!(
+                    "nobody asks for anything of {master} any more: its recovery is forgotten"
+                );
+            }
             self.forget(master);
         }
         let (held, waste) = (&mut self.held, &mut self.waste);

@@ -13,7 +13,7 @@
 //! Before a shard is told it is written that it is the *heir* of the former master. From then on
 //!
 //! - the former master's replicas stay as long as the heir's log may be needed, for that may name them:
-//!   the heir is there, or has tablets that are to be recovered;
+//!   the heir is there, or has tablets that are to be recovered, or its own heir's may;
 //! - a recovery of the heir looks for replicas of the whole *lineage*: of those whose heir it was, and
 //!   theirs.
 //!
@@ -70,7 +70,11 @@ fn trace(
 
 /// Whether the log of a master may still be needed that is the heir of another one.
 pub(super) fn is_needed(cluster: &Cluster, heir: MasterId) -> bool {
-    let is_left = |former: &Former| !former.freeing && !cluster.to_recover(heir).is_empty();
+    // An heir that is gone may have one itself, whose log names what this one's did.
+    let is_left = |former: &Former| {
+        let has_tablets = !cluster.to_recover(heir).is_empty();
+        !former.freeing && (has_tablets || former.heir.is_some_and(|it| is_needed(cluster, it)))
+    };
     cluster.place(heir).is_some() || cluster.former(heir).is_some_and(is_left)
 }
 
