@@ -141,4 +141,26 @@ mod tests {
         assert_eq!(ids(inherited(&record, MasterId(3))), [5]);
         assert_eq!(ids(lineage(&record, MasterId(1))), [0; 0]);
     }
+
+    #[test]
+    fn the_log_of_an_heir_is_needed_as_long_as_its_own_heir_is_there() {
+        let settings = thunderhead_wire::control::Settings {
+            replicas: 1,
+            durability: "replicated".into(),
+            segment_bytes: 1,
+            self_backup: true,
+        };
+        let cluster = thunderhead_wire::ClusterId(1);
+        let record = crate::stored::ClusterRecord { cluster, settings };
+        let mut cluster = Cluster::new(record, crate::stored::Ids::default(), 1 << 20);
+        let server = br#"{"server":1,"registered":5,"generation":3,"state":"up",
+            "shards":[{"master":3,"address":"10.0.0.1:1"}],
+            "former":[{"master":1,"shard":0,"heir":2},{"master":2,"shard":0,"heir":3}]}"#;
+        let mut record: ServerRecord = serde_json::from_slice(server).expect("a server");
+        cluster.put_server(record.clone());
+        assert!(is_needed(&cluster, MasterId(3)) && is_needed(&cluster, MasterId(2)));
+        record.shards.clear();
+        cluster.put_server(record);
+        assert!(!is_needed(&cluster, MasterId(3)) && !is_needed(&cluster, MasterId(2)));
+    }
 }
