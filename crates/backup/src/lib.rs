@@ -47,6 +47,7 @@ mod flusher;
 pub mod fuzzing;
 pub mod layout;
 pub mod limits;
+mod lineage;
 mod pool;
 pub mod reader;
 pub mod service;

@@ -155,6 +155,9 @@ impl Service {
         }
         let up = list.servers.iter().filter(|server| server.state == ServerState::Up);
         let masters = up.flat_map(|server| &server.shards).map(|shard| shard.master).collect();
+        for (master, lineage) in list.servers.iter().flat_map(|server| &server.lineages) {
+            self.store.learn_lineage(*master, lineage);
+        }
         self.list = (list.version, masters);
     }
 
@@ -194,7 +197,8 @@ impl Service {
             Opcode::Replicate => self.replicate(context, body, reply_to),
             Opcode::ReadReplica => self.pages.request(&mut self.store, context, body, reply_to),
             Opcode::Inventory => match of_body::<InventoryOf>(body) {
-                Some(InventoryOf { master, deposed }) => {
+                Some(InventoryOf { master, deposed, lineage }) => {
+                    self.store.learn_lineage(master, &lineage);
                     if deposed {
                         self.fence(master);
                     }
@@ -219,6 +223,7 @@ impl Service {
             Opcode::BeginRecovery => match of_body::<BeginRecovery>(body) {
                 Some(begin) => {
                     self.fence(begin.crashed);
+                    self.store.learn_lineage(begin.crashed, &begin.lineage);
                     self.recoveries.begin(context, begin, reply_to);
                 }
                 None => context.refuse(reply_to, Status::Malformed, 0, &[]),
@@ -323,7 +328,7 @@ impl Service {
     /// The replicas of a master that count.
     #[must_use]
     pub fn inventory(&self, master: MasterId) -> Inventory {
-        let replicas = self.store.replicas().filter(|replica| replica.id.master == master);
+        let replicas = self.store.replicas_of(master);
         let info = |replica: crate::Replica| ReplicaInfo {
             segment: replica.id.segment,
             epoch: replica.epoch,
@@ -341,6 +346,7 @@ impl Service {
     /// Gives up all replicas of a master, which gets no others here.
     pub fn free_master(&mut self, master: MasterId) {
         self.store.free_master(master);
+        self.store.forget_lineage(master);
         self.gone.insert(master);
         self.graves.forget(master);
         self.pages.forget(master);

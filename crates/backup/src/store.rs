@@ -218,6 +218,8 @@ pub(crate) struct Parts {
 pub struct Store {
     parts: Parts,
     by_id: BTreeMap<ReplicaId, u32>,
+    /// Of masters that have taken back former logs: whose closed replicas are theirs, too.
+    pub(crate) lineages: crate::lineage::Lineages,
     free: VecDeque<u32>,
     free_buffers: Vec<u32>,
     filling: BTreeMap<u32, Filling>,
@@ -251,6 +253,7 @@ impl Store {
                 .filter(|buffer| parts.pool.claimed(*buffer).is_none())
                 .collect(),
             parts,
+            lineages: crate::lineage::Lineages::default(),
             filling: BTreeMap::new(),
             pins: BTreeMap::new(),
             to_release: BTreeSet::new(),

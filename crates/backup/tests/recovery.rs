@@ -94,7 +94,14 @@ impl Caller {
         partitions: Vec<Vec<Taken>>,
         segments: Vec<SegmentId>,
     ) -> Result<Vec<u8>, (Status, u64)> {
-        let begin = BeginRecovery { recovery, crashed: CRASHED, partitions, segments };
+        let begin = BeginRecovery {
+            lineage: Vec::new(),
+            whole: false,
+            recovery,
+            crashed: CRASHED,
+            partitions,
+            segments,
+        };
         self.call(Opcode::BeginRecovery, to_body(&begin)).await
     }
 

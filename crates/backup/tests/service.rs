@@ -220,6 +220,7 @@ fn replicas_are_written_listed_read_and_freed() {
 fn a_master_that_was_given_up_is_refused() {
     let list = |version, states: &[(u64, ServerState)]| {
         let servers = states.iter().map(|(master, state)| ServerInfo {
+            lineages: Vec::new(),
             server: ServerId(*master),
             generation: 1,
             state: *state,
@@ -271,7 +272,7 @@ fn a_master_whose_replicas_are_read_to_recover_it_gets_nothing_more() {
         assert_eq!(it.send(&[(1, 0, 0, b"abc", 0, OPEN)]).await, [(0, 3)]);
         assert_eq!(it.inventory(1).await, [(1, 0, 3, false)]);
         assert_eq!(it.send(&[(1, 0, 3, b"d", 0, 0)]).await, [(0, 4)], "a look does no harm");
-        let of = InventoryOf { master: MasterId(1), deposed: true };
+        let of = InventoryOf { lineage: Vec::new(), master: MasterId(1), deposed: true };
         let counted = it.call(Opcode::Inventory, to_body(&of)).await.unwrap();
         assert_eq!(of_body::<Inventory>(&counted).unwrap().replicas[0].length, 4);
         for parts in [[(1, 0, 4, &b"e"[..], 0, 0)], [(2, 0, 0, b"x", 0, OPEN)]] {

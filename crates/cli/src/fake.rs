@@ -173,6 +173,7 @@ impl Store for Fake {
 
     fn status(&mut self) -> Result<ClusterStatus, Failure> {
         let server = |id: u64, state| ServerInfo {
+            lineages: Vec::new(),
             server: ServerId(id),
             generation: 2,
             state,

@@ -141,7 +141,7 @@ fn print_server(
     remarks: &mut Vec<String>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let ServerInfo { server: id, generation, state, host, rack, shards, backup } = server;
+    let ServerInfo { server: id, generation, state, host, rack, shards, backup, .. } = server;
     let state = match state {
         ServerState::Up => "up",
         ServerState::Down => "DOWN",

@@ -3,6 +3,7 @@
 //! Plain data and plain logic: no time, no waiting. Whatever is here is written down already.
 
 use crate::limits::{EPOCHS_MAX, TABLETS_MAX};
+use crate::recoveries::{inherited, lineage};
 use crate::stored::{
     ClusterRecord, Former, Ids, Part, ServerRecord, ShardRecord, TableRecord, TabletRecord,
 };
@@ -174,6 +175,13 @@ impl Cluster {
     /// Whose a former master was.
     pub(crate) fn server_of_former(&self, master: MasterId) -> Option<&ServerRecord> {
         self.servers.get(self.former.get(&master)?)
+    }
+
+    /// Those whose closed replicas are a master's, too, as it has taken back their logs, or was to.
+    pub(crate) fn lineage(&self, master: MasterId) -> Vec<MasterId> {
+        let place = self.place(master).and_then(|place| self.server(place.server));
+        let record = place.or_else(|| self.server_of_former(master));
+        record.map_or(Vec::new(), |record| lineage(record, master))
     }
 
     /// Tablets that are to be rebuilt because their master is gone.
@@ -391,6 +399,12 @@ fn info(record: &ServerRecord) -> Option<ServerInfo> {
             .map(|shard| ShardInfo { master: shard.master, address: shard.address })
             .collect(),
         backup: record.backup,
+        lineages: record
+            .shards
+            .iter()
+            .map(|shard| (shard.master, inherited(record, shard.master)))
+            .filter(|(_, lineage)| !lineage.is_empty())
+            .collect(),
     })
 }
 
@@ -407,6 +421,8 @@ pub(crate) fn gone(record: &ServerRecord) -> ServerRecord {
             recovery: 0,
             parts: Vec::new(),
             freeing: false,
+            heir: None,
+            inherited: false,
         });
     }
     record
@@ -476,6 +492,7 @@ mod tests {
             floor: SegmentId::NONE,
         };
         ServerRecord {
+            log_seed: 0,
             server: ServerId(id),
             registered: id,
             lives: vec![1],

@@ -20,6 +20,9 @@
 //! is left then is surveyed anew, until nothing is left. A master's replicas are freed only when it is
 //! written that none of its tablets is left.
 //!
+//! Where the server that is gone has come again its log may be *taken back* instead ([`taking_back`]): one
+//! part, all of which goes to the shard in the place of the former one.
+//!
 //! A recovering master that goes in the midst owns nothing of these tablets: they are rebuilt from the
 //! master that went first. If it went after the owners of some tables were written and before those
 //! of others were, the former are its own by then, and are rebuilt from its log.
@@ -40,6 +43,7 @@ mod order;
 mod partitions;
 mod report;
 mod survey;
+mod taking_back;
 
 use crate::duties::{Duty, employ};
 use crate::reign::{Backoff, Reign};
@@ -58,6 +62,7 @@ use thunderhead_wire::{MasterId, TableId};
 
 pub(crate) use attempt::Attempts;
 pub(crate) use report::recovered;
+pub(crate) use taking_back::{inherited, lineage};
 
 /// What is being recovered.
 pub(crate) fn status(reign: &Reign) -> Vec<RecoveryInfo> {
@@ -107,6 +112,8 @@ enum Step {
     BeginAnew(BTreeSet<TableId>),
     /// Those are told.
     Tell(Vec<Message>),
+    /// It has no tablets any more, but its heir needs its replicas.
+    Inherit,
     /// It has no tablets any more.
     Free,
     /// All backups have freed its replicas.
@@ -134,6 +141,13 @@ pub(crate) async fn see_to(reign: &Rc<Reign>, crashed: MasterId) {
             Step::Tell(messages) => {
                 tell_masters(reign, messages).await;
                 true
+            }
+            Step::Inherit => {
+                change(reign, crashed, |former| {
+                    former.parts.clear();
+                    former.inherited = true;
+                })
+                .await
             }
             Step::Free => {
                 change(reign, crashed, |former| {
@@ -164,7 +178,14 @@ fn next_step(reign: &Rc<Reign>, crashed: MasterId) -> Step {
     }
     let tablets = cluster.to_recover(crashed);
     if tablets.is_empty() {
-        return Step::Free;
+        // Backups need not be told any more what to read.
+        reign.attempts.borrow_mut().remove(&crashed);
+        let is_needed = former.heir.is_some_and(|heir| taking_back::is_needed(&cluster, heir));
+        return match (is_needed, former.inherited) {
+            (true, true) => Step::Wait,
+            (true, false) => Step::Inherit,
+            (false, _) => Step::Free,
+        };
     }
     if cluster.record.settings.replicas == 0 {
         return Step::BeginAnew(tablets.iter().map(|it| it.range.table).collect());

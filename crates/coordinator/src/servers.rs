@@ -40,6 +40,7 @@ pub(crate) async fn register(reign: &Rc<Reign>, message: Register) -> Outcome {
     let record = ServerRecord {
         server,
         registered: message.nonce,
+        log_seed: 0,
         lives: Vec::new(),
         generation: 0,
         state: ServerState::Down,
@@ -91,6 +92,10 @@ pub(crate) async fn enlist(reign: &Rc<Reign>, message: Enlist) -> Outcome {
         })
         .collect();
     record.generation += 1;
+    if record.log_seed == 0 {
+        // Any but 0. Nobody else is told: what a client writes must not look like entries of a log.
+        record.log_seed = reign.shared.random.borrow_mut().number().max(1);
+    }
     record.state = ServerState::Up;
     record.lives.push(message.nonce);
     let excess = record.lives.len().saturating_sub(LIVES_MAX);
@@ -148,6 +153,7 @@ fn enlisted(reign: &Reign, record: &ServerRecord) -> Vec<u8> {
     to_body(&Enlisted {
         generation: record.generation,
         masters: record.shards.iter().map(|shard| shard.master).collect(),
+        log_seed: record.log_seed,
         servers: reign.cluster().list(),
     })
 }

@@ -77,6 +77,9 @@ pub(crate) struct ServerRecord {
     pub(crate) server: ServerId,
     /// The nonce that it was registered with.
     pub(crate) registered: u64,
+    /// Where the ids of its logs come from, in all its lives. 0 before it has any.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) log_seed: u64,
     /// The nonces of its latest lives, the present one last.
     #[serde(default)]
     pub(crate) lives: Vec<u64>,
@@ -132,6 +135,20 @@ pub(crate) struct Former {
     /// It has no tablets any more: its replicas are freed.
     #[serde(default)]
     pub(crate) freeing: bool,
+    /// Who takes its log back, or has: the log of that one may name its replicas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) heir: Option<MasterId>,
+    /// None of its tablets is left to recover: what the heir frees of its replicas is freed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) inherited: bool,
+}
+
+fn is_zero(it: &u64) -> bool {
+    *it == 0
+}
+
+fn is_false(it: &bool) -> bool {
+    !it
 }
 
 /// What one master rebuilds of another one's tablets.

@@ -166,6 +166,14 @@ pub enum Damage {
         /// The log of the first segment.
         expected: LogId,
     },
+    /// The segment cannot become part of this log as it is.
+    #[error(
+        "{segment} cannot be taken in as it is: sizes differ, or its id is in use; it has to be replayed"
+    )]
+    NotAdoptable {
+        /// The segment.
+        segment: SegmentId,
+    },
     /// The bytes are those of another segment.
     #[error("these bytes are of {found}, not of {expected}")]
     OtherSegment {

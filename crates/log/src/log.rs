@@ -8,6 +8,7 @@
 //! which no reference into the memory is alive, and once in a while such a call takes a *turn*
 //! (see [`Log`]): only then may memory be reused that was unlinked before.
 
+mod adopt;
 mod batch;
 mod completions;
 mod groups;
@@ -15,6 +16,7 @@ mod heads;
 mod ledger;
 mod write;
 
+pub(crate) use adopt::Adopting;
 pub(crate) use batch::Purpose;
 pub use batch::Put;
 pub use completions::Completion;
@@ -88,6 +90,8 @@ pub struct Log {
     pub(crate) memory: Arc<Memory>,
     pub(crate) shared: Arc<Shared>,
     id: LogId,
+    /// The id of its first segment.
+    first: SegmentId,
     seal: Seal,
     head: Head,
     ledger: Ledger,
@@ -122,10 +126,28 @@ impl Log {
         options: Options,
         replicator: Box<dyn Replicator>,
     ) -> Result<Log, OptionsError> {
+        Log::beginning_at(SegmentId(1), memory, id, options, replicator)
+    }
+
+    /// The same, with segment ids from `first` on. So the log may have the id of a former one, and
+    /// take its segments in as they are ([`Rebuild::adopt`](crate::Rebuild::adopt)), if those have
+    /// lower ids.
+    ///
+    /// # Errors
+    /// As [`Log::new`].
+    pub fn beginning_at(
+        first: SegmentId,
+        memory: &Arc<Memory>,
+        id: LogId,
+        options: Options,
+        replicator: Box<dyn Replicator>,
+    ) -> Result<Log, OptionsError> {
         options.check(memory.seglet_bytes(), memory.seglets())?;
         let shared = Arc::new(Shared::new(Arc::clone(memory), id, options));
         shared.check_digest()?;
         shared.check_room()?;
+        let first = first.max(SegmentId(1));
+        shared.next_segment.store(first.0, Ordering::SeqCst);
         if !memory.claim() {
             return Err(OptionsError(
                 "the memory belongs to a log already, and does so for good; make another".into(),
@@ -143,6 +165,7 @@ impl Log {
             memory: Arc::clone(memory),
             shared,
             id,
+            first,
             seal,
             head,
             ledger,

@@ -216,6 +216,16 @@ impl Recorder {
         Some(replicas_after(recording.events))
     }
 
+    /// The segments that were freed so far.
+    #[must_use]
+    pub fn freed(&self) -> Vec<SegmentId> {
+        let freed = |event: &Event| match event {
+            Event::Freed(segment) => Some(*segment),
+            _ => None,
+        };
+        self.state().events.iter().filter_map(freed).collect()
+    }
+
     /// The replicas that a crash after the first `events` events leaves: for each segment its
     /// bytes and whether it is still open.
     #[must_use]

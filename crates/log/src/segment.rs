@@ -374,6 +374,13 @@ pub(crate) fn mark_dead(memory: &Memory, at: Reference) {
     cell.store(cell.load(Ordering::Relaxed) | crate::entry::DEAD, Ordering::Relaxed);
 }
 
+/// Clears the dead bit of an entry that nobody else knows of yet.
+pub(crate) fn mark_alive(memory: &Memory, at: Reference) {
+    // SAFETY: as in `mark_dead`; the entry was just copied here.
+    let cell = unsafe { AtomicU8::from_ptr(memory.at(at)) };
+    cell.store(cell.load(Ordering::Relaxed) & !crate::entry::DEAD, Ordering::Relaxed);
+}
+
 /// The frame of the entry at a reference. The entry is one of ours: written by an [`Appender`].
 #[inline]
 pub(crate) fn frame(memory: &Memory, at: Reference) -> Frame {

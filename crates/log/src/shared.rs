@@ -255,6 +255,13 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// The same, for what must not wait. A cleaner has the lock for a few nanoseconds at most.
+    pub(crate) fn publish_present(&self, present: Present) {
+        *lock(&self.present) = Arc::new(present);
+    }
+}
+
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A cleaner that panicked has not left these half-changed: each is replaced whole.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -16,8 +16,9 @@
 use crate::migration::Migrations;
 use crate::parked::Answer;
 use crate::recovery::{Answered, Recoveries};
+use crate::replication::Home;
 use crate::shard::Shard;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use thunderhead_log::{Cursor, Error};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request};
@@ -27,7 +28,7 @@ use thunderhead_wire::control::{
     self, Empty, MigrateOut, MigratedTablets, MigrationBegin, Recover, ShardStatus, TabletStatus,
     Tablets,
 };
-use thunderhead_wire::{KeyHash, MasterId, Status, TableId, TabletRange, migration};
+use thunderhead_wire::{KeyHash, MasterId, SegmentId, Status, TableId, TabletRange, migration};
 
 /// Timers of a shard. Those of other components of a node have other numbers.
 pub(crate) const TIMER_ASK: u64 = (1 << 32) + 1;
@@ -262,9 +263,9 @@ impl Shard {
         if task.segments.is_empty() {
             return Err((Status::Malformed, 0));
         }
-        let Shard { control, log, options, .. } = self;
+        let Shard { control, log, clients, options, .. } = self;
         if !control.recoveries.knows(&task) {
-            if control.recoveries.make_way(log, &task)? {
+            if control.recoveries.make_way(log, clients, &task)? {
                 control.sweep = Some(Cursor::default());
             }
             for taken in &task.tablets {
@@ -334,13 +335,34 @@ impl Shard {
             return true;
         }
         if !self.leases.answered(&mut self.clients, question, &answer) {
-            let answered = self.control.recoveries.answered(&mut self.log, question, &answer);
+            let Shard { control, log, clients, .. } = self;
+            let answered = control.recoveries.answered(log, clients, question, &answer);
+            self.see_to_adopted();
             if answered == Answered::Parted {
                 self.control.sweep = Some(Cursor::default());
                 context.alarm().ring();
             }
         }
         true
+    }
+
+    /// What was taken back is this shard's now, where that is so: its replicas are seen to, and the
+    /// cleaners may have it.
+    fn see_to_adopted(&mut self) {
+        let homes = self.control.recoveries.take_homes();
+        if homes.is_empty() {
+            return;
+        }
+        let lengths: BTreeMap<SegmentId, u32> = self.log.adopted_segments().collect();
+        let with_length = |home: Home| {
+            let length = lengths.get(&home.segment).copied()?;
+            Some((home, length))
+        };
+        let homes = homes.into_iter().filter_map(with_length).collect();
+        if let Some(link) = &mut self.link {
+            link.replication.adopt(homes);
+        }
+        self.log.release_adopted();
     }
 
     /// A timer has gone off; true if it was one of these.

@@ -37,15 +37,18 @@
 mod fetch;
 mod jobs;
 mod recoveries;
+mod take_back;
 
 pub(crate) use recoveries::Recoveries;
 
 use crate::asking::{Asking, QuestionId};
 use crate::clients::Clients;
 use crate::options::Options;
+use crate::replication::Home;
 use fetch::Heard;
 use jobs::{Job, Jobs};
 use std::time::Duration;
+use take_back::TakeBack;
 use thunderhead_log::inspect::SegmentReader;
 use thunderhead_log::{Damage, Error, Log, Rebuild, ReplayError};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
@@ -132,6 +135,8 @@ pub(crate) struct Recovery {
     jobs: Jobs,
     stage: Stage,
     rebuild: Option<Rebuild>,
+    /// The log is that of the shard's former life.
+    back: Option<TakeBack>,
     /// The tablets are in the log.
     has_tablets: bool,
     /// Why it failed.
@@ -145,7 +150,9 @@ pub(crate) struct Recovery {
 
 impl Recovery {
     pub(crate) fn new(mut task: Recover, options: Options, now: Time) -> Recovery {
+        let back = TakeBack::of(&mut task);
         Recovery {
+            back,
             jobs: Jobs::new(std::mem::take(&mut task.segments)),
             task,
             options,
@@ -214,6 +221,7 @@ impl Recovery {
     pub(crate) fn answered(
         &mut self,
         log: &mut Log,
+        clients: &mut Clients,
         question: QuestionId,
         outcome: &Result<Vec<u8>, CallError>,
     ) -> Answered {
@@ -225,7 +233,7 @@ impl Recovery {
             Err(error) if self.failure.is_none() => {
                 let why = format!("the coordinator does not take what was rebuilt: {error}");
                 self.failure = Some(why);
-                self.drop_tablets(log);
+                self.drop_tablets(log, clients);
             }
             Err(_) => {}
             Ok(body) if self.drop_what_is_not_ours(log, body) => answered = Answered::Parted,
@@ -255,13 +263,22 @@ impl Recovery {
     }
 
     /// Nothing is left of it.
-    pub(crate) fn drop_tablets(&mut self, log: &mut Log) {
-        self.rebuild = None;
+    pub(crate) fn drop_tablets(&mut self, log: &mut Log, clients: &mut Clients) {
+        let rebuild = self.rebuild.take();
         if std::mem::take(&mut self.has_tablets) {
             for taken in &self.task.tablets {
                 log.drop_tablet(taken.range);
             }
         }
+        if let Some(back) = &mut self.back {
+            back.abandon(rebuild, log, clients);
+        }
+    }
+
+    /// Where the replicas are of what was taken back, once that is this shard's.
+    pub(crate) fn take_homes(&mut self) -> Vec<Home> {
+        let is_ours = self.is_over() && self.failure.is_none();
+        self.back.as_mut().filter(|_| is_ours).map_or(Vec::new(), TakeBack::take_homes)
     }
 
     /// Works for as long as the budget lasts.
@@ -305,7 +322,7 @@ impl Recovery {
                     format!("partition {partition} of {crashed} cannot be rebuilt: {why}");
                 // For people; there may be a reason for each of many copies.
                 why.truncate(why.floor_char_boundary(FAILURE_BYTES_MAX));
-                self.drop_tablets(means.log);
+                self.drop_tablets(means.log, means.clients);
                 self.jobs = Jobs::default();
                 self.failure = Some(why.clone());
                 self.tell(context, means.asking, Err(why));
@@ -321,8 +338,10 @@ impl Recovery {
         outcome: Result<Vec<Taken>, String>,
     ) {
         let Recover { master, crashed, recovery, partition, .. } = self.task;
-        let body =
-            control::to_body(&Recovered { crashed, recovery, partition, by: master, outcome });
+        let keeps = self.back.as_ref().is_some_and(|back| back.keeps);
+        let by = master;
+        let recovered = Recovered { crashed, recovery, partition, by, outcome, keeps };
+        let body = control::to_body(&recovered);
         self.stage = Stage::Telling(asking.ask(context, Opcode::Recovered, body));
     }
 
@@ -372,7 +391,11 @@ impl Recovery {
 
     fn begin(&mut self, log: &mut Log, now: Time) -> Result<Next, String> {
         let tablets = self.task.tablets.iter().map(|taken| (taken.range, taken.since));
-        match Rebuild::begin(log, tablets) {
+        let begun = match self.back {
+            Some(_) => Rebuild::take_back(log, tablets),
+            None => Rebuild::begin(log, tablets),
+        };
+        match begun {
             Ok(rebuild) => self.rebuild = Some(rebuild),
             Err(error) => return self.short_of_memory(error, now),
         }
@@ -408,6 +431,12 @@ impl Recovery {
     fn replay(&mut self, means: &mut Means<'_>, now: Time) -> Result<Next, String> {
         loop {
             let Some(rebuild) = &mut self.rebuild else { return Ok(Next::Wait) };
+            if self.jobs.is_over()
+                && let Some(open) = self.back.as_mut().and_then(TakeBack::then)
+            {
+                self.jobs = Jobs::new(open);
+                return Ok(Next::Again);
+            }
             if self.jobs.is_over() {
                 self.stage = Stage::Finishing;
                 return Ok(Next::Again);
@@ -416,21 +445,27 @@ impl Recovery {
                 let reasons = lost.reasons.join(", ");
                 return Err(format!("no backup can give {}: {reasons}", lost.segment));
             }
-            let Some((number, job)) = self.jobs.whole() else { return Ok(Next::Wait) };
-            if !means.may_replay {
+            let mut back = self.back.as_mut().filter(|back| back.adopts);
+            let begun = back.as_ref().and_then(|back| back.current);
+            let Some((number, job)) = self.jobs.whole(begun) else { return Ok(Next::Wait) };
+            if !means.may_replay && back.is_none() {
                 // What the backups are behind with is not held against those that are read.
                 self.got_on = self.got_on.max(means.durable_moved);
                 self.heard = self.heard.max(self.got_on);
                 self.is_held = true;
                 return Ok(Next::At(now + DURABLE_WAIT));
             }
-            let damaged = rebuild.report().damage.len();
+            let (damaged, before) = (rebuild.report().damage.len(), rebuild.report().bytes);
             let entries = entries(rebuild);
             let from = job.at;
             let checked = if from == 0 { right_segment(job) } else { Ok(()) };
-            let stepped = checked
-                .map_err(ReplayError::from)
-                .and_then(|()| rebuild.step(means.log, &job.fetch.bytes, from, ENTRIES, BYTES));
+            let stepped = checked.map_err(ReplayError::from).and_then(|()| match &mut back {
+                Some(back) => {
+                    back.current = Some(job.fetch.segment);
+                    rebuild.adopt(means.log, &job.fetch.bytes, from, ENTRIES, BYTES)
+                }
+                None => rebuild.step(means.log, &job.fetch.bytes, from, ENTRIES, BYTES),
+            });
             for (lease, sequence) in rebuild.take_completions() {
                 if let Some(record) = means.log.completion(lease, sequence) {
                     means.clients.came(lease, sequence, &record.to_vec());
@@ -441,7 +476,13 @@ impl Recovery {
                 Err(ReplayError::Damaged(damage @ Damage::UnknownKind { .. })) => {
                     return Err(format!("this version cannot: {damage}; upgrade the server"));
                 }
+                Err(error) if take_back::is_hopeless(&error) => {
+                    return Err(error.to_string());
+                }
                 Err(ReplayError::Damaged(damage)) => {
+                    if let Some(back) = back {
+                        back.current = None;
+                    }
                     job.at = 0;
                     job.fetch.give_up_copy(&damage.to_string());
                     return Ok(Next::Again);
@@ -449,10 +490,11 @@ impl Recovery {
                 Err(ReplayError::Log(error)) => return self.short_of_memory(error, now),
             };
             (self.got_on, self.heard) = (now, now);
-            let behind = until.map_or(job.fetch.bytes.len(), |at| at as usize) as u64;
-            let bytes = behind.saturating_sub(u64::from(from));
+            // What is adopted is looked through first, and then begun at its beginning.
+            let behind = until.filter(|at| *at > 0).map_or(job.fetch.bytes.len(), |at| at as usize);
+            let bytes = (behind as u64).saturating_sub(u64::from(from));
             let took = entries_since(rebuild, entries) * ENTRY_NS + bytes * KILOBYTE_NS / 1024;
-            self.replayed_bytes += bytes;
+            self.replayed_bytes += rebuild.report().bytes.saturating_sub(before);
             // Whatever the checksums hold against one copy, another may not have.
             if let Some((_, damage)) = rebuild.report().damage.get(damaged) {
                 job.at = 0;
@@ -461,7 +503,12 @@ impl Recovery {
             }
             match until {
                 Some(at) => job.at = at,
-                None => self.jobs.done(number),
+                None => {
+                    if let Some(back) = back {
+                        back.current = None;
+                    }
+                    self.jobs.done(number);
+                }
             }
             // One entry cannot be cut, however long it is.
             if !means.budget.spend(Duration::from_nanos(took).min(SLICE)) {
@@ -472,9 +519,16 @@ impl Recovery {
 
     fn finish(&mut self, log: &mut Log, now: Time) -> Result<Next, String> {
         let Some(rebuild) = &mut self.rebuild else { return Ok(Next::Wait) };
-        match rebuild.finish(log) {
-            Ok(_) => {
-                self.rebuild = None;
+        let finished = rebuild.finish(log).and_then(|_| match self.back {
+            Some(_) => log.name_adopted().map(|_| ()),
+            None => Ok(()),
+        });
+        match finished {
+            Ok(()) => {
+                let rebuild = self.rebuild.take();
+                if let (Some(back), Some(rebuild)) = (&mut self.back, rebuild) {
+                    back.is_named(rebuild);
+                }
                 self.stage = Stage::Durable(log.appended());
                 Ok(Next::Again)
             }

@@ -48,8 +48,9 @@
 //!
 //! `segment` is what is known of a segment and its replicas; `replicator` the log's half; `placement`
 //! chooses servers; `messages` makes requests and understands answers; `copies` has bytes fetched
-//! from memory; `rests` has freed what is left of lost ones; `lease` knows until when reads may be answered; `link` connects it with a shard; `trial` is placement by itself, for models.
+//! from memory; `adopt` takes over replicas of the log's former life; `rests` has freed what is left of lost ones; `lease` knows until when reads may be answered; `link` connects it with a shard; `trial` is placement by itself, for models.
 
+mod adopt;
 mod copies;
 mod lease;
 mod link;
@@ -60,6 +61,7 @@ mod rests;
 mod segment;
 mod trial;
 
+pub(crate) use adopt::Home;
 pub(crate) use link::Link;
 pub use link::{LocalAnswer, LocalBackup};
 pub use trial::Trial;

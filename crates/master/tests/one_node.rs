@@ -78,8 +78,14 @@ impl Service for All {
             let range = TabletRange::whole(TABLE);
             let at = vec![(ServerId(1), self.own)];
             let segments = self.replicas.keys();
-            let segments = segments.map(|it| Replicas { segment: *it, at: at.clone() });
+            let segments = segments.map(|it| Replicas {
+                closed: false,
+                epoch: Default::default(),
+                segment: *it,
+                at: at.clone(),
+            });
             let recover = Recover {
+                take_back: false,
                 master: MasterId(2),
                 crashed: MasterId(1),
                 tablets: vec![Taken { range, since: SegmentId::NONE }],

@@ -78,7 +78,14 @@ impl Cluster {
         let replicas = left.entry(life).or_insert_with(found).iter();
         let at = vec![(ServerId(1), at)];
         let segments = replicas.filter(|(_, it)| !it.bytes.is_empty());
-        segments.map(|(segment, _)| Parted { segment: *segment, at: at.clone() }).collect()
+        segments
+            .map(|(segment, _)| Parted {
+                closed: false,
+                epoch: Default::default(),
+                segment: *segment,
+                at: at.clone(),
+            })
+            .collect()
     }
 }
 
@@ -143,6 +150,7 @@ async fn coordinate(
             cluster.is_taken.set(true);
             let segments = cluster.segments_left(owner, backups);
             let recover = Recover {
+                take_back: false,
                 master,
                 crashed: MasterId(owner as u64),
                 tablets: vec![Taken { range, since: SegmentId::NONE }],

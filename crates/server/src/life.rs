@@ -19,6 +19,8 @@ pub struct Identity {
     pub generation: u64,
     /// Its masters, a shard each.
     pub masters: Vec<MasterId>,
+    /// Where the ids of its logs come from, in all its lives; 0 for nowhere.
+    pub log_seed: u64,
     /// What holds in the cluster.
     pub settings: Settings,
 }

@@ -16,13 +16,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use thunderhead_backup::start::read_superblock;
 use thunderhead_backup::{self as backup, FILE_NAME, Store};
-use thunderhead_log::{Log, LogId, Memory, Options as LogOptions};
+use thunderhead_log::{Log, LogId, Memory, Options as LogOptions, SegmentId};
 use thunderhead_master::asking::{Asking, Heard, QuestionId};
 use thunderhead_master::replication::Settings as ReplicationSettings;
 use thunderhead_master::{LocalBackup, Options as ShardOptions, Replication, Shard};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, Request, Service, ServiceKind};
-use thunderhead_runtime::Time;
 use thunderhead_runtime::files::Opening;
+use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{
     BackupInfo, Empty, Enlist, Enlisted, Known, Register, Registered, ServerList, of_body, to_body,
 };
@@ -272,12 +272,15 @@ impl Server {
 
     fn enlisted(&mut self, context: &mut Context<'_>, enlisted: Enlisted) {
         let Some(registered) = self.registered.take() else { return };
-        let Enlisted { generation, masters, servers } = enlisted;
+        let Enlisted { generation, masters, log_seed, servers } = enlisted;
         let Registered { cluster, server, settings } = registered;
         if let Some(backup) = &mut self.backup {
             backup.service.enlisted(generation, &servers);
         }
-        self.life.enlisted(Identity { cluster, server, generation, masters, settings }, servers);
+        self.life.enlisted(
+            Identity { cluster, server, generation, masters, log_seed, settings },
+            servers,
+        );
         self.serve(context);
     }
 
@@ -339,8 +342,16 @@ impl Server {
         };
         let random = context.random();
         let (replication, replicator) = Replication::new(of_replication, random.split());
-        let id = LogId(random.number());
-        let log = Log::new(&memory, id, options, replicator).map_err(|error| error.to_string())?;
+        // The same in all lives of this shard, so that it can take back what it wrote in a former one:
+        // no two of its lives have segments of one id.
+        let id = match identity.log_seed {
+            0 => LogId(random.number()),
+            seed => log_of(seed, self.number),
+        };
+        let lives = identity.generation.saturating_sub(1);
+        let first = SegmentId(lives.saturating_mul(SEGMENTS_OF_A_LIFE).saturating_add(1));
+        let log = Log::beginning_at(first, &memory, id, options, replicator)
+            .map_err(|error| error.to_string())?;
         let coordinators = &self.options.coordinators;
         let mut shard =
             Shard::in_cluster(log, master, coordinators.clone(), ShardOptions::default())
@@ -416,6 +427,15 @@ impl Server {
         self.has_left = true;
         self.life.has_left();
     }
+}
+
+/// Ids of segments that a life of a shard has before those of the next one: eight terabytes that were
+/// written. What has taken more cannot be taken back by the next life.
+const SEGMENTS_OF_A_LIFE: u64 = 1 << 20;
+
+/// The id of a shard's logs: drawn by the seed, different for each shard.
+fn log_of(seed: u64, shard: usize) -> LogId {
+    LogId(Random::from_seed(seed.wrapping_add(shard as u64)).number())
 }
 
 fn log_options(segment_bytes: u32) -> LogOptions {

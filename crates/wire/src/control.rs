@@ -83,6 +83,10 @@ pub struct ServerInfo {
     pub shards: Vec<ShardInfo>,
     /// Its backup, if it has one.
     pub backup: Option<BackupInfo>,
+    /// Masters that have taken back the logs of former ones of this server, with those: what such a
+    /// master does to a closed replica that is still the former one's it does to its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lineages: Vec<(MasterId, Vec<MasterId>)>,
 }
 
 /// Whether a server is there.
@@ -180,6 +184,10 @@ pub struct Enlisted {
     pub generation: u64,
     /// The masters' ids, in the order of the shards.
     pub masters: Vec<MasterId>,
+    /// A number drawn at random, the same in all lives of this server, which only it is told: the ids
+    /// of its logs follow from it, so that it can take back what it wrote in a former life. 0 for none.
+    #[serde(default)]
+    pub log_seed: u64,
     /// Who there is.
     pub servers: ServerList,
 }
@@ -419,6 +427,16 @@ pub struct BeginRecovery {
     pub partitions: Vec<Vec<Taken>>,
     /// Segments to read unasked.
     pub segments: Vec<SegmentId>,
+    /// Replicas are not cut: there is one partition, to which all of every replica belongs.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub whole: bool,
+    /// Whose closed replicas are this master's, too: see [`ServerInfo::lineages`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lineage: Vec<MasterId>,
+}
+
+fn is_false(it: &bool) -> bool {
+    !it
 }
 
 /// Where a segment's replicas are.
@@ -428,6 +446,16 @@ pub struct Replicas {
     pub segment: SegmentId,
     /// Where it is to be had; who reads it unasked comes first.
     pub at: Vec<(ServerId, SocketAddr)>,
+    /// These copies are closed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub closed: bool,
+    /// The highest epoch that one of them has.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub epoch: Epoch,
+}
+
+fn is_none(epoch: &Epoch) -> bool {
+    *epoch == Epoch::default()
 }
 
 /// `recover`: rebuild tablets from the replicas of a log. Answered with [`Empty`] once it has begun;
@@ -455,6 +483,10 @@ pub struct Recover {
     /// complete.
     #[serde(default)]
     pub segments: Vec<Replicas>,
+    /// The log is that of the shard's own former life, and is taken back: its closed segments become
+    /// part of the shard's own log as they are, with their replicas. The one partition has all tablets.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub take_back: bool,
 }
 
 /// `recovered`: tablets are rebuilt and durable. The answer, [`Owned`], comes once it is written down
@@ -473,6 +505,9 @@ pub struct Recovered {
     pub by: MasterId,
     /// What it has now, and since when; or why it could not, for people.
     pub outcome: Result<Vec<Taken>, String>,
+    /// Though it failed, its log names segments of the former one, whose replicas must stay.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub keeps: bool,
 }
 
 /// The answer to `recovered`: what was rebuilt is the shard's from now on, but for some.
@@ -486,13 +521,16 @@ pub struct Owned {
 
 /// `inventory`: which replicas of a master are there? Where it is `deposed`, the backup takes nothing
 /// more from it before it answers: the list of servers, which says so too, may come later than this.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InventoryOf {
     /// Whose replicas.
     pub master: MasterId,
     /// The cluster has given it up, and its replicas are about to be read.
     #[serde(default)]
     pub deposed: bool,
+    /// Whose closed replicas are this master's, too: see [`ServerInfo::lineages`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lineage: Vec<MasterId>,
 }
 
 /// `free master`.

@@ -87,6 +87,8 @@ struct Asker {
 
 struct Recovery {
     number: u64,
+    /// Replicas are not cut.
+    whole: bool,
     partitions: Rc<Partitions>,
     named: VecDeque<SegmentId>,
     /// Asked for, and not here.
@@ -102,6 +104,8 @@ struct Recovery {
 
 /// A segment that is read, or was.
 struct Job {
+    /// Whose recovery it is for: the replica may be of a master whose log that one had taken back.
+    of: MasterId,
     id: ReplicaId,
     recovery: u64,
     length: u32,
@@ -156,13 +160,14 @@ impl Recoveries {
     }
 
     pub(super) fn begin(&mut self, context: &mut Context<'_>, begin: BeginRecovery, to: ReplyTo) {
-        let BeginRecovery { recovery, crashed, partitions, segments } = begin;
+        let BeginRecovery { recovery, crashed, partitions, segments, whole, .. } = begin;
         let ranges = partitions.iter().map(Vec::len).sum::<usize>();
         let number = partitions.len();
         let possible = (1..=PARTITIONS_MAX).contains(&number) && ranges <= RANGES_MAX;
         let tablets = |of: &Vec<_>| of.iter().map(taken).collect();
         let partitions: Vec<Vec<_>> =
             if possible { partitions.iter().map(tablets).collect() } else { Vec::new() };
+        let possible = possible && (!whole || number == 1);
         let Some(partitions) = Partitions::new(&partitions).filter(|_| possible) else {
             return context.refuse(to, Status::Malformed, 0, &[]);
         };
@@ -181,6 +186,7 @@ impl Recoveries {
                 let asker = || Asker { asked: now, sent: Vec::new() };
                 let begun = Recovery {
                     number: recovery,
+                    whole,
                     askers: (0..partitions.count()).map(|_| asker()).collect(),
                     partitions: Rc::new(partitions),
                     named: segments.into(),
@@ -244,7 +250,8 @@ impl Recoveries {
         if let Some(refused) = of.refused.get(&segment) {
             return refuse(context, to, refused);
         }
-        if store.replica(ReplicaId { master: head.master(), segment }).is_none() {
+        let id = store.resolve(ReplicaId { master: head.master(), segment });
+        if store.replica(id).is_none() {
             return context.refuse(to, Status::NotFound, 0, &[]);
         }
         let wanted = of.segments.entry(segment).or_default();
@@ -263,11 +270,13 @@ impl Recoveries {
         outcome: Result<ReplicaBytes, ReadError>,
     ) -> Option<Result<ReplicaBytes, ReadError>> {
         let Some(job) = self.reads.remove(&read) else { return Some(outcome) };
-        let known = self.of.get(&job.id.master).filter(|it| it.number == job.recovery);
+        let known = self.of.get(&job.of).filter(|it| it.number == job.recovery);
         match (known, outcome) {
             (Some(of), Ok(bytes)) => {
                 self.bytes_read += bytes.bytes().len() as u64;
-                self.cutting.push_back(Cutting::new(job, bytes, Rc::clone(&of.partitions)));
+                let partitions = Rc::clone(&of.partitions);
+                let is_whole = of.whole && bytes.header().closed;
+                self.cutting.push_back(Cutting::new(job, bytes, partitions, is_whole));
             }
             (Some(_), Err(error)) => self.give_up(&job, error.into()),
             (None, _) => {}
@@ -277,7 +286,7 @@ impl Recoveries {
 
     /// A segment cannot be had here.
     fn give_up(&mut self, job: &Job, why: Unserved) {
-        let known = self.of.get_mut(&job.id.master).filter(|it| it.number == job.recovery);
+        let known = self.of.get_mut(&job.of).filter(|it| it.number == job.recovery);
         let Some(of) = known else { return };
         tracing::warn!("{} is of no use to recovery {}: {}", job.id, job.recovery, why);
         of.refuse(job.id.segment, why);
@@ -307,9 +316,12 @@ impl Recoveries {
         let is_over = |of: &&Recovery| now.since(of.touched) >= FORGOTTEN;
         let over = self.of.iter().filter(|(_, of)| is_over(of)).map(|(master, _)| *master);
         for master in over.collect::<Vec<_>>() {
-            tracing::warn!(
-                "nobody asks for anything of {master} any more: its recovery is forgotten"
-            );
+            // Where a log was taken back nobody frees the replicas, by which else it would be forgotten.
+            if self.of.get(&master).is_some_and(|of| !of.whole) {
+                tracing::warn!(
+                    "nobody asks for anything of {master} any more: its recovery is forgotten"
+                );
+            }
             self.forget(master);
         }
         let (held, waste) = (&mut self.held, &mut self.waste);

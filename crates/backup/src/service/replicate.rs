@@ -58,6 +58,7 @@ impl Service {
                 continue;
             }
             let id = ReplicaId { master: head.master(), segment };
+            let id = if part.wants(OPEN) { id } else { self.store.resolve(id) };
             let done = self.part(id, part, bytes);
             let length = self.store.replica(id).map_or(0, |replica| replica.length);
             let answer = PartAnswer::new(done.as_ref().map_or_else(Refusal::code, |_| 0), length);

@@ -27,6 +27,7 @@ pub(super) fn address(server: ServerId) -> SocketAddr {
 /// a host of its own.
 pub(super) fn list(speeds: &[u64], servers_a_host: usize) -> ServerList {
     let info = |server: ServerId, host: usize, speed: u64| ServerInfo {
+        lineages: Vec::new(),
         server,
         generation: 1,
         state: ServerState::Up,

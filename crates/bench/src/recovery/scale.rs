@@ -175,11 +175,19 @@ fn plan(arguments: &Arguments, nodes: usize, random: &mut Random) -> Plan {
     let inventory =
         Inventory { replicas: (0..share).map(|it| replica(segments - it % segments)).collect() };
     let own = order.iter().map(|it| it.segment).take(order.len().div_ceil(nodes.max(1))).collect();
-    let begin = BeginRecovery { recovery: 1, crashed, partitions: parts.clone(), segments: own };
+    let begin = BeginRecovery {
+        lineage: Vec::new(),
+        whole: false,
+        recovery: 1,
+        crashed,
+        partitions: parts.clone(),
+        segments: own,
+    };
     let first = parts.first().cloned().unwrap_or_default();
     let status = |it: &Taken| TabletStatus { range: it.range, objects: 1 << 22, bytes: 1 << 29 };
     let expected: Vec<TabletStatus> = first.iter().map(status).collect();
     let recover = |segments| Recover {
+        take_back: false,
         master: MasterId(1),
         crashed,
         recovery: 1,

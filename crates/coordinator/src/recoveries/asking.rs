@@ -124,7 +124,8 @@ impl Surveying {
         let Storage { server, generation, address, .. } = backup;
         let mut backoff = Backoff::default();
         while self.matters(&reign, server, generation) {
-            let message = InventoryOf { master: self.crashed, deposed: true };
+            let lineage = reign.cluster().lineage(self.crashed);
+            let message = InventoryOf { master: self.crashed, deposed: true, lineage };
             let answer = reign.call(address, Opcode::Inventory, &message).await;
             let inventory = answer.ok().and_then(|body| of_body::<Inventory>(&body));
             let Some(Inventory { replicas }) = inventory else {

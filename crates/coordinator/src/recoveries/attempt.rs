@@ -66,6 +66,8 @@ impl Default for Stage {
 /// Partitions that are rebuilt.
 pub(super) struct Round {
     pub(super) recovery: u64,
+    /// The log is taken back by the one to whom all of it was given.
+    pub(super) take_back: bool,
     /// In the order in which they are read.
     pub(super) segments: Vec<Replicas>,
     /// Backups that have copies of them.

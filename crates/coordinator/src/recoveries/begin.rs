@@ -17,6 +17,7 @@ use super::attempt::{Attempt, Round, Stage, Told};
 use super::order::{Order, order};
 use super::partitions::{cuts, expected, loads, pack, target};
 use super::survey::Found;
+use super::taking_back;
 use crate::cluster::{Cluster, split};
 use crate::limits::RETRY_MIN;
 use crate::reign::{Backoff, Reign};
@@ -32,7 +33,7 @@ use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_wire::control::{
     BeginRecovery, Empty, InventoryOf, Recover, Replicas, ShardStatus, Taken, of_body,
 };
-use thunderhead_wire::{MasterId, ServerId, Status};
+use thunderhead_wire::{Epoch, MasterId, ServerId, Status};
 
 /// Masters wait for so long for backups to be told.
 const BACKUPS_PATIENCE: Duration = Duration::from_millis(250);
@@ -130,9 +131,16 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
         begin_anew(reign, crashed);
         return true;
     }
+    let heir = {
+        let (cluster, attempts) = (reign.cluster(), reign.attempts.borrow());
+        let attempt = attempts.get(&crashed);
+        let former = cluster.former(crashed);
+        former.and_then(|it| taking_back::who(&cluster, it, &tablets, found, &room, attempt))
+    };
     let load = loads(&tablets, &found.statistics, found.bytes());
     let sizes = reign.shared.options.parts;
     let target = match (successors.len(), masters.len()) {
+        _ if heir.is_some() => u64::MAX,
         (0, others) => target(&load, others, sizes),
         (own, all) if own == all => u64::MAX,
         _ => target(&load, 1, sizes),
@@ -163,7 +171,10 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
     let busy = reign.cluster().rebuilding();
     let has_successor = !successors.is_empty();
     let choice = Masters { all: &masters, has_successor, refused: &refused, busy, room };
-    let (parts, have_room) = choose(parts, choice);
+    let (mut parts, mut have_room) = choose(parts, choice);
+    if let Some(by) = heir {
+        (parts, have_room) = (vec![Part { by, tablets }], true);
+    }
     let Ok(ids) = reign.take_ids(|ids| ids.recovery += 1).await else { return false };
     let recovery = ids.recovery;
     let record = reign.cluster().server_of_former(crashed).cloned();
@@ -173,6 +184,7 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
     };
     let Some(former) = record.former.get_mut(number) else { return true };
     (former.recovery, former.parts) = (recovery, parts);
+    former.heir = heir.or(former.heir);
     let parts = fit(&mut record, number, VALUE_BYTES_MAX);
     if parts.is_empty() {
         drop(pen);
@@ -187,9 +199,15 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
     }
     drop(pen);
     let speeds = reign.cluster().backups().map(|it| (it.server, it.speed)).collect();
-    let Order { segments, reads } = order(&found.segments, &speeds);
+    let Order { mut segments, reads } = order(&found.segments, &speeds);
+    let take_back = heir.is_some();
+    if !take_back {
+        // Who rebuilds need not know.
+        segments.iter_mut().for_each(|it| (it.closed, it.epoch) = (false, Epoch::default()));
+    }
     let round = Round {
         recovery,
+        take_back,
         segments,
         backups: reads.keys().copied().collect(),
         told: Rc::default(),
@@ -211,7 +229,9 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
     }
     let partitions: Vec<Vec<Taken>> = parts.into_iter().map(|part| part.tablets).collect();
     for (server, segments) in reads {
-        let message = BeginRecovery { recovery, crashed, partitions: partitions.clone(), segments };
+        let partitions = partitions.clone();
+        let (whole, lineage) = (take_back, reign.cluster().lineage(crashed));
+        let message = BeginRecovery { recovery, crashed, partitions, segments, whole, lineage };
         let fenced_in = found.lives.get(&server).copied();
         reign.spawn(keep_told(Rc::clone(reign), server, fenced_in, message, Rc::clone(&told)));
     }
@@ -260,7 +280,8 @@ async fn keep_told(
         };
         // In another life than it was surveyed in it is fenced anew.
         if fenced_in != Some(backup.generation) {
-            let fence = InventoryOf { master: message.crashed, deposed: true };
+            let lineage = message.lineage.clone();
+            let fence = InventoryOf { master: message.crashed, deposed: true, lineage };
             if reign.call(backup.address, Opcode::Inventory, &fence).await.is_err() {
                 reign.sleep(backoff.next()).await;
                 continue;
@@ -363,6 +384,7 @@ pub(super) fn next(
             tablets: part.tablets.clone(),
             expected: round.expected.get(number).cloned().unwrap_or_default(),
             segments: segments.clone(),
+            take_back: round.take_back,
         };
         messages.push(Message { to: place.address, recover });
     }

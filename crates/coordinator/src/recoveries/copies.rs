@@ -24,6 +24,7 @@ pub(super) struct Copy {
     pub(super) address: SocketAddr,
     pub(super) length: u32,
     pub(super) closed: bool,
+    pub(super) epoch: Epoch,
 }
 
 /// All copies that are known.
@@ -51,7 +52,7 @@ impl Copies {
             let is_current = segment >= self.floor && epoch >= current;
             if closed || is_current {
                 let copies = self.segments.entry(segment).or_default();
-                copies.push(Copy { server, address, length, closed });
+                copies.push(Copy { server, address, length, closed, epoch });
             }
         }
     }

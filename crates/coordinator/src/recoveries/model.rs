@@ -8,7 +8,7 @@ use crate::options::Parts;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use thunderhead_wire::control::{Replicas, TabletStatus, Taken};
-use thunderhead_wire::{KeyHash, SegmentId, ServerId, TableId};
+use thunderhead_wire::{Epoch, KeyHash, SegmentId, ServerId, TableId};
 
 /// A segment with its bytes and who has its replicas.
 pub type Placed = (SegmentId, u32, Vec<(ServerId, SocketAddr)>);
@@ -20,7 +20,7 @@ pub fn reading_order(log: &[Placed], speeds: &BTreeMap<ServerId, u64>) -> Vec<Re
     let segments = log.iter().map(|(segment, length, at)| {
         let copies = at.iter().map(|(server, address)| {
             let (server, address, length) = (*server, *address, *length);
-            Copy { server, address, length, closed: true }
+            Copy { server, address, length, closed: true, epoch: Epoch::default() }
         });
         (*segment, copies.collect())
     });

@@ -58,7 +58,9 @@ pub(super) fn order(log: &[(SegmentId, Vec<Copy>)], speeds: &BTreeMap<ServerId, 
             reads.entry(copy.server).or_default();
         }
         let at = copies.iter().map(|copy| (copy.server, copy.address)).collect();
-        read.push((number > 0, done, Replicas { segment: *segment, at }));
+        let epoch = copies.iter().map(|copy| copy.epoch).max().unwrap_or_default();
+        let replicas = Replicas { segment: *segment, at, closed: are_alike, epoch };
+        read.push((number > 0, done, replicas));
     }
     read.sort_by_key(|(later, done, _)| (*later, *done));
     Order { segments: read.into_iter().map(|(_, _, replicas)| replicas).collect(), reads }
@@ -68,6 +70,7 @@ pub(super) fn order(log: &[(SegmentId, Vec<Copy>)], speeds: &BTreeMap<ServerId, 
 mod tests {
     use super::*;
     use thunderhead_runtime::Random;
+    use thunderhead_wire::Epoch;
 
     #[test]
     fn all_disks_are_done_at_about_the_same_time_and_nothing_is_left_out() {
@@ -84,7 +87,8 @@ mod tests {
                     let server = servers.remove(random.below(servers.len() as u64) as usize);
                     let address = ([10, 0, 0, server as u8], 1).into();
                     let (length, closed) = (8 << 20, id != count);
-                    Copy { server: ServerId(server), address, length, closed }
+                    let epoch = Epoch::default();
+                    Copy { server: ServerId(server), address, length, closed, epoch }
                 });
                 segments.push((SegmentId(id), copies.collect::<Vec<_>>()));
             }

@@ -6,6 +6,7 @@
 //! a part was written before somebody else was asked. A master that has none of them is refused,
 //! and throws away everything.
 
+use super::taking_back::is_no_heir;
 use crate::coordinator::{Outcome, Refusal};
 use crate::limits::TAKE_OVER;
 use crate::reign::Reign;
@@ -18,7 +19,7 @@ use thunderhead_wire::{MasterId, Status, TabletRange};
 
 /// A shard has rebuilt tablets, or could not.
 pub(crate) async fn recovered(reign: &Rc<Reign>, message: Recovered) -> Outcome {
-    let Recovered { crashed, recovery, partition, by, outcome } = message;
+    let Recovered { crashed, recovery, partition, by, outcome, keeps } = message;
     let partition = partition as usize;
     loop {
         if outcome.is_ok() {
@@ -31,6 +32,9 @@ pub(crate) async fn recovered(reign: &Rc<Reign>, message: Recovered) -> Outcome 
         let part = assigned(reign, crashed, (recovery, partition), by);
         let taken = match (&outcome, &part) {
             (Err(trouble), Some(_)) => {
+                if !keeps {
+                    is_no_heir(reign, crashed, by).await?;
+                }
                 is_over(reign, crashed, (recovery, partition), by, Some(trouble.clone()));
                 return Ok(to_body(&Empty {}));
             }

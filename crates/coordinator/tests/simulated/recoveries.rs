@@ -498,6 +498,7 @@ fn a_report_counts_if_it_was_asked_for_or_is_written_already() {
         recover.tablets.iter().map(|it| Taken { since: SegmentId(9), ..*it }).collect()
     };
     let report = |recover: &Recover, taken: Vec<Taken>| Recovered {
+        keeps: false,
         crashed: recover.crashed,
         recovery: recover.recovery,
         partition: recover.partition,

@@ -270,13 +270,26 @@ fn a_verdict_moves_tablets_to_others_and_what_comes_late_is_refused() {
         last: it.last,
     });
     let taken: Vec<_> = ranges.map(|range| Taken { range, since: SegmentId(1) }).collect();
-    let late =
-        Recovered { crashed: former[1], recovery: 0, partition: 0, by, outcome: Ok(taken.clone()) };
+    let late = Recovered {
+        keeps: false,
+        crashed: former[1],
+        recovery: 0,
+        partition: 0,
+        by,
+        outcome: Ok(taken.clone()),
+    };
     assert_eq!(world.ask::<Empty>(Opcode::Recovered, &late), Err(Status::Deposed));
     let by = world.masters(1)[0];
     let its_own = mapped(&map(&mut world));
     let taken = taken.into_iter().filter(|it| !its_own.contains(&(by, it.range))).collect();
-    let other = Recovered { crashed: former[1], recovery: 0, partition: 0, by, outcome: Ok(taken) };
+    let other = Recovered {
+        keeps: false,
+        crashed: former[1],
+        recovery: 0,
+        partition: 0,
+        by,
+        outcome: Ok(taken),
+    };
     assert_eq!(world.ask::<Empty>(Opcode::Recovered, &other), Err(Status::BadRange));
     assert!(owners(&world.store).iter().all(|it| !former.contains(it)));
     // A verdict on a former life does nothing.
@@ -358,7 +371,14 @@ fn a_shard_keeps_what_it_has_rebuilt_though_another_table_was_dropped_meanwhile(
     assert!(of_kept.len() < tablets.len());
     // A leader writes one of the tables, and no more; then the other one is dropped, but not all
     // shards have heard of it.
-    let report = |taken| Recovered { crashed, recovery, partition, by: master, outcome: Ok(taken) };
+    let report = |taken| Recovered {
+        keeps: false,
+        crashed,
+        recovery,
+        partition,
+        by: master,
+        outcome: Ok(taken),
+    };
     world.ask::<Empty>(Opcode::Recovered, &report(of_kept)).unwrap();
     world.servers[1].1.borrow_mut().is_deaf = true;
     drop_table(&mut world, "dropped").unwrap();
@@ -574,6 +594,7 @@ fn bad_requests_are_refused_and_nothing_else_happens() {
     let message = RaiseEpoch { master: MasterId(99), segment: SegmentId(1), epoch: Epoch(1) };
     assert_eq!(world.ask::<Empty>(Opcode::RaiseEpoch, &message), Err(Status::Deposed));
     let late = Recovered {
+        keeps: false,
         crashed: MasterId(99),
         recovery: 0,
         partition: 0,

@@ -306,7 +306,7 @@ impl FakeServer {
         }
         let answer = match request.opcode {
             Opcode::Inventory => {
-                let InventoryOf { master, deposed } = of_body(request.body).unwrap();
+                let InventoryOf { master, deposed, .. } = of_body(request.body).unwrap();
                 assert!(deposed);
                 self.fence(&mut server, master);
                 let replicas = server.replicas.get(&master).cloned().unwrap_or_default();
@@ -366,6 +366,7 @@ impl FakeServer {
             None => Ok(message.tablets.iter().map(since).collect::<Vec<_>>()),
         };
         let report = Recovered {
+            keeps: false,
             crashed: message.crashed,
             recovery: message.recovery,
             partition: message.partition,

@@ -51,6 +51,11 @@ impl Part {
         all
     }
 
+    /// Adds bytes at its end.
+    pub fn append(&mut self, bytes: &[u8]) {
+        self.push(bytes);
+    }
+
     #[inline]
     pub(super) fn push(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {

@@ -253,6 +253,33 @@ impl Log {
         Ok(Record { lease, sequence, bytes })
     }
 
+    /// Takes in the record of an update that lies at a reference, in a segment that is adopted. False
+    /// where there is another one of it.
+    pub(crate) fn adopt_completion(
+        &mut self,
+        at: Reference,
+        lease: u64,
+        sequence: u64,
+    ) -> Result<bool, Error> {
+        let (hash, memory) = (CompletionFields::hash(lease, sequence), &*self.memory);
+        let mut known = None;
+        self.completions.find(hash, |other| {
+            let same = is_single(memory, other, lease, sequence);
+            known = same.then_some(other);
+            same
+        });
+        if let Some(known) = known {
+            return Ok(known == at);
+        }
+        if self.group_of(lease, sequence).is_some() {
+            return Ok(false);
+        }
+        let inserted = self.completions.insert(hash, at, &Records(&self.memory));
+        inserted.map_err(|_| Error::CleanerBehind)?;
+        self.live_bytes += segment::frame(&self.memory, at).entry_bytes() as u64;
+        Ok(true)
+    }
+
     /// Takes a record that was just appended out of the index; the head is about to be rewound.
     fn forget_completion_at(&mut self, record: Record) {
         let Record { lease, sequence, bytes } = record;

@@ -257,7 +257,7 @@ impl Log {
 
     /// Takes in all passes that are ready by a new digest in the head, which goes on. False when
     /// there is no room for it.
-    fn renew_digest(&mut self, keep: usize) -> bool {
+    pub(super) fn renew_digest(&mut self, keep: usize) -> bool {
         if self.head.emergency {
             return false;
         }
@@ -419,7 +419,7 @@ impl Log {
 
     /// Gives a segment's memory back. It was unlinked before its pass was received, and this
     /// thread holds no reference across a turn, so nobody can reach it.
-    fn free(&self, segment: Segment) {
+    pub(super) fn free(&self, segment: Segment) {
         let tombstones = segment.tombstone_bytes as i64;
         self.shared.sums.tombstone_bytes.fetch_sub(tombstones, Ordering::Relaxed);
         for number in segment.seglets {

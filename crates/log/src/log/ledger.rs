@@ -37,6 +37,9 @@ pub(super) struct Ledger {
     /// and survivors that no digest names yet.
     also_present: BTreeMap<SegmentId, ()>,
     present_changed: bool,
+    /// Segments of a former log that no cleaner has yet, and whether a digest names them.
+    adopted: Vec<Segment>,
+    adopted_named: bool,
 }
 
 /// A digest that is not durable yet and what happens when it is.
@@ -204,14 +207,75 @@ impl Ledger {
             .iter()
             .flat_map(|it| it.added.iter().chain(&it.removed).chain(&it.emergency));
         let closing = self.closing.iter().map(|(_, segment)| segment);
-        closing.chain(of_passes).chain(of_digests).find(|segment| segment.id == id)
+        let all = closing.chain(of_passes).chain(of_digests).chain(&self.adopted);
+        all.into_iter().find(|segment| segment.id == id)
     }
 
-    /// Tells the cleaners which segments a recovery might still read.
-    pub(super) fn publish_present(&mut self, shared: &Shared) {
-        if !self.present_changed {
-            return;
+    pub(super) fn adopted(&self) -> impl Iterator<Item = &Segment> {
+        self.adopted.iter()
+    }
+
+    /// Whether a segment was adopted, or is one of this log.
+    pub(super) fn has_adopted(&self, id: SegmentId) -> bool {
+        self.in_digest.contains(&id) || self.also_present.contains_key(&id)
+    }
+
+    pub(super) fn adopt(&mut self, segment: Segment) {
+        self.also_present.insert(segment.id, ());
+        self.adopted.push(segment);
+        self.present_changed = true;
+    }
+
+    /// The next digest names them. They look as old as if no ids had been passed over between the
+    /// former log's last and `first`, this one's first.
+    pub(super) fn name_adopted(&mut self, first: SegmentId) {
+        let newest = self.adopted.iter().map(|it| it.id.0).max().unwrap_or(0);
+        for segment in &mut self.adopted {
+            segment.created = first.0.saturating_sub(1 + (newest - segment.id.0));
+            self.also_present.remove(&segment.id);
+            self.in_digest.insert(segment.id);
         }
+        self.adopted_named = true;
+    }
+
+    /// No digest does after all.
+    pub(super) fn unname_adopted(&mut self) {
+        for segment in &self.adopted {
+            self.in_digest.remove(&segment.id);
+            self.also_present.insert(segment.id, ());
+        }
+        self.adopted_named = false;
+    }
+
+    pub(super) fn release_adopted(&mut self) -> Vec<Segment> {
+        std::mem::take(&mut self.adopted)
+    }
+
+    /// They are not here any more; whether a digest names them.
+    pub(super) fn abandon_adopted(&mut self) -> (Vec<Segment>, bool) {
+        let segments = std::mem::take(&mut self.adopted);
+        for segment in &segments {
+            self.also_present.remove(&segment.id);
+        }
+        self.present_changed = true;
+        let are_named = self.adopted_named && !segments.is_empty();
+        (segments, are_named)
+    }
+
+    /// Tells the cleaners which segments a recovery might still read, as soon as it can.
+    pub(super) fn publish_present(&mut self, shared: &Shared) {
+        if self.present_changed && shared.try_publish_present(self.present(shared)) {
+            self.present_changed = false;
+        }
+    }
+
+    /// The same, now.
+    pub(super) fn publish_present_now(&mut self, shared: &Shared) {
+        shared.publish_present(self.present(shared));
+        self.present_changed = false;
+    }
+
+    fn present(&self, shared: &Shared) -> Present {
         // Ids that a cleaner has taken and not reported are unknown here. It announces a lower
         // bound before it takes one, and the counter is read first: so whatever is taken after
         // this is at least `next`, and whatever was taken before is announced.
@@ -219,8 +283,6 @@ impl Ledger {
         let announced = shared.in_flight.iter().map(|bound| bound.load(Ordering::SeqCst)).min();
         let horizon = next.min(announced.unwrap_or(u64::MAX));
         let ids = self.in_digest.iter().chain(self.also_present.keys()).map(|id| id.0);
-        if shared.try_publish_present(Present::new(horizon, ids)) {
-            self.present_changed = false;
-        }
+        Present::new(horizon, ids)
     }
 }

@@ -1,5 +1,9 @@
 //! A replay piece by piece, while the log serves.
 
+mod adopt;
+
+pub use adopt::{Abandoned, Adopted};
+
 use super::remembered::Remembered;
 use super::{ReplayError, Report};
 use crate::error::{Damage, Error};
@@ -77,6 +81,7 @@ pub struct Rebuild {
     report: Report,
     /// Completion records that were taken in since somebody asked.
     completions: Vec<(u64, u64)>,
+    adoption: adopt::Adoption,
 }
 
 impl Rebuild {
@@ -108,6 +113,7 @@ impl Rebuild {
                 remembered,
                 report: Report::default(),
                 completions: Vec::new(),
+                adoption: adopt::Adoption::default(),
             }),
             Err(error) => {
                 for (range, _) in &tablets {

@@ -82,6 +82,31 @@ impl Remembered {
         Ok(())
     }
 
+    /// The same of one that lies in a segment that is adopted: it is remembered where it is.
+    pub(super) fn remember_at(
+        &mut self,
+        log: &Log,
+        hash: KeyHash,
+        record: &Record<'_>,
+        at: Reference,
+    ) -> Result<(), Error> {
+        if self.version(log, hash, record.table, record.key) >= record.version {
+            return Ok(());
+        }
+        let memory = &*log.memory;
+        let found = self.index.find(hash.0, |at| {
+            Located::read(memory, at)
+                .is_some_and(|it| it.fields.table == record.table && it.has_key(memory, record.key))
+        });
+        match found {
+            Some(found) => _ = self.index.replace(found, at),
+            None => {
+                self.index.insert(hash.0, at, &Keys(memory)).map_err(|_| Error::CleanerBehind)?
+            }
+        }
+        Ok(())
+    }
+
     fn place(&mut self, log: &Log, bytes: usize) -> Result<Reference, Error> {
         let keep = log.shared.reserves.for_writes();
         loop {

@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use thunderhead_rpc::{CallError, CallId, Context};
 use thunderhead_runtime::Time;
-use thunderhead_wire::ServerId;
 use thunderhead_wire::control::{Recover, Replicas};
+use thunderhead_wire::{SegmentId, ServerId};
 
 /// Segments that are fetched, or wait to be replayed, at once: in all, unless there are more backups
 /// than that, and of one backup.
@@ -149,9 +149,12 @@ impl Jobs {
         Heard::NotOurs
     }
 
-    /// One that can be replayed.
-    pub(super) fn whole(&mut self) -> Option<(usize, &mut Job)> {
-        self.running.iter_mut().enumerate().find(|(_, job)| job.fetch.is_whole())
+    /// One that can be replayed: the one that was begun, if that is so.
+    pub(super) fn whole(&mut self, begun: Option<SegmentId>) -> Option<(usize, &mut Job)> {
+        let mut running = self.running.iter_mut().enumerate();
+        running.find(|(_, job)| {
+            job.fetch.is_whole() && begun.is_none_or(|segment| job.fetch.segment == segment)
+        })
     }
 
     /// One of which no copy is left.

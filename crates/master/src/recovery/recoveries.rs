@@ -12,6 +12,7 @@ use super::{Answered, Means, Next, Recovery};
 use crate::asking::{Asking, QuestionId};
 use crate::clients::Clients;
 use crate::options::Options;
+use crate::replication::Home;
 use std::collections::VecDeque;
 use thunderhead_log::Log;
 use thunderhead_rpc::{CallError, CallId, Context};
@@ -45,6 +46,8 @@ pub(crate) struct Recoveries {
     /// message that was long on its way.
     done: VecDeque<(MasterId, u64, u32)>,
     ahead: Ahead,
+    /// A log was taken back, or was to be: once in a shard's life.
+    took_back: bool,
 }
 
 /// What a slice of work has come to.
@@ -98,8 +101,12 @@ impl Recoveries {
     pub(crate) fn make_way(
         &mut self,
         log: &mut Log,
+        clients: &mut Clients,
         task: &Recover,
     ) -> Result<bool, (Status, u32)> {
+        if task.take_back && self.took_back {
+            return Err((Status::Refused, 0));
+        }
         let overlaps = |recovery: &Recovery| {
             let tablets = &recovery.task().tablets;
             let overlaps = |range: TabletRange| tablets.iter().any(|it| it.range.overlaps(&range));
@@ -119,7 +126,7 @@ impl Recoveries {
         self.running.retain_mut(|recovery| {
             let stays = !overlaps(recovery);
             if !stays {
-                recovery.drop_tablets(log);
+                recovery.drop_tablets(log, clients);
             }
             stays
         });
@@ -128,6 +135,7 @@ impl Recoveries {
 
     /// Begins a task for which way was made.
     pub(crate) fn begin(&mut self, task: Recover, options: Options, now: Time) {
+        self.took_back |= task.take_back;
         self.running.push(Recovery::new(task, options, now));
     }
 
@@ -145,11 +153,18 @@ impl Recoveries {
     pub(crate) fn answered(
         &mut self,
         log: &mut Log,
+        clients: &mut Clients,
         question: QuestionId,
         outcome: &Result<Vec<u8>, CallError>,
     ) -> Answered {
-        let mut answers = self.running.iter_mut().map(|it| it.answered(log, question, outcome));
+        let running = self.running.iter_mut();
+        let mut answers = running.map(|it| it.answered(log, clients, question, outcome));
         answers.find(|it| *it != Answered::NotOurs).unwrap_or(Answered::NotOurs)
+    }
+
+    /// Where the replicas are of what was taken back, once that is this shard's.
+    pub(crate) fn take_homes(&mut self) -> Vec<Home> {
+        self.running.iter_mut().flat_map(Recovery::take_homes).collect()
     }
 
     /// Works for as long as the budget lasts.

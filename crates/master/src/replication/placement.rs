@@ -62,6 +62,11 @@ impl Servers {
         self.backups.iter().filter(|(_, backup)| backup.is_up).map(|(id, it)| (*id, it))
     }
 
+    /// Whether there is such a server, though it may be down.
+    pub(super) fn is_known(&self, server: ServerId) -> bool {
+        self.backups.contains_key(&server)
+    }
+
     pub(super) fn count_primary(&mut self, server: ServerId, by: i64) {
         if let Some(backup) = self.backups.get_mut(&server) {
             backup.primaries = backup.primaries.saturating_add_signed(by);

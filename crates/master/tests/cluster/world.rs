@@ -126,10 +126,11 @@ impl Cluster {
             at.retain(|_| has.next() == Some(true));
             let places = at.len().max(1);
             at.rotate_left(segment.0 as usize % places);
-            Replicas { segment: *segment, at }
+            Replicas { closed: false, epoch: Default::default(), segment: *segment, at }
         });
         let tablets = vec![Taken { range: TabletRange::whole(OLD), since: SegmentId::NONE }];
         Recover {
+            take_back: false,
             master: MASTER,
             crashed: GONE,
             recovery,

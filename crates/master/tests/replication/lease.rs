@@ -129,7 +129,8 @@ impl Scene {
             let (calling, tasks) = (node.calling(), node.tasks().clone());
             node.tasks().spawn(async move {
                 tasks.sleep(at).await;
-                let body = to_body(&InventoryOf { master: MASTER, deposed: true });
+                let body =
+                    to_body(&InventoryOf { lineage: Vec::new(), master: MASTER, deposed: true });
                 calling.call(to, Opcode::Inventory, body, Some(ms(50))).await.unwrap();
             });
             Box::new(node)

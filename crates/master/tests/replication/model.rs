@@ -215,6 +215,7 @@ impl Cluster {
         self.version += 1;
         let address: SocketAddr = "10.0.0.1:1".parse().unwrap();
         let own = ServerInfo {
+            lineages: Vec::new(),
             server: OWN,
             generation: 1,
             state: ServerState::Up,
@@ -224,6 +225,7 @@ impl Cluster {
             backup: None,
         };
         let others = self.servers.iter().map(|server| ServerInfo {
+            lineages: Vec::new(),
             server: server.id,
             generation: server.listed.1,
             state: server.listed.0,

@@ -138,6 +138,7 @@ pub(crate) fn master_node(
 /// The shard, and its backups.
 pub(crate) fn first_list(shard: SocketAddr, backups: &[SocketAddr]) -> ServerList {
     let own = ServerInfo {
+        lineages: Vec::new(),
         server: ServerId(100),
         generation: 1,
         state: ServerState::Up,
@@ -147,6 +148,7 @@ pub(crate) fn first_list(shard: SocketAddr, backups: &[SocketAddr]) -> ServerLis
         backup: None,
     };
     let others = backups.iter().zip(1..).map(|(address, id)| ServerInfo {
+        lineages: Vec::new(),
         server: ServerId(id),
         generation: 1,
         state: ServerState::Up,
@@ -544,6 +546,7 @@ fn alone(boot: Boot, durability: Durability, most_parked: &Rc<Cell<usize>>) -> B
     let (mut replication, replicator) = Replication::new(settings, world.random.split());
     let address = SocketAddr::new(boot.address, PORT);
     let server = ServerInfo {
+        lineages: Vec::new(),
         server: own,
         generation: 1,
         state: ServerState::Up,

@@ -47,7 +47,7 @@ impl Recoveries {
         loop {
             let Some(of) = self.of.get_mut(&master) else { return Ok(false) };
             let Some(next) = of.next(now) else { return Ok(false) };
-            let id = ReplicaId { master, segment: next.segment };
+            let id = store.resolve(ReplicaId { master, segment: next.segment });
             let length = store.replica(id).map_or(0, |it| it.length);
             if !self.has_room(length) {
                 if !next.is_demanded {
@@ -71,7 +71,8 @@ impl Recoveries {
                     let asked = std::mem::take(&mut segment.wanted);
                     let wanted = of.known.contains(&next.segment).then_some(asked);
                     self.last = master;
-                    self.reads.insert(read, Job { id, recovery: of.number, length, wanted });
+                    let job = Job { of: master, id, recovery: of.number, length, wanted };
+                    self.reads.insert(read, job);
                     return Ok(true);
                 }
                 Err(refusal) => {

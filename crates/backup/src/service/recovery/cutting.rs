@@ -6,7 +6,7 @@ use crate::reader::ReplicaBytes;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_log::Damage;
-use thunderhead_log::filter::{Filter, Partitions};
+use thunderhead_log::filter::{Filter, Part, Partitions};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::slice::{Budget, SLICE};
 
@@ -14,9 +14,15 @@ use thunderhead_runtime::slice::{Budget, SLICE};
 const ENTRIES: usize = 32;
 const BYTES: usize = 16 << 10;
 
+/// The same where nothing is cut.
+const WHOLE_BYTES: usize = 128 << 10;
+
 /// What cutting takes, by entry and by what is read and written.
 const ENTRY_NS: u64 = 150;
 const KILOBYTE_NS: u64 = 150;
+
+/// What copying takes, by what is read and written.
+const WHOLE_NS: u64 = 150;
 
 /// What it takes to give memory back.
 const WASTE_NS: u64 = 30;
@@ -26,16 +32,31 @@ pub(super) struct Cutting {
     replica: ReplicaBytes,
     partitions: Rc<Partitions>,
     filter: Filter,
+    /// All of it, where nothing is to be cut: as far as that was copied.
+    whole: Option<Part>,
 }
 
 impl Cutting {
-    pub(super) fn new(job: Job, replica: ReplicaBytes, partitions: Rc<Partitions>) -> Cutting {
+    pub(super) fn new(
+        job: Job,
+        replica: ReplicaBytes,
+        partitions: Rc<Partitions>,
+        is_whole: bool,
+    ) -> Cutting {
         let filter = Filter::new(job.id.segment, &partitions, job.wanted.clone());
-        Cutting { job, replica, partitions, filter }
+        let whole = is_whole.then(Part::default);
+        Cutting { job, replica, partitions, filter, whole }
     }
 
     /// Cuts some of it; whether there is more.
     fn step(&mut self, budget: &mut Budget) -> Result<(bool, bool), Damage> {
+        if let Some(part) = &mut self.whole {
+            let rest = self.replica.bytes().get(part.len()..).unwrap_or_default();
+            let now = rest.get(..rest.len().min(WHOLE_BYTES)).unwrap_or_default();
+            part.append(now);
+            let time = Duration::from_nanos(200 + now.len() as u64 * WHOLE_NS / 1024);
+            return Ok((now.len() < rest.len(), budget.spend(time)));
+        }
         let step = self.filter.step(&self.partitions, self.replica.bytes(), ENTRIES, BYTES);
         let progress = step?;
         let took = progress.entries as u64 * ENTRY_NS + progress.bytes as u64 * KILOBYTE_NS / 1024;
@@ -58,7 +79,7 @@ impl Recoveries {
         }
         while let Some(cutting) = self.cutting.front_mut() {
             let is_wanted =
-                |job: &Job| self.of.get(&job.id.master).is_some_and(|it| it.number == job.recovery);
+                |job: &Job| self.of.get(&job.of).is_some_and(|it| it.number == job.recovery);
             if !is_wanted(&cutting.job) {
                 self.cutting.pop_front();
                 continue;
@@ -84,13 +105,16 @@ impl Recoveries {
     }
 
     fn is_cut(&mut self, cutting: Cutting, now: Time) {
-        let Cutting { job, replica, filter, .. } = cutting;
-        let cut = filter.finish();
+        let Cutting { job, replica, filter, whole, .. } = cutting;
+        let mut cut = filter.finish();
+        if let Some(part) = whole {
+            (cut.parts, cut.torn) = (vec![part], None);
+        }
         // Only the end of a segment that was open may be missing.
         if let Some(torn) = cut.torn.filter(|_| replica.header().closed) {
             return self.give_up(&job, Unserved::Damaged(torn));
         }
-        let Some(of) = self.of.get_mut(&job.id.master) else { return };
+        let Some(of) = self.of.get_mut(&job.of) else { return };
         self.count += 1;
         of.known.insert(job.id.segment);
         let Segment { parts, cut: when, under_way, wanted, since, .. } =

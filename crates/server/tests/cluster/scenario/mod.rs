@@ -79,6 +79,8 @@ pub(crate) struct Met {
     pub(crate) migrations: u64,
     /// Bits that turned over in replicas.
     pub(crate) rotted: u64,
+    /// Shards that took back the log of their former life.
+    pub(crate) taken_back: u64,
     /// Keys that the judge gave up on.
     pub(crate) not_judged: u64,
 }
@@ -88,6 +90,7 @@ impl std::ops::AddAssign for Met {
         self.restarts += other.restarts;
         self.given_up += other.given_up;
         self.left += other.left;
+        self.taken_back += other.taken_back;
         self.walks += other.walks;
         self.made += other.made;
         self.splits += other.splits;
@@ -125,6 +128,7 @@ pub(crate) fn run(seed: u64, extras: Extras, keeps_text: bool) -> Outcomes {
     };
     (met.left, met.walks, met.made) = (world.left, seen.walks, seen.made);
     met.rotted = world.rotted;
+    met.taken_back = world.taken_back.len() as u64;
     (met.splits, met.migrations) = (seen.splits, seen.migrations);
     if keeps_text {
         trace.extend(seen.history.iter().map(|operation| format!("{operation:?}")));
@@ -163,6 +167,7 @@ fn play(world: &mut World, plan: &Plan, random: &mut Random) -> Result<(), Strin
         let wait = random.exponential(plan.trouble_every.as_nanos() as f64) as u64;
         world.run_for(Duration::from_nanos(wait).min(plan.trouble));
         world.trouble();
+        world.see_lineages();
     }
     world.heal();
     if !world.until(HEALING, World::is_whole) {
@@ -171,6 +176,7 @@ fn play(world: &mut World, plan: &Plan, random: &mut Random) -> Result<(), Strin
     if !world.until(HEALING, |world| world.seeing.seen.borrow().working == 0) {
         return Err(format!("users do not come to an end: {}", world.describe()));
     }
+    world.see_lineages();
     world.add_user("last", |user| user.look_back(Duration::from_secs(20)));
     if !world.until(HEALING, |world| world.seeing.seen.borrow().working == 0) {
         return Err(format!("the last one does not come to an end: {}", world.describe()));

@@ -87,6 +87,8 @@ pub(crate) struct World {
     pub(crate) left: u64,
     /// Bits that turned over in replicas.
     pub(crate) rotted: u64,
+    /// Shards that took back their former logs.
+    pub(crate) taken_back: std::collections::BTreeSet<thunderhead_wire::MasterId>,
 }
 
 impl World {
@@ -116,6 +118,7 @@ impl World {
             given_up: 0,
             left: 0,
             rotted: 0,
+            taken_back: std::collections::BTreeSet::new(),
         };
         for number in 0..plan.servers {
             let place = world.server(number, plan);

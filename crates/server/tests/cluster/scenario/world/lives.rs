@@ -63,6 +63,13 @@ impl World {
         }
     }
 
+    /// Counts the shards that have taken back the log of their former life, as the cluster tells.
+    pub(crate) fn see_lineages(&mut self) {
+        let servers = self.known().map_or(Vec::new(), |(_, list)| list.servers);
+        let lineages = servers.iter().flat_map(|server| &server.lineages);
+        self.taken_back.extend(lineages.map(|(master, _)| *master));
+    }
+
     /// The disk that may fail does so for a while, or has rotted.
     fn weakens(&mut self, lasts: Duration, random: &mut Random) {
         let plan = Rc::clone(&self.seeing.plan);

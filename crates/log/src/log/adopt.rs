@@ -1,0 +1,254 @@
+//! Segments of the log that a shard wrote in its former life, taken in as they are.
+//!
+//! A server that comes again has the replicas of its former log. Instead of appending all of it to a new
+//! log, which would be written to all backups anew, the new log *adopts* the segments: the bytes go into
+//! its memory under **the same segment ids**, the index points at the entries where they lie, and no
+//! copy is made, for there are copies.
+//!
+//! # Why that is right
+//!
+//! The two logs become one. Both have the same [`LogId`], so an entry that a cleaner moves keeps its
+//! checksum. Ids of the new log begin above all of the former one ([`Log::beginning_at`]), so an id means
+//! one segment, and ages stay in order. Entries name others by segment ids, so whatever guarded against
+//! something still does: [`design::tombstones`](crate::design::tombstones) holds for the whole as it
+//! held for the former log, of which nothing was left out:
+//!
+//! - All closed segments that the former log's last digest names are adopted first, in any order. What
+//!   is superseded or deleted in them is marked dead as if it had died here.
+//! - What was still open (the head) is then replayed as in any recovery: appended to the new head. Its
+//!   records so name what they replace where that lies now. That comes last: nothing that is older than a
+//!   head is newer than what it says, and a tombstone for an adopted object gets written again.
+//! - Adopted ids count as present from the moment they are there, before anything can name them.
+//! - Only then a digest names them ([`Log::name_adopted`]). Until that is durable this log is complete
+//!   without them, and the former one is complete without this.
+//! - The cleaners get them last ([`Log::release_adopted`]), once nobody can need the former log any
+//!   more: before that none of its copies may be freed.
+//!
+//! # What a log refuses to adopt
+//!
+//! Segments of another log id, of other sizes, with ids that are not below its own, or more than fits
+//! beside its reserves. In memory the former log may have been compacted; its copies are not, so the
+//! former log may be too large, though what is live of it is not. Then it has to be replayed.
+
+use super::Log;
+use super::write::Current;
+use crate::error::{Damage, Error};
+use crate::memory::Reference;
+use crate::metadata::SegmentHeader;
+use crate::segment::{self, Segment};
+use crate::shared::Reserves;
+use std::sync::atomic::Ordering;
+use thunderhead_wire::{KeyHash, LogPosition, SegmentId, TabletRange};
+
+/// A segment that is being adopted: its memory, and how much of it is there.
+pub(crate) struct Adopting {
+    pub(crate) id: SegmentId,
+    seglets: Vec<u32>,
+    length: usize,
+    /// Bytes that were copied.
+    copied: usize,
+    tombstone_bytes: usize,
+}
+
+impl Adopting {
+    /// The reference of the entry at an offset.
+    pub(crate) fn at(&self, log: &Log, offset: u32) -> Option<Reference> {
+        let seglet_bytes = log.memory.seglet_bytes();
+        let seglet = self.seglets.get(offset as usize / seglet_bytes)?;
+        Some(log.memory.seglet_start(*seglet) + u64::from(offset) % seglet_bytes as u64)
+    }
+
+    pub(crate) fn is_whole(&self) -> bool {
+        self.copied == self.length
+    }
+}
+
+impl Log {
+    /// Why a segment cannot be adopted, if it cannot.
+    pub(crate) fn check_adoptable(
+        &self,
+        header: &SegmentHeader,
+        bytes: &[u8],
+    ) -> Result<(), Damage> {
+        if header.log != self.id {
+            return Err(Damage::OtherLog { found: header.log, expected: self.id });
+        }
+        let fits = header.segment_bytes as usize <= self.shared.options.segment_bytes
+            && header.seglet_bytes as usize == self.memory.seglet_bytes()
+            && bytes.len() <= self.shared.options.segment_bytes;
+        if fits && header.segment < self.first && !self.ledger.has_adopted(header.segment) {
+            return Ok(());
+        }
+        Err(Damage::NotAdoptable { segment: header.segment })
+    }
+
+    /// Takes the memory for a segment that is adopted; nothing is in it yet.
+    pub(crate) fn begin_to_adopt(
+        &mut self,
+        id: SegmentId,
+        length: usize,
+    ) -> Result<Adopting, Error> {
+        let most = Reserves::segments_max(&self.memory, &self.shared.options);
+        if self.ledger.segments() + self.ledger.adopted().count() + 2 > most {
+            return Err(self.no_memory(u64::MAX));
+        }
+        let count = length.div_ceil(self.memory.seglet_bytes()).max(1);
+        // Room for a head beside it, or the log could not go on.
+        let head = self.shared.options.segment_bytes / self.memory.seglet_bytes();
+        let keep = self.shared.reserves.for_writes() + head;
+        let mut seglets: Vec<u32> = Vec::with_capacity(count);
+        for place in 0..count {
+            let Some(number) = self.memory.take(keep) else {
+                seglets.iter().for_each(|number| self.memory.give_back(*number));
+                return Err(Error::CleanerBehind);
+            };
+            let first = seglets.first().copied().unwrap_or(number);
+            let start = (place * self.memory.seglet_bytes()) as u32;
+            self.memory.link(seglets.last().copied(), number, first, start, id);
+            seglets.push(number);
+        }
+        Ok(Adopting { id, seglets, length, copied: 0, tombstone_bytes: 0 })
+    }
+
+    /// Copies the bytes of a segment up to an offset. `entries` are the offsets of those that begin in
+    /// what is new, and `tombstone_bytes` what tombstones take of it.
+    pub(crate) fn adopt_bytes(
+        &mut self,
+        adopting: &mut Adopting,
+        bytes: &[u8],
+        until: usize,
+        entries: &[u32],
+        tombstone_bytes: usize,
+    ) {
+        let until = until.min(adopting.length);
+        let from = adopting.copied;
+        let new = bytes.get(from..until).filter(|new| !new.is_empty());
+        let at = u32::try_from(from).ok().and_then(|from| adopting.at(self, from));
+        let (Some(new), Some(to)) = (new, at) else { return };
+        // SAFETY: `length` bytes of linked seglets belong to this segment alone; nobody reads what
+        // is beyond `copied`.
+        unsafe { self.memory.write(to, new) };
+        for offset in entries.iter().filter(|offset| **offset as usize >= from) {
+            if let Some(entry) = adopting.at(self, *offset) {
+                // What was dead when the copy was made is found anew.
+                segment::mark_alive(&self.memory, entry);
+            }
+        }
+        adopting.copied = until;
+        adopting.tombstone_bytes += tombstone_bytes;
+    }
+
+    /// An adopted segment is there whole.
+    pub(crate) fn adopted(&mut self, adopting: Adopting) {
+        let Adopting { id, seglets, length, tombstone_bytes, .. } = adopting;
+        let drops = self.shared.sums.drops.load(Ordering::Relaxed);
+        let disk_bytes = length;
+        let created = id.0;
+        let segment = Segment { id, seglets, length, disk_bytes, tombstone_bytes, created, drops };
+        self.shared.sums.tombstone_bytes.fetch_add(tombstone_bytes as i64, Ordering::Relaxed);
+        self.count_disk(disk_bytes as i64);
+        self.ledger.adopt(segment);
+        // Cleaners must know of it before anything names it.
+        self.ledger.publish_present_now(&self.shared);
+    }
+
+    /// Gives back the memory of a segment that is not adopted after all; nothing refers to it.
+    pub(crate) fn give_up_adopting(&mut self, adopting: Adopting) {
+        adopting.seglets.into_iter().for_each(|number| self.memory.give_back(number));
+    }
+
+    /// Makes the tablets that are taken back count from when they did in the former log.
+    pub(crate) fn count_tablets_since(&mut self, tablets: &[(TabletRange, SegmentId)]) {
+        for (range, since) in tablets {
+            for tablet in self.tablets.list.iter_mut().filter(|it| it.range == *range) {
+                tablet.since = *since;
+            }
+        }
+        self.publish_tablets();
+    }
+
+    /// Marks an entry of an adopted segment dead, if it is not yet.
+    pub(crate) fn dead_on_arrival(&mut self, at: Reference) {
+        if segment::flags(&self.memory, at) & crate::entry::DEAD != 0 {
+            return;
+        }
+        let frame = segment::frame(&self.memory, at);
+        let located = crate::object::Located::of(&self.memory, at, &frame);
+        let guarded = located.map_or(0, |located| located.guarded_bytes());
+        segment::mark_dead(&self.memory, at);
+        self.memory.count_dead(at, frame.entry_bytes(), guarded);
+    }
+
+    /// Counts an adopted object as live, and what it replaces as dead.
+    pub(crate) fn alive_on_arrival(&mut self, tablet: usize, bytes: usize) {
+        self.live_bytes += bytes as u64;
+        self.tablets.list[tablet].live_bytes += bytes as u64;
+    }
+
+    /// Has an index point at an adopted object; what it pointed at is dead.
+    pub(crate) fn point_at(
+        &mut self,
+        tablet: usize,
+        hash: KeyHash,
+        at: Reference,
+        current: Option<Current>,
+    ) -> Result<(), Error> {
+        let Some(current) = current else { return self.insert(tablet, hash, at) };
+        let old = self.tablets.list[tablet].index.replace(current.found, at);
+        self.bury(tablet, old, &current.entry);
+        Ok(())
+    }
+
+    /// An adopted tombstone kills what an index points at. It needs no other one.
+    pub(crate) fn unpoint(&mut self, tablet: usize, current: Current) {
+        let at = self.tablets.list[tablet].index.remove(current.found);
+        self.bury(tablet, at, &current.entry);
+    }
+
+    /// Names the adopted segments in a digest: from the moment that is durable this log is complete
+    /// with them. Returns up to where the log must be durable for that.
+    ///
+    /// # Errors
+    /// [`Error::CleanerBehind`]: try again shortly.
+    pub fn name_adopted(&mut self) -> Result<LogPosition, Error> {
+        self.ledger.name_adopted(self.first);
+        let keep = self.shared.reserves.for_writes();
+        if !self.renew_digest(keep) && !self.roll(keep) {
+            self.ledger.unname_adopted();
+            self.turn();
+            return Err(Error::CleanerBehind);
+        }
+        self.turn();
+        Ok(self.head.position())
+    }
+
+    /// The segments that were adopted and not released, with their lengths.
+    pub fn adopted_segments(&self) -> impl Iterator<Item = (SegmentId, u32)> + '_ {
+        self.ledger.adopted().map(|segment| (segment.id, segment.length as u32))
+    }
+
+    /// Nobody needs the former log any more: the cleaners may work on what was adopted.
+    pub fn release_adopted(&mut self) {
+        for segment in self.ledger.release_adopted() {
+            self.shared.closed.push(segment);
+        }
+    }
+
+    /// Throws away what was adopted; its tablets were dropped before, and the records that came with
+    /// it forgotten. Where a digest names the segments it goes on doing so, and their copies must stay
+    /// for as long as this log is there. True in that case.
+    pub fn abandon_adopted(&mut self) -> bool {
+        let (segments, is_named) = self.ledger.abandon_adopted();
+        for segment in segments {
+            self.count_disk(-(segment.disk_bytes as i64));
+            self.free(segment);
+        }
+        is_named
+    }
+
+    /// The id of the first segment of this log: those that it adopts have lower ones.
+    #[must_use]
+    pub fn first_segment(&self) -> SegmentId {
+        self.first
+    }
+}

@@ -1,0 +1,418 @@
+//! Segments of a former log, taken in as they are: what a log then holds is what a replay of the former
+//! one gives, it goes on like any other, and what is recovered from its own segments and those that it
+//! adopted is what it held.
+
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use thunderhead_log::inspect::{Entry, SegmentReader};
+use thunderhead_log::{
+    Cleaner, CleanerOptions, Completion, Condition, Cursor, Damage, Error, Log, LogId, Memory,
+    NoReplication, Options, Rebuild, Recorder, Replay, ReplayError, Replica, SegmentId,
+    SegmentKind, TableId, TabletRange, Tombstones, Version,
+};
+
+const TABLES: [TableId; 2] = [TableId(7), TableId(9)];
+const LOG: LogId = LogId(5);
+
+/// What is added to a lease for updates of many.
+const MANY: u64 = 1000;
+
+type Replicas = BTreeMap<SegmentId, Replica>;
+type Tablets = Vec<(TabletRange, SegmentId)>;
+type Objects = BTreeMap<(TableId, Vec<u8>), (Version, Vec<u8>)>;
+type Records = BTreeMap<(u64, u64), Vec<u8>>;
+
+fn options(tombstones: Tombstones) -> Options {
+    let cleaner = CleanerOptions {
+        free_fraction_low: 1.0,
+        free_share_low: 1.0,
+        segments_per_pass: 2,
+        ..CleanerOptions::default()
+    };
+    Options { segment_bytes: 8 << 10, tombstones, cleaner }
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Write(usize, u8, u16),
+    Update(usize, u8, u16),
+    /// Several updates of one message: from a key on, so many.
+    Many(usize, u8, u8, u16),
+    Delete(usize, u8),
+    Forget(u8),
+    Clean(u8),
+    Anew,
+}
+
+fn operations(most: usize) -> impl Strategy<Value = Vec<Operation>> {
+    let length = prop_oneof![0..60u16, 300..700u16];
+    let operation = prop_oneof![
+        8 => (0..2usize, 0..60u8, length.clone()).prop_map(|(t, k, l)| Operation::Write(t, k, l)),
+        4 => (0..2usize, 0..60u8, length).prop_map(|(t, k, l)| Operation::Update(t, k, l)),
+        4 => (0..2usize, 0..60u8, 1..60u8, 0..40u16)
+            .prop_map(|(t, k, n, l)| Operation::Many(t, k, n, l)),
+        3 => (0..2usize, 0..60u8).prop_map(|(t, k)| Operation::Delete(t, k)),
+        1 => (0..200u8).prop_map(Operation::Forget),
+        2 => (1..5u8).prop_map(Operation::Clean),
+        1 => Just(Operation::Anew),
+    ];
+    prop::collection::vec(operation, 1..most)
+}
+
+fn run(log: &mut Log, cleaner: &mut Cleaner, operations: &[Operation], lease: u64) {
+    for (sequence, operation) in (1..).zip(operations) {
+        // What there is no room for is not done.
+        match operation {
+            Operation::Write(table, key, length) => {
+                let value = vec![sequence as u8; *length as usize];
+                let _ = log.write(TABLES[*table], &[*key], &value);
+            }
+            Operation::Update(table, key, length) => {
+                let completion = Completion { lease, sequence, result: &[*key] };
+                let value = vec![*key; *length as usize];
+                let (table, always) = (TABLES[*table], Condition::Always);
+                let _ = log.write_completed(table, &[*key], &value, always, completion);
+            }
+            Operation::Many(table, key, count, length) => {
+                let (lease, first) = (lease + MANY, sequence * 64);
+                let each = Log::grouped_bytes(1, (*length).into());
+                for number in 0..*count {
+                    let (sequence, key) =
+                        (first + u64::from(number), key.wrapping_add(number) % 60);
+                    if !log.group_takes(sequence, each) {
+                        log.begin_group(lease, sequence, usize::from(count - number) * each);
+                    }
+                    let completion = Completion { lease, sequence, result: &[key] };
+                    let value = vec![number; *length as usize];
+                    let (table, always) = (TABLES[*table], Condition::Always);
+                    let _ = log.write_completed(table, &[key], &value, always, completion);
+                }
+                log.end_group();
+            }
+            Operation::Delete(table, key) => {
+                let _ = log.delete(TABLES[*table], &[*key], Condition::Always);
+            }
+            Operation::Forget(sequence) => {
+                log.forget_completion(lease, u64::from(*sequence));
+                log.forget_some(lease + MANY, u64::from(*sequence) * 32, u64::MAX);
+            }
+            Operation::Clean(steps) => {
+                for _ in 0..*steps {
+                    cleaner.step();
+                    log.turn();
+                }
+            }
+            Operation::Anew => {
+                let range = TabletRange::whole(TABLES[0]);
+                if log.drop_tablet(range) {
+                    while log.create_tablet(range).is_err() {
+                        cleaner.step();
+                        log.turn();
+                    }
+                }
+            }
+        }
+    }
+    log.turn();
+}
+
+fn held(log: &Log) -> (Objects, Records) {
+    let mut objects = Objects::new();
+    let mut bytes = 0;
+    for table in TABLES {
+        let mut cursor = Some(Cursor::default());
+        while let Some(at) = cursor {
+            let visit = |object: thunderhead_log::Object<'_>| {
+                let entry = (object.version(), object.value().to_vec());
+                bytes += object.entry_bytes() as u64;
+                assert!(objects.insert((table, object.key().to_vec()), entry).is_none());
+            };
+            cursor = log.scan(TabletRange::whole(table), at, visit).unwrap();
+        }
+    }
+    let statistics: u64 = log.statistics().map(|it| it.bytes).sum();
+    assert_eq!(bytes, statistics, "live bytes are those of the objects");
+    let mut records = Records::new();
+    let mut cursor = Some(Cursor::default());
+    while let Some(at) = cursor {
+        cursor = log.scan_completions(at, |lease, sequence, result| {
+            records.insert((lease, sequence), result.to_vec());
+        });
+    }
+    (objects, records)
+}
+
+/// The segments of a log after a crash, those that are closed first.
+fn complete(replicas: &Replicas) -> Vec<(SegmentId, Replica)> {
+    let heads = replicas.iter().rev();
+    let mut heads = heads.filter(|(_, it)| it.open && it.kind != SegmentKind::Survivor);
+    let digest = heads.find_map(|(_, it)| {
+        let entries = SegmentReader::new(&it.bytes).ok()?;
+        let digests = entries.filter_map(|entry| match entry {
+            Ok((_, Entry::Digest(digest))) => Some(digest),
+            _ => None,
+        });
+        digests.last()
+    });
+    let named = digest.expect("some head is open").into_iter();
+    let mut all: Vec<_> = named
+        .map(|id| (id, replicas.get(&id).unwrap_or_else(|| panic!("{id} is gone")).clone()))
+        .collect();
+    all.sort_by_key(|(_, replica)| replica.open);
+    all
+}
+
+fn replayed(segments: &[(SegmentId, Replica)], tablets: &Tablets) -> (Objects, Records) {
+    let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
+    let nobody = Box::new(NoReplication::default());
+    let mut log = Log::new(&memory, LogId(99), options(Tombstones::Folded), nobody).unwrap();
+    let mut replay = Replay::new(&mut log, tablets.clone()).unwrap();
+    segments.iter().for_each(|(_, replica)| replay.segment(&replica.bytes).unwrap());
+    let report = replay.finish().unwrap();
+    assert_eq!(report.damage, []);
+    held(&log)
+}
+
+/// A log in which that was done.
+fn former(operations: &[Operation], tombstones: Tombstones) -> (Replicas, Tablets) {
+    let recorder = Recorder::new();
+    let memory = Memory::with_seglets(256 << 10, 1024).unwrap();
+    let replicator = Box::new(recorder.clone());
+    let mut log = Log::new(&memory, LOG, options(tombstones), replicator).unwrap();
+    TABLES.iter().for_each(|table| log.create_tablet(TabletRange::whole(*table)).unwrap());
+    let mut cleaner = log.cleaner().unwrap();
+    run(&mut log, &mut cleaner, operations, 3);
+    let tablets = log.tablets().collect();
+    (recorder.replicas(usize::MAX), tablets)
+}
+
+fn successor(first: u64, tombstones: Tombstones) -> (Log, Recorder) {
+    let recorder = Recorder::new();
+    let memory = Memory::with_seglets(2 << 20, 1024).unwrap();
+    let (first, replicator) = (SegmentId(first), Box::new(recorder.clone()));
+    let log = Log::beginning_at(first, &memory, LOG, options(tombstones), replicator).unwrap();
+    (log, recorder)
+}
+
+/// Takes a log back, some entries at a time.
+fn take_back(log: &mut Log, segments: &[(SegmentId, Replica)], tablets: &Tablets) -> Rebuild {
+    let mut rebuild = Rebuild::take_back(log, tablets.clone()).unwrap();
+    for (number, (_, replica)) in segments.iter().enumerate() {
+        let mut at = Some(0);
+        while let Some(from) = at {
+            let most = (3 + number % 60, usize::MAX);
+            at = match replica.open {
+                true => rebuild.step(log, &replica.bytes, from, most.0, most.1).unwrap(),
+                false => rebuild.adopt(log, &replica.bytes, from, most.0, most.1).unwrap(),
+            };
+        }
+    }
+    rebuild.finish(log).unwrap();
+    rebuild
+}
+
+/// What a crash leaves: the log's own segments, and those of the former log that it has not freed.
+fn united(former: &Replicas, recorder: &Recorder) -> Replicas {
+    let mut all: Replicas =
+        former.iter().filter(|(_, it)| !it.open).map(|(id, it)| (*id, it.clone())).collect();
+    for freed in recorder.freed() {
+        all.remove(&freed);
+    }
+    all.extend(recorder.replicas(usize::MAX));
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_log_that_is_taken_back_goes_on_like_any_other(
+        first in operations(700),
+        second in operations(700),
+        third in operations(200),
+        classic in any::<bool>(),
+    ) {
+        let scheme = if classic { Tombstones::Classic } else { Tombstones::Folded };
+        let (replicas, tablets) = former(&first, scheme);
+        let segments = complete(&replicas);
+        let expected = replayed(&segments, &tablets);
+        let (mut log, recorder) = successor(1000, scheme);
+        let rebuild = take_back(&mut log, &segments, &tablets);
+        drop(rebuild);
+        prop_assert_eq!(&held(&log), &expected);
+        let mut since: Tablets = log.tablets().collect();
+        since.sort();
+        let mut was = tablets.clone();
+        was.sort();
+        prop_assert_eq!(since, was);
+        // Cleaners see what is not theirs yet, and leave it alone.
+        let mut cleaner = log.cleaner().unwrap();
+        run(&mut log, &mut cleaner, &[Operation::Clean(20)], 4);
+        prop_assert_eq!(&held(&log), &expected);
+        while log.name_adopted().is_err() {}
+        let adopted: BTreeSet<SegmentId> = log.adopted_segments().map(|(id, _)| id).collect();
+        let closed: BTreeSet<SegmentId> =
+            segments.iter().filter(|(_, it)| !it.open).map(|(id, _)| *id).collect();
+        prop_assert_eq!(adopted, closed);
+        // A crash now: nothing of it was appended, and yet all of it is there.
+        let tablets = log.tablets().collect();
+        let crashed = complete(&united(&replicas, &recorder));
+        prop_assert_eq!(&replayed(&crashed, &tablets), &expected);
+        log.release_adopted();
+        run(&mut log, &mut cleaner, &second, 5);
+        for _ in 0..100 {
+            cleaner.step();
+            log.turn();
+        }
+        let expected = held(&log);
+        let tablets: Tablets = log.tablets().collect();
+        let replicas = united(&replicas, &recorder);
+        let crashed = complete(&replicas);
+        // Records that were forgotten come again, and those of dropped tables do not.
+        let expected = (expected.0, replayed(&crashed, &tablets).1);
+        prop_assert_eq!(&replayed(&crashed, &tablets), &expected);
+        // And once more.
+        let (mut log, recorder) = successor(100_000, scheme);
+        drop(take_back(&mut log, &crashed, &tablets));
+        prop_assert_eq!(&held(&log), &expected);
+        while log.name_adopted().is_err() {}
+        log.release_adopted();
+        let mut cleaner = log.cleaner().unwrap();
+        run(&mut log, &mut cleaner, &third, 6);
+        let expected = held(&log);
+        let tablets: Tablets = log.tablets().collect();
+        let crashed = complete(&united(&replicas, &recorder));
+        prop_assert_eq!(&replayed(&crashed, &tablets).0, &expected.0);
+    }
+
+    #[test]
+    fn what_is_given_up_leaves_nothing_behind(first in operations(500), named in any::<bool>()) {
+        let (replicas, tablets) = former(&first, Tombstones::Folded);
+        let segments = complete(&replicas);
+        let (mut log, _recorder) = successor(1000, Tombstones::Folded);
+        let free = log.usage().free_bytes;
+        let rebuild = take_back(&mut log, &segments, &tablets);
+        if named {
+            while log.name_adopted().is_err() {}
+        }
+        let some = segments.iter().any(|(_, it)| !it.open);
+        prop_assert_eq!(rebuild.abandon(&mut log).keeps, named && some);
+        log.turn();
+        let mut cursor = Some(Cursor::default());
+        while let Some(at) = cursor {
+            cursor = log.forget_homeless_completions(at, |_, _| {});
+        }
+        let mut cleaner = log.cleaner().unwrap();
+        for _ in 0..200 {
+            cleaner.step();
+            log.turn();
+        }
+        let usage = log.usage();
+        prop_assert_eq!(usage.live_bytes, 0);
+        // What was replayed from the head is for the cleaners; a few segments may be left of it.
+        prop_assert!(usage.free_bytes + 6 * (8 << 10) >= free, "{} of {free}", usage.free_bytes);
+        // The tables can be made anew, and are empty.
+        for table in TABLES {
+            log.create_tablet(TabletRange::whole(table)).unwrap();
+        }
+        prop_assert_eq!(held(&log), (Objects::new(), Records::new()));
+        run(&mut log, &mut cleaner, &first, 7);
+    }
+}
+
+/// A former log with something in its closed segments.
+fn some_log() -> (Vec<(SegmentId, Replica)>, Tablets) {
+    let writes: Vec<_> = (0..200).map(|n| Operation::Write(n % 2, n as u8, 600)).collect();
+    let (replicas, tablets) = former(&writes, Tombstones::Folded);
+    (complete(&replicas), tablets)
+}
+
+#[test]
+fn what_cannot_be_adopted_is_refused_before_anything_is_used() {
+    let (segments, tablets) = some_log();
+    let (id, closed) = segments.first().unwrap();
+    assert!(!closed.open);
+    let refused = |log: &mut Log, bytes: &[u8]| {
+        let mut rebuild = Rebuild::take_back(log, tablets.clone()).unwrap();
+        let mut at = 0;
+        let error = loop {
+            match rebuild.adopt(log, bytes, at, 10, usize::MAX) {
+                Ok(Some(next)) => at = next,
+                Ok(None) => panic!("it was adopted"),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(log.adopted_segments().count(), 0);
+        assert_eq!(log.usage().live_bytes, 0);
+        assert!(!rebuild.abandon(log).keeps);
+        error
+    };
+    // A flipped bit at its end, the wrong log, ids that are not below its own.
+    let mut damaged = closed.bytes.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    let (mut log, _) = successor(1000, Tombstones::Folded);
+    assert!(matches!(refused(&mut log, &damaged), ReplayError::Damaged(Damage::Checksum { .. })));
+    let (mut log, _) = successor(id.0, Tombstones::Folded);
+    let refusal = refused(&mut log, &closed.bytes);
+    assert_eq!(refusal, Damage::NotAdoptable { segment: *id }.into());
+    let memory = Memory::with_seglets(512 << 10, 1024).unwrap();
+    let nobody = || Box::new(NoReplication::default());
+    let options = || options(Tombstones::Folded);
+    let mut other =
+        Log::beginning_at(SegmentId(1000), &memory, LogId(6), options(), nobody()).unwrap();
+    let refusal = refused(&mut other, &closed.bytes);
+    assert!(matches!(refusal, ReplayError::Damaged(Damage::OtherLog { .. })));
+    // Seglets of another size.
+    let memory = Memory::with_seglets(512 << 10, 2048).unwrap();
+    let options = Options { segment_bytes: 16 << 10, ..options() };
+    let mut other = Log::beginning_at(SegmentId(1000), &memory, LOG, options, nobody()).unwrap();
+    let refusal = refused(&mut other, &closed.bytes);
+    assert_eq!(refusal, Damage::NotAdoptable { segment: *id }.into());
+}
+
+#[test]
+fn a_segment_is_adopted_once_and_one_after_the_other() {
+    let (segments, tablets) = some_log();
+    let (mut log, _) = successor(1000, Tombstones::Folded);
+    let mut rebuild = Rebuild::take_back(&mut log, tablets).unwrap();
+    let whole = |rebuild: &mut Rebuild, log: &mut Log, bytes: &[u8]| {
+        let mut at = Some(0);
+        while let Some(from) = at {
+            at = rebuild.adopt(log, bytes, from, usize::MAX, usize::MAX)?;
+        }
+        Ok::<_, ReplayError>(())
+    };
+    whole(&mut rebuild, &mut log, &segments[0].1.bytes).unwrap();
+    let again = whole(&mut rebuild, &mut log, &segments[0].1.bytes);
+    assert_eq!(again, Err(Damage::NotAdoptable { segment: segments[0].0 }.into()));
+}
+
+#[test]
+fn a_log_that_does_not_fit_is_refused_for_lack_of_memory() {
+    let (segments, tablets) = some_log();
+    let memory = Memory::with_seglets(90 << 10, 1024).unwrap();
+    let nobody = Box::new(NoReplication::default());
+    let mut options = options(Tombstones::Folded);
+    (options.cleaner.pool_segments, options.cleaner.delete_seglets) = (1, 2);
+    let mut log = Log::beginning_at(SegmentId(1000), &memory, LOG, options, nobody).unwrap();
+    let mut rebuild = Rebuild::take_back(&mut log, tablets).unwrap();
+    let mut refused = None;
+    for (_, replica) in segments.iter().filter(|(_, it)| !it.open) {
+        let mut at = Some(0);
+        while let (Some(from), None) = (at, &refused) {
+            at = match rebuild.adopt(&mut log, &replica.bytes, from, 20, usize::MAX) {
+                Ok(at) => at,
+                Err(error) => {
+                    refused = Some(error);
+                    None
+                }
+            };
+        }
+    }
+    let memory = |error: &ReplayError| {
+        matches!(error, ReplayError::Log(Error::MemoryFull { .. } | Error::CleanerBehind))
+    };
+    assert!(refused.as_ref().is_some_and(memory), "{refused:?}");
+    assert!(!rebuild.abandon(&mut log).keeps);
+    assert_eq!(log.usage().live_bytes, 0);
+}

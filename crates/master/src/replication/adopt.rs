@@ -1,0 +1,80 @@
+//! Segments that the log has adopted, with the replicas that they have.
+//!
+//! A shard that takes back the log of its former life has segments that it never sent to anybody. Their
+//! replicas are where they were, and are this master's from the moment that it owns the tablets: backups
+//! find them under the former master's id (they know the lineage). So nothing is sent; where there are
+//! too few they are made again from memory, like any that were lost, and they go when the log frees them.
+
+use super::segment::{Segment, Slot};
+use super::{Replication, State};
+use thunderhead_log::SegmentKind;
+use thunderhead_wire::{Epoch, SegmentId, ServerId};
+
+/// Where the closed replicas of an adopted segment are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Home {
+    pub(crate) segment: SegmentId,
+    /// The highest of their epochs.
+    pub(crate) epoch: Epoch,
+    pub(crate) servers: Vec<ServerId>,
+}
+
+impl Replication {
+    /// Sees to the replicas of segments from now on, which are so long in memory.
+    pub(crate) fn adopt(&mut self, homes: Vec<(Home, u32)>) {
+        let mut state = self.shared.state();
+        for (home, length) in homes {
+            state.adopt(home, length);
+        }
+    }
+}
+
+impl State {
+    fn adopt(&mut self, home: Home, length: u32) {
+        let Home { segment: id, epoch, servers } = home;
+        let mut segment = Segment::new(id, SegmentKind::Survivor, self.settings.replicas);
+        (segment.length, segment.base, segment.durable_length) = (length, length, length);
+        (segment.is_closed, segment.is_whole) = (true, true);
+        segment.epoch = epoch;
+        let mut servers = servers.into_iter();
+        for number in 0..segment.slots.len() {
+            // Of a server that is not known any more there is nothing to be had.
+            let known = servers.by_ref().find_map(|server| {
+                let is_known = self.servers.is_known(server);
+                is_known.then(|| (server, self.servers.get(server).is_some()))
+            });
+            let token = self.number();
+            let Some(slot) = segment.slots.get_mut(number) else { break };
+            match known {
+                Some((server, is_up)) => {
+                    *slot = Slot {
+                        server: Some(server),
+                        token,
+                        begun_at: epoch,
+                        epoch,
+                        was_sent: true,
+                        is_opened: true,
+                        is_committed: true,
+                        is_closed: true,
+                        acked: length,
+                        is_away: !is_up,
+                        ..Slot::default()
+                    };
+                    if number == 0 {
+                        self.servers.count_primary(server, 1);
+                    }
+                }
+                // The one that is made is not the first of its segment.
+                None => slot.is_atomic = true,
+            }
+        }
+        if segment.is_short() {
+            // Its epoch is above all that there are.
+            segment.epoch = Epoch(epoch.0 + 1);
+            self.to_mend.insert(id);
+        }
+        if !segment.slots.is_empty() {
+            self.segments.insert(id, segment);
+        }
+    }
+}
