@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "commands run on the machine itself")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "commands talk to people")]
 
+mod mutants;
 mod steps;
 mod tidy;
 
@@ -57,6 +58,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         arguments: Vec<String>,
     },
+    /// Put bugs into a copy of the sources, one at a time: the swarm of the cluster must find each.
+    Mutants(mutants::Arguments),
     /// Measure an area's requirements afresh.
     Evaluate {
         /// What to measure: log, rpc, operations or recovery.
@@ -101,6 +104,7 @@ fn main() -> Result<()> {
         }
         Command::Fuzz { target, seconds } => steps::fuzz(target.as_deref(), seconds),
         Command::Sim { arguments } => steps::sim(&arguments),
+        Command::Mutants(arguments) => mutants::mutants(&arguments),
         Command::Evaluate { area, quick, minutes, json } => {
             steps::evaluate(&area, quick, minutes, json)
         }

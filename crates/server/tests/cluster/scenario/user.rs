@@ -26,6 +26,13 @@ pub(crate) const KEYS: u64 = 6;
 /// Tablets of one table are split until there are so many.
 const TABLETS: usize = 6;
 
+/// Objects of each table that only take room, and how many are written at once.
+const FILLERS: u64 = 24;
+const FILLERS_AT_ONCE: usize = 10;
+
+/// How long users think while they hurry.
+const HURRIED_WAIT_NS: f64 = 30e6;
+
 /// The longest of the long values.
 const LONG: u64 = 3000;
 
@@ -50,6 +57,8 @@ pub(crate) struct Seen {
     pub(crate) splits: u64,
     pub(crate) migrations: u64,
     names: u64,
+    /// Until then users do not think, and what they do then comes on top.
+    hurried_until: u64,
 }
 
 /// Clones are the same.
@@ -61,6 +70,17 @@ pub(crate) struct Seeing {
 }
 
 impl Seeing {
+    /// Users hurry for so long: something happens that they may notice.
+    pub(crate) fn hurry(&self, lasts: Duration) {
+        let until = self.time.get() + lasts.as_nanos() as u64;
+        let mut seen = self.seen.borrow_mut();
+        seen.hurried_until = seen.hurried_until.max(until);
+    }
+
+    fn is_hurried(&self) -> bool {
+        self.time.get() < self.seen.borrow().hurried_until
+    }
+
     pub(crate) fn fail(&self, what: impl Display) {
         let at = Duration::from_nanos(self.time.get());
         self.seen.borrow_mut().failures.push(format!("at {at:?}: {what}"));
@@ -143,12 +163,17 @@ impl User {
     /// Asks for anything, so often.
     pub(crate) async fn work(mut self, left: Rc<Cell<u64>>) {
         while left.get() > 0 {
+            if self.seeing.is_hurried() {
+                self.hurry().await;
+                continue;
+            }
             left.set(left.get() - 1);
             match self.random.below(100) {
                 0..6 => self.split().await,
                 6..14 => self.own_table().await,
                 14..30 => self.walk_on().await,
                 30..34 if self.seeing.plan.migrations => self.migrate().await,
+                _ if self.churns() => self.churn().await,
                 _ => {
                     let tables = self.seeing.seen.borrow().tables.clone();
                     let table = tables[self.random.below(2) as usize];
@@ -160,6 +185,40 @@ impl User {
             self.client.tasks().sleep(wait).await;
         }
         self.client.close();
+    }
+
+    /// One operation, soon.
+    async fn hurry(&mut self) {
+        let table = self.seeing.seen.borrow().tables[self.random.below(2) as usize];
+        let key = self.random.below(KEYS);
+        let (judged, action, condition) = self.choose(key);
+        let operation = Operation { table, key: key.to_be_bytes().to_vec(), condition, action };
+        let patience = Duration::from_millis(self.random.magnitude(50..1000));
+        self.begin(vec![(key, judged, operation)], patience, false).await;
+        let wait = Duration::from_nanos(self.random.exponential(HURRIED_WAIT_NS) as u64);
+        self.client.tasks().sleep(wait).await;
+    }
+
+    fn churns(&mut self) -> bool {
+        let churn = self.seeing.plan.churn;
+        churn > 0.0 && self.random.chance(churn)
+    }
+
+    /// Overwrites objects that only take room. That some are refused does not matter.
+    async fn churn(&mut self) {
+        let tables = self.seeing.seen.borrow().tables.clone();
+        let operations = (0..FILLERS_AT_ONCE).map(|_| {
+            let table = tables[self.random.below(2) as usize];
+            let key = format!("filler {}", self.random.below(FILLERS)).into_bytes();
+            let length = self.random.within(LONG / 2..LONG) as usize;
+            let action = match self.random.chance(0.1) {
+                true => Action::Delete,
+                false => Action::Write(vec![length as u8; length]),
+            };
+            Operation { table, key, condition: Condition::Always, action }
+        });
+        let operations = operations.collect();
+        let _ = self.client.all(operations, Duration::from_secs(1)).await;
     }
 
     /// Looks at everything once more, when nothing is in the way.

@@ -4,7 +4,7 @@
 //! One server's disk at most does so, and only where each segment has a replica elsewhere: so nothing
 //! that was acknowledged may be lost, whatever else happens.
 
-use super::{Place, World};
+use super::{LIFE_LASTS_MAX, Place, World};
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_backup::FILE_NAME;
@@ -22,7 +22,7 @@ impl World {
         let plan = Rc::clone(&self.seeing.plan);
         let number = random.below(self.places.len() as u64) as usize;
         let lasts = plan.lasts_for_a_verdict(random);
-        match random.below(6) {
+        match random.below(9) {
             0 => self.stop(number, lasts),
             // Another one soon after: mostly one that rebuilds, or has what is read.
             1 => {
@@ -59,7 +59,79 @@ impl World {
                     self.simulation.after(lasts, move |it| it.network().set_link(from, to, usual));
                 }
             }
-            _ => self.weakens(lasts, random),
+            5 => self.weakens(lasts, random),
+            6 => self.is_a_zombie(number, lasts, random),
+            _ => self.is_left_alone(number, lasts, random),
+        }
+    }
+
+    /// A server that coordinators, one other server and one user do not reach, and others do: it is
+    /// given up, and does not hear of it. The user asks those who come after it, the others ask it.
+    fn is_a_zombie(&mut self, number: usize, lasts: Duration, random: &mut Random) {
+        let lasts = (lasts + Duration::from_secs(1)).min(LIFE_LASTS_MAX);
+        let other = random.below(self.places.len() as u64) as usize;
+        let mut others: Vec<HostId> = self.seats.iter().map(|seat| seat.host).collect();
+        others.extend(self.hosts(other));
+        others.extend(random.pick(&self.users));
+        let hosts = self.hosts(number);
+        others.retain(|host| !hosts.contains(host));
+        for one in hosts {
+            for other in &others {
+                self.cut_between(one, *other, lasts);
+            }
+        }
+        self.seeing.hurry(lasts);
+    }
+
+    /// A server misses what another one wants to replicate, be it for a moment or for longer; then it is
+    /// the only one there is.
+    fn is_left_alone(&mut self, number: usize, lasts: Duration, random: &mut Random) {
+        let missed = Duration::from_millis(random.within(20..500));
+        let other = random.below(self.places.len() as u64) as usize;
+        match random.below(3) {
+            _ if other == number => {}
+            0 => self.stop(number, Duration::from_millis(random.within(1..100))),
+            _ => {
+                for (one, other) in self.pairs(number, other) {
+                    self.cut_between(one, other, missed);
+                }
+            }
+        }
+        let leader = self.leader_host();
+        if random.chance(0.3) {
+            // What the other one has to tell the coordinator comes late.
+            for host in self.hosts(other) {
+                self.cut_between(
+                    host,
+                    leader,
+                    missed + Duration::from_millis(random.within(1..300)),
+                );
+            }
+        }
+        self.seeing.hurry(missed + Duration::from_millis(100));
+        self.run_for(Duration::from_nanos((missed.as_nanos() as f64 * random.fraction()) as u64));
+        for server in 0..self.places.len() {
+            if server != number {
+                let more = Duration::from_millis(random.within(0..1000));
+                self.stop(server, (lasts + more).min(LIFE_LASTS_MAX));
+            }
+        }
+    }
+
+    fn pairs(&self, one: usize, other: usize) -> Vec<(HostId, HostId)> {
+        let others = self.hosts(other);
+        let with =
+            |host: HostId| others.iter().map(move |other| (host, *other)).collect::<Vec<_>>();
+        self.hosts(one).into_iter().flat_map(with).collect()
+    }
+
+    /// Nothing passes between two hosts for so long.
+    fn cut_between(&mut self, one: HostId, other: HostId, lasts: Duration) {
+        let usual = self.seeing.plan.link;
+        let (a, b) = (self.simulation.address(one), self.simulation.address(other));
+        for (from, to) in [(a, b), (b, a)] {
+            self.simulation.network().set_link(from, to, Link { blocked: true, ..usual });
+            self.simulation.after(lasts, move |it| it.network().set_link(from, to, usual));
         }
     }
 
