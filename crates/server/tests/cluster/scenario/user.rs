@@ -28,7 +28,7 @@ const TABLETS: usize = 6;
 
 /// Objects of each table that only take room, and how many are written at once.
 const FILLERS: u64 = 24;
-const FILLERS_AT_ONCE: usize = 10;
+const FILLERS_AT_ONCE: usize = 20;
 
 /// How long users think while they hurry.
 const HURRIED_WAIT_NS: f64 = 30e6;
@@ -116,6 +116,8 @@ pub(crate) struct User {
     seen_version: Version,
     walk: Option<Walk>,
     own: Option<Own>,
+    /// Until when it hurries, and whether it only reads meanwhile.
+    hurry: (u64, bool),
 }
 
 /// A walk over the objects of the wide table.
@@ -133,7 +135,8 @@ struct Own {
 
 impl User {
     pub(crate) fn new(client: Client, random: Random, seeing: Seeing) -> User {
-        User { client, random, seeing, seen_version: Version::NONE, walk: None, own: None }
+        let seen_version = Version::NONE;
+        User { client, random, seeing, seen_version, walk: None, own: None, hurry: (0, false) }
     }
 
     /// Makes the tables and the objects that nobody changes.
@@ -191,9 +194,17 @@ impl User {
     async fn hurry(&mut self) {
         let table = self.seeing.seen.borrow().tables[self.random.below(2) as usize];
         let key = self.random.below(KEYS);
-        let (judged, action, condition) = self.choose(key);
+        let until = self.seeing.seen.borrow().hurried_until;
+        if self.hurry.0 < until {
+            // Who only reads does not notice that nothing can be written any more.
+            self.hurry = (until, self.random.chance(0.5));
+        }
+        let (judged, action, condition) = match self.hurry.1 {
+            true => (Judged::Read, Action::Read, Condition::Always),
+            false => self.choose(key),
+        };
         let operation = Operation { table, key: key.to_be_bytes().to_vec(), condition, action };
-        let patience = Duration::from_millis(self.random.magnitude(50..1000));
+        let patience = Duration::from_millis(self.random.magnitude(50..8000));
         self.begin(vec![(key, judged, operation)], patience, false).await;
         let wait = Duration::from_nanos(self.random.exponential(HURRIED_WAIT_NS) as u64);
         self.client.tasks().sleep(wait).await;

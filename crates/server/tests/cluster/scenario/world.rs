@@ -363,7 +363,7 @@ impl World {
             6..8 => seat.host,
             _ => user,
         };
-        if plan.verdicts && random.chance(0.3) {
+        if plan.verdicts && random.chance(if plan.churn > 0.0 { 0.5 } else { 0.3 }) {
             return self.costs_a_life(random);
         }
         match random.below(18) {

@@ -22,7 +22,7 @@ impl World {
         let plan = Rc::clone(&self.seeing.plan);
         let number = random.below(self.places.len() as u64) as usize;
         let lasts = plan.lasts_for_a_verdict(random);
-        match random.below(9) {
+        match random.below(11) {
             0 => self.stop(number, lasts),
             // Another one soon after: mostly one that rebuilds, or has what is read.
             1 => {
@@ -61,6 +61,7 @@ impl World {
             }
             5 => self.weakens(lasts, random),
             6 => self.is_a_zombie(number, lasts, random),
+            7 | 8 => self.loses_answers(number, lasts, random),
             _ => self.is_left_alone(number, lasts, random),
         }
     }
@@ -81,6 +82,25 @@ impl World {
             }
         }
         self.seeing.hurry(lasts);
+    }
+
+    /// What a server answers to users is lost, then it dies: they ask again who comes after it.
+    fn loses_answers(&mut self, number: usize, lasts: Duration, random: &mut Random) {
+        let usual = self.seeing.plan.link;
+        let missed = Duration::from_millis(random.within(5..200));
+        for from in self.hosts(number) {
+            for user in self.users.clone() {
+                let from = self.simulation.address(from);
+                let to = self.simulation.address(user);
+                let blocked = Link { blocked: true, ..usual };
+                self.simulation.network().set_link(from, to, blocked);
+                let ends = missed + Duration::from_millis(5);
+                self.simulation.after(ends, move |it| it.network().set_link(from, to, usual));
+            }
+        }
+        self.seeing.hurry(missed);
+        self.run_for(missed);
+        self.stop(number, lasts);
     }
 
     /// A server misses what another one wants to replicate, be it for a moment or for longer; then it is
@@ -162,11 +182,14 @@ fn rot(disk: &SimDisk, random: &mut Random) -> u64 {
     let Ok(file) = files.open(FILE_NAME, false) else { return 0 };
     let length = files.length(file).unwrap_or(0);
     let bits = if length > DATA_AT { random.magnitude(1..500) } else { 0 };
-    for _ in 0..bits {
+    for done in 0..bits {
         let (at, mut byte) = (random.within(DATA_AT..length), [0]);
         if files.read_at(file, at, &mut byte).is_ok() {
             let turned = [byte[0] ^ 1 << random.below(8)];
-            assert!(files.write_at(file, at, &turned).is_ok(), "the disk works for now");
+            // Its process may be about to die at an operation of its disk: that was this one.
+            if files.write_at(file, at, &turned).is_err() {
+                return done;
+            }
         }
     }
     bits
