@@ -18,7 +18,8 @@ const OBJECTS: u64 = 1500;
 
 /// A network on which it takes a while to copy a tablet.
 fn slow(seed: u64) -> Options {
-    let link = Link { delay: Duration::from_micros(300), ..Link::default() };
+    let delay = Duration::from_micros(300);
+    let link = Link { delay, bytes_per_second: 4_000_000, ..Link::default() };
     Options { link, ..Options::calm(seed) }
 }
 
@@ -146,15 +147,10 @@ fn a_tablet_for_which_there_is_no_room_stays_where_it_is() {
             for number in 0..OBJECTS {
                 assert_eq!(read(&asker, number).await.unwrap().len(), 308, "{number}");
             }
-            // Nothing of it is left there, so a small one has room.
+            // Nothing of it is left there.
             while objects_at(&asker, small).await > 0 {
                 asker.tasks.sleep(Duration::from_millis(10)).await;
             }
-            for number in 100..OBJECTS {
-                delete(&asker, number).await;
-            }
-            asker.migrate(KeyHash::MIN, small).await.unwrap();
-            assert_eq!(objects_at(&asker, small).await, 100);
         }
     });
 }

@@ -192,13 +192,16 @@ impl User {
 
     /// One operation, soon.
     async fn hurry(&mut self) {
-        let table = self.seeing.seen.borrow().tables[self.random.below(2) as usize];
-        let key = self.random.below(KEYS);
         let until = self.seeing.seen.borrow().hurried_until;
         if self.hurry.0 < until {
             // Who only reads does not notice that nothing can be written any more.
             self.hurry = (until, self.random.chance(0.5));
         }
+        if !self.hurry.1 && self.churns() {
+            return self.churn().await;
+        }
+        let table = self.seeing.seen.borrow().tables[self.random.below(2) as usize];
+        let key = self.random.below(KEYS);
         let (judged, action, condition) = match self.hurry.1 {
             true => (Judged::Read, Action::Read, Condition::Always),
             false => self.choose(key),

@@ -12,6 +12,7 @@ use thunderhead_net::sim::Link;
 use thunderhead_runtime::sim::disk::{DiskModel, SimDisk};
 use thunderhead_runtime::{Random, files::Files};
 use thunderhead_simulator::HostId;
+use thunderhead_wire::control::ServerState;
 
 /// Where frames begin in a backup's storage: `docs/format.md`.
 const DATA_AT: u64 = 1 << 20;
@@ -66,22 +67,44 @@ impl World {
         }
     }
 
-    /// A server that coordinators, one other server and one user do not reach, and others do: it is
-    /// given up, and does not hear of it. The user asks those who come after it, the others ask it.
+    /// A server that coordinators and one user do not reach, and other users do: it is given up, and does
+    /// not hear of it. That user asks those who come after it, the others ask it. Its backups hear it all
+    /// the time, or do not, or do until it is given up.
     fn is_a_zombie(&mut self, number: usize, lasts: Duration, random: &mut Random) {
         let lasts = (lasts + Duration::from_secs(1)).min(LIFE_LASTS_MAX);
-        let other = random.below(self.places.len() as u64) as usize;
+        let servers = self.places.len();
+        let one = random.below(servers as u64) as usize;
+        let alone = random.below(3);
+        let hears_not = |it: &usize| *it != number && (alone == 1 || *it == one);
         let mut others: Vec<HostId> = self.seats.iter().map(|seat| seat.host).collect();
-        others.extend(self.hosts(other));
+        others.extend((0..servers).filter(hears_not).flat_map(|it| self.hosts(it)));
         others.extend(random.pick(&self.users));
-        let hosts = self.hosts(number);
-        others.retain(|host| !hosts.contains(host));
-        for one in hosts {
-            for other in &others {
+        self.cut_off(number, &others, lasts);
+        self.seeing.hurry(lasts);
+        let Some((server, generation)) = self.identity(number).filter(|_| alone == 2) else {
+            return;
+        };
+        let is_given_up = |world: &World| {
+            let list = world.known().map(|(_, list)| list.servers).unwrap_or_default();
+            let mut known = list.iter().filter(|it| it.server == server);
+            known.any(|it| it.generation != generation || it.state != ServerState::Up)
+        };
+        let begin = self.simulation.now();
+        while !is_given_up(self) && self.simulation.now() - begin < lasts {
+            self.run_for(Duration::from_millis(5));
+        }
+        let others: Vec<HostId> =
+            (0..servers).filter(|it| *it != number).flat_map(|it| self.hosts(it)).collect();
+        self.cut_off(number, &others, lasts.saturating_sub(self.simulation.now() - begin));
+    }
+
+    /// Nothing passes between a server and others for so long.
+    fn cut_off(&mut self, number: usize, others: &[HostId], lasts: Duration) {
+        for one in self.hosts(number) {
+            for other in others {
                 self.cut_between(one, *other, lasts);
             }
         }
-        self.seeing.hurry(lasts);
     }
 
     /// What a server answers to users is lost, then it dies: they ask again who comes after it.
@@ -108,9 +131,10 @@ impl World {
     fn is_left_alone(&mut self, number: usize, lasts: Duration, random: &mut Random) {
         let missed = Duration::from_millis(random.within(20..500));
         let other = random.below(self.places.len() as u64) as usize;
-        match random.below(3) {
+        match random.below(4) {
             _ if other == number => {}
             0 => self.stop(number, Duration::from_millis(random.within(1..100))),
+            1 => self.comes_again_while_nothing_is_noted(number, random),
             _ => {
                 for (one, other) in self.pairs(number, other) {
                     self.cut_between(one, other, missed);
@@ -136,6 +160,23 @@ impl World {
                 self.stop(server, (lasts + more).min(LIFE_LASTS_MAX));
             }
         }
+    }
+
+    /// A server begins another life; when that is known nothing else can be written down for a while, such
+    /// as the epochs of heads that had replicas there.
+    fn comes_again_while_nothing_is_noted(&mut self, number: usize, random: &mut Random) {
+        let before = self.identity(number);
+        self.stop(number, Duration::from_millis(random.within(1..100)));
+        for _ in 0..200 {
+            let now = self.identity(number);
+            if now.is_some() && now != before {
+                break;
+            }
+            self.run_for(Duration::from_millis(2));
+        }
+        self.store.stop();
+        let (store, lasts) = (self.store.clone(), Duration::from_millis(random.within(300..1000)));
+        self.simulation.after(lasts, move |_| store.start());
     }
 
     fn pairs(&self, one: usize, other: usize) -> Vec<(HostId, HostId)> {
