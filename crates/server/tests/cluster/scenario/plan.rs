@@ -139,6 +139,7 @@ impl Plan {
         Plan {
             memory_bytes: segment_bytes as usize * random.within(10..16) as usize,
             settings: Settings { segment_bytes, ..self.settings },
+            users: self.users.max(2),
             churn: 0.2 + random.fraction() * 0.4,
             ..self
         }

@@ -59,6 +59,8 @@ pub(crate) struct Seen {
     names: u64,
     /// Until then users do not think, and what they do then comes on top.
     hurried_until: u64,
+    /// Until then the first one writes and the others read.
+    parted_until: u64,
 }
 
 /// Clones are the same.
@@ -75,6 +77,12 @@ impl Seeing {
         let until = self.time.get() + lasts.as_nanos() as u64;
         let mut seen = self.seen.borrow_mut();
         seen.hurried_until = seen.hurried_until.max(until);
+    }
+
+    /// The same, and the first user writes while the others read.
+    pub(crate) fn part(&self, lasts: Duration) {
+        self.hurry(lasts);
+        self.seen.borrow_mut().parted_until = self.time.get() + lasts.as_nanos() as u64;
     }
 
     fn is_hurried(&self) -> bool {
@@ -118,6 +126,7 @@ pub(crate) struct User {
     own: Option<Own>,
     /// Until when it hurries, and whether it only reads meanwhile.
     hurry: (u64, bool),
+    number: usize,
 }
 
 /// A walk over the objects of the wide table.
@@ -135,8 +144,16 @@ struct Own {
 
 impl User {
     pub(crate) fn new(client: Client, random: Random, seeing: Seeing) -> User {
-        let seen_version = Version::NONE;
-        User { client, random, seeing, seen_version, walk: None, own: None, hurry: (0, false) }
+        User {
+            client,
+            random,
+            seeing,
+            seen_version: Version::NONE,
+            walk: None,
+            own: None,
+            hurry: (0, false),
+            number: 0,
+        }
     }
 
     /// Makes the tables and the objects that nobody changes.
@@ -164,7 +181,8 @@ impl User {
     }
 
     /// Asks for anything, so often.
-    pub(crate) async fn work(mut self, left: Rc<Cell<u64>>) {
+    pub(crate) async fn work(mut self, number: usize, left: Rc<Cell<u64>>) {
+        self.number = number;
         while left.get() > 0 {
             if self.seeing.is_hurried() {
                 self.hurry().await;
@@ -192,22 +210,30 @@ impl User {
 
     /// One operation, soon.
     async fn hurry(&mut self) {
-        let until = self.seeing.seen.borrow().hurried_until;
-        if self.hurry.0 < until {
+        let (until, parted_until) = {
+            let seen = self.seeing.seen.borrow();
+            (seen.hurried_until, seen.parted_until)
+        };
+        let is_parted = self.seeing.time.get() < parted_until;
+        if is_parted {
+            self.hurry = (until, self.number > 0);
+        } else if self.hurry.0 < until {
             // Who only reads does not notice that nothing can be written any more.
             self.hurry = (until, self.random.chance(0.5));
         }
-        if !self.hurry.1 && self.churns() {
+        if !self.hurry.1 && !is_parted && self.churns() {
             return self.churn().await;
         }
         let table = self.seeing.seen.borrow().tables[self.random.below(2) as usize];
-        let key = self.random.below(KEYS);
+        // Few objects, so that they meet; and who has no answer soon tries something else.
+        let (keys, longest) = if is_parted { (KEYS / 2, 250) } else { (KEYS, 8000) };
+        let key = self.random.below(keys);
         let (judged, action, condition) = match self.hurry.1 {
             true => (Judged::Read, Action::Read, Condition::Always),
             false => self.choose(key),
         };
         let operation = Operation { table, key: key.to_be_bytes().to_vec(), condition, action };
-        let patience = Duration::from_millis(self.random.magnitude(50..8000));
+        let patience = Duration::from_millis(self.random.magnitude(50..longest));
         self.begin(vec![(key, judged, operation)], patience, false).await;
         let wait = Duration::from_nanos(self.random.exponential(HURRIED_WAIT_NS) as u64);
         self.client.tasks().sleep(wait).await;

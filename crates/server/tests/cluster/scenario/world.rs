@@ -205,8 +205,9 @@ impl World {
         let plan = Rc::clone(&self.seeing.plan);
         for number in 0..plan.users {
             let left = Rc::new(Cell::new(plan.operations));
-            let host =
-                self.add_user(&format!("user {number}"), move |user| user.work(Rc::clone(&left)));
+            let host = self.add_user(&format!("user {number}"), move |user| {
+                user.work(number, Rc::clone(&left))
+            });
             self.users.push(host);
         }
     }
