@@ -137,7 +137,7 @@ impl Plan {
         }
         let segment_bytes = if random.chance(0.7) { 32 << 10 } else { 64 << 10 };
         Plan {
-            memory_bytes: segment_bytes as usize * random.within(10..16) as usize,
+            memory_bytes: segment_bytes as usize * random.within(13..18) as usize,
             settings: Settings { segment_bytes, ..self.settings },
             users: self.users.max(2),
             churn: 0.2 + random.fraction() * 0.4,

@@ -27,7 +27,7 @@ pub(crate) const KEYS: u64 = 6;
 const TABLETS: usize = 6;
 
 /// Objects of each table that only take room, and how many are written at once.
-const FILLERS: u64 = 24;
+const FILLERS: u64 = 16;
 const FILLERS_AT_ONCE: usize = 20;
 
 /// How long users think while they hurry.
