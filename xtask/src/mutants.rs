@@ -226,6 +226,9 @@ fn shortened(why: &str) -> String {
         Some((_, rest)) => rest,
         None => why,
     };
+    if why.contains("Operation {") {
+        return "not linearizable".to_owned();
+    }
     let end = why.find([':', '[', '{', '|']).unwrap_or(why.len());
     why.chars().take(why[..end].chars().count().min(70)).collect()
 }
@@ -342,6 +345,7 @@ mod tests {
             "seed 12: at 3.1s: a walk: [1]\n  cargo xtask sim\nseed 13: x\n40 seeds in 1.0 s: 5";
         let (Outcome::Caught { seed: 12, why }, 40) = told(text) else { panic!("it is caught") };
         assert_eq!(why, "a walk");
+        assert_eq!(shortened("nothing explains Operation { key: 1 }"), "not linearizable");
         assert!(matches!(told("40 seeds in 1.0 s: 5 operations"), (Outcome::NotCaught, 40)));
         assert!(matches!(told(""), (Outcome::Broken(_), 0)));
     }
