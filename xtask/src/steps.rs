@@ -12,11 +12,11 @@ const FUZZ_SECONDS: u32 = 15;
 /// Seeds that the swarm runs in a full test.
 const SWARM_SEEDS: u64 = 10_000;
 
-/// Seeds of the whole cluster, with what is beside: some six minutes together on two cores.
+/// Seeds of the whole cluster, with what is beside: some two minutes together on two cores.
 const CLUSTER_SWARMS: [&[&str]; 3] = [
-    &["--cluster", "--swarm", "9000", "--verdicts"],
-    &["--cluster", "--swarm", "4000", "--verdicts", "--migrations"],
-    &["--cluster", "--swarm", "500", "--leaving"],
+    &["--cluster", "--swarm", "1400", "--verdicts"],
+    &["--cluster", "--swarm", "1000", "--verdicts", "--migrations"],
+    &["--cluster", "--swarm", "200", "--leaving"],
 ];
 
 /// The versions of the tools that `cargo install` brings.

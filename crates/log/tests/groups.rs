@@ -462,3 +462,25 @@ proptest! {
         run(&steps, if classic { Tombstones::Classic } else { Tombstones::Folded }, crash)?;
     }
 }
+
+/// An update that no group can take is recorded by itself, also where somebody has begun a group for it.
+#[test]
+fn what_is_too_large_for_a_group_is_recorded_by_itself() {
+    let memory = Memory::new(64 << 20).unwrap();
+    let replicator = Box::new(NoReplication::default());
+    let mut log = Log::new(&memory, LogId(3), Options::default(), replicator).unwrap();
+    log.create_tablet(TabletRange::whole(TABLE)).unwrap();
+    let (large, small) = (vec![7; 100_000], vec![1; 10]);
+    for (sequence, value) in (1..=60).map(|it| (it, if it % 3 == 0 { &small } else { &large })) {
+        if !log.group_takes(sequence, Log::grouped_bytes(1, value.len())) {
+            log.begin_group(5, sequence, 20 * Log::grouped_bytes(1, large.len()));
+        }
+        let completion = Completion { lease: 5, sequence, result: b"done" };
+        let key = [sequence as u8];
+        log.write_completed(TABLE, &key, value, Condition::Always, completion).unwrap();
+    }
+    log.end_group();
+    for sequence in 1..=60 {
+        assert_eq!(log.completion(5, sequence).unwrap().to_vec(), b"done");
+    }
+}

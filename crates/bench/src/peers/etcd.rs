@@ -2,7 +2,8 @@
 //! each. Its gRPC would take a third less bytes; what limits durable writes is the disk.
 
 use super::protocol::{
-    Act, Answer, Bad, Flight, Protocol, line, number, put_number, put_value, refused, text_key,
+    Act, Answer, Bad, Flight, Protocol, line, number, oldest, put_number, put_value, refused,
+    text_key,
 };
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as STANDARD;
@@ -46,9 +47,7 @@ impl Protocol for Etcd {
     }
 
     fn answer(&mut self, flights: &mut VecDeque<Flight>, bytes: &[u8]) -> Result<Answer, Bad> {
-        let Some(flight) = flights.front() else {
-            return Err(Bad::Malformed("an answer to nothing"));
-        };
+        let flight = oldest(flights)?;
         if flight.act != Act::Write || flight.numbers.len() != 1 {
             return Err(Bad::Malformed("more was asked for than is understood"));
         }

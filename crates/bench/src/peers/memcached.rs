@@ -2,8 +2,8 @@
 //! the meta commands, quiet, with `mn` behind them. Its binary protocol is deprecated.
 
 use super::protocol::{
-    Act, Answer, Bad, Flight, Protocol, check, line, number, put_number, put_value, refused,
-    text_key, value_at,
+    Act, Answer, Bad, Flight, Protocol, check, line, number, oldest, put_number, put_value,
+    refused, text_key, up_to, value_at,
 };
 use std::collections::VecDeque;
 
@@ -56,16 +56,14 @@ impl Protocol for Memcached {
 
     #[inline]
     fn answer(&mut self, flights: &mut VecDeque<Flight>, bytes: &[u8]) -> Result<Answer, Bad> {
-        let Some(flight) = flights.front() else {
-            return Err(Bad::Malformed("an answer to nothing"));
-        };
+        let flight = oldest(flights)?;
         let end = match flight.act {
             Act::Read => values(flight, bytes)?,
             _ => line(bytes, LINE_MAX)?
                 .map(|(text, end)| done(flight, text, self.forgets).map(|()| end))
                 .transpose()?,
         };
-        Ok(end.map_or(Answer::Partial, |bytes| Answer::Done { bytes, place: 0 }))
+        Ok(up_to(end))
     }
 }
 

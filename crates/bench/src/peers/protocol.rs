@@ -118,6 +118,22 @@ pub trait Protocol {
     fn answer(&mut self, flights: &mut VecDeque<Flight>, bytes: &[u8]) -> Result<Answer, Bad>;
 }
 
+/// The oldest request on its way: what answers that come in turn are to.
+///
+/// # Errors
+/// When nothing was asked.
+#[inline]
+pub fn oldest(flights: &VecDeque<Flight>) -> Result<&Flight, Bad> {
+    flights.front().ok_or(Bad::Malformed("an answer to nothing"))
+}
+
+/// The whole answer to the oldest request, if it is there up to an end.
+#[inline]
+#[must_use]
+pub fn up_to(end: Option<usize>) -> Answer {
+    end.map_or(Answer::Partial, |bytes| Answer::Done { bytes, place: 0 })
+}
+
 /// Bytes of words that a refusal is quoted with.
 const WORDS_MAX: usize = 200;
 

@@ -2,8 +2,8 @@
 //! that is to be on replicas.
 
 use super::protocol::{
-    Act, Answer, Bad, Flight, Protocol, check, line, number, put_number, put_value, refused,
-    text_key, value_at,
+    Act, Answer, Bad, Flight, Protocol, check, line, number, oldest, put_number, put_value,
+    refused, text_key, up_to, value_at,
 };
 use crate::operations::content::KEY_BYTES;
 use std::collections::VecDeque;
@@ -77,9 +77,7 @@ impl Protocol for Resp {
 
     #[inline]
     fn answer(&mut self, flights: &mut VecDeque<Flight>, bytes: &[u8]) -> Result<Answer, Bad> {
-        let Some(flight) = flights.front() else {
-            return Err(Bad::Malformed("an answer to nothing"));
-        };
+        let flight = oldest(flights)?;
         let end = match flight.act {
             Act::Read => values(flight, bytes)?,
             Act::Write => written(self.replicas, bytes)?,
@@ -91,7 +89,7 @@ impl Protocol for Resp {
                 None => None,
             },
         };
-        Ok(end.map_or(Answer::Partial, |bytes| Answer::Done { bytes, place: 0 }))
+        Ok(up_to(end))
     }
 }
 

@@ -48,10 +48,6 @@ const TOLD_MAX: u32 = 8;
 /// its report of an earlier round: half a minute.
 const IN_PROGRESS_MAX: u32 = 40;
 
-/// The same for one that takes part in as many recoveries as it can: it will have done with one some
-/// time. Five minutes.
-const BUSY_MAX: u32 = 400;
-
 /// What a master is told.
 pub(super) struct Message {
     to: SocketAddr,
@@ -443,7 +439,6 @@ pub(super) async fn tell_masters(reign: &Rc<Reign>, messages: Vec<Message>) {
 fn most(error: &CallError) -> u32 {
     match error {
         CallError::Refused { status: Status::InProgress, .. } => IN_PROGRESS_MAX,
-        CallError::Refused { status: Status::Busy, .. } => BUSY_MAX,
         _ => TOLD_MAX,
     }
 }

@@ -109,7 +109,7 @@ impl Log {
         let result = result(version);
         let completion = Completion { lease, sequence, result: result.as_ref() };
         self.check_sizes(&[0], completion.result)?;
-        if self.is_grouped(completion.result)? {
+        if self.is_grouped(completion.result, Log::grouped_bytes(key.len(), value.len()))? {
             let old_bytes = current.as_ref().map_or(0, |current| current.entry.entry_bytes());
             let most = key.len() + value.len() + 64 + OUTCOME_BYTES_MAX;
             self.admit(most as u64, old_bytes as u64)?;
@@ -167,7 +167,7 @@ impl Log {
         let current = self.current(tablet, hash, key);
         let existing = current.as_ref().map(|current| current.entry.fields.version);
         check(condition, existing.unwrap_or(Version::NONE))?;
-        if self.is_grouped(completion.result)? {
+        if self.is_grouped(completion.result, Log::grouped_bytes(key.len(), 0))? {
             let from = self.head.position();
             let deleted = current.map(|current| self.delete_placed(tablet, table, key, &current));
             let Completion { sequence, result, .. } = completion;
@@ -219,7 +219,7 @@ impl Log {
     ) -> Result<LogPosition, Error> {
         self.check_completion(completion)?;
         self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
-        if self.is_grouped(completion.result)? {
+        if self.is_grouped(completion.result, OUTCOME_BYTES_MAX)? {
             let (from, Completion { sequence, result, .. }) = (self.head.position(), completion);
             self.note_outcome(&Outcome { sequence, table, key_hash: hash, result }, from);
             return Ok(from);

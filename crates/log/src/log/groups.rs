@@ -191,13 +191,12 @@ impl Log {
         self.groups.open.as_ref().map_or(0, |open| open.wanted)
     }
 
-    /// Whether an outcome can be noted in the open group; ends the group if it cannot.
+    /// Whether an update that takes so many bytes can be made in the open group, and its outcome be noted
+    /// there; ends the group if not.
     #[inline]
-    pub(super) fn is_grouped(&mut self, result: &[u8]) -> Result<bool, Error> {
-        if !self.groups.is_open() {
-            return Ok(false);
-        }
-        if result.len() > RESULT_BYTES_MAX {
+    pub(super) fn is_grouped(&mut self, result: &[u8], bytes: usize) -> Result<bool, Error> {
+        let Some(open) = &self.groups.open else { return Ok(false) };
+        if result.len() > RESULT_BYTES_MAX || bytes > open.room {
             self.close_group();
             return Ok(false);
         }
@@ -274,7 +273,7 @@ impl Log {
             if !self.group_takes(sequence, OUTCOME_BYTES_MAX) {
                 self.begin_group(lease, sequence, outcomes.len() * OUTCOME_BYTES_MAX);
             }
-            if self.is_grouped(result)? {
+            if self.is_grouped(result, OUTCOME_BYTES_MAX)? {
                 let from = self.head.position();
                 self.note_outcome(outcome, from);
             } else {

@@ -5,23 +5,21 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Set;
-import java.util.Vector;
 import redis.clients.jedis.Jedis;
 import redis.clients.jedis.exceptions.JedisException;
 import site.ycsb.ByteIterator;
-import site.ycsb.DB;
 import site.ycsb.DBException;
 import site.ycsb.Status;
 
 /**
  * Redis for YCSB, as it does best: a record is a hash, of which an update sets some fields in one
- * round trip, or with one field a string. There is no index for scans, which would make each insert
- * dearer; so scans are not implemented. Each thread has a connection of its own.
+ * round trip, or with one field a string. It keeps no index of keys in their order, which only workload
+ * E would use and which would make each insert dearer. Each thread has a connection of its own.
  *
  * <p>Properties: {@code redis.host} (127.0.0.1), {@code redis.port} (6379), {@code redis.layout}
  * (hash or value; hash).
  */
-public final class RedisDB extends DB {
+public final class RedisDB extends KeyValueDB {
   private Jedis redis;
   private boolean isValue;
   private int fieldCount;
@@ -117,19 +115,5 @@ public final class RedisDB extends DB {
     } catch (JedisException error) {
       return Status.ERROR;
     }
-  }
-
-  @Override
-  public Status scan(
-      String table,
-      String startkey,
-      int recordcount,
-      Set<String> fields,
-      Vector<HashMap<String, ByteIterator>> result) {
-    return Status.NOT_IMPLEMENTED;
-  }
-
-  private static byte[] bytes(String text) {
-    return text.getBytes(StandardCharsets.UTF_8);
   }
 }

@@ -1,14 +1,10 @@
 package thunderhead.ycsb;
 
 import java.io.IOException;
-import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
-import java.util.HashMap;
 import java.util.Map;
 import java.util.Set;
-import java.util.Vector;
 import site.ycsb.ByteIterator;
-import site.ycsb.DB;
 import site.ycsb.DBException;
 import site.ycsb.Status;
 import thunderhead.client.Client;
@@ -20,13 +16,13 @@ import thunderhead.wire.Wire.Condition;
  *
  * <p>A record is one object, whose value has all fields. An update of all fields is one write; one
  * of some is a read and a write on the condition that nobody has written in between, again until it
- * holds. Scans are not implemented: tables have no order.
+ * holds. Tables have no order of keys, so nothing answers the scans of workload E.
  *
  * <p>Properties: {@code thunderhead.coordinators} (HOST:PORT, with commas between; 127.0.0.1:7070),
  * {@code thunderhead.span} (shards of a table that is made, 1), {@code thunderhead.deadline_ms} (of
  * an operation with everything in its way, 10000); {@code table} and {@code fieldcount} are YCSB's.
  */
-public final class ThunderheadDB extends DB {
+public final class ThunderheadDB extends KeyValueDB {
   private String table;
   private int fieldCount;
   private Client client;
@@ -128,20 +124,6 @@ public final class ThunderheadDB extends DB {
       return Status.BAD_REQUEST;
     }
     return status(client.delete(bytes(key), Condition.ALWAYS, 0));
-  }
-
-  @Override
-  public Status scan(
-      String table,
-      String startkey,
-      int recordcount,
-      Set<String> fields,
-      Vector<HashMap<String, ByteIterator>> result) {
-    return Status.NOT_IMPLEMENTED;
-  }
-
-  private static byte[] bytes(String key) {
-    return key.getBytes(StandardCharsets.UTF_8);
   }
 
   private static Status status(Outcome outcome) {
