@@ -73,6 +73,7 @@ pub mod design;
 mod entry;
 mod error;
 pub mod filter;
+mod frames;
 #[doc(hidden)]
 pub mod fuzzing;
 mod index;
@@ -106,6 +107,7 @@ pub use memory::{Memory, SEGLET_BYTES};
 pub use metadata::{SegmentHeader, SegmentKind, TabletStatistics};
 pub use object::{Bytes, Object};
 pub use options::{CleanerOptions, Options, Tombstones};
+pub use frames::FRAMES_SPARE;
 pub use replay::{Abandoned, Adopted, Incoming, Rebuild, Replay, ReplayError, Report};
 pub use replicator::{Event, NoReplication, Recorder, Replica, Replicator, SegmentBytes};
 pub use threads::CleanerThreads;

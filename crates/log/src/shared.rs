@@ -13,6 +13,7 @@
 use crate::cleaner::candidates::{Candidate, Candidates};
 use crate::entry::Seal;
 use crate::error::OptionsError;
+use crate::frames::Frames;
 use crate::index::IndexView;
 use crate::memory::Memory;
 use crate::options::Options;
@@ -30,6 +31,7 @@ pub(crate) struct Shared {
     pub(crate) seal: Seal,
     pub(crate) options: Options,
     pub(crate) reserves: Reserves,
+    pub(crate) frames: Frames,
     pub(crate) turns: Turns,
     pub(crate) readers: Arc<Readers>,
     /// The id of the next segment: also the log's clock.
@@ -100,9 +102,14 @@ pub(crate) struct LiveLimits {
 /// the longest entry did not fit into. Entries are copied one by one in an order that is not
 /// known in advance, so this is the worst case.
 fn stock_for(bytes: usize, seglet_bytes: usize, segment_bytes: usize) -> usize {
-    let survivors = 1 + bytes / (segment_bytes - segment_bytes / 4);
+    let survivors = survivors_of(bytes, segment_bytes);
     let filled = seglet_bytes - straddle_bytes(seglet_bytes);
     bytes.div_ceil(filled) + survivors
+}
+
+/// The most survivors that entries of so many bytes can need.
+pub(crate) fn survivors_of(bytes: usize, segment_bytes: usize) -> usize {
+    1 + bytes / (segment_bytes - segment_bytes / 4)
 }
 
 impl Reserves {
@@ -142,6 +149,8 @@ impl Reserves {
 pub(crate) struct Pass {
     /// Which cleaner did it: its place among `in_flight`.
     pub(crate) cleaner: usize,
+    /// So many survivors there might have been.
+    pub(crate) promised: usize,
     pub(crate) cleaned: Vec<Segment>,
     pub(crate) survivors: Vec<Segment>,
 }
@@ -152,6 +161,7 @@ impl Shared {
             log,
             seal: Seal::new(log),
             reserves: Reserves::new(&memory, &options),
+            frames: Frames::new(&memory, &options),
             memory,
             options,
             turns: Turns::new(),

@@ -4,7 +4,8 @@
 //! the share that tombstones take, memory is low when F ≤ min(0.1, (1 − L) / 2). Cleaning earlier
 //! would only mean to clean fuller segments. When it must be done, compaction is preferred, for it
 //! costs no bandwidth, unless tombstones fill a given share of what is not live (compaction cannot
-//! drop them) or the log on backups has grown close to its limit.
+//! drop them) or the log on backups has grown close to its limit
+//! ([`frames`](crate::frames)).
 //!
 //! F counts what writers may take: the reserves are not free in that sense, or a small memory
 //! would never be called low.
@@ -29,7 +30,7 @@ pub(super) fn verdict(shared: &Shared) -> Verdict {
         free_bytes: (free_seglets * shared.memory.seglet_bytes()) as f64,
         live_bytes: sums.live_bytes.load(Ordering::Relaxed) as f64,
         tombstone_bytes: sums.tombstone_bytes.load(Ordering::Relaxed).max(0) as f64,
-        disk_bytes: sums.disk_bytes.load(Ordering::Relaxed) as f64,
+        is_long: shared.frames.is_high(),
     }
     .verdict(shared)
 }
@@ -40,14 +41,14 @@ struct Balance {
     free_bytes: f64,
     live_bytes: f64,
     tombstone_bytes: f64,
-    disk_bytes: f64,
+    /// There are too many segments on backups.
+    is_long: bool,
 }
 
 impl Balance {
     fn verdict(&self, shared: &Shared) -> Verdict {
         let options = &shared.options.cleaner;
-        let disk_limit = options.disk_expansion * self.log_bytes;
-        if self.disk_bytes >= options.disk_share_high * disk_limit {
+        if self.is_long {
             return Verdict::Combine;
         }
         let free = self.free_bytes / self.log_bytes;
@@ -74,26 +75,26 @@ mod tests {
         let mut options = Options { segment_bytes: 1 << 20, ..Options::default() };
         options.cleaner.tombstone_share_high = 0.4; // As in the paper.
         let shared = Shared::new(memory, thunderhead_wire::LogId(1), options);
-        // Fractions of the log's memory: free, live, tombstones, and the log on backups.
+        // Fractions of the log's memory: free, live, tombstones; and whether there are too many segments.
         let cases = [
-            (0.11, 0.50, 0.00, 1.0, Verdict::Rest),
-            (0.10, 0.50, 0.00, 1.0, Verdict::Compact),
-            (0.06, 0.90, 0.00, 1.0, Verdict::Rest),
-            (0.049, 0.90, 0.00, 1.0, Verdict::Compact),
-            (0.049, 0.90, 0.04, 1.0, Verdict::Combine),
-            (0.049, 0.90, 0.03, 1.0, Verdict::Compact),
-            (0.50, 0.20, 0.00, 1.8, Verdict::Combine),
-            (0.50, 0.20, 0.00, 1.7, Verdict::Rest),
+            (0.11, 0.50, 0.00, false, Verdict::Rest),
+            (0.10, 0.50, 0.00, false, Verdict::Compact),
+            (0.06, 0.90, 0.00, false, Verdict::Rest),
+            (0.049, 0.90, 0.00, false, Verdict::Compact),
+            (0.049, 0.90, 0.04, false, Verdict::Combine),
+            (0.049, 0.90, 0.03, false, Verdict::Compact),
+            (0.50, 0.20, 0.00, true, Verdict::Combine),
+            (0.50, 0.20, 0.00, false, Verdict::Rest),
         ];
-        for (free, live, tombstones, disk, expected) in cases {
+        for (free, live, tombstones, is_long, expected) in cases {
             let balance = Balance {
                 log_bytes: 1000.0,
                 free_bytes: free * 1000.0,
                 live_bytes: live * 1000.0,
                 tombstone_bytes: tombstones * 1000.1,
-                disk_bytes: disk * 1000.1,
+                is_long,
             };
-            assert_eq!(balance.verdict(&shared), expected, "{free} {live} {tombstones} {disk}");
+            assert_eq!(balance.verdict(&shared), expected, "{free} {live} {tombstones} {is_long}");
         }
     }
 }

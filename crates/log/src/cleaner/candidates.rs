@@ -14,7 +14,7 @@ use crate::limits::CLEANERS_MAX;
 use crate::memory::Memory;
 use crate::quiescence::Stamp;
 use crate::segment::Segment;
-use crate::shared::Shared;
+use crate::shared::{Shared, survivors_of};
 use std::sync::TryLockError;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::SegmentId;
@@ -142,6 +142,14 @@ impl Candidates {
         if !picked.is_empty() {
             return picked;
         }
+        if shared.frames.is_high() {
+            // However little memory it gives back: those of which the fewest become one.
+            let by_live = self.best(shared, |_, live| -(live as f64));
+            let picked = self.take_affordable(shared, &by_live);
+            if !picked.is_empty() {
+                return picked;
+            }
+        }
         let by_gain = self.best(shared, |candidate, live| {
             (candidate.segment.seglets.len() * seglet_bytes) as f64 - live as f64
         });
@@ -175,12 +183,14 @@ impl Candidates {
     fn take_affordable(&mut self, shared: &Shared, ranked: &[usize]) -> Vec<Candidate> {
         let keep = shared.reserves.for_survivors();
         let affordable = shared.memory.free_seglets().saturating_sub(keep);
+        let (room, segment_bytes) = (shared.frames.room(), shared.options.segment_bytes);
         let mut chosen: Vec<usize> = Vec::new();
         let (mut seglets, mut live, mut disk, mut bytes) = (0, 0, 0, 0);
         for at in ranked {
             let candidate = &self.list[*at];
             let more = candidate.bytes_after(&shared.memory);
-            if shared.stock_for(bytes + more) > affordable {
+            let survivors = survivors_of(bytes + more, segment_bytes);
+            if shared.stock_for(bytes + more) > affordable || survivors > room {
                 continue;
             }
             bytes += more;
@@ -192,10 +202,15 @@ impl Candidates {
         // Each survivor ends in a seglet that may be all but empty.
         let seglet_bytes = shared.memory.seglet_bytes();
         let filled = seglet_bytes - crate::segment::straddle_bytes(seglet_bytes) / 2;
-        let after = live.div_ceil(filled) + live / shared.options.segment_bytes;
+        let after = live.div_ceil(filled) + live / segment_bytes;
         let frees_memory = after < seglets;
         let frees_disk = after == seglets && live + live / 4 < disk;
-        if !frees_memory && !frees_disk {
+        let frees_frames = survivors_of(bytes, segment_bytes) < chosen.len();
+        let is_worth_it = match shared.frames.is_high() {
+            true => frees_frames,
+            false => frees_memory || frees_disk,
+        };
+        if !is_worth_it {
             return Vec::new();
         }
         chosen.sort_unstable_by(|a, b| b.cmp(a));

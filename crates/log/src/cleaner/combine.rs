@@ -14,7 +14,7 @@ use crate::metadata::{SegmentHeader, SegmentKind};
 use crate::object::Located;
 use crate::quiescence::Reader;
 use crate::segment::{Appender, Entries, Room, Segment};
-use crate::shared::{Pass, Shared};
+use crate::shared::{Pass, Shared, survivors_of};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -119,9 +119,11 @@ pub(super) fn combine(
     candidates: Vec<Candidate>,
 ) -> Result<(), Vec<Candidate>> {
     let most = candidates.iter().map(|candidate| candidate.bytes_after(&shared.memory)).sum();
+    let promised = survivors_of(most, shared.options.segment_bytes);
     let Some(stock) = take_stock(shared, shared.stock_for(most)) else {
         return Err(candidates);
     };
+    shared.frames.promise(promised);
     // See `Ledger::publish_present`: announced before the first id is taken.
     let bound = shared.next_segment.load(Ordering::SeqCst);
     shared.in_flight[place].store(bound, Ordering::SeqCst);
@@ -151,7 +153,7 @@ pub(super) fn combine(
     sums.counters.cleaned_segments.fetch_add(cleaned.len() as u64, Ordering::Relaxed);
     sums.counters.entries_moved.fetch_add(moved, Ordering::Relaxed);
     sums.counters.residuals.fetch_add(residuals, Ordering::Relaxed);
-    shared.passes.push(Pass { cleaner: place, cleaned, survivors });
+    shared.passes.push(Pass { cleaner: place, promised, cleaned, survivors });
     Ok(())
 }
 

@@ -246,6 +246,12 @@ impl Log {
         is_named
     }
 
+    /// Segments of former logs that a recovery of this one might read: adopted ones that are not cleaned,
+    /// or whose copies are not free yet. There are never more of them again.
+    pub fn inherited_segments(&self) -> impl Iterator<Item = SegmentId> + '_ {
+        self.ledger.ids().filter(|id| *id < self.first)
+    }
+
     /// The id of the first segment of this log: those that it adopts have lower ones.
     #[must_use]
     pub fn first_segment(&self) -> SegmentId {

@@ -174,7 +174,7 @@ impl Log {
             };
             match room {
                 Room::At(_) => return Ok(()),
-                Room::SegmentFull if self.roll(keep) => {}
+                Room::SegmentFull if self.may_grow() && self.roll(keep) => {}
                 Room::SegmentFull | Room::NoMemory if waited => return Err(Error::CleanerBehind),
                 Room::SegmentFull | Room::NoMemory => {
                     waited = true;
@@ -182,6 +182,11 @@ impl Log {
                 }
             }
         }
+    }
+
+    /// Whether there may be another segment for what is appended.
+    fn may_grow(&self) -> bool {
+        self.ledger.frames().0 < self.shared.frames.limit()
     }
 
     /// Moves on to a new head whose digest takes in all passes that are ready. False when there
@@ -354,6 +359,8 @@ impl Log {
         self.settle();
         let sums = &self.shared.sums;
         sums.live_bytes.store(self.live_bytes, Ordering::Relaxed);
+        let (taken, staying) = self.ledger.frames();
+        self.shared.frames.publish(taken, staying);
         self.limits = self.shared.limits();
         self.shared.turns.publish();
     }
@@ -370,7 +377,8 @@ impl Log {
         let reserves = self.shared.reserves;
         let segment_seglets = self.shared.options.segment_bytes / self.memory.seglet_bytes();
         let low = reserves.for_writes() + segment_seglets;
-        if self.ledger.has_ready_pass() && (urgent || self.memory.free_seglets() <= low) {
+        let is_short = self.memory.free_seglets() <= low || self.shared.frames.is_short();
+        if self.ledger.has_ready_pass() && (urgent || is_short) {
             let keep = reserves.for_writes();
             let taken_in = self.renew_digest(keep) || self.roll(keep) || self.roll_to_emergency();
             if taken_in {
@@ -394,6 +402,7 @@ impl Log {
                 self.replicator.closed(survivor.id, survivor.length as u32);
                 self.count_disk(survivor.disk_bytes as i64);
             }
+            self.shared.frames.keep_promise(pass.promised);
             let (position, cleaner) = (self.head.position(), pass.cleaner);
             self.ledger.pass_received(pass, position);
             // From here on the ledger knows the survivors' ids: the announcement is over.

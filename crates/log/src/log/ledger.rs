@@ -86,8 +86,28 @@ impl Ledger {
         self.in_digest.len()
     }
 
+    /// Segments on backups, but for those that are adopted and not released; and how many are left once
+    /// all passes are part of the log.
+    pub(super) fn frames(&self) -> (usize, usize) {
+        // Survivors that a digest names which is not durable are in both.
+        let in_both: usize = self.digests.iter().map(|it| it.added.len()).sum();
+        let taken = self.in_digest.len() + self.also_present.len();
+        let (mut staying, adopted) = (self.in_digest.len(), self.adopted.len());
+        for pass in self.received.iter().map(|(_, pass)| pass).chain(&self.ready) {
+            staying = (staying + pass.survivors.len()).saturating_sub(pass.cleaned.len());
+        }
+        let named = if self.adopted_named { adopted } else { 0 };
+        (taken.saturating_sub(in_both + adopted), staying.saturating_sub(named))
+    }
+
     pub(super) fn digest(&self) -> impl ExactSizeIterator<Item = SegmentId> + '_ {
         self.in_digest.iter().copied()
+    }
+
+    /// All segments that a recovery might still read.
+    pub(super) fn ids(&self) -> impl Iterator<Item = SegmentId> + '_ {
+        let unnamed = self.also_present.keys().filter(|id| !self.in_digest.contains(id));
+        self.in_digest.iter().chain(unnamed).copied()
     }
 
     pub(super) fn add_head(&mut self, id: SegmentId) {
@@ -153,12 +173,16 @@ impl Ledger {
 
     /// Takes back [`Ledger::integrate`]: the digest could not be written.
     pub(super) fn undo(&mut self, integration: Integration) {
-        self.in_digest.extend(integration.emergency);
+        let mut comes_back = |id: SegmentId| {
+            self.also_present.remove(&id);
+            self.in_digest.insert(id);
+        };
+        integration.emergency.into_iter().for_each(&mut comes_back);
         for pass in &integration.passes {
-            for segment in &pass.survivors {
-                self.in_digest.remove(&segment.id);
-            }
-            self.in_digest.extend(pass.cleaned.iter().map(|segment| segment.id));
+            pass.cleaned.iter().for_each(|segment| comes_back(segment.id));
+        }
+        for survivor in integration.passes.iter().flat_map(|pass| &pass.survivors) {
+            self.in_digest.remove(&survivor.id);
         }
         self.ready.extend(integration.passes);
     }

@@ -7,6 +7,7 @@ pub use adopt::{Abandoned, Adopted};
 use super::remembered::Remembered;
 use super::{ReplayError, Report};
 use crate::error::{Damage, Error};
+use crate::frames::Rebuilding;
 use crate::inspect::{Entry, Record, SegmentReader};
 use crate::limits::BATCH;
 use crate::log::{Completion, Log, NewVersion, Purpose};
@@ -82,6 +83,7 @@ pub struct Rebuild {
     /// Completion records that were taken in since somebody asked.
     completions: Vec<(u64, u64)>,
     adoption: adopt::Adoption,
+    _rebuilding: Rebuilding,
 }
 
 impl Rebuild {
@@ -114,6 +116,7 @@ impl Rebuild {
                 report: Report::default(),
                 completions: Vec::new(),
                 adoption: adopt::Adoption::default(),
+                _rebuilding: Rebuilding::begin(&log.shared),
             }),
             Err(error) => {
                 for (range, _) in &tablets {
