@@ -45,11 +45,11 @@ use std::collections::{BTreeSet, VecDeque};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request};
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::{
-    BackupStatus, BeginRecovery, Empty, HeadOf, Inventory, InventoryOf, OfMaster, ReplicaInfo,
-    ServerList, ServerState, of_body, to_body,
+    BackupStatus, BeginRecovery, Empty, FreeRest, HeadOf, Inventory, InventoryOf, OfMaster,
+    ReplicaInfo, RestLeft, ServerList, ServerState, of_body, to_body,
 };
 use thunderhead_wire::replication::{PartAnswer, ReplicateHead};
-use thunderhead_wire::{MasterId, Status};
+use thunderhead_wire::{MasterId, SegmentId, Status};
 use zerocopy::IntoBytes;
 
 /// The number of the service's timer; the shard's are below, the server's above.
@@ -213,6 +213,13 @@ impl Service {
                 }
                 None => context.refuse(reply_to, Status::Malformed, 0, &[]),
             },
+            Opcode::FreeRest => match of_body::<FreeRest>(body) {
+                Some(FreeRest { master, keep }) => {
+                    let replicas = self.free_rest(master, &keep.into_iter().collect());
+                    context.reply(reply_to, &[&to_body(&RestLeft { replicas })]);
+                }
+                None => context.refuse(reply_to, Status::Malformed, 0, &[]),
+            },
             Opcode::HeadOf => match of_body::<HeadOf>(body) {
                 Some(of) => {
                     self.fence(of.master);
@@ -351,6 +358,14 @@ impl Service {
         self.graves.forget(master);
         self.pages.forget(master);
         self.recoveries.forget(master);
+    }
+
+    /// Gives up all replicas of a master but the closed ones of these segments; says how many are left.
+    pub fn free_rest(&mut self, master: MasterId, keep: &BTreeSet<SegmentId>) -> u64 {
+        self.fence(master);
+        let freed = self.store.free_rest(master, keep);
+        freed.into_iter().for_each(|id| self.pages.forget_one(id));
+        self.store.count_of(master)
     }
 
     /// How the backup is.

@@ -29,7 +29,7 @@ use thunderhead_runtime::Time;
 use thunderhead_runtime::files::FileLock;
 use thunderhead_runtime::lasting::Memories;
 use thunderhead_runtime::workers::WorkerBell;
-use thunderhead_wire::{Epoch, MasterId};
+use thunderhead_wire::{Epoch, MasterId, SegmentId};
 
 /// When what a master sent is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -436,6 +436,24 @@ impl Store {
         let ids: Vec<ReplicaId> =
             self.by_id.keys().filter(|id| id.master == master).copied().collect();
         ids.into_iter().filter(|id| self.free(*id)).count()
+    }
+
+    /// Gives up the replicas of a master, but for closed ones of these segments; says which.
+    pub fn free_rest(&mut self, master: MasterId, keep: &BTreeSet<SegmentId>) -> Vec<ReplicaId> {
+        let stays = |id: &ReplicaId, number: u32| {
+            let is_closed = self.parts.frames.get(number as usize).is_some_and(|it| it.closed);
+            is_closed && keep.contains(&id.segment)
+        };
+        let of_master = self.by_id.iter().filter(|(id, _)| id.master == master);
+        let rest = of_master.filter(|(id, number)| !stays(id, **number)).map(|(id, _)| *id);
+        let rest: Vec<ReplicaId> = rest.collect();
+        rest.into_iter().filter(|id| self.free(*id)).collect()
+    }
+
+    /// How many replicas of a master are here, whether they count or not.
+    #[must_use]
+    pub fn count_of(&self, master: MasterId) -> u64 {
+        self.by_id.keys().filter(|id| id.master == master).count() as u64
     }
 
     /// The replicas that count.

@@ -13,8 +13,8 @@ use thunderhead_runtime::Process;
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_simulator::{Boot, HostId, Options, Simulation};
 use thunderhead_wire::control::{
-    BackupStatus, Inventory, InventoryOf, OfMaster, ServerInfo, ServerList, ServerState, ShardInfo,
-    of_body, to_body,
+    BackupStatus, FreeRest, Inventory, InventoryOf, OfMaster, RestLeft, ServerInfo, ServerList,
+    ServerState, ShardInfo, of_body, to_body,
 };
 use thunderhead_wire::replication::{
     ATOMIC, CLOSE, COMMIT, FREE, OPEN, PartAnswer, PieceHead, ReadHead, ReplicaPart, ReplicateHead,
@@ -205,6 +205,15 @@ fn replicas_are_written_listed_read_and_freed() {
             let status = it.call(Opcode::BackupStatus, b"{}".to_vec()).await.unwrap();
             let status: BackupStatus = of_body(&status).unwrap();
             assert_eq!((status.frames, status.read_bytes_per_second), (6, 7));
+            // Of a log that was taken back closed replicas that are needed stay, and nothing else.
+            let keep = vec![SegmentId(7), SegmentId(99)];
+            let body = to_body(&FreeRest { master: MasterId(1), keep });
+            let left = it.call(Opcode::FreeRest, body.clone()).await.unwrap();
+            let left = of_body::<RestLeft>(&left).unwrap().replicas;
+            let stays: Vec<_> = it.inventory(1).await;
+            assert_eq!((left, stays.len()), (1, 1), "{stays:?}");
+            let again = it.call(Opcode::FreeRest, body).await.unwrap();
+            assert_eq!(of_body(&again), Some(RestLeft { replicas: 1 }));
             let body = to_body(&OfMaster { master: MasterId(1) });
             it.call(Opcode::FreeMaster, body).await.unwrap();
             assert_eq!(it.inventory(1).await, []);

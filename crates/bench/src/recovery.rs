@@ -32,6 +32,8 @@ enum Command {
     Placement(placement::Arguments),
     /// How long a recovery takes, by how many nodes take part in it.
     Scale(scale::Arguments),
+    /// The row of `bench evaluate recovery` on a cold start, alone.
+    Cold(cold::Arguments),
 }
 
 /// Runs a model.
@@ -42,5 +44,6 @@ pub fn run(arguments: Arguments) -> Result<()> {
     match arguments.command {
         Command::Placement(arguments) => placement::run(&arguments),
         Command::Scale(arguments) => scale::run(&arguments),
+        Command::Cold(arguments) => cold::run(&arguments),
     }
 }

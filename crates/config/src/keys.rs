@@ -170,7 +170,7 @@ pub const KEYS: &[Key] = &[
         "server.backup_bytes",
         DISK,
         None,
-        "Disk space for replicas, taken when the storage is made. If it is not set: twice its memory for each replica that the cluster keeps.",
+        "Disk space for replicas, taken when the storage is made. If it is not set: three times its memory for each replica that the cluster keeps.",
     ),
     entry(
         "server.host",
@@ -222,7 +222,7 @@ pub const KEYS: &[Key] = &[
         "dev.backup_bytes",
         DISK,
         None,
-        "Disk space of each server for replicas. If it is not set: twice its memory for each replica.",
+        "Disk space of each server for replicas. If it is not set: three times its memory for each replica.",
     ),
     entry("dev.durability", Kind::Durability, Some("replicated"), "As `cluster.durability`."),
     entry("dev.segment_bytes", SEGMENT_BYTES, Some("8MiB"), "As `cluster.segment_bytes`."),

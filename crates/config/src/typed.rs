@@ -172,10 +172,10 @@ impl DevConfig {
     }
 }
 
-/// A log takes up to twice its memory on backups, for each replica.
+/// A log takes up to twice its memory on backups, for each replica, and once more when it is rebuilt.
 fn disk_bytes(said: Option<u64>, memory_bytes: u64, replicas: u32) -> u64 {
     said.unwrap_or_else(|| {
-        memory_bytes.saturating_mul(2).saturating_mul(u64::from(replicas.max(1)))
+        memory_bytes.saturating_mul(3).saturating_mul(u64::from(replicas.max(1)))
     })
 }
 

@@ -123,7 +123,7 @@ fn words_become_types() {
     assert_eq!(config.client.coordinators.len(), 2);
     assert_eq!((config.dev.cluster.replicas, config.dev.cluster.self_backup), (2, false));
     assert_eq!(config.server.rack.as_deref(), Some("r \"1\""));
-    assert_eq!(config.server.disk_bytes(3), 6 << 30);
+    assert_eq!(config.server.disk_bytes(3), 9 << 30);
     let dev = Sources::default().resolve().unwrap().config().dev;
     assert_eq!((dev.cluster.replicas, dev.cluster.self_backup), (1, true));
 }

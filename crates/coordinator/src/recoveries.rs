@@ -42,6 +42,7 @@ pub mod model;
 mod order;
 mod partitions;
 mod report;
+mod rest;
 mod survey;
 mod taking_back;
 
@@ -62,6 +63,7 @@ use thunderhead_wire::{MasterId, TableId};
 
 pub(crate) use attempt::Attempts;
 pub(crate) use report::recovered;
+pub(crate) use rest::{Rests, is_told, to_free as rest_to_free};
 pub(crate) use taking_back::{inherited, lineage};
 
 /// What is being recovered.
@@ -114,6 +116,8 @@ enum Step {
     Tell(Vec<Message>),
     /// It has no tablets any more, but its heir needs its replicas.
     Inherit,
+    /// Its heir is asked what it needs of them.
+    AskHeir(MasterId),
     /// It has no tablets any more.
     Free,
     /// All backups have freed its replicas.
@@ -149,6 +153,7 @@ pub(crate) async fn see_to(reign: &Rc<Reign>, crashed: MasterId) {
                 })
                 .await
             }
+            Step::AskHeir(heir) => rest::ask(reign, crashed, heir).await,
             Step::Free => {
                 change(reign, crashed, |former| {
                     former.parts.clear();
@@ -167,6 +172,7 @@ pub(crate) async fn see_to(reign: &Rc<Reign>, crashed: MasterId) {
     }
     reign.attempts.borrow_mut().remove(&crashed);
     reign.freed.borrow_mut().remove(&crashed);
+    rest::forget(reign, crashed);
 }
 
 fn next_step(reign: &Rc<Reign>, crashed: MasterId) -> Step {
@@ -182,7 +188,7 @@ fn next_step(reign: &Rc<Reign>, crashed: MasterId) -> Step {
         reign.attempts.borrow_mut().remove(&crashed);
         let is_needed = former.heir.is_some_and(|heir| taking_back::is_needed(&cluster, heir));
         return match (is_needed, former.inherited) {
-            (true, true) => Step::Wait,
+            (true, true) => rest::next(reign, &cluster, former),
             (true, false) => Step::Inherit,
             (false, _) => Step::Free,
         };

@@ -22,7 +22,7 @@ use crate::duties::{self, Duty};
 use crate::leases::Leases;
 use crate::limits::{METASTORE_HINT, RETRY_MAX, RETRY_MIN, VERSION_BITS};
 use crate::probes::Watch;
-use crate::recoveries::Attempts;
+use crate::recoveries::{Attempts, Rests};
 use crate::stored::{
     CLUSTER, ClusterRecord, IDS, Ids, LEASE_IDS, LEASES, LeaseIds, SERVERS, ServerRecord, TABLES,
     TableRecord, id_in, key_of, of_value, to_value,
@@ -65,6 +65,8 @@ pub(crate) struct Reign {
     pub(crate) leases: Leases,
     /// Which backups have freed which masters' replicas.
     pub(crate) freed: RefCell<BTreeMap<MasterId, BTreeSet<ServerId>>>,
+    /// What backups have left of logs that were taken back.
+    pub(crate) rests: Rests,
     /// How recoveries get on.
     pub(crate) attempts: Attempts,
     /// Who does not answer.
@@ -109,6 +111,7 @@ impl Reign {
             duties: RefCell::default(),
             leases: Leases::default(),
             freed: RefCell::default(),
+            rests: Rests::default(),
             attempts: Attempts::default(),
             watch: Watch::default(),
         });

@@ -4,6 +4,7 @@ use crate::cluster::{gone, raise_epoch};
 use crate::coordinator::{Outcome, Refusal};
 use crate::duties::{Duty, employ};
 use crate::limits::{LIVES_MAX, PLACE_BYTES_MAX, SERVERS_MAX, SHARDS_MAX};
+use crate::recoveries::{is_told, rest_to_free};
 use crate::reign::{Backoff, Reign};
 use crate::stored::{ServerRecord, ShardRecord};
 use std::collections::BTreeSet;
@@ -11,8 +12,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use thunderhead_rpc::Opcode;
 use thunderhead_wire::control::{
-    Empty, Enlist, Enlisted, Known, OfMaster, RaiseEpoch, Register, Registered, ServerState,
-    to_body,
+    Empty, Enlist, Enlisted, Known, OfMaster, RaiseEpoch, Register, Registered, RestLeft,
+    ServerState, of_body, to_body,
 };
 use thunderhead_wire::{MasterId, SegmentId, ServerId, Status};
 
@@ -235,7 +236,17 @@ pub(crate) async fn free(reign: &Rc<Reign>, server: ServerId, generation: u64) {
         let Some(record) = lives(reign, server, generation) else { return };
         let Some(backup) = record.backup else { return };
         let Some(master) = to_free(reign, server) else {
-            reign.changed.after(seen).await;
+            match rest_to_free(reign, server) {
+                None => reign.changed.after(seen).await,
+                Some(rest) => match reign.call(backup.address, Opcode::FreeRest, &rest).await {
+                    Ok(answer) => {
+                        let left = of_body::<RestLeft>(&answer).map_or(u64::MAX, |it| it.replicas);
+                        is_told(reign, server, &rest, left);
+                        backoff = Backoff::default();
+                    }
+                    Err(_) => reign.sleep(backoff.next()).await,
+                },
+            }
             continue;
         };
         match reign.call(backup.address, Opcode::FreeMaster, &OfMaster { master }).await {

@@ -305,6 +305,10 @@ impl Shard {
             updates: statistics.updates,
             records: statistics.records as u64,
             segments_short: replication.map_or(0, |it| it.statistics().segments_short),
+            inherited: control
+                .recoveries
+                .has_taken_back()
+                .then(|| self.log.inherited_segments().collect()),
             recovering: control.recoveries.progress(),
             remarks,
         }

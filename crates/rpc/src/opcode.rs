@@ -188,6 +188,8 @@ opcodes! {
     BeginRecovery = 118, "begin recovery", Backup, level 0, Safe, calls [];
     /// Reads a piece of what a partition has in a replica.
     RecoveryData = 119, "recovery data", Backup, level 0, Safe, calls [];
+    /// Frees what nobody needs of a master whose log was taken back.
+    FreeRest = 120, "free rest", Backup, level 0, Safe, calls [];
 }
 
 impl Opcode {

@@ -55,11 +55,13 @@ impl BackupOptions {
     }
 }
 
-/// The log on backups may grow to this multiple of the memory (`CleanerOptions::disk_expansion`).
-const DISK_EXPANSION: u64 = 2;
+/// The log on backups may grow to twice the memory (`CleanerOptions::disk_expansion`). When it is rebuilt
+/// a new one is made while it is still there, which takes as much as the memory once more.
+const DISK_EXPANSION: u64 = 3;
 
-/// Frames beyond that, for heads and survivors that come before others go.
-const FRAMES_SPARE: u64 = 16;
+/// Frames beyond that, for each shard: heads and survivors that come before others go, of a log and of
+/// the one that is rebuilt from it.
+const FRAMES_SPARE: u64 = 2 * thunderhead_log::FRAMES_SPARE as u64;
 
 impl Options {
     /// Frames of the backup, for segments of this length: if nobody says otherwise, so many that
@@ -69,7 +71,10 @@ impl Options {
         let own = self.memory_bytes as u64 * DISK_EXPANSION * u64::from(replicas.max(1));
         let frames = match backup.disk_bytes {
             Some(bytes) => bytes / segment,
-            None => own.div_ceil(segment) + FRAMES_SPARE,
+            None => {
+                let logs = self.listen.len() as u64 * u64::from(replicas.max(1));
+                own.div_ceil(segment) + FRAMES_SPARE * logs.max(1)
+            }
         };
         u32::try_from(frames).unwrap_or(u32::MAX).max(1)
     }

@@ -540,6 +540,23 @@ pub struct OfMaster {
     pub master: MasterId,
 }
 
+/// `free rest`: nobody needs the replicas of a master whose log was taken back, but for the closed ones
+/// of these segments.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FreeRest {
+    /// Whose replicas.
+    pub master: MasterId,
+    /// What is still needed, among others'.
+    pub keep: Vec<SegmentId>,
+}
+
+/// The answer to [`FreeRest`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestLeft {
+    /// How many replicas of the master are left.
+    pub replicas: u64,
+}
+
 /// The answer to `inventory`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inventory {
@@ -604,7 +621,7 @@ pub struct RecoveryInfo {
     pub for_ms: u64,
 }
 
-/// The answer to `shard status`, whose body is [`Empty`].
+/// The answer to `shard status`, whose body is [`Empty`], or names the master that is meant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ShardStatus {
@@ -628,6 +645,9 @@ pub struct ShardStatus {
     pub records: u64,
     /// Segments that lack replicas.
     pub segments_short: u64,
+    /// Segments of former logs that its own still has, if it has taken one back and is done with that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inherited: Option<Vec<SegmentId>>,
     /// What is being recovered here: bytes done, and of how many as far as that is known.
     pub recovering: Option<(u64, u64)>,
     /// What an operator should know, in sentences.

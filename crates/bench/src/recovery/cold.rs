@@ -31,6 +31,32 @@ const CHUNK_BYTES: usize = 8 << 20;
 /// How long a cold start may take beyond what everybody may, for each GB.
 const PATIENCE_A_GB: Duration = Duration::from_secs(30);
 
+/// How much of it.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Objects of 1000 B.
+    #[arg(long, default_value_t = 4_000_000)]
+    objects: u64,
+    /// Seconds that everything may take, and 30 more for each GB.
+    #[arg(long, default_value_t = 30)]
+    patience: u64,
+}
+
+/// Measures a cold start, and nothing else.
+///
+/// # Errors
+/// When it cannot be measured, or falls short.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let program = std::env::current_exe().context("find this program, to start it as servers")?;
+    let mut rows = Rows::default();
+    let patience = Duration::from_secs(arguments.patience);
+    row(&program, arguments.objects, patience, &mut rows)?;
+    match rows.show(false)? {
+        true => Ok(()),
+        false => Err(anyhow!("it falls short of what is required")),
+    }
+}
+
 /// Bytes a second that the disk reads, past the kernel's memory.
 fn disk_floor(directory: &Path, bytes: u64) -> Result<f64> {
     let mut files = Directory::open(directory)?;

@@ -3,5 +3,6 @@
 mod model;
 mod recoveries;
 mod scenarios;
+mod taking_back;
 mod verdicts;
 mod world;

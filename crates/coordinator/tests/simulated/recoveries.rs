@@ -40,7 +40,7 @@ fn fell(world: &mut World, number: usize) {
     assert!(world.handle().server_failed(server, generation));
 }
 
-fn until_all_are_somewhere(world: &mut World, former: &[MasterId]) {
+pub(crate) fn until_all_are_somewhere(world: &mut World, former: &[MasterId]) {
     world.until("all are somewhere", |world| {
         let Some(map) = world.leader().and_then(|_| world.handle().map()) else { return false };
         let mut tablets = map.tables.iter().flat_map(|table| &table.tablets);

@@ -18,9 +18,9 @@ use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::{Process, Random};
 use thunderhead_simulator::{Boot, HostId, Options as Simulated, Simulation};
 use thunderhead_wire::control::{
-    BackupInfo, BeginRecovery, Empty, Enlist, Enlisted, Head, HeadOf, Inventory, InventoryOf,
-    Known, OfMaster, Owned, Recover, Recovered, Register, Registered, ReplicaInfo, ServerList,
-    Settings, ShardStatus, TabletStatus, Tablets, Taken, of_body, to_body,
+    BackupInfo, BeginRecovery, Empty, Enlist, Enlisted, FreeRest, Head, HeadOf, Inventory,
+    InventoryOf, Known, OfMaster, Owned, Recover, Recovered, Register, Registered, ReplicaInfo,
+    RestLeft, ServerList, Settings, ShardStatus, TabletStatus, Tablets, Taken, of_body, to_body,
 };
 use thunderhead_wire::membership::{Presence, Probe, Probed};
 use thunderhead_wire::{Epoch, MasterId, SegmentId, ServerId, Status, TabletRange};
@@ -78,6 +78,8 @@ pub(crate) struct Server {
     pub(crate) backup_is_deaf: bool,
     /// The memory of each of its shards; 0 if it does not say so.
     pub(crate) memory_bytes: u64,
+    /// What its shards say that they still need of former logs.
+    pub(crate) inherited: Option<Vec<SegmentId>>,
     /// What its backup says instead of beginning to read.
     pub(crate) does_not_read: Option<Status>,
     /// What it says instead of beginning a recovery.
@@ -472,8 +474,15 @@ impl Service for FakeServer {
                 mine
             }
             Opcode::ShardStatus => {
-                let memory_bytes = self.shared.borrow().memory_bytes;
-                let status = ShardStatus { memory_bytes, ..ShardStatus::default() };
+                let server = self.shared.borrow();
+                let (memory_bytes, inherited) = (server.memory_bytes, server.inherited.clone());
+                let asked = of_body::<OfMaster>(request.body).map(|of| of.master);
+                let status = ShardStatus {
+                    master: asked.filter(|it| self.is_mine(*it)).unwrap_or_default(),
+                    memory_bytes,
+                    inherited,
+                    ..ShardStatus::default()
+                };
                 return context.reply(request.reply_to, &[&to_body(&status)]);
             }
             Opcode::Inventory | Opcode::HeadOf | Opcode::BeginRecovery => {
@@ -496,6 +505,17 @@ impl Service for FakeServer {
                     self.shared.borrow_mut().recovers.push(message);
                 }
                 mine
+            }
+            Opcode::FreeRest => {
+                let FreeRest { master, keep } = of_body(request.body).unwrap();
+                let mut server = self.shared.borrow_mut();
+                if server.backup_is_deaf {
+                    return;
+                }
+                let replicas = server.replicas.entry(master).or_default();
+                replicas.retain(|it| it.closed && keep.contains(&it.segment));
+                let left = RestLeft { replicas: replicas.len() as u64 };
+                return context.reply(request.reply_to, &[&to_body(&left)]);
             }
             Opcode::FreeMaster => {
                 let OfMaster { master } = of_body(request.body).unwrap();

@@ -162,6 +162,11 @@ impl Recoveries {
         answers.find(|it| *it != Answered::NotOurs).unwrap_or(Answered::NotOurs)
     }
 
+    /// Whether a log was taken back, or could not be, and nothing more comes of it.
+    pub(crate) fn has_taken_back(&self) -> bool {
+        self.took_back && !self.running.iter().any(|recovery| recovery.task().take_back)
+    }
+
     /// Where the replicas are of what was taken back, once that is this shard's.
     pub(crate) fn take_homes(&mut self) -> Vec<Home> {
         self.running.iter_mut().flat_map(Recovery::take_homes).collect()

@@ -9,4 +9,5 @@ mod parts;
 mod past;
 mod recovery;
 mod tablets;
+mod taking_back;
 mod world;

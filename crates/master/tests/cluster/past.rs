@@ -10,6 +10,9 @@ use thunderhead_log::{
 };
 use thunderhead_runtime::Random;
 
+/// The id of the log.
+pub(crate) const LOG: LogId = LogId(5);
+
 pub(crate) type Model = BTreeMap<u64, (Version, Vec<u8>)>;
 
 /// A log's history: what it held after each operation, and how many events there were then.
@@ -41,7 +44,7 @@ pub(crate) fn past(random: &mut Random, operations: u64) -> Past {
     };
     let options = LogOptions { segment_bytes: 8 << 10, cleaner, ..LogOptions::default() };
     let replicator = Box::new(recorder.clone());
-    let mut log = Log::new(&memory, LogId(5), options, replicator).unwrap();
+    let mut log = Log::new(&memory, LOG, options, replicator).unwrap();
     log.create_tablet(TabletRange::whole(OLD)).unwrap();
     let mut cleaner = log.cleaner().unwrap();
     let mut model = Model::new();

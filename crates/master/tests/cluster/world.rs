@@ -101,9 +101,20 @@ impl Cluster {
         memory_bytes: usize,
         recorder: Recorder,
     ) -> SocketAddr {
+        let log = move || new_log(master.0 + 68, memory_bytes, Box::new(recorder.clone()));
+        self.add_shard_with(master, options, log)
+    }
+
+    /// A shard with a log that is made so.
+    pub(crate) fn add_shard_with(
+        &mut self,
+        master: MasterId,
+        options: ShardOptions,
+        log: impl Fn() -> Log + 'static,
+    ) -> SocketAddr {
         let coordinators = self.coordinators.clone();
         let shard = self.simulation.add_host(&format!("shard of {master}"), move |mut boot| {
-            let log = new_log(master.0 + 68, memory_bytes, Box::new(recorder.clone()));
+            let log = log();
             let mut shard = Shard::in_cluster(log, master, coordinators.clone(), options);
             assert_eq!(shard.start_cleaners(&mut *boot.world.workers, 2).unwrap(), 2);
             serve(boot, shard)

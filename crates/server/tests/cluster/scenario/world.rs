@@ -135,10 +135,7 @@ impl World {
 
     fn server(&mut self, number: usize, plan: &Plan) -> Place {
         let life = Rc::new(RefCell::new(Life::new()));
-        let segment = u64::from(plan.settings.segment_bytes);
         let memory_bytes = plan.memory_bytes * plan.shards;
-        let of_replicas = memory_bytes as u64 * 2 * u64::from(plan.settings.replicas.max(1));
-        let disk_bytes = of_replicas + 24 * segment;
         let (shards, buffers, probing) = (plan.shards, plan.buffers, plan.probing);
         let mut hosts = Vec::new();
         for shard in 0..shards {
@@ -154,7 +151,8 @@ impl World {
                     populate: false,
                     cleaners: 1,
                     backup: Some(BackupOptions {
-                        disk_bytes: Some(disk_bytes),
+                        // What the documentation says is enough.
+                        disk_bytes: None,
                         buffers: Some(buffers),
                     }),
                     probing,

@@ -1,0 +1,111 @@
+//! Logs that are taken back: who does so, and what becomes of the replicas.
+
+use crate::recoveries::until_all_are_somewhere;
+use crate::scenarios::create;
+use crate::world::{World, options};
+use std::time::Duration;
+use thunderhead_wire::control::ReplicaInfo;
+use thunderhead_wire::{MasterId, SegmentId};
+
+/// Two servers with tablets have come again, and their shards were told to take their logs back.
+fn all_have_come_again(seed: u64) -> (World, Vec<MasterId>) {
+    let mut world = World::new(seed, 1, 2, &options());
+    world.until_all_are_there();
+    world.common.table_bytes.set(1 << 20);
+    create(&mut world, "t", 4).unwrap();
+    let former: Vec<MasterId> = (0..2).flat_map(|number| world.masters(number)).collect();
+    for (host, server) in world.servers.clone() {
+        server.borrow_mut().memory_bytes = 1 << 30;
+        world.simulation.crash(host);
+        server.borrow_mut().enlisted = None;
+        world.simulation.start(host);
+    }
+    until_all_are_somewhere(&mut world, &former);
+    (world, former)
+}
+
+fn replicas(world: &World, of: MasterId) -> Vec<Vec<ReplicaInfo>> {
+    let servers = world.servers.iter();
+    servers.filter_map(|(_, server)| server.borrow().replicas.get(&of).cloned()).collect()
+}
+
+fn lineages(world: &World) -> usize {
+    let list = world.handle().servers().unwrap();
+    list.servers.iter().map(|it| it.lineages.len()).sum()
+}
+
+#[test]
+fn what_a_shard_does_not_need_of_the_log_that_it_took_back_is_freed() {
+    let (mut world, former) = all_have_come_again(70);
+    for (_, server) in &world.servers {
+        let server = server.borrow();
+        assert!(!server.recovers.is_empty() && server.recovers.iter().all(|it| it.take_back));
+    }
+    // While nobody says what is needed everything stays.
+    world.simulation.run_for(Duration::from_secs(100));
+    assert_eq!(lineages(&world), 4);
+    let two = |of: &MasterId| replicas(&world, *of).iter().all(|it| it.len() == 2);
+    assert!(former.iter().all(two));
+
+    let say = |world: &World, needs: Vec<SegmentId>| {
+        for (_, server) in &world.servers {
+            server.borrow_mut().inherited = Some(needs.clone());
+        }
+    };
+    say(&world, vec![SegmentId(1)]);
+    world.until("what was open is freed", |world| {
+        let closed = |of: &MasterId| {
+            let found = replicas(world, *of);
+            found.len() == 2 && found.iter().all(|it| it.len() == 1 && it[0].closed)
+        };
+        former.iter().all(closed)
+    });
+    world.simulation.run_for(Duration::from_secs(100));
+    assert_eq!(lineages(&world), 4, "something is left");
+
+    // A leader that comes knows nothing of what was freed.
+    world.change_leader();
+    world.until("somebody leads", |world| world.leader().is_some());
+    say(&world, Vec::new());
+    world.until("all is freed", |world| {
+        let is_gone = |of: &MasterId| replicas(world, *of).iter().all(Vec::is_empty);
+        former.iter().all(is_gone)
+    });
+    world.until("nobody has a lineage", |world| world.leader().is_some() && lineages(world) == 0);
+}
+
+#[test]
+fn what_was_to_be_taken_back_by_a_shard_that_is_gone_does_not_stay_for_ever() {
+    let (mut world, mut former) = all_have_come_again(71);
+    // All go once more: the heirs of the first ones have heirs themselves.
+    former.extend((0..2).flat_map(|number| world.masters(number)));
+    for (host, server) in world.servers.clone() {
+        world.simulation.crash(host);
+        server.borrow_mut().enlisted = None;
+        server.borrow_mut().inherited = Some(vec![SegmentId(7)]);
+        world.simulation.start(host);
+    }
+    until_all_are_somewhere(&mut world, &former);
+    world.until("nothing is left of any of them", |world| {
+        let is_gone = |of: &MasterId| replicas(world, *of).iter().all(Vec::is_empty);
+        former.iter().all(is_gone)
+    });
+    world.until("nobody has a lineage", |world| lineages(world) == 0);
+}
+
+#[test]
+fn a_backup_that_is_away_is_told_when_it_comes_again() {
+    let (mut world, former) = all_have_come_again(72);
+    for (_, server) in &world.servers {
+        server.borrow_mut().backup_is_deaf =
+            server.borrow().known == world.servers[1].1.borrow().known;
+        server.borrow_mut().inherited = Some(Vec::new());
+    }
+    world.simulation.run_for(Duration::from_secs(100));
+    assert_eq!(lineages(&world), 4, "it may have something that is needed");
+    world.servers[1].1.borrow_mut().backup_is_deaf = false;
+    world.until("all is freed", |world| {
+        let is_gone = |of: &MasterId| replicas(world, *of).iter().all(Vec::is_empty);
+        former.iter().all(is_gone) && lineages(world) == 0
+    });
+}

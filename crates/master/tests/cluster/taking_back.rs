@@ -1,0 +1,275 @@
+//! A shard takes the log of its former life back: after any crash, and another one in the midst of it;
+//! with copies that are damaged; and where it cannot.
+
+use crate::cast::*;
+use crate::past::*;
+use crate::recovery::recovered;
+use crate::world::*;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_log::{
+    Cursor, Log, Memory, NoReplication, Options as LogOptions, Recorder, Replay, Replica,
+    SegmentId, TabletRange,
+};
+use thunderhead_net::sim::Link;
+use thunderhead_rpc::{CallError, Opcode};
+use thunderhead_runtime::Random;
+use thunderhead_wire::Status;
+use thunderhead_wire::control::{self, Recover};
+use thunderhead_wire::operations::Identity;
+
+type Copies = BTreeMap<SegmentId, Replica>;
+
+/// Where the ids of each life begin.
+const LIFE: u64 = 1 << 20;
+
+/// A log of the same shard in a later life.
+fn successor(life: u64, recorder: &Recorder) -> Log {
+    let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
+    let options = LogOptions { segment_bytes: 8 << 10, ..LogOptions::default() };
+    let first = SegmentId(life * LIFE + 1);
+    Log::beginning_at(first, &memory, LOG, options, Box::new(recorder.clone())).unwrap()
+}
+
+/// A cluster in which the shard that is asked is one of a later life.
+fn cluster(seed: u64, life: u64) -> (Cluster, Recorder) {
+    let mut cluster = Cluster::new(seed, Link::default(), shard_options(), 1 << 20);
+    let recorder = Recorder::new();
+    let own = recorder.clone();
+    // Not what is made up first, which nobody asks for anything.
+    cluster.shard = cluster.add_shard_with(SECOND, shard_options(), move || successor(life, &own));
+    (cluster, recorder)
+}
+
+/// What the shard is told.
+fn task(cluster: &Cluster, copies: &Copies, segments: &[SegmentId]) -> Recover {
+    let mut task = Recover { take_back: true, master: SECOND, ..cluster.recover(1, segments) };
+    for it in &mut task.segments {
+        it.closed = !copies[&it.segment].open;
+    }
+    task
+}
+
+/// The outcomes that a log with these segments has recorded.
+fn records(copies: &Copies) -> BTreeMap<(u64, u64), Vec<u8>> {
+    let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
+    let options = LogOptions { segment_bytes: 8 << 10, ..LogOptions::default() };
+    let nobody = Box::new(NoReplication::default());
+    let mut log = Log::new(&memory, thunderhead_log::LogId(99), options, nobody).unwrap();
+    let tablets = [(TabletRange::whole(OLD), SegmentId::NONE)];
+    let mut replay = Replay::new(&mut log, tablets).unwrap();
+    for segment in digest(copies).unwrap() {
+        replay.segment(&copies[&segment].bytes).unwrap();
+    }
+    replay.finish().unwrap();
+    let (mut records, mut cursor) = (BTreeMap::new(), Some(Cursor::default()));
+    while let Some(at) = cursor {
+        cursor = log.scan_completions(at, |lease, sequence, result| {
+            records.insert((lease, sequence), result.to_vec());
+        });
+    }
+    records
+}
+
+/// All copies that there are of logs of one lineage.
+fn union(former: &Copies, own: &Copies) -> Copies {
+    former.iter().chain(own).map(|(id, replica)| (*id, replica.clone())).collect()
+}
+
+#[test]
+fn a_log_is_taken_back_after_any_crash_and_after_another_in_the_midst_of_it() {
+    let mut interrupted = 0;
+    for seed in 0..14 {
+        let mut random = Random::from_seed(seed);
+        let past = past(&mut random, 120);
+        let events = random.within(1..past.recorder.events() as u64 + 1) as usize;
+        let former = past.recorder.replicas(events);
+        let Some(segments) = digest(&former) else { continue };
+        let allowed = past.allowed(events);
+        let (mut one, recorder) = cluster(seed, 1);
+        put_all(&one, &former, &[0]);
+        let (told, found) = recovered(&mut one, task(&one, &former, &segments));
+        told.outcome.unwrap();
+        let found = found.unwrap();
+        assert!(allowed.contains(&&found), "seed {seed}");
+
+        // What it does then lies in both logs: nothing that is deleted comes back.
+        let mut model = found;
+        let gone: Vec<u64> = model.keys().copied().filter(|number| number % 3 == 0).collect();
+        gone.iter().for_each(|number| _ = model.remove(number));
+        let deletes = one.drive(Duration::from_secs(20), move |user| {
+            let gone = gone.clone();
+            async move {
+                for number in gone {
+                    let body = update(Identity::NONE, OLD, &key(number), &[]);
+                    user.insist(Opcode::Delete, body).await.unwrap();
+                }
+            }
+        });
+        let () = deletes;
+
+        // It crashes, here or in the midst of taking back.
+        let is_midst = random.chance(0.5);
+        let last = recorder.events() as u64;
+        let until = if is_midst { random.within(1..last + 1) } else { last };
+        let own = recorder.replicas(until as usize);
+        let names = digest(&own).unwrap_or_default();
+        let has_taken_back = names.iter().any(|it| it.0 <= LIFE);
+        let (copies, segments) = match has_taken_back {
+            true => (union(&former, &own), names),
+            // Its log names nothing of the former one, which is complete without it.
+            false => (former.clone(), segments),
+        };
+        interrupted += u64::from(is_midst && !has_taken_back);
+        let (mut two, _) = cluster(seed + 100, 2);
+        put_all(&two, &copies, &[1]);
+        let expected = records(&copies);
+        let (told, found) = recovered(&mut two, task(&two, &copies, &segments));
+        told.outcome.unwrap();
+        let found = found.unwrap();
+        if !is_midst {
+            assert_eq!(found, model, "seed {seed}: nothing comes back, no version goes back");
+        } else if !has_taken_back {
+            assert!(allowed.contains(&&found), "seed {seed}");
+        }
+        let status = two.drive(Duration::from_secs(9), |user| async move { user.status().await });
+        assert_eq!(status.records, expected.len() as u64, "seed {seed}");
+    }
+    assert!(interrupted > 1, "{interrupted}");
+}
+
+#[test]
+fn what_was_done_once_is_not_done_again_after_a_log_was_taken_back() {
+    let mut random = Random::from_seed(31);
+    let past = past(&mut random, 150);
+    let former = past.recorder.replicas(usize::MAX);
+    let (mut cluster, _) = cluster(31, 1);
+    let segments = put_all(&cluster, &former, &[0]);
+    let (told, found) = recovered(&mut cluster, task(&cluster, &former, &segments));
+    told.outcome.unwrap();
+    assert_eq!(found.as_ref(), Ok(&past.steps.last().unwrap().1));
+    let expected = records(&former);
+    assert!(expected.len() > 20, "{}", expected.len());
+    cluster.drive(Duration::from_secs(30), move |user| {
+        let expected = expected.clone();
+        async move {
+            for ((lease, sequence), result) in expected {
+                let identity = Identity::new(lease, sequence, 1);
+                let version = user.write(identity, OLD, b"another key", b"late").await.unwrap();
+                assert_eq!(record(thunderhead_log::Version(version)), result);
+            }
+            assert_eq!(user.read(OLD, b"another key").await, Err(Status::NotFound));
+        }
+    });
+}
+
+#[test]
+fn a_copy_that_is_damaged_is_not_taken_back_and_another_one_is() {
+    for seed in 0..8 {
+        let mut random = Random::from_seed(seed + 40);
+        let past = past(&mut random, 150);
+        let former = past.recorder.replicas(usize::MAX);
+        let (mut one, _) = cluster(seed, 1);
+        let segments = put_all(&one, &former, &[0, 1]);
+        for segment in &segments {
+            match random.below(3) {
+                0 => flip(&one, random.below(2) as usize, *segment, &mut random),
+                1 => {
+                    // Cut short.
+                    let backup = random.below(2) as usize;
+                    let mut copies = one.backups[backup].1.borrow_mut();
+                    let bytes = copies.get_mut(segment).unwrap();
+                    if !former[segment].open {
+                        bytes.truncate(random.below(bytes.len() as u64) as usize);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let (told, found) = recovered(&mut one, task(&one, &former, &segments));
+        told.outcome.unwrap();
+        assert_eq!(found.as_ref(), Ok(&past.steps.last().unwrap().1), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_log_of_which_a_segment_is_damaged_everywhere_leaves_nothing_behind() {
+    let mut random = Random::from_seed(51);
+    let past = past(&mut random, 150);
+    let former = past.recorder.replicas(usize::MAX);
+    let (mut one, _) = cluster(51, 1);
+    let segments = put_all(&one, &former, &[0, 1]);
+    let closed = segments.iter().rfind(|it| !former[*it].open).unwrap();
+    for backup in [0, 1] {
+        let mut copies = one.backups[backup].1.borrow_mut();
+        let bytes = copies.get_mut(closed).unwrap();
+        let half = bytes.len() / 2;
+        bytes.truncate(half);
+        bytes[half - 9] ^= 4;
+    }
+    let (told, found) = recovered(&mut one, task(&one, &former, &segments));
+    assert!(told.outcome.is_err() && !told.keeps, "{told:?}");
+    assert_eq!(found, Err(Status::Moved));
+    one.drive(Duration::from_secs(9), |user| async move {
+        let status = user.status().await;
+        assert_eq!((status.objects, status.records, status.live_bytes), (0, 0, 0));
+        assert_eq!(status.inherited, Some(Vec::new()), "nothing of it is needed");
+    });
+}
+
+#[test]
+fn who_cannot_take_a_log_back_says_so_and_rebuilds_it() {
+    let mut random = Random::from_seed(61);
+    let past = past(&mut random, 150);
+    let former = past.recorder.replicas(usize::MAX);
+    // The first shard's log is another one.
+    let mut one = Cluster::new(61, Link::default(), shard_options(), 1 << 20);
+    let segments = put_all(&one, &former, &[0]);
+    let back = Recover { master: MASTER, ..task(&one, &former, &segments) };
+    let (told, found) = recovered(&mut one, back.clone());
+    assert!(told.outcome.is_err() && !told.keeps, "{told:?}");
+    assert_eq!(found, Err(Status::Moved));
+    one.truth.recovered.borrow_mut().clear();
+    let asked = Cell::new(control::to_body(&Recover { recovery: 2, ..back }));
+    let again = asked.take();
+    one.drive(Duration::from_secs(9), move |user| {
+        let again = again.clone();
+        async move {
+            let refused = user.call(Opcode::Recover, again).await;
+            let status = Status::Refused;
+            assert!(matches!(refused, Err(CallError::Refused { status: it, .. }) if it == status));
+        }
+    });
+    let task = one.recover(3, &segments);
+    let (told, found) = recovered(&mut one, task);
+    told.outcome.unwrap();
+    assert_eq!(found.as_ref(), Ok(&past.steps.last().unwrap().1));
+}
+
+#[test]
+fn a_shard_says_what_it_still_has_of_its_former_log_once_that_is_settled() {
+    let mut random = Random::from_seed(71);
+    let past = past(&mut random, 150);
+    let former = past.recorder.replicas(usize::MAX);
+    let (mut one, recorder) = cluster(71, 1);
+    let segments = put_all(&one, &former, &[0]);
+    let inherited = async |user: User| user.status().await.inherited;
+    assert_eq!(one.drive(Duration::from_secs(9), inherited), None, "it may still begin");
+    recorder.hold(true);
+    let body = control::to_body(&task(&one, &former, &segments));
+    let truth = Rc::clone(&one.truth);
+    one.drive(Duration::from_secs(9), move |user| {
+        let body = body.clone();
+        async move { user.insist(Opcode::Recover, body).await.unwrap() }
+    });
+    one.simulation.run_for(Duration::from_secs(1));
+    assert_eq!(one.drive(Duration::from_secs(9), inherited), None, "it is at it");
+    recorder.hold(false);
+    one.simulation.run_for(Duration::from_secs(1));
+    assert!(truth.recovered.borrow()[0].outcome.is_ok());
+    let closed = segments.iter().copied().filter(|it| !former[it].open);
+    let has: Vec<SegmentId> = closed.collect();
+    assert_eq!(one.drive(Duration::from_secs(9), inherited), Some(has));
+}
