@@ -25,8 +25,9 @@ use thunderhead_runtime::Time;
 use thunderhead_wire::control::{FreeRest, OfMaster, ShardStatus, of_body};
 use thunderhead_wire::{MasterId, SegmentId, ServerId};
 
-/// How often a shard is asked.
+/// How often a shard is asked, and one that is not done with taking back.
 const ASK_EVERY: Duration = Duration::from_secs(30);
+const ASK_AGAIN: Duration = Duration::from_secs(2);
 
 /// Of former masters that are inherited.
 #[derive(Default)]
@@ -39,6 +40,12 @@ struct Rest {
     keep: Option<Rc<Vec<SegmentId>>>,
     /// How many replicas backups still had when they were told.
     left: BTreeMap<ServerId, u64>,
+}
+
+impl Rest {
+    fn ask_at(&self) -> Time {
+        self.asked + if self.keep.is_some() { ASK_EVERY } else { ASK_AGAIN }
+    }
 }
 
 /// The shard in whose log that of a former master is, if it is there and of nobody in between anything is
@@ -59,14 +66,14 @@ pub(super) fn next(reign: &Reign, cluster: &Cluster, former: &Former) -> Step {
     let Some(heir) = heir(cluster, former) else { return Step::Wait };
     let rests = reign.rests.0.borrow();
     let rest = rests.get(&former.master).filter(|rest| rest.heir == heir);
-    let Some(rest) = rest.filter(|rest| reign.now() < rest.asked + ASK_EVERY) else {
+    let Some(rest) = rest.filter(|rest| reign.now() < rest.ask_at()) else {
         return Step::AskHeir(heir);
     };
     let mut backups = cluster.servers().filter(|it| it.backup.is_some());
     if rest.keep.is_some() && backups.all(|it| rest.left.get(&it.server) == Some(&0)) {
         return Step::Free;
     }
-    Step::WaitUntil(rest.asked + ASK_EVERY)
+    Step::WaitUntil(rest.ask_at())
 }
 
 /// Asks a shard which segments of former logs it has; says whether it has answered.

@@ -5,7 +5,6 @@ use crate::cast::*;
 use crate::past::*;
 use crate::recovery::recovered;
 use crate::world::*;
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use thunderhead_net::sim::Link;
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Random;
 use thunderhead_wire::Status;
-use thunderhead_wire::control::{self, Recover};
+use thunderhead_wire::control::{self, Recover, Recovered};
 use thunderhead_wire::operations::Identity;
 
 type Copies = BTreeMap<SegmentId, Replica>;
@@ -50,6 +49,16 @@ fn task(cluster: &Cluster, copies: &Copies, segments: &[SegmentId]) -> Recover {
         it.closed = !copies[&it.segment].open;
     }
     task
+}
+
+/// What comes of it.
+fn taken_back(
+    cluster: &mut Cluster,
+    copies: &Copies,
+    segments: &[SegmentId],
+) -> (Recovered, Result<Model, Status>) {
+    let task = task(cluster, copies, segments);
+    recovered(cluster, task)
 }
 
 /// The outcomes that a log with these segments has recorded.
@@ -90,7 +99,7 @@ fn a_log_is_taken_back_after_any_crash_and_after_another_in_the_midst_of_it() {
         let allowed = past.allowed(events);
         let (mut one, recorder) = cluster(seed, 1);
         put_all(&one, &former, &[0]);
-        let (told, found) = recovered(&mut one, task(&one, &former, &segments));
+        let (told, found) = taken_back(&mut one, &former, &segments);
         told.outcome.unwrap();
         let found = found.unwrap();
         assert!(allowed.contains(&&found), "seed {seed}");
@@ -99,7 +108,7 @@ fn a_log_is_taken_back_after_any_crash_and_after_another_in_the_midst_of_it() {
         let mut model = found;
         let gone: Vec<u64> = model.keys().copied().filter(|number| number % 3 == 0).collect();
         gone.iter().for_each(|number| _ = model.remove(number));
-        let deletes = one.drive(Duration::from_secs(20), move |user| {
+        one.drive(Duration::from_secs(20), move |user| {
             let gone = gone.clone();
             async move {
                 for number in gone {
@@ -108,8 +117,6 @@ fn a_log_is_taken_back_after_any_crash_and_after_another_in_the_midst_of_it() {
                 }
             }
         });
-        let () = deletes;
-
         // It crashes, here or in the midst of taking back.
         let is_midst = random.chance(0.5);
         let last = recorder.events() as u64;
@@ -126,7 +133,7 @@ fn a_log_is_taken_back_after_any_crash_and_after_another_in_the_midst_of_it() {
         let (mut two, _) = cluster(seed + 100, 2);
         put_all(&two, &copies, &[1]);
         let expected = records(&copies);
-        let (told, found) = recovered(&mut two, task(&two, &copies, &segments));
+        let (told, found) = taken_back(&mut two, &copies, &segments);
         told.outcome.unwrap();
         let found = found.unwrap();
         if !is_midst {
@@ -147,7 +154,7 @@ fn what_was_done_once_is_not_done_again_after_a_log_was_taken_back() {
     let former = past.recorder.replicas(usize::MAX);
     let (mut cluster, _) = cluster(31, 1);
     let segments = put_all(&cluster, &former, &[0]);
-    let (told, found) = recovered(&mut cluster, task(&cluster, &former, &segments));
+    let (told, found) = taken_back(&mut cluster, &former, &segments);
     told.outcome.unwrap();
     assert_eq!(found.as_ref(), Ok(&past.steps.last().unwrap().1));
     let expected = records(&former);
@@ -188,7 +195,7 @@ fn a_copy_that_is_damaged_is_not_taken_back_and_another_one_is() {
                 _ => {}
             }
         }
-        let (told, found) = recovered(&mut one, task(&one, &former, &segments));
+        let (told, found) = taken_back(&mut one, &former, &segments);
         told.outcome.unwrap();
         assert_eq!(found.as_ref(), Ok(&past.steps.last().unwrap().1), "seed {seed}");
     }
@@ -209,7 +216,7 @@ fn a_log_of_which_a_segment_is_damaged_everywhere_leaves_nothing_behind() {
         bytes.truncate(half);
         bytes[half - 9] ^= 4;
     }
-    let (told, found) = recovered(&mut one, task(&one, &former, &segments));
+    let (told, found) = taken_back(&mut one, &former, &segments);
     assert!(told.outcome.is_err() && !told.keeps, "{told:?}");
     assert_eq!(found, Err(Status::Moved));
     one.drive(Duration::from_secs(9), |user| async move {
@@ -232,8 +239,7 @@ fn who_cannot_take_a_log_back_says_so_and_rebuilds_it() {
     assert!(told.outcome.is_err() && !told.keeps, "{told:?}");
     assert_eq!(found, Err(Status::Moved));
     one.truth.recovered.borrow_mut().clear();
-    let asked = Cell::new(control::to_body(&Recover { recovery: 2, ..back }));
-    let again = asked.take();
+    let again = control::to_body(&Recover { recovery: 2, ..back });
     one.drive(Duration::from_secs(9), move |user| {
         let again = again.clone();
         async move {
