@@ -96,10 +96,9 @@ fn what_was_to_be_taken_back_by_a_shard_that_is_gone_does_not_stay_for_ever() {
 #[test]
 fn a_backup_that_is_away_is_told_when_it_comes_again() {
     let (mut world, former) = all_have_come_again(72);
-    for (_, server) in &world.servers {
-        server.borrow_mut().backup_is_deaf =
-            server.borrow().known == world.servers[1].1.borrow().known;
-        server.borrow_mut().inherited = Some(Vec::new());
+    for (number, (_, server)) in world.servers.iter().enumerate() {
+        let mut server = server.borrow_mut();
+        (server.backup_is_deaf, server.inherited) = (number == 1, Some(Vec::new()));
     }
     world.simulation.run_for(Duration::from_secs(100));
     assert_eq!(lineages(&world), 4, "it may have something that is needed");
