@@ -33,7 +33,7 @@ const PATIENCE_A_GB: Duration = Duration::from_secs(30);
 
 /// How much of it.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub(super) struct Arguments {
     /// Objects of 1000 B.
     #[arg(long, default_value_t = 4_000_000)]
     objects: u64,
@@ -46,7 +46,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// When it cannot be measured, or falls short.
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let program = std::env::current_exe().context("find this program, to start it as servers")?;
     let mut rows = Rows::default();
     let patience = Duration::from_secs(arguments.patience);
