@@ -154,14 +154,7 @@ pub(crate) async fn see_to(reign: &Rc<Reign>, crashed: MasterId) {
                 .await
             }
             Step::AskHeir(heir) => rest::ask(reign, crashed, heir).await,
-            Step::Free => {
-                change(reign, crashed, |former| {
-                    former.parts.clear();
-                    former.epochs.clear();
-                    former.freeing = true;
-                })
-                .await
-            }
+            Step::Free => free(reign, crashed).await,
             Step::Forget => forget(reign, crashed).await,
         };
         if done {
@@ -255,6 +248,25 @@ async fn change(reign: &Rc<Reign>, crashed: MasterId, act: impl FnOnce(&mut Form
         return true;
     };
     act(former);
+    reign.put_server(record).await.is_ok()
+}
+
+/// Writes that nothing of a former master is needed; says whether that could be done. Those whose heir it
+/// was are its own heir's: that one's log may still name them.
+async fn free(reign: &Rc<Reign>, crashed: MasterId) -> bool {
+    let _pen = reign.pen_for_long().await;
+    let record = reign.cluster().server_of_former(crashed).cloned();
+    let Some(mut record) = record else { return true };
+    let Some(former) = record.former.iter_mut().find(|it| it.master == crashed) else {
+        return true;
+    };
+    former.parts.clear();
+    former.epochs.clear();
+    former.freeing = true;
+    let heir = former.heir;
+    for other in record.former.iter_mut().filter(|it| it.heir == Some(crashed)) {
+        other.heir = heir;
+    }
     reign.put_server(record).await.is_ok()
 }
 

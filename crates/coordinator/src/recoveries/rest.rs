@@ -8,7 +8,8 @@
 //!
 //! **Why that is safe.** A shard takes back one log in its life, and says nothing before it is done with
 //! that. From then on it has fewer and fewer of those segments, and so have those who take its own log
-//! back. So what it does not have is of no use any more, however late a backup is told. Between the
+//! back. So what it does not have is of no use any more, however late a backup is told. (One in between that
+//! is forgotten leaves those before it to those behind it.) Between the
 //! former master and the shard there may be others, one the heir of the other: of none of them anything
 //! may be left to recover, for their own digests may name more.
 

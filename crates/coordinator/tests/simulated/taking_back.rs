@@ -94,6 +94,32 @@ fn what_was_to_be_taken_back_by_a_shard_that_is_gone_does_not_stay_for_ever() {
 }
 
 #[test]
+fn what_is_needed_of_the_first_life_stays_though_nothing_is_left_of_the_second() {
+    let (mut world, former) = all_have_come_again(73);
+    let second: Vec<MasterId> = (0..2).flat_map(|number| world.masters(number)).collect();
+    for (host, server) in world.servers.clone() {
+        world.simulation.crash(host);
+        server.borrow_mut().enlisted = None;
+        server.borrow_mut().inherited = Some(vec![SegmentId(1)]);
+        world.simulation.start(host);
+    }
+    until_all_are_somewhere(&mut world, &[former.clone(), second.clone()].concat());
+    for (_, server) in &world.servers {
+        second.iter().for_each(|it| _ = server.borrow_mut().replicas.insert(*it, Vec::new()));
+    }
+    world.simulation.run_for(Duration::from_secs(100));
+    for of in &former {
+        let found = replicas(&world, *of);
+        assert!(found.len() == 2 && found.iter().all(|it| it.len() == 1), "{of}: {found:?}");
+    }
+    let list = world.handle().servers().unwrap();
+    let lineages = list.servers.iter().flat_map(|it| &it.lineages);
+    let inherited: Vec<MasterId> = lineages.flat_map(|(_, lineage)| lineage.clone()).collect();
+    assert!(former.iter().all(|it| inherited.contains(it)), "{inherited:?}");
+    assert!(second.iter().all(|it| !inherited.contains(it)), "{inherited:?}");
+}
+
+#[test]
 fn a_backup_that_is_away_is_told_when_it_comes_again() {
     let (mut world, former) = all_have_come_again(72);
     for (number, (_, server)) in world.servers.iter().enumerate() {
