@@ -10,7 +10,7 @@ use crate::log::progress;
 use crate::machine::seconds;
 use crate::table::Rows;
 use anyhow::{Context as _, Result, anyhow};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use thunderhead_backup::block::Block;
@@ -40,6 +40,9 @@ pub(super) struct Arguments {
     /// Seconds that everything may take, and 30 more for each GB.
     #[arg(long, default_value_t = 30)]
     patience: u64,
+    /// Where the processes' files go, which stay; else they go with them.
+    #[arg(long)]
+    directory: Option<PathBuf>,
 }
 
 /// Measures a cold start, and nothing else.
@@ -50,7 +53,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let program = std::env::current_exe().context("find this program, to start it as servers")?;
     let mut rows = Rows::default();
     let patience = Duration::from_secs(arguments.patience);
-    row(&program, arguments.objects, patience, &mut rows)?;
+    measure(&program, arguments.objects, patience, arguments.directory.clone(), &mut rows)?;
     match rows.show(false)? {
         true => Ok(()),
         false => Err(anyhow!("it falls short of what is required")),
@@ -104,12 +107,22 @@ fn readable(view: View, objects: &Objects, patience: Duration) -> Result<bool> {
 
 /// Measures it.
 pub(super) fn row(program: &Path, objects: u64, patience: Duration, rows: &mut Rows) -> Result<()> {
+    measure(program, objects, patience, None, rows)
+}
+
+fn measure(
+    program: &Path,
+    objects: u64,
+    patience: Duration,
+    directory: Option<PathBuf>,
+    rows: &mut Rows,
+) -> Result<()> {
     let bytes = objects * VALUE_BYTES as u64;
     let share = bytes / u64::from(SERVERS);
     let setup = Setup {
         program: program.to_owned(),
-        directory: None,
-        keep: false,
+        keep: directory.is_some(),
+        directory,
         servers: SERVERS,
         replicas: REPLICAS,
         memory_bytes: share * 2 + (256 << 20),

@@ -214,6 +214,9 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
         expected: parts.iter().map(|it| expected(&it.tablets, &found.statistics)).collect(),
         is_troubled: false,
     };
+    let (segments, copies) =
+        (round.segments.len(), round.segments.iter().map(|it| it.at.len()).sum::<usize>());
+    tracing::info!(%crashed, recovery, take_back, parts = parts.len(), segments, copies, bytes = found.bytes(), "a recovery begins");
     let told = Rc::clone(&round.told);
     if let Some(attempt) = reign.attempts.borrow_mut().get_mut(&crashed) {
         (attempt.fenced, attempt.bytes) = (Some(found.fenced), found.bytes());

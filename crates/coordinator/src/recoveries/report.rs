@@ -35,6 +35,7 @@ pub(crate) async fn recovered(reign: &Rc<Reign>, message: Recovered) -> Outcome 
                 if !keeps {
                     is_no_heir(reign, crashed, by).await?;
                 }
+                tracing::info!(%crashed, recovery, partition, %by, trouble, "a part cannot be rebuilt");
                 is_over(reign, crashed, (recovery, partition), by, Some(trouble.clone()));
                 return Ok(to_body(&Empty {}));
             }
@@ -47,6 +48,7 @@ pub(crate) async fn recovered(reign: &Rc<Reign>, message: Recovered) -> Outcome 
                 continue;
             }
             write(reign, crashed, &part, taken).await?;
+            tracing::info!(%crashed, recovery, partition, %by, "a part is rebuilt");
             let is_left = reign.cluster().is_left(crashed, &part);
             let trouble = is_left.then(|| format!("{by} has rebuilt only a part of its tablets"));
             is_over(reign, crashed, (recovery, partition), by, trouble);

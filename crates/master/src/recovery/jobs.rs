@@ -2,8 +2,8 @@
 //!
 //! Each backup reads the segments that it is the first to be asked for in their order, so they are
 //! asked for in that order, some at a time: so many that neither disk nor network idles while what
-//! has come is replayed. What has come, and what is on its way, is held to a bound; only the oldest
-//! segment may go beyond it, or nothing would get on. A backup that did not answer lately is asked
+//! has come is replayed. What has come, and what is on its way, is held to a bound, and no more are
+//! begun than fit into it; only the oldest segment may go beyond it, or nothing would get on. A backup that did not answer lately is asked
 //! for what only it has.
 
 use super::fetch::{Fetch, Heard, PIECE_BYTES};
@@ -102,13 +102,20 @@ impl Jobs {
     }
 
     fn begin(&mut self, memory_bytes: usize) {
-        let mut held: usize = self.running.iter().map(|job| job.fetch.held()).sum();
+        // Only what is here whole can be replayed: as many are begun as there is room for whole.
+        let (segments, bytes) = self.known;
+        let average = bytes.checked_div(segments).map_or(memory_bytes / 4, |it| it as usize);
+        let whole = |job: &Job| {
+            let length = job.fetch.length.map_or(average, |length| length as usize);
+            length.max(job.fetch.held())
+        };
+        let mut promised: usize = self.running.iter().map(whole).sum();
         loop {
             let busy = |home| self.running.iter().filter(|job| job.home == home).count();
             let idlest = self.queues.keys().map(|home| (busy(*home), *home)).min();
             let Some((busy, home)) = idlest else { return };
             let is_full = self.running.len() >= JOBS_MAX && busy > 0;
-            let is_short = held + PIECE_BYTES > memory_bytes && !self.running.is_empty();
+            let is_short = promised + average > memory_bytes && !self.running.is_empty();
             if busy >= PER_BACKUP_MAX || is_full || is_short {
                 return;
             }
@@ -119,7 +126,7 @@ impl Jobs {
             }
             let Some(replicas) = next else { continue };
             self.waiting -= 1;
-            held += PIECE_BYTES;
+            promised += average;
             let fetch = Fetch::new(replicas, self.spare.pop().unwrap_or_default());
             self.running.push(Job { home, fetch, at: 0 });
         }

@@ -30,6 +30,9 @@ const DONE_MAX: usize = 256;
 /// Bytes that are fetched and not replayed, of all together.
 const FETCHED_BYTES_MAX: usize = 32 << 20;
 
+/// The same where a log is taken back: segments come whole, and there is time for nothing else.
+const TAKEN_BACK_BYTES_MAX: usize = 96 << 20;
+
 /// Bytes that were replayed and are not durable.
 const AHEAD_BYTES_MAX: u64 = 8 << 20;
 
@@ -184,7 +187,9 @@ impl Recoveries {
         let mut worked =
             Worked { again: false, wake: Time::NEVER, is_short: false, failures: Vec::new() };
         let count = self.running.len();
-        let memory_bytes = FETCHED_BYTES_MAX / count.max(1);
+        let takes_back = self.running.iter().any(|recovery| recovery.task().take_back);
+        let bytes_max = if takes_back { TAKEN_BACK_BYTES_MAX } else { FETCHED_BYTES_MAX };
+        let memory_bytes = bytes_max / count.max(1);
         let may_replay = self.ahead.settle(log.durable(), context.now()) < AHEAD_BYTES_MAX;
         let durable_moved = self.ahead.moved_at;
         let before = self.replayed_bytes();
