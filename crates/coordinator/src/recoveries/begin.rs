@@ -40,6 +40,7 @@ const BACKUPS_PATIENCE: Duration = Duration::from_millis(250);
 
 /// Masters have so long to say how much room they have.
 const ROOM_PATIENCE: Duration = Duration::from_millis(100);
+const ROOM_PAUSE: Duration = Duration::from_millis(5);
 
 /// A master is told in vain so often before another one is chosen: some seconds.
 const TOLD_MAX: u32 = 8;
@@ -93,25 +94,38 @@ fn choose(parts: Vec<(u64, Vec<Taken>)>, masters: Masters<'_>) -> (Vec<Part>, bo
     (chosen, have_room)
 }
 
-/// How much room masters have, of those that say so soon.
-async fn rooms(reign: &Rc<Reign>) -> BTreeMap<MasterId, u64> {
+/// How much room masters have, of those that say so soon. Those that have the place of the one that is
+/// gone may only just be beginning: they are asked again.
+async fn rooms(reign: &Rc<Reign>, crashed: MasterId) -> BTreeMap<MasterId, u64> {
+    let successors = reign.cluster().successors(crashed);
     let shards: Vec<_> = {
         let cluster = reign.cluster();
         let places = cluster.by_load().into_iter();
         places.filter_map(|master| Some((master, cluster.place(master)?.address))).collect()
     };
-    let calls = shards.into_iter().map(|(master, address)| async move {
-        let asked = reign.call(address, Opcode::ShardStatus, &Empty {});
-        let answer = within(reign.sleep(ROOM_PATIENCE), asked).await?.ok()?;
-        let status = of_body::<ShardStatus>(&answer).filter(|it| it.memory_bytes > 0)?;
-        Some((master, status.memory_bytes.saturating_sub(status.live_bytes)))
+    let calls = shards.into_iter().map(|(master, address)| {
+        let insists = successors.contains(&master);
+        let asked = async move {
+            loop {
+                match reign.call(address, Opcode::ShardStatus, &Empty {}).await {
+                    Ok(answer) => return Some(answer),
+                    Err(_) if insists => reign.sleep(ROOM_PAUSE).await,
+                    Err(_) => return None,
+                }
+            }
+        };
+        async move {
+            let answer = within(reign.sleep(ROOM_PATIENCE), asked).await??;
+            let status = of_body::<ShardStatus>(&answer).filter(|it| it.memory_bytes > 0)?;
+            Some((master, status.memory_bytes.saturating_sub(status.live_bytes)))
+        }
     });
     all(calls.collect()).await.into_iter().flatten().collect()
 }
 
 /// Writes who is to rebuild what, and begins; says whether that could be done.
 pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) -> bool {
-    let room = rooms(reign).await;
+    let room = rooms(reign, crashed).await;
     let pen = reign.pen_for_long().await;
     let has_tablets = |reign: &Reign| {
         let cluster = reign.cluster();
