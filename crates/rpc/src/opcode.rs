@@ -290,6 +290,7 @@ mod tests {
             (117, "head of"),
             (118, "begin recovery"),
             (119, "recovery data"),
+            (120, "free rest"),
         ];
         let table: Vec<_> = Opcode::ALL.iter().map(|it| (it.code(), it.name())).collect();
         assert_eq!(table, golden, "new operations are added here too");
