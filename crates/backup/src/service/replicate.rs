@@ -126,10 +126,6 @@ impl Service {
             if epoch < replica.epoch {
                 return Err(Refusal::StaleEpoch { id, current: replica.epoch });
             }
-            if atomic && epoch > replica.epoch {
-                // What is left of an earlier attempt may differ from what comes now.
-                self.store.free(id);
-            }
         }
         self.store.open(id, epoch, atomic)
     }
