@@ -656,6 +656,10 @@ impl Store {
             self.touched.remove(number);
             self.refused.insert(*number);
             self.again_at.get_or_insert(now + AGAIN);
+            let frame = &mut self.parts.frames[*number as usize];
+            // Of what is to be free nothing is written but that.
+            let buffer = frame.buffer.take_if(|_| frame.state == State::Freeing);
+            self.release(buffer);
         }
         // Those that came while the round was under way have failed with it.
         self.waiting.retain(|(ticket, number)| {
