@@ -122,10 +122,9 @@ impl Service {
             return Err(Refusal::StaleEpoch { id, current });
         }
         let atomic = part.wants(ATOMIC);
-        if let Some(replica) = self.store.replica(id).filter(|replica| !replica.closed) {
-            if epoch < replica.epoch {
-                return Err(Refusal::StaleEpoch { id, current: replica.epoch });
-            }
+        let known = self.store.replica(id).filter(|replica| !replica.closed);
+        if let Some(current) = known.map(|it| it.epoch).filter(|it| epoch < *it) {
+            return Err(Refusal::StaleEpoch { id, current });
         }
         self.store.open(id, epoch, atomic)
     }
