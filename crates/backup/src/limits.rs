@@ -27,7 +27,7 @@ pub(crate) const FLUSH_BYTES: u32 = 1 << 20;
 /// than a block at a time.
 pub(crate) const FLUSH_AGE: Duration = Duration::from_millis(10);
 
-/// How often a round is written again after a sync that failed, before its frames wait for [`AGAIN`].
+/// How often a round is written again after a sync that failed, before its frames wait for `AGAIN`.
 pub(crate) const SYNC_ATTEMPTS: u32 = 3;
 
 /// After this time is written again what the disk did not take.

@@ -19,7 +19,7 @@
 //! # What the disk does not take
 //!
 //! A frame that could not be written stays as it is, with its buffer: what was acknowledged is there, and
-//! is read from there, also by the next process. It is written again every [`AGAIN`] until the disk takes it.
+//! is read from there, also by the next process. It is written again every fifth of a second until the disk takes it.
 //! Until then an open one gets nothing more, as after a restart: its master makes another one, and this one
 //! counts until that is done. What the disk has of it meanwhile is older and must not be offered: it may lack what was
 //! acknowledged.
