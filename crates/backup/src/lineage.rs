@@ -33,16 +33,25 @@ impl Store {
         self.lineages.0.remove(&master);
     }
 
-    /// Under which id a replica of a master is here: its own, or that of a master whose log it has.
+    /// Under which id a master writes to what it calls so: its own, where it has begun one, or that
+    /// of a master whose log it has.
     #[must_use]
     pub fn resolve(&self, id: ReplicaId) -> ReplicaId {
-        let Some(lineage) = self.lineages.0.get(&id.master) else { return id };
-        if self.replica(id).is_some() {
-            return id;
-        }
+        if self.replica(id).is_some() { id } else { self.inherited(id).unwrap_or(id) }
+    }
+
+    /// Under which id what counts is here. One of its own that is only begun does not count yet: until
+    /// then the one of a master whose log it has does.
+    #[must_use]
+    pub fn resolve_offered(&self, id: ReplicaId) -> ReplicaId {
+        if self.offered(id).is_some() { id } else { self.inherited(id).unwrap_or(id) }
+    }
+
+    fn inherited(&self, id: ReplicaId) -> Option<ReplicaId> {
+        let lineage = self.lineages.0.get(&id.master)?;
         let others = lineage.iter().map(|master| ReplicaId { master: *master, ..id });
-        let mut closed = others.filter(|id| self.replica(*id).is_some_and(|it| it.closed));
-        closed.next().unwrap_or(id)
+        let mut closed = others.filter(|id| self.offered(*id).is_some_and(|it| it.closed));
+        closed.next()
     }
 
     /// All replicas of a master: its own, and the closed ones of its lineage.
@@ -52,7 +61,7 @@ impl Store {
             let is_own = it.id.master == master;
             let is_inherited = || {
                 let own = ReplicaId { master, ..it.id };
-                it.closed && lineage.contains(&it.id.master) && self.resolve(own) == it.id
+                it.closed && lineage.contains(&it.id.master) && self.resolve_offered(own) == it.id
             };
             is_own || is_inherited()
         })

@@ -250,8 +250,8 @@ impl Recoveries {
         if let Some(refused) = of.refused.get(&segment) {
             return refuse(context, to, refused);
         }
-        let id = store.resolve(ReplicaId { master: head.master(), segment });
-        if store.replica(id).is_none() {
+        let id = store.resolve_offered(ReplicaId { master: head.master(), segment });
+        if store.offered(id).is_none() {
             return context.refuse(to, Status::NotFound, 0, &[]);
         }
         let wanted = of.segments.entry(segment).or_default();

@@ -62,8 +62,7 @@ impl World {
             }
             5 => self.weakens(lasts, random),
             6 | 9 => self.is_a_zombie(number, lasts, random),
-            // With one replica nothing may be left of a head that a restarted backup had: `docs/sim.md`.
-            10 | 11 if plan.settings.replicas > 1 => self.is_left_alone(number, lasts, random),
+            10 | 11 => self.is_left_alone(number, lasts, random),
             _ => self.loses_answers(number, lasts, random),
         }
     }
