@@ -83,6 +83,8 @@ pub fn run(
             process.sleep(at_most);
             now = clock.now();
             pacer.slept(now);
+        } else if !busy && threads::some_work() && pacer.lets_others(now) {
+            std::thread::yield_now();
         }
     }
     pacer.usage()

@@ -57,6 +57,10 @@ pub struct Usage {
 /// The shortest budget: about what falling asleep costs by itself.
 const BUDGET_MIN: Duration = Duration::from_micros(4);
 
+/// How long a reactor spins before it lets others have a turn who share its core, and how often it
+/// does then: what takes a call of the kernel's time at once is no longer noticed.
+const TURNS_OF_OTHERS: Duration = Duration::from_micros(10);
+
 /// Decides between spinning and sleeping, and counts the time.
 #[derive(Debug)]
 pub struct Pacer {
@@ -67,6 +71,8 @@ pub struct Pacer {
     /// Up to when the time is counted.
     counted: Time,
     slept: bool,
+    /// When others were let have a turn.
+    yielded: Time,
     usage: Usage,
 }
 
@@ -79,7 +85,7 @@ impl Pacer {
             _ => Duration::ZERO,
         };
         let usage = Usage::default();
-        Pacer { polling, budget, last_work: now, counted: now, slept: false, usage }
+        Pacer { polling, budget, last_work: now, counted: now, slept: false, yielded: now, usage }
     }
 
     /// Turns in a row that may find nothing on one reading of the clock: what arrives meanwhile is
@@ -110,6 +116,19 @@ impl Pacer {
             Polling::Never => true,
             Polling::Adaptive(_) => now.since(self.last_work) >= self.budget,
         }
+    }
+
+    /// After a turn that found nothing, and before another: whether threads of ours that have work
+    /// may be waiting for this core. Whoever spins where there are fewer cores than threads keeps
+    /// those from their work that it waits for itself: the kernel would take the core away only
+    /// at one of its ticks, some milliseconds later.
+    #[inline]
+    pub fn lets_others(&mut self, now: Time) -> bool {
+        let lets = now.since(self.last_work.max(self.yielded)) >= TURNS_OF_OTHERS;
+        if lets {
+            self.yielded = now;
+        }
+        lets
     }
 
     /// The reactor has slept since its last turn.
@@ -173,6 +192,19 @@ mod tests {
         assert!(spinning_share(adaptive, us(1000)) < 0.01);
         assert!(spinning_share(Polling::Always, us(1000)) > 0.99);
         assert!(spinning_share(Polling::Never, us(20)) < 0.1);
+    }
+
+    #[test]
+    fn who_spins_lets_others_have_a_turn_now_and_then() {
+        let mut pacer = Pacer::new(Polling::Always, Time(0));
+        let lets = |pacer: &mut Pacer, at| {
+            pacer.turn_ended(Time(0) + us(at), false);
+            pacer.lets_others(Time(0) + us(at))
+        };
+        let all: Vec<u64> = (1..=45).filter(|at| lets(&mut pacer, *at)).collect();
+        assert_eq!(all, [10, 20, 30, 40]);
+        pacer.turn_ended(Time(0) + us(46), true);
+        assert!(!lets(&mut pacer, 51) && lets(&mut pacer, 56), "not right after some work");
     }
 
     #[test]

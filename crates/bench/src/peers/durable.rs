@@ -18,8 +18,8 @@ use crate::table::Table;
 use anyhow::{Context as _, Result};
 
 /// Connections, requests on their way on each, objects in each.
-const SHAPES: [(usize, usize, usize); 6] =
-    [(1, 1, 1), (16, 1, 1), (64, 1, 1), (128, 1, 1), (16, 16, 1), (8, 1, 70)];
+const SHAPES: [(usize, usize, usize); 7] =
+    [(1, 1, 1), (16, 1, 1), (64, 1, 1), (128, 1, 1), (16, 16, 1), (8, 1, 70), (8, 4, 70)];
 
 /// Measures it.
 ///

@@ -1,8 +1,7 @@
 //! Our clients beside the tools that come with the peers: ours must drive them at least as fast, or a
 //! store would be called slow for its client's sake.
 
-use super::crowd::Address;
-use super::crowd::Shape;
+use super::crowd::{Address, Shape, Source};
 use super::measure::{Client, at_random, rate};
 use super::process::{program, says};
 use super::protocol::{Act, text_key};
@@ -16,6 +15,9 @@ use anyhow::{Context as _, Result};
 
 /// Ours must reach this share of what a tool reaches: what differs less is noise.
 const SHARE: f64 = 0.97;
+
+/// The object that redis-benchmark asks for.
+const ONE: u64 = 7;
 
 /// Connections of the tools.
 const CONNECTIONS: usize = 50;
@@ -35,8 +37,7 @@ pub fn run(scale: &Scale, kinds: &[Kind], report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn ours(scale: &Scale, store: &Store, depth: usize) -> Result<f64> {
-    let source = at_random(Act::Read, scale.objects, VALUE_BYTES, 1, 13);
+fn ours(scale: &Scale, store: &Store, depth: usize, source: Source<'static>) -> Result<f64> {
     let shape = Shape::polling(CONNECTIONS, depth);
     let mut crowd = store.crowd(store.tcp(), shape, false, source)?;
     let found = rate(&mut crowd, scale.burst * 4)?;
@@ -53,7 +54,7 @@ fn redis(scale: &Scale, kind: Kind, tool: &str, report: &mut Report) -> Result<(
     let store = Store::start(kind, Wanted::memory(0))?;
     store.load(scale.objects, VALUE_BYTES)?;
     let Address::Tcp(address) = store.tcp() else { return Ok(()) };
-    let (port, key) = (address.port().to_string(), text_key(7));
+    let (port, key) = (address.port().to_string(), text_key(ONE));
     let key = String::from_utf8_lossy(&key).into_owned();
     for depth in [1, 16] {
         // About as long as ours are measured.
@@ -61,7 +62,12 @@ fn redis(scale: &Scale, kind: Kind, tool: &str, report: &mut Report) -> Result<(
         let requests = (scale.burst.as_secs_f64() * 4.0 * rate) as u64;
         let mut turns = Vec::new();
         for _ in 0..scale.bursts {
-            let ours = ours(scale, &store, depth)?;
+            // The tool asks for one object again and again, which stays in the server's caches.
+            let source = Box::new(|numbers: &mut Vec<u64>| {
+                numbers.push(ONE);
+                Some((Act::Read, VALUE_BYTES))
+            });
+            let ours = ours(scale, &store, depth, source)?;
             let (clients, pipeline) = (CONNECTIONS.to_string(), depth.to_string());
             let count = requests.max(1000).to_string();
             let words = ["-p", &port, "-c", &clients, "-n", &count, "-P", &pipeline, "--csv"];
@@ -109,7 +115,8 @@ fn memcached(scale: &Scale, report: &mut Report) -> Result<()> {
     let (clients, count) =
         (format!("--concurrency={CONNECTIONS}"), format!("--execute-number={each}"));
     for _ in 0..scale.bursts {
-        let ours = ours(scale, &store, 1)?;
+        let source = at_random(Act::Read, scale.objects, VALUE_BYTES, 1, 13);
+        let ours = ours(scale, &store, 1, source)?;
         let words =
             [&servers, &clients, &count, "--test=get", "--initial-load=1000", "--tcp-nodelay"];
         let text = says(&path, &words)?;

@@ -1,5 +1,6 @@
 //! What the reactor, its transports and RPC must show, measured afresh: required beside measured.
 
+use super::latency::Blocking;
 use super::{latency, price, scale, throughput};
 use crate::table::Rows;
 use anyhow::Result;
@@ -73,13 +74,19 @@ fn latencies(scale: &Scale, rows: &mut Rows) -> Result<()> {
         format!("shared memory round trip, median: {ours:.0} ns, floor {floor:.0} ns; above it");
     rows.at_most(&what, 300.0, rings.above, "ns");
     let pause = Duration::from_millis(1);
-    let idle = latency::now_and_then(scale.few, scale.turns, pause)?;
-    let what = format!(
-        "server adaptive and idle before, median: {:.0} ns; a blocking server {:.0} ns",
-        idle.ours[0], idle.floor[0]
-    );
     // What is found for two blocking servers differs by as much as a hundredth.
-    rows.at_most(&what, 1.01, idle.ratio, "×");
+    let many = latency::now_and_then(scale.few, scale.turns, pause, Blocking::InEpoll)?;
+    let what = format!(
+        "server adaptive and idle before, median: {:.0} ns; a server that blocks in epoll {:.0} ns",
+        many.ours[0], many.floor[0]
+    );
+    rows.at_most(&what, 1.01, many.ratio, "×");
+    let one = latency::now_and_then(scale.few, scale.turns, pause, Blocking::InRecv)?;
+    let what = format!(
+        "the same beside {:.0} ns of one that blocks in recv, for one client",
+        one.floor[0]
+    );
+    rows.reported(&what, one.ratio, "×");
     Ok(())
 }
 

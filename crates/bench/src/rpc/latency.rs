@@ -1,7 +1,9 @@
 //! How long one client waits for one answer, beside the least that the channel takes.
 
 use super::floors::latencies::Latencies;
-use super::floors::ping_pong::{ping_pong_tcp, ping_pong_tcp_blocking_server, ping_pong_unix};
+use super::floors::ping_pong::{
+    ping_pong_tcp, ping_pong_tcp_blocking_echo, ping_pong_tcp_blocking_server, ping_pong_unix,
+};
 use super::floors::ring::ping_pong_ring;
 use super::subject::{Setup, beside, round_trips};
 use crate::log::show;
@@ -96,16 +98,42 @@ pub fn shared_memory(rounds: u64, repeats: usize) -> Result<Figures> {
     )
 }
 
+/// What a server does that sleeps.
+#[derive(Clone, Copy, Debug)]
+pub enum Blocking {
+    /// It waits for many connections, as every server does that others would run.
+    InEpoll,
+    /// It waits for the only one it has.
+    InRecv,
+}
+
+impl Blocking {
+    fn name(self) -> &'static str {
+        match self {
+            Blocking::InEpoll => "blocks in epoll",
+            Blocking::InRecv => "blocks in recv",
+        }
+    }
+}
+
 /// A client that asks now and then a server that has gone to sleep, beside one that blocks.
 ///
 /// # Errors
 /// When it cannot be run.
-pub fn now_and_then(rounds: u64, repeats: usize, pause: Duration) -> Result<Figures> {
-    let what = format!("TCP, a polling client every {pause:?}, server adaptive against blocking");
+pub fn now_and_then(
+    rounds: u64,
+    repeats: usize,
+    pause: Duration,
+    blocking: Blocking,
+) -> Result<Figures> {
+    let what = format!("TCP, a call every {pause:?}, server adaptive; floor {}", blocking.name());
     in_turn(
         &what,
         repeats,
-        || ping_pong_tcp_blocking_server(rounds, pause),
+        || match blocking {
+            Blocking::InEpoll => ping_pong_tcp_blocking_echo(rounds, pause),
+            Blocking::InRecv => ping_pong_tcp_blocking_server(rounds, pause),
+        },
         || {
             let setup = Setup::tcp(Polling::default());
             Ok(beside(setup, |address| round_trips(address, false, rounds, pause))?.0)
@@ -123,7 +151,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut all = vec![
         tcp(rounds, repeats)?,
         shared_memory(rounds, repeats)?,
-        now_and_then(few, repeats, Duration::from_millis(1))?,
+        now_and_then(few, repeats, Duration::from_millis(1), Blocking::InEpoll)?,
+        now_and_then(few, repeats, Duration::from_millis(1), Blocking::InRecv)?,
     ];
     let unix = ping_pong_unix(rounds)?;
     let floor = [unix.median(), unix.percentile(0.99)];

@@ -31,6 +31,11 @@ use thunderhead_wire::KeyHash;
 /// How many index updates are done at once.
 const BATCH: usize = 32;
 
+/// Bytes that are moved before whoever waits for this core has a turn: some tens of microseconds. Where
+/// a shard has to share its core with its cleaners, the kernel would keep it waiting for
+/// milliseconds.
+const TURN_BYTES: usize = 128 << 10;
+
 /// The place of the index of completion records, beside those of tablets.
 const COMPLETIONS: usize = usize::MAX;
 
@@ -62,6 +67,8 @@ pub(super) struct Mover<'a> {
     pub(super) tombstone_bytes: usize,
     pub(super) moved: u64,
     pub(super) residuals: u64,
+    /// Bytes moved since others had a turn.
+    turn: usize,
 }
 
 impl<'a> Mover<'a> {
@@ -77,6 +84,7 @@ impl<'a> Mover<'a> {
             tombstone_bytes: 0,
             moved: 0,
             residuals: 0,
+            turn: 0,
         }
     }
 
@@ -147,6 +155,11 @@ impl<'a> Mover<'a> {
         self.pending += 1;
         if self.pending == BATCH {
             self.tell_index();
+        }
+        self.turn += bytes;
+        if self.turn >= TURN_BYTES {
+            self.turn = 0;
+            std::thread::yield_now();
         }
     }
 

@@ -4,8 +4,17 @@ use super::disk::Directory;
 use crate::workers::{Step, Worker, WorkerBell, Workers};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+
+/// Workers of this process that have something to do, whether a disk keeps them waiting or not.
+static WORKING: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether a worker of this process has something to do: it may be waiting for a core.
+#[inline]
+pub(super) fn some_work() -> bool {
+    WORKING.load(Ordering::Relaxed) > 0
+}
 
 /// The threads of a process. Dropping it ends them, each after the step it is in.
 #[derive(Debug)]
@@ -40,12 +49,30 @@ impl Workers for Threads {
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             while !stop.load(Ordering::SeqCst) {
                 let _ = rings.was_rung();
+                let working = Working::begin();
                 while worker.step(&mut files) == Step::Again && !stop.load(Ordering::SeqCst) {}
+                drop(working);
                 rings.wait();
             }
         })?;
         self.running.push((bell.clone(), thread));
         Ok(bell)
+    }
+}
+
+/// Counts a worker while it has something to do, also where it panics.
+struct Working;
+
+impl Working {
+    fn begin() -> Working {
+        WORKING.fetch_add(1, Ordering::Relaxed);
+        Working
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        WORKING.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -1,6 +1,6 @@
 //! One request and one reply at a time over a socket.
 
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, poll};
 
+use super::echo::EpollEcho;
 use super::latencies::Latencies;
 use super::{PATIENCE, REPLY_BYTES, REQUEST_BYTES, Stop, Waiting, beside, receive_some, send_some};
 
@@ -36,6 +37,19 @@ pub fn ping_pong_tcp_blocking_server(rounds: u64, pause: Duration) -> Result<Lat
     over_tcp(rounds, Waiting::Blocking, pause)
 }
 
+/// Round trips over TCP with an [`EpollEcho`] that sleeps, and a client as that of
+/// [`ping_pong_tcp_blocking_server`]. A server that sleeps in `recv` can have but one connection;
+/// one of many sleeps in `epoll_wait` and has to receive when that has returned.
+///
+/// # Errors
+/// When a socket fails or the server falls silent.
+pub fn ping_pong_tcp_blocking_echo(rounds: u64, pause: Duration) -> Result<Latencies> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listen on loopback")?;
+    let address = listener.local_addr().context("ask for the listener's address")?;
+    let server = EpollEcho::new(listener, Waiting::Blocking)?;
+    beside(|stop| server.serve(stop), || call_tcp(address, rounds, pause))
+}
+
 /// Round trips over a pair of Unix stream sockets; both sides poll `recv` on a non-blocking
 /// socket.
 ///
@@ -53,14 +67,13 @@ pub fn ping_pong_unix(rounds: u64) -> Result<Latencies> {
 fn over_tcp(rounds: u64, waiting: Waiting, pause: Duration) -> Result<Latencies> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listen on loopback")?;
     let address = listener.local_addr().context("ask for the listener's address")?;
-    beside(
-        |stop| serve_ping_pong(&listener, waiting, stop),
-        || {
-            let connection = TcpStream::connect_timeout(&address, PATIENCE).context("connect")?;
-            connection.set_nodelay(true).context("send without delay")?;
-            ping_pong_client(&connection, rounds, pause)
-        },
-    )
+    beside(|stop| serve_ping_pong(&listener, waiting, stop), || call_tcp(address, rounds, pause))
+}
+
+fn call_tcp(address: SocketAddr, rounds: u64, pause: Duration) -> Result<Latencies> {
+    let connection = TcpStream::connect_timeout(&address, PATIENCE).context("connect")?;
+    connection.set_nodelay(true).context("send without delay")?;
+    ping_pong_client(&connection, rounds, pause)
 }
 
 /// Accepts one connection, from a TCP or Unix listener, and serves it as [`serve_connection`]
@@ -185,8 +198,9 @@ mod tests {
     fn every_round_trip_is_counted_once() -> Result<()> {
         assert_eq!(ping_pong_tcp(200)?.count(), 200);
         assert_eq!(ping_pong_unix(200)?.count(), 200);
-        let paused = ping_pong_tcp_blocking_server(20, Duration::from_micros(200))?;
-        assert_eq!(paused.count(), 20);
+        let pause = Duration::from_micros(200);
+        assert_eq!(ping_pong_tcp_blocking_server(20, pause)?.count(), 20);
+        assert_eq!(ping_pong_tcp_blocking_echo(20, pause)?.count(), 20);
         Ok(())
     }
 
