@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "commands talk to people")]
 
 mod instructions;
+mod mutants;
 mod steps;
 mod tidy;
 mod ycsb;
@@ -67,6 +68,8 @@ enum Command {
     },
     /// Run YCSB on Thunderhead and on Redis, in turn, and write down what it says.
     Ycsb(ycsb::Arguments),
+    /// Put bugs into a copy of the sources, one at a time: the swarm of the cluster must find each.
+    Mutants(mutants::Arguments),
     /// Measure an area's requirements afresh.
     Evaluate {
         /// What to measure: log, rpc, operations, recovery or peers.
@@ -124,6 +127,7 @@ fn main() -> Result<()> {
         }
         Command::Fuzz { target, seconds } => steps::fuzz(target.as_deref(), seconds),
         Command::Sim { arguments } => steps::sim(&arguments),
+        Command::Mutants(arguments) => mutants::mutants(&arguments),
         Command::Instructions { update } => instructions::instructions(update),
         Command::Ycsb(arguments) => ycsb::ycsb(&arguments),
         Command::Evaluate { area, quick, minutes, json, write } => {

@@ -14,7 +14,7 @@ const SWARM_SEEDS: u64 = 10_000;
 
 /// Seeds of the whole cluster, with what is beside: some two minutes together on two cores.
 const CLUSTER_SWARMS: [&[&str]; 3] = [
-    &["--cluster", "--swarm", "1400", "--verdicts"],
+    &["--cluster", "--swarm", "3000", "--verdicts"],
     &["--cluster", "--swarm", "1000", "--verdicts", "--migrations"],
     &["--cluster", "--swarm", "200", "--leaving"],
 ];

@@ -151,6 +151,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     architecture(root, &mut findings);
     format_version(root, &mut findings);
     protocol(root, &mut findings);
+    findings.extend(crate::mutants::findings(root)?);
     for finding in &findings {
         println!("{finding}");
     }

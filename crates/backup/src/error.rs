@@ -57,11 +57,10 @@ pub enum Refusal {
     #[error("bytes of {0} were sent again and differ: the sender is broken")]
     Differs(ReplicaId),
     /// The replica is from before this backup was started, and gets nothing more.
-    #[error("{0} was open when this backup was started anew; replicate it again")]
+    #[error(
+        "{0} was open when this backup was started anew, or its disk failed; replicate it again"
+    )]
     Interrupted(ReplicaId),
-    /// The disk failed under the replica.
-    #[error("the replica of {0} was lost to a disk error; replicate it elsewhere")]
-    Lost(ReplicaId),
     /// The replica exists and is closed.
     #[error("there is a closed replica of {0} here")]
     Exists(ReplicaId),
@@ -81,7 +80,7 @@ impl Refusal {
             Refusal::StaleEpoch { .. } => 7,
             Refusal::Differs(_) => 8,
             Refusal::Interrupted(_) => 9,
-            Refusal::Lost(_) => 10,
+            // 10 was "lost to a disk error".
             Refusal::Exists(_) => 11,
         }
     }

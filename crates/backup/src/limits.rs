@@ -27,8 +27,11 @@ pub(crate) const FLUSH_BYTES: u32 = 1 << 20;
 /// than a block at a time.
 pub(crate) const FLUSH_AGE: Duration = Duration::from_millis(10);
 
-/// How often a round is written again after a sync that failed, before its replicas are given up.
+/// How often a round is written again after a sync that failed, before its frames wait for `AGAIN`.
 pub(crate) const SYNC_ATTEMPTS: u32 = 3;
+
+/// After this time is written again what the disk did not take.
+pub(crate) const AGAIN: Duration = Duration::from_millis(200);
 
 /// Reads under way at most: each holds a segment of memory.
 pub(crate) const READS_MAX: usize = 8;

@@ -23,7 +23,9 @@
 //! - **A message that was under way for long does no harm.** Epochs only grow. Who frees a replica
 //!   says at which epoch, and one that was begun at a later one stays. A replica that was freed is not
 //!   begun again at its epoch or an earlier one. A replica that is begun in atomic mode, at a later
-//!   epoch than the open one that is here, is begun from nothing.
+//!   epoch than the one that is here, is begun from nothing.
+//! - **What counts goes only when something else does.** The one that is here is offered to recoveries until
+//!   the one that was begun in its place is committed or closed.
 //! - **Repeating a message changes nothing,** also where it opened and closed a replica in one.
 //!
 //! [`READ_LEASE`]: thunderhead_wire::control::READ_LEASE
@@ -55,8 +57,8 @@ use zerocopy::IntoBytes;
 /// The number of the service's timer; the shard's are below, the server's above.
 const TIMER: u64 = 2 << 32;
 
-/// The code of [`Refusal::Lost`](crate::Refusal::Lost).
-const LOST: u16 = 10;
+/// The code of [`Refusal::Interrupted`](crate::Refusal::Interrupted).
+const INTERRUPTED: u16 = 9;
 
 /// What became of a message that was handed over directly.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -251,9 +253,6 @@ impl Service {
         store.turn(now, &mut |event| match event {
             Event::Durable(ticket) => settle(waiting, ticket, false),
             Event::Failed(ticket) => settle(waiting, ticket, true),
-            Event::Lost(id, kind) => {
-                tracing::warn!("the replica of {id} was lost to the disk: {kind}");
-            }
             Event::Read(read, outcome) => {
                 let others = heads.read(context, read, outcome);
                 if let Some(outcome) = others.and_then(|outcome| recoveries.read(read, outcome)) {
@@ -375,7 +374,7 @@ fn refuse(context: &mut Context<'_>, to: ReplyTo, why: &Unserved) {
     context.refuse(to, status, wait, &[&u64::from(why.code()).to_le_bytes()]);
 }
 
-/// What a ticket stood for is durable, or never will be.
+/// What a ticket stood for is durable, or the disk did not take it.
 fn settle(waiting: &mut VecDeque<Waiting>, ticket: Ticket, failed: bool) {
     let holds = |it: &&mut Waiting| it.tickets.iter().any(|(own, _)| *own == ticket);
     let Some(found) = waiting.iter_mut().find(holds) else { return };
@@ -385,7 +384,7 @@ fn settle(waiting: &mut VecDeque<Waiting>, ticket: Ticket, failed: bool) {
             && failed
             && let Some(answer) = answers.get_mut(*part)
         {
-            *answer = PartAnswer::new(LOST, 0);
+            *answer = PartAnswer::new(INTERRUPTED, 0);
         }
         *own != ticket
     });

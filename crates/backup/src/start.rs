@@ -20,6 +20,7 @@ use std::io;
 use thunderhead_runtime::World;
 use thunderhead_runtime::files::{FileId, Files, Opening};
 use thunderhead_runtime::lasting::Memories;
+use thunderhead_wire::Epoch;
 use zerocopy::IntoBytes;
 
 /// The sequence of what a file is made with; it is durable before the file has its name.
@@ -424,7 +425,8 @@ impl Start {
         }
     }
 
-    /// A replica that was given up and begun anew may be here twice when the power went between.
+    /// A replica that was given up, or replaced, and begun anew may be here twice when the power went or
+    /// the process ended between.
     fn drop_older_twins(&mut self, jobs: &mut Vec<Job>) {
         let mut newest = std::collections::BTreeMap::new();
         for number in 0..self.frames.len() {
@@ -434,8 +436,9 @@ impl Start {
             let in_pool =
                 jobs.iter().any(|job| job.frame as usize == number && job.buffer.is_some());
             let on_disk = self.judged[number].newest.as_ref().map_or(0, |it| it.1);
-            let age = (in_pool, on_disk);
-            let id = self.frames[number].id;
+            // Who takes another one's place has a later epoch; both are in the pool only at that moment.
+            let Frame { id, epoch, .. } = self.frames[number];
+            let age = (in_pool, if in_pool { epoch } else { Epoch(0) }, on_disk);
             let Some((other, other_age)) = newest.insert(id, (number, age)) else { continue };
             let older = if other_age > age { number } else { other };
             if older == number {

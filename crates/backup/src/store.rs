@@ -10,16 +10,32 @@
 //! ```text
 //! free ─open─► filling (a buffer) ─close─► closing ─round─► stored (on disk alone)
 //!  ▲              │                          │                 │
-//!  └─── round ────┴──────── freeing ◄── free ┴─────────────────┘      any ─disk error─► bad
+//!  └─── round ────┴──────── freeing ◄── free ┴─────────────────┘
 //! ```
 //!
 //! A frame is used anew only once its header on disk says that it is free: so data never lies
 //! under the header of another replica.
+//!
+//! # What the disk does not take
+//!
+//! A frame that could not be written stays as it is, with its buffer: what was acknowledged is there, and
+//! is read from there, also by the next process. It is written again every fifth of a second until the disk takes it.
+//! Until then an open one gets nothing more, as after a restart: its master makes another one, and this one
+//! counts until that is done. What the disk has of it meanwhile is older and must not be offered: it may lack what was
+//! acknowledged.
+//!
+//! # One that is begun in the place of another
+//!
+//! An open replica that cannot be gone on with, or any that its master makes anew at a later epoch, is
+//! *replaced*: the new one is filled in another frame, and the old one counts until the new one does
+//! (`replaced`). So there is always one of the two.
+
+mod replaced;
 
 use crate::error::{ReadError, Refusal};
 use crate::flusher::{self, Exchange, Job};
 use crate::layout::{Header, Identity, ReplicaId, Superblock, Used};
-use crate::limits::{FLUSH_AGE, FLUSH_BYTES, READS_MAX};
+use crate::limits::{AGAIN, FLUSH_AGE, FLUSH_BYTES, READS_MAX};
 use crate::pool::{Claimed, Pool};
 use crate::reader::{self, ReadId, ReadJob, Reads, ReplicaBytes};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -117,10 +133,9 @@ pub enum Ack {
 pub enum Event {
     /// What was called for with this ticket may be acknowledged.
     Durable(Ticket),
-    /// What was called for with this ticket will not be durable: the disk failed.
+    /// What was called for with this ticket is not durable yet, and it is not known when it will be: the
+    /// disk failed.
     Failed(Ticket),
-    /// A replica is lost to a disk error; its master must replicate it elsewhere.
-    Lost(ReplicaId, io::ErrorKind),
     /// A read has ended.
     Read(ReadId, Result<ReplicaBytes, ReadError>),
 }
@@ -151,7 +166,7 @@ pub(crate) enum State {
     Freeing,
     /// Its header on disk cannot be read.
     Damaged,
-    /// The disk failed under it.
+    /// What was in memory of it could not be written at the start. It stays there for the next start.
     Bad,
 }
 
@@ -197,6 +212,8 @@ struct Filling {
 struct UnderWay {
     tickets: Ticket,
     frames: Vec<u32>,
+    /// Frames that may be freed when this is done.
+    waiting: BTreeSet<u32>,
 }
 
 /// What a store consists of when it has been opened.
@@ -218,6 +235,10 @@ pub(crate) struct Parts {
 pub struct Store {
     parts: Parts,
     by_id: BTreeMap<ReplicaId, u32>,
+    /// Replicas that count until those that were begun in their place do.
+    replaced: BTreeMap<ReplicaId, u32>,
+    /// Frames that are freed once those are durable that were begun in their place.
+    succeeded: BTreeMap<u32, u32>,
     free: VecDeque<u32>,
     free_buffers: Vec<u32>,
     filling: BTreeMap<u32, Filling>,
@@ -230,6 +251,9 @@ pub struct Store {
     touched_since: Option<Time>,
     /// The next round is not to wait for its time.
     urgent: bool,
+    /// Frames that the disk did not take, and when they are written again.
+    refused: BTreeSet<u32>,
+    again_at: Option<Time>,
     under_way: Option<UnderWay>,
     issued: Ticket,
     waiting: VecDeque<(Ticket, u32)>,
@@ -245,6 +269,8 @@ impl Store {
         };
         Store {
             by_id: parts.frames.iter().enumerate().filter_map(by_id).collect(),
+            replaced: BTreeMap::new(),
+            succeeded: BTreeMap::new(),
             free: parts.frames.iter().enumerate().filter_map(free).collect(),
             free_buffers: (0..parts.pool.buffers())
                 .rev()
@@ -259,6 +285,8 @@ impl Store {
             touched: BTreeSet::new(),
             touched_since: None,
             urgent: false,
+            refused: BTreeSet::new(),
+            again_at: None,
             under_way: None,
             issued: Ticket(0),
             waiting: VecDeque::new(),
@@ -278,15 +306,22 @@ impl Store {
     }
 
     /// Begins a replica. With `atomic` it does not count, for nobody, until it is
-    /// [committed](Store::commit) or closed. To begin one anew that is open repeats the call; one
-    /// that was interrupted by a restart, or lost, is begun from nothing.
+    /// [committed](Store::commit) or closed; at a later epoch than that of one that is here it is
+    /// begun from nothing, and the one that is here counts until then. Else to begin one anew that
+    /// is open repeats the call; one that was interrupted by a restart is begun from nothing.
     ///
     /// # Errors
     /// When it is closed here already, or there is no frame or no buffer for it.
     pub fn open(&mut self, id: ReplicaId, epoch: Epoch, atomic: bool) -> Result<Ack, Refusal> {
+        let mut replaces = false;
         if let Some(&number) = self.by_id.get(&id) {
             let frame = self.parts.frames[number as usize];
+            replaces = atomic && epoch > frame.epoch;
             match frame.state {
+                _ if replaces => {}
+                State::Filling if self.refused.contains(&number) => {
+                    return Err(Refusal::Interrupted(id));
+                }
                 State::Filling => {
                     self.raise_epoch(number, epoch)?;
                     return Ok(self.acknowledge(number));
@@ -300,11 +335,14 @@ impl Store {
             return Err(Refusal::Full);
         }
         let Some(buffer) = self.free_buffers.pop() else { return Err(Refusal::Overloaded) };
-        self.free(id);
         let Some(number) = self.free.pop_front() else {
             self.free_buffers.push(buffer);
             return Err(Refusal::Full);
         };
+        match replaces {
+            true => self.set_aside(id),
+            false => _ = self.free(id),
+        }
         let used =
             Used { id, epoch, closed: false, committed: !atomic, length: 0, chunks: Vec::new() };
         let frame = &mut self.parts.frames[number as usize];
@@ -391,6 +429,7 @@ impl Store {
                 self.parts.pool.set_state(buffer, true, true);
             }
             self.urgent = true;
+            self.takes_its_place(id, number);
         }
         Ok(self.acknowledge(number))
     }
@@ -407,49 +446,8 @@ impl Store {
         if let Some(buffer) = frame.buffer {
             self.parts.pool.set_state(buffer, frame.closed, true);
         }
+        self.takes_its_place(id, number);
         Ok(self.acknowledge(number))
-    }
-
-    /// Gives a replica up; false when there was none. It may come back if the process ends before
-    /// the disk has heard of it.
-    pub fn free(&mut self, id: ReplicaId) -> bool {
-        let Some(number) = self.by_id.remove(&id) else { return false };
-        let frame = &mut self.parts.frames[number as usize];
-        self.filling.remove(&number);
-        if frame.state == State::Bad {
-            return true;
-        }
-        frame.state = State::Freeing;
-        if let Some(buffer) = frame.buffer {
-            self.parts.pool.drop_replica(buffer);
-        }
-        self.touched.insert(number);
-        self.urgent = true;
-        true
-    }
-
-    /// Gives up all replicas of a master; says how many there were.
-    pub fn free_master(&mut self, master: MasterId) -> usize {
-        let ids: Vec<ReplicaId> =
-            self.by_id.keys().filter(|id| id.master == master).copied().collect();
-        ids.into_iter().filter(|id| self.free(*id)).count()
-    }
-
-    /// The replicas that count.
-    pub fn replicas(&self) -> impl Iterator<Item = Replica> + '_ {
-        self.by_id.values().filter_map(|number| {
-            let Frame { state, id, epoch, length, closed, committed, .. } =
-                self.parts.frames[*number as usize];
-            (committed && state != State::Bad).then_some(Replica { id, epoch, length, closed })
-        })
-    }
-
-    /// What is here of a replica, whether it counts or not; nothing of one that was lost.
-    #[must_use]
-    pub fn replica(&self, id: ReplicaId) -> Option<Replica> {
-        let frame = &self.parts.frames[*self.by_id.get(&id)? as usize];
-        let Frame { state, epoch, length, closed, .. } = *frame;
-        (state != State::Bad).then_some(Replica { id, epoch, length, closed })
     }
 
     /// When is acknowledged.
@@ -469,13 +467,8 @@ impl Store {
     /// # Errors
     /// When there is none that counts, or too many reads are under way.
     pub fn read(&mut self, id: ReplicaId) -> Result<ReadId, Refusal> {
-        let number = *self.by_id.get(&id).ok_or(Refusal::NotFound(id))?;
+        let number = self.counting(id).ok_or(Refusal::NotFound(id))?;
         let frame = self.parts.frames[number as usize];
-        match frame.state {
-            State::Bad => return Err(Refusal::Lost(id)),
-            _ if !frame.committed => return Err(Refusal::NotFound(id)),
-            _ => {}
-        }
         if self.reads_under_way >= READS_MAX {
             return Err(Refusal::Overloaded);
         }
@@ -496,7 +489,7 @@ impl Store {
     /// Takes what the workers have done and hands them what there is to do. Called at the end of
     /// each turn of the reactor; says whether there was anything.
     pub fn turn(&mut self, now: Time, tell: &mut dyn FnMut(Event)) -> bool {
-        let finished = self.take_finished(tell);
+        let finished = self.take_finished(now, tell);
         let read = self.take_reads(tell);
         let handed = self.hand_over(now);
         finished || read || handed
@@ -505,14 +498,17 @@ impl Store {
     /// When the store wants a turn though nothing happens.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        let since = self.touched_since.filter(|_| self.under_way.is_none())?;
-        Some(since + self.parts.options.durability.age())
+        if self.under_way.is_some() {
+            return None;
+        }
+        let due = self.touched_since.map(|since| since + self.parts.options.durability.age());
+        due.into_iter().chain(self.again_at).min()
     }
 
-    /// Whether everything is on the disk that ever will be.
+    /// Whether everything is on the disk.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.touched.is_empty() && self.under_way.is_none()
+        self.touched.is_empty() && self.refused.is_empty() && self.under_way.is_none()
     }
 
     /// Ends a store that is settled, and gives its shared memory back; false, and nothing is
@@ -533,11 +529,13 @@ impl Store {
         let number = *self.by_id.get(&id).ok_or(Refusal::NotFound(id))?;
         let frame = &self.parts.frames[number as usize];
         match frame.state {
+            State::Filling if self.refused.contains(&number) => Err(Refusal::Interrupted(id)),
             State::Filling | State::Closing => Ok(number),
             State::Stored if frame.closed => Err(Refusal::Closed { id, length: frame.length }),
-            State::Bad | State::Damaged => Err(Refusal::Lost(id)),
             State::Stored => Err(Refusal::Interrupted(id)),
-            State::Free | State::Freeing => Err(Refusal::NotFound(id)),
+            State::Free | State::Freeing | State::Bad | State::Damaged => {
+                Err(Refusal::NotFound(id))
+            }
         }
     }
 
@@ -604,6 +602,11 @@ impl Store {
     }
 
     fn hand_over(&mut self, now: Time) -> bool {
+        if self.again_at.is_some_and(|at| at <= now) && self.under_way.is_none() {
+            self.again_at = None;
+            self.touched.extend(&self.refused);
+            self.urgent = true;
+        }
         if self.under_way.is_some() || self.touched.is_empty() {
             return false;
         }
@@ -612,11 +615,13 @@ impl Store {
         if !self.urgent && now.since(since) < age {
             return false;
         }
-        let touched = std::mem::take(&mut self.touched);
+        let mut touched = std::mem::take(&mut self.touched);
+        let waiting = self.not_yet_free(&mut touched);
+        self.touched.extend(&waiting);
         let jobs: Vec<Job> = touched.iter().filter_map(|number| self.job(*number)).collect();
         (self.touched_since, self.urgent) = (None, false);
         let frames = jobs.iter().map(|job| job.frame).collect();
-        self.under_way = Some(UnderWay { tickets: self.issued, frames });
+        self.under_way = Some(UnderWay { tickets: self.issued, frames, waiting });
         flusher::lock(&self.parts.exchange).round = Some(jobs);
         self.parts.flusher.ring();
         true
@@ -639,14 +644,22 @@ impl Store {
         Some(Job { frame: number, buffer, header })
     }
 
-    fn take_finished(&mut self, tell: &mut dyn FnMut(Event)) -> bool {
+    fn take_finished(&mut self, now: Time, tell: &mut dyn FnMut(Event)) -> bool {
         let finished = flusher::lock(&self.parts.exchange).finished.take();
         let Some(finished) = finished else { return false };
-        let Some(UnderWay { tickets, frames }) = self.under_way.take() else { return false };
+        let Some(UnderWay { tickets, frames, waiting }) = self.under_way.take() else {
+            return false;
+        };
         self.parts.sequence = self.parts.sequence.max(finished.sequence);
         let failed: BTreeMap<u32, io::ErrorKind> = finished.failed.into_iter().collect();
-        for (number, kind) in &failed {
-            self.lose(*number, *kind, tell);
+        for number in failed.keys() {
+            self.touched.remove(number);
+            self.refused.insert(*number);
+            self.again_at.get_or_insert(now + AGAIN);
+            let frame = &mut self.parts.frames[*number as usize];
+            // Of what is to be free nothing is written but that.
+            let buffer = frame.buffer.take_if(|_| frame.state == State::Freeing);
+            self.release(buffer);
         }
         // Those that came while the round was under way have failed with it.
         self.waiting.retain(|(ticket, number)| {
@@ -666,11 +679,13 @@ impl Store {
         for number in frames.into_iter().filter(|number| !failed.contains_key(number)) {
             self.settle(number);
         }
+        self.may_be_freed(waiting);
         true
     }
 
     /// A frame's part of a round is durable.
     fn settle(&mut self, number: u32) {
+        self.refused.remove(&number);
         // It has changed since, and is not yet what it shall be.
         if self.touched.contains(&number) {
             return;
@@ -690,21 +705,6 @@ impl Store {
             _ => return,
         }
         self.release(buffer);
-    }
-
-    fn lose(&mut self, number: u32, kind: io::ErrorKind, tell: &mut dyn FnMut(Event)) {
-        let frame = &mut self.parts.frames[number as usize];
-        let was = std::mem::replace(&mut frame.state, State::Bad);
-        let (id, buffer) = (frame.id, frame.buffer.take());
-        self.filling.remove(&number);
-        self.touched.remove(&number);
-        if let Some(buffer) = buffer {
-            self.parts.pool.drop_replica(buffer);
-        }
-        self.release(buffer);
-        if was != State::Freeing {
-            tell(Event::Lost(id, kind));
-        }
     }
 
     /// Gives a buffer back, once nobody reads it.

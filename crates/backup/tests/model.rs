@@ -115,6 +115,7 @@ impl Life {
                 bytes: bytes.bytes().to_vec(),
                 closed: replica.closed,
                 committed: true,
+                before: None,
             };
             state.insert(replica.id, held);
         }
@@ -128,18 +129,30 @@ struct Held {
     bytes: Vec<u8>,
     closed: bool,
     committed: bool,
+    /// What it was begun in the place of, until it counts.
+    before: Option<Box<Held>>,
+}
+
+impl Held {
+    fn counts(&mut self) {
+        (self.committed, self.before) = (true, None);
+    }
 }
 
 type State = BTreeMap<ReplicaId, Held>;
 
 /// What counts of a state.
 fn visible(state: &State) -> State {
-    state.iter().filter(|(_, held)| held.committed).map(|(id, held)| (*id, held.clone())).collect()
+    let counting = |held: &Held| match held.committed {
+        true => Some(held.clone()),
+        false => held.before.as_deref().cloned(),
+    };
+    state.iter().filter_map(|(id, held)| Some((*id, counting(held)?))).collect()
 }
 
 #[derive(Clone, Debug)]
 enum Op {
-    Open { id: ReplicaId, atomic: bool },
+    Open { id: ReplicaId, atomic: bool, later: u64 },
     Append { id: ReplicaId, bytes: Vec<u8>, back: u32, epoch: u64 },
     Close { id: ReplicaId },
     Commit { id: ReplicaId },
@@ -159,7 +172,8 @@ fn op() -> impl Strategy<Value = Op> {
     let bytes = (0..9000usize, any::<u8>())
         .prop_map(|(length, first)| (0..length).map(|at| first.wrapping_add(at as u8)).collect());
     prop_oneof![
-        3 => (id(), any::<bool>()).prop_map(|(id, atomic)| Op::Open { id, atomic }),
+        4 => (id(), any::<bool>(), 0..2u64)
+            .prop_map(|(id, atomic, later)| Op::Open { id, atomic, later }),
         6 => (id(), bytes, 0..50u32, 0..3u64)
             .prop_map(|(id, bytes, back, epoch)| Op::Append { id, bytes, back, epoch }),
         3 => id().prop_map(|id| Op::Close { id }),
@@ -214,13 +228,22 @@ impl Model {
         let mut state = self.state();
         let store = &mut life.store;
         match op {
-            Op::Open { id, atomic } => {
-                let epoch = state.get(id).map_or(Epoch(1), |held| held.epoch);
+            Op::Open { id, atomic, later } => {
+                let known = state.get(id);
+                let epoch = known.map_or(Epoch(1), |held| Epoch(held.epoch.0 + later));
                 let Ok(ack) = store.open(*id, epoch, *atomic) else { return };
                 let is_mine = self.mine.contains(id) && state.contains_key(id);
-                if !is_mine {
-                    let held = Held { epoch, bytes: Vec::new(), closed: false, committed: !atomic };
-                    state.insert(*id, held);
+                let replaces = *atomic && known.is_some_and(|held| epoch > held.epoch);
+                if !is_mine || replaces {
+                    let before = match known.filter(|_| replaces) {
+                        Some(held) if held.committed => Some(Box::new(held.clone())),
+                        Some(held) => held.before.clone(),
+                        None => None,
+                    };
+                    let (bytes, closed, committed) = (Vec::new(), false, !atomic);
+                    state.insert(*id, Held { epoch, bytes, closed, committed, before });
+                } else if let Some(held) = state.get_mut(id) {
+                    held.epoch = epoch;
                 }
                 self.mine.insert(*id);
                 self.called(state, ack);
@@ -257,13 +280,14 @@ impl Model {
                     assert!(!self.mine.contains(id));
                     return;
                 };
-                (held.closed, held.committed) = (true, true);
+                held.closed = true;
+                held.counts();
                 self.called(state, ack);
             }
             Op::Commit { id } => {
                 let Some(held) = state.get_mut(id) else { return };
                 let Ok(ack) = store.commit(*id, held.epoch) else { return };
-                held.committed = true;
+                held.counts();
                 self.called(state, ack);
             }
             Op::Free { id } => {
@@ -392,31 +416,107 @@ fn a_store_refuses_what_it_cannot_keep() {
     assert_eq!(code(life.store.append(replica(6), Epoch(1), 0, b"x")), 3);
 }
 
-#[test]
-fn a_disk_that_fails_costs_the_replicas_of_that_moment_and_no_others() {
-    let mut machine = Machine::new(2);
-    let mut life = machine.start(Durability::Synced).unwrap();
-    life.store.open(replica(1), Epoch(1), false).unwrap();
-    life.store.append(replica(1), Epoch(1), 0, b"kept").unwrap();
-    life.store.close(replica(1), Epoch(1), 4).unwrap();
-    life.settle(&machine.disk);
-    life.store.open(replica(2), Epoch(1), false).unwrap();
-    life.store.append(replica(2), Epoch(1), 0, b"lost").unwrap();
+/// Lets a disk fail for as long as something else is done.
+fn while_it_fails(machine: &Machine, act: impl FnOnce()) {
     machine.disk.set_model(DiskModel { failure: 1.0, ..DiskModel::default() });
-    let events = life.settle(&machine.disk);
+    act();
     machine.disk.set_model(DiskModel::default());
-    let failed = events.iter().filter(|it| matches!(it, Event::Failed(_))).count();
-    let lost = events.iter().filter(|it| matches!(it, Event::Lost(id, _) if *id == replica(2)));
-    assert_eq!((failed, lost.count()), (2, 1), "{events:?}");
-    let refused = life.store.append(replica(2), Epoch(1), 4, b"more").unwrap_err();
-    assert_eq!(refused.code(), 10);
-    life.store.open(replica(3), Epoch(1), false).unwrap();
-    life.store.append(replica(3), Epoch(1), 0, b"on").unwrap();
+}
+
+#[test]
+fn what_a_disk_does_not_take_is_kept_and_written_when_it_does() {
+    for durability in [Durability::Synced, Durability::Replicated] {
+        let mut machine = Machine::new(2);
+        let mut life = machine.start(durability).unwrap();
+        life.store.open(replica(1), Epoch(1), false).unwrap();
+        life.store.append(replica(1), Epoch(1), 0, b"first").unwrap();
+        life.store.close(replica(1), Epoch(1), 5).unwrap();
+        life.store.open(replica(2), Epoch(1), false).unwrap();
+        life.store.append(replica(2), Epoch(1), 0, b"on the disk").unwrap();
+        life.settle(&machine.disk);
+        life.store.append(replica(2), Epoch(1), 11, b", in memory").unwrap();
+        life.store.free(replica(1));
+        let mut events = Vec::new();
+        while_it_fails(&machine, || events = life.settle(&machine.disk));
+        let failed = events.iter().filter(|it| matches!(it, Event::Failed(_))).count();
+        assert_eq!(failed, usize::from(durability == Durability::Synced), "{events:?}");
+        assert!(!life.store.is_settled());
+        // It is to be made elsewhere, and counts until then.
+        let refused = life.store.append(replica(2), Epoch(1), 22, b"more").unwrap_err();
+        assert_eq!(refused.code(), 9);
+        assert_eq!(life.store.open(replica(2), Epoch(1), false).unwrap_err().code(), 9);
+        assert_eq!(life.read_all(&machine.disk)[&replica(2)].bytes, b"on the disk, in memory");
+        life.settle(&machine.disk);
+        assert!(life.store.is_settled());
+        life.store.append(replica(2), Epoch(1), 22, b"!").unwrap();
+        life.settle(&machine.disk);
+        machine.lose_power();
+        let found = machine.start(durability).unwrap().read_all(&machine.disk);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[&replica(2)].bytes, b"on the disk, in memory!");
+    }
+}
+
+/// What the disk has is older than what was acknowledged: it must not be what is left.
+#[test]
+fn what_a_disk_did_not_take_is_found_by_the_next_process() {
+    let mut machine = Machine::new(3);
+    let mut life = machine.start(Durability::Replicated).unwrap();
+    life.store.open(replica(1), Epoch(1), false).unwrap();
+    life.store.append(replica(1), Epoch(1), 0, b"on the disk").unwrap();
     life.settle(&machine.disk);
-    let found = life.read_all(&machine.disk);
-    assert_eq!(found[&replica(1)].bytes, b"kept");
-    assert_eq!(found[&replica(3)].bytes, b"on");
-    assert!(life.store.free(replica(2)));
+    life.store.append(replica(1), Epoch(1), 11, b", in memory").unwrap();
+    while_it_fails(&machine, || _ = life.settle(&machine.disk));
+    drop(life);
+    machine.disk.restart();
+    let mut life = machine.start(Durability::Replicated).unwrap();
+    assert_eq!(life.read_all(&machine.disk)[&replica(1)].bytes, b"on the disk, in memory");
+}
+
+#[test]
+fn one_of_two_always_counts_where_one_takes_the_place_of_another() {
+    for (fails, closed) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut machine = Machine::new(4);
+        let mut life = machine.start(Durability::Replicated).unwrap();
+        life.store.open(replica(1), Epoch(1), false).unwrap();
+        life.store.append(replica(1), Epoch(1), 0, b"old").unwrap();
+        if closed {
+            life.store.close(replica(1), Epoch(1), 3).unwrap();
+        }
+        life.settle(&machine.disk);
+        machine.lose_power();
+        let mut life = machine.start(Durability::Replicated).unwrap();
+        let offered = |life: &Life| {
+            let replicas: Vec<_> = life.store.replicas().collect();
+            replicas.iter().map(|it| (it.epoch.0, it.length)).collect::<Vec<_>>()
+        };
+        for epoch in [2, 3] {
+            life.store.open(replica(1), Epoch(epoch), true).unwrap();
+            life.store.append(replica(1), Epoch(epoch), 0, b"the new").unwrap();
+            assert_eq!(offered(&life), [(1, 3)], "an attempt is none");
+        }
+        life.settle(&machine.disk);
+        assert_eq!(life.store.frames_free(), FRAMES as usize - 2, "that of the first attempt");
+        life.store.append(replica(1), Epoch(3), 7, b" one").unwrap();
+        if fails {
+            while_it_fails(&machine, || _ = life.settle(&machine.disk));
+            // It cannot be gone on with before the disk takes it.
+            assert_eq!(life.store.commit(replica(1), Epoch(3)).unwrap_err().code(), 9);
+            machine.lose_power();
+            let found = machine.start(Durability::Replicated).unwrap().read_all(&machine.disk);
+            assert_eq!(found[&replica(1)].bytes, b"old");
+            continue;
+        }
+        life.store.commit(replica(1), Epoch(3)).unwrap();
+        assert_eq!(offered(&life), [(3, 11)]);
+        while_it_fails(&machine, || _ = life.settle(&machine.disk));
+        assert_eq!(offered(&life), [(3, 11)]);
+        life.settle(&machine.disk);
+        assert_eq!(life.store.frames_free(), FRAMES as usize - 1);
+        machine.lose_power();
+        let found = machine.start(Durability::Replicated).unwrap().read_all(&machine.disk);
+        assert_eq!(found[&replica(1)].bytes, b"the new one");
+    }
 }
 
 #[test]

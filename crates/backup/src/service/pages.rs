@@ -39,7 +39,7 @@ impl Pages {
         };
         let id = ReplicaId { master: head.master(), segment: head.segment() };
         let wanted = (reply_to, head.offset(), head.bytes());
-        let known = store.replica(id);
+        let known = store.offered(id);
         if let Some(at) = self.cached.iter().position(|it| it.id() == id) {
             // It may have been extended, or freed and begun anew, since it was read.
             let header = self.cached[at].header();

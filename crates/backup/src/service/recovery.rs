@@ -244,7 +244,7 @@ impl Recoveries {
         if let Some(refused) = of.refused.get(&segment) {
             return refuse(context, to, refused);
         }
-        if store.replica(ReplicaId { master: head.master(), segment }).is_none() {
+        if store.offered(ReplicaId { master: head.master(), segment }).is_none() {
             return context.refuse(to, Status::NotFound, 0, &[]);
         }
         let wanted = of.segments.entry(segment).or_default();

@@ -122,14 +122,9 @@ impl Service {
             return Err(Refusal::StaleEpoch { id, current });
         }
         let atomic = part.wants(ATOMIC);
-        if let Some(replica) = self.store.replica(id).filter(|replica| !replica.closed) {
-            if epoch < replica.epoch {
-                return Err(Refusal::StaleEpoch { id, current: replica.epoch });
-            }
-            if atomic && epoch > replica.epoch {
-                // What is left of an earlier attempt may differ from what comes now.
-                self.store.free(id);
-            }
+        let known = self.store.replica(id).filter(|replica| !replica.closed);
+        if let Some(current) = known.map(|it| it.epoch).filter(|it| epoch < *it) {
+            return Err(Refusal::StaleEpoch { id, current });
         }
         self.store.open(id, epoch, atomic)
     }

@@ -2,6 +2,8 @@
 //! at work on a network that loses, repeats and delays, coordinators crash and machines stand still.
 //! What users saw must be linearizable, and every update done once.
 
+mod troubles;
+
 use crate::user::{PORT, Seeing, TABLE, User, judge};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -77,6 +79,7 @@ struct Enlisting {
     /// What outlasts its process.
     known: Rc<Cell<Option<Known>>>,
     options: ShardOptions,
+    memory_bytes: usize,
     shard: Option<Shard>,
 }
 
@@ -124,7 +127,7 @@ impl Service for Enlisting {
 
     fn turn_over(&mut self, context: &mut Context<'_>) {
         if let (None, Some(master)) = (&self.shard, self.enlisted.get()) {
-            let memory = Memory::with_seglets(4 << 20, 4096).unwrap();
+            let memory = Memory::with_seglets(self.memory_bytes, 4096).unwrap();
             let options = LogOptions { segment_bytes: 32 << 10, ..LogOptions::default() };
             let log = Log::new(&memory, LogId(master.0), options, Box::new(Recorder::new()));
             let coordinators = self.coordinators.clone();
@@ -146,6 +149,11 @@ struct World {
 
 impl World {
     fn new(options: Options, servers: usize) -> World {
+        World::with_memory(options, &vec![4 << 20; servers])
+    }
+
+    /// Servers, each with so much memory.
+    fn with_memory(options: Options, servers: &[usize]) -> World {
         let seed = options.seed;
         let mut simulation = Simulation::new(options);
         let store = SimStore::new(simulation.truth(), Random::from_seed(seed + 1), Faults::none());
@@ -177,7 +185,7 @@ impl World {
         }
         let at = |host: &HostId| SocketAddr::new(simulation.address(*host), PORT);
         let addresses: Vec<SocketAddr> = coordinators.iter().map(at).collect();
-        let servers = (0..servers).map(|number| {
+        let servers = servers.iter().copied().enumerate().map(|(number, memory_bytes)| {
             let (enlisted, known) = (Rc::new(Cell::new(None)), Rc::new(Cell::new(None)));
             let (own, coordinators) = (Rc::clone(&enlisted), addresses.clone());
             let host = simulation.add_host(&format!("server {number}"), move |boot| {
@@ -193,6 +201,7 @@ impl World {
                         migration_pause: Duration::from_millis(400),
                         ..ShardOptions::default()
                     },
+                    memory_bytes,
                     shard: None,
                 };
                 let mut node = Node::new(boot.world, boot.transport, service);
@@ -374,12 +383,20 @@ fn key(number: u64) -> [u8; 8] {
 /// Writes objects, with no lease.
 async fn write(asker: &Asker, numbers: std::ops::Range<u64>) {
     for number in numbers {
-        let (key, value) = (key(number), [7; 300]);
-        let head = ObjectHead::new(TABLE, key.len(), Condition::Always, 0);
-        let identity = Identity::new(0, 0, 0);
-        let body = [identity.as_bytes(), head.as_bytes(), &key, &value].concat();
-        insist(asker, Opcode::Write, &key, body).await.unwrap();
+        write_value(asker, number, &[7; 300]).await;
     }
+}
+
+async fn write_value(asker: &Asker, number: u64, value: &[u8]) {
+    let key = key(number);
+    let head = ObjectHead::new(TABLE, key.len(), Condition::Always, 0);
+    let identity = Identity::new(0, 0, 0);
+    let body = [identity.as_bytes(), head.as_bytes(), &key, value].concat();
+    insist(asker, Opcode::Write, &key, body).await.unwrap();
+}
+
+fn masters_of(world: &World) -> Vec<MasterId> {
+    world.servers.iter().map(|(_, it)| it.get().unwrap()).collect()
 }
 
 async fn read(asker: &Asker, number: u64) -> Result<Vec<u8>, Status> {

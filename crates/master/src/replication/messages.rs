@@ -37,7 +37,6 @@ pub(super) mod refusal {
     pub(super) const CLOSED: u16 = 4;
     pub(super) const GAP: u16 = 5;
     pub(in crate::replication) const STALE_EPOCH: u16 = 7;
-    pub(super) const LOST: u16 = 10;
 }
 
 /// A request whose answer is awaited.
@@ -361,7 +360,7 @@ impl State {
                 acknowledge(slot, sent);
                 segment.update();
             }
-            refusal::NOT_FOUND | refusal::LOST => {
+            refusal::NOT_FOUND => {
                 slot.is_gone = true;
                 self.lose(segment, sent.slot);
             }

@@ -1,6 +1,6 @@
 //! Which servers there are, and which of them gets a replica.
 
-use super::rests::{Frees, Rest};
+use super::rests::Rest;
 use super::segment::Slot;
 use super::{Settings, State};
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,15 +31,6 @@ pub(super) struct Backup {
     /// First replicas that it has of this master.
     primaries: u64,
     avoided_until: Time,
-    /// Since when it was avoided again and again.
-    avoided_since: Time,
-}
-
-impl Backup {
-    /// Whether it is avoided, and took nothing for so long.
-    pub(super) fn has_refused_for(&self, time: Duration, now: Time) -> bool {
-        self.avoided_until > now && now.since(self.avoided_since) >= time
-    }
 }
 
 /// The servers that have backups, the own one too.
@@ -70,9 +61,6 @@ impl Servers {
 
     pub(super) fn avoid(&mut self, server: ServerId, now: Time) {
         if let Some(backup) = self.backups.get_mut(&server) {
-            if now.since(backup.avoided_until) > PASSED_OVER || backup.avoided_until == Time(0) {
-                backup.avoided_since = now;
-            }
             backup.avoided_until = now + PASSED_OVER;
         }
     }
@@ -104,7 +92,6 @@ impl Servers {
                 read_bytes_per_second: backup.read_bytes_per_second,
                 primaries: known.map_or(0, |it| it.primaries),
                 avoided_until: known.map_or(Time(0), |it| it.avoided_until),
-                avoided_since: known.map_or(Time(0), |it| it.avoided_since),
             };
             self.backups.insert(info.server, backup);
         }
@@ -249,7 +236,8 @@ impl State {
         slot.is_atomic |= is_late;
     }
 
-    /// Chooses a server for a replica.
+    /// Chooses a server for a replica: if there is another, none that has the rest of one. There it would
+    /// take the place of that rest, which counts until then.
     pub(super) fn choose(
         &mut self,
         segment: &super::Segment,
@@ -258,13 +246,20 @@ impl State {
         let State { settings, servers, frees, now, random, .. } = self;
         let mut earliest: Option<Time> = None;
         let mut fitting: Vec<(ServerId, &Backup)> = Vec::with_capacity(8);
-        for (id, backup) in self::fitting(settings, servers, frees, segment) {
+        let mut with_rests: Vec<(ServerId, &Backup)> = Vec::new();
+        for (id, backup) in self::fitting(settings, servers, segment) {
             if backup.avoided_until > *now {
                 let until = backup.avoided_until;
                 earliest = Some(earliest.map_or(until, |known| known.min(until)));
                 continue;
             }
-            fitting.push((id, backup));
+            match frees.get(&id).is_some_and(|frees| frees.has(segment.id)) {
+                true => with_rests.push((id, backup)),
+                false => fitting.push((id, backup)),
+            }
+        }
+        if fitting.is_empty() {
+            fitting = with_rests;
         }
         let mut best: Option<(u64, ServerId)> = None;
         for _ in 0..CANDIDATES.min(fitting.len()) {
@@ -296,10 +291,9 @@ impl State {
 }
 
 /// The servers that may have a replica of a segment besides those that have one.
-pub(super) fn fitting<'a>(
+fn fitting<'a>(
     settings: &'a Settings,
     servers: &'a Servers,
-    frees: &'a BTreeMap<ServerId, Frees>,
     segment: &'a super::Segment,
 ) -> impl Iterator<Item = (ServerId, &'a Backup)> {
     let taken: Vec<&Backup> =
@@ -318,8 +312,6 @@ pub(super) fn fitting<'a>(
                 || !servers.shares_racks && other.rack == backup.rack
         };
         let is_taken = segment.slots.iter().any(|slot| slot.server == Some(*id));
-        // What it has of this segment must be gone first.
-        let has_rest = frees.get(id).is_some_and(|frees| frees.has(segment.id));
-        suits && !is_taken && !has_rest && !taken.iter().any(is_near)
+        suits && !is_taken && !taken.iter().any(is_near)
     })
 }

@@ -1,29 +1,22 @@
 //! What is left of replicas that were lost: when their servers are told to free it.
 //!
 //! A backup that has come again still has what it had, though it cannot be gone on with; a recovery can
-//! read it. It is kept until the segment has all its replicas again. But a server that has the rest of
-//! one replica gets no other one of the same segment, and there may be no other server. So
+//! read it. So
 //!
-//! - a rest that counts for a recovery stays while another server could take the replica. One that does
-//!   not take it, again and again, is no other server after a while ([`TRIED_FOR`]);
-//! - where there is none it goes if another copy counts, be that a replica or a rest: so one that counts
-//!   is left. Only with one replica the last goes, too: until that is made anew, on the same backup,
-//!   the log is on none;
+//! - a rest that counts for a recovery stays until the segment has all its replicas again, and the
+//!   coordinator has noted their epoch. It is not in the way of another replica on the same server, which takes its
+//!   place there once that counts: so there is always one of the two;
 //! - a rest that does not count goes at once: one that had not been begun well, of an epoch that the
-//!   coordinator has noted to be over, that lacks what is durable, or that the backup has lost.
+//!   coordinator has noted to be over, that lacks what is durable.
 
+use super::State;
 use super::messages::{Draft, PARTS_MAX, Sent, refusal, wait};
 use super::segment::{Segment, Slot};
-use super::{State, placement};
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::BTreeMap;
 use thunderhead_runtime::Time;
 use thunderhead_wire::replication::{FREE, PartAnswer, ReplicaPart, ReplicateHead};
 use thunderhead_wire::{Epoch, SegmentId, ServerId};
 use zerocopy::IntoBytes;
-
-/// So long a server is asked to take a replica before a rest gives way that might be needed.
-pub(super) const TRIED_FOR: Duration = Duration::from_secs(1);
 
 /// Rests that a server is to free.
 #[derive(Default)]
@@ -68,7 +61,9 @@ impl Rest {
 impl Frees {
     pub(super) fn add(&mut self, segment: SegmentId, rest: Rest) {
         let known = self.segments.entry(segment).or_default();
-        *known = Rest { epoch: rest.epoch.max(known.epoch), ..rest };
+        // An attempt that came to nothing leaves what it was to take the place of.
+        let left = if known.was_committed && !rest.was_committed { *known } else { rest };
+        *known = Rest { epoch: rest.epoch.max(known.epoch), ..left };
     }
 
     pub(super) fn has(&self, segment: SegmentId) -> bool {
@@ -90,7 +85,6 @@ impl State {
             return;
         }
         self.frees.retain(|_, it| !it.segments.is_empty() || it.is_in_flight);
-        let mut copies = self.copies_left();
         let mut wake: Option<Time> = None;
         let State { frees, segments, servers, settings, spare, now, .. } = self;
         for (server, frees) in frees.iter_mut() {
@@ -103,7 +97,7 @@ impl State {
             }
             let mut due = Vec::new();
             for (id, rest) in &frees.segments {
-                if due.len() < PARTS_MAX && may_go(segments.get(id), rest, copies.get_mut(id)) {
+                if due.len() < PARTS_MAX && may_go(segments.get(id), rest) {
                     due.push((*id, rest.epoch));
                 }
             }
@@ -130,50 +124,6 @@ impl State {
         }
     }
 
-    /// Of segments that lack a place for a replica and have rests: how many of the copies that count,
-    /// replicas and rests, can be done without.
-    fn copies_left(&self) -> BTreeMap<SegmentId, usize> {
-        let rests = self.frees.values().flat_map(|it| it.segments.keys());
-        let ids: BTreeSet<SegmentId> = rests.copied().collect();
-        let mut copies = BTreeMap::new();
-        for id in ids {
-            let Some(segment) = self.segments.get(&id) else { continue };
-            if segment.slots.iter().all(|slot| slot.server.is_some()) {
-                continue;
-            }
-            if self.could_place(segment) {
-                copies.insert(id, 0);
-                continue;
-            }
-            let counts = |it: &&Frees| {
-                let rest = it.segments.get(&id).filter(|_| !it.is_in_flight);
-                rest.is_some_and(|rest| rest.counts(segment))
-            };
-            let rests = self.frees.values().filter(counts).count();
-            let there = segment.slots.iter().filter(|slot| {
-                let is_current = slot.epoch >= segment.registered || !segment.is_head();
-                slot.is_there() && (slot.is_closed || is_current)
-            });
-            let all = rests + there.count();
-            let is_last = all == 1 && self.settings.replicas == 1;
-            copies.insert(id, if is_last { 1 } else { all.saturating_sub(1) });
-        }
-        copies
-    }
-
-    /// Whether some server could take a replica of a segment that has not refused for long.
-    fn could_place(&self, segment: &Segment) -> bool {
-        let State { settings, servers, frees, now, .. } = self;
-        let mut fitting = placement::fitting(settings, servers, frees, segment);
-        // One that is about to free what it has, and loses nothing by it, can take another soon.
-        let is_going = |it: &Frees| {
-            let rest = it.segments.get(&segment.id);
-            rest.is_some_and(|rest| it.is_in_flight || !rest.counts(segment))
-        };
-        fitting.any(|(_, backup)| !backup.has_refused_for(TRIED_FOR, *now))
-            || frees.iter().any(|(id, it)| servers.get(*id).is_some() && is_going(it))
-    }
-
     /// Whether a replica was freed. One that was begun at a later epoch is another.
     pub(super) fn freed_there(
         &mut self,
@@ -193,15 +143,8 @@ impl State {
 }
 
 /// Whether a rest may be freed: see the module's documentation.
-fn may_go(segment: Option<&Segment>, rest: &Rest, copies: Option<&mut usize>) -> bool {
+fn may_go(segment: Option<&Segment>, rest: &Rest) -> bool {
     let Some(segment) = segment else { return true };
-    match copies {
-        None => !segment.is_short() && segment.wanted <= segment.registered,
-        _ if !rest.counts(segment) => true,
-        Some(0) => false,
-        Some(copies) => {
-            *copies -= 1;
-            true
-        }
-    }
+    let is_restored = !segment.is_short() && segment.wanted <= segment.registered;
+    is_restored || !rest.counts(segment)
 }

@@ -48,7 +48,7 @@ impl Recoveries {
             let Some(of) = self.of.get_mut(&master) else { return Ok(false) };
             let Some(next) = of.next(now) else { return Ok(false) };
             let id = ReplicaId { master, segment: next.segment };
-            let length = store.replica(id).map_or(0, |it| it.length);
+            let length = store.offered(id).map_or(0, |it| it.length);
             if !self.has_room(length) {
                 if !next.is_demanded {
                     return Ok(false);

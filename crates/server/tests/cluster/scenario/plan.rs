@@ -62,6 +62,8 @@ pub(crate) struct Plan {
     pub(crate) weak: Option<usize>,
     /// All that happens is that all servers are asked to end.
     pub(crate) only_leaves: bool,
+    /// How much of what users do is to overwrite much, so that heads change and cleaners work.
+    pub(crate) churn: f64,
 }
 
 impl Plan {
@@ -123,6 +125,23 @@ impl Plan {
             probing: if extras.verdicts { Probing::default() } else { Probing::OFF },
             weak,
             only_leaves: false,
+            churn: 0.0,
+        }
+    }
+
+    /// The same, mostly with small segments of which many are filled: what is hard about a log is where
+    /// it goes on to another head, and what cleaners do.
+    pub(crate) fn with_churn(self, random: &mut Random) -> Plan {
+        if random.chance(0.3) {
+            return self;
+        }
+        let segment_bytes = if random.chance(0.7) { 32 << 10 } else { 64 << 10 };
+        Plan {
+            memory_bytes: segment_bytes as usize * random.within(13..18) as usize,
+            settings: Settings { segment_bytes, ..self.settings },
+            users: self.users.max(2),
+            churn: 0.2 + random.fraction() * 0.4,
+            ..self
         }
     }
 

@@ -26,6 +26,13 @@ pub(crate) const KEYS: u64 = 6;
 /// Tablets of one table are split until there are so many.
 const TABLETS: usize = 6;
 
+/// Objects of each table that only take room, and how many are written at once.
+const FILLERS: u64 = 16;
+const FILLERS_AT_ONCE: usize = 20;
+
+/// How long users think while they hurry.
+const HURRIED_WAIT_NS: f64 = 30e6;
+
 /// The longest of the long values.
 const LONG: u64 = 3000;
 
@@ -50,6 +57,10 @@ pub(crate) struct Seen {
     pub(crate) splits: u64,
     pub(crate) migrations: u64,
     names: u64,
+    /// Until then users do not think, and what they do then comes on top.
+    hurried_until: u64,
+    /// Until then the first one writes and the others read.
+    parted_until: u64,
 }
 
 /// Clones are the same.
@@ -61,6 +72,23 @@ pub(crate) struct Seeing {
 }
 
 impl Seeing {
+    /// Users hurry for so long: something happens that they may notice.
+    pub(crate) fn hurry(&self, lasts: Duration) {
+        let until = self.time.get() + lasts.as_nanos() as u64;
+        let mut seen = self.seen.borrow_mut();
+        seen.hurried_until = seen.hurried_until.max(until);
+    }
+
+    /// The same, and the first user writes while the others read.
+    pub(crate) fn part(&self, lasts: Duration) {
+        self.hurry(lasts);
+        self.seen.borrow_mut().parted_until = self.time.get() + lasts.as_nanos() as u64;
+    }
+
+    fn is_hurried(&self) -> bool {
+        self.time.get() < self.seen.borrow().hurried_until
+    }
+
     pub(crate) fn fail(&self, what: impl Display) {
         let at = Duration::from_nanos(self.time.get());
         self.seen.borrow_mut().failures.push(format!("at {at:?}: {what}"));
@@ -96,6 +124,9 @@ pub(crate) struct User {
     seen_version: Version,
     walk: Option<Walk>,
     own: Option<Own>,
+    /// Until when it hurries, and whether it only reads meanwhile.
+    hurry: (u64, bool),
+    number: usize,
 }
 
 /// A walk over the objects of the wide table.
@@ -113,7 +144,16 @@ struct Own {
 
 impl User {
     pub(crate) fn new(client: Client, random: Random, seeing: Seeing) -> User {
-        User { client, random, seeing, seen_version: Version::NONE, walk: None, own: None }
+        User {
+            client,
+            random,
+            seeing,
+            seen_version: Version::NONE,
+            walk: None,
+            own: None,
+            hurry: (0, false),
+            number: 0,
+        }
     }
 
     /// Makes the tables and the objects that nobody changes.
@@ -141,14 +181,20 @@ impl User {
     }
 
     /// Asks for anything, so often.
-    pub(crate) async fn work(mut self, left: Rc<Cell<u64>>) {
+    pub(crate) async fn work(mut self, number: usize, left: Rc<Cell<u64>>) {
+        self.number = number;
         while left.get() > 0 {
+            if self.seeing.is_hurried() {
+                self.hurry().await;
+                continue;
+            }
             left.set(left.get() - 1);
             match self.random.below(100) {
                 0..6 => self.split().await,
                 6..14 => self.own_table().await,
                 14..30 => self.walk_on().await,
                 30..34 if self.seeing.plan.migrations => self.migrate().await,
+                _ if self.churns() => self.churn().await,
                 _ => {
                     let tables = self.seeing.seen.borrow().tables.clone();
                     let table = tables[self.random.below(2) as usize];
@@ -160,6 +206,59 @@ impl User {
             self.client.tasks().sleep(wait).await;
         }
         self.client.close();
+    }
+
+    /// One operation, soon.
+    async fn hurry(&mut self) {
+        let (until, parted_until) = {
+            let seen = self.seeing.seen.borrow();
+            (seen.hurried_until, seen.parted_until)
+        };
+        let is_parted = self.seeing.time.get() < parted_until;
+        if is_parted {
+            self.hurry = (until, self.number > 0);
+        } else if self.hurry.0 < until {
+            // Who only reads does not notice that nothing can be written any more.
+            self.hurry = (until, self.random.chance(0.5));
+        }
+        if !self.hurry.1 && !is_parted && self.churns() {
+            return self.churn().await;
+        }
+        let table = self.seeing.seen.borrow().tables[self.random.below(2) as usize];
+        // Few objects, so that they meet; and who has no answer soon tries something else.
+        let (keys, longest) = if is_parted { (KEYS / 2, 250) } else { (KEYS, 8000) };
+        let key = self.random.below(keys);
+        let (judged, action, condition) = match self.hurry.1 {
+            true => (Judged::Read, Action::Read, Condition::Always),
+            false => self.choose(key),
+        };
+        let operation = Operation { table, key: key.to_be_bytes().to_vec(), condition, action };
+        let patience = Duration::from_millis(self.random.magnitude(50..longest));
+        self.begin(vec![(key, judged, operation)], patience, false).await;
+        let wait = Duration::from_nanos(self.random.exponential(HURRIED_WAIT_NS) as u64);
+        self.client.tasks().sleep(wait).await;
+    }
+
+    fn churns(&mut self) -> bool {
+        let churn = self.seeing.plan.churn;
+        churn > 0.0 && self.random.chance(churn)
+    }
+
+    /// Overwrites objects that only take room. That some are refused does not matter.
+    async fn churn(&mut self) {
+        let tables = self.seeing.seen.borrow().tables.clone();
+        let operations = (0..FILLERS_AT_ONCE).map(|_| {
+            let table = tables[self.random.below(2) as usize];
+            let key = format!("filler {}", self.random.below(FILLERS)).into_bytes();
+            let length = self.random.within(LONG / 2..LONG) as usize;
+            let action = match self.random.chance(0.1) {
+                true => Action::Delete,
+                false => Action::Write(vec![length as u8; length]),
+            };
+            Operation { table, key, condition: Condition::Always, action }
+        });
+        let operations = operations.collect();
+        let _ = self.client.all(operations, Duration::from_secs(1)).await;
     }
 
     /// Looks at everything once more, when nothing is in the way.

@@ -206,8 +206,9 @@ impl World {
         let plan = Rc::clone(&self.seeing.plan);
         for number in 0..plan.users {
             let left = Rc::new(Cell::new(plan.operations));
-            let host =
-                self.add_user(&format!("user {number}"), move |user| user.work(Rc::clone(&left)));
+            let host = self.add_user(&format!("user {number}"), move |user| {
+                user.work(number, Rc::clone(&left))
+            });
             self.users.push(host);
         }
     }
@@ -364,7 +365,7 @@ impl World {
             6..8 => seat.host,
             _ => user,
         };
-        if plan.verdicts && random.chance(0.3) {
+        if plan.verdicts && random.chance(if plan.churn > 0.0 { 0.5 } else { 0.3 }) {
             return self.costs_a_life(random);
         }
         match random.below(18) {

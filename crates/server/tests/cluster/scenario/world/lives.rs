@@ -4,7 +4,7 @@
 //! One server's disk at most does so, and only where each segment has a replica elsewhere: so nothing
 //! that was acknowledged may be lost, whatever else happens.
 
-use super::{Place, World};
+use super::{LIFE_LASTS_MAX, Place, World};
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_backup::FILE_NAME;
@@ -12,6 +12,7 @@ use thunderhead_net::sim::Link;
 use thunderhead_runtime::sim::disk::{DiskModel, SimDisk};
 use thunderhead_runtime::{Random, files::Files};
 use thunderhead_simulator::HostId;
+use thunderhead_wire::control::ServerState;
 
 /// Where frames begin in a backup's storage: `docs/format.md`.
 const DATA_AT: u64 = 1 << 20;
@@ -22,7 +23,7 @@ impl World {
         let plan = Rc::clone(&self.seeing.plan);
         let number = random.below(self.places.len() as u64) as usize;
         let lasts = plan.lasts_for_a_verdict(random);
-        match random.below(6) {
+        match random.below(12) {
             0 => self.stop(number, lasts),
             // Another one soon after: mostly one that rebuilds, or has what is read.
             1 => {
@@ -59,7 +60,139 @@ impl World {
                     self.simulation.after(lasts, move |it| it.network().set_link(from, to, usual));
                 }
             }
-            _ => self.weakens(lasts, random),
+            5 => self.weakens(lasts, random),
+            6 | 9 => self.is_a_zombie(number, lasts, random),
+            10 | 11 => self.is_left_alone(number, lasts, random),
+            _ => self.loses_answers(number, lasts, random),
+        }
+    }
+
+    /// A server that coordinators and one user do not reach, and other users do: it is given up, and does
+    /// not hear of it. That user asks those who come after it, the others ask it. Its backups hear it all
+    /// the time, or do not, or do until it is given up.
+    fn is_a_zombie(&mut self, number: usize, lasts: Duration, random: &mut Random) {
+        let lasts = (lasts + Duration::from_secs(1)).min(LIFE_LASTS_MAX);
+        let servers = self.places.len();
+        let one = random.below(servers as u64) as usize;
+        let alone = random.below(3);
+        let hears_not = |it: &usize| *it != number && (alone == 1 || *it == one);
+        let mut others: Vec<HostId> = self.seats.iter().map(|seat| seat.host).collect();
+        others.extend((0..servers).filter(hears_not).flat_map(|it| self.hosts(it)));
+        others.extend(self.users.first());
+        self.cut_off(number, &others, lasts);
+        self.seeing.part(lasts);
+        let Some((server, generation)) = self.identity(number).filter(|_| alone == 2) else {
+            return;
+        };
+        let is_given_up = |world: &World| {
+            let list = world.known().map(|(_, list)| list.servers).unwrap_or_default();
+            let mut known = list.iter().filter(|it| it.server == server);
+            known.any(|it| it.generation != generation || it.state != ServerState::Up)
+        };
+        let begin = self.simulation.now();
+        while !is_given_up(self) && self.simulation.now() - begin < lasts {
+            self.run_for(Duration::from_millis(5));
+        }
+        let others: Vec<HostId> =
+            (0..servers).filter(|it| *it != number).flat_map(|it| self.hosts(it)).collect();
+        self.cut_off(number, &others, lasts.saturating_sub(self.simulation.now() - begin));
+    }
+
+    /// Nothing passes between a server and others for so long.
+    fn cut_off(&mut self, number: usize, others: &[HostId], lasts: Duration) {
+        for one in self.hosts(number) {
+            for other in others {
+                self.cut_between(one, *other, lasts);
+            }
+        }
+    }
+
+    /// What a server answers to users is lost, then it dies: they ask again who comes after it.
+    fn loses_answers(&mut self, number: usize, lasts: Duration, random: &mut Random) {
+        let usual = self.seeing.plan.link;
+        let missed = Duration::from_millis(random.within(5..200));
+        for from in self.hosts(number) {
+            for user in self.users.clone() {
+                let from = self.simulation.address(from);
+                let to = self.simulation.address(user);
+                let blocked = Link { blocked: true, ..usual };
+                self.simulation.network().set_link(from, to, blocked);
+                let ends = missed + Duration::from_millis(5);
+                self.simulation.after(ends, move |it| it.network().set_link(from, to, usual));
+            }
+        }
+        self.seeing.hurry(missed);
+        self.run_for(missed);
+        self.stop(number, lasts);
+    }
+
+    /// A server misses what another one wants to replicate, be it for a moment or for longer; then it is
+    /// the only one there is.
+    fn is_left_alone(&mut self, number: usize, lasts: Duration, random: &mut Random) {
+        let missed = Duration::from_millis(random.within(20..500));
+        let other = random.below(self.places.len() as u64) as usize;
+        match random.below(4) {
+            _ if other == number => {}
+            0 => self.stop(number, Duration::from_millis(random.within(1..100))),
+            1 => self.comes_again_while_nothing_is_noted(number, random),
+            _ => {
+                for (one, other) in self.pairs(number, other) {
+                    self.cut_between(one, other, missed);
+                }
+            }
+        }
+        let leader = self.leader_host();
+        if random.chance(0.3) {
+            // What the other one has to tell the coordinator comes late.
+            for host in self.hosts(other) {
+                self.cut_between(
+                    host,
+                    leader,
+                    missed + Duration::from_millis(random.within(1..300)),
+                );
+            }
+        }
+        self.seeing.hurry(missed + Duration::from_millis(100));
+        self.run_for(Duration::from_nanos((missed.as_nanos() as f64 * random.fraction()) as u64));
+        for server in 0..self.places.len() {
+            if server != number {
+                let more = Duration::from_millis(random.within(0..1000));
+                self.stop(server, (lasts + more).min(LIFE_LASTS_MAX));
+            }
+        }
+    }
+
+    /// A server begins another life; when that is known nothing else can be written down for a while, such
+    /// as the epochs of heads that had replicas there.
+    fn comes_again_while_nothing_is_noted(&mut self, number: usize, random: &mut Random) {
+        let before = self.identity(number);
+        self.stop(number, Duration::from_millis(random.within(1..100)));
+        for _ in 0..200 {
+            let now = self.identity(number);
+            if now.is_some() && now != before {
+                break;
+            }
+            self.run_for(Duration::from_millis(2));
+        }
+        self.store.stop();
+        let (store, lasts) = (self.store.clone(), Duration::from_millis(random.within(300..1000)));
+        self.simulation.after(lasts, move |_| store.start());
+    }
+
+    fn pairs(&self, one: usize, other: usize) -> Vec<(HostId, HostId)> {
+        let others = self.hosts(other);
+        let with =
+            |host: HostId| others.iter().map(move |other| (host, *other)).collect::<Vec<_>>();
+        self.hosts(one).into_iter().flat_map(with).collect()
+    }
+
+    /// Nothing passes between two hosts for so long.
+    fn cut_between(&mut self, one: HostId, other: HostId, lasts: Duration) {
+        let usual = self.seeing.plan.link;
+        let (a, b) = (self.simulation.address(one), self.simulation.address(other));
+        for (from, to) in [(a, b), (b, a)] {
+            self.simulation.network().set_link(from, to, Link { blocked: true, ..usual });
+            self.simulation.after(lasts, move |it| it.network().set_link(from, to, usual));
         }
     }
 
