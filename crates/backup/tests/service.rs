@@ -212,7 +212,7 @@ fn replicas_are_written_listed_read_and_freed() {
             let status: BackupStatus = of_body(&status).unwrap();
             assert_eq!((status.frames, status.read_bytes_per_second), (6, 7));
             // Of a log that was taken back closed replicas that are needed stay, and nothing else.
-            let keep = vec![SegmentId(7), SegmentId(99)];
+            let keep = vec![SegmentId(6), SegmentId(7), SegmentId(99)];
             let body = to_body(&FreeRest { master: MasterId(1), keep });
             let left = it.call(Opcode::FreeRest, body.clone()).await.unwrap();
             let left = of_body::<RestLeft>(&left).unwrap().replicas;
