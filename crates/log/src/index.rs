@@ -366,7 +366,7 @@ impl<S: BlockSource> Index<S> {
 
     /// For one lookup on its own: asks for the lines of word and bucket at once, where neither is at
     /// hand. The word mostly leads to the bucket.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn approach(&self, hash: u64) -> Approach<'_> {
         let (tag, number) = (tag_of(hash), self.bucket_number(hash));
         let (bucket, word) = (self.blocks.bucket(number), self.word(number));

@@ -58,7 +58,7 @@ impl<'a> Reader<'a> {
         self.bytes.get(self.at..).unwrap_or_default()
     }
 
-    #[inline(always)]
+    #[inline]
     pub(crate) fn varint(&mut self) -> Option<u64> {
         let first = *self.bytes.get(self.at)?;
         self.at += 1;
@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
         self.longer(u64::from(first & 0x7f))
     }
 
-    #[inline(never)]
+    #[inline]
     fn longer(&mut self, mut value: u64) -> Option<u64> {
         let mut shift = 7;
         loop {
