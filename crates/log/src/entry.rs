@@ -252,6 +252,29 @@ impl ObjectFields {
     /// its key begins and how long it is.
     #[inline]
     pub(crate) fn read_keyed(flags: u8, body: &[u8]) -> Option<(ObjectFields, usize, usize)> {
+        let extra = flags & EXTRA != 0;
+        let (count, long) = if extra { (5, 0x80_8080_8080) } else { (4, 0x8080_8080) };
+        match body.first_chunk().map(|first| u64::from_le_bytes(*first)) {
+            // They take a byte each: one look says so.
+            Some(bytes) if bytes & long == 0 => {
+                let field = |at: usize| bytes >> (8 * at) & 0x7f;
+                let birth = SegmentId(field(2));
+                let difference = varint::unzigzag(field(3)) as u64;
+                let fields = ObjectFields {
+                    table: TableId(field(0)),
+                    version: Version(field(1)),
+                    birth,
+                    prior: extra.then(|| SegmentId(birth.0.wrapping_sub(difference))),
+                };
+                Some((fields, count, field(count - 1) as usize))
+            }
+            _ => ObjectFields::read_long(flags, body),
+        }
+    }
+
+    /// The same of any length.
+    #[inline(never)]
+    fn read_long(flags: u8, body: &[u8]) -> Option<(ObjectFields, usize, usize)> {
         let mut reader = Reader::new(body);
         let fields = ObjectFields::read(&mut reader, flags & EXTRA != 0)?;
         let key_bytes = reader.varint()?;
@@ -363,14 +386,17 @@ mod tests {
     }
 
     fn fields() -> impl Strategy<Value = ObjectFields> {
-        (any::<u64>(), any::<u64>(), any::<u64>(), any::<Option<u64>>()).prop_map(
-            |(table, version, birth, prior)| ObjectFields {
+        // In one byte, in two, in many.
+        let number = || prop_oneof![3 => 0..64u64, 1 => 100..300u64, 1 => any::<u64>()];
+        let prior = prop_oneof![Just(None), number().prop_map(Some)];
+        (number(), number(), number(), prior).prop_map(|(table, version, birth, prior)| {
+            ObjectFields {
                 table: TableId(table),
                 version: Version(version),
                 birth: SegmentId(birth),
                 prior: prior.map(SegmentId),
-            },
-        )
+            }
+        })
     }
 
     proptest! {

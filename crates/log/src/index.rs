@@ -180,6 +180,79 @@ fn first_with(bucket: &Bucket, tag: u64) -> Option<u64> {
     Some(reference_in(slot.load(Ordering::Acquire)))
 }
 
+/// Where a hash belongs, while the index stays as it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Approach<'index> {
+    bucket: &'index Bucket,
+    word: &'index AtomicU64,
+    tag: u64,
+    number: usize,
+}
+
+impl Approach<'_> {
+    /// Finds the slot whose reference `matches`.
+    #[inline]
+    pub(crate) fn find(self, mut matches: impl FnMut(u64) -> bool) -> Option<Found> {
+        let Approach { bucket, tag, number, .. } = self;
+        let word = self.word.load(Ordering::Relaxed);
+        for (slot, reference) in in_bucket(bucket, word, tag) {
+            if matches(reference) {
+                return Some(Found { slot: NonNull::from(slot), tag, bucket: number });
+            }
+        }
+        if !tags::may_lead_to(word, tag) {
+            return None;
+        }
+        let slot = find_behind(bucket, tag, &mut matches)?;
+        Some(Found { slot: NonNull::from(slot), tag, bucket: number })
+    }
+}
+
+/// The slots of a primary bucket that have a tag, and the references in them. Its word says which ones
+/// to look at, before the bucket is there.
+#[inline(always)]
+fn in_bucket(bucket: &Bucket, word: u64, tag: u64) -> impl Iterator<Item = (&AtomicU64, u64)> {
+    let mut slots = tags::slots_with(word, tag);
+    debug_assert!(
+        (0..SLOTS)
+            .all(|at| same_tags(bucket, tag) >> at & 1 == 0 || slots >> (8 * at + 7) & 1 == 1)
+    );
+    std::iter::from_fn(move || {
+        while slots != 0 {
+            let slot = &bucket.slots[slots.trailing_zeros() as usize / 8];
+            slots &= slots - 1;
+            // Acquire: a cleaner has written the entry before it stored the reference.
+            let held = slot.load(Ordering::Acquire);
+            if held ^ tag <= REFERENCE_BITS {
+                return Some((slot, reference_in(held)));
+            }
+        }
+        None
+    })
+}
+
+/// The slot in the buckets behind one whose reference `matches`. A tenth of what is found is there.
+#[inline(never)]
+fn find_behind<'a>(
+    first: &'a Bucket,
+    tag: u64,
+    matches: &mut impl FnMut(u64) -> bool,
+) -> Option<&'a AtomicU64> {
+    let mut bucket = first;
+    loop {
+        bucket = chain::linked(bucket)?;
+        let mut hits = same_tags(bucket, tag);
+        while hits != 0 {
+            let slot = &bucket.slots[hits.trailing_zeros() as usize];
+            // Acquire: a cleaner has written the entry before it stored the reference.
+            if matches(reference_in(slot.load(Ordering::Acquire))) {
+                return Some(slot);
+            }
+            hits &= hits - 1;
+        }
+    }
+}
+
 impl<S: BlockSource> Index<S> {
     /// An empty index whose full blocks have `block_buckets` buckets, a power of two.
     pub(crate) fn new(source: S, readers: Arc<Readers>, block_buckets: usize) -> Option<Index<S>> {
@@ -273,11 +346,11 @@ impl<S: BlockSource> Index<S> {
     #[inline]
     pub(crate) fn candidate(&self, hash: u64) -> Candidate {
         let (tag, number) = (tag_of(hash), self.bucket_number(hash));
-        let bucket = self.blocks.bucket(number);
-        if let Some(reference) = first_with(bucket, tag) {
+        let (bucket, word) = (self.blocks.bucket(number), self.load_word(number));
+        if let Some((_, reference)) = in_bucket(bucket, word, tag).next() {
             return Candidate::At(reference);
         }
-        if !tags::may_lead_to(self.load_word(number), tag) {
+        if !tags::may_lead_to(word, tag) {
             return Candidate::Absent;
         }
         let Some(next) = chain::linked(bucket) else { return Candidate::Absent };
@@ -291,33 +364,21 @@ impl<S: BlockSource> Index<S> {
         first_with(chain::linked(self.bucket(hash))?, tag_of(hash))
     }
 
+    /// For one lookup on its own: asks for the lines of word and bucket at once, where neither is at
+    /// hand. The word mostly leads to the bucket.
+    #[inline(always)]
+    pub(crate) fn approach(&self, hash: u64) -> Approach<'_> {
+        let (tag, number) = (tag_of(hash), self.bucket_number(hash));
+        let (bucket, word) = (self.blocks.bucket(number), self.word(number));
+        crate::prefetch::read(std::ptr::from_ref(bucket).cast());
+        crate::prefetch::read(std::ptr::from_ref(word).cast());
+        Approach { bucket, word, tag, number }
+    }
+
     /// Finds the slot of a hash whose reference `matches`.
     #[inline]
-    pub(crate) fn find(&self, hash: u64, mut matches: impl FnMut(u64) -> bool) -> Option<Found> {
-        let (tag, number) = (tag_of(hash), self.bucket_number(hash));
-        let mut bucket = self.blocks.bucket(number);
-        let word = self.load_word(number);
-        if !tags::may_hold(word, tag) {
-            if !tags::may_lead_to(word, tag) {
-                return None;
-            }
-            bucket = chain::linked(bucket)?;
-        }
-        loop {
-            let mut hits = same_tags(bucket, tag);
-            while hits != 0 {
-                let slot = &bucket.slots[hits.trailing_zeros() as usize];
-                // Acquire: a cleaner has written the entry before it stored the reference.
-                if matches(reference_in(slot.load(Ordering::Acquire))) {
-                    return Some(Found { slot: NonNull::from(slot), tag, bucket: number });
-                }
-                hits &= hits - 1;
-            }
-            if !tags::may_lead_to(word, tag) {
-                return None;
-            }
-            bucket = chain::linked(bucket)?;
-        }
+    pub(crate) fn find(&self, hash: u64, matches: impl FnMut(u64) -> bool) -> Option<Found> {
+        self.approach(hash).find(matches)
     }
 
     /// The reference in a slot now: a cleaner may have changed it since it was found.

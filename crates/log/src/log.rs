@@ -14,12 +14,14 @@ mod completions;
 mod groups;
 mod heads;
 mod ledger;
+mod read;
 mod write;
 
 pub(crate) use adopt::Adopting;
 pub(crate) use batch::Purpose;
 pub use batch::Put;
 pub use completions::Completion;
+pub use read::Expected;
 pub(crate) use write::NewVersion;
 pub use write::Written;
 
@@ -398,50 +400,6 @@ impl Log {
         tablets.sort_unstable_by_key(|view| view.range);
         let completions = Some(self.completions.view());
         self.shared.publish_tablets(TabletMap { tablets, completions });
-    }
-
-    /// Finds an object. A key that cannot exist, empty or too long, does not: that is `Ok(None)`,
-    /// while writes and deletes refuse such a key, for there it is a mistake.
-    ///
-    /// # Errors
-    /// [`Error::UnknownTablet`] when the key's tablet does not live here.
-    #[inline]
-    pub fn read(&self, table: TableId, key: &[u8]) -> Result<Option<Object<'_>>, Error> {
-        let hash = KeyHash::of(key);
-        let tablet = self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
-        Ok(self.read_in(tablet, hash, key))
-    }
-
-    #[inline]
-    pub(crate) fn read_in(&self, tablet: usize, hash: KeyHash, key: &[u8]) -> Option<Object<'_>> {
-        let mut found = None;
-        let memory = &*self.memory;
-        self.tablets.list[tablet].index.find(hash.0, |at| {
-            // It lies in several lines. The first says only later that the others are wanted, and a
-            // reader would wait once more.
-            self.prefetch_entry(at, Purpose::Read);
-            found = Located::read(memory, at).filter(|entry| entry.has_key(memory, key));
-            found.is_some()
-        })?;
-        Some(Object { memory, located: found? })
-    }
-
-    /// When the object will be durable, or `None` when it is. A server answers a read of it no
-    /// sooner, or a crash could unsay what a client has seen.
-    #[must_use]
-    pub fn durable_at(&self, object: &Object<'_>) -> Option<LogPosition> {
-        let durable = self.groups.settled();
-        if object.birth() < durable.segment {
-            return None;
-        }
-        let at = object.located.at;
-        let segment = self.memory.segment_of(at);
-        if segment != object.birth() {
-            return None; // It was moved, and only durable segments are cleaned.
-        }
-        let offset = self.memory.offset_in_segment(at) + object.entry_bytes() as u32;
-        let position = LogPosition { segment, offset };
-        (position > durable).then(|| self.groups.durable_at(position))
     }
 
     /// Visits some objects of a tablet, or of part of one, and returns where to go on, or `None` at the

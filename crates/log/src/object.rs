@@ -3,7 +3,7 @@
 //! An [`Object`] borrows the [`Log`](crate::Log), so it cannot outlive the turn in which it was
 //! found; that is what lets cleaners free memory without asking.
 
-use crate::entry::{Frame, Kind, ObjectFields};
+use crate::entry::{Frame, KIND_BITS, Kind, ObjectFields};
 use crate::memory::{Memory, Reference};
 use crate::segment;
 use thunderhead_wire::{SegmentId, TableId, Version};
@@ -29,8 +29,8 @@ impl Located {
     #[inline]
     pub(crate) fn of(memory: &Memory, at: Reference, frame: &Frame) -> Option<Located> {
         let body = segment::body_start(memory, at, frame);
-        let kind = Kind::of(frame.flags)?;
-        if kind != Kind::Object && kind != Kind::Tombstone {
+        let kind = frame.flags & KIND_BITS;
+        if kind != Kind::Object as u8 && kind != Kind::Tombstone as u8 {
             return None;
         }
         let (fields, key_at, key_bytes) = ObjectFields::read_keyed(frame.flags, body)?;
@@ -88,6 +88,7 @@ impl<'a> Object<'a> {
 
     /// The object's version.
     #[must_use]
+    #[inline]
     pub fn version(&self) -> Version {
         self.located.fields.version
     }
@@ -100,18 +101,21 @@ impl<'a> Object<'a> {
 
     /// The object's value.
     #[must_use]
+    #[inline]
     pub fn value(&self) -> Bytes<'a> {
         self.located.value(self.memory)
     }
 
     /// The head segment that the object was first appended to: its age.
     #[must_use]
+    #[inline]
     pub fn birth(&self) -> SegmentId {
         self.located.fields.birth
     }
 
     /// The bytes that the object takes in the log.
     #[must_use]
+    #[inline]
     pub fn entry_bytes(&self) -> usize {
         self.located.entry_bytes()
     }
@@ -175,6 +179,12 @@ impl<'a> Bytes<'a> {
                 std::slice::from_raw_parts(self.memory.at(self.at), self.length)
             });
         }
+        self.joined()
+    }
+
+    /// The same where they cross seglets, which may be neighbours.
+    #[cold]
+    fn joined(&self) -> Option<&'a [u8]> {
         let mut pieces = self.pieces();
         let first = pieces.next()?;
         (first.len() == self.length).then_some(first)
@@ -213,6 +223,11 @@ impl<'a> Bytes<'a> {
         if let Some(slice) = self.as_slice() {
             return slice == other;
         }
+        self.equals_in_pieces(other)
+    }
+
+    #[cold]
+    fn equals_in_pieces(&self, other: &[u8]) -> bool {
         let mut rest = other;
         for piece in self.pieces() {
             let (front, back) = rest.split_at(piece.len());

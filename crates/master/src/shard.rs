@@ -11,7 +11,7 @@ use crate::outcome::Outcome;
 use crate::parked::{Answer, Parked};
 use crate::replication::{Link, LocalBackup, Replication};
 use std::net::SocketAddr;
-use thunderhead_log::{BATCH, Cursor, Log, Object};
+use thunderhead_log::{BATCH, Cursor, Error, Log, Object};
 use thunderhead_rpc::ServiceKind;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request, Service};
 use thunderhead_runtime::Time;
@@ -21,7 +21,9 @@ use thunderhead_wire::operations::{
     EnumerateHead, FoundHead, IDENTITY_BYTES, Identity, ObjectHead, PageHead, PartHead, ReadPart,
     UpdateKind, UpdatePart,
 };
-use thunderhead_wire::{KeyHash, LogPosition, MasterId, ServerId, Status, TabletRange, Version};
+use thunderhead_wire::{
+    Condition, KeyHash, LogPosition, MasterId, ServerId, Status, TabletRange, Version,
+};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Answers that may wait for the log at once.
@@ -197,35 +199,45 @@ impl Shard {
         else {
             return context.refuse(reply_to, Status::Malformed, 0, &[]);
         };
+        // Its place in the index is on its way while all else is looked at.
+        let expected = self.log.expect_read(head.table(), key);
         let closed = self.control.closed(head.table(), key);
         if let Some((status, hint)) = closed.or_else(|| self.lapsed(context)) {
             return context.refuse(reply_to, status, hint, &[]);
         }
-        let object = match self.log.read(head.table(), key) {
-            Ok(object) => object,
-            Err(error) => {
-                let Outcome { status, hint, .. } = Outcome::of_error(&error);
-                return context.refuse(reply_to, status, hint, &[]);
-            }
+        let object = match expected {
+            Ok(expected) => expected.read(),
+            Err(error) => return refuse_for(context, reply_to, &error),
         };
         let version = object.as_ref().map_or(Version::NONE, |object| object.version());
-        let number = version.0.to_le_bytes();
-        let holds = condition.holds(version);
+        let holds = condition == Condition::Always || condition.holds(version);
         let (Some(object), true) = (object, holds) else {
             let status = if holds { Status::NotFound } else { Status::ConditionFailed };
-            // That there is nothing may be the effect of a delete that is not durable yet.
-            let until = self.log.appended();
-            let answer = Answer::new(status, 0, &number);
-            return self.answer_at(context, until, reply_to, &answer);
+            return self.answer_without(context, reply_to, status, version);
         };
+        let number = version.0.to_le_bytes();
         match self.log.durable_at(&object) {
             None => answer_with(context, reply_to, &number, &object),
             Some(until) => {
-                let mut body = number.to_vec();
-                object.value().copy_to(&mut body);
-                self.parked.park(until, reply_to, Answer::new(Status::Ok, 0, &body));
+                let answer = copied(&number, &object);
+                self.parked.park(until, reply_to, answer);
             }
         }
+    }
+
+    /// Answers a read that shows no object. That there is none may be the effect of a delete that is
+    /// not durable yet.
+    #[inline(never)]
+    fn answer_without(
+        &mut self,
+        context: &mut Context<'_>,
+        reply_to: ReplyTo,
+        status: Status,
+        version: Version,
+    ) {
+        let until = self.log.appended();
+        let answer = Answer::new(status, 0, &version.0.to_le_bytes());
+        self.answer_at(context, until, reply_to, &answer);
     }
 
     /// What who asks is told where the read lease is over: nothing of what is here. The module
@@ -490,15 +502,34 @@ fn lapsed_since(until: Time, now: Time) -> (Status, u32) {
 }
 
 /// Answers with an object, whose value is not copied to do so.
+#[inline]
 fn answer_with(context: &mut Context<'_>, to: ReplyTo, number: &[u8], object: &Object<'_>) {
     match object.value().as_slice() {
         Some(value) => context.reply(to, &[number, value]),
-        None => {
-            let parts: Vec<&[u8]> =
-                std::iter::once(number).chain(object.value().pieces()).collect();
-            context.reply(to, &parts);
-        }
+        None => answer_in_pieces(context, to, number, object),
     }
+}
+
+/// The same for one that does not lie in one piece.
+#[cold]
+fn answer_in_pieces(context: &mut Context<'_>, to: ReplyTo, number: &[u8], object: &Object<'_>) {
+    let parts: Vec<&[u8]> = std::iter::once(number).chain(object.value().pieces()).collect();
+    context.reply(to, &parts);
+}
+
+/// The answer with an object, for later.
+#[cold]
+fn copied(number: &[u8], object: &Object<'_>) -> Answer {
+    let mut body = number.to_vec();
+    object.value().copy_to(&mut body);
+    Answer::new(Status::Ok, 0, &body)
+}
+
+/// Says why the log does not answer.
+#[cold]
+fn refuse_for(context: &mut Context<'_>, reply_to: ReplyTo, error: &Error) {
+    let Outcome { status, hint, .. } = Outcome::of_error(error);
+    context.refuse(reply_to, status, hint, &[]);
 }
 
 /// How many there are; `None` where they are malformed or too many.
@@ -548,10 +579,15 @@ impl Shard {
     #[inline]
     pub fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
         let Request { opcode, body, reply_to } = request;
+        let is_full = self.parked.count() >= PARKED_MAX || self.parked.bytes() >= PARKED_BYTES_MAX;
+        // What is asked for most takes the shortest way.
+        if opcode == Opcode::Read && !is_full {
+            return self.read(context, body, reply_to);
+        }
         if opcode.service() == ServiceKind::ShardControl {
             return self.control(context, request);
         }
-        if self.parked.count() >= PARKED_MAX || self.parked.bytes() >= PARKED_BYTES_MAX {
+        if is_full {
             return context.refuse(reply_to, Status::Busy, BUSY_US, &[]);
         }
         match opcode {

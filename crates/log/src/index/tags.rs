@@ -39,6 +39,15 @@ pub(super) fn may_hold(word: u64, tag: u64) -> bool {
     differences.wrapping_sub(LOW) & HIGH != 0
 }
 
+/// The slots of the bucket that may hold an entry with a tag: the top bit of the byte of each. One that
+/// does hold such an entry is never missing.
+#[inline(always)]
+pub(super) fn slots_with(word: u64, tag: u64) -> u64 {
+    // No byte is more than 0x7f, so none carries into the next.
+    let differences = (word & !HIGH) ^ (byte(tag) * LOW);
+    !(differences + !HIGH) & HIGH
+}
+
 /// Whether an overflow bucket behind it may.
 #[inline(always)]
 pub(super) fn may_lead_to(word: u64, tag: u64) -> bool {
@@ -103,6 +112,10 @@ mod tests {
                 let others = (0..SLOTS).filter(|other| *other != at);
                 let word = others.fold(0, |word, other| with_slot(word, other, 77 << TAG_SHIFT));
                 assert!(may_hold(with_slot(word, at, tag), tag));
+                let others_too = byte(77 << TAG_SHIFT) == byte(tag);
+                let expected = if others_too { HIGH } else { 0x80 << (8 * at) };
+                assert_eq!(slots_with(with_slot(word, at, tag), tag), expected);
+                assert_eq!(slots_with(word, tag) & 0x80 << (8 * at), 0);
                 assert_eq!(without_slot(with_slot(word, at, tag), at), word);
             }
             assert!(may_lead_to(with_overflow(LINKED, tag), tag));

@@ -142,7 +142,7 @@ impl Log {
         {
             return Some(Object { memory, located });
         }
-        self.read_in(tablet, place.hash, key)
+        self.read_in(self.tablets.list[tablet].index.approach(place.hash.0), key)
     }
 
     /// Reads many objects. `found` is called for every key in order, with `None` for a key that

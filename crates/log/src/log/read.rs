@@ -1,0 +1,104 @@
+//! One read: in two steps, so that what it waits for is on its way early.
+//!
+//! A read of an object that is in no cache waits twice, for its bucket and for its entry. The first
+//! can be asked for as soon as the key is known ([`Log::expect_read`]); who reads then looks at all
+//! else that must be looked at, and comes back for the object ([`Expected::read`]).
+
+use super::{Log, Purpose};
+use crate::error::Error;
+use crate::index::Approach;
+use crate::object::{Located, Object};
+use thunderhead_wire::{KeyHash, LogPosition, TableId};
+
+/// A key whose place in the index has been asked for.
+#[derive(Clone, Copy)]
+pub struct Expected<'log, 'key> {
+    log: &'log Log,
+    at: Approach<'log>,
+    key: &'key [u8],
+}
+
+impl<'log> Expected<'log, '_> {
+    /// Finds the object.
+    #[inline]
+    #[must_use]
+    pub fn read(self) -> Option<Object<'log>> {
+        self.log.read_in(self.at, self.key)
+    }
+}
+
+impl std::fmt::Debug for Expected<'_, '_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Expected").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl Log {
+    /// Finds an object. A key that cannot exist, empty or too long, does not: that is `Ok(None)`,
+    /// while writes and deletes refuse such a key, for there it is a mistake.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTablet`] when the key's tablet does not live here.
+    #[inline]
+    pub fn read(&self, table: TableId, key: &[u8]) -> Result<Option<Object<'_>>, Error> {
+        Ok(self.expect_read(table, key)?.read())
+    }
+
+    /// Asks for the memory that a read of a key will touch first, and waits for none of it.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTablet`] when the key's tablet does not live here.
+    #[inline]
+    pub fn expect_read<'key>(
+        &self,
+        table: TableId,
+        key: &'key [u8],
+    ) -> Result<Expected<'_, 'key>, Error> {
+        let hash = KeyHash::of(key);
+        let at = self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
+        Ok(Expected { log: self, at: self.tablets.list[at].index.approach(hash.0), key })
+    }
+
+    #[inline]
+    pub(super) fn read_in<'log>(
+        &'log self,
+        place: Approach<'_>,
+        key: &[u8],
+    ) -> Option<Object<'log>> {
+        let mut found = None;
+        let memory = &*self.memory;
+        place.find(|at| {
+            // It lies in several lines. The first says only later that the others are wanted, and a
+            // reader would wait once more.
+            self.prefetch_entry(at, Purpose::Read);
+            found = Located::read(memory, at).filter(|entry| entry.has_key(memory, key));
+            found.is_some()
+        })?;
+        Some(Object { memory, located: found? })
+    }
+
+    /// When the object will be durable, or `None` when it is. A server answers a read of it no
+    /// sooner, or a crash could unsay what a client has seen.
+    #[must_use]
+    #[inline]
+    pub fn durable_at(&self, object: &Object<'_>) -> Option<LogPosition> {
+        if object.birth() < self.groups.settled().segment {
+            return None;
+        }
+        self.durable_in_head(object)
+    }
+
+    /// The same for an object that may be in a segment that is not durable as a whole.
+    #[inline(never)]
+    fn durable_in_head(&self, object: &Object<'_>) -> Option<LogPosition> {
+        let durable = self.groups.settled();
+        let at = object.located.at;
+        let segment = self.memory.segment_of(at);
+        if segment != object.birth() {
+            return None; // It was moved, and only durable segments are cleaned.
+        }
+        let offset = self.memory.offset_in_segment(at) + object.entry_bytes() as u32;
+        let position = LogPosition { segment, offset };
+        (position > durable).then(|| self.groups.durable_at(position))
+    }
+}
