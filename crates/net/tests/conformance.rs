@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use thunderhead_net::os::{Options, OsTransport};
 use thunderhead_net::sim::{Link, Network, SimTransport};
@@ -61,10 +62,14 @@ fn limits() -> Limits {
 
 fn on_this_machine(name: &'static str, listen: &str, shared_memory: bool, limits: Limits) -> Pair {
     let options = Options { limits, features: FEATURES, shared_memory, ..Options::default() };
-    let directory = std::env::temp_dir().join(format!("thunderhead-net-{}", std::process::id()));
+    // One of its own: whoever makes one while another removes it finds it neither there nor not.
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let name_of_it = format!("thunderhead-net-{}-{number}", std::process::id());
+    let directory = std::env::temp_dir().join(name_of_it);
     let mut server = OsTransport::new(&os::world(&directory).unwrap(), options).unwrap();
     let client = OsTransport::new(&os::world(&directory).unwrap(), options).unwrap();
-    // Nothing is written there; another test may be using it, and makes it anew then.
+    // Nothing is written there.
     let _ = std::fs::remove_dir(&directory);
     let address = server.listen(listen.parse().unwrap()).unwrap();
     Pair {
