@@ -288,8 +288,8 @@ mod tests {
         let written = read(&page).unwrap();
         let findings = |rows: &[Row]| compare(rows, &written).1;
         assert!(findings(&rows).is_empty());
-        assert!(findings(&[row("read", 1029.0, 207.0), row("write", 1941.0, 300.0)]).is_empty());
-        let found = findings(&[row("read", 1040.0, 200.0), row("write", 1900.0, 300.0)]);
+        assert!(findings(&[row("read", 1049.0, 209.0), row("write", 1902.0, 300.0)]).is_empty());
+        let found = findings(&[row("read", 1060.0, 200.0), row("write", 1880.0, 300.0)]);
         assert!(found[0].contains("more") && found[1].contains("fewer"), "{found:?}");
         let mut calls = [row("read", 1000.0, 200.0), row("write", 2000.0, 300.0)];
         calls[0].counts.calls = 3.7;
