@@ -86,14 +86,26 @@ impl Churn {
         if self.waiting.len() >= PARTS || bytes > MESSAGE_BYTES { self.flush() } else { Ok(()) }
     }
 
+    /// How much of what waits goes into a message: where memory was full, thousands of deletes wait.
+    fn next_message(&self) -> usize {
+        let mut bytes = 0;
+        let fits = self.waiting.iter().take(PARTS).take_while(|(_, item)| {
+            bytes += 70 + item.bytes as usize;
+            bytes <= 2 * MESSAGE_BYTES
+        });
+        fits.count().max(1)
+    }
+
     /// Sends what waits, and again what the shard was too busy for.
     fn flush(&mut self) -> Result<()> {
         while !self.waiting.is_empty() {
-            let Churn { message, waiting, value, seen, .. } = self;
+            let count = self.next_message();
+            let mut batch: Vec<_> = self.waiting.drain(..count).collect();
+            let Churn { message, value, .. } = self;
             message.clear();
             message.extend_from_slice(Identity::NONE.as_bytes());
             debug_assert_eq!(message.len(), IDENTITY_BYTES);
-            for (kind, item) in waiting.iter() {
+            for (kind, item) in &batch {
                 let key = key(item.number);
                 let head = &ObjectHead::new(TABLE, key.len(), Condition::Always, 0);
                 let argument = match kind {
@@ -104,7 +116,7 @@ impl Churn {
             }
             let (mut rest, mut full) = (Vec::new(), false);
             let take = |mut body: &[u8]| {
-                for part in waiting.drain(..) {
+                for part in batch.drain(..) {
                     let Some((head, _, behind)) = PartHead::take(body) else { return false };
                     body = behind;
                     match Status::of_code(head.status()) {
@@ -126,8 +138,8 @@ impl Churn {
             if full {
                 self.make_room(rest)?;
             } else {
-                seen.busy += rest.len() as u64;
-                *waiting = rest;
+                self.seen.busy += rest.len() as u64;
+                self.waiting.splice(..0, rest);
             }
             let now = Instant::now();
             if now >= self.next_look {
@@ -148,7 +160,11 @@ impl Churn {
             "memory is full though live data is no more than it must hold: {} bytes, index included",
             self.live
         );
-        let is_waiting = |item: &Item| rest.iter().any(|(_, it)| it.number == item.number);
+        let is_write = |it: &&(UpdateKind, Item)| it.0 == UpdateKind::Write;
+        let unwritten: Vec<u64> =
+            rest.iter().chain(&self.waiting).filter(is_write).map(|(_, it)| it.number).collect();
+        let is_waiting = |item: &Item| unwritten.contains(&item.number);
+        let mut first = Vec::new();
         while self.live > self.limit {
             let at = self.random.below(self.items.len() as u64) as usize;
             // What is not written yet cannot be deleted.
@@ -157,9 +173,10 @@ impl Churn {
             }
             let item = self.items.swap_remove(at);
             self.live -= bytes_of(item);
-            self.waiting.push((UpdateKind::Delete, item));
+            first.push((UpdateKind::Delete, item));
         }
-        self.waiting.extend(rest);
+        first.extend(rest);
+        self.waiting.splice(..0, first);
         Ok(())
     }
 
