@@ -2,13 +2,15 @@
 //! one gives, it goes on like any other, and what is recovered from its own segments and those that it
 //! adopted is what it held.
 
+mod common;
+
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
-    Cleaner, CleanerOptions, Completion, Condition, Cursor, Damage, Error, Log, LogId, Memory,
-    NoReplication, Options, Rebuild, Recorder, Replay, ReplayError, Replica, SegmentId,
-    SegmentKind, TableId, TabletRange, Tombstones, Version,
+    Cleaner, Completion, Condition, Cursor, Damage, Error, Log, LogId, Memory, NoReplication,
+    Options, Rebuild, Recorder, Replay, ReplayError, Replica, SegmentId, SegmentKind, TableId,
+    TabletRange, Tombstones, Version,
 };
 
 const TABLES: [TableId; 2] = [TableId(7), TableId(9)];
@@ -23,13 +25,7 @@ type Objects = BTreeMap<(TableId, Vec<u8>), (Version, Vec<u8>)>;
 type Records = BTreeMap<(u64, u64), Vec<u8>>;
 
 fn options(tombstones: Tombstones) -> Options {
-    let cleaner = CleanerOptions {
-        free_fraction_low: 1.0,
-        free_share_low: 1.0,
-        segments_per_pass: 2,
-        ..CleanerOptions::default()
-    };
-    Options { segment_bytes: 8 << 10, tombstones, cleaner }
+    common::options(8 << 10, tombstones, 1.0)
 }
 
 #[derive(Clone, Debug)]

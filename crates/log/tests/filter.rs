@@ -1,13 +1,15 @@
 //! Segments that were cut into partitions: what is rebuilt of the parts is what is rebuilt of the
 //! whole segments, whatever the log and the partitions are.
 
+mod common;
+
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_log::filter::{Cut, Filter, Partitions};
 use thunderhead_log::inspect::SegmentReader;
 use thunderhead_log::{
-    Cleaner, CleanerOptions, Completion, Condition, Cursor, Damage, KeyHash, Log, LogId, Memory,
-    NoReplication, Options, Recorder, Replay, SegmentId, TableId, TabletRange, Tombstones, Version,
+    Cleaner, Completion, Condition, Cursor, Damage, KeyHash, Log, LogId, Memory, NoReplication,
+    Options, Recorder, Replay, SegmentId, TableId, TabletRange, Tombstones, Version,
 };
 
 const TABLES: [TableId; 2] = [TableId(7), TableId(9)];
@@ -15,13 +17,7 @@ const TABLES: [TableId; 2] = [TableId(7), TableId(9)];
 type Tablets = Vec<(TabletRange, SegmentId)>;
 
 fn options(tombstones: Tombstones) -> Options {
-    let cleaner = CleanerOptions {
-        free_fraction_low: 1.0,
-        free_share_low: 1.0,
-        segments_per_pass: 2,
-        ..CleanerOptions::default()
-    };
-    Options { segment_bytes: 8 << 10, tombstones, cleaner }
+    common::options(8 << 10, tombstones, 1.0)
 }
 
 #[derive(Clone, Debug)]

@@ -1,12 +1,14 @@
 //! Groups of outcomes: with their effects or not at all, whatever a crash leaves, however they are
 //! forgotten, and wherever a cleaner takes them.
 
+mod common;
+
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
-    Cleaner, CleanerOptions, Completion, Condition, Cursor, Damage, Error, KeyHash, Log, LogId,
-    Memory, NoReplication, Options, Recorder, Replay, Replicator, SegmentId, SegmentKind, TableId,
+    Cleaner, Completion, Condition, Cursor, Damage, Error, KeyHash, Log, LogId, Memory,
+    NoReplication, Options, Recorder, Replay, Replicator, SegmentId, SegmentKind, TableId,
     TabletRange, Tombstones,
 };
 
@@ -14,13 +16,7 @@ const TABLE: TableId = TableId(1);
 const OTHER: TableId = TableId(2);
 
 fn options(tombstones: Tombstones, low: f64) -> Options {
-    let cleaner = CleanerOptions {
-        free_fraction_low: low,
-        free_share_low: low,
-        segments_per_pass: 2,
-        ..CleanerOptions::default()
-    };
-    Options { segment_bytes: 16 << 10, tombstones, cleaner }
+    common::options(16 << 10, tombstones, low)
 }
 
 fn log_of(bytes: usize, options: Options, replicator: Box<dyn Replicator>) -> Log {

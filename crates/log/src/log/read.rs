@@ -7,6 +7,7 @@
 use super::{Log, Purpose};
 use crate::error::Error;
 use crate::index::Approach;
+use crate::memory::Reference;
 use crate::object::{Located, Object};
 use thunderhead_wire::{KeyHash, LogPosition, TableId};
 
@@ -68,13 +69,20 @@ impl Log {
         let mut found = None;
         let memory = &*self.memory;
         place.find(|at| {
-            // It lies in several lines. The first says only later that the others are wanted, and a
-            // reader would wait once more.
-            self.prefetch_entry(at, Purpose::Read);
-            found = Located::read(memory, at).filter(|entry| entry.has_key(memory, key));
+            found = self.entry_of(at, key, Purpose::Read);
             found.is_some()
         })?;
         Some(Object { memory, located: found? })
+    }
+
+    /// The entry at a place that the index names, if it has this key.
+    #[inline]
+    pub(super) fn entry_of(&self, at: Reference, key: &[u8], purpose: Purpose) -> Option<Located> {
+        // It lies in several lines. The first says only later that the others are wanted, and
+        // who looks would wait once more.
+        self.prefetch_entry(at, purpose);
+        let memory = &*self.memory;
+        Located::read(memory, at).filter(|entry| entry.has_key(memory, key))
     }
 
     /// When the object will be durable, or `None` when it is. A server answers a read of it no

@@ -234,13 +234,11 @@ impl Log {
     /// Looks up what a key has now.
     #[inline]
     pub(crate) fn current(&self, tablet: usize, hash: KeyHash, key: &[u8]) -> Option<Current> {
-        let memory = &*self.memory;
         let mut entry = None;
         let index = &self.tablets.list[tablet].index;
         index.prefetch_bucket(hash.0); // An update needs it whatever its word says.
         let found = index.find(hash.0, |at| {
-            self.prefetch_entry(at, Purpose::Update);
-            entry = Located::read(memory, at).filter(|entry| entry.has_key(memory, key));
+            entry = self.entry_of(at, key, Purpose::Update);
             entry.is_some()
         })?;
         Some(Current { found, entry: entry? })

@@ -166,13 +166,26 @@ impl Rebuild {
         if result.is_err() {
             log.turn();
         }
-        match result {
-            // What is replayed passes by the limit for writes, so this is where it is held to one.
-            Err(ReplayError::Log(Error::CleanerBehind)) => {
-                Err(log.no_memory(self.remembered.taken_bytes()).into())
-            }
+        self.step_held_to_memory(log, result)
+    }
+
+    /// What is replayed passes by the limit for writes, so this is where it is held to one.
+    fn held_to_memory(&self, log: &Log, error: Error) -> Error {
+        match error {
+            Error::CleanerBehind => log.no_memory(self.remembered.taken_bytes()),
             other => other,
         }
+    }
+
+    fn step_held_to_memory<T>(
+        &self,
+        log: &Log,
+        result: Result<T, ReplayError>,
+    ) -> Result<T, ReplayError> {
+        result.map_err(|error| match error {
+            ReplayError::Log(error) => self.held_to_memory(log, error).into(),
+            other => other,
+        })
     }
 
     /// Takes in entries of a table that are in no segment, at most [`BATCH`]: those of a tablet that
@@ -195,10 +208,7 @@ impl Rebuild {
         if taken.is_err() {
             log.turn();
         }
-        match taken {
-            Err(Error::CleanerBehind) => Err(log.no_memory(self.remembered.taken_bytes())),
-            other => other,
-        }
+        taken.map_err(|error| self.held_to_memory(log, error))
     }
 
     fn try_take(

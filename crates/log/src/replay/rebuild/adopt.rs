@@ -94,12 +94,7 @@ impl Rebuild {
         assert!(Arc::ptr_eq(&self.memory, &log.memory), "a rebuild goes on in the log it began in");
         let result = self.try_adopt(log, segment, from, (entries, bytes));
         log.turn();
-        match result {
-            Err(ReplayError::Log(Error::CleanerBehind)) => {
-                Err(log.no_memory(self.remembered.taken_bytes()).into())
-            }
-            other => other,
-        }
+        self.step_held_to_memory(log, result)
     }
 
     fn try_adopt(
