@@ -88,8 +88,8 @@ fn union(former: &Copies, own: &Copies) -> Copies {
 }
 
 /// A log's life up to its end, and all that was replicated of it.
-fn ended(seed: u64) -> (Past, Copies) {
-    let past = past(&mut Random::from_seed(seed), 150);
+fn ended(random: &mut Random) -> (Past, Copies) {
+    let past = past(random, 150);
     let former = past.recorder.replicas(usize::MAX);
     (past, former)
 }
@@ -156,7 +156,7 @@ fn a_log_is_taken_back_after_any_crash_and_after_another_in_the_midst_of_it() {
 
 #[test]
 fn what_was_done_once_is_not_done_again_after_a_log_was_taken_back() {
-    let (past, former) = ended(31);
+    let (past, former) = ended(&mut Random::from_seed(31));
     let (mut cluster, _) = cluster(31, 1);
     let segments = put_all(&cluster, &former, &[0]);
     let (told, found) = taken_back(&mut cluster, &former, &segments);
@@ -180,7 +180,8 @@ fn what_was_done_once_is_not_done_again_after_a_log_was_taken_back() {
 #[test]
 fn a_copy_that_is_damaged_is_not_taken_back_and_another_one_is() {
     for seed in 0..8 {
-        let (past, former) = ended(seed + 40);
+        let mut random = Random::from_seed(seed + 40);
+        let (past, former) = ended(&mut random);
         let (mut one, _) = cluster(seed, 1);
         let segments = put_all(&one, &former, &[0, 1]);
         // Which copies of a head are whole is for the coordinator to say.
@@ -206,7 +207,7 @@ fn a_copy_that_is_damaged_is_not_taken_back_and_another_one_is() {
 
 #[test]
 fn a_log_of_which_a_segment_is_damaged_everywhere_leaves_nothing_behind() {
-    let (past, former) = ended(51);
+    let (_, former) = ended(&mut Random::from_seed(51));
     let (mut one, _) = cluster(51, 1);
     let segments = put_all(&one, &former, &[0, 1]);
     let closed = segments.iter().rfind(|it| !former[*it].open).unwrap();
@@ -229,7 +230,7 @@ fn a_log_of_which_a_segment_is_damaged_everywhere_leaves_nothing_behind() {
 
 #[test]
 fn who_cannot_take_a_log_back_says_so_and_rebuilds_it() {
-    let (past, former) = ended(61);
+    let (past, former) = ended(&mut Random::from_seed(61));
     // The first shard's log is another one.
     let mut one = Cluster::new(61, Link::default(), shard_options(), 1 << 20);
     let segments = put_all(&one, &former, &[0]);
@@ -256,7 +257,7 @@ fn who_cannot_take_a_log_back_says_so_and_rebuilds_it() {
 
 #[test]
 fn a_shard_says_what_it_still_has_of_its_former_log_once_that_is_settled() {
-    let (past, former) = ended(71);
+    let (_, former) = ended(&mut Random::from_seed(71));
     let (mut one, recorder) = cluster(71, 1);
     let segments = put_all(&one, &former, &[0]);
     let inherited = async |user: User| user.status().await.inherited;
