@@ -292,7 +292,9 @@ impl Transport for OsTransport {
             }
             // From now on the peer has something to take.
             connection.taken = self.now;
-            self.unsent.push(to);
+            if !std::mem::replace(&mut connection.listed, true) {
+                self.unsent.push(to);
+            }
         }
         let sent = connection.queue(parts, LONG_BYTES);
         self.counters.messages_out += 1;

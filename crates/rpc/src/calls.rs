@@ -271,10 +271,15 @@ impl Calls {
     }
 
     /// Calls whose deadline has passed.
+    #[inline]
     pub(crate) fn late(&mut self, now: Time) -> Vec<Ended> {
         if self.earliest.is_none_or(|earliest| earliest > now) {
             return Vec::new();
         }
+        self.end_late(now)
+    }
+
+    fn end_late(&mut self, now: Time) -> Vec<Ended> {
         let late = self.ids(|call| call.deadline <= now);
         // What was never sent was not carried out.
         let ended = self.end_all(&late, |call| match call.unsent {

@@ -141,22 +141,31 @@ impl<S: Service> Node<S> {
             busy = true;
             self.with_service(|service, context| end(service, context, ended));
         }
-        // Taken out first: a timer that sets another one for this moment must not keep the turn
-        // from ending.
-        let due: Vec<u64> = std::iter::from_fn(|| self.state.timers.due(now)).collect();
-        for number in due {
+        if self.state.timers.next().is_some_and(|at| at <= now) {
             busy = true;
-            self.with_service(|service, context| service.timer(context, number));
+            self.go_off(now);
         }
         // A task that was woken has rung.
         if rung || self.state.tasks.next().is_some_and(|at| at <= now) {
             busy |= self.state.tasks.run(now);
             self.make_calls();
         }
-        for (id, error) in std::mem::take(&mut self.state.failed) {
-            self.with_service(|service, context| service.reply(context, id, Err(error)));
+        if !self.state.failed.is_empty() {
+            for (id, error) in std::mem::take(&mut self.state.failed) {
+                self.with_service(|service, context| service.reply(context, id, Err(error)));
+            }
         }
         busy
+    }
+
+    /// Timers that are due.
+    fn go_off(&mut self, now: Time) {
+        // Taken out first: a timer that sets another one for this moment must not keep the turn
+        // from ending.
+        let due: Vec<u64> = std::iter::from_fn(|| self.state.timers.due(now)).collect();
+        for number in due {
+            self.with_service(|service, context| service.timer(context, number));
+        }
     }
 
     /// Makes the calls that tasks want.

@@ -75,6 +75,8 @@ pub(super) struct Connection {
     pub(super) paused: bool,
     /// Or until all connections together hold less; it is paused meanwhile.
     pub(super) queued: bool,
+    /// It is among those that are written to at the end of the turn.
+    pub(super) listed: bool,
     /// Epoll tells when it takes more.
     pub(super) waits_for_room: bool,
     /// When the other end last took something of what waits for it, or what waits began to.
@@ -102,6 +104,7 @@ impl Connection {
             written: 0,
             paused: false,
             queued: false,
+            listed: false,
             waits_for_room: false,
             taken: Time(0),
             begun: Time(0),
@@ -206,15 +209,24 @@ impl Connection {
         self.output.is_empty()
     }
 
-    /// Puts a message behind what waits. A long one leaves at once if nothing is in its way,
-    /// without being copied. Returns the bytes of its frame.
+    /// Puts a message behind what waits. One that goes into rings, and a long one, leaves at once if
+    /// nothing is in its way, without being copied. Returns the bytes of its frame.
     #[inline]
     pub(super) fn queue(&mut self, parts: &[&[u8]], long: usize) -> usize {
         let payload_bytes: usize = parts.iter().map(|part| part.len()).sum();
         let head = Head { kind: Kind::MESSAGE, payload_bytes }.to_bytes();
         let mut skip = 0;
-        if payload_bytes >= long && self.stage == Stage::Open {
-            skip = self.write_long(&head, parts);
+        if self.stage == Stage::Open {
+            if payload_bytes >= long {
+                skip = self.write_long(&head, parts);
+            } else if let Carrier::Rings(channel) = &mut self.carrier
+                && self.output.is_empty()
+            {
+                skip = into_rings(channel, head, parts);
+                if skip == HEAD_BYTES + payload_bytes {
+                    return skip;
+                }
+            }
         }
         for part in std::iter::once(&head.as_slice()).chain(parts) {
             let passed = skip.min(part.len());
@@ -320,6 +332,38 @@ impl Connection {
             }
         }
     }
+}
+
+/// A frame as long as this is put together before it goes into rings: many small pieces take longer there.
+const SHORT_BYTES: usize = 256;
+
+/// The most parts of a longer message that go into rings from where they lie.
+const PARTS_MAX: usize = 7;
+
+/// Sends a message into rings; the peer is woken at the end of the turn. Returns how much of it is gone: what is
+/// wrong with the rings will be met again by the next write, which knows whom to tell.
+#[inline]
+fn into_rings(channel: &mut shm::Channel, head: [u8; HEAD_BYTES], parts: &[&[u8]]) -> usize {
+    let mut frame = [0; SHORT_BYTES];
+    frame[..HEAD_BYTES].copy_from_slice(&head);
+    let mut at = HEAD_BYTES;
+    for part in parts {
+        let Some(place) = frame.get_mut(at..at + part.len()) else {
+            return pieces_into_rings(channel, &head, parts);
+        };
+        place.copy_from_slice(part);
+        at += part.len();
+    }
+    channel.send(&[&frame[..at]]).unwrap_or(0)
+}
+
+/// Sends the parts of a longer message into rings, from where they lie.
+fn pieces_into_rings(channel: &mut shm::Channel, head: &[u8], parts: &[&[u8]]) -> usize {
+    let mut slices: [&[u8]; PARTS_MAX + 1] = [&[]; _];
+    let Some(places) = slices.get_mut(1..=parts.len()) else { return 0 };
+    places.copy_from_slice(parts);
+    slices[0] = head;
+    channel.send(&slices[..=parts.len()]).unwrap_or(0)
 }
 
 /// Room for as much as is expected, within reason: a length that a peer claims is paid for only as

@@ -258,6 +258,7 @@ impl OsTransport {
                 connection.stage = Stage::Greeting;
                 self.counters.held_bytes += connection.greet(&preface) as u64;
                 self.counters.connected += 1;
+                connection.listed = true;
                 self.unsent.push(id);
                 self.watch(id);
             }
@@ -423,6 +424,7 @@ impl OsTransport {
     #[inline(always)]
     pub(super) fn write(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
+        connection.listed = false;
         match connection.write() {
             Ok(taken) => {
                 if taken > 0 {
@@ -510,7 +512,9 @@ impl OsTransport {
         if !in_scratch {
             if matches!(connection.carrier, Carrier::Rings(_)) {
                 // The ring is tidied up at the end of the turn, when answers are on their way.
-                self.unsent.push(id);
+                if !std::mem::replace(&mut connection.listed, true) {
+                    self.unsent.push(id);
+                }
             }
             return self.digest_input(id, handler);
         }
@@ -574,6 +578,7 @@ impl OsTransport {
                 break;
             }
             let is_open = connection.stage == Stage::Open;
+            let is_tcp = matches!(connection.carrier, Carrier::Tcp(_));
             if let Some(why) = self.objection(head, is_open) {
                 self.fail(id, why, handler);
                 return None;
@@ -583,10 +588,14 @@ impl OsTransport {
             at = end;
             if head.kind == Kind::MESSAGE {
                 self.counters.messages_in += 1;
-                self.last = match self.last {
-                    Some((last, streak)) if last == id => Some((last, streak.saturating_add(1))),
-                    _ => Some((id, 1)),
-                };
+                if is_tcp {
+                    self.last = match self.last {
+                        Some((last, streak)) if last == id => {
+                            Some((last, streak.saturating_add(1)))
+                        }
+                        _ => Some((id, 1)),
+                    };
+                }
                 handler.message(self, id, payload);
             } else if head.kind == Kind::PREFACE {
                 self.greeted(id, payload, handler);

@@ -69,7 +69,16 @@ impl<'a> Pen<'a> {
 
 #[inline]
 fn store_all(words: &[AtomicU64], values: &[[u8; WORD_BYTES]]) {
-    for (word, value) in words.iter().zip(values) {
+    // By fours, for what is around each store is as much as the store.
+    let count = words.len().min(values.len());
+    let (words, last_words) = words[..count].as_chunks::<4>();
+    let (values, last_values) = values[..count].as_chunks::<4>();
+    for (words, values) in words.iter().zip(values) {
+        for (word, value) in words.iter().zip(values) {
+            word.store(u64::from_le_bytes(*value), Ordering::Relaxed);
+        }
+    }
+    for (word, value) in last_words.iter().zip(last_values) {
         word.store(u64::from_le_bytes(*value), Ordering::Relaxed);
     }
 }
@@ -112,7 +121,14 @@ pub(super) fn append(words: &[AtomicU64], start: usize, length: usize, into: &mu
 #[inline]
 fn load_all(words: &[AtomicU64], slots: &mut [[MaybeUninit<u8>; WORD_BYTES]]) -> usize {
     let count = words.len().min(slots.len());
-    for (word, slot) in words.iter().zip(slots) {
+    let (words, last_words) = words[..count].as_chunks::<4>();
+    let (slots, last_slots) = slots[..count].as_chunks_mut::<4>();
+    for (words, slots) in words.iter().zip(slots) {
+        for (word, slot) in words.iter().zip(slots) {
+            slot.write_copy_of_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+    }
+    for (word, slot) in last_words.iter().zip(last_slots) {
         slot.write_copy_of_slice(&word.load(Ordering::Relaxed).to_le_bytes());
     }
     count

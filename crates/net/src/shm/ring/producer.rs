@@ -43,6 +43,12 @@ impl Producer {
         parts: &[&[u8]],
     ) -> Result<usize, Corrupt> {
         let total = parts.iter().fold(0, |sum: usize, part| sum.saturating_add(part.len()));
+        let whole = total as u64;
+        if (1..=self.payload_max).contains(&whole) && self.room(words, span(whole))? >= span(whole)
+        {
+            self.append_whole(words, whole, parts);
+            return Ok(total);
+        }
         let mut source = Source { parts: parts.iter(), rest: &[] };
         let mut sent = 0;
         while sent < total {
@@ -79,6 +85,18 @@ impl Producer {
         Ok(self.ring_bytes - (produced - claimed))
     }
 
+    /// Writes one record of all parts, for which there is room.
+    #[inline]
+    fn append_whole(&mut self, words: &[AtomicU64], payload: u64, parts: &[&[u8]]) {
+        let ring = Ring::new(&words[self.area.clone()]);
+        let mut pen = Pen::new(ring.words, ring.index(self.produced + WORD_BYTES as u64));
+        for part in parts {
+            pen.write(part);
+        }
+        pen.finish();
+        self.publish(ring, payload);
+    }
+
     /// Writes one record, for which there is room.
     #[inline]
     fn append(&mut self, words: &[AtomicU64], payload: u64, source: &mut Source<'_>) {
@@ -91,6 +109,12 @@ impl Producer {
             pen.write(piece);
         }
         pen.finish();
+        self.publish(ring, payload);
+    }
+
+    /// Lets the peer see a record whose payload is written.
+    #[inline]
+    fn publish(&mut self, ring: Ring<'_>, payload: u64) {
         ring.word(self.produced).store(header(payload), Ordering::Release);
         self.produced += span(payload);
     }
