@@ -74,14 +74,20 @@ fn latencies(scale: &Scale, rows: &mut Rows) -> Result<()> {
         format!("shared memory round trip, median: {ours:.0} ns, floor {floor:.0} ns; above it");
     rows.at_most(&what, 300.0, rings.above, "ns");
     let pause = Duration::from_millis(1);
-    // What is found for two blocking servers differs by as much as a hundredth.
-    let many = latency::now_and_then(scale.few, scale.turns, pause, Blocking::InEpoll)?;
+    let asleep = |blocking| latency::now_and_then(scale.few, scale.turns, pause, blocking);
+    let near = asleep(Blocking::OnUnixSocket)?;
     let what = format!(
-        "server adaptive and idle before, median: {:.0} ns; a server that blocks in epoll {:.0} ns",
+        "server adaptive and idle before, same host, median: {:.0} ns; one that blocks on a Unix socket {:.0} ns",
+        near.ours[0], near.floor[0]
+    );
+    rows.at_most(&what, 1.0, near.ratio, "×");
+    let many = asleep(Blocking::InEpoll)?;
+    let what = format!(
+        "the same over TCP, median: {:.0} ns; a bare server that blocks in epoll {:.0} ns",
         many.ours[0], many.floor[0]
     );
-    rows.at_most(&what, 1.01, many.ratio, "×");
-    let one = latency::now_and_then(scale.few, scale.turns, pause, Blocking::InRecv)?;
+    rows.reported(&what, many.ratio, "×");
+    let one = asleep(Blocking::InRecv)?;
     let what = format!(
         "the same beside {:.0} ns of one that blocks in recv, for one client",
         one.floor[0]

@@ -3,6 +3,7 @@
 use super::floors::latencies::Latencies;
 use super::floors::ping_pong::{
     ping_pong_tcp, ping_pong_tcp_blocking_echo, ping_pong_tcp_blocking_server, ping_pong_unix,
+    ping_pong_unix_blocking_server,
 };
 use super::floors::ring::ping_pong_ring;
 use super::subject::{Setup, beside, round_trips};
@@ -105,6 +106,8 @@ pub enum Blocking {
     InEpoll,
     /// It waits for the only one it has.
     InRecv,
+    /// The same on a Unix socket, beside ours over shared memory: what clients of the same host have.
+    OnUnixSocket,
 }
 
 impl Blocking {
@@ -112,6 +115,7 @@ impl Blocking {
         match self {
             Blocking::InEpoll => "blocks in epoll",
             Blocking::InRecv => "blocks in recv",
+            Blocking::OnUnixSocket => "blocks in recv on a Unix socket",
         }
     }
 }
@@ -126,17 +130,21 @@ pub fn now_and_then(
     pause: Duration,
     blocking: Blocking,
 ) -> Result<Figures> {
-    let what = format!("TCP, a call every {pause:?}, server adaptive; floor {}", blocking.name());
+    let shared_memory = matches!(blocking, Blocking::OnUnixSocket);
+    let channel = if shared_memory { "shared memory" } else { "TCP" };
+    let floor = blocking.name();
+    let what = format!("{channel}, a call every {pause:?}, server adaptive; floor {floor}");
     in_turn(
         &what,
         repeats,
         || match blocking {
             Blocking::InEpoll => ping_pong_tcp_blocking_echo(rounds, pause),
             Blocking::InRecv => ping_pong_tcp_blocking_server(rounds, pause),
+            Blocking::OnUnixSocket => ping_pong_unix_blocking_server(rounds, pause),
         },
         || {
-            let setup = Setup::tcp(Polling::default());
-            Ok(beside(setup, |address| round_trips(address, false, rounds, pause))?.0)
+            let setup = Setup { shared_memory, polling: Polling::default() };
+            Ok(beside(setup, |address| round_trips(address, shared_memory, rounds, pause))?.0)
         },
     )
 }
@@ -153,6 +161,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         shared_memory(rounds, repeats)?,
         now_and_then(few, repeats, Duration::from_millis(1), Blocking::InEpoll)?,
         now_and_then(few, repeats, Duration::from_millis(1), Blocking::InRecv)?,
+        now_and_then(few, repeats, Duration::from_millis(1), Blocking::OnUnixSocket)?,
     ];
     let unix = ping_pong_unix(rounds)?;
     let floor = [unix.median(), unix.percentile(0.99)];

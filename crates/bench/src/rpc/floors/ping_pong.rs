@@ -56,11 +56,24 @@ pub fn ping_pong_tcp_blocking_echo(rounds: u64, pause: Duration) -> Result<Laten
 /// # Errors
 /// When a socket fails or the server falls silent.
 pub fn ping_pong_unix(rounds: u64) -> Result<Latencies> {
+    over_unix(rounds, Waiting::Polling, Duration::ZERO)
+}
+
+/// Round trips over a pair of Unix stream sockets with a server that sleeps in `recv`, and a client as that of
+/// [`ping_pong_tcp_blocking_server`].
+///
+/// # Errors
+/// When a socket fails or the server falls silent.
+pub fn ping_pong_unix_blocking_server(rounds: u64, pause: Duration) -> Result<Latencies> {
+    over_unix(rounds, Waiting::Blocking, pause)
+}
+
+fn over_unix(rounds: u64, waiting: Waiting, pause: Duration) -> Result<Latencies> {
     let (near, far) = UnixStream::pair().context("make a pair of Unix sockets")?;
     beside(
-        move |stop| serve_connection(&far, Waiting::Polling, stop),
+        move |stop| serve_connection(&far, waiting, stop),
         // It takes its end along: the server ends when that is closed.
-        move || ping_pong_client(&near, rounds, Duration::ZERO),
+        move || ping_pong_client(&near, rounds, pause),
     )
 }
 
