@@ -347,6 +347,7 @@ impl Service {
     /// Takes nothing more from a master, whose replicas are about to be read.
     pub fn fence(&mut self, master: MasterId) {
         self.gone.insert(master);
+        self.store.gives_way(master);
     }
 
     /// Gives up all replicas of a master, which gets no others here.

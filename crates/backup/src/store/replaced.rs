@@ -119,8 +119,10 @@ impl Store {
     }
 
     fn give_up(&mut self, number: u32) {
-        let frame = &mut self.parts.frames[number as usize];
+        self.is_busy(number);
         self.filling.remove(&number);
+        self.resting.remove(&number);
+        let frame = &mut self.parts.frames[number as usize];
         frame.state = State::Freeing;
         if let Some(buffer) = frame.buffer {
             self.parts.pool.drop_replica(buffer);
