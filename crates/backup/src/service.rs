@@ -308,6 +308,7 @@ impl Service {
     }
 
     fn replicate(&mut self, context: &mut Context<'_>, body: &[u8], reply_to: ReplyTo) {
+        self.store.it_is(context.now());
         match self.carry_out(body, Asker::Node(reply_to)) {
             Ok(Some(answers)) => context.reply(reply_to, &[answers.as_bytes()]),
             Ok(None) => {}

@@ -260,7 +260,7 @@ pub struct Store {
     idle: BTreeSet<(bool, Time, u32)>,
     /// The checksums of those that do.
     resting: BTreeMap<u32, Vec<u32>>,
-    /// When the last turn ended.
+    /// How late it is, as far as is known.
     now: Time,
     /// Reads under way of each buffer; it is not used anew before they end.
     pins: BTreeMap<u32, u32>,

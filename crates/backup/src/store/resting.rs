@@ -19,6 +19,7 @@
 use super::{State, Store};
 use crate::layout::{ReplicaId, Used};
 use crate::limits::RESTS_AFTER;
+use thunderhead_runtime::Time;
 use thunderhead_wire::{MasterId, SegmentId};
 
 impl Store {
@@ -35,6 +36,11 @@ impl Store {
             }
             filling.is_wanted = false;
         }
+    }
+
+    /// How late it is by now: it may be long since the last turn.
+    pub(crate) fn it_is(&mut self, now: Time) {
+        self.now = self.now.max(now);
     }
 
     /// Whether a replica is open and rests: it gets no more bytes here.
