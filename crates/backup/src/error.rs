@@ -56,9 +56,11 @@ pub enum Refusal {
     /// The same bytes were sent before, and were others.
     #[error("bytes of {0} were sent again and differ: the sender is broken")]
     Differs(ReplicaId),
-    /// The replica is from before this backup was started, and gets nothing more.
+    /// The replica is from before this backup was started, or had to give up its buffer, and gets nothing
+    /// more.
     #[error(
-        "{0} was open when this backup was started anew, or its disk failed; replicate it again"
+        "{0} was open when this backup was started anew, or its disk failed, or others needed its buffer; \
+         replicate it again"
     )]
     Interrupted(ReplicaId),
     /// The replica exists and is closed.

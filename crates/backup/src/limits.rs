@@ -33,6 +33,10 @@ pub(crate) const SYNC_ATTEMPTS: u32 = 3;
 /// After this time is written again what the disk did not take.
 pub(crate) const AGAIN: Duration = Duration::from_millis(200);
 
+/// An open replica that has got nothing for so long may lose its buffer to another one: longer than a master
+/// takes that gets on.
+pub(crate) const RESTS_AFTER: Duration = Duration::from_millis(500);
+
 /// Reads under way at most: each holds a segment of memory.
 pub(crate) const READS_MAX: usize = 8;
 

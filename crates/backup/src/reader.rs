@@ -51,6 +51,8 @@ pub(crate) struct ReadJob {
     pub(crate) frame: u32,
     /// The buffer that holds it and how far, when it is not all on disk.
     pub(crate) in_buffer: Option<(u32, Used)>,
+    /// What is to be known of it on the disk, where its header there may not be so far.
+    pub(crate) on_disk: Option<Used>,
 }
 
 /// What reactor and reader share.
@@ -82,7 +84,7 @@ impl Worker for Reader {
         let Some(job) = lock(&self.reads).jobs.pop_front() else { return Step::Idle };
         let outcome = match &job.in_buffer {
             Some((buffer, used)) => self.copy(*buffer, used),
-            None => self.read(files, job.frame, job.replica),
+            None => self.read(files, &job),
         };
         lock(&self.reads).done.push((job, outcome));
         self.alarm.ring();
@@ -100,8 +102,7 @@ impl Reader {
     fn read(
         &mut self,
         files: &mut dyn Files,
-        frame: u32,
-        replica: ReplicaId,
+        ReadJob { frame, replica, on_disk, .. }: &ReadJob,
     ) -> Result<ReplicaBytes, ReadError> {
         let file = match self.file {
             Some(file) => file,
@@ -111,13 +112,13 @@ impl Reader {
                 *self.file.insert(file)
             }
         };
-        let used = match read_header(files, file, &self.superblock, frame) {
-            Ok(Some(Header::Used(used))) if used.id == replica => used,
+        let used = match read_header(files, file, &self.superblock, *frame) {
+            Ok(Some(Header::Used(used))) if used.id == *replica => on_disk.clone().unwrap_or(used),
             Ok(Some(_)) => return Err(ReadError::Gone),
             Ok(None) => return Err(ReadError::Header),
             Err(error) => return Err(ReadError::Io(error.kind())),
         };
-        read_data(files, file, &self.superblock, frame, used)
+        read_data(files, file, &self.superblock, *frame, used)
     }
 }
 

@@ -308,6 +308,7 @@ impl Service {
     }
 
     fn replicate(&mut self, context: &mut Context<'_>, body: &[u8], reply_to: ReplyTo) {
+        self.store.it_is(context.now());
         match self.carry_out(body, Asker::Node(reply_to)) {
             Ok(Some(answers)) => context.reply(reply_to, &[answers.as_bytes()]),
             Ok(None) => {}
@@ -347,6 +348,7 @@ impl Service {
     /// Takes nothing more from a master, whose replicas are about to be read.
     pub fn fence(&mut self, master: MasterId) {
         self.gone.insert(master);
+        self.store.gives_way(master);
     }
 
     /// Gives up all replicas of a master, which gets no others here.

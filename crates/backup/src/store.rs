@@ -9,7 +9,7 @@
 //!
 //! ```text
 //! free ─open─► filling (a buffer) ─close─► closing ─round─► stored (on disk alone)
-//!  ▲              │                          │                 │
+//!  ▲              │     └─► resting ─close─┘ │                 │
 //!  └─── round ────┴──────── freeing ◄── free ┴─────────────────┘
 //! ```
 //!
@@ -29,8 +29,14 @@
 //! An open replica that cannot be gone on with, or any that its master makes anew at a later epoch, is
 //! *replaced*: the new one is filled in another frame, and the old one counts until the new one does
 //! (`replaced`). So there is always one of the two.
+//!
+//! # When no buffer is left
+//!
+//! An open replica that has got nothing for some time, or whose master is gone, gives its buffer to one that
+//! is begun (`resting`). So those who wait for buffers do not wait for each other.
 
 mod replaced;
+mod resting;
 
 use crate::error::{ReadError, Refusal};
 use crate::flusher::{self, Exchange, Job};
@@ -158,7 +164,9 @@ pub(crate) enum State {
     Free,
     /// It has a buffer, and gets bytes.
     Filling,
-    /// It has a buffer, and gets no more.
+    /// It had one, and all of it is on the disk. It gets no more bytes, and may be closed.
+    Resting,
+    /// It has a buffer, unless it rested, and gets no more.
     Closing,
     /// It is on the disk alone. Open ones are from before the start.
     Stored,
@@ -207,6 +215,10 @@ struct Filling {
     digest: crc_fast::Digest,
     /// Bytes that were in the last round.
     flushed: u32,
+    /// Its master may add to it.
+    is_wanted: bool,
+    /// All of it is on the disk, since then.
+    idle_since: Option<Time>,
 }
 
 struct UnderWay {
@@ -244,6 +256,12 @@ pub struct Store {
     free: VecDeque<u32>,
     free_buffers: Vec<u32>,
     filling: BTreeMap<u32, Filling>,
+    /// Of these, those that could rest: unwanted ones first, then by how long they have been idle.
+    idle: BTreeSet<(bool, Time, u32)>,
+    /// The checksums of those that do.
+    resting: BTreeMap<u32, Vec<u32>>,
+    /// How late it is, as far as is known.
+    now: Time,
     /// Reads under way of each buffer; it is not used anew before they end.
     pins: BTreeMap<u32, u32>,
     to_release: BTreeSet<u32>,
@@ -281,6 +299,9 @@ impl Store {
             parts,
             lineages: crate::lineage::Lineages::default(),
             filling: BTreeMap::new(),
+            idle: BTreeSet::new(),
+            resting: BTreeMap::new(),
+            now: Time(0),
             pins: BTreeMap::new(),
             to_release: BTreeSet::new(),
             reads_under_way: 0,
@@ -322,10 +343,10 @@ impl Store {
             replaces = atomic && epoch > frame.epoch;
             match frame.state {
                 _ if replaces => {}
-                State::Filling if self.refused.contains(&number) => {
+                State::Filling | State::Resting if self.refused.contains(&number) => {
                     return Err(Refusal::Interrupted(id));
                 }
-                State::Filling => {
+                State::Filling | State::Resting => {
                     self.raise_epoch(number, epoch)?;
                     return Ok(self.acknowledge(number));
                 }
@@ -336,6 +357,9 @@ impl Store {
         }
         if self.free.is_empty() {
             return Err(Refusal::Full);
+        }
+        if self.free_buffers.is_empty() {
+            self.one_rests();
         }
         let Some(buffer) = self.free_buffers.pop() else { return Err(Refusal::Overloaded) };
         let Some(number) = self.free.pop_front() else {
@@ -357,7 +381,8 @@ impl Store {
         let base = self.parts.sequence;
         self.parts.pool.claim(&Claimed { buffer, frame: number, base, used });
         let digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
-        self.filling.insert(number, Filling { digest, flushed: 0 });
+        let filling = Filling { digest, flushed: 0, is_wanted: true, idle_since: None };
+        self.filling.insert(number, filling);
         self.by_id.insert(id, number);
         Ok(self.acknowledge(number))
     }
@@ -377,7 +402,6 @@ impl Store {
         let number = self.writable(id)?;
         let frame = self.parts.frames[number as usize];
         let Frame { length, state, .. } = frame;
-        let Some(buffer) = frame.buffer else { return Err(Refusal::Interrupted(id)) };
         let end = u64::from(offset) + bytes.len() as u64;
         let limit = self.parts.superblock.geometry.segment_bytes;
         if end > u64::from(limit) {
@@ -394,11 +418,16 @@ impl Store {
         }
         let known = ((length - offset) as usize).min(bytes.len());
         let (repeated, new) = bytes.split_at(known);
-        if !self.is_repeated(buffer, offset, repeated) {
-            return Err(Refusal::Differs(id));
+        match frame.buffer {
+            Some(buffer) if !self.is_repeated(buffer, offset, repeated) => {
+                return Err(Refusal::Differs(id));
+            }
+            None if !new.is_empty() => return Err(Refusal::Interrupted(id)),
+            _ => self.raise_epoch(number, epoch)?,
         }
-        self.raise_epoch(number, epoch)?;
-        self.add(number, buffer, new);
+        if let Some(buffer) = frame.buffer {
+            self.add(number, buffer, new);
+        }
         Ok(self.acknowledge(number))
     }
 
@@ -425,7 +454,7 @@ impl Store {
         if epoch < frame.epoch {
             return Err(Refusal::StaleEpoch { id, current: frame.epoch });
         }
-        if frame.state == State::Filling {
+        if matches!(frame.state, State::Filling | State::Resting) {
             frame.state = State::Closing;
             (frame.closed, frame.committed) = (true, true);
             if let Some(buffer) = frame.buffer {
@@ -483,7 +512,8 @@ impl Store {
         let read = ReadId(self.next_read);
         self.next_read += 1;
         self.reads_under_way += 1;
-        let job = ReadJob { id: read, replica: id, frame: number, in_buffer };
+        let on_disk = self.as_it_rests(number);
+        let job = ReadJob { id: read, replica: id, frame: number, in_buffer, on_disk };
         reader::lock(&self.parts.reads).jobs.push_back(job);
         self.parts.reader.ring();
         Ok(read)
@@ -492,6 +522,7 @@ impl Store {
     /// Takes what the workers have done and hands them what there is to do. Called at the end of
     /// each turn of the reactor; says whether there was anything.
     pub fn turn(&mut self, now: Time, tell: &mut dyn FnMut(Event)) -> bool {
+        self.now = now;
         let finished = self.take_finished(now, tell);
         let read = self.take_reads(tell);
         let handed = self.hand_over(now);
@@ -532,8 +563,10 @@ impl Store {
         let number = *self.by_id.get(&id).ok_or(Refusal::NotFound(id))?;
         let frame = &self.parts.frames[number as usize];
         match frame.state {
-            State::Filling if self.refused.contains(&number) => Err(Refusal::Interrupted(id)),
-            State::Filling | State::Closing => Ok(number),
+            State::Filling | State::Resting if self.refused.contains(&number) => {
+                Err(Refusal::Interrupted(id))
+            }
+            State::Filling | State::Resting | State::Closing => Ok(number),
             State::Stored if frame.closed => Err(Refusal::Closed { id, length: frame.length }),
             State::Stored => Err(Refusal::Interrupted(id)),
             State::Free | State::Freeing | State::Bad | State::Damaged => {
@@ -596,8 +629,13 @@ impl Store {
     /// A frame has changed, or what it was changed to is asked for again.
     fn acknowledge(&mut self, number: u32) -> Ack {
         self.touched.insert(number);
+        self.is_busy(number);
         if self.parts.options.durability != Durability::Synced {
-            return Ack::Now;
+            if !self.resting.contains_key(&number) {
+                return Ack::Now;
+            }
+            // It is in no memory that outlasts the process.
+            self.urgent = true;
         }
         self.issued.0 += 1;
         self.waiting.push_back((self.issued, number));
@@ -635,10 +673,10 @@ impl Store {
         let frame = &self.parts.frames[number as usize];
         let (buffer, header) = match frame.state {
             State::Freeing => (None, Header::Free),
-            State::Filling | State::Closing => {
-                let buffer = frame.buffer?;
-                (Some(buffer), Header::Used(self.parts.pool.claimed(buffer)?.used))
-            }
+            State::Filling | State::Resting | State::Closing => match frame.buffer {
+                Some(buffer) => (Some(buffer), Header::Used(self.parts.pool.claimed(buffer)?.used)),
+                None => (None, Header::Used(self.as_it_rests(number)?)),
+            },
             _ => return None,
         };
         if let (Some(filling), Header::Used(used)) = (self.filling.get_mut(&number), &header) {
@@ -700,7 +738,9 @@ impl Store {
                 frame.state = State::Stored;
                 frame.buffer = None;
                 self.filling.remove(&number);
+                self.resting.remove(&number);
             }
+            State::Filling => return self.is_idle(number),
             State::Freeing => {
                 *frame = Frame::of(&Header::Free);
                 self.free.push_back(number);

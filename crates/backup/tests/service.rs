@@ -301,6 +301,41 @@ fn a_master_whose_replicas_are_read_to_recover_it_gets_nothing_more() {
     }
 }
 
+/// Four buffers: those of a master that is gone, and of one that waits, are given to others.
+#[test]
+fn who_gets_nothing_more_is_in_nobodys_way() {
+    let conversation = |it: Caller| async move {
+        let of = |master, parts: &[Part<'_>]| {
+            let sent = it.call(Opcode::Replicate, message(master, 0, parts));
+            async move { answers(&sent.await.unwrap()) }
+        };
+        assert_eq!(it.send(&[(1, 0, 0, b"gone", 0, OPEN)]).await, [(0, 4)]);
+        for master in 2..5 {
+            assert_eq!(of(master, &[(1, 0, 0, b"it waits", 0, OPEN)]).await, [(0, 8)]);
+        }
+        let next = [(2, 0, 0, &b"next"[..], 0, OPEN)];
+        let elsewhere = [(2, 0)];
+        it.tasks.sleep(Duration::from_millis(100)).await;
+        assert_eq!(of(2, &next).await, elsewhere, "all are needed");
+        let fence = InventoryOf { lineage: Vec::new(), master: MasterId(1), deposed: true };
+        it.call(Opcode::Inventory, to_body(&fence)).await.unwrap();
+        assert_eq!(of(2, &next).await, [(0, 4)]);
+        assert_eq!(of(3, &next).await, elsewhere, "all are needed again");
+        assert_eq!(it.read(1, 9).await.unwrap(), b"gone");
+        it.tasks.sleep(Duration::from_millis(600)).await;
+        assert_eq!(of(3, &next).await, [(0, 4)]);
+        // Whose it was can close it, and not go on with it.
+        for (flags, answer) in [(0, (9, 8)), (CLOSE, (0, 8))] {
+            let bytes: &[u8] = if flags == 0 { b"more" } else { b"" };
+            assert_eq!(of(2, &[(1, 0, 8, bytes, 8, flags)]).await, [answer]);
+        }
+        assert_eq!(it.inventory(2).await, [(1, 0, 8, true), (2, 0, 4, false)]);
+    };
+    for durability in [Durability::Replicated, Durability::Synced] {
+        talk(durability, &Rc::default(), conversation, |_, _| {});
+    }
+}
+
 #[test]
 fn damage_is_not_served() {
     let conversation = |it: Caller| async move {

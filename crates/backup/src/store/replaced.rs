@@ -92,6 +92,9 @@ impl Store {
     /// A replica counts now: the one that it was begun in the place of goes.
     pub(super) fn takes_its_place(&mut self, id: ReplicaId, number: u32) {
         if let Some(former) = self.replaced.remove(&id) {
+            // Those whose place it took itself wait with it.
+            let by = self.succeeded.values_mut().filter(|by| **by == former);
+            by.for_each(|by| *by = number);
             self.give_up(former);
             self.succeeded.insert(former, number);
         }
@@ -119,8 +122,12 @@ impl Store {
     }
 
     fn give_up(&mut self, number: u32) {
-        let frame = &mut self.parts.frames[number as usize];
+        self.is_busy(number);
         self.filling.remove(&number);
+        self.resting.remove(&number);
+        // Nothing takes the place of those that waited for it: they go in the same round.
+        self.succeeded.retain(|_, by| *by != number);
+        let frame = &mut self.parts.frames[number as usize];
         frame.state = State::Freeing;
         if let Some(buffer) = frame.buffer {
             self.parts.pool.drop_replica(buffer);

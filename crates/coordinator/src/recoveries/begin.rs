@@ -209,8 +209,8 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
     }
     drop(pen);
     let speeds = reign.cluster().backups().map(|it| (it.server, it.speed)).collect();
-    let Order { mut segments, reads } = order(&found.segments, &speeds);
     let take_back = heir.is_some();
+    let Order { mut segments, reads } = order(&found.segments, &speeds, take_back);
     if !take_back {
         // Who rebuilds need not know.
         segments.iter_mut().for_each(|it| (it.closed, it.epoch) = (false, Epoch::default()));

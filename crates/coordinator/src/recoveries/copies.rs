@@ -4,7 +4,14 @@
 //! the coordinator has for its segment: an older one missed what was acknowledged later. An open one
 //! that counts holds everything of its segment that was acknowledged, whatever its length, so any
 //! one of them will do. Of segments that are older than all whose epochs are remembered (the floor)
-//! none counts that is open: it may have missed something, and the log has gone on long since. Where a closed copy is known, open ones of that segment are left alone.
+//! none counts that is open: it may have missed something, and the log has gone on long since.
+//!
+//! Where a closed copy is known, open ones of that segment are used last, and only such as are the same. A
+//! head is closed on one backup after the other, once all have all of it: so an open copy of the same
+//! length, whose epoch counts and is not below that of a closed one, has the same bytes. (Closed copies that were
+//! made later, from memory that may be compacted by then, have higher epochs than all that stayed
+//! open.) Without it a master that dies between two closings would leave one copy alone to be read, and that one
+//! may be damaged.
 //!
 //! The log is what the last digest of the newest open head names. That an older head is open
 //! somewhere and its epoch counts means that its backup never acknowledged that it was closed; then
@@ -60,10 +67,13 @@ impl Copies {
     /// The copies of a segment to use, the best first; none where there are none.
     pub(super) fn of(&self, segment: SegmentId) -> Vec<Copy> {
         let mut copies = self.segments.get(&segment).cloned().unwrap_or_default();
-        if copies.iter().any(|copy| copy.closed) {
-            copies.retain(|copy| copy.closed);
-        }
-        copies.sort_by_key(|copy| (std::cmp::Reverse(copy.length), copy.server));
+        let closed = copies.iter().filter(|copy| copy.closed);
+        let closed: Vec<(u32, Epoch)> = closed.map(|copy| (copy.length, copy.epoch)).collect();
+        let is_same = |copy: &Copy| {
+            closed.iter().any(|(length, epoch)| *length == copy.length && *epoch <= copy.epoch)
+        };
+        copies.retain(|copy| copy.closed || closed.is_empty() || is_same(copy));
+        copies.sort_by_key(|copy| (!copy.closed, std::cmp::Reverse(copy.length), copy.server));
         copies
     }
 
@@ -113,5 +123,27 @@ mod tests {
         assert_eq!(copies.missing(&named).len(), 1, "open ones below the floor do not count");
         let missing = copies.missing(&[SegmentId(1), SegmentId(9)]);
         assert_eq!(missing.into_iter().collect::<Vec<_>>(), [SegmentId(9)]);
+    }
+
+    /// A master died after it had closed a head on one of its backups.
+    #[test]
+    fn an_open_copy_that_is_the_same_as_a_closed_one_is_used_after_it() {
+        let servers = |epochs: &[(SegmentId, Epoch)], others: &[ReplicaInfo]| {
+            let mut copies = Copies::new(epochs, SegmentId(1));
+            for (number, replica) in (1..).zip(others) {
+                copies.add(ServerId(number), ([10, 0, 0, 1], 1).into(), &[*replica]);
+            }
+            copies.of(SegmentId(1)).iter().map(|it| it.server.0).collect::<Vec<_>>()
+        };
+        let (open, closed) = (replica(1, 1, 90, false), replica(1, 1, 90, true));
+        assert_eq!(servers(&[], &[open, closed, open]), [2, 1, 3]);
+        // It was raised with others that were open, before it was to be closed.
+        assert_eq!(servers(&[], &[open, replica(1, 0, 90, true)]), [2, 1]);
+        let raised = [(SegmentId(1), Epoch(2))];
+        assert_eq!(servers(&raised, &[open, closed]), [2], "it missed something");
+        // The closed one may have been made later, of what was left in memory.
+        assert_eq!(servers(&[], &[open, replica(1, 2, 90, true)]), [2]);
+        assert_eq!(servers(&[], &[open, replica(1, 1, 91, true)]), [2]);
+        assert_eq!(servers(&[], &[open, replica(1, 1, 80, true)]), [2]);
     }
 }

@@ -25,7 +25,7 @@ pub fn reading_order(log: &[Placed], speeds: &BTreeMap<ServerId, u64>) -> Vec<Re
         (*segment, copies.collect())
     });
     let segments: Vec<(SegmentId, Vec<Copy>)> = segments.collect();
-    order::order(&segments, speeds).segments
+    order::order(&segments, speeds, false).segments
 }
 
 /// Tablets divided among so many masters, by what the log's statistics say; each part is rebuilt by

@@ -6,7 +6,8 @@
 //! they fetch what is there already. Other copies stand behind, for when the first one fails.
 //!
 //! The head comes first, for it says which log it is; of a segment that is open the copies stay in
-//! the order of the survey, intact ones first.
+//! the order of the survey, intact ones first. Open copies that are the same as closed ones stand behind
+//! them; a log that is taken back is not read from those, for the replicas that it is to have are closed.
 
 use super::copies::Copy;
 use std::collections::BTreeMap;
@@ -29,7 +30,11 @@ pub(super) struct Order {
 }
 
 /// Decides it, by how fast backups read.
-pub(super) fn order(log: &[(SegmentId, Vec<Copy>)], speeds: &BTreeMap<ServerId, u64>) -> Order {
+pub(super) fn order(
+    log: &[(SegmentId, Vec<Copy>)],
+    speeds: &BTreeMap<ServerId, u64>,
+    take_back: bool,
+) -> Order {
     let mut busy: BTreeMap<ServerId, u64> = BTreeMap::new();
     let mut read: Vec<(bool, u64, Replicas)> = Vec::with_capacity(log.len());
     let mut reads: BTreeMap<ServerId, Vec<SegmentId>> = BTreeMap::new();
@@ -40,13 +45,18 @@ pub(super) fn order(log: &[(SegmentId, Vec<Copy>)], speeds: &BTreeMap<ServerId, 
             let nanos = u64::try_from(nanos / u128::from(speed)).unwrap_or(u64::MAX);
             busy.get(&copy.server).copied().unwrap_or(0).saturating_add(nanos)
         };
-        let are_alike = copies.iter().all(|copy| copy.closed);
-        let candidates = if are_alike { copies.len() } else { 1 };
+        let closed = copies.iter().take_while(|copy| copy.closed).count();
+        let is_closed = closed > 0;
+        let candidates = closed.max(1);
+        let copies = match take_back && is_closed {
+            true => copies.get(..closed).unwrap_or_default(),
+            false => copies,
+        };
         let best = copies.iter().enumerate().take(candidates);
         let Some((done, first)) = best.map(|(at, copy)| (done_by(copy), at)).min() else {
             continue;
         };
-        let mut copies = copies.clone();
+        let mut copies = copies.to_vec();
         if let Some(sorted) = copies.get_mut(..=first) {
             sorted.rotate_right(1);
         }
@@ -59,7 +69,7 @@ pub(super) fn order(log: &[(SegmentId, Vec<Copy>)], speeds: &BTreeMap<ServerId, 
         }
         let at = copies.iter().map(|copy| (copy.server, copy.address)).collect();
         let epoch = copies.iter().map(|copy| copy.epoch).max().unwrap_or_default();
-        let replicas = Replicas { segment: *segment, at, closed: are_alike, epoch };
+        let replicas = Replicas { segment: *segment, at, closed: is_closed, epoch };
         read.push((number > 0, done, replicas));
     }
     read.sort_by_key(|(later, done, _)| (*later, *done));
@@ -71,6 +81,24 @@ mod tests {
     use super::*;
     use thunderhead_runtime::Random;
     use thunderhead_wire::Epoch;
+
+    #[test]
+    fn open_copies_that_are_the_same_come_last_and_not_where_a_log_is_taken_back() {
+        let copy = |server: u8, closed| {
+            let address = ([10, 0, 0, server], 1).into();
+            let (server, epoch) = (ServerId(server.into()), Epoch::default());
+            Copy { server, address, length: 8, closed, epoch }
+        };
+        let log = [(SegmentId(1), vec![copy(1, true), copy(3, true), copy(2, false)])];
+        let speeds = BTreeMap::from([(ServerId(2), SPEED * 9), (ServerId(3), SPEED * 2)]);
+        for (take_back, expected) in [(false, &[3, 1, 2][..]), (true, &[3, 1])] {
+            let order = order(&log, &speeds, take_back);
+            let at: Vec<_> = order.segments[0].at.iter().map(|(server, _)| server.0).collect();
+            assert_eq!(at, expected);
+            assert!(order.segments[0].closed);
+            assert_eq!(order.reads.len(), expected.len());
+        }
+    }
 
     #[test]
     fn all_disks_are_done_at_about_the_same_time_and_nothing_is_left_out() {
@@ -92,7 +120,7 @@ mod tests {
                 });
                 segments.push((SegmentId(id), copies.collect::<Vec<_>>()));
             }
-            let order = order(&segments, &speeds);
+            let order = order(&segments, &speeds, false);
             assert_eq!(order.segments[0].segment, SegmentId(count), "the head is the first");
             assert_eq!(order.segments[0].at[0].0, segments[0].1[0].server, "as surveyed");
             let mut all: Vec<_> = order.segments.iter().map(|it| it.segment).collect();

@@ -106,7 +106,11 @@ impl Plan {
             shards: if random.chance(0.25) { 2 } else { 1 },
             users: random.within(1..4) as usize,
             memory_bytes: segment_bytes as usize * random.within(12..24) as usize,
-            buffers: random.within(10..24) as u32,
+            buffers: match random.within(10..24) as u32 {
+                // Fewer than there are open heads.
+                few if few % 4 == 3 => few / 3,
+                enough => enough,
+            },
             settings,
             link: swarm::drawn_link(random),
             disk,
