@@ -66,6 +66,7 @@ pub(crate) struct Spare(Arc<Mutex<Buffers>>);
 
 #[derive(Debug, Default)]
 struct Buffers {
+    /// Each as long as the longest replica that was in it.
     free: Vec<Vec<Block>>,
     /// In use.
     taken: usize,
@@ -76,15 +77,14 @@ impl Spare {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Memory for so many bytes, with anything in it.
+    /// Memory for so many bytes at least, with anything in it.
     fn take(&self, bytes: usize) -> Vec<Block> {
         let mut buffers = self.buffers();
         buffers.taken += 1;
         let free = buffers.free.pop();
         drop(buffers);
-        let mut blocks = free.unwrap_or_default();
-        blocks.resize(bytes.div_ceil(BLOCK_BYTES), Block::ZERO);
-        blocks
+        let free = free.filter(|free| free.len() >= bytes.div_ceil(BLOCK_BYTES));
+        free.unwrap_or_else(|| Block::vec(bytes))
     }
 
     fn put(&self, blocks: Vec<Block>) {
@@ -225,10 +225,11 @@ pub(crate) fn read_data(
     mut into: ReplicaBytes,
 ) -> Result<ReplicaBytes, ReadError> {
     let at = superblock.geometry.data_at(frame);
-    let length = files.read_at(file, at, into.blocks.as_mut_bytes());
-    let length = length.map_err(|error| ReadError::Io(error.kind()))?;
+    let count = (into.used.length as usize).div_ceil(BLOCK_BYTES);
+    let blocks = into.blocks.get_mut(..count).unwrap_or_default().as_mut_bytes();
+    let length = files.read_at(file, at, blocks).map_err(|error| ReadError::Io(error.kind()))?;
     // Behind the end of the file there is nothing, and not what was there before.
-    into.blocks.as_mut_bytes().get_mut(length..).unwrap_or_default().fill(0);
+    blocks.get_mut(length..).unwrap_or_default().fill(0);
     verified(into, superblock)
 }
 

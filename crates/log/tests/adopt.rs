@@ -368,6 +368,46 @@ fn what_cannot_be_adopted_is_refused_before_anything_is_used() {
     assert_eq!(refusal, Damage::NotAdoptable { segment: *id }.into());
 }
 
+/// What a client says that it has the answers of is not taken in, however it was recorded, and whether it is
+/// adopted or replayed.
+#[test]
+fn records_of_what_a_client_has_the_answers_of_are_not_taken_in() {
+    let updates = (0..200).map(|number| match number % 3 {
+        0 => Operation::Update(0, number as u8 % 60, 300),
+        _ => Operation::Many(1, number as u8, 20, 30),
+    });
+    let (replicas, tablets) = former(&updates.collect::<Vec<_>>(), Tombstones::Folded);
+    let segments = complete(&replicas);
+    let expected = replayed(&segments, &tablets);
+    let (one, many) = (100, 70 * 64 + 5);
+    let (mut log, _) = successor(1000, Tombstones::Folded);
+    let mut rebuild = Rebuild::take_back(&mut log, tablets).unwrap();
+    for (lease, first) in [(3, one), (3, 2), (3 + MANY, many)] {
+        rebuild.acknowledged(lease, first);
+    }
+    let mut arrived = Records::new();
+    for (_, replica) in &segments {
+        let mut at = Some(0);
+        while let Some(from) = at {
+            at = match replica.open {
+                true => rebuild.step(&mut log, &replica.bytes, from, 9, usize::MAX).unwrap(),
+                false => rebuild.adopt(&mut log, &replica.bytes, from, 9, usize::MAX).unwrap(),
+            };
+        }
+        let came = rebuild.take_completions();
+        arrived.extend(came.iter().map(|(lease, number, result)| ((lease, number), result.into())));
+    }
+    rebuild.finish(&mut log).unwrap();
+    let is_needed = |(lease, sequence): &(u64, u64)| match lease {
+        3 => *sequence >= one,
+        _ => *sequence >= many,
+    };
+    let needed: Records = expected.1.into_iter().filter(|(key, _)| is_needed(key)).collect();
+    assert!(needed.keys().any(|it| it.0 == 3) && needed.keys().any(|it| it.0 == 3 + MANY));
+    assert_eq!(held(&log), (expected.0, needed.clone()));
+    assert_eq!(arrived, needed, "and they say what they have always said");
+}
+
 #[test]
 fn a_segment_is_adopted_once_and_one_after_the_other() {
     let (segments, tablets) = some_log();

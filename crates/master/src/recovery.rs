@@ -475,10 +475,9 @@ impl Recovery {
                 }
                 None => rebuild.step(means.log, job.fetch.bytes(), from, ENTRIES, BYTES),
             });
-            for (lease, sequence) in rebuild.take_completions() {
-                if let Some(record) = means.log.completion(lease, sequence) {
-                    means.clients.came(lease, sequence, &record.to_vec());
-                }
+            for (lease, sequence, record) in rebuild.take_completions().iter() {
+                let first = means.clients.came(lease, sequence, record);
+                rebuild.acknowledged(lease, first);
             }
             let until = match stepped {
                 Ok(until) => until,

@@ -19,8 +19,9 @@ use thunderhead_wire::replication::{PieceHead, RecoveryHead};
 use thunderhead_wire::{Next, SegmentId, ServerId};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Bytes of a piece: copying one takes less than a slice.
-pub(super) const PIECE_BYTES: usize = 256 << 10;
+/// Bytes of a piece: copying one takes less than a slice, and it fits into the ring between two processes of
+/// a host, which holds 128 KiB.
+pub(super) const PIECE_BYTES: usize = 112 << 10;
 
 /// The longest segment that the log's format knows.
 const SEGMENT_BYTES_MAX: u32 = 1 << 30;

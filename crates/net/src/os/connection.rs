@@ -215,6 +215,8 @@ impl Connection {
         let mut skip = 0;
         if payload_bytes >= long && self.stage == Stage::Open {
             skip = self.write_long(&head, parts);
+            // Once for all that is left, or it is copied as the buffer grows.
+            self.output.reserve((HEAD_BYTES + payload_bytes).saturating_sub(skip));
         }
         for part in std::iter::once(&head.as_slice()).chain(parts) {
             let passed = skip.min(part.len());

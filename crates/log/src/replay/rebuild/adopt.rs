@@ -228,11 +228,12 @@ impl Rebuild {
                         self.adopt_tombstone(log, tablet, place.hash, record, at)?;
                     }
                 }
-                Entry::Completion { lease, sequence, table, key_hash, birth, .. } => {
+                Entry::Completion { lease, sequence, table, key_hash, birth, result } => {
                     self.report.completions += 1;
                     let counts = self.counts(*table, *key_hash, *birth);
-                    if counts && log.adopt_completion(at, *lease, *sequence)? {
-                        self.completions.push((*lease, *sequence));
+                    let is_needed = counts && *sequence >= self.needed_from(*lease);
+                    if is_needed && log.adopt_completion(at, *lease, *sequence)? {
+                        self.completions.push(*lease, *sequence, result);
                         self.adoption.records.push((*lease, *sequence));
                     } else {
                         self.report.elsewhere += u64::from(!counts);
@@ -242,11 +243,9 @@ impl Rebuild {
                 // Which of them are known, and whether they count, differs from one to the next: those
                 // that count are recorded anew.
                 Entry::Completions { .. } => {
-                    let before = self.completions.len();
+                    let before = self.completions.count();
                     let recorded = self.other(log, entry.clone());
-                    self.adoption
-                        .records
-                        .extend(self.completions.get(before..).unwrap_or_default());
+                    self.adoption.records.extend(self.completions.behind(before));
                     recorded?;
                     log.dead_on_arrival(at);
                 }
