@@ -1,6 +1,6 @@
 //! The worker that reads replicas for recovery, and what it hands over: bytes that are verified.
 //!
-//! The memory of a replica that nobody has any more is that of the next one ([`Spare`]): memory that is new
+//! The memory of a replica that nobody has any more is that of the next one (`Spare`): memory that is new
 //! costs more than to read into it. While nothing is read, and nobody has anything that was, there is none.
 
 use crate::block::Block;
