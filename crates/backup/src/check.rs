@@ -3,7 +3,7 @@
 
 use crate::error::{OpenError, ReadError};
 use crate::layout::{Header, Judged, ReplicaId, Superblock, judge, newest_complete_round};
-use crate::reader::read_data;
+use crate::reader::{Spare, read_data};
 use crate::start::{read_headers, read_superblock};
 use std::io;
 use thunderhead_runtime::files::{Files, Opening};
@@ -109,6 +109,7 @@ pub fn check(
     let complete = newest_complete_round(headers.iter().flatten());
     let total = superblock.geometry.frames;
     let mut frames = Vec::with_capacity(headers.len());
+    let spare = Spare::default();
     for (number, slots) in headers.into_iter().enumerate() {
         let frame = number as u32;
         let Judged { newest, torn, damaged, .. } = judge(slots, complete);
@@ -121,7 +122,7 @@ pub fn check(
                 closed: used.closed,
                 committed: used.committed,
                 length: used.length,
-                damage: read_data(files, file, &superblock, frame, used).err(),
+                damage: read_data(files, file, &superblock, frame, spare.replica(used)).err(),
             },
         };
         frames.push(FrameReport { frame, content, torn, spare_damaged: damaged });

@@ -52,6 +52,9 @@ pub(crate) const PAGE_BYTES_MAX: u32 = 1 << 20;
 /// Replicas that were read and are kept for their next pages: each holds a segment of memory.
 pub(crate) const CACHED_MAX: usize = 4;
 
+/// Memory of replicas that were read and are gone, which is kept for the next ones while any is in use.
+pub(crate) const SPARE_MAX: usize = 32;
+
 /// Looks at open replicas under way at most: each holds a segment of memory.
 pub(crate) const HEADS_MAX: usize = 8;
 
@@ -63,6 +66,10 @@ pub(crate) const RECOVERY_READS_MAX: usize = 4;
 /// room in any case.
 pub(crate) const PARTS_BYTES_MAX: u64 = 256 << 20;
 pub(crate) const SEGMENTS_AHEAD: u64 = 8;
+
+/// Bytes of replicas that go whole to who takes a log back, and were not asked for yet: no more than hides
+/// the disk, for memory that is new costs more than to read into it.
+pub(crate) const WHOLE_BYTES_MAX: u64 = 64 << 20;
 
 /// Recoveries of different masters at once, partitions of one, and tablets in all of them: what
 /// comes from outside is held to it. A server that crashes is a few masters.

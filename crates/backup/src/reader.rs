@@ -1,8 +1,12 @@
 //! The worker that reads replicas for recovery, and what it hands over: bytes that are verified.
+//!
+//! The memory of a replica that nobody has any more is that of the next one (`Spare`): memory that is new
+//! costs more than to read into it. While nothing is read, and nobody has anything that was, there is none.
 
 use crate::block::Block;
 use crate::error::ReadError;
 use crate::layout::{Header, ReplicaId, Slot, Superblock, Used, judge};
+use crate::limits::{BLOCK_BYTES, SPARE_MAX};
 use crate::pool::Pool;
 use std::collections::VecDeque;
 use std::io;
@@ -17,10 +21,17 @@ use zerocopy::IntoBytes;
 pub struct ReadId(pub u64);
 
 /// A replica that was read: every byte is as the master sent it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ReplicaBytes {
     used: Used,
     blocks: Vec<Block>,
+    spare: Spare,
+}
+
+impl Drop for ReplicaBytes {
+    fn drop(&mut self) {
+        self.spare.put(std::mem::take(&mut self.blocks));
+    }
 }
 
 impl ReplicaBytes {
@@ -40,6 +51,68 @@ impl ReplicaBytes {
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.blocks.as_bytes().get(..self.used.length as usize).unwrap_or_default()
+    }
+}
+
+impl AsRef<[u8]> for ReplicaBytes {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+/// Memory for replicas: that of some who are gone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Spare(Arc<Mutex<Buffers>>);
+
+#[derive(Debug, Default)]
+struct Buffers {
+    /// Each as long as the longest replica that was in it.
+    free: Vec<Vec<Block>>,
+    /// In use.
+    taken: usize,
+}
+
+impl Spare {
+    fn buffers(&self) -> MutexGuard<'_, Buffers> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Memory for so many bytes at least, with anything in it.
+    fn take(&self, bytes: usize) -> Vec<Block> {
+        let mut buffers = self.buffers();
+        buffers.taken += 1;
+        let free = buffers.free.pop();
+        drop(buffers);
+        let free = free.filter(|free| free.len() >= bytes.div_ceil(BLOCK_BYTES));
+        free.unwrap_or_else(|| Block::vec(bytes))
+    }
+
+    fn put(&self, blocks: Vec<Block>) {
+        let mut buffers = self.buffers();
+        buffers.taken = buffers.taken.saturating_sub(1);
+        if buffers.free.len() < SPARE_MAX {
+            buffers.free.push(blocks);
+        }
+    }
+
+    /// A replica that is about to be read.
+    pub(crate) fn replica(&self, used: Used) -> ReplicaBytes {
+        let blocks = self.take(used.length as usize);
+        ReplicaBytes { used, blocks, spare: self.clone() }
+    }
+
+    /// Whether there is memory that nobody needs.
+    pub(crate) fn is_idle(&self) -> bool {
+        let buffers = self.buffers();
+        buffers.taken == 0 && !buffers.free.is_empty()
+    }
+
+    /// Gives the memory back where none is in use.
+    fn trim(&self) {
+        if self.is_idle() {
+            let free = std::mem::take(&mut self.buffers().free);
+            drop(free);
+        }
     }
 }
 
@@ -77,11 +150,16 @@ pub(crate) struct Reader {
     pub(crate) pool: Pool,
     pub(crate) name: String,
     pub(crate) file: Option<FileId>,
+    pub(crate) spare: Spare,
 }
 
 impl Worker for Reader {
     fn step(&mut self, files: &mut dyn Files) -> Step {
-        let Some(job) = lock(&self.reads).jobs.pop_front() else { return Step::Idle };
+        let job = lock(&self.reads).jobs.pop_front();
+        let Some(job) = job else {
+            self.spare.trim();
+            return Step::Idle;
+        };
         let outcome = match &job.in_buffer {
             Some((buffer, used)) => self.copy(*buffer, used),
             None => self.read(files, &job),
@@ -94,9 +172,12 @@ impl Worker for Reader {
 
 impl Reader {
     fn copy(&self, buffer: u32, used: &Used) -> Result<ReplicaBytes, ReadError> {
-        let mut blocks = Block::vec(used.length as usize);
-        self.pool.read(buffer, 0, &mut blocks.as_mut_bytes()[..used.length as usize]);
-        verified(used.clone(), blocks, &self.superblock)
+        let mut bytes = self.spare.replica(used.clone());
+        let length = used.length as usize;
+        if let Some(into) = bytes.blocks.as_mut_bytes().get_mut(..length) {
+            self.pool.read(buffer, 0, into);
+        }
+        verified(bytes, &self.superblock)
     }
 
     fn read(
@@ -118,7 +199,7 @@ impl Reader {
             Ok(None) => return Err(ReadError::Header),
             Err(error) => return Err(ReadError::Io(error.kind())),
         };
-        read_data(files, file, &self.superblock, *frame, used)
+        read_data(files, file, &self.superblock, *frame, self.spare.replica(used))
     }
 }
 
@@ -142,21 +223,21 @@ pub(crate) fn read_data(
     file: FileId,
     superblock: &Superblock,
     frame: u32,
-    used: Used,
+    mut into: ReplicaBytes,
 ) -> Result<ReplicaBytes, ReadError> {
-    let mut blocks = Block::vec(used.length as usize);
     let at = superblock.geometry.data_at(frame);
-    files.read_at(file, at, blocks.as_mut_bytes()).map_err(|error| ReadError::Io(error.kind()))?;
-    verified(used, blocks, superblock)
+    let count = (into.used.length as usize).div_ceil(BLOCK_BYTES);
+    let blocks = into.blocks.get_mut(..count).unwrap_or_default().as_mut_bytes();
+    let length = files.read_at(file, at, blocks).map_err(|error| ReadError::Io(error.kind()))?;
+    // Behind the end of the file there is nothing, and not what was there before.
+    blocks.get_mut(length..).unwrap_or_default().fill(0);
+    verified(into, superblock)
 }
 
-fn verified(
-    used: Used,
-    blocks: Vec<Block>,
-    superblock: &Superblock,
-) -> Result<ReplicaBytes, ReadError> {
-    match used.first_damaged_chunk(blocks.as_bytes(), superblock.geometry.chunk_bytes()) {
-        None => Ok(ReplicaBytes { used, blocks }),
+fn verified(bytes: ReplicaBytes, superblock: &Superblock) -> Result<ReplicaBytes, ReadError> {
+    let chunk_bytes = superblock.geometry.chunk_bytes();
+    match bytes.used.first_damaged_chunk(bytes.blocks.as_bytes(), chunk_bytes) {
+        None => Ok(bytes),
         Some(chunk) => Err(ReadError::Chunk { chunk }),
     }
 }

@@ -38,12 +38,14 @@ mod replicate;
 
 use crate::error::{ReadError, Refusal, Unserved};
 use crate::limits::{BUSY_US, WAITING_MAX};
+use crate::reader::ReplicaBytes;
 use crate::store::{Event, Store, Ticket};
 use graves::Graves;
 use head::Heads;
 use pages::Pages;
 use recovery::Recoveries;
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request};
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::{
@@ -267,7 +269,8 @@ impl Service {
             Event::Failed(ticket) => settle(waiting, ticket, true),
             Event::Read(read, outcome) => {
                 let others = heads.read(context, read, outcome);
-                if let Some(outcome) = others.and_then(|outcome| recoveries.read(read, outcome)) {
+                let others = others.and_then(|outcome| recoveries.read(read, outcome, now));
+                if let Some(outcome) = others {
                     pages.read(context, read, outcome);
                 }
             }
@@ -301,7 +304,7 @@ impl Service {
         if looks {
             self.heads.work(context, &mut budget);
         }
-        if looks || self.recoveries.work(now, &mut budget) {
+        if looks || self.recoveries.work(&self.store, now, &mut budget) {
             context.alarm().ring();
         }
         self.recoveries.read_ahead(&mut self.store, now);
@@ -325,6 +328,20 @@ impl Service {
             Ok(None) => Local::Later(self.locals),
             Err(status) => Local::Now(Err(status)),
         }
+    }
+
+    /// The shard of the same process asks for a replica of a log that it takes back; the body is that of
+    /// [`Opcode::RecoveryData`]. It is handed the memory that it was read into. Nothing where that does not go
+    /// whole: then it is to be asked for by messages.
+    ///
+    /// # Errors
+    /// When it is not to be had, or not yet.
+    pub fn local_replica(
+        &mut self,
+        now: Time,
+        body: &[u8],
+    ) -> Result<Option<Arc<ReplicaBytes>>, Refused> {
+        self.recoveries.whole(&self.store, now, body)
     }
 
     /// A message that was handed over directly and is answered now.
@@ -385,16 +402,38 @@ impl Service {
     }
 }
 
-/// Refuses to serve a replica.
-fn refuse(context: &mut Context<'_>, to: ReplyTo, why: &Unserved) {
-    let (status, wait) = match why {
-        Unserved::Refused(Refusal::NotFound(_)) | Unserved::Unread(ReadError::Gone) => {
-            (Status::NotFound, 0)
-        }
-        Unserved::Refused(Refusal::Overloaded) => (Status::Busy, BUSY_US),
-        _ => (Status::Refused, 0),
-    };
-    context.refuse(to, status, wait, &[&u64::from(why.code()).to_le_bytes()]);
+/// Why a replica is not served, or not yet, as the one who asked for it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// What it is answered.
+    pub status: Status,
+    /// What it waits in microseconds before it asks again, if it is to.
+    pub hint: u32,
+    /// A number that says more, or 0: [`Unserved::code`].
+    pub detail: u64,
+}
+
+impl Refused {
+    fn with(status: Status, hint: u32) -> Refused {
+        Refused { status, hint, detail: 0 }
+    }
+
+    fn because(why: &Unserved) -> Refused {
+        let (status, hint) = match why {
+            Unserved::Refused(Refusal::NotFound(_)) | Unserved::Unread(ReadError::Gone) => {
+                (Status::NotFound, 0)
+            }
+            Unserved::Refused(Refusal::Overloaded) => (Status::Busy, BUSY_US),
+            _ => (Status::Refused, 0),
+        };
+        Refused { status, hint, detail: u64::from(why.code()) }
+    }
+
+    fn tell(self, context: &mut Context<'_>, to: ReplyTo) {
+        let detail = self.detail.to_le_bytes();
+        let details: &[&[u8]] = if self.detail == 0 { &[] } else { &[&detail] };
+        context.refuse(to, self.status, self.hint, details);
+    }
 }
 
 /// What a ticket stood for is durable, or the disk did not take it.

@@ -78,6 +78,7 @@ impl Store {
         let sequence = rounds.sequence;
         let exchange = crate::flusher::Exchange::default();
         let reads = crate::reader::Reads::default();
+        let spare = crate::reader::Spare::default();
         let flusher = world.workers.start(
             "backup-flusher",
             Box::new(Flusher {
@@ -98,9 +99,11 @@ impl Store {
                 pool: pool.clone(),
                 name: options.file.clone(),
                 file: None,
+                spare: spare.clone(),
             }),
         )?;
         let parts = Parts {
+            spare,
             options,
             superblock,
             pool,

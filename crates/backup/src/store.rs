@@ -43,7 +43,7 @@ use crate::flusher::{self, Exchange, Job};
 use crate::layout::{Header, Identity, ReplicaId, Superblock, Used};
 use crate::limits::{AGAIN, FLUSH_AGE, FLUSH_BYTES, READS_MAX};
 use crate::pool::{Claimed, Pool};
-use crate::reader::{self, ReadId, ReadJob, Reads, ReplicaBytes};
+use crate::reader::{self, ReadId, ReadJob, Reads, ReplicaBytes, Spare};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::time::Duration;
@@ -237,6 +237,7 @@ pub(crate) struct Parts {
     pub(crate) sequence: u64,
     pub(crate) exchange: Exchange,
     pub(crate) reads: Reads,
+    pub(crate) spare: Spare,
     pub(crate) flusher: WorkerBell,
     pub(crate) reader: WorkerBell,
     /// Held as long as the store is.
@@ -517,6 +518,13 @@ impl Store {
         reader::lock(&self.parts.reads).jobs.push_back(job);
         self.parts.reader.ring();
         Ok(read)
+    }
+
+    /// Gives back memory that replicas were read into, once nobody has any of them.
+    pub(crate) fn trim(&self) {
+        if self.parts.spare.is_idle() {
+            self.parts.reader.ring();
+        }
     }
 
     /// Takes what the workers have done and hands them what there is to do. Called at the end of

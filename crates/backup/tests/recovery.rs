@@ -10,7 +10,7 @@ use thunderhead_backup::{Durability, Identity, Local, Options as StoreOptions, S
 use thunderhead_log::filter::{Filter, Partitions};
 use thunderhead_log::{Log, Memory, Options as LogOptions, Recorder};
 use thunderhead_net::sim::address;
-use thunderhead_rpc::{CallError, Calling, Node, Opcode};
+use thunderhead_rpc::{CallError, Calling, Context, Node, Opcode, Request};
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_simulator::{Options, Simulation};
 use thunderhead_wire::control::{
@@ -94,9 +94,19 @@ impl Caller {
         partitions: Vec<Vec<Taken>>,
         segments: Vec<SegmentId>,
     ) -> Result<Vec<u8>, (Status, u64)> {
+        self.begin_as(recovery, partitions, segments, false).await
+    }
+
+    async fn begin_as(
+        &self,
+        recovery: u64,
+        partitions: Vec<Vec<Taken>>,
+        segments: Vec<SegmentId>,
+        whole: bool,
+    ) -> Result<Vec<u8>, (Status, u64)> {
         let begin = BeginRecovery {
             lineage: Vec::new(),
-            whole: false,
+            whole,
             recovery,
             crashed: CRASHED,
             partitions,
@@ -143,6 +153,32 @@ impl Caller {
     }
 }
 
+/// A backup, and a shard of the same process: who asks it to read wants what that is handed over.
+struct Beside(Service);
+
+impl thunderhead_rpc::Service for Beside {
+    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        if request.opcode != Opcode::Read {
+            return self.0.request(context, request);
+        }
+        match self.0.local_replica(context.now(), request.body) {
+            Ok(Some(replica)) => context.reply(request.reply_to, &[replica.bytes()]),
+            Ok(None) => context.refuse(request.reply_to, Status::NotFound, 0, &[]),
+            Err(refused) => {
+                context.refuse(request.reply_to, refused.status, refused.hint, &[]);
+            }
+        }
+    }
+
+    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
+        assert!(self.0.timer(context, number));
+    }
+
+    fn turn_over(&mut self, context: &mut Context<'_>) {
+        self.0.turn_over(context);
+    }
+}
+
 /// Runs a conversation with a backup that has these replicas on its disk; with memory for the parts
 /// of 8 segments. Before the conversation something may be done to the backup.
 fn talk<F: Future<Output = ()> + 'static>(
@@ -172,7 +208,7 @@ fn talk<F: Future<Output = ()> + 'static>(
             body.extend_from_slice(bytes);
             assert!(matches!(service.local(&body), Local::Now(Ok(_))));
         }
-        let mut node = Node::new(boot.world, boot.transport, service);
+        let mut node = Node::new(boot.world, boot.transport, Beside(service));
         node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
         Box::new(node)
     });
@@ -265,6 +301,53 @@ fn each_partition_gets_what_is_its_own_and_memory_is_bounded() {
         }
     };
     talk(&replicas, conversation, |_, _| {});
+}
+
+/// Where a log is taken back its closed replicas go whole: to others in pieces, to the shard of the same
+/// process as they are. What was open is cut, for its end may be torn.
+#[test]
+fn a_log_that_is_taken_back_goes_whole() {
+    let replicas = log_of(600);
+    let own = replicas.clone();
+    let expected = Rc::new(cut(&replicas, &partitions(1)));
+    let conversation = move |it: Caller| {
+        let (expected, replicas) = (Rc::clone(&expected), own.clone());
+        async move {
+            let order: Vec<SegmentId> = replicas.keys().copied().collect();
+            it.begin_as(5, partitions(1), order.clone(), true).await.unwrap();
+            it.tasks.sleep(Duration::from_secs(1)).await;
+            let held = it.status().await.recovery_bytes_held;
+            assert!(held > 0 && held <= 9 * u64::from(SEGMENT_BYTES), "{held}: some, unasked");
+            let mut most = 0;
+            for (number, segment) in order.iter().enumerate() {
+                let (bytes, closed) = &replicas[segment];
+                let part = match number % 2 {
+                    0 => it.part((5, 0), *segment).await.unwrap(),
+                    _ => loop {
+                        let head = RecoveryHead::new(CRASHED, (5, 0), *segment, 0, 1);
+                        match it.call(Opcode::Read, head.as_bytes().to_vec()).await {
+                            Err((Status::Busy, _)) => {
+                                it.tasks.sleep(Duration::from_micros(500)).await;
+                            }
+                            Err(_) if !closed => break it.part((5, 0), *segment).await.unwrap(),
+                            answer => break answer.unwrap(),
+                        }
+                    },
+                };
+                assert_eq!(&part, if *closed { bytes } else { &expected[segment][0] }, "{segment}");
+                most = most.max(it.status().await.recovery_bytes_held);
+            }
+            assert!(most <= 10 * u64::from(SEGMENT_BYTES), "{most}: not too far ahead");
+            it.tasks.sleep(Duration::from_secs(3)).await;
+            assert_eq!(it.status().await.recovery_bytes_held, 0, "all was fetched");
+            let old = RecoveryHead::new(CRASHED, (4, 0), order[0], 0, 1);
+            let refused = it.call(Opcode::Read, old.as_bytes().to_vec()).await;
+            assert_eq!(refused, Err((Status::Refused, 0)), "another recovery");
+        }
+    };
+    talk(&replicas, conversation, |_, _| {});
+    let open = |(number, (_, closed)): (usize, &(Vec<u8>, bool))| number % 2 == 1 && !closed;
+    assert!(replicas.values().enumerate().any(open), "an open one is asked for directly");
 }
 
 /// Where memory is full of parts that nobody fetches, others get on all the same.

@@ -108,7 +108,7 @@ pub use memory::{Memory, SEGLET_BYTES};
 pub use metadata::{SegmentHeader, SegmentKind, TabletStatistics};
 pub use object::{Bytes, Object};
 pub use options::{CleanerOptions, Options, Tombstones};
-pub use replay::{Abandoned, Adopted, Incoming, Rebuild, Replay, ReplayError, Report};
+pub use replay::{Abandoned, Adopted, Arrived, Incoming, Rebuild, Replay, ReplayError, Report};
 pub use replicator::{Event, NoReplication, Recorder, Replica, Replicator, SegmentBytes};
 pub use threads::CleanerThreads;
 pub use thunderhead_wire::{

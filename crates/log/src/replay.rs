@@ -23,7 +23,7 @@
 mod rebuild;
 mod remembered;
 
-pub use rebuild::{Abandoned, Adopted, Incoming, Rebuild};
+pub use rebuild::{Abandoned, Adopted, Arrived, Incoming, Rebuild};
 
 use crate::error::{Damage, Error};
 use crate::log::Log;

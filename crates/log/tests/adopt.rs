@@ -330,6 +330,7 @@ fn what_cannot_be_adopted_is_refused_before_anything_is_used() {
     assert!(!closed.open);
     let refused = |log: &mut Log, bytes: &[u8]| {
         let mut rebuild = Rebuild::take_back(log, tablets.clone()).unwrap();
+        let free = log.usage().free_bytes;
         let mut at = 0;
         let error = loop {
             match rebuild.adopt(log, bytes, at, 10, usize::MAX) {
@@ -340,6 +341,7 @@ fn what_cannot_be_adopted_is_refused_before_anything_is_used() {
         };
         assert_eq!(log.adopted_segments().count(), 0);
         assert_eq!(log.usage().live_bytes, 0);
+        assert_eq!(log.usage().free_bytes, free, "what was copied before goes");
         assert!(!rebuild.abandon(log).keeps);
         error
     };
@@ -366,6 +368,46 @@ fn what_cannot_be_adopted_is_refused_before_anything_is_used() {
     assert_eq!(refusal, Damage::NotAdoptable { segment: *id }.into());
 }
 
+/// What a client says that it has the answers of is not taken in, however it was recorded, and whether it is
+/// adopted or replayed.
+#[test]
+fn records_of_what_a_client_has_the_answers_of_are_not_taken_in() {
+    let updates = (0..200).map(|number| match number % 3 {
+        0 => Operation::Update(0, number as u8 % 60, 300),
+        _ => Operation::Many(1, number as u8, 20, 30),
+    });
+    let (replicas, tablets) = former(&updates.collect::<Vec<_>>(), Tombstones::Folded);
+    let segments = complete(&replicas);
+    let expected = replayed(&segments, &tablets);
+    let (one, many) = (100, 70 * 64 + 5);
+    let (mut log, _) = successor(1000, Tombstones::Folded);
+    let mut rebuild = Rebuild::take_back(&mut log, tablets).unwrap();
+    for (lease, first) in [(3, one), (3, 2), (3 + MANY, many)] {
+        rebuild.acknowledged(lease, first);
+    }
+    let mut arrived = Records::new();
+    for (_, replica) in &segments {
+        let mut at = Some(0);
+        while let Some(from) = at {
+            at = match replica.open {
+                true => rebuild.step(&mut log, &replica.bytes, from, 9, usize::MAX).unwrap(),
+                false => rebuild.adopt(&mut log, &replica.bytes, from, 9, usize::MAX).unwrap(),
+            };
+        }
+        let came = rebuild.take_completions();
+        arrived.extend(came.iter().map(|(lease, number, result)| ((lease, number), result.into())));
+    }
+    rebuild.finish(&mut log).unwrap();
+    let is_needed = |(lease, sequence): &(u64, u64)| match lease {
+        3 => *sequence >= one,
+        _ => *sequence >= many,
+    };
+    let needed: Records = expected.1.into_iter().filter(|(key, _)| is_needed(key)).collect();
+    assert!(needed.keys().any(|it| it.0 == 3) && needed.keys().any(|it| it.0 == 3 + MANY));
+    assert_eq!(held(&log), (expected.0, needed.clone()));
+    assert_eq!(arrived, needed, "and they say what they have always said");
+}
+
 #[test]
 fn a_segment_is_adopted_once_and_one_after_the_other() {
     let (segments, tablets) = some_log();
@@ -381,6 +423,41 @@ fn a_segment_is_adopted_once_and_one_after_the_other() {
     whole(&mut rebuild, &mut log, &segments[0].1.bytes).unwrap();
     let again = whole(&mut rebuild, &mut log, &segments[0].1.bytes);
     assert_eq!(again, Err(Damage::NotAdoptable { segment: segments[0].0 }.into()));
+}
+
+/// Checksums are looked at once. What is given when the entries are indexed had better be the same bytes;
+/// where it is not nothing is taken for an entry that is none.
+#[test]
+fn other_bytes_than_those_that_were_looked_through_are_refused() {
+    let (segments, tablets) = some_log();
+    let (mut log, _) = successor(1000, Tombstones::Folded);
+    let mut rebuild = Rebuild::take_back(&mut log, tablets).unwrap();
+    let bytes = &segments[0].1.bytes;
+    let mut other = segments[1].1.bytes.clone();
+    let (all, most) = (usize::MAX, usize::MAX);
+    // The head is the same, and what follows does not verify; nor are entries where they were.
+    let head = SegmentReader::new(bytes).unwrap().nth(1).unwrap().unwrap().0 as usize;
+    other.splice(..head, bytes[..head].iter().copied());
+    other.insert(head, 0);
+    assert_eq!(rebuild.adopt(&mut log, bytes, 0, all, most), Ok(Some(0)));
+    let refused = rebuild.adopt(&mut log, &other, 0, all, most);
+    assert!(matches!(refused, Err(ReplayError::Damaged(_))), "{refused:?}");
+    let longer = [&bytes[..], &bytes[head..]].concat();
+    let refused = rebuild.adopt(&mut log, &longer, 0, all, most);
+    assert!(matches!(refused, Err(ReplayError::Damaged(_))), "{refused:?}");
+    let (again, other) = (bytes.clone(), &segments[1].1.bytes);
+    let refused = rebuild.adopt(&mut log, other, 0, all, most);
+    assert!(matches!(refused, Err(ReplayError::Damaged(Damage::OtherSegment { .. }))));
+    // The same in other memory are as good.
+    let mut at = Some(0);
+    while let Some(from) = at {
+        at = rebuild.adopt(&mut log, &again, from, 7, most).unwrap();
+    }
+    assert_eq!(log.adopted_segments().count(), 1);
+    // Looking through begins at the beginning, and goes on where it was.
+    let at = rebuild.adopt(&mut log, other, 0, 7, most).unwrap().unwrap();
+    assert!(rebuild.adopt(&mut log, other, at + 1, 7, most).is_err());
+    assert!(rebuild.adopt(&mut log, other, at, 7, most).unwrap().unwrap() > at);
 }
 
 #[test]

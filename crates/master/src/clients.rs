@@ -111,14 +111,15 @@ impl Clients {
         clients
     }
 
-    /// A record came from another log.
-    pub(crate) fn came(&mut self, lease: u64, sequence: u64, record: &[u8]) {
+    /// A record came from another log. Returns from which update on its client may not have the answer.
+    pub(crate) fn came(&mut self, lease: u64, sequence: u64, record: &[u8]) -> u64 {
         let standing = if self.trusts { Standing::Lasts } else { Standing::Unchecked };
         let client = self.clients.entry(lease).or_insert_with(|| Client::new(standing));
         self.records += usize::from(client.recorded.insert(sequence));
         if let Some((first, _)) = Outcome::of_record(record) {
             client.first = client.first.max(first);
         }
+        client.first
     }
 
     /// Whether a message under a lease may be looked at, in parts: false where nothing is known of

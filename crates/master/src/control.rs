@@ -16,7 +16,7 @@
 use crate::migration::Migrations;
 use crate::parked::Answer;
 use crate::recovery::{Answered, Recoveries};
-use crate::replication::Home;
+use crate::replication::{Home, Own};
 use crate::shard::Shard;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -385,7 +385,7 @@ impl Shard {
     }
 
     /// Work that goes on over turns: a slice of it.
-    pub(crate) fn control_turn_over(&mut self, context: &mut Context<'_>) {
+    pub(crate) fn control_turn_over(&mut self, context: &mut Context<'_>, own: Own<'_>) {
         if !self.trusts {
             self.leases.ask(context, &mut self.asking, &mut self.clients);
         }
@@ -422,7 +422,7 @@ impl Shard {
         } else if sweeps {
             self.sweep(&mut budget);
         } else {
-            self.work_on_recoveries(context, &mut budget);
+            self.work_on_recoveries(context, &mut budget, own);
         }
         let control = &self.control;
         if self.clients.has_unneeded(true)
@@ -462,12 +462,12 @@ impl Shard {
         }
     }
 
-    fn work_on_recoveries(&mut self, context: &mut Context<'_>, budget: &mut Budget) {
+    fn work_on_recoveries(&mut self, context: &mut Context<'_>, budget: &mut Budget, own: Own<'_>) {
         let Shard { control, log, clients, asking, cleaning, .. } = self;
         if control.recoveries.is_idle() {
             return;
         }
-        let worked = control.recoveries.work(context, log, clients, asking, budget);
+        let worked = control.recoveries.work(context, log, clients, asking, budget, own);
         cleaning.is_urgent |= worked.is_short;
         for failure in worked.failures {
             control.remark(failure);

@@ -59,5 +59,5 @@ mod sequences;
 mod shard;
 
 pub use options::Options;
-pub use replication::{LocalAnswer, LocalBackup, Replication};
+pub use replication::{LocalAnswer, LocalBackup, LocalReplica, ReplicaBytes, Replication};
 pub use shard::{Shard, Statistics};

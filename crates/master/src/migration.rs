@@ -208,10 +208,8 @@ impl Migrations {
                 let Some(rebuild) = &mut arriving.rebuild else { return at_once };
                 let entries = decode(body).ok_or(malformed)?;
                 rebuild.take(log, arriving.range.table, &entries).map_err(|it| refused(&it))?;
-                for (lease, sequence) in rebuild.take_completions() {
-                    if let Some(record) = log.completion(lease, sequence) {
-                        clients.came(lease, sequence, &record.to_vec());
-                    }
+                for (lease, sequence, record) in rebuild.take_completions().iter() {
+                    clients.came(lease, sequence, record);
                 }
                 at_once
             }

@@ -44,7 +44,7 @@ pub(crate) use recoveries::Recoveries;
 use crate::asking::{Asking, QuestionId};
 use crate::clients::Clients;
 use crate::options::Options;
-use crate::replication::Home;
+use crate::replication::{Home, Own};
 use fetch::Heard;
 use jobs::{Job, Jobs};
 use std::time::Duration;
@@ -100,6 +100,8 @@ pub(crate) struct Means<'a> {
     pub(crate) may_replay: bool,
     /// When more of the log became durable last.
     pub(crate) durable_moved: Time,
+    /// The backup of the same process.
+    pub(crate) own: Own<'a>,
 }
 
 /// What the coordinator's answer led to.
@@ -203,13 +205,17 @@ impl Recovery {
         call: CallId,
         outcome: Result<&[u8], CallError>,
     ) -> bool {
-        match self.jobs.reply(context, call, outcome) {
-            Heard::NotOurs => return false,
-            Heard::Progress => (self.got_on, self.heard) = (context.now(), context.now()),
-            Heard::Busy => self.heard = context.now(),
-            Heard::Silence(_) | Heard::Setback => {}
+        let heard = self.jobs.reply(context, call, outcome);
+        self.hears(heard, context.now());
+        heard != Heard::NotOurs
+    }
+
+    fn hears(&mut self, heard: Heard, now: Time) {
+        match heard {
+            Heard::Progress => (self.got_on, self.heard) = (now, now),
+            Heard::Busy => self.heard = now,
+            Heard::NotOurs | Heard::Silence(_) | Heard::Setback => {}
         }
-        true
     }
 
     /// Whether it has told the coordinator that all is here, and was not answered.
@@ -288,7 +294,10 @@ impl Recovery {
         let mut wake = Time::NEVER;
         if matches!(self.stage, Stage::Beginning | Stage::MakingRoom | Stage::Replaying) {
             let timeout = self.options.backup_timeout;
-            wake = self.jobs.ask(context, &self.task, timeout, means.memory_bytes);
+            let heard;
+            (wake, heard) =
+                self.jobs.ask(context, &self.task, timeout, means.memory_bytes, &mut means.own);
+            heard.into_iter().for_each(|heard| self.hears(heard, now));
         }
         let next = match self.stage {
             Stage::Beginning => self.begin(means.log, now),
@@ -462,14 +471,13 @@ impl Recovery {
             let stepped = checked.map_err(ReplayError::from).and_then(|()| match &mut back {
                 Some(back) => {
                     back.current = Some(job.fetch.segment);
-                    rebuild.adopt(means.log, &job.fetch.bytes, from, ENTRIES, BYTES)
+                    rebuild.adopt(means.log, job.fetch.bytes(), from, ENTRIES, BYTES)
                 }
-                None => rebuild.step(means.log, &job.fetch.bytes, from, ENTRIES, BYTES),
+                None => rebuild.step(means.log, job.fetch.bytes(), from, ENTRIES, BYTES),
             });
-            for (lease, sequence) in rebuild.take_completions() {
-                if let Some(record) = means.log.completion(lease, sequence) {
-                    means.clients.came(lease, sequence, &record.to_vec());
-                }
+            for (lease, sequence, record) in rebuild.take_completions().iter() {
+                let first = means.clients.came(lease, sequence, record);
+                rebuild.acknowledged(lease, first);
             }
             let until = match stepped {
                 Ok(until) => until,
@@ -491,7 +499,8 @@ impl Recovery {
             };
             (self.got_on, self.heard) = (now, now);
             // What is adopted is looked through first, and then begun at its beginning.
-            let behind = until.filter(|at| *at > 0).map_or(job.fetch.bytes.len(), |at| at as usize);
+            let behind =
+                until.filter(|at| *at > 0).map_or(job.fetch.bytes().len(), |at| at as usize);
             let bytes = (behind as u64).saturating_sub(u64::from(from));
             let took = entries_since(rebuild, entries) * ENTRY_NS + bytes * KILOBYTE_NS / 1024;
             self.replayed_bytes += rebuild.report().bytes.saturating_sub(before);
@@ -546,7 +555,7 @@ fn reasons(reasons: &[String]) -> String {
 
 /// Whether the bytes are those of the segment that was asked for.
 fn right_segment(job: &Job) -> Result<(), Damage> {
-    let found = SegmentReader::new(&job.fetch.bytes)?.header().segment;
+    let found = SegmentReader::new(job.fetch.bytes())?.header().segment;
     if found == job.fetch.segment { Ok(()) } else { Err(Damage::NoHeader) }
 }
 

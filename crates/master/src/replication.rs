@@ -63,7 +63,8 @@ mod trial;
 
 pub(crate) use adopt::Home;
 pub(crate) use link::Link;
-pub use link::{LocalAnswer, LocalBackup};
+pub(crate) use link::Own;
+pub use link::{LocalAnswer, LocalBackup, LocalReplica, ReplicaBytes};
 pub use trial::Trial;
 
 use lease::Lease;

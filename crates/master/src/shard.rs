@@ -633,7 +633,7 @@ impl Shard {
     pub fn turn_over_with(
         &mut self,
         context: &mut Context<'_>,
-        local: Option<&mut dyn LocalBackup>,
+        mut local: Option<&mut dyn LocalBackup>,
     ) {
         if !self.has_begun {
             self.has_begun = true;
@@ -641,7 +641,9 @@ impl Shard {
                 context.set_timer(context.now() + self.options.check_leases_every, TIMER_LEASES);
             }
         }
-        self.control_turn_over(context);
+        let own = self.link.as_ref().map(Link::own);
+        let beside = own.zip(local.as_mut().map(|it| &mut **it as &mut dyn LocalBackup));
+        self.control_turn_over(context, beside);
         self.log.turn();
         if let Some(link) = &mut self.link {
             link.run(context, &mut self.log, &mut self.asking, local);

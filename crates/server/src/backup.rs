@@ -2,10 +2,11 @@
 //! beside it.
 
 use thunderhead_backup::Store;
-use thunderhead_backup::service::{Local, Service};
+use thunderhead_backup::service::{Local, Refused, Service};
 use thunderhead_backup::start::Opened;
-use thunderhead_master::{LocalAnswer, LocalBackup};
-use thunderhead_rpc::Context;
+use thunderhead_master::{LocalAnswer, LocalBackup, LocalReplica};
+use thunderhead_rpc::{CallError, Context};
+use thunderhead_runtime::Time;
 
 /// A server's backup.
 pub(crate) struct Backup {
@@ -42,5 +43,15 @@ impl LocalBackup for Backup {
 
     fn done(&mut self) -> Option<(u64, Vec<u8>)> {
         self.service.local_done()
+    }
+
+    fn replica(&mut self, now: Time, body: &[u8]) -> LocalReplica {
+        match self.service.local_replica(now, body) {
+            Ok(Some(replica)) => LocalReplica::Here(replica),
+            Ok(None) => LocalReplica::ByMessage,
+            Err(Refused { status, hint, detail }) => {
+                LocalReplica::Refused(CallError::Refused { status, hint, detail })
+            }
+        }
     }
 }

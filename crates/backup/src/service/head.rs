@@ -1,6 +1,6 @@
 //! What an open replica says of its log: read, looked through in slices, told.
 
-use super::refuse;
+use super::Refused;
 use crate::error::{ReadError, Unserved};
 use crate::layout::ReplicaId;
 use crate::limits::{BUSY_US, HEADS_MAX};
@@ -39,7 +39,7 @@ impl Heads {
             Ok(read) => {
                 self.reads.insert(read, reply_to);
             }
-            Err(refusal) => refuse(context, reply_to, &refusal.into()),
+            Err(refusal) => Refused::because(&refusal.into()).tell(context, reply_to),
         }
     }
 
@@ -53,7 +53,7 @@ impl Heads {
         let Some(reply_to) = self.reads.remove(&read) else { return Some(outcome) };
         match outcome {
             Ok(bytes) => self.scans.push_back((reply_to, bytes, Scan::default())),
-            Err(error) => refuse(context, reply_to, &error.into()),
+            Err(error) => Refused::because(&error.into()).tell(context, reply_to),
         }
         None
     }
@@ -83,7 +83,7 @@ fn tell(context: &mut Context<'_>, reply_to: ReplyTo, id: ReplicaId, scan: Scan)
     let torn = match scan.damage {
         Some(damage) if !scan.is_torn => {
             tracing::warn!("the replica of {id} is of no use as a head: {damage}");
-            return refuse(context, reply_to, &Unserved::Damaged(damage));
+            return Refused::because(&Unserved::Damaged(damage)).tell(context, reply_to);
         }
         damage => damage.map(|damage| damage.to_string()),
     };

@@ -10,6 +10,9 @@
 //! is told to come again. What was asked for first is cut for all partitions, for what moves one of
 //! them to ask here mostly moves all.
 //!
+//! Where a log is taken back, its closed replicas are not cut: they go as they were read, and what is kept is
+//! the memory that they were read into. The shard of the same process is handed that.
+//!
 //! # What is kept, and for how long
 //!
 //! A part goes when it was sent to its end and its partition asks for another segment, or for nothing
@@ -27,18 +30,19 @@
 mod ahead;
 mod cutting;
 
-use super::refuse;
+use super::Refused;
 use crate::error::{ReadError, Unserved};
 use crate::layout::ReplicaId;
 use crate::limits::{
     COMING_US, PAGE_BYTES_MAX, PARTITIONS_MAX, PARTS_BYTES_MAX, RANGES_MAX, RECOVERIES_MAX,
-    SEGMENTS_AHEAD,
+    SEGMENTS_AHEAD, WHOLE_BYTES_MAX,
 };
 use crate::reader::{ReadId, ReplicaBytes};
 use crate::store::Store;
 use cutting::Cutting;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use thunderhead_log::filter::{Part, Partitions};
 use thunderhead_rpc::{Context, ReplyTo};
@@ -63,10 +67,44 @@ const FORGOTTEN: Duration = Duration::from_secs(60);
 /// How often is looked for what has stayed too long.
 const SWEEP: Duration = Duration::from_millis(500);
 
+/// What a partition gets of a segment.
+enum Kept {
+    Cut(Part),
+    /// The replica as it is.
+    Whole(Arc<ReplicaBytes>),
+}
+
+impl Kept {
+    fn len(&self) -> usize {
+        match self {
+            Kept::Cut(part) => part.len(),
+            Kept::Whole(replica) => replica.bytes().len(),
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        match self {
+            Kept::Cut(part) => part.memory_bytes(),
+            Kept::Whole(replica) => replica.bytes().len(),
+        }
+    }
+
+    /// Adds the bytes behind an offset, at most so many.
+    fn slices<'a>(&'a self, offset: usize, most: usize, into: &mut Vec<&'a [u8]>) {
+        match self {
+            Kept::Cut(part) => into.extend(part.slices(offset, most)),
+            Kept::Whole(replica) => {
+                let behind = replica.bytes().get(offset..).unwrap_or_default();
+                into.push(behind.get(..most).unwrap_or(behind));
+            }
+        }
+    }
+}
+
 /// What is known of a segment in a recovery. Nothing is kept of one that is not wanted now.
 #[derive(Default)]
 struct Segment {
-    parts: BTreeMap<u32, Part>,
+    parts: BTreeMap<u32, Kept>,
     /// The how many'th it was to be cut, and when that was.
     cut: Option<(u64, Time)>,
     /// It is being read, or cut.
@@ -127,6 +165,8 @@ pub(super) struct Recoveries {
     held: u64,
     /// Bytes of parts, and of segments that are about to become some.
     limit: u64,
+    /// The same for replicas that are not cut and that nobody has asked for yet.
+    limit_whole: u64,
     bytes_read: u64,
     swept: Time,
 }
@@ -142,6 +182,7 @@ impl Recoveries {
             waste: Vec::new(),
             held: 0,
             limit: 0,
+            limit_whole: 0,
             bytes_read: 0,
             swept: Time(0),
         };
@@ -151,7 +192,9 @@ impl Recoveries {
 
     /// So many bytes, but enough for a few segments.
     pub(super) fn set_limit(&mut self, bytes: u64, segment_bytes: u32) {
-        self.limit = bytes.max(SEGMENTS_AHEAD * u64::from(segment_bytes));
+        let least = SEGMENTS_AHEAD * u64::from(segment_bytes);
+        self.limit = bytes.max(least);
+        self.limit_whole = self.limit.min(WHOLE_BYTES_MAX.max(least));
     }
 
     /// Bytes that were read for recoveries, and bytes of parts that are here.
@@ -175,7 +218,7 @@ impl Recoveries {
         match self.of.get_mut(&crashed) {
             Some(known) if known.number > recovery => {
                 let why = Unserved::Superseded { newer: known.number, master: crashed };
-                return refuse(context, to, &why);
+                return Refused::because(&why).tell(context, to);
             }
             Some(known) if known.number == recovery => known.touched = now,
             None if count >= RECOVERIES_MAX => {
@@ -210,17 +253,63 @@ impl Recoveries {
         body: &[u8],
         to: ReplyTo,
     ) {
-        let Ok(head) = RecoveryHead::ref_from_bytes(body) else {
-            return context.refuse(to, Status::Malformed, 0, &[]);
+        let now = context.now();
+        let (head, kept) = match self.look(store, now, body) {
+            Ok(found) => found,
+            Err(refused) => return refused.tell(context, to),
         };
-        let (now, segment, partition) = (context.now(), head.segment(), head.partition());
+        // One byte at least, so that every piece gets on.
+        let most = head.bytes().clamp(1, PAGE_BYTES_MAX) as usize;
+        let (offset, length) = (head.offset() as usize, kept.len());
+        let piece = PieceHead::new(u32::try_from(length).unwrap_or(u32::MAX));
+        let mut parts: Vec<&[u8]> = vec![piece.as_bytes()];
+        kept.slices(offset, most, &mut parts);
+        context.reply(to, &parts);
+        if offset.saturating_add(most) >= length {
+            self.was_sent(head, now);
+        }
+    }
+
+    /// The shard of the same process asks for a replica; nothing where it is cut.
+    pub(super) fn whole(
+        &mut self,
+        store: &Store,
+        now: Time,
+        body: &[u8],
+    ) -> Result<Option<Arc<ReplicaBytes>>, Refused> {
+        let (head, kept) = self.look(store, now, body)?;
+        let Kept::Whole(replica) = kept else { return Ok(None) };
+        let replica = Arc::clone(replica);
+        self.was_sent(head, now);
+        Ok(Some(replica))
+    }
+
+    /// A partition has all of a segment.
+    fn was_sent(&mut self, head: &RecoveryHead, now: Time) {
+        let of = self.of.get_mut(&head.master());
+        let asker = of.and_then(|of| of.askers.get_mut(head.partition() as usize));
+        if let Some(asker) = asker.filter(|asker| asker.sent.is_empty()) {
+            asker.sent.push((head.segment(), now));
+        }
+    }
+
+    /// What a partition asks for, if it is here; if not, it comes.
+    fn look<'b>(
+        &mut self,
+        store: &Store,
+        now: Time,
+        body: &'b [u8],
+    ) -> Result<(&'b RecoveryHead, &Kept), Refused> {
+        let head = RecoveryHead::ref_from_bytes(body);
+        let head = head.map_err(|_| Refused::with(Status::Malformed, 0))?;
+        let (segment, partition) = (head.segment(), head.partition());
         let known = self.of.get_mut(&head.master());
         let Some(of) = known.filter(|it| it.number == head.recovery()) else {
             let (recovery, master) = (head.recovery(), head.master());
-            return refuse(context, to, &Unserved::UnknownRecovery { recovery, master });
+            return Err(Refused::because(&Unserved::UnknownRecovery { recovery, master }));
         };
         let Some(asker) = of.askers.get_mut(partition as usize) else {
-            return context.refuse(to, Status::Malformed, 0, &[]);
+            return Err(Refused::with(Status::Malformed, 0));
         };
         (asker.asked, of.touched) = (now, now);
         // It has these, or it would not ask for others.
@@ -231,36 +320,24 @@ impl Recoveries {
         others
             .iter()
             .for_each(|it| drop_part(of, it.0, partition, &mut self.held, &mut self.waste));
-        if let Some(part) = of.segments.get(&segment).and_then(|it| it.parts.get(&partition)) {
-            // One byte at least, so that every piece gets on.
-            let most = head.bytes().clamp(1, PAGE_BYTES_MAX) as usize;
-            let offset = head.offset() as usize;
-            let length = PieceHead::new(u32::try_from(part.len()).unwrap_or(u32::MAX));
-            let mut parts: Vec<&[u8]> = vec![length.as_bytes()];
-            parts.extend(part.slices(offset, most));
-            context.reply(to, &parts);
-            if offset + most >= part.len()
-                && let Some(asker) = of.askers.get_mut(partition as usize)
-                && asker.sent.is_empty()
-            {
-                asker.sent.push((segment, now));
+        let is_here = of.segments.get(&segment).is_some_and(|it| it.parts.contains_key(&partition));
+        if !is_here {
+            if let Some(refused) = of.refused.get(&segment) {
+                return Err(Refused::because(refused));
             }
-            return;
+            let id = store.resolve_offered(ReplicaId { master: head.master(), segment });
+            if store.offered(id).is_none() {
+                return Err(Refused::with(Status::NotFound, 0));
+            }
+            let wanted = of.segments.entry(segment).or_default();
+            wanted.wanted.insert(partition);
+            wanted.since.get_or_insert(now);
+            if !wanted.under_way && !of.demanded.contains(&segment) {
+                of.demanded.push_back(segment);
+            }
         }
-        if let Some(refused) = of.refused.get(&segment) {
-            return refuse(context, to, refused);
-        }
-        let id = store.resolve_offered(ReplicaId { master: head.master(), segment });
-        if store.offered(id).is_none() {
-            return context.refuse(to, Status::NotFound, 0, &[]);
-        }
-        let wanted = of.segments.entry(segment).or_default();
-        wanted.wanted.insert(partition);
-        wanted.since.get_or_insert(now);
-        if !wanted.under_way && !of.demanded.contains(&segment) {
-            of.demanded.push_back(segment);
-        }
-        context.refuse(to, Status::Busy, COMING_US, &[]);
+        let kept = of.segments.get(&segment).and_then(|it| it.parts.get(&partition));
+        kept.map(|kept| (head, kept)).ok_or(Refused::with(Status::Busy, COMING_US))
     }
 
     /// A replica was read; gives it back if it was not for this.
@@ -268,20 +345,41 @@ impl Recoveries {
         &mut self,
         read: ReadId,
         outcome: Result<ReplicaBytes, ReadError>,
+        now: Time,
     ) -> Option<Result<ReplicaBytes, ReadError>> {
         let Some(job) = self.reads.remove(&read) else { return Some(outcome) };
         let known = self.of.get(&job.of).filter(|it| it.number == job.recovery);
         match (known, outcome) {
             (Some(of), Ok(bytes)) => {
                 self.bytes_read += bytes.bytes().len() as u64;
-                let partitions = Rc::clone(&of.partitions);
-                let is_whole = of.whole && bytes.header().closed;
-                self.cutting.push_back(Cutting::new(job, bytes, partitions, is_whole));
+                if of.whole && bytes.header().closed {
+                    self.is_ready(&job, vec![(0, Kept::Whole(Arc::new(bytes)))], now);
+                } else {
+                    let partitions = Rc::clone(&of.partitions);
+                    self.cutting.push_back(Cutting::new(job, bytes, partitions));
+                }
             }
             (Some(_), Err(error)) => self.give_up(&job, error.into()),
             (None, _) => {}
         }
         None
+    }
+
+    /// What partitions get of a segment is here.
+    fn is_ready(&mut self, job: &Job, ready: Vec<(u32, Kept)>, now: Time) {
+        let Some(of) = self.of.get_mut(&job.of) else { return };
+        self.count += 1;
+        of.known.insert(job.id.segment);
+        let Segment { parts, cut: when, under_way, wanted, since, .. } =
+            of.segments.entry(job.id.segment).or_default();
+        (*when, *under_way, *since) = (Some((self.count, now)), false, None);
+        wanted.clear();
+        for (partition, kept) in ready {
+            self.held += kept.memory_bytes() as u64;
+            if let Some(before) = parts.insert(partition, kept) {
+                throw_away(before, &mut self.held, &mut self.waste);
+            }
+        }
     }
 
     /// A segment cannot be had here.
@@ -296,9 +394,8 @@ impl Recoveries {
     pub(super) fn forget(&mut self, master: MasterId) {
         let Some(of) = self.of.remove(&master) else { return };
         let parts = of.segments.into_values().flat_map(|it| it.parts.into_values());
-        for part in parts {
-            self.held -= part.memory_bytes() as u64;
-            self.waste.push(part);
+        for kept in parts {
+            throw_away(kept, &mut self.held, &mut self.waste);
         }
     }
 
@@ -308,11 +405,12 @@ impl Recoveries {
     }
 
     /// Drops what has stayed too long.
-    fn sweep(&mut self, now: Time) {
+    fn sweep(&mut self, store: &Store, now: Time) {
         if now.since(self.swept) < SWEEP {
             return;
         }
         self.swept = now;
+        store.trim();
         let is_over = |of: &&Recovery| now.since(of.touched) >= FORGOTTEN;
         let over = self.of.iter().filter(|(_, of)| is_over(of)).map(|(master, _)| *master);
         for master in over.collect::<Vec<_>>() {
@@ -354,6 +452,14 @@ fn taken(it: &thunderhead_wire::control::Taken) -> (thunderhead_wire::TabletRang
     (it.range, it.since)
 }
 
+/// The memory of parts goes in slices; that of a replica is used again.
+fn throw_away(kept: Kept, held: &mut u64, waste: &mut Vec<Part>) {
+    *held -= kept.memory_bytes() as u64;
+    if let Kept::Cut(part) = kept {
+        waste.push(part);
+    }
+}
+
 /// Drops a part, and with the last one all that is known of the segment.
 fn drop_part(
     of: &mut Recovery,
@@ -363,9 +469,8 @@ fn drop_part(
     waste: &mut Vec<Part>,
 ) {
     let Some(known) = of.segments.get_mut(&segment) else { return };
-    if let Some(part) = known.parts.remove(&partition) {
-        *held -= part.memory_bytes() as u64;
-        waste.push(part);
+    if let Some(kept) = known.parts.remove(&partition) {
+        throw_away(kept, held, waste);
     }
     if known.parts.is_empty() && !known.under_way && known.wanted.is_empty() {
         of.segments.remove(&segment);

@@ -1,7 +1,7 @@
 //! A store that starts again with its objects on the disk: how long until all of them can be read.
 //!
 //! Redis has written a snapshot, or its log of updates, and was asked to end. Thunderhead's processes,
-//! coordinator and all, are killed as they are. What they read is in the page cache for all alike.
+//! coordinator and all, are killed as they are. Redis's files are in the page cache; Thunderhead reads its own past it.
 //! Time runs from the start of the first process to the first answer that needs all to be there: until
 //! then Redis answers that it is loading, and Thunderhead's table is served by nobody.
 

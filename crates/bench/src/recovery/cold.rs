@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use thunderhead_backup::block::Block;
+use thunderhead_log::Memory;
 use thunderhead_runtime::files::{Files, Opening};
 use thunderhead_runtime::os::Directory;
 use zerocopy::IntoBytes;
@@ -40,6 +41,10 @@ pub(super) struct Arguments {
     /// Seconds that everything may take, and 30 more for each GB.
     #[arg(long, default_value_t = 30)]
     patience: u64,
+    /// The machine's memory stays as it is when everybody is killed. A host may have taken back by then what
+    /// nobody has, and then much of what is measured is how fast it gives it again.
+    #[arg(long)]
+    untouched: bool,
     /// Where the processes' files go, which stay; else they go with them.
     #[arg(long)]
     directory: Option<PathBuf>,
@@ -53,7 +58,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     let program = std::env::current_exe().context("find this program, to start it as servers")?;
     let mut rows = Rows::default();
     let patience = Duration::from_secs(arguments.patience);
-    measure(&program, arguments.objects, patience, arguments.directory.clone(), &mut rows)?;
+    let Arguments { objects, untouched, .. } = arguments;
+    let directory = arguments.directory.clone();
+    measure(&program, *objects, patience, directory, !untouched, &mut rows)?;
     match rows.show(false)? {
         true => Ok(()),
         false => Err(anyhow!("it falls short of what is required")),
@@ -107,7 +114,14 @@ fn readable(view: View, objects: &Objects, patience: Duration) -> Result<bool> {
 
 /// Measures it.
 pub(super) fn row(program: &Path, objects: u64, patience: Duration, rows: &mut Rows) -> Result<()> {
-    measure(program, objects, patience, None, rows)
+    measure(program, objects, patience, None, true, rows)
+}
+
+/// Touches so much memory and gives it back: a virtual machine has it then, as another one always has.
+/// Says how long that took.
+fn touch(bytes: u64) -> Result<f64> {
+    let memory = Memory::new(usize::try_from(bytes)?).context("map memory")?;
+    Ok(seconds(|| memory.populate(&mut |_| {})).0)
 }
 
 fn measure(
@@ -115,6 +129,7 @@ fn measure(
     objects: u64,
     patience: Duration,
     directory: Option<PathBuf>,
+    touches: bool,
     rows: &mut Rows,
 ) -> Result<()> {
     let bytes = objects * VALUE_BYTES as u64;
@@ -141,6 +156,15 @@ fn measure(
     cluster.kill_all();
     let floor = disk_floor(&cluster.directory(), bytes.min(2 << 30))?;
     progress(&format!("the disk reads {:.0} MB/s", floor / 1e6));
+    if touches {
+        let touched = bytes + bytes / 2;
+        let took = touch(touched)?;
+        let again = touch(touched)?;
+        progress(&format!(
+            "{} MB of memory were touched in {took:.1} s, and once more in {again:.1} s",
+            touched / 1_000_000
+        ));
+    }
     let patience = patience + PATIENCE_A_GB * u32::try_from(bytes >> 30).unwrap_or(0);
     let began = Instant::now();
     cluster.start_coordinator()?;

@@ -61,6 +61,11 @@ impl Adopting {
     pub(crate) fn is_whole(&self) -> bool {
         self.copied == self.length
     }
+
+    /// Bytes that are there.
+    pub(crate) fn copied(&self) -> usize {
+        self.copied
+    }
 }
 
 impl Log {

@@ -13,6 +13,7 @@ use crate::limits::BATCH;
 use crate::log::{Completion, Log, NewVersion, Purpose};
 use crate::memory::Memory;
 use crate::metadata::SegmentHeader;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use thunderhead_wire::{Condition, KeyHash, LogId, SegmentId, TableId, TabletRange, Version};
 
@@ -49,6 +50,42 @@ pub enum Incoming<'a> {
     SafeVersion(Version),
 }
 
+/// Completion records that were taken in: they need not be looked up to know what they say.
+#[derive(Clone, Debug, Default)]
+pub struct Arrived {
+    /// Lease, sequence, and where the result ends.
+    records: Vec<(u64, u64, usize)>,
+    results: Vec<u8>,
+}
+
+impl Arrived {
+    fn push(&mut self, lease: u64, sequence: u64, result: &[u8]) {
+        self.results.extend_from_slice(result);
+        self.records.push((lease, sequence, self.results.len()));
+    }
+
+    /// How many there are.
+    fn count(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Lease and sequence of all but the first of them.
+    fn behind(&self, first: usize) -> impl Iterator<Item = (u64, u64)> {
+        let behind = self.records.get(first..).unwrap_or_default();
+        behind.iter().map(|(lease, sequence, _)| (*lease, *sequence))
+    }
+
+    /// Lease, sequence and result of each.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64, &[u8])> {
+        let mut begins = 0;
+        self.records.iter().map(move |(lease, sequence, ends)| {
+            let result = self.results.get(begins..*ends).unwrap_or_default();
+            begins = *ends;
+            (*lease, *sequence, result)
+        })
+    }
+}
+
 /// Rebuilds tablets piece by piece, while the log serves others: what [`Replay`](crate::Replay)
 /// does, with the same promises and the same duties, for whoever must not stay away for long.
 ///
@@ -81,7 +118,9 @@ pub struct Rebuild {
     remembered: Remembered,
     report: Report,
     /// Completion records that were taken in since somebody asked.
-    completions: Vec<(u64, u64)>,
+    completions: Arrived,
+    /// Of each client, from which of its updates on it may not have the answer.
+    acknowledged: BTreeMap<u64, u64>,
     adoption: adopt::Adoption,
     _rebuilding: Rebuilding,
 }
@@ -114,7 +153,8 @@ impl Rebuild {
                 from: None,
                 remembered,
                 report: Report::default(),
-                completions: Vec::new(),
+                completions: Arrived::default(),
+                acknowledged: BTreeMap::new(),
                 adoption: adopt::Adoption::default(),
                 _rebuilding: Rebuilding::begin(&log.shared),
             }),
@@ -311,8 +351,20 @@ impl Rebuild {
         &self.report
     }
 
-    /// Lease and sequence of the completion records that were taken in since this was last asked.
-    pub fn take_completions(&mut self) -> Vec<(u64, u64)> {
+    /// A client has the answers of all its updates before this one: records of those that are still to come
+    /// are not taken in, as they would be forgotten at once.
+    pub fn acknowledged(&mut self, lease: u64, first: u64) {
+        let known = self.acknowledged.entry(lease).or_default();
+        *known = first.max(*known);
+    }
+
+    /// From which update on records of a client are needed.
+    fn needed_from(&self, lease: u64) -> u64 {
+        self.acknowledged.get(&lease).copied().unwrap_or_default()
+    }
+
+    /// The completion records that were taken in since this was last asked.
+    pub fn take_completions(&mut self) -> Arrived {
         std::mem::take(&mut self.completions)
     }
 
@@ -391,24 +443,33 @@ impl Rebuild {
                 self.report.completions += 1;
                 if !self.counts(table, key_hash, birth) {
                     self.report.elsewhere += 1;
-                } else if log.completion(lease, sequence).is_none() {
+                } else if sequence >= self.needed_from(lease)
+                    && log.completion(lease, sequence).is_none()
+                {
                     let completion = Completion { lease, sequence, result };
                     log.complete_admitted(table, key_hash, completion)?;
-                    self.completions.push((lease, sequence));
+                    self.completions.push(lease, sequence, result);
                 }
             }
             Entry::Completions { lease, birth, outcomes } => {
-                let mut new = Vec::new();
+                let (mut new, needed_from) = (Vec::new(), self.needed_from(lease));
                 for outcome in outcomes {
                     self.report.completions += 1;
+                    if outcome.sequence < needed_from {
+                        continue;
+                    }
                     if !self.counts(outcome.table, outcome.key_hash, birth) {
                         self.report.elsewhere += 1;
                     } else if log.completion(lease, outcome.sequence).is_none() {
                         new.push(outcome);
                     }
                 }
-                let completions = &mut self.completions;
-                log.complete_many(lease, &new, |sequence| completions.push((lease, sequence)))?;
+                let (completions, mut results) = (&mut self.completions, new.iter());
+                // They are recorded in their order, up to where there is no room.
+                log.complete_many(lease, &new, |sequence| {
+                    let result = results.next().map_or(&[][..], |outcome| outcome.result);
+                    completions.push(lease, sequence, result);
+                })?;
             }
             _ => {}
         }

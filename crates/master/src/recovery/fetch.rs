@@ -5,7 +5,11 @@
 //! way to the next that has a replica, and is asked again when that one does not answer either. One
 //! that has nothing to give, or what turns out to be damaged, is not asked again. When nobody is
 //! left, the segment is lost, and the reasons say why.
+//!
+//! Where a log is taken back and the backup is that of the same process, it hands over the memory that it has
+//! read the replica into: nothing is copied, and no message is sent.
 
+use crate::replication::{LocalReplica, Own, ReplicaBytes};
 use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
@@ -15,8 +19,9 @@ use thunderhead_wire::replication::{PieceHead, RecoveryHead};
 use thunderhead_wire::{Next, SegmentId, ServerId};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Bytes of a piece: copying one takes less than a slice.
-pub(super) const PIECE_BYTES: usize = 256 << 10;
+/// Bytes of a piece: copying one takes less than a slice, and it fits into the ring between two processes of
+/// a host, which holds 128 KiB.
+pub(super) const PIECE_BYTES: usize = 112 << 10;
 
 /// The longest segment that the log's format knows.
 const SEGMENT_BYTES_MAX: u32 = 1 << 30;
@@ -38,7 +43,9 @@ pub(super) struct Fetch {
     backups: Vec<(ServerId, SocketAddr)>,
     /// Which of them is.
     at: usize,
-    pub(super) bytes: Vec<u8>,
+    bytes: Vec<u8>,
+    /// All of them, in memory of the backup of the same process.
+    whole: Option<ReplicaBytes>,
     /// How many there will be.
     pub(super) length: Option<u32>,
     state: State,
@@ -53,6 +60,17 @@ enum State {
     Whole,
     /// Nobody is left.
     Lost,
+}
+
+/// What asking led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// It wants to be called again by then.
+    Later(Time),
+    /// There is nothing to do before something is heard.
+    Sent,
+    /// It was answered at once.
+    Answered(Heard),
 }
 
 /// What a reply led to.
@@ -78,6 +96,7 @@ impl Fetch {
             backups: replicas.at,
             at: 0,
             bytes,
+            whole: None,
             length: None,
             state: State::Due(Time(0)),
             failures: 0,
@@ -93,46 +112,91 @@ impl Fetch {
         matches!(self.state, State::Lost)
     }
 
+    /// The bytes that are here.
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.whole.as_ref().map_or(&self.bytes, |whole| (**whole).as_ref())
+    }
+
+    /// Its buffer, for another one.
+    pub(super) fn into_buffer(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// When it would ask for a piece.
+    pub(super) fn due(&self) -> Option<Time> {
+        match self.state {
+            State::Due(at) => Some(at),
+            _ => None,
+        }
+    }
+
     /// Whether it would ask for a piece, now or later.
     pub(super) fn is_due(&self) -> bool {
-        matches!(self.state, State::Due(_))
+        self.due().is_some()
     }
 
     /// Bytes of memory that are here or on their way here.
     pub(super) fn held(&self) -> usize {
-        self.bytes.len() + if matches!(self.state, State::Asked(_)) { PIECE_BYTES } else { 0 }
+        self.bytes().len() + if matches!(self.state, State::Asked(_)) { PIECE_BYTES } else { 0 }
     }
 
     /// Before the first piece: whom to ask rather.
     pub(super) fn prefer(&mut self, is_better: impl Fn(ServerId) -> bool) {
-        if self.bytes.is_empty() && self.is_due() {
+        if self.bytes().is_empty() && self.is_due() {
             let better = self.backups.iter().position(|(server, _)| is_better(*server));
             self.at = better.unwrap_or(self.at);
         }
     }
 
-    /// Asks for what comes next; says when it wants to be called again.
+    /// Asks for what comes next.
     pub(super) fn ask(
         &mut self,
         context: &mut Context<'_>,
         task: &Recover,
         timeout: Duration,
-    ) -> Option<Time> {
-        let State::Due(at) = self.state else { return None };
+        own: &mut Own<'_>,
+    ) -> Asked {
+        let State::Due(at) = self.state else { return Asked::Sent };
         if at > context.now() {
-            return Some(at);
+            return Asked::Later(at);
         }
-        let Some((_, address)) = self.backups.get(self.at).copied() else {
+        let Some((server, address)) = self.backups.get(self.at).copied() else {
             self.state = State::Lost;
-            return None;
+            return Asked::Sent;
         };
         let which = (task.recovery, task.partition);
         let have = self.bytes.len() as u32;
         let wanted = PIECE_BYTES as u32;
         let head = RecoveryHead::new(task.crashed, which, self.segment, have, wanted);
+        if let Some((_, backup)) = own.as_mut().filter(|(own, _)| *own == server && have == 0)
+            && task.take_back
+        {
+            match backup.replica(context.now(), head.as_bytes()) {
+                LocalReplica::Here(whole) => return Asked::Answered(self.take_whole(whole)),
+                LocalReplica::Refused(error) => {
+                    return Asked::Answered(self.failed(context, error));
+                }
+                LocalReplica::ByMessage => {}
+            }
+        }
         let call = context.call(address, Opcode::RecoveryData, &[head.as_bytes()], Some(timeout));
         self.state = State::Asked(call);
-        None
+        Asked::Sent
+    }
+
+    fn take_whole(&mut self, whole: ReplicaBytes) -> Heard {
+        let length = (*whole).as_ref().len();
+        match u32::try_from(length).ok().filter(|length| (1..=SEGMENT_BYTES_MAX).contains(length)) {
+            Some(length) => {
+                (self.whole, self.length, self.failures) = (Some(whole), Some(length), 0);
+                self.state = State::Whole;
+                Heard::Progress
+            }
+            None => {
+                self.give_up_copy(&format!("{length} bytes are no segment"));
+                Heard::Setback
+            }
+        }
     }
 
     /// What came of a call.
@@ -161,6 +225,11 @@ impl Fetch {
             }
             Err(error) => error,
         };
+        self.failed(context, error)
+    }
+
+    /// The backup gives nothing, or not now.
+    fn failed(&mut self, context: &mut Context<'_>, error: CallError) -> Heard {
         match error {
             CallError::Refused { status, hint, .. } if status.next() == Next::Wait => {
                 let extra = context.random().below(BUSY_EXTRA.as_nanos() as u64) + 1;
@@ -225,7 +294,7 @@ impl Fetch {
 
     fn begin_again(&mut self) {
         self.bytes.clear();
-        self.length = None;
+        (self.whole, self.length) = (None, None);
     }
 
     /// What is being read, or was, is of no use; the next one is read from its beginning.

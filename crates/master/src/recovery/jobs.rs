@@ -6,7 +6,8 @@
 //! begun than fit into it; only the oldest segment may go beyond it, or nothing would get on. A backup that did not answer lately is asked
 //! for what only it has.
 
-use super::fetch::{Fetch, Heard, PIECE_BYTES};
+use super::fetch::{Asked, Fetch, Heard, PIECE_BYTES};
+use crate::replication::Own;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use thunderhead_rpc::{CallError, CallId, Context};
@@ -23,7 +24,7 @@ const PER_BACKUP_MAX: usize = 4;
 const AVOIDED: Duration = Duration::from_secs(5);
 
 /// Buffers that are kept to be used again, and how large they may be.
-const SPARE_MAX: usize = 4;
+const SPARE_MAX: usize = JOBS_MAX;
 const SPARE_BYTES_MAX: usize = 16 << 20;
 
 /// A segment that is fetched or replayed.
@@ -70,15 +71,18 @@ impl Jobs {
         bytes + self.waiting as u64 * bytes.checked_div(segments).unwrap_or(0)
     }
 
-    /// Begins what may be begun and asks for what is due; says when it wants to be called again.
+    /// Begins what may be begun and asks for what is due; says when it wants to be called again, and what
+    /// the backup of the same process has answered at once.
     pub(super) fn ask(
         &mut self,
         context: &mut Context<'_>,
         task: &Recover,
         timeout: Duration,
         memory_bytes: usize,
-    ) -> Time {
+        own: &mut Own<'_>,
+    ) -> (Time, Vec<Heard>) {
         self.begin(memory_bytes);
+        let mut heard = Vec::new();
         let now = context.now();
         let mut held: usize = self.running.iter().map(|job| job.fetch.held()).sum();
         let (mut is_oldest, mut wake) = (true, Time::NEVER);
@@ -93,12 +97,21 @@ impl Jobs {
             let silent = &self.silent;
             job.fetch.prefer(|server| silent.get(&server).is_none_or(|until| *until <= now));
             let before = job.fetch.held();
-            if let Some(at) = job.fetch.ask(context, task, timeout) {
-                wake = wake.min(at);
+            match job.fetch.ask(context, task, timeout, own) {
+                Asked::Later(at) => wake = wake.min(at),
+                Asked::Sent => {}
+                Asked::Answered(what) => {
+                    heard.push(what);
+                    // It is due again where it was refused.
+                    wake = wake.min(job.fetch.due().unwrap_or(Time::NEVER));
+                    if let (Heard::Progress, Some(length)) = (what, job.fetch.length) {
+                        self.known = (self.known.0 + 1, self.known.1 + u64::from(length));
+                    }
+                }
             }
-            held += job.fetch.held() - before;
+            held = held.saturating_sub(before) + job.fetch.held();
         }
-        wake
+        (wake, heard)
     }
 
     fn begin(&mut self, memory_bytes: usize) {
@@ -177,7 +190,7 @@ impl Jobs {
     /// One is replayed to its end.
     pub(super) fn done(&mut self, number: usize) {
         if number < self.running.len() {
-            let bytes = self.running.remove(number).fetch.bytes;
+            let bytes = self.running.remove(number).fetch.into_buffer();
             if self.spare.len() < SPARE_MAX && bytes.capacity() <= SPARE_BYTES_MAX {
                 self.spare.push(bytes);
             }

@@ -12,7 +12,7 @@ use super::{Answered, Means, Next, Recovery};
 use crate::asking::{Asking, QuestionId};
 use crate::clients::Clients;
 use crate::options::Options;
-use crate::replication::Home;
+use crate::replication::{Home, Own};
 use std::collections::VecDeque;
 use thunderhead_log::Log;
 use thunderhead_rpc::{CallError, CallId, Context};
@@ -30,8 +30,9 @@ const DONE_MAX: usize = 256;
 /// Bytes that are fetched and not replayed, of all together.
 const FETCHED_BYTES_MAX: usize = 32 << 20;
 
-/// The same where a log is taken back: segments come whole, and there is time for nothing else.
-const TAKEN_BACK_BYTES_MAX: usize = 96 << 20;
+/// The same where a log is taken back: segments come whole, and there is time for nothing else. More
+/// would not be faster: memory that is new costs more than to read into it.
+const TAKEN_BACK_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes that were replayed and are not durable.
 const AHEAD_BYTES_MAX: u64 = 8 << 20;
@@ -183,6 +184,7 @@ impl Recoveries {
         clients: &mut Clients,
         asking: &mut Asking,
         budget: &mut Budget,
+        mut own: Own<'_>,
     ) -> Worked {
         let mut worked =
             Worked { again: false, wake: Time::NEVER, is_short: false, failures: Vec::new() };
@@ -199,8 +201,17 @@ impl Recoveries {
             let Some(recovery) = self.running.get_mut(number) else { break };
             let (log, clients, asking, budget) =
                 (&mut *log, &mut *clients, &mut *asking, &mut *budget);
-            let mut means =
-                Means { log, clients, asking, budget, memory_bytes, may_replay, durable_moved };
+            let own = own.as_mut().map(|(server, backup)| (*server, &mut **backup as _));
+            let mut means = Means {
+                log,
+                clients,
+                asking,
+                budget,
+                memory_bytes,
+                may_replay,
+                durable_moved,
+                own,
+            };
             let next = recovery.work(context, &mut means);
             worked.is_short |= recovery.waits_for_cleaners;
             match next {

@@ -5,6 +5,7 @@ use super::{Replication, Request, To};
 use crate::asking::{Asking, QuestionId};
 use crate::limits::{LOCAL_ROUNDS_MAX, REPLICATE_TIMEOUT};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use thunderhead_log::Log;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
 use thunderhead_runtime::Time;
@@ -22,6 +23,19 @@ pub enum LocalAnswer {
     Later(u64),
 }
 
+/// A replica that is not copied to be handed over.
+pub type ReplicaBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// What the backup of the same process gives of a log that is taken back.
+pub enum LocalReplica {
+    /// All bytes of a replica.
+    Here(ReplicaBytes),
+    /// It is to be asked for by messages.
+    ByMessage,
+    /// It is refused as a message would be.
+    Refused(CallError),
+}
+
 /// The backup of the same process, without a network in between. Its owner ends its turn after the
 /// shard's, so that what came goes to the disk, and before, so that the shard hears what is durable.
 pub trait LocalBackup {
@@ -30,7 +44,16 @@ pub trait LocalBackup {
 
     /// A message that is answered now.
     fn done(&mut self) -> Option<(u64, Vec<u8>)>;
+
+    /// What is asked for by the body of [`Opcode::RecoveryData`], where that is a whole replica.
+    fn replica(&mut self, now: Time, body: &[u8]) -> LocalReplica {
+        let _ = (now, body);
+        LocalReplica::ByMessage
+    }
 }
+
+/// The backup of the same process, and which server that is.
+pub(crate) type Own<'a> = Option<(ServerId, &'a mut dyn LocalBackup)>;
 
 /// See the module's documentation.
 pub(crate) struct Link {
@@ -81,6 +104,11 @@ impl Link {
         self.replication.answered(now, number, answer.as_deref().map_err(|error| *error));
         self.reads_until = self.replication.reads_until();
         true
+    }
+
+    /// The server that it is part of.
+    pub(crate) fn own(&self) -> ServerId {
+        self.own
     }
 
     pub(crate) fn timer(&mut self, number: u64) -> bool {

@@ -62,7 +62,8 @@ pub(crate) fn past(random: &mut Random, operations: u64) -> Past {
                 let existing = model.get(&which).map(|(version, _)| *version);
                 let version = existing.unwrap_or(log.safe_version()).next();
                 let result = record(version);
-                let completion = Completion { lease: 8, sequence: number, result: &result };
+                // Its client says that it has all answers before 1, so there is no update 0.
+                let completion = Completion { lease: 8, sequence: number + 1, result: &result };
                 let written =
                     log.write_completed(OLD, &key(which), &value, When::Always, completion);
                 if let Ok(written) = written {

@@ -219,6 +219,8 @@ impl Connection {
         if self.stage == Stage::Open {
             if payload_bytes >= long {
                 skip = self.write_long(&head, parts);
+                // Once for all that is left, or it is copied as the buffer grows.
+                self.output.reserve((HEAD_BYTES + payload_bytes).saturating_sub(skip));
             } else if let Carrier::Rings(channel) = &mut self.carrier
                 && self.output.is_empty()
             {

@@ -49,10 +49,11 @@ impl Recoveries {
             let Some(next) = of.next(now) else { return Ok(false) };
             let id = store.resolve_offered(ReplicaId { master, segment: next.segment });
             let length = store.offered(id).map_or(0, |it| it.length);
+            let limit = if of.whole { self.limit_whole } else { self.limit };
+            if !next.is_demanded && !self.has_room_within(limit, length) {
+                return Ok(false);
+            }
             if !self.has_room(length) {
-                if !next.is_demanded {
-                    return Ok(false);
-                }
                 self.make_room(length, next.is_urgent, now);
                 if !self.has_room(length) {
                     return Ok(false);
@@ -84,9 +85,13 @@ impl Recoveries {
 
     /// Whether the parts of a segment may come. One may always.
     fn has_room(&self, length: u32) -> bool {
+        self.has_room_within(self.limit, length)
+    }
+
+    fn has_room_within(&self, limit: u64, length: u32) -> bool {
         let coming = self.reads.values().chain(self.cutting.iter().map(|it| &it.job));
         let taken = self.held + coming.map(|job| u64::from(job.length)).sum::<u64>();
-        taken == 0 || taken + u64::from(length) <= self.limit
+        taken == 0 || taken + u64::from(length) <= limit
     }
 
     /// Gives up parts for a segment that is asked for.

@@ -1,12 +1,13 @@
 //! A segment that was read becomes parts, in slices.
 
-use super::{Job, Recoveries, Segment};
+use super::{Job, Kept, Recoveries};
 use crate::error::Unserved;
 use crate::reader::ReplicaBytes;
+use crate::store::Store;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_log::Damage;
-use thunderhead_log::filter::{Filter, Part, Partitions};
+use thunderhead_log::filter::{Filter, Partitions};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::slice::{Budget, SLICE};
 
@@ -14,15 +15,9 @@ use thunderhead_runtime::slice::{Budget, SLICE};
 const ENTRIES: usize = 32;
 const BYTES: usize = 16 << 10;
 
-/// The same where nothing is cut.
-const WHOLE_BYTES: usize = 128 << 10;
-
 /// What cutting takes, by entry and by what is read and written.
 const ENTRY_NS: u64 = 150;
 const KILOBYTE_NS: u64 = 150;
-
-/// What copying takes, by what is read and written.
-const WHOLE_NS: u64 = 150;
 
 /// What it takes to give memory back.
 const WASTE_NS: u64 = 30;
@@ -32,31 +27,16 @@ pub(super) struct Cutting {
     replica: ReplicaBytes,
     partitions: Rc<Partitions>,
     filter: Filter,
-    /// All of it, where nothing is to be cut: as far as that was copied.
-    whole: Option<Part>,
 }
 
 impl Cutting {
-    pub(super) fn new(
-        job: Job,
-        replica: ReplicaBytes,
-        partitions: Rc<Partitions>,
-        is_whole: bool,
-    ) -> Cutting {
+    pub(super) fn new(job: Job, replica: ReplicaBytes, partitions: Rc<Partitions>) -> Cutting {
         let filter = Filter::new(job.id.segment, &partitions, job.wanted.clone());
-        let whole = is_whole.then(Part::default);
-        Cutting { job, replica, partitions, filter, whole }
+        Cutting { job, replica, partitions, filter }
     }
 
     /// Cuts some of it; whether there is more.
     fn step(&mut self, budget: &mut Budget) -> Result<(bool, bool), Damage> {
-        if let Some(part) = &mut self.whole {
-            let rest = self.replica.bytes().get(part.len()..).unwrap_or_default();
-            let now = rest.get(..rest.len().min(WHOLE_BYTES)).unwrap_or_default();
-            part.append(now);
-            let time = Duration::from_nanos(200 + now.len() as u64 * WHOLE_NS / 1024);
-            return Ok((now.len() < rest.len(), budget.spend(time)));
-        }
         let step = self.filter.step(&self.partitions, self.replica.bytes(), ENTRIES, BYTES);
         let progress = step?;
         let took = progress.entries as u64 * ENTRY_NS + progress.bytes as u64 * KILOBYTE_NS / 1024;
@@ -69,8 +49,13 @@ impl Cutting {
 impl Recoveries {
     /// Cuts what was read and gives back what nobody wants, as far as the budget goes; whether there
     /// is more to do.
-    pub(in crate::service) fn work(&mut self, now: Time, budget: &mut Budget) -> bool {
-        self.sweep(now);
+    pub(in crate::service) fn work(
+        &mut self,
+        store: &Store,
+        now: Time,
+        budget: &mut Budget,
+    ) -> bool {
+        self.sweep(store, now);
         while let Some(part) = self.waste.pop() {
             let took = 200 + part.memory_bytes() as u64 * WASTE_NS / 1024;
             if !budget.spend(Duration::from_nanos(took).min(SLICE)) {
@@ -105,32 +90,15 @@ impl Recoveries {
     }
 
     fn is_cut(&mut self, cutting: Cutting, now: Time) {
-        let Cutting { job, replica, filter, whole, .. } = cutting;
-        let mut cut = filter.finish();
-        if let Some(part) = whole {
-            (cut.parts, cut.torn) = (vec![part], None);
-        }
+        let Cutting { job, replica, filter, .. } = cutting;
+        let cut = filter.finish();
         // Only the end of a segment that was open may be missing.
         if let Some(torn) = cut.torn.filter(|_| replica.header().closed) {
             return self.give_up(&job, Unserved::Damaged(torn));
         }
-        let Some(of) = self.of.get_mut(&job.of) else { return };
-        self.count += 1;
-        of.known.insert(job.id.segment);
-        let Segment { parts, cut: when, under_way, wanted, since, .. } =
-            of.segments.entry(job.id.segment).or_default();
-        (*when, *under_way, *since) = (Some((self.count, now)), false, None);
-        wanted.clear();
-        for (partition, part) in (0..).zip(cut.parts) {
-            // Of those that were not wanted there is not even a header.
-            if part.is_empty() {
-                continue;
-            }
-            self.held += part.memory_bytes() as u64;
-            if let Some(before) = parts.insert(partition, part) {
-                self.held -= before.memory_bytes() as u64;
-                self.waste.push(before);
-            }
-        }
+        // Of those that were not wanted there is not even a header.
+        let parts = (0..).zip(cut.parts).filter(|(_, part)| !part.is_empty());
+        let parts = parts.map(|(partition, part)| (partition, Kept::Cut(part))).collect();
+        self.is_ready(&job, parts, now);
     }
 }

@@ -2,8 +2,10 @@
 //! says why that is right.
 //!
 //! A segment is looked through before anything of it is used: what is damaged is refused while nothing
-//! refers to it yet, and another copy can be taken. Then its bytes are copied, and its entries indexed
-//! where they lie. What lost against something newer is marked dead; tombstones are remembered where
+//! refers to it yet, and another copy can be taken. What was verified is copied at once, while the processor
+//! has it, and where its entries begin is noted. When all of it is there the entries are indexed where they
+//! lie: then only their heads and keys are read, and no checksum a second time. An entry is taken for one
+//! only where one was noted, whatever the bytes say that are given then. What lost against something newer is marked dead; tombstones are remembered where
 //! they are, which costs no more than a place in an index.
 
 use super::Rebuild;
@@ -20,9 +22,11 @@ use thunderhead_wire::{KeyHash, SegmentId, TableId, TabletRange};
 /// What is adopted.
 #[derive(Default)]
 pub(super) struct Adoption {
-    /// The segment that was looked through last.
-    verified: Option<SegmentId>,
     adopting: Option<Adopting>,
+    /// All of it was verified: it is being indexed.
+    is_verified: bool,
+    /// Where its entries begin.
+    offsets: Vec<u32>,
     /// Completion records that were adopted, by lease and sequence.
     records: Vec<(u64, u64)>,
 }
@@ -33,12 +37,12 @@ struct Piece<'a> {
     until: Option<u32>,
 }
 
-fn piece(
+fn piece<'a>(
+    mut reader: SegmentReader<'a>,
     bytes: &[u8],
     from: u32,
     (entries_max, bytes_max): (usize, usize),
-) -> Result<Piece<'_>, Damage> {
-    let mut reader = SegmentReader::new(bytes)?;
+) -> Result<Piece<'a>, Damage> {
     reader.go_on_at(from);
     // Two entries may belong together, and are never parted.
     let most = entries_max.clamp(1, BATCH - 1);
@@ -104,64 +108,98 @@ impl Rebuild {
         from: u32,
         most: (usize, usize),
     ) -> Result<Option<u32>, ReplayError> {
-        let header = *SegmentReader::new(bytes)?.header();
+        let reader = SegmentReader::new(bytes)?;
+        let header = *reader.header();
         let id = header.segment;
-        if self.adoption.verified != Some(id) {
-            if from == 0 {
-                log.check_adoptable(&header, bytes)?;
-            }
-            let Piece { until, .. } = piece(bytes, from, most)?;
-            if until.is_none() {
-                self.adoption.verified = Some(id);
-            }
-            // From the beginning once more when all of it was looked through.
-            return Ok(until.or(Some(0)));
-        }
-        let mut adopting = match self.adoption.adopting.take() {
-            Some(adopting) if adopting.id == id => adopting,
-            Some(other) => {
+        let is_other = |adopting: &Adopting| adopting.id != id;
+        if self.adoption.is_verified {
+            if let Some(other) = self.adoption.adopting.as_ref().filter(|it| is_other(it)) {
                 // Another one is half indexed: that must come to its end first.
-                let expected = other.id;
-                self.adoption.adopting = Some(other);
-                return Err(Damage::OtherSegment { found: id, expected }.into());
+                return Err(Damage::OtherSegment { found: id, expected: other.id }.into());
             }
-            None => log.begin_to_adopt(id, bytes.len())?,
-        };
-        let done = self.adopt_piece(log, &mut adopting, bytes, from, most);
-        match &done {
-            Ok(None) if adopting.is_whole() => {
-                self.adoption.verified = None;
-                self.report.segments += 1;
-                log.adopted(adopting);
-            }
-            _ => self.adoption.adopting = Some(adopting),
+            return self.index_piece(log, bytes, from, most);
         }
-        done
+        if from == 0 {
+            log.check_adoptable(&header, bytes)?;
+            // Nothing refers to what was not looked through to its end.
+            if let Some(begun) = self.adoption.adopting.take() {
+                log.give_up_adopting(begun);
+            }
+            self.adoption.offsets.clear();
+            self.adoption.adopting = Some(log.begin_to_adopt(id, bytes.len())?);
+        }
+        let is_next = |it: &&mut Adopting| !is_other(it) && it.copied() == from as usize;
+        let Some(adopting) = self.adoption.adopting.as_mut().filter(is_next) else {
+            return Err(Damage::OtherSegment { found: id, expected: SegmentId::NONE }.into());
+        };
+        let looked = piece(reader, bytes, from, most);
+        let Ok(Piece { entries, until }) = looked else {
+            if let Some(damaged) = self.adoption.adopting.take() {
+                log.give_up_adopting(damaged);
+            }
+            return looked.map(|_| None).map_err(ReplayError::from);
+        };
+        let end = until.map_or(bytes.len(), |at| at as usize);
+        let offsets = &mut self.adoption.offsets;
+        let before = offsets.len();
+        offsets.extend(entries.iter().map(|(offset, _)| *offset));
+        let new = offsets.get(before..).unwrap_or_default();
+        let mut tombstone_bytes = 0;
+        for (place, (offset, entry)) in entries.iter().enumerate() {
+            if matches!(entry, Entry::Tombstone(_)) {
+                let behind = new.get(place + 1).map_or(end, |next| *next as usize);
+                tombstone_bytes += behind.saturating_sub(*offset as usize);
+            }
+        }
+        log.adopt_bytes(adopting, bytes, end, new, tombstone_bytes);
+        self.adoption.is_verified = until.is_none();
+        // From the beginning once more when all of it was looked through.
+        Ok(until.or(Some(0)))
     }
 
-    fn adopt_piece(
+    /// Indexes some entries of a segment that is there.
+    fn index_piece(
         &mut self,
         log: &mut Log,
-        adopting: &mut Adopting,
         bytes: &[u8],
         from: u32,
         most: (usize, usize),
     ) -> Result<Option<u32>, ReplayError> {
-        let Piece { entries, until } = piece(bytes, from, most)?;
-        let end = until.map_or(bytes.len(), |at| at as usize);
-        let offsets: Vec<u32> = entries.iter().map(|(offset, _)| *offset).collect();
-        let mut tombstone_bytes = 0;
-        for (place, (offset, entry)) in entries.iter().enumerate() {
-            if matches!(entry, Entry::Tombstone(_)) {
-                let behind = offsets.get(place + 1).map_or(end, |next| *next as usize);
-                tombstone_bytes += behind.saturating_sub(*offset as usize);
-            }
+        let Some(adopting) = self.adoption.adopting.take() else { return Ok(None) };
+        let indexed = self.try_index_piece(log, &adopting, bytes, from, most);
+        if let Ok(None) = indexed {
+            self.adoption.is_verified = false;
+            self.report.segments += 1;
+            log.adopted(adopting);
+        } else {
+            self.adoption.adopting = Some(adopting);
         }
-        log.adopt_bytes(adopting, bytes, end, &offsets, tombstone_bytes);
+        indexed
+    }
+
+    fn try_index_piece(
+        &mut self,
+        log: &mut Log,
+        adopting: &Adopting,
+        bytes: &[u8],
+        from: u32,
+        most: (usize, usize),
+    ) -> Result<Option<u32>, ReplayError> {
+        let reader = SegmentReader::once_more(bytes)?;
+        let Piece { entries, until } = piece(reader, bytes, from, most)?;
+        let noted = self.adoption.offsets.partition_point(|offset| *offset < from);
+        let noted = self.adoption.offsets.get(noted..).unwrap_or_default();
+        let are_noted = noted.len() >= entries.len()
+            && noted.iter().zip(&entries).all(|(noted, (offset, _))| noted == offset);
+        if !are_noted || until.is_none() && (noted.len() != entries.len() || !adopting.is_whole()) {
+            // These are other bytes than those that were looked through.
+            return Err(Damage::Torn { offset: from }.into());
+        }
         // What belongs together may be more than a batch.
         for batch in entries.chunks(BATCH) {
             self.adopt_batch(log, adopting, batch)?;
         }
+        let end = until.map_or(bytes.len(), |at| at as usize);
         self.report.bytes += end.saturating_sub(from as usize) as u64;
         Ok(until)
     }
@@ -190,11 +228,12 @@ impl Rebuild {
                         self.adopt_tombstone(log, tablet, place.hash, record, at)?;
                     }
                 }
-                Entry::Completion { lease, sequence, table, key_hash, birth, .. } => {
+                Entry::Completion { lease, sequence, table, key_hash, birth, result } => {
                     self.report.completions += 1;
                     let counts = self.counts(*table, *key_hash, *birth);
-                    if counts && log.adopt_completion(at, *lease, *sequence)? {
-                        self.completions.push((*lease, *sequence));
+                    let is_needed = counts && *sequence >= self.needed_from(*lease);
+                    if is_needed && log.adopt_completion(at, *lease, *sequence)? {
+                        self.completions.push(*lease, *sequence, result);
                         self.adoption.records.push((*lease, *sequence));
                     } else {
                         self.report.elsewhere += u64::from(!counts);
@@ -204,11 +243,9 @@ impl Rebuild {
                 // Which of them are known, and whether they count, differs from one to the next: those
                 // that count are recorded anew.
                 Entry::Completions { .. } => {
-                    let before = self.completions.len();
+                    let before = self.completions.count();
                     let recorded = self.other(log, entry.clone());
-                    self.adoption
-                        .records
-                        .extend(self.completions.get(before..).unwrap_or_default());
+                    self.adoption.records.extend(self.completions.behind(before));
                     recorded?;
                     log.dead_on_arrival(at);
                 }
