@@ -1,5 +1,7 @@
 //! Users, who ask for anything that can be asked for, and note what they asked and what was said.
 
+mod churn;
+
 use super::client::Client;
 use super::plan::Plan;
 use std::cell::{Cell, RefCell};
@@ -26,12 +28,9 @@ pub(crate) const KEYS: u64 = 6;
 /// Tablets of one table are split until there are so many.
 const TABLETS: usize = 6;
 
-/// Objects of each table that only take room, and how many are written at once.
-const FILLERS: u64 = 16;
-const FILLERS_AT_ONCE: usize = 20;
-
-/// How long users think while they hurry.
+/// How long users think while they hurry, and while they rush.
 const HURRIED_WAIT_NS: f64 = 30e6;
+const RUSHED_WAIT_NS: f64 = 4e6;
 
 /// The longest of the long values.
 const LONG: u64 = 3000;
@@ -61,6 +60,12 @@ pub(crate) struct Seen {
     hurried_until: u64,
     /// Until then the first one writes and the others read.
     parted_until: u64,
+    /// Until then those who hurry do not even think.
+    rushed_until: u64,
+    /// Until then those who hurry move tablets.
+    moving_until: u64,
+    /// An object of which nothing is left but that there was one: the world lets go of its master.
+    pub(crate) faded: Option<(TableId, KeyHash)>,
 }
 
 /// Clones are the same.
@@ -83,6 +88,18 @@ impl Seeing {
     pub(crate) fn part(&self, lasts: Duration) {
         self.hurry(lasts);
         self.seen.borrow_mut().parted_until = self.time.get() + lasts.as_nanos() as u64;
+    }
+
+    /// The same, and nobody thinks.
+    pub(crate) fn rush(&self, lasts: Duration) {
+        self.part(lasts);
+        self.seen.borrow_mut().rushed_until = self.time.get() + lasts.as_nanos() as u64;
+    }
+
+    /// Users hurry for so long, and move tablets.
+    pub(crate) fn hurry_and_move(&self, lasts: Duration) {
+        self.hurry(lasts);
+        self.seen.borrow_mut().moving_until = self.time.get() + lasts.as_nanos() as u64;
     }
 
     fn is_hurried(&self) -> bool {
@@ -194,6 +211,7 @@ impl User {
                 6..14 => self.own_table().await,
                 14..30 => self.walk_on().await,
                 30..34 if self.seeing.plan.migrations => self.migrate().await,
+                34 if self.seeing.plan.verdicts && self.churns() => self.fade().await,
                 _ if self.churns() => self.churn().await,
                 _ => {
                     let tables = self.seeing.seen.borrow().tables.clone();
@@ -210,11 +228,20 @@ impl User {
 
     /// One operation, soon.
     async fn hurry(&mut self) {
-        let (until, parted_until) = {
+        let now = self.seeing.time.get();
+        let (until, is_parted, is_rushed, is_moving) = {
             let seen = self.seeing.seen.borrow();
-            (seen.hurried_until, seen.parted_until)
+            let is = |until| now < until;
+            (
+                seen.hurried_until,
+                is(seen.parted_until),
+                is(seen.rushed_until),
+                is(seen.moving_until),
+            )
         };
-        let is_parted = self.seeing.time.get() < parted_until;
+        if is_moving && self.random.chance(0.1) {
+            return self.migrate().await;
+        }
         if is_parted {
             self.hurry = (until, self.number > 0);
         } else if self.hurry.0 < until {
@@ -235,30 +262,9 @@ impl User {
         let operation = Operation { table, key: key.to_be_bytes().to_vec(), condition, action };
         let patience = Duration::from_millis(self.random.magnitude(50..longest));
         self.begin(vec![(key, judged, operation)], patience, false).await;
-        let wait = Duration::from_nanos(self.random.exponential(HURRIED_WAIT_NS) as u64);
+        let wait_ns = if is_rushed { RUSHED_WAIT_NS } else { HURRIED_WAIT_NS };
+        let wait = Duration::from_nanos(self.random.exponential(wait_ns) as u64);
         self.client.tasks().sleep(wait).await;
-    }
-
-    fn churns(&mut self) -> bool {
-        let churn = self.seeing.plan.churn;
-        churn > 0.0 && self.random.chance(churn)
-    }
-
-    /// Overwrites objects that only take room. That some are refused does not matter.
-    async fn churn(&mut self) {
-        let tables = self.seeing.seen.borrow().tables.clone();
-        let operations = (0..FILLERS_AT_ONCE).map(|_| {
-            let table = tables[self.random.below(2) as usize];
-            let key = format!("filler {}", self.random.below(FILLERS)).into_bytes();
-            let length = self.random.within(LONG / 2..LONG) as usize;
-            let action = match self.random.chance(0.1) {
-                true => Action::Delete,
-                false => Action::Write(vec![length as u8; length]),
-            };
-            Operation { table, key, condition: Condition::Always, action }
-        });
-        let operations = operations.collect();
-        let _ = self.client.all(operations, Duration::from_secs(1)).await;
     }
 
     /// Looks at everything once more, when nothing is in the way.

@@ -1,0 +1,75 @@
+//! Overwriting much, so that logs go on to other heads and are cleaned.
+
+use super::{KEYS, LONG, NUMBERS, User};
+use std::time::Duration;
+use thunderhead_client::{Action, Condition, KeyHash, Operation, TableId};
+use thunderhead_simulator::linearizability::{self, Action as Judged};
+
+/// Objects of each table that only take room, and how many are written at once.
+const FILLERS: u64 = 16;
+const FILLERS_AT_ONCE: usize = 20;
+
+/// How often an object is overwritten that is to fade, and what fills up the log then.
+const FADED_WRITES: std::ops::Range<u64> = 20..60;
+const FADED_FILLINGS: std::ops::Range<u64> = 8..16;
+
+impl User {
+    pub(super) fn churns(&mut self) -> bool {
+        let churn = self.seeing.plan.churn;
+        churn > 0.0 && self.random.chance(churn)
+    }
+
+    /// Overwrites objects that only take room. That some are refused does not matter.
+    pub(super) async fn churn(&mut self) {
+        let tables = self.seeing.seen.borrow().tables.clone();
+        self.fill(&tables, Condition::Always).await;
+    }
+
+    async fn fill(&mut self, tables: &[TableId], condition: Condition) {
+        let operations = (0..FILLERS_AT_ONCE).map(|_| {
+            let table = tables[self.random.below(tables.len() as u64) as usize];
+            let key = format!("filler {}", self.random.below(FILLERS)).into_bytes();
+            let length = self.random.within(LONG / 2..LONG) as usize;
+            let action = match condition == Condition::Always && self.random.chance(0.1) {
+                true => Action::Delete,
+                false => Action::Write(vec![length as u8; length]),
+            };
+            Operation { table, key, condition, action }
+        });
+        let operations = operations.collect();
+        let _ = self.client.all(operations, Duration::from_secs(1)).await;
+    }
+
+    /// Overwrites an object often, and deletes it; overwrites others until nothing is left of it in the
+    /// log; then its master dies, and it is made anew.
+    pub(super) async fn fade(&mut self) {
+        let table = self.seeing.seen.borrow().tables[self.random.below(2) as usize];
+        let key = self.random.within(NUMBERS..KEYS);
+        let bytes = key.to_be_bytes().to_vec();
+        let (always, its) = (Condition::Always, linearizability::Condition::Always);
+        let patience = Duration::from_secs(1);
+        for _ in 0..self.random.within(FADED_WRITES) {
+            self.overwrite(table, key, patience).await;
+        }
+        let action = Action::Delete;
+        let deletion = Operation { table, key: bytes.clone(), condition: always, action };
+        self.begin(vec![(key, Judged::Delete { condition: its }, deletion)], patience, false).await;
+        for _ in 0..self.random.within(FADED_FILLINGS) {
+            // New objects would have versions above those of what was deleted.
+            self.fill(&[table], Condition::Present).await;
+        }
+        self.seeing.seen.borrow_mut().faded = Some((table, KeyHash::of(&bytes)));
+        self.client.tasks().sleep(Duration::from_millis(5)).await;
+        self.overwrite(table, key, Duration::from_secs(8)).await;
+    }
+
+    /// Writes another value, whatever there is.
+    async fn overwrite(&mut self, table: TableId, key: u64, patience: Duration) {
+        let value = self.random.below(1 << 48);
+        let judged = Judged::Write { value, condition: linearizability::Condition::Always };
+        let action = Action::Write(super::value(key, value));
+        let (key_bytes, condition) = (key.to_be_bytes().to_vec(), Condition::Always);
+        let operation = Operation { table, key: key_bytes, condition, action };
+        self.begin(vec![(key, judged, operation)], patience, false).await;
+    }
+}
