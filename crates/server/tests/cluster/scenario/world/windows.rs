@@ -14,37 +14,58 @@ fn millis(random: &mut Random, range: std::ops::Range<u64>) -> Duration {
 }
 
 impl World {
-    /// What a server sends to some of the others takes long, or does not arrive; then it dies. Before
-    /// that another one may begin a new life, so that much is replicated anew.
+    /// What a server sends to some of the others takes long, or does not arrive; then it dies, perhaps with
+    /// all others but one. Before that another one may begin a new life or go for longer, so that much is
+    /// replicated anew.
     pub(super) fn dies_behind_slow_links(
         &mut self,
         number: usize,
         lasts: Duration,
         random: &mut Random,
     ) {
-        let usual = self.seeing.plan.link;
-        let other = random.below(self.places.len() as u64) as usize;
-        if other != number && random.chance(0.5) {
-            let wait = if random.chance(0.7) { millis(random, 1..50) } else { lasts };
-            self.stop(other, wait);
+        let others: Vec<usize> = (0..self.places.len()).filter(|it| *it != number).collect();
+        let Some(left) = random.pick(&others).copied() else { return self.stop(number, lasts) };
+        let mut slow = millis(random, 20..600);
+        // Who is left is far, and has the end of each head late.
+        let is_left_far = random.chance(0.3);
+        if is_left_far {
+            let far = Link { delay: millis(random, 10..150), ..self.seeing.plan.link };
+            self.set_links(number, left, far, slow);
+        } else {
+            let other = random.pick(&others).copied().filter(|_| random.chance(0.5));
+            let is_long = random.chance(0.4);
+            if let Some(other) = other {
+                self.stop(other, if is_long { lasts } else { millis(random, 1..50) });
+            }
+            if other.is_some() && is_long {
+                slow = millis(random, 400..1500);
+            }
+            for other in &others {
+                let link = self.seeing.plan.link;
+                let link = match random.below(4) {
+                    0 => continue,
+                    1 => Link { bytes_per_second: random.magnitude(20_000..2_000_000), ..link },
+                    2 => Link { delay: millis(random, 2..150), ..link },
+                    _ => Link { blocked: true, ..link },
+                };
+                self.set_links(number, *other, link, slow);
+            }
         }
-        let slow = millis(random, 20..600);
-        for other in 0..self.places.len() {
-            let link = match random.below(4) {
-                _ if other == number => continue,
-                0 => continue,
-                1 => Link { bytes_per_second: random.magnitude(20_000..2_000_000), ..usual },
-                2 => Link { delay: millis(random, 2..150), ..usual },
-                _ => Link { blocked: true, ..usual },
-            };
-            self.set_links(number, other, link, slow);
+        match random.below(3) {
+            0 => self.seeing.hurry(slow),
+            1 => self.seeing.rush(slow),
+            _ => {
+                self.seeing.rush(slow);
+                self.seeing.part(slow);
+            }
         }
-        match random.chance(0.5) {
-            true => self.seeing.rush(slow),
-            false => self.seeing.hurry(slow),
-        }
-        self.run_for(slow.mul_f64(random.fraction()));
+        self.run_for(slow.mul_f64(0.1 + 0.9 * random.fraction()));
         self.stop(number, lasts);
+        if is_left_far || random.chance(0.3) {
+            for other in others.into_iter().filter(|it| *it != left) {
+                self.stop(other, (lasts + millis(random, 0..1000)).min(LIFE_LASTS_MAX));
+            }
+        }
     }
 
     /// What goes from a server to another one goes otherwise for so long.
@@ -70,6 +91,7 @@ impl World {
         let lasts = (lasts + Duration::from_secs(1)).min(LIFE_LASTS_MAX);
         let others: Vec<usize> = (0..self.places.len()).filter(|it| *it != number).collect();
         self.seeing.rush(Duration::from_millis(1500));
+        self.seeing.part(Duration::from_millis(1500));
         let answers_are_late = random.chance(0.5);
         if answers_are_late {
             let late = Link { delay: millis(random, 50..400), ..usual };
@@ -109,35 +131,45 @@ impl World {
         if let Some((server, generation)) = identity {
             self.give_up(server, generation);
         }
-        let is_seen = random.chance(0.5);
-        let until = self.simulation.now()
-            + if is_seen { Duration::from_secs(1) } else { millis(random, 400..800) };
+        // Owners are written no earlier than a read lease after that.
+        self.run_for(Duration::from_millis(350));
+        let is_seen = random.chance(0.7);
+        let wait = if is_seen { 800..801 } else { 50..500 };
+        let until = self.simulation.now() + millis(random, wait);
         let mut most = 0;
         while self.simulation.now() < until {
-            self.run_for(Duration::from_millis(1));
+            self.run_for(if is_seen {
+                Duration::from_micros(200)
+            } else {
+                Duration::from_millis(10)
+            });
             let lost = if is_seen { self.unserved() } else { 0 };
             if 0 < lost && lost < most {
                 break;
             }
             most = most.max(lost);
         }
-        match random.below(3) {
-            0 => {
-                self.store.stop();
-                let store = self.store.clone();
-                self.simulation.after(millis(random, 100..1000), move |_| store.start());
-            }
-            1 => {
-                let leader = self.leader_host();
+        let (leader, way) = (self.leader_host(), random.below(4));
+        if way < 2 {
+            // What is on its way there is lost, too.
+            let store = self.store.clone();
+            store.stop();
+            let lasts = if way == 0 { millis(random, 100..1000) } else { millis(random, 1..50) };
+            self.simulation.after(lasts, move |_| store.start());
+        }
+        match way {
+            0 => {}
+            1 | 2 => {
                 self.simulation.restart_after(leader, plan.lasts(random));
                 self.simulation.crash(leader);
             }
             _ => {
-                let leader = self.leader_host();
-                let others: Vec<HostId> =
-                    (0..self.places.len()).flat_map(|it| self.hosts(it)).collect();
                 let lasts = millis(random, 100..1500);
-                others.into_iter().for_each(|it| self.cut_between(it, leader, lasts));
+                for server in 0..self.places.len() {
+                    for host in self.hosts(server) {
+                        self.cut_between(host, leader, lasts);
+                    }
+                }
             }
         }
     }
