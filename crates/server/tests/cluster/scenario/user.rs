@@ -96,7 +96,7 @@ impl Seeing {
 
     /// Users hurry for so long, and move tablets.
     pub(crate) fn hurry_and_move(&self, lasts: Duration) {
-        self.hurry(lasts);
+        self.rush(lasts);
         self.seen.borrow_mut().moving_until = self.time.get() + lasts.as_nanos() as u64;
     }
 
@@ -237,6 +237,7 @@ impl User {
             )
         };
         if is_moving && self.random.chance(0.1) {
+            self.grow().await;
             return self.migrate().await;
         }
         if is_parted {

@@ -9,6 +9,9 @@ use thunderhead_simulator::linearizability::{self, Action as Judged};
 const FILLERS: u64 = 16;
 const FILLERS_AT_ONCE: usize = 20;
 
+/// So many there are where tablets are to be large.
+const GROWN: u64 = 80;
+
 /// How often an object is overwritten that is to fade, and what fills up the log then.
 const FADED_WRITES: std::ops::Range<u64> = 20..60;
 const FADED_FILLINGS: std::ops::Range<u64> = 2..16;
@@ -53,7 +56,7 @@ impl User {
         let bytes = key.to_be_bytes().to_vec();
         let hash = KeyHash::of(&bytes);
         let is_near = |key: &Vec<u8>| KeyHash::of(key).0.abs_diff(hash.0) < u64::MAX / 8;
-        let fillers: Vec<Vec<u8>> = (0..4 * FILLERS).map(filler).filter(is_near).collect();
+        let fillers: Vec<Vec<u8>> = (0..3 * FILLERS).map(filler).filter(is_near).collect();
         self.fill(&[table], &fillers, Condition::Always).await;
         let (always, its) = (Condition::Always, linearizability::Condition::Always);
         let patience = Duration::from_secs(1);
@@ -68,8 +71,22 @@ impl User {
             self.fill(&[table], &fillers, Condition::Present).await;
         }
         self.seeing.seen.borrow_mut().faded = Some((table, hash));
-        self.client.tasks().sleep(Duration::from_millis(5)).await;
+        for _ in 0..4 {
+            self.fill(&[table], &fillers, Condition::Present).await;
+        }
         self.overwrite(table, key, Duration::from_secs(8)).await;
+    }
+
+    /// Sees to it that a table of one tablet is larger than what is sent of it at once.
+    pub(super) async fn grow(&mut self) {
+        if !self.seeing.plan.is_narrow_whole {
+            return;
+        }
+        let tables = self.seeing.seen.borrow().tables.clone();
+        for at in 0..GROWN.div_ceil(FILLERS) {
+            let fillers: Vec<Vec<u8>> = (at * FILLERS..(at + 1) * FILLERS).map(filler).collect();
+            self.fill(&tables[1..], &fillers, Condition::Absent).await;
+        }
     }
 
     /// Writes another value, whatever there is.

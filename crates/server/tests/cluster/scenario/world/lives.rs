@@ -23,7 +23,7 @@ impl World {
         let plan = Rc::clone(&self.seeing.plan);
         let number = random.below(self.places.len() as u64) as usize;
         let lasts = plan.lasts_for_a_verdict(random);
-        match random.below(19) {
+        match random.below(20) {
             0 => self.stop(number, lasts),
             // Another one soon after: mostly one that rebuilds, or has what is read.
             1 => {
@@ -65,8 +65,8 @@ impl World {
             8 | 9 => self.is_left_alone(number, lasts, random),
             10 | 11 => self.loses_answers(number, lasts, random),
             12 | 13 => self.is_given_up_unheard(number, lasts, random),
-            14 => self.loses_its_leader_half_way(number, lasts, random),
-            15 => self.dies_as_another_rots(number, lasts, random),
+            14 | 15 => self.loses_its_leader_half_way(number, lasts, random),
+            16 => self.dies_as_another_rots(number, lasts, random),
             _ => self.dies_behind_slow_links(number, lasts, random),
         }
     }

@@ -26,10 +26,13 @@ impl World {
         let others: Vec<usize> = (0..self.places.len()).filter(|it| *it != number).collect();
         let Some(left) = random.pick(&others).copied() else { return self.stop(number, lasts) };
         let mut slow = millis(random, 20..600);
+        let usual = self.seeing.plan.link;
+        let way = random.below(6);
         // Who is left is far, and has the end of each head late.
-        let is_left_far = random.chance(0.3);
+        let is_left_far = way < 2;
         if is_left_far {
-            let far = Link { delay: millis(random, 10..150), ..self.seeing.plan.link };
+            slow = millis(random, 300..1500);
+            let far = Link { delay: millis(random, 100..400), ..usual };
             self.set_links(number, left, far, slow);
         } else {
             let other = random.pick(&others).copied().filter(|_| random.chance(0.5));
@@ -41,12 +44,12 @@ impl World {
                 slow = millis(random, 400..1500);
             }
             for other in &others {
-                let link = self.seeing.plan.link;
                 let link = match random.below(4) {
-                    0 => continue,
-                    1 => Link { bytes_per_second: random.magnitude(20_000..2_000_000), ..link },
-                    2 => Link { delay: millis(random, 2..150), ..link },
-                    _ => Link { blocked: true, ..link },
+                    _ if way < 4 && *other != left => continue,
+                    0 if way >= 4 => continue,
+                    2 if way >= 4 => Link { delay: millis(random, 2..150), ..usual },
+                    3 if way >= 4 => Link { blocked: true, ..usual },
+                    _ => Link { bytes_per_second: random.magnitude(20_000..1_000_000), ..usual },
                 };
                 self.set_links(number, *other, link, slow);
             }
@@ -149,8 +152,8 @@ impl World {
             }
             most = most.max(lost);
         }
-        let (leader, way) = (self.leader_host(), random.below(4));
-        if way < 2 {
+        let (leader, way) = (self.leader_host(), random.below(6));
+        if way < 4 {
             // What is on its way there is lost, too.
             let store = self.store.clone();
             store.stop();
@@ -159,9 +162,16 @@ impl World {
         }
         match way {
             0 => {}
-            1 | 2 => {
+            1..5 => {
                 self.simulation.restart_after(leader, plan.lasts(random));
                 self.simulation.crash(leader);
+                // The next one begins anew, for somebody who took part is gone as well.
+                self.until(Duration::from_secs(4), |world| world.leader().is_some());
+                self.run_for(millis(random, 0..400));
+                let other = random.below(self.places.len() as u64) as usize;
+                if other != number {
+                    self.stop(other, plan.lasts_for_a_verdict(random));
+                }
             }
             _ => {
                 let lasts = millis(random, 100..1500);
@@ -201,10 +211,10 @@ impl World {
         self.rots(&disk, random);
     }
 
-    /// Servers are far from each other for a while, and tablets move.
+    /// Servers are far from each other for a while, and tablets move that take more than one message.
     pub(super) fn moves_over_slow_links(&mut self, random: &mut Random) {
-        let lasts = millis(random, 300..1500);
-        let far = Link { delay: millis(random, 5..50), ..self.seeing.plan.link };
+        let lasts = millis(random, 500..2000);
+        let far = Link { delay: millis(random, 5..30), ..self.seeing.plan.link };
         for one in 0..self.places.len() {
             for other in (0..self.places.len()).filter(|it| *it != one) {
                 self.set_links(one, other, far, lasts);
@@ -214,7 +224,7 @@ impl World {
         self.run_for(lasts);
     }
 
-    /// The master of a key dies.
+    /// The master of a key dies in a moment; up to then another server may have late what it sends.
     pub(super) fn lets_go_of(&mut self, table: TableId, hash: KeyHash) {
         if !self.is_troubled {
             return;
@@ -225,10 +235,18 @@ impl World {
         let Some(address) = its.find_map(|it| it.address) else { return };
         let is_it = |host: &HostId| self.simulation.address(*host) == address.ip();
         let place = self.places.iter().position(|place| place.hosts.iter().any(is_it));
-        if let Some(number) = place {
-            let plan = Rc::clone(&self.seeing.plan);
-            let lasts = plan.lasts_for_a_verdict(&mut self.random);
-            self.stop(number, lasts);
+        let Some(number) = place else { return };
+        let mut random = self.random.split();
+        let (wait, usual) = (millis(&mut random, 1..300), self.seeing.plan.link);
+        let other = random.below(self.places.len() as u64) as usize;
+        if other != number && random.chance(0.7) {
+            let bytes_per_second = random.magnitude(20_000..300_000);
+            self.set_links(number, other, Link { bytes_per_second, ..usual }, wait);
         }
+        for host in self.hosts(number) {
+            self.simulation.after(wait, move |it| it.crash(host));
+        }
+        let lasts = self.seeing.plan.lasts_for_a_verdict(&mut random);
+        self.places[number].starts_at.set(Some(self.simulation.now() + wait + lasts));
     }
 }
