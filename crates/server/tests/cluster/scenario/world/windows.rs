@@ -97,7 +97,7 @@ impl World {
         self.seeing.part(Duration::from_millis(1500));
         let answers_are_late = random.chance(0.5);
         if answers_are_late {
-            let late = Link { delay: millis(random, 50..400), ..usual };
+            let late = Link { delay: millis(random, 200..480), ..usual };
             others.iter().for_each(|other| self.set_links(*other, number, late, lasts));
             self.run_for(late.delay + millis(random, 20..300));
         }
