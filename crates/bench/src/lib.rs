@@ -123,6 +123,9 @@ enum Command {
         /// in ten (operations only).
         #[arg(long)]
         minutes: Option<f64>,
+        /// Only some groups of rows (operations only).
+        #[arg(long, value_delimiter = ',', value_enum)]
+        only: Vec<operations::evaluate::Part>,
         /// For programs.
         #[arg(long)]
         json: bool,
@@ -146,12 +149,12 @@ pub fn run(arguments: Arguments) -> Result<bool> {
         Command::Backup(arguments) => backup::run(arguments).map(|()| true),
         Command::Recovery(arguments) => recovery::run(arguments).map(|()| true),
         Command::Peers(arguments) => peers::run(&arguments),
-        Command::Evaluate { area, quick, minutes, json, write } => match area.as_str() {
+        Command::Evaluate { area, quick, minutes, only, json, write } => match area.as_str() {
             "log" => log::evaluate::run(quick, json),
             "rpc" => rpc::evaluate::run(quick, json),
             "recovery" => recovery::evaluate::run(quick, json),
             "peers" => peers::run(&peers::Arguments { only: Vec::new(), quick, json, write }),
-            _ => operations::evaluate::run(quick, minutes, json),
+            _ => operations::evaluate::run(quick, minutes, &only, json),
         },
         Command::Read(arguments) => workload(Workload::Read, &arguments),
         Command::Write(arguments) => workload(Workload::Write, &arguments),

@@ -311,7 +311,7 @@ impl Recovery {
                 };
                 let taken = self.task.tablets.iter().filter_map(has);
                 let taken = taken.map(|(range, since)| Taken { range, since }).collect();
-                self.tell(context, means.asking, Ok(taken));
+                self.tell(context, means, Ok(taken));
                 Ok(Next::Wait)
             }
             Stage::Durable(_) => Ok(Next::At(now + DURABLE_WAIT)),
@@ -334,7 +334,7 @@ impl Recovery {
                 self.drop_tablets(means.log, means.clients);
                 self.jobs = Jobs::default();
                 self.failure = Some(why.clone());
-                self.tell(context, means.asking, Err(why));
+                self.tell(context, means, Err(why));
                 Next::Wait
             }
         }
@@ -343,15 +343,16 @@ impl Recovery {
     fn tell(
         &mut self,
         context: &mut Context<'_>,
-        asking: &mut Asking,
+        means: &mut Means<'_>,
         outcome: Result<Vec<Taken>, String>,
     ) {
         let Recover { master, crashed, recovery, partition, .. } = self.task;
-        let keeps = self.back.as_ref().is_some_and(|back| back.keeps);
+        // It may be an earlier recovery that left them.
+        let keeps = outcome.is_err() && means.log.inherited_segments().next().is_some();
         let by = master;
         let recovered = Recovered { crashed, recovery, partition, by, outcome, keeps };
         let body = control::to_body(&recovered);
-        self.stage = Stage::Telling(asking.ask(context, Opcode::Recovered, body));
+        self.stage = Stage::Telling(means.asking.ask(context, Opcode::Recovered, body));
     }
 
     /// Gives up where nothing was heard for too long.

@@ -37,11 +37,28 @@ struct Scale {
     churn: Duration,
 }
 
-/// Measures and prints all requirements; false when one is not met.
+/// A group of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Latencies of reads, and reads over many connections.
+    Reads,
+    /// Many objects in a message.
+    Many,
+    /// Writes with copies.
+    Copies,
+    /// What it costs that each update is done once.
+    Once,
+    /// What a cleaner costs that runs beside writes.
+    Cleaner,
+    /// The bound of memory.
+    Churn,
+}
+
+/// Measures and prints all requirements, or those of some parts; false when one is not met.
 ///
 /// # Errors
 /// When something cannot be measured.
-pub fn run(quick: bool, minutes: Option<f64>, json: bool) -> Result<bool> {
+pub fn run(quick: bool, minutes: Option<f64>, only: &[Part], json: bool) -> Result<bool> {
     let mut scale = if quick {
         Scale {
             objects: [100_000, 300_000],
@@ -73,13 +90,26 @@ pub fn run(quick: bool, minutes: Option<f64>, json: bool) -> Result<bool> {
         scale.churn = Duration::from_secs_f64(minutes * 60.0);
     }
     let mut rows = Rows::default();
-    reads::latencies(&scale, &mut rows)?;
-    reads::connections(&scale, &mut rows)?;
-    many::rows(&scale, &mut rows)?;
-    copies::rows(&scale, &mut rows)?;
-    writes::exactly_once(&scale, &mut rows)?;
-    writes::cleaner(&scale, &mut rows)?;
-    churn::row(&scale, &mut rows)?;
+    let wants = |part| only.is_empty() || only.contains(&part);
+    if wants(Part::Reads) {
+        reads::latencies(&scale, &mut rows)?;
+        reads::connections(&scale, &mut rows)?;
+    }
+    if wants(Part::Many) {
+        many::rows(&scale, &mut rows)?;
+    }
+    if wants(Part::Copies) {
+        copies::rows(&scale, &mut rows)?;
+    }
+    if wants(Part::Once) {
+        writes::exactly_once(&scale, &mut rows)?;
+    }
+    if wants(Part::Cleaner) {
+        writes::cleaner(&scale, &mut rows)?;
+    }
+    if wants(Part::Churn) {
+        churn::row(&scale, &mut rows)?;
+    }
     rows.show(json)
 }
 

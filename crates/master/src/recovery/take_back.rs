@@ -9,7 +9,8 @@
 //!   cleaners may have the segments. Not before: until then the former log must stay complete.
 //! - What is given up is thrown away at once. Where a digest names it already the coordinator is told to
 //!   keep the former master's replicas as long as this one is there: a recovery of this log would not
-//!   find it complete without them, though nothing in them counts.
+//!   find it complete without them, though nothing in them counts. It is told so whenever something cannot
+//!   be rebuilt, or it would take this one for no heir when that fails to rebuild the same in parts.
 //!
 //! A shard does so once in its life. What was replayed of open segments in a first attempt lies in its
 //! log, and would count again in a second one.
@@ -30,8 +31,6 @@ pub(super) struct TakeBack {
     /// The one that was begun: it comes to its end before another one.
     pub(super) current: Option<SegmentId>,
     adopted: Option<Adopted>,
-    /// The log goes on naming what was given up.
-    pub(super) keeps: bool,
 }
 
 impl TakeBack {
@@ -49,7 +48,7 @@ impl TakeBack {
             servers: it.at.iter().map(|(server, _)| *server).collect(),
         });
         let homes = homes.collect();
-        Some(TakeBack { open, homes, adopts: true, current: None, adopted: None, keeps: false })
+        Some(TakeBack { open, homes, adopts: true, current: None, adopted: None })
     }
 
     /// What comes after the closed segments.
@@ -76,7 +75,6 @@ impl TakeBack {
             (None, Some(adopted)) => adopted.abandon(log),
             (None, None) => return,
         };
-        self.keeps |= abandoned.keeps;
         abandoned.records.iter().for_each(|(lease, sequence)| clients.lost(*lease, *sequence));
     }
 

@@ -229,6 +229,26 @@ fn a_log_of_which_a_segment_is_damaged_everywhere_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_shard_whose_log_names_what_it_gave_up_says_so_when_it_fails_to_rebuild_it_in_parts() {
+    let (_, former) = ended(&mut Random::from_seed(81));
+    let (mut one, _) = cluster(81, 1);
+    let segments = put_all(&one, &former, &[0]);
+    // A leader that does not know of it any more has begun another recovery.
+    one.truth.refuses.set(Some(Status::BadRange));
+    let (told, found) = taken_back(&mut one, &former, &segments);
+    assert!(told.outcome.is_ok(), "{told:?}");
+    assert_eq!(found, Err(Status::Moved));
+    one.truth.refuses.set(None);
+    one.truth.recovered.borrow_mut().clear();
+    let closed = segments.iter().find(|it| !former[*it].open).unwrap();
+    one.backups[0].1.borrow_mut().remove(closed);
+    one.manners.recovery.set(2);
+    let in_parts = Recover { master: SECOND, ..one.recover(2, &segments) };
+    let (told, _) = recovered(&mut one, in_parts);
+    assert!(told.outcome.is_err() && told.keeps, "{told:?}");
+}
+
+#[test]
 fn who_cannot_take_a_log_back_says_so_and_rebuilds_it() {
     let (past, former) = ended(&mut Random::from_seed(61));
     // The first shard's log is another one.

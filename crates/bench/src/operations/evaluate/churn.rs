@@ -31,7 +31,7 @@ const SIZES: [(u64, u64); 2] = [(50, 150), (5_000, 15_000)];
 /// sizes of a table than at others; where the shard says that memory is full, a little less is live
 /// from then on, and the row says how much that was.
 const UTILIZATION: f64 = 0.9;
-const UTILIZATION_MIN: f64 = 0.88;
+const UTILIZATION_MIN: f64 = 0.8;
 
 /// Updates in a message, and bytes of them.
 const PARTS: usize = 64;

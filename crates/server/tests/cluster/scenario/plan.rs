@@ -55,6 +55,8 @@ pub(crate) struct Plan {
     pub(crate) leadership_ttl: Duration,
     pub(crate) lease_ttl: Duration,
     pub(crate) migrations: bool,
+    /// One table has one tablet, which gets large.
+    pub(crate) is_narrow_whole: bool,
     pub(crate) verdicts: bool,
     /// Servers that do not answer are given up.
     pub(crate) probing: Probing,
@@ -125,6 +127,7 @@ impl Plan {
             leadership_ttl: Duration::from_millis(random.within(1000..3000)),
             lease_ttl: Duration::from_millis(random.magnitude(2000..300_000)),
             migrations: extras.migrations,
+            is_narrow_whole: extras.migrations && !is_alone && random.chance(0.5),
             verdicts: extras.verdicts,
             probing: if extras.verdicts { Probing::default() } else { Probing::OFF },
             weak,
@@ -140,8 +143,9 @@ impl Plan {
             return self;
         }
         let segment_bytes = if random.chance(0.7) { 32 << 10 } else { 64 << 10 };
+        let room = if self.is_narrow_whole { 2 } else { 1 };
         Plan {
-            memory_bytes: segment_bytes as usize * random.within(13..18) as usize,
+            memory_bytes: segment_bytes as usize * random.within(13..18) as usize * room,
             settings: Settings { segment_bytes, ..self.settings },
             users: self.users.max(2),
             churn: 0.2 + random.fraction() * 0.4,

@@ -1,5 +1,8 @@
 //! Users, who ask for anything that can be asked for, and note what they asked and what was said.
 
+mod churn;
+mod tables;
+
 use super::client::Client;
 use super::plan::Plan;
 use std::cell::{Cell, RefCell};
@@ -7,10 +10,10 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::rc::Rc;
 use std::time::Duration;
-use thunderhead_client::control::{CreateTable, DropTable, MigrateTablet, SplitTablet, TableInfo};
+use thunderhead_client::control::CreateTable;
 use thunderhead_client::{
     Action, Answer, Condition, Enumeration, Error, KeyHash, Number, Object, Operation, Question,
-    Reply, Status, TableId, Version,
+    Reply, TableId, Version,
 };
 use thunderhead_runtime::Random;
 use thunderhead_simulator::linearizability::{
@@ -23,15 +26,9 @@ const NUMBERS: u64 = 4;
 /// Objects of each table.
 pub(crate) const KEYS: u64 = 6;
 
-/// Tablets of one table are split until there are so many.
-const TABLETS: usize = 6;
-
-/// Objects of each table that only take room, and how many are written at once.
-const FILLERS: u64 = 16;
-const FILLERS_AT_ONCE: usize = 20;
-
-/// How long users think while they hurry.
+/// How long users think while they hurry, and while they rush.
 const HURRIED_WAIT_NS: f64 = 30e6;
+const RUSHED_WAIT_NS: f64 = 4e6;
 
 /// The longest of the long values.
 const LONG: u64 = 3000;
@@ -61,6 +58,12 @@ pub(crate) struct Seen {
     hurried_until: u64,
     /// Until then the first one writes and the others read.
     parted_until: u64,
+    /// Until then those who hurry hardly think.
+    rushed_until: u64,
+    /// Until then those who hurry move tablets.
+    moving_until: u64,
+    /// An object of which nothing is left but that there was one: the world lets go of its master.
+    pub(crate) faded: Option<(TableId, KeyHash)>,
 }
 
 /// Clones are the same.
@@ -83,6 +86,18 @@ impl Seeing {
     pub(crate) fn part(&self, lasts: Duration) {
         self.hurry(lasts);
         self.seen.borrow_mut().parted_until = self.time.get() + lasts.as_nanos() as u64;
+    }
+
+    /// Users hurry for so long, and hardly think.
+    pub(crate) fn rush(&self, lasts: Duration) {
+        self.hurry(lasts);
+        self.seen.borrow_mut().rushed_until = self.time.get() + lasts.as_nanos() as u64;
+    }
+
+    /// Users hurry for so long, and move tablets.
+    pub(crate) fn hurry_and_move(&self, lasts: Duration) {
+        self.rush(lasts);
+        self.seen.borrow_mut().moving_until = self.time.get() + lasts.as_nanos() as u64;
     }
 
     fn is_hurried(&self) -> bool {
@@ -123,7 +138,7 @@ pub(crate) struct User {
     seeing: Seeing,
     seen_version: Version,
     walk: Option<Walk>,
-    own: Option<Own>,
+    own: Option<tables::Own>,
     /// Until when it hurries, and whether it only reads meanwhile.
     hurry: (u64, bool),
     number: usize,
@@ -133,13 +148,6 @@ pub(crate) struct User {
 struct Walk {
     enumeration: Enumeration,
     found: BTreeMap<Vec<u8>, u64>,
-}
-
-/// A table of one's own.
-struct Own {
-    name: String,
-    /// It is there.
-    id: Option<TableId>,
 }
 
 impl User {
@@ -157,7 +165,7 @@ impl User {
     }
 
     /// Makes the tables and the objects that nobody changes.
-    pub(crate) async fn found(self) {
+    pub(crate) async fn found(mut self) {
         let patience = Duration::from_secs(60);
         let mut tables = Vec::new();
         for (name, server_span) in TABLES.into_iter().zip([3, 1]) {
@@ -165,6 +173,12 @@ impl User {
             match self.client.ask(Question::CreateTable(table), patience).await {
                 Ok(Reply::Table(table)) => tables.push(table.id),
                 other => return self.seeing.fail(format!("{name} is not made: {other:?}")),
+            }
+        }
+        if self.random.chance(0.5) {
+            // First versions that lie among what nobody changes, and stay there for long.
+            for (table, key) in tables.iter().flat_map(|it| (0..KEYS).map(move |key| (*it, key))) {
+                self.overwrite(table, key, patience).await;
             }
         }
         let objects = (0..self.seeing.plan.stable).map(|number| {
@@ -194,6 +208,7 @@ impl User {
                 6..14 => self.own_table().await,
                 14..30 => self.walk_on().await,
                 30..34 if self.seeing.plan.migrations => self.migrate().await,
+                34 if self.seeing.plan.verdicts && self.churns() => self.fade().await,
                 _ if self.churns() => self.churn().await,
                 _ => {
                     let tables = self.seeing.seen.borrow().tables.clone();
@@ -210,11 +225,21 @@ impl User {
 
     /// One operation, soon.
     async fn hurry(&mut self) {
-        let (until, parted_until) = {
+        let now = self.seeing.time.get();
+        let (until, is_parted, is_rushed, is_moving) = {
             let seen = self.seeing.seen.borrow();
-            (seen.hurried_until, seen.parted_until)
+            let is = |until| now < until;
+            (
+                seen.hurried_until,
+                is(seen.parted_until),
+                is(seen.rushed_until),
+                is(seen.moving_until),
+            )
         };
-        let is_parted = self.seeing.time.get() < parted_until;
+        if is_moving && self.random.chance(0.1) {
+            self.grow().await;
+            return self.migrate().await;
+        }
         if is_parted {
             self.hurry = (until, self.number > 0);
         } else if self.hurry.0 < until {
@@ -235,30 +260,9 @@ impl User {
         let operation = Operation { table, key: key.to_be_bytes().to_vec(), condition, action };
         let patience = Duration::from_millis(self.random.magnitude(50..longest));
         self.begin(vec![(key, judged, operation)], patience, false).await;
-        let wait = Duration::from_nanos(self.random.exponential(HURRIED_WAIT_NS) as u64);
+        let wait_ns = if is_rushed { RUSHED_WAIT_NS } else { HURRIED_WAIT_NS };
+        let wait = Duration::from_nanos(self.random.exponential(wait_ns) as u64);
         self.client.tasks().sleep(wait).await;
-    }
-
-    fn churns(&mut self) -> bool {
-        let churn = self.seeing.plan.churn;
-        churn > 0.0 && self.random.chance(churn)
-    }
-
-    /// Overwrites objects that only take room. That some are refused does not matter.
-    async fn churn(&mut self) {
-        let tables = self.seeing.seen.borrow().tables.clone();
-        let operations = (0..FILLERS_AT_ONCE).map(|_| {
-            let table = tables[self.random.below(2) as usize];
-            let key = format!("filler {}", self.random.below(FILLERS)).into_bytes();
-            let length = self.random.within(LONG / 2..LONG) as usize;
-            let action = match self.random.chance(0.1) {
-                true => Action::Delete,
-                false => Action::Write(vec![length as u8; length]),
-            };
-            Operation { table, key, condition: Condition::Always, action }
-        });
-        let operations = operations.collect();
-        let _ = self.client.all(operations, Duration::from_secs(1)).await;
     }
 
     /// Looks at everything once more, when nothing is in the way.
@@ -451,137 +455,6 @@ impl User {
         if let Some((key, count)) = walk.found.iter().find(|(_, count)| **count > 1) {
             let key = String::from_utf8_lossy(key);
             self.seeing.fail(format!("a walk tells of {key:?} {count} times"));
-        }
-    }
-
-    async fn split(&mut self) {
-        let name = TABLES[self.random.below(2) as usize].to_owned();
-        let patience = Duration::from_secs(3);
-        let answer = self.client.ask(Question::Map(Some(name.clone())), patience).await;
-        let Ok(Reply::Map(map)) = answer else { return self.may_fail(&answer) };
-        let Some(table) = map.tables.first() else {
-            return self.seeing.fail(format!("{name} is lost"));
-        };
-        if table.tablets.len() >= TABLETS {
-            return;
-        }
-        let at = KeyHash(self.random.number());
-        let answer =
-            self.client.ask(Question::SplitTablet(SplitTablet { table: name, at }), patience).await;
-        match &answer {
-            Ok(Reply::Table(table)) => {
-                self.seeing.seen.borrow_mut().splits += 1;
-                self.must_be_whole(table);
-            }
-            _ => self.may_fail(&answer),
-        }
-    }
-
-    async fn migrate(&mut self) {
-        let name = TABLES[self.random.below(2) as usize].to_owned();
-        let patience = Duration::from_secs(5);
-        let answer = self.client.ask(Question::ClusterStatus, patience).await;
-        let Ok(Reply::Cluster(status)) = answer else { return self.may_fail(&answer) };
-        let Some(table) = status.map.tables.iter().find(|table| table.name == name) else {
-            return self.seeing.fail(format!("{name} is lost"));
-        };
-        let masters: Vec<_> =
-            status.servers.servers.iter().flat_map(|it| &it.shards).map(|it| it.master).collect();
-        let tablet = self.random.pick(&table.tablets).copied();
-        let (Some(tablet), Some(to)) = (tablet, self.random.pick(&masters).copied()) else {
-            return;
-        };
-        let wish = MigrateTablet { table: name, first: tablet.first, to };
-        let answer = self.client.ask(Question::MigrateTablet(wish), patience).await;
-        match &answer {
-            Ok(Reply::Table(table)) => {
-                self.seeing.seen.borrow_mut().migrations += 1;
-                self.must_be_whole(table);
-            }
-            // The tablet may be another one by now, and the master gone.
-            Err(Error::Refused(_)) => {}
-            _ => self.may_fail(&answer),
-        }
-    }
-
-    /// Makes a table, uses it, or drops it.
-    async fn own_table(&mut self) {
-        let patience = Duration::from_secs(5);
-        let mut own = self.own.take().unwrap_or_else(|| {
-            let mut seen = self.seeing.seen.borrow_mut();
-            seen.names += 1;
-            Own { name: format!("own {}", seen.names), id: None }
-        });
-        // After an answer that did not come, nobody knows: that name is left alone then. A request
-        // that came twice (as datagrams do) may be refused for what it did itself.
-        let comes_once = self.seeing.plan.link.streams;
-        match own.id {
-            None => {
-                let server_span = self.random.within(1..4) as u32;
-                let wish = CreateTable { name: own.name.clone(), server_span };
-                match self.client.ask(Question::CreateTable(wish), patience).await {
-                    Ok(Reply::Table(table)) => {
-                        self.seeing.seen.borrow_mut().made += 1;
-                        self.must_be_whole(&table);
-                        own.id = Some(table.id);
-                        self.own = Some(own);
-                    }
-                    Err(Error::Refused(Status::TableExists)) if !comes_once => {}
-                    Err(Error::Refused(Status::TableExists)) => {
-                        self.seeing.fail(format!("{} is there, and nobody made it", own.name));
-                    }
-                    other => self.may_fail(&other),
-                }
-            }
-            Some(table) if self.random.chance(0.6) => {
-                self.operate(table).await;
-                self.own = Some(own);
-            }
-            Some(_) => {
-                let wish = DropTable { name: own.name.clone() };
-                match self.client.ask(Question::DropTable(wish), patience).await {
-                    Ok(Reply::Done) => {
-                        own.id = None;
-                        self.own = Some(own);
-                    }
-                    Err(Error::Refused(Status::NoSuchTable)) if !comes_once => {}
-                    Err(Error::Refused(Status::NoSuchTable)) => {
-                        self.seeing.fail(format!("{} is lost", own.name));
-                    }
-                    other => self.may_fail(&other),
-                }
-            }
-        }
-    }
-
-    fn must_be_whole(&self, table: &TableInfo) {
-        let mut next = Some(0);
-        for tablet in &table.tablets {
-            if next != Some(tablet.first.0) {
-                return self.seeing.fail(format!("{} is not whole", table.name));
-            }
-            next = tablet.last.0.checked_add(1);
-        }
-        if next.is_some() {
-            self.seeing.fail(format!("{} is not whole", table.name));
-        }
-    }
-
-    /// What may be said while much is wrong.
-    fn may_fail(&self, answer: &Result<Reply, Error>) {
-        match answer {
-            Err(Error::TimedOut(_) | Error::Unknown) => {}
-            // Nothing changes while the metastore is away, or while something else is being done; one
-            // place is split once.
-            Err(Error::Refused(
-                Status::MetastoreUnavailable
-                | Status::NoServers
-                | Status::Busy
-                | Status::InProgress
-                | Status::DeadlineExceeded
-                | Status::BadRange,
-            )) => {}
-            other => self.seeing.fail(format!("{other:?}")),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The hosts of a cluster: coordinators, servers and users, and what happens to them.
 
 mod lives;
+mod windows;
 
 use super::client::Client;
 use super::plan::{LIFE_LASTS_MAX, Plan};
@@ -235,6 +236,10 @@ impl World {
             for place in self.places.clone() {
                 self.mind(&place);
             }
+            let faded = self.seeing.seen.borrow_mut().faded.take();
+            if let Some((table, hash)) = faded {
+                self.lets_go_of(table, hash);
+            }
         }
     }
 
@@ -368,6 +373,9 @@ impl World {
         };
         if plan.verdicts && random.chance(if plan.churn > 0.0 { 0.5 } else { 0.3 }) {
             return self.costs_a_life(random);
+        }
+        if plan.migrations && random.chance(0.2) {
+            return self.moves_over_slow_links(random);
         }
         match random.below(18) {
             0..3 => self.kill(&place, power),

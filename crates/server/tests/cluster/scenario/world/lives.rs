@@ -23,7 +23,7 @@ impl World {
         let plan = Rc::clone(&self.seeing.plan);
         let number = random.below(self.places.len() as u64) as usize;
         let lasts = plan.lasts_for_a_verdict(random);
-        match random.below(12) {
+        match random.below(20) {
             0 => self.stop(number, lasts),
             // Another one soon after: mostly one that rebuilds, or has what is read.
             1 => {
@@ -61,9 +61,13 @@ impl World {
                 }
             }
             5 => self.weakens(lasts, random),
-            6 | 9 => self.is_a_zombie(number, lasts, random),
-            10 | 11 => self.is_left_alone(number, lasts, random),
-            _ => self.loses_answers(number, lasts, random),
+            6 | 7 => self.is_a_zombie(number, lasts, random),
+            8 | 9 => self.is_left_alone(number, lasts, random),
+            10 | 11 => self.loses_answers(number, lasts, random),
+            12 | 13 => self.is_given_up_unheard(number, lasts, random),
+            14 | 15 => self.loses_its_leader_half_way(number, lasts, random),
+            16 => self.dies_as_another_rots(number, lasts, random),
+            _ => self.dies_behind_slow_links(number, lasts, random),
         }
     }
 
@@ -99,7 +103,7 @@ impl World {
     }
 
     /// Nothing passes between a server and others for so long.
-    fn cut_off(&mut self, number: usize, others: &[HostId], lasts: Duration) {
+    pub(super) fn cut_off(&mut self, number: usize, others: &[HostId], lasts: Duration) {
         for one in self.hosts(number) {
             for other in others {
                 self.cut_between(one, *other, lasts);
@@ -179,7 +183,7 @@ impl World {
         self.simulation.after(lasts, move |_| store.start());
     }
 
-    fn pairs(&self, one: usize, other: usize) -> Vec<(HostId, HostId)> {
+    pub(super) fn pairs(&self, one: usize, other: usize) -> Vec<(HostId, HostId)> {
         let others = self.hosts(other);
         let with =
             |host: HostId| others.iter().map(move |other| (host, *other)).collect::<Vec<_>>();
@@ -187,7 +191,7 @@ impl World {
     }
 
     /// Nothing passes between two hosts for so long.
-    fn cut_between(&mut self, one: HostId, other: HostId, lasts: Duration) {
+    pub(super) fn cut_between(&mut self, one: HostId, other: HostId, lasts: Duration) {
         let usual = self.seeing.plan.link;
         let (a, b) = (self.simulation.address(one), self.simulation.address(other));
         for (from, to) in [(a, b), (b, a)] {
@@ -214,12 +218,15 @@ impl World {
             let usual = plan.disk;
             return self.simulation.after(lasts, move |_| disk.set_model(usual));
         }
+        self.rots(&disk, random);
+    }
+
+    pub(super) fn rots(&mut self, disk: &SimDisk, random: &mut Random) {
         let usual = disk.model();
         disk.set_model(DiskModel { failure: 0.0, ..usual });
-        let rotted = rot(&disk, random);
+        self.rotted += rot(disk, random);
         disk.set_model(usual);
         let _ = disk.take_spent();
-        self.rotted += rotted;
     }
 }
 
