@@ -20,7 +20,7 @@ use crate::options::Options;
 use crate::quiescence::{Readers, Turns};
 use crate::segment::{Segment, straddle_bytes};
 use crossbeam_queue::SegQueue;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, TabletRange};
 
@@ -61,6 +61,8 @@ pub(crate) struct Sums {
     pub(crate) disk_bytes: AtomicU64,
     /// How often a tablet was dropped: what is known of candidates' liveness is older.
     pub(crate) drops: AtomicU64,
+    /// The last write for which room had to be made found none: writers wait for the cleaners.
+    pub(crate) is_short: AtomicBool,
     pub(crate) counters: Counters,
 }
 

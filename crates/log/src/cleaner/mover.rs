@@ -26,6 +26,7 @@ use crate::quiescence::{Guard, Reader};
 use crate::segment::{self, Appender};
 use crate::shared::{Present, Shared, TabletMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use thunderhead_wire::KeyHash;
 
 /// How many index updates are done at once.
@@ -33,7 +34,8 @@ const BATCH: usize = 32;
 
 /// Bytes that are moved before whoever waits for this core has a turn: some tens of microseconds. Where
 /// a shard has to share its core with its cleaners, the kernel would keep it waiting for
-/// milliseconds.
+/// milliseconds. Not while writers wait for the cleaners: those would wait longer for each turn that
+/// the shard has, in which it could only refuse them.
 const TURN_BYTES: usize = 128 << 10;
 
 /// The place of the index of completion records, beside those of tablets.
@@ -159,7 +161,9 @@ impl<'a> Mover<'a> {
         self.turn += bytes;
         if self.turn >= TURN_BYTES {
             self.turn = 0;
-            std::thread::yield_now();
+            if !self.shared.sums.is_short.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
         }
     }
 

@@ -173,9 +173,15 @@ impl Log {
                 self.head.appender.prepare(bytes, keep)
             };
             match room {
-                Room::At(_) => return Ok(()),
+                Room::At(_) => {
+                    self.shared.sums.is_short.store(false, Ordering::Relaxed);
+                    return Ok(());
+                }
                 Room::SegmentFull if self.may_grow() && self.roll(keep) => {}
-                Room::SegmentFull | Room::NoMemory if waited => return Err(Error::CleanerBehind),
+                Room::SegmentFull | Room::NoMemory if waited => {
+                    self.shared.sums.is_short.store(true, Ordering::Relaxed);
+                    return Err(Error::CleanerBehind);
+                }
                 Room::SegmentFull | Room::NoMemory => {
                     waited = true;
                     self.complete_cleaning(true);

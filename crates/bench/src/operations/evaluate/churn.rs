@@ -37,6 +37,9 @@ const UTILIZATION_MIN: f64 = 0.8;
 const PARTS: usize = 64;
 const MESSAGE_BYTES: usize = 128 << 10;
 
+/// How long the generator waits where the shard is too busy: less than the shard asks for.
+const PAUSE: Duration = Duration::from_micros(100);
+
 /// How often resident memory is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -137,9 +140,13 @@ impl Churn {
             ensure!(is_right, "a message of many updates was not answered as it should be");
             if full {
                 self.make_room(rest)?;
-            } else {
+            } else if !rest.is_empty() {
                 self.seen.busy += rest.len() as u64;
                 self.waiting.splice(..0, rest);
+                let began = Instant::now();
+                while began.elapsed() < PAUSE {
+                    std::hint::spin_loop();
+                }
             }
             let now = Instant::now();
             if now >= self.next_look {
