@@ -300,7 +300,8 @@ impl Transport for OsTransport {
         self.counters.messages_out += 1;
         self.counters.bytes_out += sent as u64;
         let waiting = connection.waiting_bytes();
-        // A long message may have left at once, and what waited before with it.
+        self.sent |= waiting == 0;
+        // It may have left at once, and where it is long what waited before with it.
         self.counters.held_bytes += waiting as u64;
         self.counters.held_bytes -= before as u64;
         let too_much = waiting > self.options.limits.waiting_bytes_max;

@@ -4,7 +4,7 @@ use super::*;
 use crate::shm::Channel;
 use std::net::TcpStream;
 use thunderhead_runtime::os;
-use thunderhead_wire::frame::{Head, Kind};
+use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind};
 
 #[derive(Default)]
 struct Echo {
@@ -142,4 +142,37 @@ fn a_server_sleeps_while_a_message_in_a_ring_waits_for_its_turn_and_hears_when_t
     assert_eq!(handler.closed, [Cause::ByPeer]);
     assert!(server.queued.is_empty());
     assert_eq!(server.counters.held_bytes, 200 << 20, "what it held is given back");
+}
+
+#[test]
+fn what_goes_into_rings_leaves_at_once_whatever_its_shape_and_comes_in_order() {
+    let (mut server, mut client, mut handler) = server_and_ring();
+    let id = server.rings[0];
+    let byte = |at: usize| (at * 31 % 251) as u8;
+    // Short ones, some of many parts, some longer than what is put together first, and more than the ring holds.
+    let lengths = [0, 1, 30, 130, 247, 248, 249, 300, 5_000, 31_000, 8, 60_000, 100_000, 7];
+    let parts = [1, 2, 3, 7, 8, 20];
+    let (mut expected, mut taken) = (Vec::new(), Vec::new());
+    for (length, parts) in lengths.iter().zip(parts.iter().cycle()) {
+        let payload: Vec<u8> = (0..*length).map(byte).collect();
+        let pieces: Vec<&[u8]> = payload.chunks(length.div_ceil(*parts).max(1)).collect();
+        server.send(id, &pieces);
+        expected.extend_from_slice(&message(*length)[..HEAD_BYTES]);
+        expected.extend_from_slice(&payload);
+        if expected.len() < 4_000 {
+            client.receive(&mut taken, usize::MAX).unwrap();
+            assert_eq!(taken, expected, "nobody has flushed yet");
+        }
+    }
+    assert!(server.waiting_bytes(id) > 0, "the ring is full");
+    let mut now = Time(1);
+    while taken.len() < expected.len() {
+        client.flush();
+        now = now + Duration::from_micros(1);
+        assert!(now < Time(1_000_000), "the rest does not come");
+        server.poll(now, &mut handler);
+        client.receive(&mut taken, usize::MAX).unwrap();
+    }
+    assert_eq!(taken, expected);
+    assert_eq!((server.waiting_bytes(id), server.counters.held_bytes), (0, 0));
 }
