@@ -77,6 +77,8 @@ pub(super) struct Connection {
     pub(super) queued: bool,
     /// It is among those that are written to at the end of the turn.
     pub(super) listed: bool,
+    /// A message of this turn has gone into its rings: others go together, for each record is read by itself.
+    has_sent: bool,
     /// Epoll tells when it takes more.
     pub(super) waits_for_room: bool,
     /// When the other end last took something of what waits for it, or what waits began to.
@@ -105,6 +107,7 @@ impl Connection {
             paused: false,
             queued: false,
             listed: false,
+            has_sent: false,
             waits_for_room: false,
             taken: Time(0),
             begun: Time(0),
@@ -209,8 +212,8 @@ impl Connection {
         self.output.is_empty()
     }
 
-    /// Puts a message behind what waits. One that goes into rings, and a long one, leaves at once if
-    /// nothing is in its way, without being copied. Returns the bytes of its frame.
+    /// Puts a message behind what waits. The first of a turn that goes into rings, and a long one, leaves at
+    /// once if nothing is in its way, without being copied. Returns the bytes of its frame.
     #[inline]
     pub(super) fn queue(&mut self, parts: &[&[u8]], long: usize) -> usize {
         let payload_bytes: usize = parts.iter().map(|part| part.len()).sum();
@@ -223,6 +226,7 @@ impl Connection {
                 self.output.reserve((HEAD_BYTES + payload_bytes).saturating_sub(skip));
             } else if let Carrier::Rings(channel) = &mut self.carrier
                 && self.output.is_empty()
+                && !std::mem::replace(&mut self.has_sent, true)
             {
                 skip = into_rings(channel, head, parts);
                 if skip == HEAD_BYTES + payload_bytes {
@@ -293,6 +297,7 @@ impl Connection {
                 Err(_) => return Err(Broken::Reset),
             },
             Carrier::Rings(channel) => {
+                self.has_sent = false;
                 let sent = match waiting {
                     [] => Ok(0),
                     waiting => channel.send(&[waiting]),

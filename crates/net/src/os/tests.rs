@@ -145,7 +145,7 @@ fn a_server_sleeps_while_a_message_in_a_ring_waits_for_its_turn_and_hears_when_t
 }
 
 #[test]
-fn what_goes_into_rings_leaves_at_once_whatever_its_shape_and_comes_in_order() {
+fn the_first_message_of_a_turn_leaves_at_once_and_all_come_in_order_whatever_their_shape() {
     let (mut server, mut client, mut handler) = server_and_ring();
     let id = server.rings[0];
     let byte = |at: usize| (at * 31 % 251) as u8;
@@ -159,9 +159,21 @@ fn what_goes_into_rings_leaves_at_once_whatever_its_shape_and_comes_in_order() {
         server.send(id, &pieces);
         expected.extend_from_slice(&message(*length)[..HEAD_BYTES]);
         expected.extend_from_slice(&payload);
-        if expected.len() < 4_000 {
+        client.receive(&mut taken, usize::MAX).unwrap();
+        if *length < LONG_BYTES {
+            let is_first = expected.len() == HEAD_BYTES + length;
+            assert_eq!(taken.len() == expected.len(), is_first, "nobody has flushed yet");
+        }
+        if expected.len() < 2_000 {
+            // The next turn: its first one leaves at once as well.
+            server.flush();
             client.receive(&mut taken, usize::MAX).unwrap();
-            assert_eq!(taken, expected, "nobody has flushed yet");
+            assert_eq!(taken, expected);
+            server.send(id, &[&payload]);
+            client.receive(&mut taken, usize::MAX).unwrap();
+            expected.extend_from_slice(&message(*length)[..HEAD_BYTES]);
+            expected.extend_from_slice(&payload);
+            assert_eq!(taken, expected);
         }
     }
     assert!(server.waiting_bytes(id) > 0, "the ring is full");
