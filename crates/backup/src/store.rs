@@ -35,15 +35,16 @@
 //! An open replica that has got nothing for some time, or whose master is gone, gives its buffer to one that
 //! is begun (`resting`). So those who wait for buffers do not wait for each other.
 
+mod reading;
 mod replaced;
 mod resting;
 
 use crate::error::{ReadError, Refusal};
 use crate::flusher::{self, Exchange, Job};
 use crate::layout::{Header, Identity, ReplicaId, Superblock, Used};
-use crate::limits::{AGAIN, FLUSH_AGE, FLUSH_BYTES, READS_MAX};
+use crate::limits::{AGAIN, FLUSH_AGE, FLUSH_BYTES};
 use crate::pool::{Claimed, Pool};
-use crate::reader::{self, ReadId, ReadJob, Reads, ReplicaBytes, Spare};
+use crate::reader::{ReadId, Reads, ReplicaBytes, Spare};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::time::Duration;
@@ -495,31 +496,6 @@ impl Store {
         self.parts.frames.iter().filter(|frame| frame.state == State::Damaged).count()
     }
 
-    /// Begins to read a replica; [`Event::Read`] brings it. An open one is read as it is now.
-    ///
-    /// # Errors
-    /// When there is none that counts, or too many reads are under way.
-    pub fn read(&mut self, id: ReplicaId) -> Result<ReadId, Refusal> {
-        let number = self.counting(id).ok_or(Refusal::NotFound(id))?;
-        let frame = self.parts.frames[number as usize];
-        if self.reads_under_way >= READS_MAX {
-            return Err(Refusal::Overloaded);
-        }
-        let claimed = frame.buffer.and_then(|buffer| self.parts.pool.claimed(buffer));
-        let in_buffer = claimed.map(|claimed| (claimed.buffer, claimed.used));
-        if let Some((buffer, _)) = &in_buffer {
-            *self.pins.entry(*buffer).or_default() += 1;
-        }
-        let read = ReadId(self.next_read);
-        self.next_read += 1;
-        self.reads_under_way += 1;
-        let on_disk = self.as_it_rests(number);
-        let job = ReadJob { id: read, replica: id, frame: number, in_buffer, on_disk };
-        reader::lock(&self.parts.reads).jobs.push_back(job);
-        self.parts.reader.ring();
-        Ok(read)
-    }
-
     /// Gives back memory that replicas were read into, once nobody has any of them.
     pub(crate) fn trim(&self) {
         if self.parts.spare.is_idle() {
@@ -767,36 +743,5 @@ impl Store {
         }
         self.parts.pool.release(buffer);
         self.free_buffers.push(buffer);
-    }
-
-    fn take_reads(&mut self, tell: &mut dyn FnMut(Event)) -> bool {
-        let done = std::mem::take(&mut reader::lock(&self.parts.reads).done);
-        let any = !done.is_empty();
-        for (job, outcome) in done {
-            self.reads_under_way -= 1;
-            if let Some((buffer, _)) = job.in_buffer {
-                self.unpin(buffer);
-            }
-            if let Err(error @ (ReadError::Header | ReadError::Chunk { .. })) = &outcome {
-                tracing::warn!(
-                    frame = job.frame,
-                    "the replica of {} is not served: {error}",
-                    job.replica
-                );
-            }
-            tell(Event::Read(job.id, outcome));
-        }
-        any
-    }
-
-    fn unpin(&mut self, buffer: u32) {
-        let Some(count) = self.pins.get_mut(&buffer) else { return };
-        *count -= 1;
-        if *count == 0 {
-            self.pins.remove(&buffer);
-            if self.to_release.remove(&buffer) {
-                self.release(Some(buffer));
-            }
-        }
     }
 }

@@ -1,0 +1,67 @@
+//! Replicas that are read, by a worker: asked for, and handed on.
+//!
+//! What lies in a buffer is read there, and the buffer stays until that is done (*pinned*).
+
+use super::{Event, Store};
+use crate::error::{ReadError, Refusal};
+use crate::layout::ReplicaId;
+use crate::limits::READS_MAX;
+use crate::reader::{self, ReadId, ReadJob};
+
+impl Store {
+    /// Begins to read a replica; [`Event::Read`] brings it. An open one is read as it is now.
+    ///
+    /// # Errors
+    /// When there is none that counts, or too many reads are under way.
+    pub fn read(&mut self, id: ReplicaId) -> Result<ReadId, Refusal> {
+        let number = self.counting(id).ok_or(Refusal::NotFound(id))?;
+        let frame = self.parts.frames[number as usize];
+        if self.reads_under_way >= READS_MAX {
+            return Err(Refusal::Overloaded);
+        }
+        let claimed = frame.buffer.and_then(|buffer| self.parts.pool.claimed(buffer));
+        let in_buffer = claimed.map(|claimed| (claimed.buffer, claimed.used));
+        if let Some((buffer, _)) = &in_buffer {
+            *self.pins.entry(*buffer).or_default() += 1;
+        }
+        let read = ReadId(self.next_read);
+        self.next_read += 1;
+        self.reads_under_way += 1;
+        let on_disk = self.as_it_rests(number);
+        let job = ReadJob { id: read, replica: id, frame: number, in_buffer, on_disk };
+        reader::lock(&self.parts.reads).jobs.push_back(job);
+        self.parts.reader.ring();
+        Ok(read)
+    }
+
+    pub(super) fn take_reads(&mut self, tell: &mut dyn FnMut(Event)) -> bool {
+        let done = std::mem::take(&mut reader::lock(&self.parts.reads).done);
+        let any = !done.is_empty();
+        for (job, outcome) in done {
+            self.reads_under_way -= 1;
+            if let Some((buffer, _)) = job.in_buffer {
+                self.unpin(buffer);
+            }
+            if let Err(error @ (ReadError::Header | ReadError::Chunk { .. })) = &outcome {
+                tracing::warn!(
+                    frame = job.frame,
+                    "the replica of {} is not served: {error}",
+                    job.replica
+                );
+            }
+            tell(Event::Read(job.id, outcome));
+        }
+        any
+    }
+
+    fn unpin(&mut self, buffer: u32) {
+        let Some(count) = self.pins.get_mut(&buffer) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.pins.remove(&buffer);
+            if self.to_release.remove(&buffer) {
+                self.release(Some(buffer));
+            }
+        }
+    }
+}
