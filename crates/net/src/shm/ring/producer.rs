@@ -46,7 +46,7 @@ impl Producer {
         let whole = total as u64;
         if (1..=self.payload_max).contains(&whole) && self.room(words, span(whole))? >= span(whole)
         {
-            self.append_whole(words, whole, parts);
+            self.append(words, whole, |pen| parts.iter().for_each(|part| pen.write(part)));
             return Ok(total);
         }
         let mut source = Source { parts: parts.iter(), rest: &[] };
@@ -58,7 +58,7 @@ impl Producer {
                 break;
             }
             let payload = wanted.min(room - WORD_BYTES as u64);
-            self.append(words, payload, &mut source);
+            self.append(words, payload, |pen| source.write(payload as usize, pen));
             sent += payload as usize;
         }
         Ok(sent)
@@ -85,36 +85,13 @@ impl Producer {
         Ok(self.ring_bytes - (produced - claimed))
     }
 
-    /// Writes one record of all parts, for which there is room.
+    /// Writes one record, for which there is room; `fill` writes its payload.
     #[inline]
-    fn append_whole(&mut self, words: &[AtomicU64], payload: u64, parts: &[&[u8]]) {
+    fn append(&mut self, words: &[AtomicU64], payload: u64, fill: impl FnOnce(&mut Pen<'_>)) {
         let ring = Ring::new(&words[self.area.clone()]);
         let mut pen = Pen::new(ring.words, ring.index(self.produced + WORD_BYTES as u64));
-        for part in parts {
-            pen.write(part);
-        }
+        fill(&mut pen);
         pen.finish();
-        self.publish(ring, payload);
-    }
-
-    /// Writes one record, for which there is room.
-    #[inline]
-    fn append(&mut self, words: &[AtomicU64], payload: u64, source: &mut Source<'_>) {
-        let ring = Ring::new(&words[self.area.clone()]);
-        let mut pen = Pen::new(ring.words, ring.index(self.produced + WORD_BYTES as u64));
-        let mut left = payload as usize;
-        while left > 0 {
-            let piece = source.take(left);
-            left -= piece.len();
-            pen.write(piece);
-        }
-        pen.finish();
-        self.publish(ring, payload);
-    }
-
-    /// Lets the peer see a record whose payload is written.
-    #[inline]
-    fn publish(&mut self, ring: Ring<'_>, payload: u64) {
         ring.word(self.produced).store(header(payload), Ordering::Release);
         self.produced += span(payload);
     }
@@ -127,6 +104,15 @@ struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
+    /// Writes the next bytes, of which there are so many.
+    fn write(&mut self, mut left: usize, pen: &mut Pen<'_>) {
+        while left > 0 {
+            let piece = self.take(left);
+            left -= piece.len();
+            pen.write(piece);
+        }
+    }
+
     /// The next bytes, at least one and at most `limit`. There must be some left.
     #[inline]
     fn take(&mut self, limit: usize) -> &'a [u8] {
