@@ -212,8 +212,8 @@ impl Connection {
         self.output.is_empty()
     }
 
-    /// Puts a message behind what waits. A short one that is the first of its turn to go into rings leaves at
-    /// once if nothing is in its way, and so does a long one, without being copied. Returns the bytes of its frame.
+    /// Puts a message behind what waits. The first of a turn that goes into rings, and a long one, leaves at
+    /// once if nothing is in its way, without being copied. Returns the bytes of its frame.
     #[inline]
     pub(super) fn queue(&mut self, parts: &[&[u8]], long: usize) -> usize {
         let payload_bytes: usize = parts.iter().map(|part| part.len()).sum();
@@ -341,22 +341,36 @@ impl Connection {
     }
 }
 
-/// A frame as long as this goes into rings at once; where a longer one is copied is no part of what it takes.
+/// A frame as long as this is put together before it goes into rings: many small pieces take longer there.
 const SHORT_BYTES: usize = 256;
 
-/// Sends a short message into rings; the peer is woken at the end of the turn. Returns how much of it is gone:
-/// what is wrong with the rings will be met again by the next write, which knows whom to tell.
+/// The most parts of a longer message that go into rings from where they lie.
+const PARTS_MAX: usize = 7;
+
+/// Sends a message into rings; the peer is woken at the end of the turn. Returns how much of it is gone: what is
+/// wrong with the rings will be met again by the next write, which knows whom to tell.
 #[inline]
 fn into_rings(channel: &mut shm::Channel, head: [u8; HEAD_BYTES], parts: &[&[u8]]) -> usize {
     let mut frame = [0; SHORT_BYTES];
     frame[..HEAD_BYTES].copy_from_slice(&head);
     let mut at = HEAD_BYTES;
     for part in parts {
-        let Some(place) = frame.get_mut(at..at + part.len()) else { return 0 };
+        let Some(place) = frame.get_mut(at..at + part.len()) else {
+            return pieces_into_rings(channel, &head, parts);
+        };
         place.copy_from_slice(part);
         at += part.len();
     }
     channel.send(&[&frame[..at]]).unwrap_or(0)
+}
+
+/// Sends the parts of a longer message into rings, from where they lie.
+fn pieces_into_rings(channel: &mut shm::Channel, head: &[u8], parts: &[&[u8]]) -> usize {
+    let mut slices: [&[u8]; PARTS_MAX + 1] = [&[]; _];
+    let Some(places) = slices.get_mut(1..=parts.len()) else { return 0 };
+    places.copy_from_slice(parts);
+    slices[0] = head;
+    channel.send(&slices[..=parts.len()]).unwrap_or(0)
 }
 
 /// Room for as much as is expected, within reason: a length that a peer claims is paid for only as

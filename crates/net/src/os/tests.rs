@@ -145,7 +145,7 @@ fn a_server_sleeps_while_a_message_in_a_ring_waits_for_its_turn_and_hears_when_t
 }
 
 #[test]
-fn the_first_short_message_of_a_turn_leaves_at_once_and_all_come_in_order_whatever_their_shape() {
+fn the_first_message_of_a_turn_leaves_at_once_and_all_come_in_order_whatever_their_shape() {
     let (mut server, mut client, mut handler) = server_and_ring();
     let id = server.rings[0];
     let byte = |at: usize| (at * 31 % 251) as u8;
