@@ -83,51 +83,55 @@ impl Default for Options {
     }
 }
 
-/// The transport of this machine.
+/// The transport of this machine. What each message touches comes first: after a sleep none of it is near the
+/// processor.
+#[repr(C)]
 pub struct OsTransport {
-    options: Options,
-    poller: Poller,
     connections: Table<Connection>,
-    listeners: Vec<OwnedFd>,
-    doorway: Option<Doorway>,
-    counters: Counters,
     now: Time,
-    /// What epoll said when the reactor woke up.
-    ready: Vec<Ready>,
-    woke: bool,
     /// When to ask epoll though there is a short cut.
     next_look: Time,
-    /// Something was sent since the last turn.
-    sent: bool,
+    next_sweep: Time,
     /// The connection that the last messages came from, and how many.
     last: Option<(ConnectionId, u32)>,
     /// The connection that is read in every poll and is not in epoll.
     hot: Option<ConnectionId>,
-    /// Connections over shared memory.
-    rings: Vec<ConnectionId>,
-    /// Connections with something to send.
-    unsent: Vec<ConnectionId>,
-    /// Connections that may go on with what was read from them before.
-    resumed: Vec<ConnectionId>,
-    /// Connections that may have to do something in time; no other has a deadline.
-    timed: BTreeSet<ConnectionId>,
-    /// Connections that failed while nobody could be told.
-    failed: Vec<(ConnectionId, Cause)>,
+    woke: bool,
+    /// Something was sent since the last turn.
+    sent: bool,
+    /// Epoll was asked in this turn.
+    looked: bool,
+    /// All connections together hold much, or did and some wait for their turn still.
+    tight: bool,
+    /// A listener or the door was taken out of epoll for want of descriptors.
+    deaf: bool,
     /// What must wait for a peer so that no more requests are taken from it: less than the limit
     /// while all connections together hold much.
     waiting_bytes_high: usize,
     /// When so much is held by all, the marks are to be looked at.
     held_bytes_mark: u64,
-    /// All connections together hold much, or did and some wait for their turn still.
-    tight: bool,
+    /// What epoll said when the reactor woke up.
+    ready: Vec<Ready>,
+    scratch: Vec<u8>,
+    /// Connections with something to send.
+    unsent: Vec<ConnectionId>,
+    /// Connections over shared memory.
+    rings: Vec<ConnectionId>,
+    /// Connections that may go on with what was read from them before.
+    resumed: Vec<ConnectionId>,
+    /// Connections that failed while nobody could be told.
+    failed: Vec<(ConnectionId, Cause)>,
+    counters: Counters,
+    options: Options,
+    poller: Poller,
+    /// Connections that may have to do something in time; no other has a deadline.
+    timed: BTreeSet<ConnectionId>,
     /// Connections that wait until there is room for the long message that they have begun.
     queued: VecDeque<ConnectionId>,
-    next_sweep: Time,
-    /// A listener or the door was taken out of epoll for want of descriptors.
-    deaf: bool,
-    /// That was said.
+    listeners: Vec<OwnedFd>,
+    doorway: Option<Doorway>,
+    /// That descriptors are wanting was said.
     warned: bool,
-    scratch: Vec<u8>,
     /// The version of shared memory's layout that clients are told.
     layout_version: u32,
 }
@@ -154,6 +158,7 @@ impl OsTransport {
             woke: false,
             next_look: Time(0),
             sent: false,
+            looked: false,
             last: None,
             hot: None,
             rings: Vec::new(),
@@ -279,6 +284,10 @@ impl Transport for OsTransport {
         self.write_all();
         let busy = self.turn(handler);
         self.write_all();
+        // When answers are on their way, and only behind a look at all that has come: what is there is not late.
+        if std::mem::take(&mut self.looked) && self.now >= self.next_sweep {
+            self.sweep(handler);
+        }
         busy
     }
 
@@ -346,8 +355,8 @@ impl Transport for OsTransport {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
             };
-            self.ready.clear();
-            self.ready.extend_from_slice(self.poller.sleep(at_most));
+            self.poller.sleep(at_most);
+            self.poller.swap_ready(&mut self.ready);
             self.woke = true;
         }
         self.rings_are_awake();

@@ -160,17 +160,15 @@ impl OsTransport {
     fn look(&mut self, handler: &mut dyn Handler) -> bool {
         let mut ready = std::mem::take(&mut self.ready);
         if !std::mem::take(&mut self.woke) {
-            ready.clear();
-            ready.extend_from_slice(self.poller.look());
+            self.poller.look();
+            self.poller.swap_ready(&mut ready);
         }
         let mut busy = false;
         for event in ready.drain(..) {
             busy |= self.event(event, handler);
         }
         self.ready = ready;
-        if self.now >= self.next_sweep {
-            self.sweep(handler);
-        }
+        self.looked = true;
         busy
     }
 
@@ -659,7 +657,7 @@ impl OsTransport {
 
     /// Closes what is too late.
     #[cold]
-    fn sweep(&mut self, handler: &mut dyn Handler) {
+    pub(super) fn sweep(&mut self, handler: &mut dyn Handler) {
         self.next_sweep = self.now + SWEEP;
         if let Some(doorway) = &mut self.doorway {
             doorway.sweep(self.now);

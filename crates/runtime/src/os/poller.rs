@@ -105,6 +105,12 @@ impl Poller {
         self.wait(Some(Duration::ZERO))
     }
 
+    /// Takes what was found ready last, for a list that may be written over.
+    #[inline]
+    pub fn swap_ready(&mut self, ready: &mut Vec<Ready>) {
+        std::mem::swap(&mut self.ready, ready);
+    }
+
     /// Sleeps until something is ready or the alarm rings, at most so long.
     pub fn sleep(&mut self, at_most: Option<Duration>) -> &[Ready] {
         if self.alarm.go_to_sleep() {
