@@ -34,7 +34,7 @@ use rustix::fd::OwnedFd;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
-use thunderhead_runtime::os::{Poller, Ready};
+use thunderhead_runtime::os::{Poller, Ready, expect_returns};
 use thunderhead_runtime::{Time, World};
 
 /// How long epoll is not asked while there is a short cut: what asking costs is then a small part,
@@ -101,6 +101,8 @@ pub struct OsTransport {
     sent: bool,
     /// Epoll was asked in this turn.
     looked: bool,
+    /// The kernel was called, and functions that were active then will return.
+    entered: bool,
     /// All connections together hold much, or did and some wait for their turn still.
     tight: bool,
     /// A listener or the door was taken out of epoll for want of descriptors.
@@ -159,6 +161,7 @@ impl OsTransport {
             next_look: Time(0),
             sent: false,
             looked: false,
+            entered: false,
             last: None,
             hot: None,
             rings: Vec::new(),
@@ -287,6 +290,9 @@ impl Transport for OsTransport {
         // When answers are on their way, and only behind a look at all that has come: what is there is not late.
         if std::mem::take(&mut self.looked) && self.now >= self.next_sweep {
             self.sweep(handler);
+        }
+        if std::mem::take(&mut self.entered) {
+            expect_returns();
         }
         busy
     }

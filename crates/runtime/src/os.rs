@@ -3,6 +3,7 @@
 mod disk;
 mod memory;
 mod poller;
+mod returns;
 mod signals;
 mod threads;
 mod ticks;
@@ -10,6 +11,7 @@ mod ticks;
 pub use disk::Directory;
 pub use memory::MemoryDirectory;
 pub use poller::{Poller, Ready};
+pub use returns::expect_returns;
 pub use signals::on_end_asked;
 pub use threads::{Threads, detach};
 pub use ticks::OsClock;

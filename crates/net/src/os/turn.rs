@@ -4,13 +4,14 @@
 //! # One frame
 //!
 //! After a system call a processor has forgotten where the functions that are active return to: the
-//! kernel overwrites that prediction on its way. The first `ret` behind a system call was measured
-//! at 90 ns, as much as half of what receiving costs, and each further one at 10 ns. So those who
-//! call the kernel again and again are inlined here into one function, [`OsTransport::poll`], which
-//! receives and sends without returning in between; what is called after a system call and returns
-//! to here is not concerned. `bench rpc latency` shows the difference: a fifth of a round trip.
+//! kernel overwrites that prediction on its way, and the first return behind a system call takes longer than
+//! the call ([`expect_returns`]). So those who call the kernel again and again are inlined here into one
+//! function, [`OsTransport::poll`], which receives and sends without returning in between; what is called after
+//! a system call and returns to here is not concerned. Before it returns itself, it says so to the processor.
+//! `bench rpc latency` shows the difference: a third of a round trip.
 //!
 //! [`OsTransport::poll`]: crate::Transport::poll
+//! [`expect_returns`]: thunderhead_runtime::os::expect_returns
 
 use super::connection::{Broken, Carrier, Connection, Stage};
 use super::{LOOK_EVERY, LOOK_SLACK, OsTransport, READ_BYTES, STREAK, SWEEP, socket};
@@ -161,6 +162,7 @@ impl OsTransport {
         let mut ready = std::mem::take(&mut self.ready);
         if !std::mem::take(&mut self.woke) {
             self.poller.look();
+            self.entered = true;
             self.poller.swap_ready(&mut ready);
         }
         let mut busy = false;
@@ -423,6 +425,7 @@ impl OsTransport {
     pub(super) fn write(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.listed = false;
+        self.entered |= matches!(connection.carrier, Carrier::Tcp(_));
         match connection.write() {
             Ok(taken) => {
                 if taken > 0 {
@@ -469,8 +472,9 @@ impl OsTransport {
         if connection.paused || connection.stage == Stage::Visiting {
             return false;
         }
-        let in_scratch =
-            connection.input.is_empty() && matches!(connection.carrier, Carrier::Tcp(_));
+        let is_tcp = matches!(connection.carrier, Carrier::Tcp(_));
+        let in_scratch = is_tcp && connection.input.is_empty();
+        self.entered |= is_tcp;
         match connection.read(&mut self.scratch, READ_BYTES) {
             Ok(0) => return false,
             Ok(count) => self.received(id, count, in_scratch, handler),

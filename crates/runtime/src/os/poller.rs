@@ -6,6 +6,7 @@
 //! An epoll can be waited for like any other descriptor: `poll`, which is exact to the nanosecond on
 //! all of them, does a short wait, and epoll then only tells what is ready.
 
+use super::returns::expect_returns;
 use crate::alarm::Alarm;
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
@@ -126,6 +127,8 @@ impl Poller {
                 }
             }
             self.alarm.wake_up(self.rung);
+            // Somebody waits for what it was woken for.
+            expect_returns();
         } else {
             self.ready.clear();
         }
