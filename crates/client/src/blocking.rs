@@ -1,7 +1,7 @@
 //! A front for a thread that waits: it does the I/O itself, and no other thread is woken on the way.
 
 use crate::client;
-use crate::core::{CallNumber, Core, Output, Results, Ticket};
+use crate::core::{CallNumber, Core, Output, Results, Ticket, patience};
 use crate::enumeration::Enumeration;
 use crate::error::Error;
 use crate::map::TabletMap;
@@ -10,10 +10,12 @@ use crate::question::{Question, Reply};
 use crate::session::Session;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use thunderhead_rpc::{CallId, Caller};
+use thunderhead_rpc::{CallError, CallId, Caller, Done, Opcode};
 use thunderhead_runtime::clock::Clock;
 use thunderhead_runtime::{Random, Time};
-use thunderhead_wire::{Condition, TableId, Version};
+use thunderhead_wire::operations::ObjectHead;
+use thunderhead_wire::{Condition, KeyHash, Status, TableId, Version};
+use zerocopy::IntoBytes;
 
 /// Says where the tablets are.
 pub trait MapSource {
@@ -80,7 +82,39 @@ impl<M: MapSource> Blocking<M> {
     /// # Errors
     /// See [`Error`].
     pub fn read(&mut self, table: TableId, key: &[u8]) -> Result<Option<Value>, Error> {
-        client::found(self.operate(table, key, Condition::Always, Action::Read))
+        let (now, deadline) = self.begins();
+        if let Some(found) = self.read_at_once(table, key, now, deadline) {
+            return Ok(found);
+        }
+        let (key, condition, action) = (key.to_vec(), Condition::Always, Action::Read);
+        client::found(self.one(Operation { table, key, condition, action }, deadline))
+    }
+
+    /// Asks the server that has the key as far as is known, and keeps no books of it: most of what a client adds
+    /// to a call is memory for these. `None` where the answer is anything else than what is there: the session is
+    /// asked then, which knows what to do about that, and a read can be done twice.
+    fn read_at_once(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        now: Time,
+        deadline: Time,
+    ) -> Option<Option<Value>> {
+        let to = self.session.core().map().find(table, KeyHash::of(key))?;
+        let head = ObjectHead::new(table, key.len(), Condition::Always, 0);
+        let parts: [&[u8]; 2] = [head.as_bytes(), key];
+        let timeout = patience(deadline.since(now));
+        let own = self.caller.begin(to, Opcode::Read, &parts, Some(timeout)).ok()?;
+        let mut answer = None;
+        while answer.is_none() {
+            self.send();
+            self.take(&mut |id, outcome| {
+                if id == own {
+                    answer = Some(found(outcome));
+                }
+            });
+        }
+        answer.flatten()
     }
 
     /// Writes an object if a condition holds; returns its new version.
@@ -137,15 +171,23 @@ impl<M: MapSource> Blocking<M> {
         condition: Condition,
         action: Action,
     ) -> Result<Answer, Error> {
-        let operation = Operation { table, key: key.to_vec(), condition, action };
-        let mut results = self.all(vec![operation]);
+        let (_, deadline) = self.begins();
+        self.one(Operation { table, key: key.to_vec(), condition, action }, deadline)
+    }
+
+    fn one(&mut self, operation: Operation, deadline: Time) -> Result<Answer, Error> {
+        let mut results = self.all_by(deadline, vec![operation]);
         results.pop().unwrap_or(Err(Error::Incomprehensible))
     }
 
     /// Does some operations, which have no order among them, and says what came of each.
     pub fn all(&mut self, operations: Vec<Operation>) -> Results {
-        let (now, deadline) = self.begins();
-        let ticket = self.session.begin(now, operations, deadline);
+        let (_, deadline) = self.begins();
+        self.all_by(deadline, operations)
+    }
+
+    fn all_by(&mut self, deadline: Time, operations: Vec<Operation>) -> Results {
+        let ticket = self.session.begin(self.clock.now(), operations, deadline);
         loop {
             if let Some((done, results)) = self.session.next_done() {
                 debug_assert_eq!(done, ticket, "nothing else is under way");
@@ -199,7 +241,7 @@ impl<M: MapSource> Blocking<M> {
     fn go_on(&mut self) {
         self.send();
         if !self.session.has_done() && !self.session.is_idle() {
-            self.take();
+            self.take(&mut |_, _| {});
         }
     }
 }
@@ -217,14 +259,13 @@ impl<M> Blocking<M> {
     }
 
     /// Waits for what arrives, spinning a little and then asleep, or for the time that the session
-    /// waits for.
-    fn take(&mut self) {
+    /// waits for. `others` is told of calls that the session did not want to be made.
+    fn take(&mut self, others: &mut Done<'_>) {
         let Blocking { session, caller, clock, calls, .. } = self;
         let until = session.deadline().unwrap_or(Time::NEVER);
-        caller.wait_until(until, &mut |id, outcome: Result<&[u8], _>| {
-            if let Some(number) = calls.remove(&id) {
-                session.answered(clock.now(), number, outcome);
-            }
+        caller.wait_until(until, &mut |id, outcome: Result<&[u8], _>| match calls.remove(&id) {
+            Some(number) => session.answered(clock.now(), number, outcome),
+            None => others(id, outcome),
         });
         session.tick(clock.now());
     }
@@ -256,6 +297,18 @@ impl<M> Drop for Blocking<M> {
             self.call(output);
         }
         self.caller.poll(&mut |_, _| {});
+    }
+}
+
+/// What the answer to a read says, if that is what is there.
+fn found(outcome: Result<&[u8], CallError>) -> Option<Option<Value>> {
+    match outcome {
+        Ok(body) => {
+            let (version, value) = body.split_first_chunk()?;
+            Some(Some((Version(u64::from_le_bytes(*version)), value.to_vec())))
+        }
+        Err(CallError::Refused { status: Status::NotFound, .. }) => Some(None),
+        Err(_) => None,
     }
 }
 

@@ -42,6 +42,12 @@ const SMALL_BYTES: usize = 256 << 10;
 /// busy.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long to wait for one answer where so much is left until the deadline: what became of the call must be known
+/// a little before that. Whoever makes it can say whether the request has left.
+pub(crate) fn patience(left: Duration) -> Duration {
+    PATIENCE.min(left - left / 16)
+}
+
 /// How long to wait for a map before asking for it again.
 const MAP_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -563,10 +569,7 @@ impl Core {
         let mut is_lost = false;
         for (ticket, at) in std::mem::take(&mut self.ready) {
             let Some(batch) = self.batches.get_mut(&ticket) else { continue };
-            // What became of the call must be known a little before the deadline: whoever makes it
-            // can say whether the request has left.
-            let left = batch.deadline.since(self.now);
-            let timeout = PATIENCE.min(left - left / 16);
+            let timeout = patience(batch.deadline.since(self.now));
             let Some(part) = batch.parts.get_mut(at) else { continue };
             if !matches!(part.state, State::Ready) {
                 continue;

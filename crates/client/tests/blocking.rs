@@ -6,7 +6,8 @@ use thunderhead_client::{
     Action, Answer, Blocking, Error, MapSource, Number, Obstacle, Operation, TabletMap,
 };
 use thunderhead_log::{
-    Condition, Log, LogId, Memory, NoReplication, Options as LogOptions, TableId, TabletRange,
+    Condition, KeyHash, Log, LogId, Memory, NoReplication, Options as LogOptions, TableId,
+    TabletRange,
 };
 use thunderhead_master::Shard;
 use thunderhead_net::os::{Options, OsTransport};
@@ -173,4 +174,38 @@ fn without_a_map_an_operation_ends_at_its_deadline() {
     let error = client.write(TABLE, b"k", b"v", Condition::Always).unwrap_err();
     assert_eq!(error, Error::TimedOut(Obstacle::NoMap));
     assert!(!error.is_unknown());
+}
+
+/// Says one after the other, from the last to the first, and the first again and again.
+struct Maps(Vec<TabletMap>);
+
+impl MapSource for Maps {
+    fn map(&mut self) -> Option<TabletMap> {
+        match self.0.as_slice() {
+            [only] => Some(only.clone()),
+            _ => self.0.pop(),
+        }
+    }
+}
+
+#[test]
+fn a_read_finds_its_object_though_the_map_was_out_of_date() {
+    let options = Options { shared_memory: false, ..Options::default() };
+    with_client(options, |knows| {
+        let version = knows.write(TABLE, b"k", b"v", Condition::Always).unwrap();
+        let right = knows.session().core().map().clone();
+        let server = right.find(TABLE, KeyHash::of(b"k")).unwrap();
+        let found = |wrong: TabletMap, table| {
+            client(options, Maps(vec![right.clone(), wrong])).read(table, b"k")
+        };
+        // Nobody listens there any more.
+        let mut wrong = TabletMap::default();
+        wrong.insert(TabletRange::whole(TABLE), listener().local_addr().unwrap());
+        assert_eq!(found(wrong, TABLE), Ok(Some((version, b"v".to_vec()))));
+        // Who listens there does not have it.
+        let gone = TableId(2);
+        let mut wrong = right.clone();
+        wrong.insert(TabletRange::whole(gone), server);
+        assert_eq!(found(wrong, gone), Err(Error::NoSuchTable(gone)));
+    });
 }

@@ -41,6 +41,12 @@ use thunderhead_runtime::{Time, World};
 /// and nobody else waits for longer than this.
 const LOOK_EVERY: Duration = Duration::from_micros(40);
 
+/// How long not where it had something to tell the last time.
+const LOOK_SOON: Duration = Duration::from_micros(4);
+
+/// For how long a short cut counts after it has led to something: those who use none do not wait for nobody.
+const LEADS_FOR: Duration = Duration::from_micros(20);
+
 /// How much longer, while it is not asked at a moment that costs nothing.
 const LOOK_SLACK: Duration = Duration::from_micros(20);
 
@@ -83,14 +89,16 @@ impl Default for Options {
     }
 }
 
-/// The transport of this machine. What each message touches comes first: after a sleep none of it is near the
-/// processor.
+/// The transport of this machine. Most of what each message touches comes first: after a sleep none of it is near
+/// the processor.
 #[repr(C)]
 pub struct OsTransport {
     connections: Table<Connection>,
     now: Time,
     /// When to ask epoll though there is a short cut.
     next_look: Time,
+    /// Until when a short cut counts.
+    leads_until: Time,
     next_sweep: Time,
     /// The connection that the last messages came from, and how many.
     last: Option<(ConnectionId, u32)>,
@@ -112,7 +120,7 @@ pub struct OsTransport {
     waiting_bytes_high: usize,
     /// When so much is held by all, the marks are to be looked at.
     held_bytes_mark: u64,
-    /// What epoll said when the reactor woke up.
+    /// What epoll said last, until it is gone through.
     ready: Vec<Ready>,
     scratch: Vec<u8>,
     /// Connections with something to send.
@@ -159,6 +167,7 @@ impl OsTransport {
             ready: Vec::new(),
             woke: false,
             next_look: Time(0),
+            leads_until: Time(0),
             sent: false,
             looked: false,
             entered: false,
@@ -193,6 +202,14 @@ impl OsTransport {
             self.write(id);
         }
         self.unsent = unsent;
+    }
+
+    /// Before a function returns that others wait for.
+    #[inline(always)]
+    fn expect_returns(&mut self) {
+        if std::mem::take(&mut self.entered) {
+            expect_returns();
+        }
     }
 
     /// Takes a connection out; says so once for each cause that is the peer's fault.
@@ -245,8 +262,8 @@ impl Transport for OsTransport {
 
     #[inline]
     fn tell_time(&mut self, now: Time) {
-        if now.since(self.now) > STALL && self.deadline().is_some() {
-            // It was we who did nothing for a while, not the peers: they get another chance.
+        if now.since(self.now.max(self.next_sweep)) > STALL && self.deadline().is_some() {
+            // It was we who did nothing for a while, longer than was meant, not the peers: they get another chance.
             self.next_sweep = now + STALL;
         }
         self.now = now;
@@ -285,15 +302,14 @@ impl Transport for OsTransport {
     fn poll(&mut self, now: Time, handler: &mut dyn Handler) -> bool {
         self.tell_time(now);
         self.write_all();
-        let busy = self.turn(handler);
+        let mut busy = self.turn(handler);
         self.write_all();
         // When answers are on their way, and only behind a look at all that has come: what is there is not late.
         if std::mem::take(&mut self.looked) && self.now >= self.next_sweep {
-            self.sweep(handler);
+            busy |= self.sweep(handler);
+            self.write_all();
         }
-        if std::mem::take(&mut self.entered) {
-            expect_returns();
-        }
+        self.expect_returns();
         busy
     }
 
@@ -315,6 +331,9 @@ impl Transport for OsTransport {
         self.counters.messages_out += 1;
         self.counters.bytes_out += sent as u64;
         let waiting = connection.waiting_bytes();
+        if waiting < before + sent {
+            connection.taken = self.now;
+        }
         self.sent |= waiting == 0;
         // It may have left at once, and where it is long what waited before with it.
         self.counters.held_bytes += waiting as u64;
@@ -327,6 +346,7 @@ impl Transport for OsTransport {
 
     fn flush(&mut self) {
         self.write_all();
+        self.expect_returns();
     }
 
     fn close(&mut self, id: ConnectionId, why: Cause) {
@@ -361,9 +381,8 @@ impl Transport for OsTransport {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
             };
-            self.poller.sleep(at_most);
+            self.woke = self.poller.sleep(at_most);
             self.poller.swap_ready(&mut self.ready);
-            self.woke = true;
         }
         self.rings_are_awake();
     }

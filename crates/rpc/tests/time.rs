@@ -150,3 +150,28 @@ fn a_caller_that_waits_returns_when_somebody_rings() {
         caller.wait_or_rung(Time::NEVER, &mut || alarm.was_rung(), &mut |_, _| {});
     }
 }
+
+#[test]
+fn a_call_without_a_time_out_ends_where_nobody_ever_greets() {
+    let (tell, told) = std::sync::mpsc::channel();
+    #[allow(clippy::disallowed_methods, reason = "somebody who speaks no protocol of ours")]
+    let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = mute.local_addr().unwrap();
+    for polling in [Polling::Never, Polling::Always] {
+        let tell = tell.clone();
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "one that is left behind where it never ends"
+        )]
+        std::thread::spawn(move || {
+            let mut options = Options { shared_memory: false, ..Options::default() };
+            options.limits.greeting = Duration::from_millis(20);
+            let world = os::world_without_files().unwrap();
+            let transport = Box::new(OsTransport::new(&world, options).unwrap());
+            let mut caller = Caller::new(&world, transport, polling);
+            tell.send(caller.call(address, Opcode::Ping, &[], None, <[u8]>::len)).unwrap();
+        });
+        let outcome = told.recv_timeout(Duration::from_secs(60));
+        assert_eq!(outcome, Ok(Err(CallError::Unreachable(Cause::NoGreeting))), "{polling:?}");
+    }
+}

@@ -52,7 +52,7 @@ const READ_MIN: usize = 512;
 /// Output buffers larger than this are given back when they are empty.
 const KEEP_BYTES: usize = 64 << 10;
 
-/// A connection. What each message touches comes first: after a sleep none of it is near the processor.
+/// A connection. Most of what each message touches comes first: after a sleep none of it is near the processor.
 #[repr(C, align(64))]
 pub(super) struct Connection {
     pub(super) carrier: Carrier,
@@ -172,7 +172,7 @@ impl Connection {
         unread.into_iter().chain(half).min()
     }
 
-    /// Puts our greeting before everything else; returns its bytes.
+    /// Puts our greeting behind what waits, of which nothing is there in time; returns its bytes.
     pub(super) fn greet(&mut self, preface: &Preface) -> usize {
         let payload = preface.as_bytes();
         let head = Head { kind: Kind::PREFACE, payload_bytes: payload.len() };

@@ -2,20 +2,27 @@
 
 use super::*;
 use crate::shm::Channel;
+use std::io::Write;
 use std::net::TcpStream;
 use thunderhead_runtime::os;
-use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind};
+use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, Preface};
+use zerocopy::IntoBytes;
 
 #[derive(Default)]
 struct Echo {
     answered: usize,
     closed: Vec<Cause>,
+    /// Whom to close when a message comes.
+    closes: Vec<ConnectionId>,
 }
 
 impl Handler for Echo {
     fn message(&mut self, transport: &mut dyn Transport, from: ConnectionId, message: &[u8]) {
         self.answered += 1;
         transport.send(from, &[message]);
+        for id in std::mem::take(&mut self.closes) {
+            transport.close(id, Cause::ByUs);
+        }
     }
 
     fn closed(&mut self, _: &mut dyn Transport, _: ConnectionId, why: Cause) {
@@ -25,8 +32,7 @@ impl Handler for Echo {
 
 const HIGH: usize = 64 << 10;
 
-/// A server with a client that has rings and does with them as it likes.
-fn server_and_ring() -> (OsTransport, Channel, Echo) {
+fn server() -> (OsTransport, SocketAddr) {
     let limits = Limits { waiting_bytes_high: HIGH, ..Limits::default() };
     let options = Options { limits, ..Options::default() };
     let directory = std::env::temp_dir().join(format!("thunderhead-os-{}", std::process::id()));
@@ -35,20 +41,47 @@ fn server_and_ring() -> (OsTransport, Channel, Echo) {
     let _ = std::fs::remove_dir(&directory);
     let mut server = OsTransport::new(&world, options).unwrap();
     let address = server.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    (server, address)
+}
+
+/// A client on a socket, accepted, that has not said a word.
+fn visitor(server: &mut OsTransport, address: SocketAddr) -> (TcpStream, ConnectionId) {
+    let before = server.counters.accepted;
     #[allow(clippy::disallowed_methods, reason = "a peer that is none of ours")]
     let stream = TcpStream::connect(address).unwrap();
-    let mut handler = Echo::default();
-    while server.counters.accepted == 0 {
-        server.poll(Time(1), &mut handler);
+    while server.counters.accepted == before {
+        server.poll(server.now + Duration::from_micros(100), &mut Echo::default());
     }
+    let newest = server.connections.iter().map(|(id, _)| id).max();
+    (stream, newest.unwrap())
+}
+
+/// A client on a socket that has greeted.
+fn guest(server: &mut OsTransport, address: SocketAddr) -> (TcpStream, ConnectionId) {
+    let (mut stream, id) = visitor(server, address);
+    let preface = Preface::new(0, 1 << 20, None);
+    let head = Head { kind: Kind::PREFACE, payload_bytes: preface.as_bytes().len() };
+    stream.write_all(&[&head.to_bytes(), preface.as_bytes()].concat()).unwrap();
+    while server.connections.get(id).unwrap().stage != Stage::Open {
+        server.poll(server.now + Duration::from_micros(100), &mut Echo::default());
+    }
+    (stream, id)
+}
+
+/// Gives a client rings with which it does as it likes.
+fn with_rings(server: &mut OsTransport, address: SocketAddr) -> (Channel, ConnectionId) {
+    let (_stream, id) = visitor(server, address);
     // It is as if it had shown its token at the door.
-    let (id, _) = server.connections.iter().next().unwrap();
-    let (here, there) = Channel::pair(options.ring_bytes).unwrap();
-    let connection = server.connections.get_mut(id).unwrap();
-    connection.stage = Stage::Open;
+    let (here, there) = Channel::pair(server.options.ring_bytes).unwrap();
+    server.connections.get_mut(id).unwrap().stage = Stage::Open;
     server.move_to_rings(id, here);
-    drop(stream);
-    (server, there, handler)
+    (there, id)
+}
+
+fn server_and_ring() -> (OsTransport, Channel, Echo) {
+    let (mut server, address) = server();
+    let (channel, _) = with_rings(&mut server, address);
+    (server, channel, Echo::default())
 }
 
 /// A message of the client's, with as many bytes beside its head.
@@ -187,4 +220,120 @@ fn the_first_message_of_a_turn_leaves_at_once_and_all_come_in_order_whatever_the
     }
     assert_eq!(taken, expected);
     assert_eq!((server.waiting_bytes(id), server.counters.held_bytes), (0, 0));
+}
+
+#[test]
+fn who_never_greets_is_closed_also_after_a_stall_and_by_a_reactor_that_only_wakes_for_it() {
+    let (mut server, address) = server();
+    let (_stream, _) = visitor(&mut server, address);
+    let mut handler = Echo::default();
+    // Nothing happened for a while, in which it may have greeted and was not heard.
+    let mut now = Time(1) + Duration::from_secs(100);
+    server.poll(now, &mut handler);
+    assert_eq!(handler.closed, []);
+    for _ in 0..3 {
+        // Nobody wakes exactly when he wants to.
+        now = server.deadline().map_or(now, |at| at + Duration::from_millis(1));
+        let busy = server.poll(now, &mut handler);
+        assert_eq!(busy, !handler.closed.is_empty(), "who waits for that is to hear of it");
+        if busy {
+            break;
+        }
+    }
+    assert_eq!(handler.closed, [Cause::NoGreeting]);
+    assert_eq!(server.deadline(), None);
+}
+
+#[test]
+fn who_never_greets_is_closed_while_others_keep_every_turn_busy() {
+    for rings in [false, true] {
+        let (mut server, address) = server();
+        let (_silent, _) = visitor(&mut server, address);
+        let one = message(30);
+        let mut ask: Box<dyn FnMut()> = if rings {
+            let (mut channel, _) = with_rings(&mut server, address);
+            let mut taken = Vec::new();
+            Box::new(move || {
+                channel.receive(&mut taken, usize::MAX).unwrap();
+                taken.clear();
+                assert_eq!(channel.send(&[&one]).unwrap(), one.len());
+                channel.flush();
+            })
+        } else {
+            let (mut stream, _) = guest(&mut server, address);
+            Box::new(move || stream.write_all(&one).unwrap())
+        };
+        let (mut now, mut handler) = (Time(1), Echo::default());
+        while handler.closed.is_empty() {
+            ask();
+            let before = handler.answered;
+            while handler.answered == before && handler.closed.is_empty() {
+                now = now + Duration::from_millis(1);
+                assert!(now < Time(1) + Duration::from_secs(60), "nobody looks");
+                server.poll(now, &mut handler);
+            }
+        }
+        assert_eq!(handler.closed, [Cause::NoGreeting]);
+        assert!(handler.answered > 100);
+    }
+}
+
+#[test]
+fn a_handler_may_close_whom_it_likes_in_the_midst_of_messages() {
+    let three = [message(30), message(40), message(50)].concat();
+    for rings in [false, true] {
+        let (mut server, address) = server();
+        let (other_channel, other) = with_rings(&mut server, address);
+        let mut send: Box<dyn FnMut()>;
+        let id = if rings {
+            let (mut channel, id) = with_rings(&mut server, address);
+            let three = three.clone();
+            send = Box::new(move || {
+                assert_eq!(channel.send(&[&three]).unwrap(), three.len());
+                channel.flush();
+            });
+            id
+        } else {
+            let (mut stream, id) = guest(&mut server, address);
+            let three = three.clone();
+            send = Box::new(move || stream.write_all(&three).unwrap());
+            id
+        };
+        let (mut now, mut handler) = (Time(1), Echo::default());
+        handler.closes = vec![other, id];
+        send();
+        while handler.answered == 0 {
+            now = now + Duration::from_micros(100);
+            server.poll(now, &mut handler);
+        }
+        for _ in 0..100 {
+            now = now + Duration::from_micros(100);
+            server.poll(now, &mut handler);
+            server.flush();
+        }
+        assert_eq!(handler.answered, 1, "what came behind is nobody's any more");
+        assert_eq!((server.connections.count(), server.counters.open), (0, 0));
+        assert_eq!((server.counters.held_bytes, server.rings.len()), (0, 0));
+        drop(other_channel);
+    }
+}
+
+#[test]
+fn who_has_a_socket_does_not_wait_for_rings_that_say_nothing() {
+    let (mut server, address) = server();
+    let (mut streams, mut handler) = (Vec::new(), Echo::default());
+    for _ in 0..2 {
+        streams.push(guest(&mut server, address).0);
+    }
+    let (_channel, _) = with_rings(&mut server, address);
+    let mut now = server.now + Duration::from_millis(1);
+    server.poll(now, &mut handler);
+    for round in 1..100 {
+        for stream in &mut streams {
+            stream.write_all(&message(30)).unwrap();
+        }
+        now = now + Duration::from_micros(1);
+        server.poll(now, &mut handler);
+        assert_eq!(handler.answered, 2 * round);
+    }
 }

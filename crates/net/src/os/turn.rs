@@ -8,13 +8,15 @@
 //! the call ([`expect_returns`]). So those who call the kernel again and again are inlined here into one
 //! function, [`OsTransport::poll`], which receives and sends without returning in between; what is called after
 //! a system call and returns to here is not concerned. Before it returns itself, it says so to the processor.
-//! `bench rpc latency` shows the difference: a third of a round trip.
+//! `bench rpc latency` shows the difference: both together are a third of a round trip.
 //!
 //! [`OsTransport::poll`]: crate::Transport::poll
 //! [`expect_returns`]: thunderhead_runtime::os::expect_returns
 
 use super::connection::{Broken, Carrier, Connection, Stage};
-use super::{LOOK_EVERY, LOOK_SLACK, OsTransport, READ_BYTES, STREAK, SWEEP, socket};
+use super::{
+    LEADS_FOR, LOOK_EVERY, LOOK_SLACK, LOOK_SOON, OsTransport, READ_BYTES, STREAK, SWEEP, socket,
+};
 use crate::peer::{Cause, ConnectionId, Peer, Via};
 use crate::shm;
 use crate::table::Token;
@@ -60,24 +62,28 @@ impl OsTransport {
         if busy {
             self.go_on(handler);
         }
-        busy |= !self.rings.is_empty() && self.watch_rings(handler);
+        if !self.rings.is_empty() && self.watch_rings(handler) {
+            self.leads_until = self.now + LEADS_FOR;
+            busy = true;
+        }
         let busiest = self.last.filter(|(_, streak)| *streak >= STREAK).map(|(id, _)| id);
         if self.hot != busiest {
             self.cool();
             self.heat(busiest);
         }
         // Right after something was sent nothing can have come back yet: the best time to ask epoll.
-        let has_short_cut = self.hot.is_some() || !self.rings.is_empty();
         let patience = if std::mem::take(&mut self.sent) { Duration::ZERO } else { LOOK_SLACK };
-        if self.woke || !has_short_cut || self.now >= self.next_look + patience {
-            self.next_look = self.now + LOOK_EVERY;
-            busy |= self.look(handler);
+        if self.woke || self.now >= self.leads_until || self.now >= self.next_look + patience {
+            let found = self.look(handler);
+            self.next_look = self.now + if found { LOOK_SOON } else { LOOK_EVERY };
+            busy |= found;
         }
         if let Some(id) = self.hot {
             // Asking again at once finds an answer sooner than going round through everything.
             let tries = if self.rings.is_empty() && !busy { HOT_TRIES } else { 1 };
             for _ in 0..tries {
                 if self.read(id, handler) {
+                    self.leads_until = self.now + LEADS_FOR;
                     busy = true;
                     break;
                 }
@@ -399,6 +405,10 @@ impl OsTransport {
     fn open(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.stage = Stage::Open;
+        if !connection.input.is_empty() {
+            // It came together with the greeting, and has waited for this.
+            self.resumed.push(id);
+        }
         self.watch(id);
         handler.opened(self, id);
     }
@@ -659,9 +669,9 @@ impl OsTransport {
         self.open(id, handler);
     }
 
-    /// Closes what is too late.
+    /// Closes what is too late; whether something was.
     #[cold]
-    pub(super) fn sweep(&mut self, handler: &mut dyn Handler) {
+    pub(super) fn sweep(&mut self, handler: &mut dyn Handler) -> bool {
         self.next_sweep = self.now + SWEEP;
         if let Some(doorway) = &mut self.doorway {
             doorway.sweep(self.now);
@@ -687,6 +697,7 @@ impl OsTransport {
             }
             deadline.is_some()
         });
+        let busy = !late.is_empty();
         for (id, stage) in late {
             let waiting = self.waiting_bytes(id);
             match stage {
@@ -698,6 +709,7 @@ impl OsTransport {
                 Stage::Open => self.fail(id, Cause::Unfinished, handler),
             }
         }
+        busy
     }
 
     /// The server does not answer at its door: stays on the socket.

@@ -39,6 +39,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use thunderhead_runtime::os::expect_returns;
 
 /// What an end waits for when it goes to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,6 +166,7 @@ impl Doorbell {
             // Nobody would wake the peer now, so this end must be closed, which does.
             Err(_) => self.gone = true,
         }
+        expect_returns();
     }
 
     /// Whether the peer is known to be gone, without asking.

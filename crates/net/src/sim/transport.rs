@@ -458,7 +458,7 @@ impl SimTransport {
     }
 
     /// Closes what is too late.
-    fn sweep(&mut self, handler: &mut dyn Handler) {
+    fn sweep(&mut self, handler: &mut dyn Handler) -> bool {
         self.next_sweep = self.now + SWEEP;
         let mut late = Vec::new();
         let (connections, now, limits) = (&mut self.connections, self.now, self.limits);
@@ -480,9 +480,11 @@ impl SimTransport {
             true
         });
         drop(state);
+        let busy = !late.is_empty();
         for (id, why) in late {
             self.fail(id, why, handler);
         }
+        busy
     }
 }
 
@@ -521,8 +523,8 @@ impl Transport for SimTransport {
     }
 
     fn poll(&mut self, now: Time, handler: &mut dyn Handler) -> bool {
-        if now.since(self.now) > STALL && self.deadline().is_some() {
-            // It was we who did nothing for a while, not the peers: they get another chance.
+        if now.since(self.now.max(self.next_sweep)) > STALL && self.deadline().is_some() {
+            // It was we who did nothing for a while, longer than was meant, not the peers: they get another chance.
             self.next_sweep = now + STALL;
         }
         self.now = now;
@@ -548,7 +550,7 @@ impl Transport for SimTransport {
         }
         self.ask_again();
         if self.now >= self.next_sweep && !self.timed.is_empty() {
-            self.sweep(handler);
+            busy |= self.sweep(handler);
         }
         self.ask_first();
         busy

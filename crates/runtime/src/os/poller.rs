@@ -60,6 +60,8 @@ impl Poller {
             epoll::add(&epoll, bell, epoll::EventData::new_u64(ALARM), epoll::EventFlags::IN)?;
         }
         let events = Vec::with_capacity(EVENTS);
+        // What it needs to know is read now, not when somebody waits.
+        expect_returns();
         Ok(Poller { epoll, alarm, events, ready: Vec::with_capacity(EVENTS), rung: false })
     }
 
@@ -112,9 +114,17 @@ impl Poller {
         std::mem::swap(&mut self.ready, ready);
     }
 
-    /// Sleeps until something is ready or the alarm rings, at most so long.
-    pub fn sleep(&mut self, at_most: Option<Duration>) -> &[Ready] {
-        if self.alarm.go_to_sleep() {
+    /// What was found ready last.
+    #[must_use]
+    pub fn ready(&self) -> &[Ready] {
+        &self.ready
+    }
+
+    /// Sleeps until something is ready or the alarm rings, at most so long. Says whether it was asked what is
+    /// ready: it was not where the alarm had rung already.
+    pub fn sleep(&mut self, at_most: Option<Duration>) -> bool {
+        let may = self.alarm.go_to_sleep();
+        if may {
             match at_most {
                 Some(short) if short <= EXACT_UP_TO && !short.is_zero() => {
                     let epoll = &mut [PollFd::new(&self.epoll, PollFlags::IN)];
@@ -132,7 +142,7 @@ impl Poller {
         } else {
             self.ready.clear();
         }
-        &self.ready
+        may
     }
 
     #[inline(always)]
@@ -181,7 +191,7 @@ mod tests {
         let mut shortest = Duration::MAX;
         for _ in 0..1000 {
             let before = clock.now();
-            assert_eq!(poller.sleep(Some(wanted)), []);
+            assert!(poller.sleep(Some(wanted)) && poller.ready().is_empty());
             let slept = clock.now().since(before);
             assert!(slept >= wanted, "{slept:?}: whoever has a deadline would go round and round");
             shortest = shortest.min(slept);
@@ -201,10 +211,13 @@ mod tests {
         let hour = Duration::from_secs(3600);
         let ready = [Ready { token: 7, readable: true, writable: false }];
         for at_most in [Duration::ZERO, Duration::from_nanos(1), EXACT_UP_TO, hour, Duration::MAX] {
-            assert_eq!(poller.sleep(Some(at_most)), ready, "{at_most:?}");
+            assert!(poller.sleep(Some(at_most)));
+            assert_eq!(poller.ready(), ready, "{at_most:?}");
         }
-        assert_eq!(poller.sleep(None), ready);
+        assert!(poller.sleep(None));
+        assert_eq!(poller.ready(), ready);
         alarm.ring();
-        assert_eq!(poller.sleep(None), [], "there is something to do already");
+        assert!(!poller.sleep(None), "there is something to do already");
+        assert_eq!(poller.ready(), []);
     }
 }
