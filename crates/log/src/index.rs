@@ -190,6 +190,55 @@ pub(crate) struct Approach<'index> {
 }
 
 impl Approach<'_> {
+    /// First step of a lookup in a batch: asks for the word.
+    #[inline(always)]
+    pub(crate) fn prefetch_word(self) {
+        crate::prefetch::read(std::ptr::from_ref(self.word).cast());
+    }
+
+    /// Second step: whether the hash may be here, by the word of its bucket.
+    #[inline(always)]
+    pub(crate) fn may_have(self) -> bool {
+        let (tag, word) = (self.tag, self.word.load(Ordering::Relaxed));
+        tags::may_hold(word, tag) || tags::may_lead_to(word, tag)
+    }
+
+    /// Also second step: asks for the bucket.
+    #[inline(always)]
+    pub(crate) fn prefetch_bucket(self) {
+        crate::prefetch::read(std::ptr::from_ref(self.bucket).cast());
+    }
+
+    /// Third step for what will be inserted: asks for the bucket behind a full one.
+    #[inline]
+    pub(crate) fn prefetch_behind(self) {
+        if let Some(next) = chain::linked(self.bucket) {
+            crate::prefetch::read(std::ptr::from_ref(next).cast());
+        }
+    }
+
+    /// Third step: looks into the bucket for a reference that may be the one for a hash.
+    #[inline]
+    pub(crate) fn candidate(self) -> Candidate {
+        let Approach { bucket, tag, .. } = self;
+        let word = self.word.load(Ordering::Relaxed);
+        if let Some((_, reference)) = in_bucket(bucket, word, tag).next() {
+            return Candidate::At(reference);
+        }
+        if !tags::may_lead_to(word, tag) {
+            return Candidate::Absent;
+        }
+        let Some(next) = chain::linked(bucket) else { return Candidate::Absent };
+        crate::prefetch::read(std::ptr::from_ref(next).cast());
+        Candidate::Behind
+    }
+
+    /// Fourth step, for the few that are not in their bucket: looks into the one behind it.
+    #[inline]
+    pub(crate) fn candidate_behind(self) -> Option<u64> {
+        first_with(chain::linked(self.bucket)?, self.tag)
+    }
+
     /// Finds the slot whose reference `matches`.
     #[inline]
     pub(crate) fn find(self, mut matches: impl FnMut(u64) -> bool) -> Option<Found> {
@@ -294,11 +343,6 @@ impl<S: BlockSource> Index<S> {
         if number < self.buckets { number } else { (hash & (self.mask >> 1)) as usize }
     }
 
-    #[inline(always)]
-    fn bucket(&self, hash: u64) -> &Bucket {
-        self.blocks.bucket(self.bucket_number(hash))
-    }
-
     /// The word of a bucket.
     #[inline(always)]
     fn word(&self, number: usize) -> &AtomicU64 {
@@ -315,64 +359,21 @@ impl<S: BlockSource> Index<S> {
         self.word(number).store(tags::of_chain(self.blocks.bucket(number)), Ordering::Relaxed);
     }
 
-    /// First step of a lookup in a batch: asks for the word of a hash.
-    #[inline]
-    pub(crate) fn prefetch_word(&self, hash: u64) {
-        crate::prefetch::read(std::ptr::from_ref(self.word(self.bucket_number(hash))).cast());
-    }
-
-    /// Second step: whether the hash may be here, by the word of its bucket.
-    #[inline]
-    pub(crate) fn may_have(&self, hash: u64) -> bool {
-        let (tag, word) = (tag_of(hash), self.load_word(self.bucket_number(hash)));
-        tags::may_hold(word, tag) || tags::may_lead_to(word, tag)
-    }
-
-    /// Also second step: asks for the bucket of a hash.
-    #[inline]
-    pub(crate) fn prefetch_bucket(&self, hash: u64) {
-        crate::prefetch::read(std::ptr::from_ref(self.bucket(hash)).cast());
-    }
-
-    /// Third step for what will be inserted: asks for the bucket behind a full one.
-    #[inline]
-    pub(crate) fn prefetch_behind(&self, hash: u64) {
-        if let Some(next) = chain::linked(self.bucket(hash)) {
-            crate::prefetch::read(std::ptr::from_ref(next).cast());
-        }
-    }
-
-    /// Third step: looks into the bucket for a reference that may be the one for a hash.
-    #[inline]
-    pub(crate) fn candidate(&self, hash: u64) -> Candidate {
+    /// Where a hash belongs. Asks for nothing and looks at nothing.
+    #[inline(always)]
+    pub(crate) fn place(&self, hash: u64) -> Approach<'_> {
         let (tag, number) = (tag_of(hash), self.bucket_number(hash));
-        let (bucket, word) = (self.blocks.bucket(number), self.load_word(number));
-        if let Some((_, reference)) = in_bucket(bucket, word, tag).next() {
-            return Candidate::At(reference);
-        }
-        if !tags::may_lead_to(word, tag) {
-            return Candidate::Absent;
-        }
-        let Some(next) = chain::linked(bucket) else { return Candidate::Absent };
-        crate::prefetch::read(std::ptr::from_ref(next).cast());
-        Candidate::Behind
-    }
-
-    /// Fourth step, for the few that are not in their bucket: looks into the one behind it.
-    #[inline]
-    pub(crate) fn candidate_behind(&self, hash: u64) -> Option<u64> {
-        first_with(chain::linked(self.bucket(hash))?, tag_of(hash))
+        Approach { bucket: self.blocks.bucket(number), word: self.word(number), tag, number }
     }
 
     /// For one lookup on its own: asks for the lines of word and bucket at once, where neither is at
     /// hand. The word mostly leads to the bucket.
     #[inline(always)]
     pub(crate) fn approach(&self, hash: u64) -> Approach<'_> {
-        let (tag, number) = (tag_of(hash), self.bucket_number(hash));
-        let (bucket, word) = (self.blocks.bucket(number), self.word(number));
-        crate::prefetch::read(std::ptr::from_ref(bucket).cast());
-        crate::prefetch::read(std::ptr::from_ref(word).cast());
-        Approach { bucket, word, tag, number }
+        let place = self.place(hash);
+        place.prefetch_bucket();
+        place.prefetch_word();
+        place
     }
 
     /// Finds the slot of a hash whose reference `matches`.

@@ -18,7 +18,6 @@ mod read;
 mod write;
 
 pub(crate) use adopt::Adopting;
-pub(crate) use batch::Purpose;
 pub use batch::Put;
 pub use completions::Completion;
 pub use read::Expected;

@@ -199,7 +199,16 @@ impl<'a> Bytes<'a> {
     }
 
     /// Appends a copy of the bytes to a buffer.
+    #[inline]
     pub fn copy_to(&self, buffer: &mut Vec<u8>) {
+        match self.as_slice() {
+            Some(slice) => buffer.extend_from_slice(slice),
+            None => self.copy_pieces_to(buffer),
+        }
+    }
+
+    #[cold]
+    fn copy_pieces_to(&self, buffer: &mut Vec<u8>) {
         for piece in self.pieces() {
             buffer.extend_from_slice(piece);
         }

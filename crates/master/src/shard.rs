@@ -322,9 +322,9 @@ impl Shard {
         buffer.clear();
         let mut until = LogPosition::default();
         let mut too_long = false;
-        let mut keys = Parts { bytes: body, take: ReadPart::take };
+        let keys = Parts { bytes: body, take: ReadPart::take };
         let mut read = keys.clone();
-        let mut answer = |_: usize, found: Result<Option<Object<'_>>, _>| {
+        let answer = |_: usize, found: Result<Option<Object<'_>>, _>| {
             let part = read.next();
             let condition = part.as_ref().and_then(|part| part.head.condition());
             let closed = part.as_ref();
@@ -342,10 +342,13 @@ impl Shard {
                     }
                 }
             };
-            until = until.max(match &object {
-                Some(object) => log.durable_at(object).unwrap_or_default(),
-                None => log.appended(),
-            });
+            let shown = match &object {
+                Some(object) => log.durable_at(object),
+                None => Some(log.appended()),
+            };
+            if let Some(shown) = shown {
+                until = until.max(shown);
+            }
             let bytes = object.as_ref().map_or(0, |object| object.value().len());
             too_long |= buffer.len() + bytes > MANY_BYTES_MAX;
             if !too_long {
@@ -355,11 +358,7 @@ impl Shard {
                 }
             }
         };
-        let together = even_batches(count);
-        for _ in 0..count.div_ceil(together) {
-            let keys = keys.by_ref().take(together);
-            log.read_batch(keys.map(|part| (part.head.table(), part.key)), &mut answer);
-        }
+        log.read_batch(keys.map(|part| (part.head.table(), part.key)), answer);
         if too_long {
             return context.refuse(reply_to, Status::ReplyTooLong, 0, &[]);
         }

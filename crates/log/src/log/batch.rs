@@ -1,14 +1,25 @@
 //! Many operations at once: the cache misses of a batch overlap instead of adding up.
 //!
-//! Each batch of up to [`BATCH`] operations goes through these steps: hash every key and ask for
-//! the word of its bucket; look at the words and ask for the buckets; look into the buckets and
-//! ask for the entries, or for the overflow buckets of a few; and only then do the work. By the
-//! time a line is needed it is there. A read whose word says that the key does not exist is done
-//! after the second step.
+//! A lookup goes through these steps: hash the key and ask for the word of its bucket; look at the
+//! word and ask for the bucket; look into the bucket and ask for the entry, or for the overflow
+//! bucket of a few; look into that; and only then do the work. By the time a line is needed it is
+//! there. A read whose word says that the key does not exist asks for nothing after the second step.
+//!
+//! **Reads** do all steps at the same time, each for another key: the first for one, the second for
+//! the one that came [`AHEAD`] before, and so on.
+//!
+//! ```text
+//!  key:    … 0    …    6    …    12    …   18    …   24
+//!            work      behind    bucket    word      hash
+//! ```
+//!
+//! So memory always has something to fetch while values are copied, and never more at a time than
+//! it takes at a time. **Updates** change what is looked at, and go through each step together, up to
+//! [`BATCH`] of them, before the first is done.
 
 use super::{Log, Written};
 use crate::error::Error;
-use crate::index::Candidate;
+use crate::index::{Approach, Candidate};
 use crate::limits::BATCH;
 use crate::memory::Reference;
 use crate::object::{Located, Object};
@@ -33,17 +44,29 @@ pub struct Put<'a> {
 pub(crate) struct Place {
     pub(crate) hash: KeyHash,
     pub(crate) tablet: Option<u32>,
-    /// The key did not exist when the batch began.
-    absent: bool,
-    /// Where its entry was when the batch began, if it has it; 0 where that is not known.
-    candidate: Reference,
 }
 
 const _: () = assert!(BATCH <= 64, "a set of the places in a batch is a word");
 
-/// What the operations of a batch will do.
+/// How many keys lie between one step of a read and the next.
+const AHEAD: usize = 6;
+
+/// Keys that are read at the same time, at least.
+const RING: usize = (4 * AHEAD + 1).next_power_of_two();
+
+/// A key that is being read.
+#[derive(Clone, Copy)]
+struct Lookup<'log, 'key> {
+    table: TableId,
+    key: &'key [u8],
+    /// Where it belongs, if its tablet is here.
+    approach: Option<Approach<'log>>,
+    candidate: Candidate,
+}
+
+/// What an entry is looked at for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(super) enum Purpose {
     /// Read keys and values.
     Read,
     /// Compare keys, and put something into the index even where there was nothing.
@@ -51,60 +74,41 @@ pub(crate) enum Purpose {
 }
 
 impl Log {
-    /// Hashes the keys of a batch and asks for the memory that looking them up will touch.
+    /// Hashes the keys of a batch of updates and asks for the memory that looking them up will touch.
     #[inline]
     pub(crate) fn approach<'k>(
         &self,
         keys: impl Iterator<Item = (TableId, &'k [u8])>,
-        purpose: Purpose,
     ) -> [Place; BATCH] {
         let mut places = [Place::default(); BATCH];
+        let mut approaches: [Option<Approach<'_>>; BATCH] = [None; BATCH];
         let mut count = 0;
-        for ((table, key), place) in keys.zip(&mut places) {
+        for (((table, key), place), approach) in keys.zip(&mut places).zip(&mut approaches) {
             let hash = KeyHash::of(key);
             let tablet = self.tablets.find(table, hash);
-            if let Some(tablet) = tablet {
-                self.tablets.list[tablet].index.prefetch_word(hash.0);
+            *approach = tablet.map(|tablet| self.tablets.list[tablet].index.place(hash.0));
+            if let Some(approach) = approach {
+                approach.prefetch_word();
+                approach.prefetch_bucket();
             }
-            let tablet = tablet.map(|tablet| tablet as u32);
-            *place = Place { hash, tablet, absent: false, candidate: 0 };
+            *place = Place { hash, tablet: tablet.map(|tablet| tablet as u32) };
             count += 1;
         }
-        let places_used = &mut places[..count];
-        for place in places_used.iter_mut() {
-            let Some(tablet) = place.tablet else { continue };
-            let index = &self.tablets.list[tablet as usize].index;
-            place.absent = !index.may_have(place.hash.0);
-            if purpose == Purpose::Update || !place.absent {
-                index.prefetch_bucket(place.hash.0);
-            }
-        }
         let mut behind = 0u64;
-        for (at, place) in places_used.iter_mut().enumerate() {
-            let Some(tablet) = place.tablet else { continue };
-            if place.absent {
-                if purpose == Purpose::Update {
-                    self.tablets.list[tablet as usize].index.prefetch_behind(place.hash.0);
-                }
-                continue;
-            }
-            match self.tablets.list[tablet as usize].index.candidate(place.hash.0) {
-                Candidate::At(reference) => {
-                    place.candidate = reference;
-                    self.prefetch_entry(reference, purpose);
-                }
-                Candidate::Absent => place.absent = true,
+        for (at, approach) in approaches[..count].iter().enumerate() {
+            let Some(approach) = approach else { continue };
+            match approach.candidate() {
+                Candidate::At(reference) => self.prefetch_entry(reference, Purpose::Update),
+                // Where its bucket is full it goes to the one behind.
+                Candidate::Absent => approach.prefetch_behind(),
                 Candidate::Behind => behind |= 1 << at,
             }
         }
         while behind != 0 {
-            let place = &mut places[behind.trailing_zeros() as usize];
+            let approach = approaches[behind.trailing_zeros() as usize];
             behind &= behind - 1;
-            let Some(tablet) = place.tablet else { continue };
-            let index = &self.tablets.list[tablet as usize].index;
-            if let Some(reference) = index.candidate_behind(place.hash.0) {
-                place.candidate = reference;
-                self.prefetch_entry(reference, purpose);
+            if let Some(reference) = approach.and_then(Approach::candidate_behind) {
+                self.prefetch_entry(reference, Purpose::Update);
             }
         }
         places
@@ -127,22 +131,40 @@ impl Log {
     /// Whoever does these updates next, one after the other, waits for none of it. Nothing else
     /// comes of it.
     pub fn expect_updates<'k>(&self, keys: impl IntoIterator<Item = (TableId, &'k [u8])>) {
-        self.approach(keys.into_iter().take(BATCH), Purpose::Update);
+        self.approach(keys.into_iter().take(BATCH));
     }
 
-    /// Reads an object of a batch. Nothing was written since the batch began, and what a cleaner
-    /// has moved since is still where it was until the turn ends: so the candidate is as good as
-    /// the index, if it has the key.
-    #[inline]
-    fn read_at(&self, tablet: usize, place: Place, key: &[u8]) -> Option<Object<'_>> {
-        let memory = &*self.memory;
-        if place.candidate != 0
-            && let Some(located) = Located::read(memory, place.candidate)
-            && located.has_key(memory, key)
-        {
-            return Some(Object { memory, located });
+    /// The first step of a read.
+    #[inline(always)]
+    fn begin_lookup<'key>(&self, table: TableId, key: &'key [u8]) -> Lookup<'_, 'key> {
+        let hash = KeyHash::of(key);
+        let tablet = self.tablets.find(table, hash);
+        let approach = tablet.map(|tablet| self.tablets.list[tablet].index.place(hash.0));
+        if let Some(approach) = approach {
+            approach.prefetch_word();
         }
-        self.read_in(self.tablets.list[tablet].index.approach(place.hash.0), key)
+        Lookup { table, key, approach, candidate: Candidate::Absent }
+    }
+
+    /// The last: nothing was written since the first, and what a cleaner has moved since is still where
+    /// it was until the turn ends. So the candidate is as good as the index, if it has the key.
+    #[inline(always)]
+    fn end_lookup(&self, lookup: &Lookup<'_, '_>) -> Result<Option<Object<'_>>, Error> {
+        let Lookup { table, key, approach, candidate } = *lookup;
+        let Some(approach) = approach else { return Err(Error::UnknownTablet { table }) };
+        let memory = &*self.memory;
+        match candidate {
+            Candidate::Absent => return Ok(None),
+            Candidate::At(reference) => {
+                if let Some(located) = Located::read(memory, reference)
+                    && located.has_key(memory, key)
+                {
+                    return Ok(Some(Object { memory, located }));
+                }
+            }
+            Candidate::Behind => {}
+        }
+        Ok(self.read_in(approach, key))
     }
 
     /// Reads many objects. `found` is called for every key in order, with `None` for a key that
@@ -155,29 +177,49 @@ impl Log {
         keys: impl IntoIterator<Item = (TableId, &'k [u8])>,
         mut found: impl FnMut(usize, Result<Option<Object<'_>>, Error>),
     ) {
-        let mut keys = keys.into_iter();
-        let mut base = 0;
+        let mut keys = keys.into_iter().fuse();
+        let none =
+            Lookup { table: TableId(0), key: &[], approach: None, candidate: Candidate::Absent };
+        let mut ring = [none; RING];
+        let (mut count, mut step) = (0, 0);
         loop {
-            let mut batch = [(TableId(0), [].as_slice()); BATCH];
-            let mut count = 0;
-            while count < BATCH {
-                let Some(key) = keys.next() else { break };
-                batch[count] = key;
-                count += 1;
+            if let Some((table, key)) = keys.next() {
+                ring[step % RING] = self.begin_lookup(table, key);
+                count = step + 1;
             }
-            let places = self.approach(batch[..count].iter().copied(), Purpose::Read);
-            for (at, (table, key)) in batch[..count].iter().enumerate() {
-                let result = match places[at].tablet {
-                    Some(_) if places[at].absent => Ok(None),
-                    Some(tablet) => Ok(self.read_at(tablet as usize, places[at], key)),
-                    None => Err(Error::UnknownTablet { table: *table }),
-                };
-                found(base + at, result);
+            let began = |steps_ago: usize| step.checked_sub(steps_ago).filter(|at| *at < count);
+            if let Some(at) = began(AHEAD) {
+                let Lookup { approach, candidate, .. } = &mut ring[at % RING];
+                if let Some(approach) = approach.filter(|it| it.may_have()) {
+                    approach.prefetch_bucket();
+                    *candidate = Candidate::Behind;
+                }
             }
-            if count < BATCH {
+            if let Some(at) = began(2 * AHEAD) {
+                let Lookup { approach, candidate, .. } = &mut ring[at % RING];
+                if let (Some(approach), Candidate::Behind) = (approach, *candidate) {
+                    *candidate = approach.candidate();
+                    if let Candidate::At(reference) = *candidate {
+                        self.prefetch_entry(reference, Purpose::Read);
+                    }
+                }
+            }
+            if let Some(at) = began(3 * AHEAD) {
+                let Lookup { approach, candidate, .. } = &mut ring[at % RING];
+                if let (Some(approach), Candidate::Behind) = (approach, *candidate)
+                    && let Some(reference) = approach.candidate_behind()
+                {
+                    *candidate = Candidate::At(reference);
+                    self.prefetch_entry(reference, Purpose::Read);
+                }
+            }
+            if let Some(at) = began(4 * AHEAD) {
+                found(at, self.end_lookup(&ring[at % RING]));
+            }
+            if step + 1 >= count + 4 * AHEAD || count == 0 {
                 return;
             }
-            base += BATCH;
+            step += 1;
         }
     }
 
@@ -190,7 +232,7 @@ impl Log {
     ) {
         for (chunk, batch) in puts.chunks(BATCH).enumerate() {
             let keys = batch.iter().map(|put| (put.table, put.key));
-            let places = self.approach(keys, Purpose::Update);
+            let places = self.approach(keys);
             for (at, put) in batch.iter().enumerate() {
                 let written = self.check_sizes(put.key, put.value).and_then(|()| {
                     let Place { hash, tablet, .. } = places[at];

@@ -455,7 +455,7 @@ impl Log {
     fn forget_singles(&mut self, lease: u64, sequences: &[u64]) -> usize {
         for sequence in sequences {
             let hash = CompletionFields::hash(lease, *sequence);
-            if let Candidate::At(at) = self.completions.candidate(hash) {
+            if let Candidate::At(at) = self.completions.place(hash).candidate() {
                 crate::prefetch::read(self.memory.at(at));
             }
         }

@@ -4,7 +4,8 @@
 //! can be asked for as soon as the key is known ([`Log::expect_read`]); who reads then looks at all
 //! else that must be looked at, and comes back for the object ([`Expected::read`]).
 
-use super::{Log, Purpose};
+use super::Log;
+use super::batch::Purpose;
 use crate::error::Error;
 use crate::index::Approach;
 use crate::memory::Reference;

@@ -3,7 +3,8 @@
 //! The order matters. The bytes are written beyond the head's end first; only when the index has
 //! taken the reference does the head's end move, so an index without memory leaves no trace.
 
-use super::{Keys, Log, Purpose};
+use super::batch::Purpose;
+use super::{Keys, Log};
 use crate::entry::ObjectFields;
 use crate::error::Error;
 use crate::index::Found;
@@ -236,7 +237,6 @@ impl Log {
     pub(crate) fn current(&self, tablet: usize, hash: KeyHash, key: &[u8]) -> Option<Current> {
         let mut entry = None;
         let index = &self.tablets.list[tablet].index;
-        index.prefetch_bucket(hash.0); // An update needs it whatever its word says.
         let found = index.find(hash.0, |at| {
             entry = self.entry_of(at, key, Purpose::Update);
             entry.is_some()

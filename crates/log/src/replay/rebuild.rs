@@ -10,7 +10,7 @@ use crate::error::{Damage, Error};
 use crate::frames::Rebuilding;
 use crate::inspect::{Entry, Record, SegmentReader};
 use crate::limits::BATCH;
-use crate::log::{Completion, Log, NewVersion, Purpose};
+use crate::log::{Completion, Log, NewVersion};
 use crate::memory::Memory;
 use crate::metadata::SegmentHeader;
 use std::collections::BTreeMap;
@@ -370,7 +370,7 @@ impl Rebuild {
 
     fn batch(&mut self, log: &mut Log, batch: &[(Record<'_>, bool)]) -> Result<(), Error> {
         let keys = batch.iter().map(|(record, _)| (record.table, record.key));
-        let places = log.approach(keys, Purpose::Update);
+        let places = log.approach(keys);
         for ((record, is_object), place) in batch.iter().zip(places) {
             let hash = place.hash;
             let counts = self.counts(record.table, hash, record.birth);

@@ -12,7 +12,7 @@ use super::Rebuild;
 use crate::error::{Damage, Error};
 use crate::inspect::{Entry, Record, SegmentReader};
 use crate::limits::BATCH;
-use crate::log::{Adopting, Log, Purpose};
+use crate::log::{Adopting, Log};
 use crate::memory::Reference;
 use crate::object::Located;
 use crate::replay::ReplayError;
@@ -214,7 +214,7 @@ impl Rebuild {
             Entry::Object(record) | Entry::Tombstone(record) => (record.table, record.key),
             _ => (TableId(0), &[][..]),
         });
-        let places = log.approach(keys, Purpose::Update);
+        let places = log.approach(keys);
         for ((offset, entry), place) in batch.iter().zip(places) {
             let Some(at) = adopting.at(log, *offset) else { continue };
             match entry {
