@@ -20,7 +20,7 @@ pub(crate) const HEADER_BYTES_MAX: usize = 64;
 /// and a value of full length with the largest header, rounded up.
 pub(crate) const BODY_BYTES_MAX: usize = KEY_BYTES_MAX + VALUE_BYTES_MAX + 1024;
 
-/// How many operations a batch works on at once: enough to keep a core's load buffers full of
+/// How many updates a batch works on at once: enough to keep a core's load buffers full of
 /// prefetches, few enough that the first line prefetched is still there for the last step.
 pub const BATCH: usize = 64;
 

@@ -195,6 +195,38 @@ fn a_batch_does_what_single_operations_do() {
 }
 
 #[test]
+fn reads_of_many_find_what_single_reads_find_however_many_they_are() {
+    let mut log = log_in(8 << 20, small(), Box::new(NoReplication::default()));
+    let key_of = |number: u32| number.wrapping_mul(0x9e37_79b9).to_be_bytes();
+    for number in 0..3000u32 {
+        // Some cross seglets, and some buckets are full.
+        let value = vec![number as u8; (number % 97 * number % 997) as usize];
+        log.write(TABLE, &key_of(number), &value).unwrap();
+        if number % 5 == 0 {
+            log.delete(TABLE, &key_of(number), Condition::Always).unwrap();
+        }
+    }
+    let mut next = 0;
+    for count in (0..140).chain([3100]) {
+        let keys: Vec<_> = (next..next + count)
+            .map(|number| {
+                (TableId(if number % 11 == 0 { 8 } else { TABLE.0 }), key_of(number % 3100))
+            })
+            .collect();
+        next += count;
+        let mut answered = 0;
+        log.read_batch(keys.iter().map(|(table, key)| (*table, &key[..])), |at, found| {
+            assert_eq!(at, answered, "in order, each once");
+            answered += 1;
+            let (table, key) = &keys[at];
+            let values = |it: Option<thunderhead_log::Object<'_>>| it.map(|it| it.value().to_vec());
+            assert_eq!(found.map(values), log.read(*table, key).map(values));
+        });
+        assert_eq!(answered, keys.len());
+    }
+}
+
+#[test]
 fn full_memory_refuses_writes_but_not_reads_and_deletes_and_recovers() {
     for tombstones in [Tombstones::Folded, Tombstones::Classic] {
         let options = Options { tombstones, segment_bytes: 64 << 10, ..small() };

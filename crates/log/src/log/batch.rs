@@ -81,22 +81,23 @@ impl Log {
         keys: impl Iterator<Item = (TableId, &'k [u8])>,
     ) -> [Place; BATCH] {
         let mut places = [Place::default(); BATCH];
-        let mut approaches: [Option<Approach<'_>>; BATCH] = [None; BATCH];
         let mut count = 0;
-        for (((table, key), place), approach) in keys.zip(&mut places).zip(&mut approaches) {
+        for ((table, key), place) in keys.zip(&mut places) {
             let hash = KeyHash::of(key);
-            let tablet = self.tablets.find(table, hash);
-            *approach = tablet.map(|tablet| self.tablets.list[tablet].index.place(hash.0));
-            if let Some(approach) = approach {
+            let tablet = self.tablets.find(table, hash).map(|tablet| tablet as u32);
+            *place = Place { hash, tablet };
+            if let Some(approach) = self.approach_of(*place) {
                 approach.prefetch_word();
-                approach.prefetch_bucket();
             }
-            *place = Place { hash, tablet: tablet.map(|tablet| tablet as u32) };
             count += 1;
         }
+        let used = &places[..count];
+        for approach in used.iter().filter_map(|place| self.approach_of(*place)) {
+            approach.prefetch_bucket();
+        }
         let mut behind = 0u64;
-        for (at, approach) in approaches[..count].iter().enumerate() {
-            let Some(approach) = approach else { continue };
+        for (at, place) in used.iter().enumerate() {
+            let Some(approach) = self.approach_of(*place) else { continue };
             match approach.candidate() {
                 Candidate::At(reference) => self.prefetch_entry(reference, Purpose::Update),
                 // Where its bucket is full it goes to the one behind.
@@ -105,13 +106,18 @@ impl Log {
             }
         }
         while behind != 0 {
-            let approach = approaches[behind.trailing_zeros() as usize];
+            let place = used[behind.trailing_zeros() as usize];
             behind &= behind - 1;
-            if let Some(reference) = approach.and_then(Approach::candidate_behind) {
+            if let Some(reference) = self.approach_of(place).and_then(Approach::candidate_behind) {
                 self.prefetch_entry(reference, Purpose::Update);
             }
         }
         places
+    }
+
+    #[inline(always)]
+    fn approach_of(&self, place: Place) -> Option<Approach<'_>> {
+        Some(self.tablets.list[place.tablet? as usize].index.place(place.hash.0))
     }
 
     #[inline]
