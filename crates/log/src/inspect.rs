@@ -14,7 +14,7 @@ mod scan;
 pub use scan::Scan;
 
 use crate::entry::{
-    CompletionFields, DEAD, EXTRA, FRAME_BYTES, Frame, Kind, LINKED, ObjectFields, Seal,
+    CompletionFields, DEAD, EXTRA, FRAME_BYTES, Frame, KIND_BITS, Kind, LINKED, ObjectFields, Seal,
 };
 use crate::error::Damage;
 use crate::metadata::{self, SegmentHeader, TabletStatistics};
@@ -168,6 +168,7 @@ impl<'a> SegmentReader<'a> {
     }
 
     /// The frame of a verified entry at a place, or what is wrong there.
+    #[inline]
     fn frame(&self, at: usize) -> Result<Frame, Damage> {
         let offset = at as u32;
         let frame = Frame::decode(&self.bytes[at..], offset)?;
@@ -216,6 +217,24 @@ impl<'a> SegmentReader<'a> {
     fn filling_ends(&self, at: usize) -> Option<usize> {
         let end = self.boundary_after(at).min(self.bytes.len());
         self.bytes[at..end].iter().all(|byte| *byte == 0).then_some(end)
+    }
+
+    /// The next entry, and how many bytes it takes, if it is an object that stands by itself: most are, and
+    /// are read in fewer steps so. `None` says nothing but that [`Iterator::next`] is to be asked.
+    #[inline]
+    pub(crate) fn next_object(&mut self) -> Option<(u32, u32, Record<'a>)> {
+        let at = self.at;
+        if !self.ready.is_empty() || *self.bytes.get(at)? == 0 {
+            return None;
+        }
+        let frame = self.frame(at).ok()?;
+        if frame.flags & (KIND_BITS | LINKED) != Kind::Object as u8 {
+            return None;
+        }
+        let behind = at + frame.entry_bytes();
+        let record = record(&frame, self.bytes.get(at + frame.body_at..behind)?)?;
+        self.at = behind;
+        Some((at as u32, (behind - at) as u32, record))
     }
 
     fn step(&mut self) -> Option<Result<Step<'a>, Damage>> {
@@ -295,6 +314,7 @@ impl<'a> Iterator for SegmentReader<'a> {
     }
 }
 
+#[inline]
 fn verifies(seal: Seal, bytes: &[u8], at: usize, frame: &Frame) -> bool {
     let (Some(checksum), Some(sealed)) = (
         bytes.get(at + 1..at + FRAME_BYTES),
@@ -314,7 +334,7 @@ fn decode<'a>(
 ) -> Result<(Entry<'a>, Option<u64>), Damage> {
     let field = |field| Damage::Field { offset, field };
     let Some(kind) = Kind::of(frame.flags) else {
-        let kind = frame.flags & crate::entry::KIND_BITS;
+        let kind = frame.flags & KIND_BITS;
         if Kind::may_be_skipped(frame.flags) {
             return Ok((Entry::Skipped(kind), None));
         }
@@ -360,6 +380,7 @@ fn decode<'a>(
     Ok((entry, wants))
 }
 
+#[inline]
 fn record<'a>(frame: &Frame, body: &'a [u8]) -> Option<Record<'a>> {
     let (fields, key_at, key_bytes) = ObjectFields::read_keyed(frame.flags, body)?;
     let behind_key = key_at.checked_add(key_bytes)?;

@@ -31,9 +31,17 @@ pub(super) struct Adoption {
     records: Vec<(u64, u64)>,
 }
 
+/// An entry that was read.
+struct Seen<'a> {
+    offset: u32,
+    /// How many bytes it takes, where that was seen on the way.
+    bytes: Option<u32>,
+    entry: Entry<'a>,
+}
+
 /// Some entries of a segment, and where the next one is.
 struct Piece<'a> {
-    entries: Vec<(u32, Entry<'a>)>,
+    entries: Vec<Seen<'a>>,
     until: Option<u32>,
 }
 
@@ -49,8 +57,13 @@ fn piece<'a>(
     let enough = (from as usize).saturating_add(bytes_max.max(1));
     let mut entries = Vec::with_capacity(most + 1);
     loop {
-        let Some(entry) = reader.next() else { return Ok(Piece { entries, until: None }) };
-        entries.push(entry?);
+        if let Some((offset, bytes, record)) = reader.next_object() {
+            entries.push(Seen { offset, bytes: Some(bytes), entry: Entry::Object(record) });
+        } else {
+            let Some(next) = reader.next() else { return Ok(Piece { entries, until: None }) };
+            let (offset, entry) = next?;
+            entries.push(Seen { offset, bytes: None, entry });
+        }
         if let Some(at) = reader.place()
             && (entries.len() >= most || at as usize >= enough)
         {
@@ -142,10 +155,10 @@ impl Rebuild {
         let end = until.map_or(bytes.len(), |at| at as usize);
         let offsets = &mut self.adoption.offsets;
         let before = offsets.len();
-        offsets.extend(entries.iter().map(|(offset, _)| *offset));
+        offsets.extend(entries.iter().map(|seen| seen.offset));
         let new = offsets.get(before..).unwrap_or_default();
         let mut tombstone_bytes = 0;
-        for (place, (offset, entry)) in entries.iter().enumerate() {
+        for (place, Seen { offset, entry, .. }) in entries.iter().enumerate() {
             if matches!(entry, Entry::Tombstone(_)) {
                 let behind = new.get(place + 1).map_or(end, |next| *next as usize);
                 tombstone_bytes += behind.saturating_sub(*offset as usize);
@@ -190,7 +203,7 @@ impl Rebuild {
         let noted = self.adoption.offsets.partition_point(|offset| *offset < from);
         let noted = self.adoption.offsets.get(noted..).unwrap_or_default();
         let are_noted = noted.len() >= entries.len()
-            && noted.iter().zip(&entries).all(|(noted, (offset, _))| noted == offset);
+            && noted.iter().zip(&entries).all(|(noted, seen)| *noted == seen.offset);
         if !are_noted || until.is_none() && (noted.len() != entries.len() || !adopting.is_whole()) {
             // These are other bytes than those that were looked through.
             return Err(Damage::Torn { offset: from }.into());
@@ -208,19 +221,19 @@ impl Rebuild {
         &mut self,
         log: &mut Log,
         adopting: &Adopting,
-        batch: &[(u32, Entry<'_>)],
+        batch: &[Seen<'_>],
     ) -> Result<(), ReplayError> {
-        let keys = batch.iter().map(|(_, entry)| match entry {
+        let keys = batch.iter().map(|seen| match &seen.entry {
             Entry::Object(record) | Entry::Tombstone(record) => (record.table, record.key),
             _ => (TableId(0), &[][..]),
         });
         let places = log.approach(keys);
-        for ((offset, entry), place) in batch.iter().zip(places) {
+        for (Seen { offset, bytes, entry }, place) in batch.iter().zip(places) {
             let Some(at) = adopting.at(log, *offset) else { continue };
             match entry {
                 Entry::Object(record) => {
                     let tablet = self.tablet(place.tablet, place.hash, record);
-                    self.adopt_object(log, tablet, place.hash, record, at)?;
+                    self.adopt_object(log, tablet, place.hash, record, (at, *bytes))?;
                 }
                 Entry::Tombstone(record) => {
                     log.note_safe_version(record.version);
@@ -275,7 +288,7 @@ impl Rebuild {
         tablet: Option<usize>,
         hash: KeyHash,
         record: &Record<'_>,
-        at: Reference,
+        (at, bytes): (Reference, Option<u32>),
     ) -> Result<(), Error> {
         self.report.objects += 1;
         let Some(tablet) = tablet else {
@@ -294,8 +307,12 @@ impl Rebuild {
             log.dead_on_arrival(at);
             return Ok(());
         }
-        let bytes = Located::read(&log.memory, at).map_or(0, |located| located.entry_bytes());
         log.point_at(tablet, hash, at, current)?;
+        // Its memory is better not looked at.
+        let bytes = match bytes {
+            Some(bytes) => bytes as usize,
+            None => Located::read(&log.memory, at).map_or(0, |located| located.entry_bytes()),
+        };
         log.alive_on_arrival(tablet, bytes);
         self.report.taken += 1;
         Ok(())
