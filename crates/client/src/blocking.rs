@@ -83,28 +83,40 @@ impl<M: MapSource> Blocking<M> {
     /// See [`Error`].
     pub fn read(&mut self, table: TableId, key: &[u8]) -> Result<Option<Value>, Error> {
         let (now, deadline) = self.begins();
-        if let Some(found) = self.read_at_once(table, key, now, deadline) {
+        let attempt = self.read_at_once(table, key, now, deadline);
+        if let Some(Ok(found)) = attempt {
             return Ok(found);
         }
-        let (key, condition, action) = (key.to_vec(), Condition::Always, Action::Read);
-        client::found(self.one(Operation { table, key, condition, action }, deadline))
+        let (condition, action) = (Condition::Always, Action::Read);
+        let operation = Operation { table, key: key.to_vec(), condition, action };
+        let now = self.clock.now();
+        let ticket = match attempt {
+            Some(Err(Failed(why))) => {
+                self.session.begin_behind(now, operation, deadline, why.map_or(Ok(&[]), Err))
+            }
+            _ => self.session.begin(now, vec![operation], deadline),
+        };
+        client::found(the_only(self.end(ticket)))
     }
 
     /// Asks the server that has the key as far as is known, and keeps no books of it: most of what a client adds
-    /// to a call is memory for these. `None` where the answer is anything else than what is there: the session is
-    /// asked then, which knows what to do about that, and a read can be done twice.
+    /// to a call is memory for these. Where the answer is anything else than what is there, the session is to
+    /// go on, which knows what to do about it. `None` where nobody knows whom to ask.
     fn read_at_once(
         &mut self,
         table: TableId,
         key: &[u8],
         now: Time,
         deadline: Time,
-    ) -> Option<Option<Value>> {
+    ) -> Option<Result<Option<Value>, Failed>> {
         let to = self.session.core().map().find(table, KeyHash::of(key))?;
         let head = ObjectHead::new(table, key.len(), Condition::Always, 0);
         let parts: [&[u8]; 2] = [head.as_bytes(), key];
         let timeout = patience(deadline.since(now));
-        let own = self.caller.begin(to, Opcode::Read, &parts, Some(timeout)).ok()?;
+        let own = match self.caller.begin(to, Opcode::Read, &parts, Some(timeout)) {
+            Ok(own) => own,
+            Err(error) => return Some(Err(Failed(Some(error)))),
+        };
         let mut answer = None;
         while answer.is_none() {
             self.send();
@@ -114,7 +126,7 @@ impl<M: MapSource> Blocking<M> {
                 }
             });
         }
-        answer.flatten()
+        answer
     }
 
     /// Writes an object if a condition holds; returns its new version.
@@ -171,23 +183,19 @@ impl<M: MapSource> Blocking<M> {
         condition: Condition,
         action: Action,
     ) -> Result<Answer, Error> {
-        let (_, deadline) = self.begins();
-        self.one(Operation { table, key: key.to_vec(), condition, action }, deadline)
-    }
-
-    fn one(&mut self, operation: Operation, deadline: Time) -> Result<Answer, Error> {
-        let mut results = self.all_by(deadline, vec![operation]);
-        results.pop().unwrap_or(Err(Error::Incomprehensible))
+        let operation = Operation { table, key: key.to_vec(), condition, action };
+        the_only(self.all(vec![operation]))
     }
 
     /// Does some operations, which have no order among them, and says what came of each.
     pub fn all(&mut self, operations: Vec<Operation>) -> Results {
-        let (_, deadline) = self.begins();
-        self.all_by(deadline, operations)
+        let (now, deadline) = self.begins();
+        let ticket = self.session.begin(now, operations, deadline);
+        self.end(ticket)
     }
 
-    fn all_by(&mut self, deadline: Time, operations: Vec<Operation>) -> Results {
-        let ticket = self.session.begin(self.clock.now(), operations, deadline);
+    /// Goes on until something is done.
+    fn end(&mut self, ticket: Ticket) -> Results {
         loop {
             if let Some((done, results)) = self.session.next_done() {
                 debug_assert_eq!(done, ticket, "nothing else is under way");
@@ -300,16 +308,24 @@ impl<M> Drop for Blocking<M> {
     }
 }
 
+/// An attempt that did not find out what is there: why, or that the answer could not be understood.
+struct Failed(Option<CallError>);
+
 /// What the answer to a read says, if that is what is there.
-fn found(outcome: Result<&[u8], CallError>) -> Option<Option<Value>> {
+fn found(outcome: Result<&[u8], CallError>) -> Result<Option<Value>, Failed> {
     match outcome {
         Ok(body) => {
-            let (version, value) = body.split_first_chunk()?;
-            Some(Some((Version(u64::from_le_bytes(*version)), value.to_vec())))
+            let (version, value) = body.split_first_chunk().ok_or(Failed(None))?;
+            Ok(Some((Version(u64::from_le_bytes(*version)), value.to_vec())))
         }
-        Err(CallError::Refused { status: Status::NotFound, .. }) => Some(None),
-        Err(_) => None,
+        Err(CallError::Refused { status: Status::NotFound, .. }) => Ok(None),
+        Err(error) => Err(Failed(Some(error))),
     }
+}
+
+/// What came of one operation.
+fn the_only(mut results: Results) -> Result<Answer, Error> {
+    results.pop().unwrap_or(Err(Error::Incomprehensible))
 }
 
 /// A walk over all objects of a table. After an error it is at its end.

@@ -166,6 +166,18 @@ impl Session {
         self.core.begin(now, operations, deadline)
     }
 
+    /// Begins an operation of which somebody else has made the first attempt: see [`Core::begin_behind`].
+    pub(crate) fn begin_behind(
+        &mut self,
+        now: Time,
+        operation: Operation,
+        deadline: Time,
+        outcome: Result<&[u8], CallError>,
+    ) -> Ticket {
+        self.advance(now);
+        self.core.begin_behind(now, operation, deadline, outcome)
+    }
+
     /// Asks something; [`Session::next_answer`] tells what was said, by the deadline.
     pub fn ask(&mut self, now: Time, question: Question, deadline: Time) -> Ticket {
         self.advance(now);

@@ -219,22 +219,20 @@ impl<'a> SegmentReader<'a> {
         self.bytes[at..end].iter().all(|byte| *byte == 0).then_some(end)
     }
 
-    /// The next entry, and how many bytes it takes, if it is an object that stands by itself: most are, and
-    /// are read in fewer steps so. `None` says nothing but that [`Iterator::next`] is to be asked.
+    /// The next entry, if it is an object that stands by itself: those are read in fewer steps so. `None` says
+    /// nothing but that [`Iterator::next`] is to be asked.
     #[inline]
-    pub(crate) fn next_object(&mut self) -> Option<(u32, u32, Record<'a>)> {
+    pub(crate) fn next_object(&mut self) -> Option<(u32, Record<'a>)> {
         let at = self.at;
-        if !self.ready.is_empty() || *self.bytes.get(at)? == 0 {
+        let flags = *self.bytes.get(at)?;
+        if !self.ready.is_empty() || flags & (KIND_BITS | LINKED) != Kind::Object as u8 {
             return None;
         }
         let frame = self.frame(at).ok()?;
-        if frame.flags & (KIND_BITS | LINKED) != Kind::Object as u8 {
-            return None;
-        }
         let behind = at + frame.entry_bytes();
         let record = record(&frame, self.bytes.get(at + frame.body_at..behind)?)?;
         self.at = behind;
-        Some((at as u32, (behind - at) as u32, record))
+        Some((at as u32, record))
     }
 
     fn step(&mut self) -> Option<Result<Step<'a>, Damage>> {

@@ -76,8 +76,9 @@ pub trait Transport {
     fn poll(&mut self, now: Time, handler: &mut dyn Handler) -> bool;
 
     /// Sends a message, made of some parts; it leaves with the next flush or poll, or at once when
-    /// it is long. A connection that is closed takes it and forgets it. Over one that was accepted nothing is
-    /// sent before something has come: until then it may move to shared memory, and what is on its way is lost.
+    /// it is long. A connection that is closed takes it and forgets it. Nothing is sent over one of ours before it
+    /// is opened, nor over one that was accepted before something has come: until then it may move to shared
+    /// memory, and what is on its way is lost.
     fn send(&mut self, to: ConnectionId, parts: &[&[u8]]);
 
     /// Lets everything leave that was sent.

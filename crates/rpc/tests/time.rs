@@ -1,5 +1,5 @@
 //! A thread that calls now and then: what it does in between does not count against its calls. The
-//! clock is set by hand.
+//! clock is set by hand, but where somebody has to wait.
 
 use std::cell::Cell;
 use std::net::SocketAddr;

@@ -51,7 +51,7 @@ const _: () = assert!(BATCH <= 64, "a set of the places in a batch is a word");
 /// How many keys lie between one step of a read and the next.
 const AHEAD: usize = 6;
 
-/// Keys that are read at the same time, at least.
+/// Places for keys that are read at the same time.
 const RING: usize = (4 * AHEAD + 1).next_power_of_two();
 
 /// A key that is being read.

@@ -73,7 +73,8 @@ impl OsTransport {
         }
         // Right after something was sent nothing can have come back yet: the best time to ask epoll.
         let patience = if std::mem::take(&mut self.sent) { Duration::ZERO } else { LOOK_SLACK };
-        if self.woke || self.now >= self.leads_until || self.now >= self.next_look + patience {
+        let leads = self.now < self.leads_until && (self.hot.is_some() || !self.rings.is_empty());
+        if self.woke || !leads || self.now >= self.next_look + patience {
             let found = self.look(handler);
             self.next_look = self.now + if found { LOOK_SOON } else { LOOK_EVERY };
             busy |= found;
@@ -672,7 +673,7 @@ impl OsTransport {
     /// Closes what is too late; whether something was.
     #[cold]
     pub(super) fn sweep(&mut self, handler: &mut dyn Handler) -> bool {
-        self.next_sweep = self.now + SWEEP;
+        (self.forgave, self.next_sweep) = (false, self.now + SWEEP);
         if let Some(doorway) = &mut self.doorway {
             doorway.sweep(self.now);
         }

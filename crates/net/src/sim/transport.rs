@@ -52,6 +52,8 @@ pub struct SimTransport {
     /// Connections that may have to do something in time.
     timed: BTreeSet<ConnectionId>,
     next_sweep: Time,
+    /// Peers got another chance, and nothing was swept since.
+    forgave: bool,
 }
 
 struct Connection {
@@ -112,6 +114,7 @@ impl SimTransport {
             paused: Vec::new(),
             timed: BTreeSet::new(),
             next_sweep: Time(0),
+            forgave: false,
         }
     }
 
@@ -459,7 +462,7 @@ impl SimTransport {
 
     /// Closes what is too late.
     fn sweep(&mut self, handler: &mut dyn Handler) -> bool {
-        self.next_sweep = self.now + SWEEP;
+        (self.forgave, self.next_sweep) = (false, self.now + SWEEP);
         let mut late = Vec::new();
         let (connections, now, limits) = (&mut self.connections, self.now, self.limits);
         let state = self.network.0.borrow();
@@ -523,9 +526,10 @@ impl Transport for SimTransport {
     }
 
     fn poll(&mut self, now: Time, handler: &mut dyn Handler) -> bool {
-        if now.since(self.now.max(self.next_sweep)) > STALL && self.deadline().is_some() {
+        let stood_still = now.since(self.now.max(self.next_sweep)) > STALL;
+        if stood_still && !self.forgave && self.deadline().is_some() {
             // It was we who did nothing for a while, longer than was meant, not the peers: they get another chance.
-            self.next_sweep = now + STALL;
+            (self.forgave, self.next_sweep) = (true, now + STALL);
         }
         self.now = now;
         self.ask_first();

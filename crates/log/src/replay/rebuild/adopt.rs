@@ -10,7 +10,7 @@
 
 use super::Rebuild;
 use crate::error::{Damage, Error};
-use crate::inspect::{Entry, Record, SegmentReader};
+use crate::inspect::{Entry, Placed, Record, SegmentReader};
 use crate::limits::BATCH;
 use crate::log::{Adopting, Log};
 use crate::memory::Reference;
@@ -31,17 +31,9 @@ pub(super) struct Adoption {
     records: Vec<(u64, u64)>,
 }
 
-/// An entry that was read.
-struct Seen<'a> {
-    offset: u32,
-    /// How many bytes it takes, where that was seen on the way.
-    bytes: Option<u32>,
-    entry: Entry<'a>,
-}
-
 /// Some entries of a segment, and where the next one is.
 struct Piece<'a> {
-    entries: Vec<Seen<'a>>,
+    entries: Vec<Placed<'a>>,
     until: Option<u32>,
 }
 
@@ -57,12 +49,11 @@ fn piece<'a>(
     let enough = (from as usize).saturating_add(bytes_max.max(1));
     let mut entries = Vec::with_capacity(most + 1);
     loop {
-        if let Some((offset, bytes, record)) = reader.next_object() {
-            entries.push(Seen { offset, bytes: Some(bytes), entry: Entry::Object(record) });
+        if let Some((offset, record)) = reader.next_object() {
+            entries.push((offset, Entry::Object(record)));
         } else {
-            let Some(next) = reader.next() else { return Ok(Piece { entries, until: None }) };
-            let (offset, entry) = next?;
-            entries.push(Seen { offset, bytes: None, entry });
+            let Some(entry) = reader.next() else { return Ok(Piece { entries, until: None }) };
+            entries.push(entry?);
         }
         if let Some(at) = reader.place()
             && (entries.len() >= most || at as usize >= enough)
@@ -155,10 +146,10 @@ impl Rebuild {
         let end = until.map_or(bytes.len(), |at| at as usize);
         let offsets = &mut self.adoption.offsets;
         let before = offsets.len();
-        offsets.extend(entries.iter().map(|seen| seen.offset));
+        offsets.extend(entries.iter().map(|(offset, _)| *offset));
         let new = offsets.get(before..).unwrap_or_default();
         let mut tombstone_bytes = 0;
-        for (place, Seen { offset, entry, .. }) in entries.iter().enumerate() {
+        for (place, (offset, entry)) in entries.iter().enumerate() {
             if matches!(entry, Entry::Tombstone(_)) {
                 let behind = new.get(place + 1).map_or(end, |next| *next as usize);
                 tombstone_bytes += behind.saturating_sub(*offset as usize);
@@ -203,7 +194,7 @@ impl Rebuild {
         let noted = self.adoption.offsets.partition_point(|offset| *offset < from);
         let noted = self.adoption.offsets.get(noted..).unwrap_or_default();
         let are_noted = noted.len() >= entries.len()
-            && noted.iter().zip(&entries).all(|(noted, seen)| *noted == seen.offset);
+            && noted.iter().zip(&entries).all(|(noted, (offset, _))| noted == offset);
         if !are_noted || until.is_none() && (noted.len() != entries.len() || !adopting.is_whole()) {
             // These are other bytes than those that were looked through.
             return Err(Damage::Torn { offset: from }.into());
@@ -221,19 +212,19 @@ impl Rebuild {
         &mut self,
         log: &mut Log,
         adopting: &Adopting,
-        batch: &[Seen<'_>],
+        batch: &[Placed<'_>],
     ) -> Result<(), ReplayError> {
-        let keys = batch.iter().map(|seen| match &seen.entry {
+        let keys = batch.iter().map(|(_, entry)| match entry {
             Entry::Object(record) | Entry::Tombstone(record) => (record.table, record.key),
             _ => (TableId(0), &[][..]),
         });
         let places = log.approach(keys);
-        for (Seen { offset, bytes, entry }, place) in batch.iter().zip(places) {
+        for ((offset, entry), place) in batch.iter().zip(places) {
             let Some(at) = adopting.at(log, *offset) else { continue };
             match entry {
                 Entry::Object(record) => {
                     let tablet = self.tablet(place.tablet, place.hash, record);
-                    self.adopt_object(log, tablet, place.hash, record, (at, *bytes))?;
+                    self.adopt_object(log, tablet, place.hash, record, at)?;
                 }
                 Entry::Tombstone(record) => {
                     log.note_safe_version(record.version);
@@ -288,7 +279,7 @@ impl Rebuild {
         tablet: Option<usize>,
         hash: KeyHash,
         record: &Record<'_>,
-        (at, bytes): (Reference, Option<u32>),
+        at: Reference,
     ) -> Result<(), Error> {
         self.report.objects += 1;
         let Some(tablet) = tablet else {
@@ -307,12 +298,9 @@ impl Rebuild {
             log.dead_on_arrival(at);
             return Ok(());
         }
+        // What was verified counts, not what is said now.
+        let bytes = Located::read(&log.memory, at).map_or(0, |located| located.entry_bytes());
         log.point_at(tablet, hash, at, current)?;
-        // Its memory is better not looked at.
-        let bytes = match bytes {
-            Some(bytes) => bytes as usize,
-            None => Located::read(&log.memory, at).map_or(0, |located| located.entry_bytes()),
-        };
         log.alive_on_arrival(tablet, bytes);
         self.report.taken += 1;
         Ok(())
