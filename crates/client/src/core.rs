@@ -16,6 +16,9 @@
 //! - of anything else that is refused so, nobody knows: an attempt may have been done before, and
 //!   its record forgotten with the lease. It is reported as unknown.
 
+#[cfg(test)]
+mod tests;
+
 use crate::error::{Error, Obstacle};
 use crate::identities::{Identities, Sequence};
 use crate::map::TabletMap;
@@ -758,68 +761,5 @@ fn end(
         if let Some(sequence) = part.sequence {
             identities.ended(sequence);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::operation::Action;
-    use thunderhead_net::Cause;
-    use thunderhead_wire::{Condition, TableId, TabletRange, Version};
-
-    const NOW: Time = Time(1_000_000_000);
-    const TABLE: TableId = TableId(1);
-
-    /// A core that knows where the table is, and has begun a read of which a first attempt came out so.
-    fn behind(outcome: Result<&[u8], CallError>) -> Core {
-        let mut core = Core::new(1, Random::from_seed(1));
-        let mut map = TabletMap::default();
-        map.insert(TabletRange::whole(TABLE), "10.0.0.1:7071".parse().unwrap());
-        core.learn(NOW, map);
-        let (key, condition) = (b"k".to_vec(), Condition::Always);
-        let operation = Operation { table: TABLE, key, condition, action: Action::Read };
-        core.begin_behind(NOW, operation, NOW + Duration::from_secs(10), outcome);
-        core
-    }
-
-    fn refused(status: Status, hint: u32) -> Result<&'static [u8], CallError> {
-        Err(CallError::Refused { status, hint, detail: 0 })
-    }
-
-    #[test]
-    fn what_somebody_else_has_tried_is_not_tried_again_as_if_nothing_was_known() {
-        for lost in [CallError::Late, CallError::Broken, CallError::Unreachable(Cause::Refused)] {
-            let mut core = behind(Err(lost));
-            assert_eq!(core.next_output(), Some(Output::Learn), "{lost:?}: it may be elsewhere");
-            assert_eq!(core.next_output(), None);
-        }
-        let mut core = behind(refused(Status::Moved, 0));
-        assert_eq!(core.next_output(), Some(Output::Learn));
-        let mut core = behind(refused(Status::Busy, 300));
-        assert_eq!(core.next_output(), None);
-        let again = core.deadline().unwrap();
-        assert!(again > NOW + Duration::from_micros(300), "as long as the server asks");
-        core.tick(again);
-        assert!(matches!(core.next_output(), Some(Output::Call { opcode: Opcode::Read, .. })));
-        assert_eq!(core.next_output(), None, "once");
-    }
-
-    #[test]
-    fn what_somebody_else_was_told_is_what_came_of_it() {
-        let result = |outcome| {
-            let mut core = behind(outcome);
-            assert_eq!(core.next_output(), None);
-            let (_, results) = core.next_done().unwrap();
-            assert!(core.is_idle());
-            results
-        };
-        let found = Answer::Found { version: Version(7), value: b"v".to_vec() };
-        let body = [&7u64.to_le_bytes()[..], b"v"].concat();
-        assert_eq!(result(Ok(&body)), [Ok(found)]);
-        assert_eq!(result(Ok(&[])), [Err(Error::Incomprehensible)]);
-        assert_eq!(result(refused(Status::NotFound, 0)), [Ok(Answer::Absent)]);
-        let wrong = result(refused(Status::Malformed, 0));
-        assert_eq!(wrong, [Err(Error::Refused(Status::Malformed))]);
     }
 }

@@ -301,18 +301,22 @@ impl Rebuild {
         let mut batch: Vec<(Record<'_>, bool)> = Vec::with_capacity(BATCH);
         let (mut count, mut damaged) = (0, Vec::new());
         let behind = loop {
-            let Some(entry) = reader.next() else { break None };
-            count += 1;
             if batch.len() == BATCH {
                 self.batch(log, &batch)?;
                 batch.clear();
             }
-            match entry {
-                Ok((_, Entry::Object(record))) => batch.push((record, true)),
-                Ok((_, Entry::Tombstone(record))) => batch.push((record, false)),
-                Ok((_, other)) => self.other(log, other)?,
-                Err(damage @ Damage::UnknownKind { .. }) => return Err(damage.into()),
-                Err(damage) => damaged.push((segment, damage)),
+            count += 1;
+            if let Some((_, record)) = reader.next_object() {
+                batch.push((record, true));
+            } else {
+                let Some(entry) = reader.next() else { break None };
+                match entry {
+                    Ok((_, Entry::Object(record))) => batch.push((record, true)),
+                    Ok((_, Entry::Tombstone(record))) => batch.push((record, false)),
+                    Ok((_, other)) => self.other(log, other)?,
+                    Err(damage @ Damage::UnknownKind { .. }) => return Err(damage.into()),
+                    Err(damage) => damaged.push((segment, damage)),
+                }
             }
             if let Some(at) = reader.place()
                 && (count >= entries || at as usize >= enough)
