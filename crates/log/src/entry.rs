@@ -165,6 +165,23 @@ impl Header {
         self.bytes[0] |= flag;
     }
 
+    /// Takes in what is to follow it, if there is room: then it is the whole entry.
+    #[inline]
+    pub(crate) fn take_in(&mut self, rest: &[u8]) -> bool {
+        let Some(place) = self.bytes.get_mut(self.length..self.length + rest.len()) else {
+            return false;
+        };
+        place.copy_from_slice(rest);
+        self.length += rest.len();
+        true
+    }
+
+    /// Its bytes, and zeros behind them.
+    #[inline]
+    pub(crate) fn padded(&self) -> &[u8; HEADER_BYTES_MAX] {
+        &self.bytes
+    }
+
     pub(crate) fn set_checksum(&mut self, checksum: u32) {
         self.bytes[1..5].copy_from_slice(&checksum.to_le_bytes());
     }
@@ -282,6 +299,9 @@ impl ObjectFields {
     }
 }
 
+/// The most that the small fields of a completion record take.
+const COMPLETION_FIELDS_MAX: usize = 4 * 10 + 8;
+
 /// The small fields of a completion record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CompletionFields {
@@ -293,12 +313,7 @@ pub(crate) struct CompletionFields {
 }
 
 impl CompletionFields {
-    /// Where the record stands in the index of completion records.
-    pub(crate) fn index_hash(&self) -> u64 {
-        CompletionFields::hash(self.lease, self.sequence)
-    }
-
-    /// The same for a lease and a sequence number.
+    /// Where the record of a lease and a sequence number stands in the index of completion records.
     pub(crate) fn hash(lease: u64, sequence: u64) -> u64 {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&lease.to_le_bytes());
@@ -313,16 +328,28 @@ impl CompletionFields {
         Some(CompletionFields::hash(reader.varint()?, reader.varint()?))
     }
 
+    /// The header of a record; the outcome follows it.
     pub(crate) fn header(&self, result_bytes: usize) -> Header {
         let varints = [self.lease, self.sequence, self.table.0, self.birth.0];
-        let fields = varints.iter().map(|value| varint::length(*value)).sum::<usize>() + 8;
-        let mut header = Header::start(Kind::Completion as u8, fields, result_bytes);
+        let mut header = if COMPLETION_FIELDS_MAX + result_bytes < 0x80 {
+            // Its length takes a byte, whatever the fields are.
+            Header::start(Kind::Completion as u8, 0, 0)
+        } else {
+            let fields = varints.iter().map(|value| varint::length(*value)).sum::<usize>() + 8;
+            Header::start(Kind::Completion as u8, fields, result_bytes)
+        };
+        let begins = header.length;
         for value in varints {
             header.put(value);
         }
         let at = header.length;
         header.bytes[at..at + 8].copy_from_slice(&self.key_hash.0.to_le_bytes());
         header.length += 8;
+        let body_bytes = header.length - begins + result_bytes;
+        if body_bytes < 0x80 {
+            header.bytes[FRAME_BYTES] = body_bytes as u8;
+        }
+        header.entry_bytes = header.length + result_bytes;
         header
     }
 
@@ -433,11 +460,13 @@ mod tests {
                 birth: fields.birth,
                 key_hash: KeyHash(hash),
             };
-            let bytes = entry(completion.header(6), &[b"result"]);
-            let frame = Frame::decode(&bytes, 0).unwrap();
-            let (read, at) = CompletionFields::read(&bytes[frame.body_at..]).unwrap();
-            prop_assert_eq!(read, completion);
-            prop_assert_eq!(&bytes[frame.body_at + at..], b"result");
+            for result in [&b"result"[..], &[1; 79], &[2; 80], &[3; 300]] {
+                let bytes = entry(completion.header(result.len()), &[result]);
+                let frame = Frame::decode(&bytes, 0).unwrap();
+                let (read, at) = CompletionFields::read(&bytes[frame.body_at..]).unwrap();
+                prop_assert_eq!(read, completion);
+                prop_assert_eq!(&bytes[frame.body_at + at..], result);
+            }
         }
 
         #[test]

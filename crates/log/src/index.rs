@@ -508,6 +508,19 @@ impl<S: BlockSource> Index<S> {
         Ok(())
     }
 
+    /// Sees to it that an insert will find memory, however late, if the promise is redeemed right before
+    /// it ([`Index::redeem`]).
+    #[inline]
+    pub(crate) fn promise(&mut self) -> bool {
+        self.overflow.promise(&mut self.blocks)
+    }
+
+    /// Redeems a promise: by an insert, which comes next, or by doing without it.
+    #[inline]
+    pub(crate) fn redeem(&mut self) {
+        self.overflow.redeem();
+    }
+
     /// Sees to it that the next insert finds memory, if nothing is removed before.
     #[inline]
     pub(crate) fn prepare_insert(&mut self) -> bool {

@@ -22,7 +22,7 @@ pub use batch::Put;
 pub use completions::Completion;
 pub use read::Expected;
 pub(crate) use write::NewVersion;
-pub use write::Written;
+pub use write::{Hashed, Written};
 
 use crate::blocks::IndexBlocks;
 use crate::cleaner::candidates::Candidate;
@@ -36,6 +36,7 @@ use crate::options::Options;
 use crate::replicator::Replicator;
 use crate::shared::{LiveLimits, Shared, TabletMap, TabletView};
 use crate::tablets::{Tablet, Tablets};
+use completions::Late;
 use groups::Groups;
 use heads::Head;
 use ledger::Ledger;
@@ -99,6 +100,7 @@ pub struct Log {
     pub(crate) tablets: Tablets,
     blocks: IndexBlocks,
     completions: Index<IndexBlocks>,
+    late: Vec<Late>,
     groups: Groups,
     replicator: Box<dyn Replicator>,
     safe_version: Version,
@@ -173,6 +175,7 @@ impl Log {
             tablets: Tablets::default(),
             blocks,
             completions,
+            late: Vec::new(),
             groups: Groups::default(),
             replicator,
             safe_version: Version::NONE,

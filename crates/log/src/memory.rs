@@ -352,6 +352,12 @@ impl Memory {
         DeadBytes { dead, guarded: note.guarded.load(Ordering::Relaxed) }
     }
 
+    /// Asks for what is noted of the seglet that a reference is in.
+    #[inline(always)]
+    pub(crate) fn prefetch_note(&self, reference: Reference) {
+        crate::prefetch::read(std::ptr::from_ref(self.note(self.seglet_of(reference))).cast());
+    }
+
     #[inline(always)]
     fn note(&self, number: u32) -> &Note {
         &self.notes[number as usize]

@@ -74,6 +74,9 @@ pub(crate) struct Mark {
     length: usize,
 }
 
+/// Lines of the cache that a write of a small object and its record take.
+const LINES_AHEAD: usize = 4;
+
 /// A segment that is being filled.
 pub(crate) struct Appender {
     memory: Arc<Memory>,
@@ -154,6 +157,16 @@ impl Appender {
     /// Bytes of the seglets that it has taken.
     pub(crate) fn taken_bytes(&self) -> usize {
         self.seglets.len() * self.memory.seglet_bytes()
+    }
+
+    /// Asks for the lines that the next entries will be written to. What is written is read back at once,
+    /// for its checksum, and would have to wait for them.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        let next = self.memory.at(self.cursor);
+        for line in 0..LINES_AHEAD {
+            crate::prefetch::read(next.wrapping_add(line * 64));
+        }
     }
 
     /// Finds the place for an entry and the seglets to hold it; leaves `keep` seglets free.
@@ -286,6 +299,22 @@ impl Appender {
             // SAFETY: `reserve` linked enough seglets of this appender for the whole entry.
             unsafe { self.memory.write(at, part) };
             at = self.memory.advance(at, part.len());
+        }
+    }
+
+    /// The same for an entry that its header is all of.
+    #[inline]
+    pub(crate) fn write_small(&mut self, at: Reference, header: &mut Header, seal: Seal) {
+        if self.memory.room(at) < HEADER_BYTES_MAX {
+            return self.write(at, header, [&[], &[]], seal);
+        }
+        header.set_checksum(seal.of(header.flags(), header.sealed()));
+        // SAFETY: `reserve` found room for the entry at this place, and the seglet, which is this
+        // appender's, has room for the zeros behind it, where nothing is yet; nobody else reads or writes
+        // there before it is published.
+        unsafe {
+            let to = self.memory.at(at).cast::<[u8; HEADER_BYTES_MAX]>();
+            to.write_unaligned(*header.padded());
         }
     }
 

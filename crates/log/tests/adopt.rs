@@ -112,7 +112,7 @@ fn run(log: &mut Log, cleaner: &mut Cleaner, operations: &[Operation], lease: u6
     log.turn();
 }
 
-fn held(log: &Log) -> (Objects, Records) {
+fn held(log: &mut Log) -> (Objects, Records) {
     let mut objects = Objects::new();
     let mut bytes = 0;
     for table in TABLES {
@@ -166,7 +166,7 @@ fn replayed(segments: &[(SegmentId, Replica)], tablets: &Tablets) -> (Objects, R
     segments.iter().for_each(|(_, replica)| replay.segment(&replica.bytes).unwrap());
     let report = replay.finish().unwrap();
     assert_eq!(report.damage, []);
-    held(&log)
+    held(&mut log)
 }
 
 /// A log in which that was done.
@@ -235,7 +235,7 @@ proptest! {
         let (mut log, recorder) = successor(1000, scheme);
         let rebuild = take_back(&mut log, &segments, &tablets);
         drop(rebuild);
-        prop_assert_eq!(&held(&log), &expected);
+        prop_assert_eq!(&held(&mut log), &expected);
         let mut since: Tablets = log.tablets().collect();
         since.sort();
         let mut was = tablets.clone();
@@ -244,7 +244,7 @@ proptest! {
         // Cleaners see what is not theirs yet, and leave it alone.
         let mut cleaner = log.cleaner().unwrap();
         run(&mut log, &mut cleaner, &[Operation::Clean(20)], 4);
-        prop_assert_eq!(&held(&log), &expected);
+        prop_assert_eq!(&held(&mut log), &expected);
         while log.name_adopted().is_err() {}
         let adopted: BTreeSet<SegmentId> = log.adopted_segments().map(|(id, _)| id).collect();
         let closed: BTreeSet<SegmentId> =
@@ -260,7 +260,7 @@ proptest! {
             cleaner.step();
             log.turn();
         }
-        let expected = held(&log);
+        let expected = held(&mut log);
         let tablets: Tablets = log.tablets().collect();
         let replicas = united(&replicas, &recorder);
         let crashed = complete(&replicas);
@@ -270,12 +270,12 @@ proptest! {
         // And once more.
         let (mut log, recorder) = successor(100_000, scheme);
         drop(take_back(&mut log, &crashed, &tablets));
-        prop_assert_eq!(&held(&log), &expected);
+        prop_assert_eq!(&held(&mut log), &expected);
         while log.name_adopted().is_err() {}
         log.release_adopted();
         let mut cleaner = log.cleaner().unwrap();
         run(&mut log, &mut cleaner, &third, 6);
-        let expected = held(&log);
+        let expected = held(&mut log);
         let tablets: Tablets = log.tablets().collect();
         let crashed = complete(&united(&replicas, &recorder));
         prop_assert_eq!(&replayed(&crashed, &tablets).0, &expected.0);
@@ -311,7 +311,7 @@ proptest! {
         for table in TABLES {
             log.create_tablet(TabletRange::whole(table)).unwrap();
         }
-        prop_assert_eq!(held(&log), (Objects::new(), Records::new()));
+        prop_assert_eq!(held(&mut log), (Objects::new(), Records::new()));
         run(&mut log, &mut cleaner, &first, 7);
     }
 }
@@ -404,7 +404,7 @@ fn records_of_what_a_client_has_the_answers_of_are_not_taken_in() {
     };
     let needed: Records = expected.1.into_iter().filter(|(key, _)| is_needed(key)).collect();
     assert!(needed.keys().any(|it| it.0 == 3) && needed.keys().any(|it| it.0 == 3 + MANY));
-    assert_eq!(held(&log), (expected.0, needed.clone()));
+    assert_eq!(held(&mut log), (expected.0, needed.clone()));
     assert_eq!(arrived, needed, "and they say what they have always said");
 }
 

@@ -91,7 +91,7 @@ fn objects(log: &Log) -> Objects {
 
 type Outcomes = BTreeMap<(u64, u64), Vec<u8>>;
 
-fn outcomes(log: &Log) -> Outcomes {
+fn outcomes(log: &mut Log) -> Outcomes {
     let (mut found, mut cursor) = (Outcomes::new(), Some(Cursor::default()));
     while let Some(at) = cursor {
         cursor = log.scan_completions(at, |lease, sequence, result| {
@@ -124,7 +124,7 @@ fn a_group_is_replayed_as_a_whole_or_not_at_all_wherever_it_is_cut() {
         let mut log = log_of(1 << 20, options(tombstones, 0.1), Box::new(recorder.clone()));
         let old: Vec<Update> = (0..4).map(|key| (u64::from(key) + 1, key, Some(20))).collect();
         update(&mut log, 6, &old);
-        let before = (objects(&log), outcomes(&log));
+        let before = (objects(&log), outcomes(&mut log));
         let written = log.appended().offset as usize;
         let updates = [
             (1, 0, Some(100)),
@@ -136,22 +136,22 @@ fn a_group_is_replayed_as_a_whole_or_not_at_all_wherever_it_is_cut() {
         ];
         assert_eq!(update(&mut log, 7, &updates), updates);
         log.turn();
-        let after = (objects(&log), outcomes(&log));
+        let after = (objects(&log), outcomes(&mut log));
         assert_eq!(after.1.len(), before.1.len() + updates.len());
         let whole = recorder.replicas(usize::MAX).into_values().next_back().unwrap().bytes;
         assert!(whole.len() > written + 900);
         for length in written..=whole.len() {
-            let (rebuilt, report) = replayed(&[whole[..length].to_vec()], tombstones);
+            let (mut rebuilt, report) = replayed(&[whole[..length].to_vec()], tombstones);
             let expected = if length == whole.len() { &after } else { &before };
-            assert_eq!(&(objects(&rebuilt), outcomes(&rebuilt)), expected, "{length}");
+            assert_eq!(&(objects(&rebuilt), outcomes(&mut rebuilt)), expected, "{length}");
             assert!(report.damage.len() <= 1);
         }
         // Of one that is damaged within nothing counts either, and the damage is told.
         for at in written..whole.len() {
             let mut damaged = whole.clone();
             damaged[at] ^= 4;
-            let (rebuilt, report) = replayed(&[damaged], tombstones);
-            assert_eq!((objects(&rebuilt), outcomes(&rebuilt)), before, "{at}");
+            let (mut rebuilt, report) = replayed(&[damaged], tombstones);
+            assert_eq!((objects(&rebuilt), outcomes(&mut rebuilt)), before, "{at}");
             assert!(!report.damage.is_empty(), "{at}");
         }
     }
@@ -210,7 +210,7 @@ fn outcomes_are_forgotten_in_parts_and_in_any_order() {
     assert_eq!(log.forget_completions(4, &[12]) + log.forget_completions(6, &[12]), 0);
     assert!(log.forget_completion(5, 30) && !log.forget_completion(5, 30));
     let left: BTreeSet<u64> = (12..49).filter(|it| *it != 30).collect();
-    assert!(outcomes(&log).keys().map(|(_, sequence)| *sequence).eq(left.iter().copied()));
+    assert!(outcomes(&mut log).keys().map(|(_, sequence)| *sequence).eq(left.iter().copied()));
     assert_eq!(log.usage().live_bytes, live + one, "the entry is there as long as any is wanted");
     // What is forgotten may come again, by itself as its group is still there.
     let again = Completion { lease: 5, sequence: 30, result: b"again" };
@@ -218,7 +218,7 @@ fn outcomes_are_forgotten_in_parts_and_in_any_order() {
     assert_eq!(log.completion(5, 30).unwrap().to_vec(), b"again");
     let all: Vec<u64> = (0..100).rev().collect();
     assert_eq!(log.forget_completions(5, &all), left.len() + 1);
-    assert_eq!(outcomes(&log), Outcomes::new());
+    assert_eq!(outcomes(&mut log), Outcomes::new());
     log.delete(TABLE, &[1], Condition::Always).unwrap();
     assert_eq!(log.usage().live_bytes, live, "nothing is counted as live any more");
 }
@@ -233,14 +233,14 @@ fn a_sequence_between_those_of_a_group_is_recorded_by_itself() {
     assert_eq!(update(&mut log, 1, &odd), odd);
     let expected: Outcomes =
         even.iter().chain(&odd).map(|it| ((1, it.0), result_of(*it))).collect();
-    assert_eq!(outcomes(&log), expected);
+    assert_eq!(outcomes(&mut log), expected);
     assert!(log.begin_group(1, 49, 500) && log.begin_group(2, 11, 500));
     log.end_group();
     // At the end of all numbers, each of them once.
     let last: Vec<Update> = (0..4).map(|at| (u64::MAX - 3 + at, 3, Some(5))).collect();
     assert_eq!(update(&mut log, 3, &last), last);
     assert!(update(&mut log, 3, &last).is_empty());
-    assert_eq!(outcomes(&log).len(), expected.len() + 4);
+    assert_eq!(outcomes(&mut log).len(), expected.len() + 4);
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn outcomes_of_tablets_that_are_gone_are_forgotten_and_others_of_their_group_are
         });
     }
     assert_eq!(gone, [3, 6, 9]);
-    assert_eq!(outcomes(&log).len(), 7);
+    assert_eq!(outcomes(&mut log).len(), 7);
     let mut cursor = Some(Cursor::default());
     let mut found = 0;
     while let Some(at) = cursor {
@@ -430,16 +430,16 @@ fn run(
         log.turn();
         now.events = recorder.events();
         moments.push(now.clone());
-        prop_assert_eq!(&outcomes(&log), &now.wanted);
+        prop_assert_eq!(&outcomes(&mut log), &now.wanted);
     }
     prop_assert_eq!(&objects(&log), &now.objects);
     // Every turn was complete, so what a crash leaves is known, but that what was forgotten may
     // come back.
     for moment in [&moments[crash.index(moments.len())], &now] {
-        let (rebuilt, report) = replayed(&recoverable(&recorder, moment.events), tombstones);
+        let (mut rebuilt, report) = replayed(&recoverable(&recorder, moment.events), tombstones);
         prop_assert_eq!(report.damage, vec![]);
         prop_assert_eq!(&objects(&rebuilt), &moment.objects);
-        let found = outcomes(&rebuilt);
+        let found = outcomes(&mut rebuilt);
         prop_assert!(moment.wanted.iter().all(|(name, result)| found.get(name) == Some(result)));
         prop_assert!(found.iter().all(|(name, result)| moment.ever.get(name) == Some(result)));
     }

@@ -58,6 +58,9 @@ pub(crate) struct Clients {
     wanted: BTreeSet<u64>,
     /// Leases that are over and of which nothing is left here; the oldest first.
     ended: (BTreeSet<u64>, VecDeque<u64>),
+    /// Leases of clients that said that they have more answers since it was last looked which of their
+    /// records nobody needs.
+    ahead: Vec<u64>,
     /// Records that nobody needs: a lease, a sequence, and which of the 64 from there on. And clients
     /// whose leases are over.
     unneeded: Vec<(u64, u64, u64)>,
@@ -72,11 +75,14 @@ struct Client {
     /// Updates from there on of which the log has a record.
     recorded: Sequences,
     standing: Standing,
+    /// It is among those who are ahead.
+    is_ahead: bool,
 }
 
 /// What is known of an update when it comes.
 pub(crate) enum Met {
-    /// It was not done, and may be.
+    /// It was not done, and may be. It counts as recorded from now on: who makes no record of it says so
+    /// ([`Clients::lost`]).
     New,
     /// The log has a record of it.
     Done,
@@ -94,13 +100,13 @@ enum Standing {
 
 impl Client {
     fn new(standing: Standing) -> Client {
-        Client { first: 0, recorded: Sequences::default(), standing }
+        Client { first: 0, recorded: Sequences::default(), standing, is_ahead: false }
     }
 }
 
 impl Clients {
     /// The clients of whose updates a log has records.
-    pub(crate) fn of(log: &Log, limits: Options, trusts: bool) -> Clients {
+    pub(crate) fn of(log: &mut Log, limits: Options, trusts: bool) -> Clients {
         let mut clients = Clients { limits, trusts, ..Clients::default() };
         let mut cursor = Some(Cursor::default());
         while let Some(at) = cursor {
@@ -131,15 +137,12 @@ impl Clients {
         Err(unknown(&mut self.wanted, &self.ended.0, lease))
     }
 
-    /// Meets an update: whether it was done before, and whether it may be done. Where it is new, the
-    /// records of what the client has its answers of are forgotten, but for the last: from that one
-    /// it is known, after a crash, which updates are stragglers. Mostly that is done later, when who
-    /// asks has its answer.
+    /// Meets an update: whether it was done before, and whether it may be done.
     #[inline]
     pub(crate) fn meet(&mut self, log: &mut Log, identity: Identity) -> Met {
         let (lease, first) = (identity.lease(), identity.first_unacknowledged());
         let limits = self.limits;
-        let Clients { clients, wanted, unneeded, records, .. } = self;
+        let Clients { clients, wanted, ahead, records, .. } = self;
         let Some(client) = clients.get_mut(&lease) else {
             return match self.welcome(identity) {
                 Ok(()) => self.meet(log, identity),
@@ -154,24 +157,24 @@ impl Clients {
         }
         if first > client.first {
             client.first = first;
-            let last = client.recorded.last().unwrap_or_default();
-            let mut left = FORGOTTEN_AT_ONCE;
-            client.recorded.take_below(first.min(last), |base, bits| {
-                *records -= bits.count_ones() as usize;
-                let count = unneeded.len();
-                match unneeded.last_mut() {
-                    Some((it, from, others)) if (*it, *from) == (lease, base) => *others |= bits,
-                    _ if count < UNNEEDED_MAX || left == 0 => {
-                        unneeded.push((lease, base, bits));
-                    }
-                    _ => {
-                        let entries = log.forget_some(lease, base, bits);
-                        left = left.saturating_sub(entries + LOOKING);
-                    }
-                }
-            });
+            if !std::mem::replace(&mut client.is_ahead, true) {
+                ahead.push(lease);
+            }
         }
+        let is_full = client.recorded.len() >= limits.records_per_client_max
+            || *records >= limits.records_max;
         match client.standing {
+            Standing::Lasts if !is_full => {
+                *records += usize::from(client.recorded.insert(identity.sequence()));
+                Met::New
+            }
+            Standing::Lasts if self.ahead.is_empty() => {
+                Met::Refused(refused(Status::Busy, FULL_US))
+            }
+            Standing::Lasts => {
+                self.sort_out(log);
+                self.meet(log, identity)
+            }
             Standing::Over => Met::Refused(refused(Status::LeaseEnded, 0)),
             Standing::Unchecked => {
                 if wanted.len() < WANTED_MAX {
@@ -179,14 +182,41 @@ impl Clients {
                 }
                 Met::Refused(refused(Status::Busy, LEASE_US))
             }
-            Standing::Lasts
-                if client.recorded.len() >= limits.records_per_client_max
-                    || *records >= limits.records_max =>
-            {
-                Met::Refused(refused(Status::Busy, FULL_US))
-            }
-            Standing::Lasts => Met::New,
         }
+    }
+
+    /// Sorts out which records nobody needs, of clients that have got more answers: all before those that
+    /// they may still ask for, but for the last. From that one it is known, after a crash, which updates
+    /// are stragglers. This and the forgetting are mostly done when who asks has its answer.
+    #[inline]
+    pub(crate) fn sort_out(&mut self, log: &mut Log) {
+        while let Some(lease) = self.ahead.pop() {
+            self.sort_out_of(log, lease);
+        }
+    }
+
+    fn sort_out_of(&mut self, log: &mut Log, lease: u64) {
+        let Clients { clients, unneeded, records, .. } = self;
+        let Some(client) = clients.get_mut(&lease) else { return };
+        client.is_ahead = false;
+        let last = client.recorded.last().unwrap_or_default();
+        let mut left = FORGOTTEN_AT_ONCE;
+        client.recorded.take_below(client.first.min(last), |base, bits| {
+            *records -= bits.count_ones() as usize;
+            let bits = log.forget_late(lease, base, bits);
+            if bits == 0 {
+                return;
+            }
+            let count = unneeded.len();
+            match unneeded.last_mut() {
+                Some((it, from, others)) if (*it, *from) == (lease, base) => *others |= bits,
+                _ if count < UNNEEDED_MAX || left == 0 => unneeded.push((lease, base, bits)),
+                _ => {
+                    let entries = log.forget_some(lease, base, bits);
+                    left = left.saturating_sub(entries + LOOKING);
+                }
+            }
+        });
     }
 
     /// Takes a client in that is not known, if it may be.
@@ -206,14 +236,8 @@ impl Clients {
         Ok(())
     }
 
-    /// The log has a record of an update now.
-    pub(crate) fn recorded(&mut self, identity: Identity) {
-        if let Some(client) = self.clients.get_mut(&identity.lease()) {
-            self.records += usize::from(client.recorded.insert(identity.sequence()));
-        }
-    }
-
-    /// The log has forgotten a record, whose tablet is gone.
+    /// The log has forgotten a record, whose tablet is gone, or never made it.
+    #[cold]
     pub(crate) fn lost(&mut self, lease: u64, sequence: u64) {
         if let Some(client) = self.clients.get_mut(&lease) {
             self.records -= usize::from(client.recorded.remove(sequence));

@@ -390,6 +390,7 @@ impl Shard {
             self.leases.ask(context, &mut self.asking, &mut self.clients);
         }
         // What nobody needs goes when nobody waits for an answer.
+        self.clients.sort_out(&mut self.log);
         let is_busy = std::mem::take(&mut self.has_updated);
         let control = &self.control;
         let is_clearing = self.log.has_to_clear();

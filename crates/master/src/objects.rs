@@ -2,7 +2,7 @@
 
 use crate::clients::{Clients, Met};
 use crate::outcome::Outcome;
-use thunderhead_log::{Completion, Condition, Error, Log};
+use thunderhead_log::{Completion, Condition, Error, Hashed, Log};
 use thunderhead_wire::operations::{Identity, UpdateKind, UpdatePart};
 use thunderhead_wire::{KeyHash, Status, TableId, Version};
 
@@ -12,7 +12,11 @@ pub(crate) fn update(
     clients: &mut Clients,
     identity: Identity,
     part: &UpdatePart<'_>,
+    key: Hashed<'_>,
 ) -> Outcome {
+    let (table, Some(condition)) = (part.head.table(), part.head.condition()) else {
+        return Outcome::refused(Status::Malformed, Version::NONE);
+    };
     if identity.lease() != 0 {
         match clients.meet(log, identity) {
             Met::New => {}
@@ -26,46 +30,37 @@ pub(crate) fn update(
             Met::Refused(refused) => return refused,
         }
     }
-    let UpdatePart { head, key, .. } = *part;
-    let (table, Some(condition)) = (head.table(), head.condition()) else {
-        return Outcome::refused(Status::Malformed, Version::NONE);
-    };
     let outcome = match part.kind {
-        UpdateKind::Write => write(log, clients, identity, (table, key), part.argument, condition),
-        UpdateKind::Increment => increment(log, clients, identity, part, table, condition),
-        UpdateKind::Delete => delete(log, clients, identity, (table, key), condition),
+        UpdateKind::Write => put(log, identity, (table, key), (part.argument, None), condition),
+        UpdateKind::Increment => increment(log, identity, part, key, condition),
+        UpdateKind::Delete => delete(log, identity, (table, part.key), condition),
     };
     match outcome {
         Ok(outcome) => outcome,
-        Err(refused) if identity.lease() != 0 && refused.depends_on_object() => {
-            record(log, clients, identity, (table, key), refused)
+        Err(refused) if identity.lease() != 0 => {
+            let recorded = if refused.depends_on_object() {
+                record(log, identity, (table, part.key), refused)
+            } else {
+                Err(refused)
+            };
+            recorded.unwrap_or_else(|refused| {
+                clients.lost(identity.lease(), identity.sequence());
+                refused
+            })
         }
         Err(refused) => refused,
     }
 }
 
-/// Writes an object, and records that with it where the update has an identity.
-#[inline]
-fn write(
-    log: &mut Log,
-    clients: &mut Clients,
-    identity: Identity,
-    (table, key): (TableId, &[u8]),
-    value: &[u8],
-    condition: Condition,
-) -> Result<Outcome, Outcome> {
-    put(log, clients, identity, (table, key), (value, None), condition)
-}
-
 /// Adds to a number.
 fn increment(
     log: &mut Log,
-    clients: &mut Clients,
     identity: Identity,
     part: &UpdatePart<'_>,
-    table: TableId,
+    key: Hashed<'_>,
     condition: Condition,
 ) -> Result<Outcome, Outcome> {
+    let table = part.head.table();
     let object = log.read(table, part.key).map_err(|error| Outcome::of_error(&error))?;
     let current = object.as_ref().map_or(Version::NONE, |object| object.version());
     if !condition.holds(current) {
@@ -88,7 +83,7 @@ fn increment(
         Version::NONE => Condition::Absent,
         version => Condition::VersionIs(version),
     };
-    put(log, clients, identity, (table, part.key), (&sum, Some(sum)), condition)
+    put(log, identity, (table, key), (&sum, Some(sum)), condition)
 }
 
 fn exactly_eight(bytes: &[u8]) -> Option<[u8; 8]> {
@@ -105,20 +100,20 @@ fn sum_of_floats(value: [u8; 8], by: [u8; 8]) -> Option<[u8; 8]> {
     sum.is_finite().then_some(sum.to_le_bytes())
 }
 
-/// Makes a value the object's, which may be the sum of an increment.
+/// Makes a value the object's, which may be the sum of an increment, and records that with it where the
+/// update has an identity.
 #[inline]
 fn put(
     log: &mut Log,
-    clients: &mut Clients,
     identity: Identity,
-    (table, key): (TableId, &[u8]),
+    (table, key): (TableId, Hashed<'_>),
     (value, sum): (&[u8], Option<[u8; 8]>),
     condition: Condition,
 ) -> Result<Outcome, Outcome> {
     let outcome = |version| Outcome { sum, ..Outcome::done(version) };
     let refused = |error: Error| Outcome::of_error(&error);
     if identity.lease() == 0 {
-        let written = log.write_if(table, key, value, condition).map_err(refused)?;
+        let written = log.write_expected(table, key, value, condition).map_err(refused)?;
         return Ok(outcome(written.version));
     }
     let first = identity.first_unacknowledged();
@@ -126,14 +121,12 @@ fn put(
     let name = (identity.lease(), identity.sequence());
     let written = log.write_recorded(table, key, value, condition, name, to_record);
     let written = written.map_err(refused)?;
-    clients.recorded(identity);
     Ok(outcome(written.version))
 }
 
 /// Deletes an object.
 fn delete(
     log: &mut Log,
-    clients: &mut Clients,
     identity: Identity,
     (table, key): (TableId, &[u8]),
     condition: Condition,
@@ -151,26 +144,19 @@ fn delete(
     let (lease, sequence) = (identity.lease(), identity.sequence());
     let completion = Completion { lease, sequence, result: result.as_ref() };
     log.delete_completed(table, key, condition, completion).map_err(refused)?;
-    clients.recorded(identity);
     Ok(outcome)
 }
 
 /// Records that an update was refused. Where there is no room for that, it has not been.
 fn record(
     log: &mut Log,
-    clients: &mut Clients,
     identity: Identity,
     (table, key): (TableId, &[u8]),
     refused: Outcome,
-) -> Outcome {
+) -> Result<Outcome, Outcome> {
     let result = refused.to_record(identity.first_unacknowledged());
     let (lease, sequence) = (identity.lease(), identity.sequence());
     let completion = Completion { lease, sequence, result: result.as_ref() };
-    match log.complete(table, KeyHash::of(key), completion) {
-        Ok(_) => {
-            clients.recorded(identity);
-            refused
-        }
-        Err(error) => Outcome::of_error(&error),
-    }
+    let recorded = log.complete(table, KeyHash::of(key), completion);
+    recorded.map(|_| refused).map_err(|error| Outcome::of_error(&error))
 }

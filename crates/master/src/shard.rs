@@ -11,7 +11,7 @@ use crate::outcome::Outcome;
 use crate::parked::{Answer, Parked};
 use crate::replication::{Link, LocalBackup, Replication};
 use std::net::SocketAddr;
-use thunderhead_log::{BATCH, Cursor, Error, Log, Object};
+use thunderhead_log::{BATCH, Cursor, Error, Hashed, Log, Object};
 use thunderhead_rpc::ServiceKind;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request, Service};
 use thunderhead_runtime::Time;
@@ -110,14 +110,14 @@ impl Shard {
     }
 
     fn with(
-        log: Log,
+        mut log: Log,
         master: Option<MasterId>,
         coordinators: Vec<SocketAddr>,
         options: Options,
     ) -> Shard {
         let trusts = master.is_none();
         Shard {
-            clients: Clients::of(&log, options, trusts),
+            clients: Clients::of(&mut log, options, trusts),
             log,
             parked: Parked::default(),
             statistics: Statistics::default(),
@@ -272,7 +272,9 @@ impl Shard {
         }
         self.statistics.updates += 1;
         self.has_updated = true;
-        let outcome = self.update_one(context, identity, &part);
+        // Its place in the index is on its way while all else is looked at.
+        let key = self.log.expect_update(part.head.table(), part.key);
+        let outcome = self.update_one(context, identity, &part, key);
         let mut body = [0; 16];
         let mut length = 8;
         body[..8].copy_from_slice(&outcome.version.0.to_le_bytes());
@@ -293,12 +295,13 @@ impl Shard {
         context: &mut Context<'_>,
         identity: Identity,
         part: &UpdatePart<'_>,
+        key: Hashed<'_>,
     ) -> Outcome {
         let before = (self.log.appended(), self.log.grouped());
         if let Some((status, hint)) = self.control.closed(part.head.table(), part.key) {
             return Outcome { hint, ..Outcome::refused(status, Version::NONE) };
         }
-        let outcome = objects::update(&mut self.log, &mut self.clients, identity, part);
+        let outcome = objects::update(&mut self.log, &mut self.clients, identity, part, key);
         self.control.migrations.note(identity, part.head.table(), part.key);
         self.cleaning.is_urgent |= outcome.status == Status::Busy;
         if (self.log.appended(), self.log.grouped()) == before
@@ -404,7 +407,7 @@ impl Shard {
             }
             bytes = bytes.saturating_sub(its_bytes);
             let identity = identity.with_sequence(sequence);
-            let outcome = self.update_one(context, identity, &part);
+            let outcome = self.update_one(context, identity, &part, Hashed::of(part.key));
             outcome.to_part().put(&mut self.buffer);
         }
         self.log.end_group();

@@ -218,6 +218,8 @@ pub(super) struct Overflow {
     /// Free buckets, as block and place; those of blocks that are gone are passed over.
     free: BinaryHeap<Reverse<(usize, usize)>>,
     free_count: usize,
+    /// So many of the free ones are for somebody who will come for them.
+    promised: usize,
     /// Blocks that became empty, to look at when there are too many free buckets.
     empty: Vec<usize>,
 }
@@ -239,6 +241,7 @@ impl Overflow {
             by_address: BTreeMap::new(),
             free: BinaryHeap::new(),
             free_count: 0,
+            promised: 0,
             empty: Vec::new(),
         }
     }
@@ -248,9 +251,23 @@ impl Overflow {
         self.free_count
     }
 
-    /// Sees to it that `count` buckets can be taken.
+    /// Keeps a bucket for who [redeems](Overflow::redeem) the promise before he takes it.
+    #[inline]
+    pub(super) fn promise<S: BlockSource>(&mut self, blocks: &mut Blocks<S>) -> bool {
+        let kept = self.ensure(1, blocks);
+        self.promised += usize::from(kept);
+        kept
+    }
+
+    #[inline]
+    pub(super) fn redeem(&mut self) {
+        self.promised -= 1;
+    }
+
+    /// Sees to it that `count` buckets can be taken, beside those that are promised.
+    #[inline]
     pub(super) fn ensure<S: BlockSource>(&mut self, count: usize, blocks: &mut Blocks<S>) -> bool {
-        while self.free_count < count {
+        while self.free_count < count + self.promised {
             let Some(block) = blocks.source.allocate(self.block_buckets) else { return false };
             let number = self.blocks.len();
             self.by_address.insert(block.as_ptr().addr(), number);
@@ -304,7 +321,7 @@ impl Overflow {
 
     /// Lets go of empty blocks when many buckets are free.
     pub(super) fn release<S: BlockSource>(&mut self, blocks: &mut Blocks<S>) {
-        while self.free_count > 2 * self.block_buckets {
+        while self.free_count > 2 * self.block_buckets + self.promised {
             let Some(number) = self.empty.pop() else { return };
             let block = &mut self.blocks[number];
             if block.used == 0 && !block.gone {

@@ -330,3 +330,52 @@ fn nothing_is_lost_when_cleaners_relocate_beside_the_reactor() {
     found.sort_unstable();
     assert_eq!(found, expected);
 }
+
+proptest! {
+    /// Whatever else takes memory meanwhile: inserts, splits and merges.
+    #[test]
+    fn an_insert_that_was_promised_memory_finds_it_whenever_it_comes(
+        steps in proptest::collection::vec((0..8u8, any::<u32>()), 0..800),
+        buckets in 10..100usize,
+        same in any::<u8>(),
+    ) {
+        // Where some bits are the same in all hashes, few buckets have long chains.
+        let hash = |reference: u64| {
+            reference.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17) & !u64::from(same)
+        };
+        let source = HeapBlocks::new(buckets);
+        let Some(mut index) = Index::new(source, Arc::new(Readers::new()), 4) else {
+            return Ok(());
+        };
+        let (mut held, mut promised, mut next) = (Vec::new(), 0, 0);
+        for (what, which) in steps {
+            match what {
+                0..4 => {
+                    next += 1;
+                    if index.insert(hash(next), next, &Hashes(&hash)).is_ok() {
+                        held.push(next);
+                    }
+                }
+                4 if !held.is_empty() => {
+                    let gone = held.swap_remove(which as usize % held.len());
+                    let found = index.find(hash(gone), |other| other == gone).unwrap();
+                    index.remove(found);
+                }
+                5 | 6 if promised < 32 => promised += usize::from(index.promise()),
+                7 if promised > 0 => {
+                    index.redeem();
+                    promised -= 1;
+                }
+                _ => {}
+            }
+        }
+        for _ in 0..promised {
+            next += 1;
+            index.redeem();
+            index.insert(hash(next), next, &Hashes(&hash)).unwrap();
+            held.push(next);
+        }
+        held.sort_unstable();
+        prop_assert_eq!(all(&index, &hash), held);
+    }
+}

@@ -126,6 +126,8 @@ impl Log {
         if purpose == Purpose::Update {
             // Entries begin anywhere in a line: often the end of the key is in the next one.
             prefetch::read(self.memory.at(reference + 44));
+            // Where its segment is told, and what is dead there.
+            self.memory.prefetch_note(reference);
         } else {
             // Header, a key of the usual length and a value of a hundred bytes.
             prefetch::read(self.memory.at(reference + 64));

@@ -11,19 +11,27 @@
 //!
 //! What several updates of one message have come to is recorded in one entry: see
 //! [`groups`](super::groups).
+//!
+//! **Entered late.** The records that were appended last are not in the index yet ([`Late`]): most are
+//! forgotten before anybody asks for them, for their client goes on with its next update. They enter when there
+//! are too many, and when their head ends: from then on cleaners may come, who look for what the index holds.
+//! Memory in the index is promised to each.
 
 use super::Log;
-use super::write::{NewVersion, Written, check};
+use super::write::{Hashed, NewVersion, Written, check};
 use crate::entry::{CompletionFields, Kind, LINKED};
 use crate::error::Error;
 use crate::index::{Candidate, Cursor, Entries};
 use crate::limits::BATCH;
 use crate::memory::{Memory, Reference};
 use crate::object::Bytes;
-use crate::outcomes::{OUTCOME_BYTES_MAX, Outcome, Outcomes};
+use crate::outcomes::{OUTCOME_BYTES_MAX, Outcome, Outcomes, SPAN};
 use crate::segment;
 use crate::varint::Reader;
 use thunderhead_wire::{Condition, KeyHash, LogPosition, TableId, TabletRange, Version};
+
+/// So many records may be late. Whoever looks for one looks at all of them.
+const LATE_MAX: usize = 32;
 
 /// Names an update of a client, and holds its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +72,7 @@ impl Log {
     ) -> Result<Written, Error> {
         self.check_sizes(key, value)?;
         self.check_completion(completion)?;
-        let Completion { lease, sequence, result } = completion;
+        let (Completion { lease, sequence, result }, key) = (completion, Hashed::of(key));
         self.write_fresh(table, key, value, condition, (lease, sequence), |_| result)
     }
 
@@ -77,7 +85,7 @@ impl Log {
     pub fn write_recorded<R: AsRef<[u8]>>(
         &mut self,
         table: TableId,
-        key: &[u8],
+        key: Hashed<'_>,
         value: &[u8],
         condition: Condition,
         (lease, sequence): (u64, u64),
@@ -93,14 +101,13 @@ impl Log {
     fn write_fresh<R: AsRef<[u8]>>(
         &mut self,
         table: TableId,
-        key: &[u8],
+        Hashed { key, hash }: Hashed<'_>,
         value: &[u8],
         condition: Condition,
         (lease, sequence): (u64, u64),
         result: impl FnOnce(Version) -> R,
     ) -> Result<Written, Error> {
         self.check_sizes(key, value)?;
-        let hash = KeyHash::of(key);
         let tablet = self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
         let current = self.current(tablet, hash, key);
         let existing = current.as_ref().map(|current| current.entry.fields.version);
@@ -126,11 +133,13 @@ impl Log {
         self.make_room(most, self.shared.reserves.for_writes())?;
 
         let mark = self.head.appender.mark();
-        let record = self.put_completion(table, hash, completion, LINKED)?;
+        let bytes = self.put_completion(table, hash, completion, LINKED)?;
         let new = NewVersion { tablet, table, hash, key, value, version };
         let put = self.put_placed(new, current);
         if put.is_err() {
-            self.forget_completion_at(record);
+            self.late.pop();
+            self.completions.redeem();
+            self.live_bytes -= bytes as u64;
             self.head.appender.rewind(mark);
         }
         Ok(Written { version, position: put? })
@@ -229,28 +238,74 @@ impl Log {
         Ok(self.head.position())
     }
 
-    /// Appends a record for which room was made.
+    /// Appends a record for which room was made; says how many bytes it takes.
     pub(crate) fn put_completion(
         &mut self,
         table: TableId,
         key_hash: KeyHash,
         completion: Completion<'_>,
         flag: u8,
-    ) -> Result<Record, Error> {
+    ) -> Result<usize, Error> {
         let Completion { lease, sequence, result } = completion;
         let birth = self.head.id();
+        if self.late.len() >= LATE_MAX {
+            self.enter_late();
+        }
+        if !self.completions.promise() {
+            return Err(Error::CleanerBehind);
+        }
         let fields = CompletionFields { lease, sequence, table, birth, key_hash };
         let mut header = fields.header(result.len());
         header.add_flag(flag);
         let bytes = header.entry_bytes;
         let at = self.head.place(bytes);
-        self.head.appender.write(at, &mut header, [result, &[]], self.seal);
-        self.completions
-            .insert(fields.index_hash(), at, &Records(&self.memory))
-            .map_err(|_| Error::CleanerBehind)?;
+        if header.take_in(result) {
+            self.head.appender.write_small(at, &mut header, self.seal);
+        } else {
+            self.head.appender.write(at, &mut header, [result, &[]], self.seal);
+        }
+        self.late.push(Late { lease, sequence, at });
         self.head.appender.advance(bytes);
         self.live_bytes += bytes as u64;
-        Ok(Record { lease, sequence, bytes })
+        Ok(bytes)
+    }
+
+    /// Puts the records that are [`Late`] into the index.
+    #[inline]
+    pub(super) fn enter_late(&mut self) {
+        if !self.late.is_empty() {
+            self.enter();
+        }
+    }
+
+    #[inline(never)]
+    fn enter(&mut self) {
+        for Late { lease, sequence, at } in self.late.drain(..) {
+            let hash = CompletionFields::hash(lease, sequence);
+            self.completions.redeem();
+            let inserted = self.completions.insert(hash, at, &Records(&self.memory));
+            assert!(inserted.is_ok(), "memory for it was promised");
+        }
+    }
+
+    /// Forgets those of 64 sequences, from one on, whose bits are set and whose records are late. Returns the
+    /// bits of the others.
+    #[inline]
+    pub fn forget_late(&mut self, lease: u64, base: u64, bits: u64) -> u64 {
+        let mut left = bits;
+        let mut place = 0;
+        while let Some(late) = self.late.get(place) {
+            let at = late.sequence.wrapping_sub(base);
+            if late.lease != lease || at >= SPAN || left >> at & 1 == 0 {
+                place += 1;
+                continue;
+            }
+            left &= !(1 << at);
+            let late = self.late.swap_remove(place);
+            self.completions.redeem();
+            self.bury_record(late.at);
+        }
+        left
     }
 
     /// Takes in the record of an update that lies at a reference, in a segment that is adopted. False
@@ -261,6 +316,7 @@ impl Log {
         lease: u64,
         sequence: u64,
     ) -> Result<bool, Error> {
+        self.enter_late();
         let (hash, memory) = (CompletionFields::hash(lease, sequence), &*self.memory);
         let mut known = None;
         self.completions.find(hash, |other| {
@@ -280,19 +336,17 @@ impl Log {
         Ok(true)
     }
 
-    /// Takes a record that was just appended out of the index; the head is about to be rewound.
-    fn forget_completion_at(&mut self, record: Record) {
-        let Record { lease, sequence, bytes } = record;
-        let removed = self.unlink_completion(lease, sequence);
-        debug_assert!(removed.is_some());
-        self.live_bytes -= bytes as u64;
-    }
-
     /// The outcome of an update, if it was completed here and not yet forgotten.
     #[must_use]
     pub fn completion(&self, lease: u64, sequence: u64) -> Option<Bytes<'_>> {
         let memory = &*self.memory;
         let mut found = None;
+        if let Some(late) =
+            self.late.iter().find(|late| (late.lease, late.sequence) == (lease, sequence))
+        {
+            each_outcome(memory, late.at, |_, _, result| found = Some(result));
+            return found;
+        }
         if let Some(at) = self.group_of(lease, sequence) {
             each_outcome(memory, at, |_, outcome, result| {
                 if outcome.sequence == sequence {
@@ -314,20 +368,22 @@ impl Log {
     /// Visits some records, with lease, sequence and outcome, and returns where to go on, or `None`
     /// at the end. Begin with `Cursor::default()`. As [`Log::scan`] does for objects.
     pub fn scan_completions(
-        &self,
+        &mut self,
         cursor: Cursor,
         mut visit: impl FnMut(u64, u64, Bytes<'_>),
     ) -> Option<Cursor> {
+        self.enter_late();
         self.scan_outcomes(cursor, |lease, outcome, result| visit(lease, outcome.sequence, result))
     }
 
     /// The same for those of part of a table, with the hash of the key that each is about.
     pub fn scan_completions_of(
-        &self,
+        &mut self,
         range: TabletRange,
         cursor: Cursor,
         mut visit: impl FnMut(u64, u64, KeyHash, Bytes<'_>),
     ) -> Option<Cursor> {
+        self.enter_late();
         self.scan_outcomes(cursor, |lease, outcome, result| {
             if range.contains(outcome.table, outcome.key_hash) {
                 visit(lease, outcome.sequence, outcome.key_hash, result);
@@ -341,6 +397,7 @@ impl Log {
         cursor: Cursor,
         mut visit: impl FnMut(u64, Outcome<'_>, Bytes<'_>),
     ) -> Option<Cursor> {
+        debug_assert!(self.late.is_empty(), "callers enter it before");
         let (memory, groups) = (&*self.memory, &self.groups);
         self.completions.scan(cursor, &Records(memory), |at| {
             each_outcome(memory, at, |(lease, first), outcome, result| {
@@ -359,6 +416,7 @@ impl Log {
         cursor: Cursor,
         mut forgotten: impl FnMut(u64, u64),
     ) -> Option<Cursor> {
+        self.enter_late();
         let tablets = &self.tablets;
         let mut homeless = Vec::new();
         let next = self.scan_outcomes(cursor, |lease, outcome, _| {
@@ -377,8 +435,9 @@ impl Log {
     /// Forgets a record: its client has the answer, or is gone. True when there was one.
     pub fn forget_completion(&mut self, lease: u64, sequence: u64) -> bool {
         self.end_noted_group();
-        let forgotten =
-            self.forget_of_group(lease, sequence, 1) != 0 || self.forget_single(lease, sequence);
+        let forgotten = self.forget_late(lease, sequence, 1) == 0
+            || self.forget_of_group(lease, sequence, 1) != 0
+            || self.forget_single(lease, sequence);
         if forgotten {
             self.count_mutation();
         }
@@ -411,7 +470,9 @@ impl Log {
         for batch in sequences.chunks(BATCH) {
             let mut count = 0;
             for sequence in batch {
-                if self.forget_of_group(lease, *sequence, 1) != 0 {
+                if self.forget_late(lease, *sequence, 1) == 0
+                    || self.forget_of_group(lease, *sequence, 1) != 0
+                {
                     forgotten += 1;
                 } else {
                     singles[count] = *sequence;
@@ -428,26 +489,24 @@ impl Log {
     /// the log that took: less than records, where some were recorded together.
     pub fn forget_some(&mut self, lease: u64, base: u64, bits: u64) -> usize {
         self.end_noted_group();
-        let (mut left, mut entries) = (bits, 0);
+        let mut left = self.forget_late(lease, base, bits);
+        let mut entries = (bits ^ left).count_ones() as usize;
+        let mut singles = [0; u64::BITS as usize];
+        let mut count = 0;
         while left != 0 {
             let at = left.trailing_zeros();
-            let of_group = self.forget_of_group(lease, base + u64::from(at), left >> at) << at;
+            let sequence = base + u64::from(at);
+            let of_group = self.forget_of_group(lease, sequence, left >> at) << at;
             if of_group == 0 {
-                break;
-            }
-            left &= !of_group;
-            entries += 1;
-        }
-        if left != 0 {
-            let mut sequences = [0; u64::BITS as usize];
-            let mut count = 0;
-            while left != 0 {
-                sequences[count] = base + u64::from(left.trailing_zeros());
+                singles[count] = sequence;
                 count += 1;
                 left &= left - 1;
+            } else {
+                left &= !of_group;
+                entries += 1;
             }
-            entries += self.forget_completions(lease, &sequences[..count]);
         }
+        entries += self.forget_singles(lease, &singles[..count]);
         self.count_mutation();
         entries
     }
@@ -474,11 +533,11 @@ impl Log {
     }
 }
 
-/// A record that was appended.
-pub(crate) struct Record {
+/// The record of an update that is in the log and not yet in the index of records.
+pub(super) struct Late {
     lease: u64,
     sequence: u64,
-    bytes: usize,
+    at: Reference,
 }
 
 /// The entries of the index of completion records.

@@ -132,6 +132,7 @@ impl Head {
         let bytes = SegmentBytes::new(&shared.memory, from, length - self.sent);
         replicator.appended(self.id(), self.sent as u32, bytes);
         self.sent = length;
+        self.appender.prefetch();
     }
 
     /// Bytes that the replicator has been given before, from an offset on.
@@ -212,6 +213,8 @@ impl Log {
         if self.memory.free_seglets() <= keep {
             return false;
         }
+        // Cleaners may take the old head from now on.
+        self.enter_late();
         let id = self.shared.next_segment_id();
         let old = self.head.id();
         self.ledger.add_head(id);

@@ -31,6 +31,22 @@ pub struct Written {
     pub position: LogPosition,
 }
 
+/// A key, with the hash that says where it belongs.
+#[derive(Clone, Copy, Debug)]
+pub struct Hashed<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) hash: KeyHash,
+}
+
+impl<'a> Hashed<'a> {
+    /// Hashes a key.
+    #[inline]
+    #[must_use]
+    pub fn of(key: &'a [u8]) -> Hashed<'a> {
+        Hashed { key, hash: KeyHash::of(key) }
+    }
+}
+
 /// What an update found in the index.
 pub(crate) struct Current {
     pub(crate) found: Found,
@@ -49,6 +65,17 @@ pub(crate) struct NewVersion<'a> {
 }
 
 impl Log {
+    /// Hashes a key and asks for the memory that an update of it will touch first; waits for none of it.
+    #[inline]
+    #[must_use]
+    pub fn expect_update<'key>(&self, table: TableId, key: &'key [u8]) -> Hashed<'key> {
+        let hashed = Hashed::of(key);
+        if let Some(tablet) = self.tablets.find(table, hashed.hash) {
+            self.tablets.list[tablet].index.approach(hashed.hash.0);
+        }
+        hashed
+    }
+
     /// Writes an object, whether the key exists or not.
     ///
     /// # Errors
@@ -72,8 +99,22 @@ impl Log {
         value: &[u8],
         condition: Condition,
     ) -> Result<Written, Error> {
+        self.write_expected(table, Hashed::of(key), value, condition)
+    }
+
+    /// The same for a key whose place in the index may have been [asked for](Log::expect_update).
+    ///
+    /// # Errors
+    /// As [`Log::write_if`].
+    #[inline]
+    pub fn write_expected(
+        &mut self,
+        table: TableId,
+        Hashed { key, hash }: Hashed<'_>,
+        value: &[u8],
+        condition: Condition,
+    ) -> Result<Written, Error> {
         self.check_sizes(key, value)?;
-        let hash = KeyHash::of(key);
         let tablet = self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
         let written = self.write_in(tablet, table, hash, key, value, condition);
         self.count_mutation();

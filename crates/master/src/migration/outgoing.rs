@@ -298,7 +298,7 @@ impl Outgoing {
     }
 
     /// Makes messages; says whether there is more to be made at once.
-    fn fill(&mut self, log: &Log, budget: &mut Budget, now: Time) -> bool {
+    fn fill(&mut self, log: &mut Log, budget: &mut Budget, now: Time) -> bool {
         let mut spend = |entries: usize, bytes: usize| {
             let took = BUCKET_NS + entries as u64 * ENTRY_NS + bytes as u64 * KILOBYTE_NS / 1024;
             budget.spend(Duration::from_nanos(took))

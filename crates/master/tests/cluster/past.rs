@@ -5,8 +5,8 @@ use crate::world::*;
 use std::collections::BTreeMap;
 use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
-    CleanerOptions, Completion, Condition as When, Log, LogId, Memory, Options as LogOptions,
-    Recorder, Replica, SegmentId, SegmentKind, TabletRange, Version,
+    CleanerOptions, Completion, Condition as When, Hashed, Log, LogId, Memory,
+    Options as LogOptions, Recorder, Replica, SegmentId, SegmentKind, TabletRange, Version,
 };
 use thunderhead_runtime::Random;
 
@@ -79,9 +79,14 @@ pub(crate) fn past(random: &mut Random, operations: u64) -> Past {
                 for (sequence, which) in (first..).zip(keys) {
                     let value = vec![which as u8; random.below(60) as usize];
                     let name = (8, sequence);
-                    if let Ok(written) =
-                        log.write_recorded(OLD, &key(which), &value, When::Always, name, record)
-                    {
+                    if let Ok(written) = log.write_recorded(
+                        OLD,
+                        Hashed::of(&key(which)),
+                        &value,
+                        When::Always,
+                        name,
+                        record,
+                    ) {
                         model.insert(which, (written.version, value));
                     }
                 }
