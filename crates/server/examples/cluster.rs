@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-const USAGE: &str = "usage: sim --cluster SEED [--leaving] [--verdicts] [--migrations] | sim --cluster --swarm COUNT [--first SEED] [--until-failure] …";
+const USAGE: &str = "usage: sim --cluster SEED [--leaving] [--verdicts] [--migrations] [--scenes] | sim --cluster --swarm COUNT [--first SEED] [--until-failure] …";
 
 /// How often a seed of a swarm is run again, to see that it is the same.
 const REPEATED: u64 = 25;
@@ -37,6 +37,7 @@ fn arguments() -> Option<Arguments> {
             "--until-failure" => found.until_failure = true,
             "--verdicts" => found.extras.verdicts = true,
             "--leaving" => found.extras.leaving = true,
+            "--scenes" => found.extras.scenes = true,
             "--migrations" => found.extras.migrations = true,
             seed => found.seed = seed.parse().ok()?,
         }
@@ -46,8 +47,13 @@ fn arguments() -> Option<Arguments> {
 
 /// The flags that these come from.
 fn flags(extras: Extras) -> String {
-    let Extras { migrations, verdicts, leaving } = extras;
-    let all = [(migrations, " --migrations"), (verdicts, " --verdicts"), (leaving, " --leaving")];
+    let Extras { migrations, verdicts, leaving, scenes } = extras;
+    let all = [
+        (migrations, " --migrations"),
+        (verdicts, " --verdicts"),
+        (leaving, " --leaving"),
+        (scenes, " --scenes"),
+    ];
     all.into_iter().filter_map(|(is_set, flag)| is_set.then_some(flag)).collect()
 }
 

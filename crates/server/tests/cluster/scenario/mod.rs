@@ -104,9 +104,10 @@ impl std::ops::AddAssign for Met {
 #[must_use]
 pub(crate) fn run(seed: u64, extras: Extras, keeps_text: bool) -> Outcomes {
     let mut random = Random::from_seed(seed ^ 0x636c_7573_7465_7200);
-    let plan = match extras.leaving {
-        true => Plan::that_leaves(&mut random),
-        false => Plan::draw(&mut random, extras).with_churn(&mut random),
+    let plan = match extras {
+        Extras { leaving: true, .. } => Plan::that_leaves(&mut random),
+        Extras { scenes: true, .. } => Plan::of_scenes(&mut random),
+        _ => Plan::draw(&mut random, extras).with_churn(&mut random),
     };
     let plan = Rc::new(plan);
     let mut world = World::new(seed, &plan, random.split(), keeps_text);

@@ -23,6 +23,19 @@ pub(crate) struct Extras {
     pub(crate) verdicts: bool,
     /// Another scenario: servers with much to do are asked to end, again and again.
     pub(crate) leaving: bool,
+    /// Another scenario: little is wrong but one [`Scene`], again and again.
+    pub(crate) scenes: bool,
+}
+
+/// What takes many things in a certain order, which chance alone hardly ever brings about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scene {
+    /// Masters hear late what their backups confirm, and are given up.
+    LateWords,
+    /// All backups of a head are restarted, and its master dies while it makes replicas in the place of those.
+    BegunAnew,
+    /// Segments are replicated anew from memory while a head is not durable, and its master dies.
+    CopiedEarly,
 }
 
 /// What a seed's scenario is made of.
@@ -66,6 +79,8 @@ pub(crate) struct Plan {
     pub(crate) only_leaves: bool,
     /// How much of what users do is to overwrite much, so that heads change and cleaners work.
     pub(crate) churn: f64,
+    /// Mostly this is what happens.
+    pub(crate) scene: Option<Scene>,
 }
 
 impl Plan {
@@ -133,6 +148,7 @@ impl Plan {
             weak,
             only_leaves: false,
             churn: 0.0,
+            scene: None,
         }
     }
 
@@ -179,6 +195,52 @@ impl Plan {
             lasts_max: Duration::from_millis(5),
             trouble_every: Duration::from_millis(200),
             only_leaves: true,
+            ..plan
+        }
+    }
+
+    /// Servers whose network and disks work, and one scene, again and again.
+    pub(crate) fn of_scenes(random: &mut Random) -> Plan {
+        let plan = Plan::draw(random, Extras { verdicts: true, ..Extras::default() });
+        let scene = match random.below(4) {
+            0 => Scene::LateWords,
+            1 => Scene::BegunAnew,
+            _ => Scene::CopiedEarly,
+        };
+        let (servers, replicas) = match scene {
+            Scene::LateWords => (random.within(3..6), random.within(1..3)),
+            // So few that replicas are made anew where they were.
+            Scene::BegunAnew => [(2, 1), (3, 2)][random.below(2) as usize],
+            Scene::CopiedEarly => (random.within(5..7), 1),
+        };
+        let segment_bytes = 32 << 10;
+        let settings = Settings {
+            replicas: replicas as u32,
+            segment_bytes,
+            self_backup: false,
+            ..plan.settings
+        };
+        let trouble = Duration::from_millis(random.within(6000..12_000));
+        Plan {
+            servers: servers as usize,
+            shards: 1,
+            users: 3,
+            settings,
+            memory_bytes: segment_bytes as usize * random.within(13..18) as usize,
+            buffers: 24,
+            link: Link {
+                delay: Duration::from_micros(random.within(5..100)),
+                streams: plan.link.streams,
+                ..Link::default()
+            },
+            scheduling: Scheduling::default(),
+            metastore: Faults::none(),
+            thinks: trouble / plan.operations as u32,
+            trouble,
+            trouble_every: Duration::from_millis(300),
+            weak: None,
+            churn: 0.4,
+            scene: Some(scene),
             ..plan
         }
     }

@@ -26,9 +26,10 @@ const NUMBERS: u64 = 4;
 /// Objects of each table.
 pub(crate) const KEYS: u64 = 6;
 
-/// How long users think while they hurry, and while they rush.
+/// How long users think while they hurry, while they rush, and while they overwrite much.
 const HURRIED_WAIT_NS: f64 = 30e6;
 const RUSHED_WAIT_NS: f64 = 4e6;
+const PRESSED_WAIT_NS: f64 = 10e6;
 
 /// The longest of the long values.
 const LONG: u64 = 3000;
@@ -62,6 +63,8 @@ pub(crate) struct Seen {
     rushed_until: u64,
     /// Until then those who hurry move tablets.
     moving_until: u64,
+    /// Until then those who hurry overwrite much, and do not wait for long.
+    pressed_until: u64,
     /// An object of which nothing is left but that there was one: the world lets go of its master.
     pub(crate) faded: Option<(TableId, KeyHash)>,
 }
@@ -98,6 +101,12 @@ impl Seeing {
     pub(crate) fn hurry_and_move(&self, lasts: Duration) {
         self.rush(lasts);
         self.seen.borrow_mut().moving_until = self.time.get() + lasts.as_nanos() as u64;
+    }
+
+    /// Users hurry for so long, and overwrite much without waiting for it for long.
+    pub(crate) fn press(&self, lasts: Duration) {
+        self.hurry(lasts);
+        self.seen.borrow_mut().pressed_until = self.time.get() + lasts.as_nanos() as u64;
     }
 
     fn is_hurried(&self) -> bool {
@@ -217,8 +226,7 @@ impl User {
                 }
             }
             let mean = self.seeing.plan.thinks.as_nanos() as f64;
-            let wait = Duration::from_nanos(self.random.exponential(mean) as u64);
-            self.client.tasks().sleep(wait).await;
+            self.pause(mean).await;
         }
         self.client.close();
     }
@@ -236,6 +244,10 @@ impl User {
                 is(seen.moving_until),
             )
         };
+        if now < self.seeing.seen.borrow().pressed_until {
+            self.press().await;
+            return self.pause(PRESSED_WAIT_NS).await;
+        }
         if is_moving && self.random.chance(0.1) {
             self.grow().await;
             return self.migrate().await;
@@ -260,8 +272,11 @@ impl User {
         let operation = Operation { table, key: key.to_be_bytes().to_vec(), condition, action };
         let patience = Duration::from_millis(self.random.magnitude(50..longest));
         self.begin(vec![(key, judged, operation)], patience, false).await;
-        let wait_ns = if is_rushed { RUSHED_WAIT_NS } else { HURRIED_WAIT_NS };
-        let wait = Duration::from_nanos(self.random.exponential(wait_ns) as u64);
+        self.pause(if is_rushed { RUSHED_WAIT_NS } else { HURRIED_WAIT_NS }).await;
+    }
+
+    async fn pause(&mut self, mean_ns: f64) {
+        let wait = Duration::from_nanos(self.random.exponential(mean_ns) as u64);
         self.client.tasks().sleep(wait).await;
     }
 

@@ -1,6 +1,7 @@
 //! The hosts of a cluster: coordinators, servers and users, and what happens to them.
 
 mod lives;
+mod scenes;
 mod windows;
 
 use super::client::Client;
@@ -356,6 +357,11 @@ impl World {
         let lasts = plan.lasts(random);
         if plan.only_leaves {
             return self.places.iter().for_each(|place| place.life.borrow().leave());
+        }
+        if let Some(scene) = plan.scene
+            && random.chance(0.8)
+        {
+            return self.plays(scene, random);
         }
         let power = plan.outlasts_power() && random.chance(0.5);
         let pick = |places: &[Place], random: &mut Random| random.pick(places).cloned();

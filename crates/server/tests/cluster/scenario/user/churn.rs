@@ -30,10 +30,29 @@ impl User {
     pub(super) async fn churn(&mut self) {
         let tables = self.seeing.seen.borrow().tables.clone();
         let fillers: Vec<Vec<u8>> = (0..FILLERS).map(filler).collect();
-        self.fill(&tables, &fillers, Condition::Always).await;
+        let patience = Duration::from_secs(1);
+        self.fill(&tables, &fillers, Condition::Always, patience).await;
     }
 
-    async fn fill(&mut self, tables: &[TableId], fillers: &[Vec<u8>], condition: Condition) {
+    /// Overwrites some objects, and much that only takes room, and does not wait for long.
+    pub(super) async fn press(&mut self) {
+        let tables = self.seeing.seen.borrow().tables.clone();
+        let table = tables[self.random.below(2) as usize];
+        let patience = Duration::from_millis(self.random.within(20..120));
+        let keys: Vec<u64> = (0..KEYS).filter(|_| self.random.chance(0.3)).collect();
+        let wanted = keys.into_iter().map(|key| self.another(table, key)).collect();
+        self.begin(wanted, patience, false).await;
+        let fillers: Vec<Vec<u8>> = (0..FILLERS).map(filler).collect();
+        self.fill(&tables, &fillers, Condition::Always, patience).await;
+    }
+
+    async fn fill(
+        &mut self,
+        tables: &[TableId],
+        fillers: &[Vec<u8>],
+        condition: Condition,
+        patience: Duration,
+    ) {
         let operations = (0..FILLERS_AT_ONCE).filter_map(|_| {
             let table = self.random.pick(tables).copied()?;
             let key = self.random.pick(fillers)?.clone();
@@ -45,7 +64,7 @@ impl User {
             Some(Operation { table, key, condition, action })
         });
         let operations = operations.collect();
-        let _ = self.client.all(operations, Duration::from_secs(1)).await;
+        let _ = self.client.all(operations, patience).await;
     }
 
     /// Overwrites an object often, and deletes it; overwrites others of its tablet until nothing is left of
@@ -57,9 +76,9 @@ impl User {
         let hash = KeyHash::of(&bytes);
         let is_near = |key: &Vec<u8>| KeyHash::of(key).0.abs_diff(hash.0) < u64::MAX / 8;
         let fillers: Vec<Vec<u8>> = (0..3 * FILLERS).map(filler).filter(is_near).collect();
-        self.fill(&[table], &fillers, Condition::Always).await;
-        let (always, its) = (Condition::Always, linearizability::Condition::Always);
         let patience = Duration::from_secs(1);
+        self.fill(&[table], &fillers, Condition::Always, patience).await;
+        let (always, its) = (Condition::Always, linearizability::Condition::Always);
         for _ in 0..self.random.within(FADED_WRITES) {
             self.overwrite(table, key, patience).await;
         }
@@ -68,11 +87,11 @@ impl User {
         self.begin(vec![(key, Judged::Delete { condition: its }, deletion)], patience, false).await;
         for _ in 0..self.random.within(FADED_FILLINGS) {
             // New objects would have versions above those of what was deleted.
-            self.fill(&[table], &fillers, Condition::Present).await;
+            self.fill(&[table], &fillers, Condition::Present, patience).await;
         }
         self.seeing.seen.borrow_mut().faded = Some((table, hash));
         for _ in 0..4 {
-            self.fill(&[table], &fillers, Condition::Present).await;
+            self.fill(&[table], &fillers, Condition::Present, patience).await;
         }
         self.overwrite(table, key, Duration::from_secs(8)).await;
     }
@@ -85,17 +104,22 @@ impl User {
         let tables = self.seeing.seen.borrow().tables.clone();
         for at in 0..GROWN.div_ceil(FILLERS) {
             let fillers: Vec<Vec<u8>> = (at * FILLERS..(at + 1) * FILLERS).map(filler).collect();
-            self.fill(&tables[1..], &fillers, Condition::Absent).await;
+            self.fill(&tables[1..], &fillers, Condition::Absent, Duration::from_secs(1)).await;
         }
     }
 
     /// Writes another value, whatever there is.
     pub(super) async fn overwrite(&mut self, table: TableId, key: u64, patience: Duration) {
+        let wanted = self.another(table, key);
+        self.begin(vec![wanted], patience, false).await;
+    }
+
+    fn another(&mut self, table: TableId, key: u64) -> (u64, Judged, Operation) {
         let value = self.random.below(1 << 48);
         let judged = Judged::Write { value, condition: linearizability::Condition::Always };
         let action = Action::Write(super::value(key, value));
         let (key_bytes, condition) = (key.to_be_bytes().to_vec(), Condition::Always);
         let operation = Operation { table, key: key_bytes, condition, action };
-        self.begin(vec![(key, judged, operation)], patience, false).await;
+        (key, judged, operation)
     }
 }

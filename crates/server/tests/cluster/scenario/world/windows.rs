@@ -9,7 +9,7 @@ use thunderhead_runtime::Random;
 use thunderhead_simulator::HostId;
 use thunderhead_wire::{KeyHash, TableId};
 
-fn millis(random: &mut Random, range: std::ops::Range<u64>) -> Duration {
+pub(super) fn millis(random: &mut Random, range: std::ops::Range<u64>) -> Duration {
     Duration::from_millis(random.within(range))
 }
 
@@ -72,7 +72,7 @@ impl World {
     }
 
     /// What goes from a server to another one goes otherwise for so long.
-    fn set_links(&mut self, from: usize, to: usize, link: Link, lasts: Duration) {
+    pub(super) fn set_links(&mut self, from: usize, to: usize, link: Link, lasts: Duration) {
         let usual = self.seeing.plan.link;
         for (from, to) in self.pairs(from, to) {
             let (from, to) = (self.simulation.address(from), self.simulation.address(to));

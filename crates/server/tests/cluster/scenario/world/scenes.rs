@@ -1,0 +1,121 @@
+//! Scenes: things that happen in a certain order, each of them long enough that the next one meets it.
+
+use super::World;
+use super::windows::millis;
+use crate::scenario::plan::Scene;
+use std::time::Duration;
+use thunderhead_net::sim::Link;
+use thunderhead_runtime::Random;
+use thunderhead_simulator::HostId;
+
+impl World {
+    pub(super) fn plays(&mut self, scene: Scene, random: &mut Random) {
+        let Some(number) = self.a_master(random) else { return };
+        match scene {
+            Scene::LateWords => self.hears_late(number, random),
+            Scene::BegunAnew => self.dies_while_all_is_begun_anew(number, random),
+            Scene::CopiedEarly => self.dies_after_copies(number, random),
+        }
+    }
+
+    /// A server that has tablets.
+    fn a_master(&self, random: &mut Random) -> Option<usize> {
+        let tables = self.known()?.0.tables;
+        let addresses = tables.iter().flat_map(|it| &it.tablets).filter_map(|it| it.address);
+        let addresses: Vec<_> = addresses.collect();
+        let ip = random.pick(&addresses)?.ip();
+        let is_it = |host: &HostId| self.simulation.address(*host) == ip;
+        self.places.iter().position(|place| place.hosts.iter().any(is_it))
+    }
+
+    fn others(&self, number: usize) -> Vec<usize> {
+        (0..self.places.len()).filter(|it| *it != number).collect()
+    }
+
+    /// What its backups confirm comes to a server nearly too late to be waited for; then it is given up, and
+    /// hears nothing but what is under way. One user asks who comes after it, the others ask it.
+    fn hears_late(&mut self, number: usize, random: &mut Random) {
+        let usual = self.seeing.plan.link;
+        let lasts = Duration::from_secs(3);
+        let late = Link { delay: millis(random, 180..248), ..usual };
+        let others = self.others(number);
+        for other in &others {
+            self.set_links(*other, number, late, lasts);
+        }
+        self.seeing.part(lasts);
+        self.seeing.rush(lasts);
+        let Some(user) = self.users.first().copied() else { return };
+        self.run_for(millis(random, 50..300));
+        // What it does not know to be durable it does not tell of: so nothing is written for a while.
+        self.simulation.crash(user);
+        self.run_for(late.delay * 2 + millis(random, 0..500));
+        if let Some((server, generation)) = self.identity(number) {
+            let blocked = Link { blocked: true, ..usual };
+            for other in &others {
+                self.set_links(number, *other, blocked, Duration::from_millis(1500));
+            }
+            let mut deaf: Vec<HostId> = self.seats.iter().map(|seat| seat.host).collect();
+            deaf.push(user);
+            self.cut_off(number, &deaf, Duration::from_millis(1500));
+            self.give_up(server, generation);
+        }
+        self.run_for(millis(random, 300..500));
+        self.simulation.start(user);
+        self.run_for(Duration::from_millis(1000));
+    }
+
+    /// All other servers are restarted, so that a master begins the replicas of its head anew in the
+    /// place of those that they have; it dies while it does.
+    fn dies_while_all_is_begun_anew(&mut self, number: usize, random: &mut Random) {
+        let far = Link { delay: millis(random, 3..50), ..self.seeing.plan.link };
+        self.seeing.rush(Duration::from_millis(500));
+        self.run_for(millis(random, 10..300));
+        let others = self.others(number);
+        let former: Vec<_> = others.iter().map(|it| self.identity(*it)).collect();
+        for other in &others {
+            self.stop(*other, millis(random, 1..10));
+            self.set_links(number, *other, far, Duration::from_secs(2));
+        }
+        self.until(Duration::from_secs(1), |world| {
+            let now = |(it, former): (&usize, &Option<_>)| {
+                let identity = world.identity(*it);
+                identity.is_some() && identity != *former
+            };
+            others.iter().zip(&former).all(now)
+        });
+        self.run_for(far.delay.mul_f64(12.0 * random.fraction()));
+        self.stop(number, self.seeing.plan.lasts_for_a_verdict(random));
+    }
+
+    /// Nothing that a master appends gets to one server, which may have its head; another one is lost, so
+    /// that what that has is made again, from memory out of which was dropped what has been overwritten
+    /// meanwhile. Then the master dies.
+    fn dies_after_copies(&mut self, number: usize, random: &mut Random) {
+        let mut others = self.others(number);
+        let lost = others.swap_remove(random.below(others.len() as u64) as usize);
+        let missed = others.swap_remove(random.below(others.len() as u64) as usize);
+        self.seeing.press(Duration::from_secs(2));
+        self.run_for(millis(random, 100..500));
+        let blocked = Link { blocked: true, ..self.seeing.plan.link };
+        self.set_links(number, missed, blocked, Duration::from_millis(1500));
+        self.run_for(millis(random, 100..900));
+        let Some((server, generation)) = self.identity(lost) else { return };
+        let is_back_soon = random.chance(0.5);
+        let lasts = if is_back_soon { millis(random, 50..150) } else { millis(random, 2000..3000) };
+        self.stop(lost, lasts);
+        self.give_up(server, generation);
+        self.run_for(millis(random, 20..150));
+        if is_back_soon {
+            // It frees what it still has and the master has made again.
+            let is_back = |world: &World| {
+                let identity = world.identity(lost);
+                identity.is_some_and(|it| it != (server, generation))
+            };
+            self.until(Duration::from_millis(300), is_back);
+            self.run_for(millis(random, 5..80));
+        }
+        self.stop(number, millis(random, 1000..3000));
+        // Who would overwrite what is lost now would not notice it.
+        self.seeing.press(Duration::ZERO);
+    }
+}
