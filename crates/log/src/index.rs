@@ -515,6 +515,11 @@ impl<S: BlockSource> Index<S> {
         self.overflow.promise(&mut self.blocks)
     }
 
+    /// Inserts to which memory is promised.
+    pub(crate) fn promised(&self) -> usize {
+        self.overflow.promised()
+    }
+
     /// Redeems a promise: by an insert, which comes next, or by doing without it.
     #[inline]
     pub(crate) fn redeem(&mut self) {

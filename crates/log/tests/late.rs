@@ -98,6 +98,26 @@ fn it_is_found_seen_and_forgotten_like_all_others() {
 }
 
 #[test]
+fn where_memory_is_short_a_delete_finds_room_with_its_record_as_without_one() {
+    for keys in [40u32, 80, 120] {
+        let mut log = log_in(192 << 10);
+        let mut written = 0;
+        while log.write(TABLE, &(written % keys).to_be_bytes(), &[1; 900]).is_ok() {
+            written += 1;
+        }
+        // Nobody cleans: all there is is what writes leave over.
+        let mut done = 0;
+        for key in 0..keys / 2 {
+            let completion = completion(u64::from(key) + 1);
+            let key = key.to_be_bytes();
+            let deleted = log.delete_completed(TABLE, &key, Condition::Always, completion);
+            done += u32::from(deleted.is_ok());
+        }
+        assert!(done >= 18, "{done} of {}", keys / 2);
+    }
+}
+
+#[test]
 fn it_goes_with_its_tablet() {
     let mut log = log_in(1 << 20);
     update(&mut log, 1);

@@ -58,6 +58,8 @@ pub(crate) struct Clients {
     wanted: BTreeSet<u64>,
     /// Leases that are over and of which nothing is left here; the oldest first.
     ended: (BTreeSet<u64>, VecDeque<u64>),
+    /// What [`Client::recorded_first`] was before the last update that was met as new.
+    before: u64,
     /// Leases of clients that said that they have more answers since it was last looked which of their
     /// records nobody needs.
     ahead: Vec<u64>,
@@ -72,7 +74,10 @@ pub(crate) struct Clients {
 struct Client {
     /// The client has the answers to all updates before this one.
     first: u64,
-    /// Updates from there on of which the log has a record.
+    /// Which update that was as the records say. Those of earlier ones are not needed, and nobody will take
+    /// their updates for new, even if all that is left are the records.
+    recorded_first: u64,
+    /// Updates of which the log has a record.
     recorded: Sequences,
     standing: Standing,
     /// It is among those who are ahead.
@@ -82,7 +87,7 @@ struct Client {
 /// What is known of an update when it comes.
 pub(crate) enum Met {
     /// It was not done, and may be. It counts as recorded from now on: who makes no record of it says so
-    /// ([`Clients::lost`]).
+    /// ([`Clients::not_made`]).
     New,
     /// The log has a record of it.
     Done,
@@ -100,7 +105,13 @@ enum Standing {
 
 impl Client {
     fn new(standing: Standing) -> Client {
-        Client { first: 0, recorded: Sequences::default(), standing, is_ahead: false }
+        Client {
+            first: 0,
+            recorded_first: 0,
+            recorded: Sequences::default(),
+            standing,
+            is_ahead: false,
+        }
     }
 }
 
@@ -124,6 +135,7 @@ impl Clients {
         self.records += usize::from(client.recorded.insert(sequence));
         if let Some((first, _)) = Outcome::of_record(record) {
             client.first = client.first.max(first);
+            client.recorded_first = client.recorded_first.max(first);
         }
         client.first
     }
@@ -142,7 +154,7 @@ impl Clients {
     pub(crate) fn meet(&mut self, log: &mut Log, identity: Identity) -> Met {
         let (lease, first) = (identity.lease(), identity.first_unacknowledged());
         let limits = self.limits;
-        let Clients { clients, wanted, ahead, records, .. } = self;
+        let Clients { clients, wanted, before, ahead, records, .. } = self;
         let Some(client) = clients.get_mut(&lease) else {
             return match self.welcome(identity) {
                 Ok(()) => self.meet(log, identity),
@@ -155,17 +167,20 @@ impl Clients {
         if client.recorded.contains(identity.sequence()) {
             return Met::Done;
         }
-        if first > client.first {
-            client.first = first;
-            if !std::mem::replace(&mut client.is_ahead, true) {
-                ahead.push(lease);
-            }
-        }
+        client.first = client.first.max(first);
         let is_full = client.recorded.len() >= limits.records_per_client_max
             || *records >= limits.records_max;
         match client.standing {
-            Standing::Lasts if !is_full => {
+            // Where it is full: the record that this one makes frees those before.
+            Standing::Lasts if !is_full || first > client.recorded_first => {
                 *records += usize::from(client.recorded.insert(identity.sequence()));
+                *before = client.recorded_first;
+                if first > client.recorded_first {
+                    client.recorded_first = first;
+                    if !std::mem::replace(&mut client.is_ahead, true) {
+                        ahead.push(lease);
+                    }
+                }
                 Met::New
             }
             Standing::Lasts if self.ahead.is_empty() => {
@@ -185,9 +200,18 @@ impl Clients {
         }
     }
 
+    /// No record was made of the update that was just met as new.
+    #[cold]
+    pub(crate) fn not_made(&mut self, identity: Identity) {
+        self.lost(identity.lease(), identity.sequence());
+        if let Some(client) = self.clients.get_mut(&identity.lease()) {
+            client.recorded_first = self.before;
+        }
+    }
+
     /// Sorts out which records nobody needs, of clients that have got more answers: all before those that
-    /// they may still ask for, but for the last. From that one it is known, after a crash, which updates
-    /// are stragglers. This and the forgetting are mostly done when who asks has its answer.
+    /// they may still ask for. The record that says so stays, and from it is known, after a crash, which
+    /// updates are stragglers. This and the forgetting are mostly done when who asks has its answer.
     #[inline]
     pub(crate) fn sort_out(&mut self, log: &mut Log) {
         while let Some(lease) = self.ahead.pop() {
@@ -201,7 +225,7 @@ impl Clients {
         client.is_ahead = false;
         let last = client.recorded.last().unwrap_or_default();
         let mut left = FORGOTTEN_AT_ONCE;
-        client.recorded.take_below(client.first.min(last), |base, bits| {
+        client.recorded.take_below(client.recorded_first.min(last), |base, bits| {
             *records -= bits.count_ones() as usize;
             let bits = log.forget_late(lease, base, bits);
             if bits == 0 {
@@ -236,8 +260,7 @@ impl Clients {
         Ok(())
     }
 
-    /// The log has forgotten a record, whose tablet is gone, or never made it.
-    #[cold]
+    /// The log has forgotten a record, whose tablet is gone.
     pub(crate) fn lost(&mut self, lease: u64, sequence: u64) {
         if let Some(client) = self.clients.get_mut(&lease) {
             self.records -= usize::from(client.recorded.remove(sequence));

@@ -44,7 +44,7 @@ pub(crate) fn update(
                 Err(refused)
             };
             recorded.unwrap_or_else(|refused| {
-                clients.lost(identity.lease(), identity.sequence());
+                clients.not_made(identity);
                 refused
             })
         }

@@ -536,6 +536,44 @@ fn a_full_shard_refuses_writes_but_not_reads_and_deletes() {
     assert!(again.is_ok(), "{again:?}");
 }
 
+#[test]
+fn an_update_that_finds_no_room_may_come_again_and_takes_nobodys_record() {
+    let mut pair = Pair::new(1 << 20, Box::new(NoReplication::default()));
+    let write = |pair: &mut Pair, (sequence, first): (u64, u64), key: &[u8], bytes: usize| {
+        let identity = Identity::new(3, sequence, first);
+        pair.call(Opcode::Write, &update_body(identity, key, Condition::Always, 0, &vec![1; bytes]))
+    };
+    for sequence in 1..=4 {
+        write(&mut pair, (sequence, 1), b"k", 10).unwrap();
+    }
+    let records = |pair: &mut Pair| pair.node.service().statistics().records;
+    assert_eq!(records(&mut pair), 4);
+    let mut filled = 0u64;
+    let mut cleaner = pair.node.service().log().cleaner().unwrap();
+    while status(&pair.update(Opcode::Write, &filled.to_be_bytes(), &[1; 1000])) != Status::NoSpace
+    {
+        cleaner.step();
+        filled += 1;
+    }
+    // The client has all answers before 5, but nothing says so that outlasts this process.
+    for _ in 0..3 {
+        assert_eq!(status(&write(&mut pair, (5, 5), b"new", 6_000)), Status::NoSpace);
+        assert_eq!(records(&mut pair), 4);
+    }
+    assert_eq!(status(&write(&mut pair, (4, 1), b"k", 10)), Status::Stale, "while it lives");
+    for number in 0..filled {
+        while status(&pair.update(Opcode::Delete, &number.to_be_bytes(), b"")) != Status::Ok {
+            cleaner.step();
+        }
+    }
+    for _ in 0..1000 {
+        cleaner.step();
+        pair.turns(1);
+    }
+    write(&mut pair, (5, 5), b"new", 6_000).unwrap();
+    assert_eq!(status(&write(&mut pair, (4, 1), b"k", 10)), Status::Stale);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 

@@ -259,6 +259,10 @@ impl Overflow {
         kept
     }
 
+    pub(super) fn promised(&self) -> usize {
+        self.promised
+    }
+
     #[inline]
     pub(super) fn redeem(&mut self) {
         self.promised -= 1;

@@ -133,13 +133,11 @@ impl Log {
         self.make_room(most, self.shared.reserves.for_writes())?;
 
         let mark = self.head.appender.mark();
-        let bytes = self.put_completion(table, hash, completion, LINKED)?;
+        let record = self.put_completion(table, hash, completion, LINKED)?;
         let new = NewVersion { tablet, table, hash, key, value, version };
         let put = self.put_placed(new, current);
         if put.is_err() {
-            self.late.pop();
-            self.completions.redeem();
-            self.live_bytes -= bytes as u64;
+            self.forget_appended(record);
             self.head.appender.rewind(mark);
         }
         Ok(Written { version, position: put? })
@@ -238,21 +236,18 @@ impl Log {
         Ok(self.head.position())
     }
 
-    /// Appends a record for which room was made; says how many bytes it takes.
+    /// Appends a record for which room was made.
     pub(crate) fn put_completion(
         &mut self,
         table: TableId,
         key_hash: KeyHash,
         completion: Completion<'_>,
         flag: u8,
-    ) -> Result<usize, Error> {
+    ) -> Result<Record, Error> {
         let Completion { lease, sequence, result } = completion;
         let birth = self.head.id();
         if self.late.len() >= LATE_MAX {
             self.enter_late();
-        }
-        if !self.completions.promise() {
-            return Err(Error::CleanerBehind);
         }
         let fields = CompletionFields { lease, sequence, table, birth, key_hash };
         let mut header = fields.header(result.len());
@@ -264,27 +259,56 @@ impl Log {
         } else {
             self.head.appender.write(at, &mut header, [result, &[]], self.seal);
         }
-        self.late.push(Late { lease, sequence, at });
+        let record = Late { lease, sequence, at };
+        let is_late = self.completions.promise();
+        if is_late {
+            self.late.push(record);
+        } else {
+            // Memory is short, but it may need none; nor may those to which it was promised.
+            self.enter_late();
+            self.enter(&record)?;
+        }
         self.head.appender.advance(bytes);
         self.live_bytes += bytes as u64;
-        Ok(bytes)
+        Ok(Record { lease, sequence, bytes, is_late })
+    }
+
+    /// Takes a record that was just appended out again; the head is about to be rewound.
+    #[cold]
+    fn forget_appended(&mut self, record: Record) {
+        let Record { lease, sequence, bytes, is_late } = record;
+        if is_late {
+            self.late.pop();
+            self.completions.redeem();
+        } else {
+            let removed = self.unlink_completion(lease, sequence);
+            debug_assert!(removed.is_some());
+        }
+        debug_assert_eq!(self.completions.promised(), self.late.len());
+        self.live_bytes -= bytes as u64;
+    }
+
+    fn enter(&mut self, record: &Late) -> Result<(), Error> {
+        let hash = CompletionFields::hash(record.lease, record.sequence);
+        let inserted = self.completions.insert(hash, record.at, &Records(&self.memory));
+        inserted.map_err(|_| Error::CleanerBehind)
     }
 
     /// Puts the records that are [`Late`] into the index.
     #[inline]
     pub(super) fn enter_late(&mut self) {
         if !self.late.is_empty() {
-            self.enter();
+            self.enter_all();
         }
     }
 
     #[inline(never)]
-    fn enter(&mut self) {
-        for Late { lease, sequence, at } in self.late.drain(..) {
-            let hash = CompletionFields::hash(lease, sequence);
+    fn enter_all(&mut self) {
+        debug_assert_eq!(self.completions.promised(), self.late.len());
+        while let Some(record) = self.late.pop() {
             self.completions.redeem();
-            let inserted = self.completions.insert(hash, at, &Records(&self.memory));
-            assert!(inserted.is_ok(), "memory for it was promised");
+            let entered = self.enter(&record);
+            assert!(entered.is_ok(), "memory for it was promised");
         }
     }
 
@@ -531,6 +555,14 @@ impl Log {
         let found = self.completions.find(hash, |at| is_single(memory, at, lease, sequence))?;
         Some(self.completions.remove(found))
     }
+}
+
+/// A record that was appended.
+pub(crate) struct Record {
+    lease: u64,
+    sequence: u64,
+    bytes: usize,
+    is_late: bool,
 }
 
 /// The record of an update that is in the log and not yet in the index of records.

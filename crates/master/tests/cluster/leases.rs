@@ -85,7 +85,7 @@ fn what_is_remembered_of_clients_is_bounded() {
         assert!(busy(3, 3, 1).await, "too much of all");
         assert!(busy(4, 1, 1).await, "too many clients");
         assert!(!busy(1, 5, 5).await, "it has its answers, so there is room");
-        assert_eq!(user.status().await.records, 8);
+        assert_eq!(user.status().await.records, 7);
     });
 }
 
