@@ -331,13 +331,14 @@ impl CompletionFields {
     /// The header of a record; the outcome follows it.
     pub(crate) fn header(&self, result_bytes: usize) -> Header {
         let varints = [self.lease, self.sequence, self.table.0, self.birth.0];
-        let mut header = if COMPLETION_FIELDS_MAX + result_bytes < 0x80 {
-            // Its length takes a byte, whatever the fields are.
-            Header::start(Kind::Completion as u8, 0, 0)
+        // Then the length takes a byte, whatever the fields are, and is known when they are there.
+        let is_short = COMPLETION_FIELDS_MAX + result_bytes < 0x80;
+        let fields = if is_short {
+            0
         } else {
-            let fields = varints.iter().map(|value| varint::length(*value)).sum::<usize>() + 8;
-            Header::start(Kind::Completion as u8, fields, result_bytes)
+            varints.iter().map(|value| varint::length(*value)).sum::<usize>() + 8
         };
+        let mut header = Header::start(Kind::Completion as u8, fields, result_bytes);
         let begins = header.length;
         for value in varints {
             header.put(value);
@@ -345,11 +346,10 @@ impl CompletionFields {
         let at = header.length;
         header.bytes[at..at + 8].copy_from_slice(&self.key_hash.0.to_le_bytes());
         header.length += 8;
-        let body_bytes = header.length - begins + result_bytes;
-        if body_bytes < 0x80 {
-            header.bytes[FRAME_BYTES] = body_bytes as u8;
+        if is_short {
+            header.bytes[FRAME_BYTES] = (header.length - begins + result_bytes) as u8;
+            header.entry_bytes = header.length + result_bytes;
         }
-        header.entry_bytes = header.length + result_bytes;
         header
     }
 

@@ -55,16 +55,27 @@ fn outcome(log: &Log, sequence: u64) -> Option<Vec<u8>> {
     log.completion(LEASE, sequence).map(|it| it.to_vec())
 }
 
-fn all(log: &mut Log) -> Vec<u64> {
-    let (mut found, mut cursor) = (Vec::new(), Some(Cursor::default()));
+/// All records, as they are walked through.
+fn walked(log: &mut Log) -> Records {
+    let (mut found, mut cursor) = (Records::new(), Some(Cursor::default()));
     while let Some(at) = cursor {
-        cursor = log.scan_completions(at, |lease, sequence, _| {
-            assert_eq!(lease, LEASE);
-            found.push(sequence);
+        cursor = log.scan_completions(at, |lease, sequence, result| {
+            assert!(found.insert((lease, sequence), result.to_vec()).is_none());
         });
     }
-    found.sort_unstable();
     found
+}
+
+/// By lease and sequence.
+type Records = BTreeMap<(u64, u64), Vec<u8>>;
+
+/// The sequences of all records, which are one client's.
+fn all(log: &mut Log) -> Vec<u64> {
+    let of_one = |(lease, sequence)| {
+        assert_eq!(lease, LEASE);
+        sequence
+    };
+    walked(log).into_keys().map(of_one).collect()
 }
 
 #[test]
@@ -165,20 +176,6 @@ fn a_head_that_ends_takes_it_along_before_a_cleaner_comes() {
     }
     assert!(log.usage().entries_moved > 0);
 }
-
-/// All records, as they are walked through.
-fn walked(log: &mut Log) -> Records {
-    let (mut found, mut cursor) = (Records::new(), Some(Cursor::default()));
-    while let Some(at) = cursor {
-        cursor = log.scan_completions(at, |lease, sequence, result| {
-            assert!(found.insert((lease, sequence), result.to_vec()).is_none());
-        });
-    }
-    found
-}
-
-/// By lease and sequence.
-type Records = BTreeMap<(u64, u64), Vec<u8>>;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
