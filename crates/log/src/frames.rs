@@ -72,6 +72,11 @@ impl Frames {
         self.staying.store(staying, Ordering::Relaxed);
     }
 
+    /// What it said last.
+    pub(crate) fn published(&self) -> (usize, usize) {
+        (self.taken.load(Ordering::Relaxed), self.staying.load(Ordering::Relaxed))
+    }
+
     /// What may be reached by what is appended.
     pub(crate) fn limit(&self) -> usize {
         self.limit.load(Ordering::Relaxed)

@@ -109,6 +109,8 @@ pub struct Log {
     live_bytes: u64,
     /// What writes may at most make of `live_bytes`; refreshed at every turn.
     limits: LiveLimits,
+    /// So many seglets were the indexes' when the limits were worked out.
+    limits_with: usize,
     mutations: u32,
     /// For tables that were dropped here: the head at that time.
     dropped: BTreeMap<TableId, SegmentId>,
@@ -182,6 +184,7 @@ impl Log {
             logged_safe_version: Version::NONE,
             live_bytes: 0,
             limits: LiveLimits::default(),
+            limits_with: usize::MAX,
             mutations: 0,
             dropped: BTreeMap::new(),
             pinned: Vec::new(),

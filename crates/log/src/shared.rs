@@ -91,7 +91,7 @@ pub(crate) struct Reserves {
 }
 
 /// Bytes of live data that the cleaner can live with.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LiveLimits {
     /// Writes that add data are refused beyond this.
     pub(crate) writes: u64,

@@ -59,5 +59,7 @@ mod sequences;
 mod shard;
 
 pub use options::Options;
-pub use replication::{LocalAnswer, LocalBackup, LocalReplica, ReplicaBytes, Replication};
+pub use replication::{
+    LocalAnswer, LocalBackup, LocalReplica, ReplicaBytes, Replication, Standing,
+};
 pub use shard::{Shard, Statistics};

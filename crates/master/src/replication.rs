@@ -199,6 +199,21 @@ impl Shared {
     }
 }
 
+/// How things stand, all of it learned in one look: whoever waits for a turn's end waits for each.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing {
+    /// There are requests to be sent.
+    pub has_requests: bool,
+    /// How far the log's heads are durable.
+    pub durable: LogPosition,
+    /// Until when reads may be answered: the module `lease` says why.
+    pub reads_until: Time,
+    /// When it wants a turn though nothing happens.
+    pub deadline: Option<Time>,
+    /// A backup says that this master was given up: nothing more will be durable.
+    pub is_deposed: bool,
+}
+
 /// The manager. See the [module](self).
 pub struct Replication {
     shared: Shared,
@@ -241,9 +256,17 @@ impl Replication {
         self.shared.state().learn(list);
     }
 
-    /// Looks at what there is and makes the requests that it wants.
-    pub fn turn(&mut self, now: Time, log: &mut Log) {
-        self.shared.state().turn(now, log);
+    /// Looks at what there is, makes the requests that it wants and says how things stand.
+    pub fn turn(&mut self, now: Time, log: &mut Log) -> Standing {
+        let mut state = self.shared.state();
+        state.turn(now, log);
+        state.standing()
+    }
+
+    /// How things stand.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        self.shared.state().standing()
     }
 
     /// The next request to be sent.
@@ -261,31 +284,6 @@ impl Replication {
         self.shared.state().answered(now, number, outcome);
     }
 
-    /// How far the log's heads are durable.
-    #[must_use]
-    pub fn durable(&self) -> LogPosition {
-        self.shared.state().durable
-    }
-
-    /// Until when reads may be answered: the module `lease` says why.
-    #[must_use]
-    pub fn reads_until(&self) -> Time {
-        let state = self.shared.state();
-        if state.settings.replicas == 0 { Time::NEVER } else { state.lease.until }
-    }
-
-    /// When it wants a turn though nothing happens.
-    #[must_use]
-    pub fn deadline(&self) -> Option<Time> {
-        self.shared.state().wake
-    }
-
-    /// A backup says that this master was given up: nothing more will be durable.
-    #[must_use]
-    pub fn is_deposed(&self) -> bool {
-        self.shared.state().is_deposed
-    }
-
     /// What an operator should know, in sentences.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
@@ -300,6 +298,16 @@ impl Replication {
 }
 
 impl State {
+    fn standing(&self) -> Standing {
+        Standing {
+            has_requests: !self.outgoing.is_empty(),
+            durable: self.durable,
+            reads_until: if self.settings.replicas == 0 { Time::NEVER } else { self.lease.until },
+            deadline: self.wake,
+            is_deposed: self.is_deposed,
+        }
+    }
+
     fn turn(&mut self, now: Time, log: &mut Log) {
         (self.now, self.wake) = (now, None);
         if self.settings.replicas == 0 || self.is_deposed {

@@ -178,6 +178,12 @@ impl Shard {
         self.link.as_mut().map(|link| &mut link.replication)
     }
 
+    /// Whether a backup has said that this master was given up.
+    #[must_use]
+    pub fn is_deposed(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.standing.is_deposed)
+    }
+
     /// The log.
     pub fn log(&mut self) -> &mut Log {
         &mut self.log
@@ -244,7 +250,7 @@ impl Shard {
     /// `replication::lease` says why.
     #[inline]
     fn lapsed(&self, context: &mut Context<'_>) -> Option<(Status, u32)> {
-        let until = self.link.as_ref().map_or(Time::NEVER, |link| link.reads_until);
+        let until = self.link.as_ref().map_or(Time::NEVER, |link| link.standing.reads_until);
         if until == Time::NEVER {
             return None;
         }

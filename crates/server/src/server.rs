@@ -545,7 +545,7 @@ impl Service for Server {
                 _ => {}
             }
         }
-        if self.shard.as_mut().and_then(Shard::replication).is_some_and(|it| it.is_deposed()) {
+        if self.shard.as_ref().is_some_and(Shard::is_deposed) {
             self.end(Ended::Deposed);
         }
         // Before the shard, so that it hears what is durable; and after, so that what it sends goes to

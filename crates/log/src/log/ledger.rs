@@ -191,6 +191,17 @@ impl Ledger {
         self.digests.push_back(digest);
     }
 
+    /// Whether a turn at whose end so much is durable has nothing to do here.
+    #[inline]
+    pub(super) fn is_quiet(&self, durable: LogPosition) -> bool {
+        durable == self.durable
+            && self.received.is_empty()
+            && self.ready.is_empty()
+            && self.digests.is_empty()
+            && self.closing.is_empty()
+            && !self.present_changed
+    }
+
     /// Learns how far the heads are durable.
     pub(super) fn settle(&mut self, durable: LogPosition) -> Settled {
         let mut settled = Settled::default();
@@ -269,9 +280,11 @@ impl Ledger {
             self.also_present.insert(segment.id, ());
         }
         self.adopted_named = false;
+        self.present_changed = true;
     }
 
     pub(super) fn release_adopted(&mut self) -> Vec<Segment> {
+        self.present_changed = true;
         std::mem::take(&mut self.adopted)
     }
 

@@ -1,7 +1,7 @@
 //! Connects a shard's manager with its node: requests become calls, or go straight to the backup of
 //! the same process.
 
-use super::{Replication, Request, To};
+use super::{Replication, Request, Standing, To};
 use crate::asking::{Asking, QuestionId};
 use crate::limits::{LOCAL_ROUNDS_MAX, REPLICATE_TIMEOUT};
 use std::collections::BTreeMap;
@@ -58,8 +58,8 @@ pub(crate) type Own<'a> = Option<(ServerId, &'a mut dyn LocalBackup)>;
 /// See the module's documentation.
 pub(crate) struct Link {
     pub(crate) replication: Replication,
-    /// Reads may be answered before this: see the module `lease`.
-    pub(crate) reads_until: Time,
+    /// How things stood when last something came of a request or of a turn.
+    pub(crate) standing: Standing,
     own: ServerId,
     calls: BTreeMap<CallId, u64>,
     questions: BTreeMap<QuestionId, u64>,
@@ -70,7 +70,7 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) fn new(replication: Replication, own: ServerId) -> Link {
         Link {
-            reads_until: replication.reads_until(),
+            standing: replication.standing(),
             replication,
             own,
             calls: BTreeMap::new(),
@@ -89,7 +89,7 @@ impl Link {
     ) -> bool {
         let Some(number) = self.calls.remove(&call) else { return false };
         self.replication.answered(now, number, outcome);
-        self.reads_until = self.replication.reads_until();
+        self.standing = self.replication.standing();
         true
     }
 
@@ -102,7 +102,7 @@ impl Link {
     ) -> bool {
         let Some(number) = self.questions.remove(&question) else { return false };
         self.replication.answered(now, number, answer.as_deref().map_err(|error| *error));
-        self.reads_until = self.replication.reads_until();
+        self.standing = self.replication.standing();
         true
     }
 
@@ -136,19 +136,21 @@ impl Link {
             }
         }
         for _ in 0..LOCAL_ROUNDS_MAX {
-            self.replication.turn(now, log);
+            self.standing = self.replication.turn(now, log);
             let mut answered = false;
-            while let Some(request) = self.replication.next_request() {
-                answered |= self.send(context, asking, request, &mut local);
+            if self.standing.has_requests {
+                while let Some(request) = self.replication.next_request() {
+                    answered |= self.send(context, asking, request, &mut local);
+                }
+                self.standing = self.replication.standing();
             }
-            if self.replication.durable() > log.durable() {
+            if self.standing.durable > log.durable() {
                 log.turn();
             } else if !answered {
                 break;
             }
         }
-        self.reads_until = self.replication.reads_until();
-        if let Some(at) = self.replication.deadline()
+        if let Some(at) = self.standing.deadline
             && self.timer_at.is_none_or(|set| at < set)
         {
             context.set_timer(at, TIMER);

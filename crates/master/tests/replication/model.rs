@@ -458,7 +458,7 @@ impl Cluster {
                     }
                 }
             }
-            let reads = self.replication.reads_until();
+            let reads = self.replication.standing().reads_until;
             assert!(reads <= until, "reads until {reads:?}, given up at {until:?}");
         }
     }
