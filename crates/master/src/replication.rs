@@ -74,12 +74,21 @@ use rests::Frees;
 use segment::Segment;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use thunderhead_log::{Log, Replicator};
 use thunderhead_rpc::{CallError, Opcode};
+use thunderhead_runtime::spares::Spares;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::ServerList;
 use thunderhead_wire::{LogPosition, MasterId, SegmentId, ServerId};
+
+/// Buffers of segments that are kept while there are new ones: so many at most, of such lengths, and how often it is
+/// looked whether they are needed.
+const SPARES_MAX: usize = 8;
+const SPARE_BYTES: RangeInclusive<usize> = 64 << 10..=16 << 20;
+const TIDY_EVERY: Duration = Duration::from_millis(100);
 
 /// What a manager is made with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,6 +181,9 @@ pub(crate) struct State {
     /// Numbers requests and placements.
     numbers: u64,
     spare: Vec<Vec<u8>>,
+    /// Buffers of segments that are whole, for the next ones.
+    spare_bytes: Spares<VecDeque<u8>>,
+    tidy_at: Time,
     scratch: Vec<SegmentId>,
     wake: Option<Time>,
     is_deposed: bool,
@@ -241,6 +253,8 @@ impl Replication {
             in_flight: Vec::new(),
             numbers: 0,
             spare: Vec::new(),
+            spare_bytes: Spares::new(SPARES_MAX, SPARE_BYTES),
+            tidy_at: Time(0),
             scratch: Vec::new(),
             wake: None,
             is_deposed: false,
@@ -314,6 +328,7 @@ impl State {
             return;
         }
         self.take_up_mending(log);
+        self.tidy();
         let mut ids = std::mem::take(&mut self.scratch);
         ids.clear();
         ids.extend(self.active.iter().copied());
@@ -330,6 +345,18 @@ impl State {
             }
         }
         self.scratch = ids;
+    }
+
+    /// Lets buffers go that nobody needs.
+    fn tidy(&mut self) {
+        if self.spare_bytes.is_empty() {
+            return;
+        }
+        if self.now >= self.tidy_at {
+            self.spare_bytes.tidy();
+            self.tidy_at = self.now + TIDY_EVERY;
+        }
+        self.wake_at(self.tidy_at);
     }
 
     fn remarks(&self) -> Vec<String> {

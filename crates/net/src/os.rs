@@ -37,6 +37,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_runtime::os::{Poller, Ready, expect_returns};
+use thunderhead_runtime::spares::Spares;
 use thunderhead_runtime::{Time, World};
 
 /// How long epoll is not asked while there is a short cut: what asking costs is then a small part,
@@ -58,6 +59,10 @@ const STREAK: u32 = 8;
 /// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
 
+/// Buffers of long messages that are kept while there are such: so many at most, and none longer.
+const SPARES_MAX: usize = 16;
+const SPARE_BYTES_MAX: usize = 4 << 20;
+
 /// A message from this length on leaves at once, from where it lies, without being copied.
 const LONG_BYTES: usize = 32 << 10;
 
@@ -78,6 +83,8 @@ pub struct Options {
     pub shared_memory: bool,
     /// Bytes of the ring in each direction: a power of two.
     pub ring_bytes: usize,
+    /// The same where both ends have [`LONG_MESSAGES`](thunderhead_wire::frame::LONG_MESSAGES).
+    pub long_ring_bytes: usize,
 }
 
 impl Default for Options {
@@ -87,6 +94,7 @@ impl Default for Options {
             features: 0,
             shared_memory: true,
             ring_bytes: 128 << 10,
+            long_ring_bytes: 1 << 20,
         }
     }
 }
@@ -142,6 +150,8 @@ pub struct OsTransport {
     timed: BTreeSet<ConnectionId>,
     /// Connections that wait until there is room for the long message that they have begun.
     queued: VecDeque<ConnectionId>,
+    /// Buffers of long messages that have come or gone, for the next ones.
+    spares: Spares<Vec<u8>>,
     listeners: Vec<OwnedFd>,
     doorway: Option<Doorway>,
     /// That descriptors are wanting was said.
@@ -165,6 +175,7 @@ impl OsTransport {
             poller: Poller::new(world.alarm.clone())?,
             connections: Table::default(),
             listeners: Vec::new(),
+            spares: Spares::new(SPARES_MAX, 2 * READ_BYTES + 1..=SPARE_BYTES_MAX),
             doorway: None,
             counters: Counters::default(),
             now: world.clock.now(),
@@ -333,7 +344,7 @@ impl Transport for OsTransport {
                 self.unsent.push(to);
             }
         }
-        let sent = connection.queue(parts, LONG_BYTES);
+        let sent = connection.queue(parts, LONG_BYTES, &mut self.spares);
         self.counters.messages_out += 1;
         self.counters.bytes_out += sent as u64;
         let waiting = connection.waiting_bytes();
@@ -398,7 +409,7 @@ impl Transport for OsTransport {
         if !self.failed.is_empty() {
             return Some(self.now);
         }
-        (self.deaf || !self.timed.is_empty()).then_some(self.next_sweep)
+        (self.deaf || !self.timed.is_empty() || !self.spares.is_empty()).then_some(self.next_sweep)
     }
 
     fn counters(&self) -> &Counters {

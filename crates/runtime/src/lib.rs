@@ -28,6 +28,7 @@ pub mod polling;
 mod random;
 pub mod sim;
 pub mod slice;
+pub mod spares;
 pub mod tasks;
 mod time;
 pub mod timers;

@@ -13,6 +13,7 @@ use thunderhead_net::os::{Options as NetOptions, OsTransport};
 use thunderhead_rpc::Node;
 use thunderhead_runtime::os;
 use thunderhead_runtime::polling::Polling;
+use thunderhead_wire::frame::LONG_MESSAGES;
 
 /// The pause before a server that was given up begins a new life.
 const NEXT_LIFE_AFTER: Duration = Duration::from_secs(1);
@@ -174,7 +175,9 @@ fn begin(
     let directory: &Path = &machine.directory;
     let world = os::world(directory)?;
     let alarm = world.alarm.clone();
-    let transport = Box::new(OsTransport::new(&world, machine.net)?);
+    let features = machine.net.features | LONG_MESSAGES;
+    let net = NetOptions { features, ..machine.net };
+    let transport = Box::new(OsTransport::new(&world, net)?);
     let server = Server::new(Arc::clone(options), life.clone(), number);
     let mut node = Node::new(world, transport, server);
     let at = options.listen.get(number).copied().ok_or(io::ErrorKind::InvalidInput)?;

@@ -26,6 +26,10 @@ pub const HEAD_BYTES: usize = 4;
 /// The longest payload that a frame's head can tell.
 pub const PAYLOAD_BYTES_MAX: usize = (1 << 24) - 1;
 
+/// A feature: the sender has long messages to send and to take. Where both ends say so, rings in shared memory
+/// between them are long as well.
+pub const LONG_MESSAGES: u64 = 1;
+
 /// The protocol version that this code speaks, and the oldest that it still understands.
 pub const VERSIONS: std::ops::RangeInclusive<u16> = 1..=1;
 

@@ -277,7 +277,7 @@ impl State {
                 if segment.registered >= segment.wanted {
                     segment.lost_word = None;
                 }
-                segment.update();
+                segment.update(&mut self.spare_bytes);
                 self.update_durable();
                 self.renew_lease();
             }
@@ -304,7 +304,7 @@ impl State {
                         self.statistics.copies += 1;
                     }
                     acknowledge(slot, sent);
-                    segment.update();
+                    segment.update(&mut self.spare_bytes);
                     segment.forget_bytes();
                 }
                 Some(code) => {
@@ -358,7 +358,7 @@ impl State {
                 if sent.flags & CLOSE != 0 && length == sent.end && !slot.is_doubtful =>
             {
                 acknowledge(slot, sent);
-                segment.update();
+                segment.update(&mut self.spare_bytes);
             }
             refusal::NOT_FOUND => {
                 slot.is_gone = true;
@@ -416,6 +416,7 @@ fn add(draft: &mut Draft, segment: &mut Segment, number: usize, plan: &Plan, now
     let epoch = segment.epoch_for(slot);
     let (from, end) = (slot.acked, plan.end);
     let part = ReplicaPart::new(segment.id, epoch, from, end - from, plan.length, plan.flags);
+    draft.body.reserve(part.as_bytes().len() + (end - from) as usize);
     draft.body.extend_from_slice(part.as_bytes());
     if slot.has_chunk() {
         let (first, last) = ((from - slot.chunk.0) as usize, (end - slot.chunk.0) as usize);

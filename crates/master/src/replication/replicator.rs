@@ -64,6 +64,9 @@ impl State {
             }
             return;
         }
+        if segment.bytes.capacity() == 0 {
+            segment.bytes = self.spare_bytes.take();
+        }
         for piece in bytes.pieces() {
             segment.bytes.extend(piece);
         }
@@ -74,7 +77,7 @@ impl State {
         let Some(segment) = self.segments.get_mut(&id) else { return };
         debug_assert_eq!(segment.length, length, "all was appended");
         segment.is_closed = true;
-        segment.update();
+        segment.update(&mut self.spare_bytes);
         if !segment.slots.is_empty() {
             self.active.insert(id);
         }

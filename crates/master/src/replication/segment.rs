@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use thunderhead_log::SegmentKind;
 use thunderhead_runtime::Time;
+use thunderhead_runtime::spares::Spares;
 use thunderhead_wire::{Epoch, LogPosition, SegmentId, ServerId};
 
 /// A segment.
@@ -159,7 +160,7 @@ impl Segment {
 
     /// Learns what counts after an acknowledgement. The epoch must be noted, or what a lost replica
     /// does not have could count beside it.
-    pub(super) fn update(&mut self) {
+    pub(super) fn update(&mut self, spares: &mut Spares<VecDeque<u8>>) {
         if self.is_whole || self.wanted > self.registered {
             return;
         }
@@ -169,7 +170,7 @@ impl Segment {
             self.is_whole = self.is_closed && self.slots.iter().all(|slot| slot.is_closed);
             if self.is_whole {
                 self.durable_length = self.length;
-                self.bytes = VecDeque::new();
+                spares.keep(std::mem::take(&mut self.bytes));
                 self.base = self.length;
             }
         }

@@ -60,12 +60,16 @@ impl OsTransport {
             return;
         }
         self.timed.insert(id);
+        let is_long = Head::read(&connection.input)
+            .is_some_and(|head| HEAD_BYTES + head.payload_bytes > READ_BYTES);
+        if is_long && connection.input.capacity() <= 2 * READ_BYTES && !self.spares.is_empty() {
+            let short = std::mem::replace(&mut connection.input, self.spares.take());
+            connection.input.extend_from_slice(&short);
+        }
         let (before, after) = connection.count_input();
         self.counters.held_bytes += after as u64;
         self.counters.held_bytes -= before as u64;
         let begins = behind || before == 0;
-        let is_long = Head::read(&connection.input)
-            .is_some_and(|head| HEAD_BYTES + head.payload_bytes > READ_BYTES);
         // As with what waits, only who is asked holds back.
         let may_wait = connection.stage == Stage::Open && !connection.is_ours;
         let waits = self.tight && begins && is_long && may_wait && !connection.paused;

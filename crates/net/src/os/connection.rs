@@ -9,6 +9,7 @@ use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_runtime::Time;
+use thunderhead_runtime::spares::Spares;
 use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, Offer, Preface};
 use zerocopy::IntoBytes;
 
@@ -216,14 +217,19 @@ impl Connection {
     /// Puts a message behind what waits. The first of a turn that goes into rings, and a long one, leaves at
     /// once if nothing is in its way, without being copied. Returns the bytes of its frame.
     #[inline]
-    pub(super) fn queue(&mut self, parts: &[&[u8]], long: usize) -> usize {
+    pub(super) fn queue(
+        &mut self,
+        parts: &[&[u8]],
+        long: usize,
+        spares: &mut Spares<Vec<u8>>,
+    ) -> usize {
         let payload_bytes: usize = parts.iter().map(|part| part.len()).sum();
         let head = Head { kind: Kind::MESSAGE, payload_bytes }.to_bytes();
         let frame_bytes = HEAD_BYTES + payload_bytes;
         let mut gone = 0;
         if self.stage == Stage::Open {
             if payload_bytes >= long {
-                gone = self.write_long(&head, parts);
+                gone = self.write_long(&head, parts, spares);
             } else if let Carrier::Rings(channel) = &mut self.carrier
                 && self.output.is_empty()
                 && !std::mem::replace(&mut self.has_sent, true)
@@ -236,6 +242,10 @@ impl Connection {
             return frame_bytes;
         }
         // Once for all of it, or it is copied as the buffer grows.
+        if left > KEEP_BYTES && self.output.capacity() <= KEEP_BYTES && !spares.is_empty() {
+            let short = std::mem::replace(&mut self.output, spares.take());
+            self.output.extend_from_slice(&short);
+        }
         self.output.reserve(left);
         if gone > 0 {
             self.keep_rest(gone, &head, parts);
@@ -261,7 +271,7 @@ impl Connection {
 
     /// Writes what waits and a long message behind it; returns how much of the message is gone.
     #[cold]
-    fn write_long(&mut self, head: &[u8], parts: &[&[u8]]) -> usize {
+    fn write_long(&mut self, head: &[u8], parts: &[&[u8]], spares: &mut Spares<Vec<u8>>) -> usize {
         let waiting = self.waiting_bytes();
         let taken = match &mut self.carrier {
             Carrier::None => 0,
@@ -283,15 +293,15 @@ impl Connection {
         };
         let of_waiting = taken.min(waiting);
         self.written += of_waiting;
-        self.forget_written();
+        self.forget_written(spares);
         taken - of_waiting
     }
 
-    fn forget_written(&mut self) {
+    fn forget_written(&mut self, spares: &mut Spares<Vec<u8>>) {
         if self.written == self.output.len() {
             self.written = 0;
             if self.output.capacity() > KEEP_BYTES {
-                self.output = Vec::new();
+                spares.keep(std::mem::take(&mut self.output));
             } else {
                 self.output.clear();
             }
@@ -303,7 +313,7 @@ impl Connection {
 
     /// Writes what waits, as far as the other end takes it; returns how much that was.
     #[inline(always)]
-    pub(super) fn write(&mut self) -> Result<usize, Broken> {
+    pub(super) fn write(&mut self, spares: &mut Spares<Vec<u8>>) -> Result<usize, Broken> {
         let waiting = &self.output[self.written..];
         let taken = match &mut self.carrier {
             Carrier::None => 0,
@@ -325,7 +335,7 @@ impl Connection {
             }
         };
         self.written += taken;
-        self.forget_written();
+        self.forget_written(spares);
         Ok(taken)
     }
 

@@ -15,7 +15,8 @@
 
 use super::connection::{Broken, Carrier, Connection, Stage};
 use super::{
-    LEADS_FOR, LOOK_EVERY, LOOK_SLACK, LOOK_SOON, OsTransport, READ_BYTES, STREAK, SWEEP, socket,
+    LEADS_FOR, LOOK_EVERY, LOOK_SLACK, LOOK_SOON, Options, OsTransport, READ_BYTES, STREAK, SWEEP,
+    socket,
 };
 use crate::peer::{Cause, ConnectionId, Peer, Via};
 use crate::shm;
@@ -24,7 +25,7 @@ use crate::{Handler, Transport};
 use rustix::io::Errno;
 use std::time::Duration;
 use thunderhead_runtime::os::Ready;
-use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, Mismatch, Preface};
+use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, LONG_MESSAGES, Mismatch, Preface};
 
 /// The longest greeting that is listened to.
 const GREETING_BYTES_MAX: usize = 1024;
@@ -231,7 +232,7 @@ impl OsTransport {
         if let Carrier::Rings(channel) = &mut connection.carrier {
             if event.readable && channel.peer_gone() {
                 // What it sent before it went still counts: no more than a ring holds.
-                let most = self.options.ring_bytes.div_ceil(READ_BYTES) + 1;
+                let most = channel.ring_bytes().div_ceil(READ_BYTES) + 1;
                 for _ in 0..most {
                     if !self.read(id, handler) {
                         break;
@@ -332,7 +333,13 @@ impl OsTransport {
         if connection.stage != Stage::Open || !quiet {
             return;
         }
-        let admission = knock.admit_with_version(self.options.ring_bytes, self.layout_version);
+        let are_long = connection
+            .peer
+            .as_ref()
+            .is_some_and(|peer| peer.agreement.features & LONG_MESSAGES != 0);
+        let Options { ring_bytes, long_ring_bytes, .. } = self.options;
+        let ring_bytes = if are_long { long_ring_bytes } else { ring_bytes };
+        let admission = knock.admit_with_version(ring_bytes, self.layout_version);
         let Ok(mut channel) = admission else { return };
         if !channel.prepare_sleep(shm::Until::Arrival) {
             return self.move_to_rings(id, channel);
@@ -437,7 +444,7 @@ impl OsTransport {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.listed = false;
         self.entered |= matches!(connection.carrier, Carrier::Tcp(_));
-        match connection.write() {
+        match connection.write(&mut self.spares) {
             Ok(taken) => {
                 if taken > 0 {
                     self.sent = true;
@@ -564,6 +571,8 @@ impl OsTransport {
             // Rings are read into it every time; a socket only when something came in part.
             input.clear();
             connection.input = input;
+        } else {
+            self.spares.keep(input);
         }
     }
 
@@ -674,6 +683,7 @@ impl OsTransport {
     #[cold]
     pub(super) fn sweep(&mut self, handler: &mut dyn Handler) -> bool {
         (self.forgave, self.next_sweep) = (false, self.now + SWEEP);
+        self.spares.tidy();
         if let Some(doorway) = &mut self.doorway {
             doorway.sweep(self.now);
         }
