@@ -4,14 +4,14 @@
 use rustix::net::{Shutdown, shutdown};
 use std::cell::RefCell;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_net::os::{Options, OsTransport};
 use thunderhead_net::shm::{Answer, Channel, Visit};
 use thunderhead_net::{Cause, ConnectionId, Handler, Transport, Via};
 use thunderhead_runtime::{Time, os};
-use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, Preface};
+use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, LONG_MESSAGES, Preface};
 use zerocopy::IntoBytes;
 
 /// What one end was told, and what it does with each message.
@@ -50,12 +50,16 @@ struct End {
 
 impl End {
     fn new() -> End {
+        End::with(Options::default())
+    }
+
+    fn with(options: Options) -> End {
         let directory =
             std::env::temp_dir().join(format!("thunderhead-handover-{}", std::process::id()));
         let world = os::world(&directory).unwrap();
         // Nothing is written there; another test may be using it, and makes it anew then.
         let _ = std::fs::remove_dir(&directory);
-        let transport = OsTransport::new(&world, Options::default()).unwrap();
+        let transport = OsTransport::new(&world, options).unwrap();
         End { transport, heard: Heard::default() }
     }
 
@@ -124,9 +128,19 @@ fn a_client_that_stops_while_it_is_given_shared_memory_goes_on_with_it() {
 
 /// A client without manners that got as far as the rings.
 fn ring_peer(server: &mut End, address: SocketAddr, now: &mut Time) -> (TcpStream, Channel) {
+    ring_peer_with(0, server, address, now)
+}
+
+fn ring_peer_with(
+    features: u64,
+    server: &mut End,
+    address: SocketAddr,
+    now: &mut Time,
+) -> (TcpStream, Channel) {
     #[allow(clippy::disallowed_methods, reason = "a peer that is none of ours")]
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(&frame(Kind::PREFACE, Preface::new(0, 1000, None).as_bytes())).unwrap();
+    let preface = Preface::new(features, 1000, None);
+    stream.write_all(&frame(Kind::PREFACE, preface.as_bytes())).unwrap();
     let open = server.heard.opened.len();
     while server.heard.opened.len() == open {
         *now = *now + TURN;
@@ -143,6 +157,24 @@ fn ring_peer(server: &mut End, address: SocketAddr, now: &mut Time) -> (TcpStrea
             Answer::Pending(again) => visit = again,
             Answer::Admitted(channel) => return (stream, channel),
         }
+    }
+}
+
+#[test]
+fn rings_are_long_where_both_ends_have_long_messages() {
+    let options = Options::default();
+    let (short, long) = (options.ring_bytes, options.long_ring_bytes);
+    assert!(short < long);
+    for (ours, theirs, expected) in [
+        (0, 0, short),
+        (LONG_MESSAGES, 0, short),
+        (0, LONG_MESSAGES, short),
+        (LONG_MESSAGES, LONG_MESSAGES, long),
+    ] {
+        let mut server = End::with(Options { features: ours, ..options });
+        let address = server.transport.listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let (_stream, channel) = ring_peer_with(theirs, &mut server, address, &mut Time(1));
+        assert_eq!(channel.ring_bytes(), expected, "{ours} {theirs}");
     }
 }
 
