@@ -67,9 +67,9 @@ pub(crate) const RECOVERY_READS_MAX: usize = 4;
 pub(crate) const PARTS_BYTES_MAX: u64 = 256 << 20;
 pub(crate) const SEGMENTS_AHEAD: u64 = 8;
 
-/// Bytes of what was read or cut for recoveries and was not asked for yet: no more than hides the disk, for memory
-/// that is new costs more than to read into it.
-pub(crate) const AHEAD_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of replicas that go whole to who takes a log back, and were not asked for yet: no more than hides
+/// the disk, for memory that is new costs more than to read into it.
+pub(crate) const WHOLE_BYTES_MAX: u64 = 64 << 20;
 
 /// Recoveries of different masters at once, partitions of one, and tablets in all of them: what
 /// comes from outside is held to it. A server that crashes is a few masters.

@@ -91,7 +91,7 @@ pub(crate) struct Reserves {
 }
 
 /// Bytes of live data that the cleaner can live with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LiveLimits {
     /// Writes that add data are refused beyond this.
     pub(crate) writes: u64,
@@ -221,7 +221,11 @@ impl Shared {
 
     /// The memory that segments may use: all but what indexes hold.
     pub(crate) fn log_bytes(&self) -> u64 {
-        let seglets = self.memory.seglets() - self.memory.index_seglets();
+        self.log_bytes_with(self.memory.index_seglets())
+    }
+
+    fn log_bytes_with(&self, index_seglets: usize) -> u64 {
+        let seglets = self.memory.seglets() - index_seglets;
         (seglets * self.memory.seglet_bytes()) as u64
     }
 
@@ -229,18 +233,25 @@ impl Shared {
     /// The shares are lower where seglets are so few to a segment or so small that the segments'
     /// last ones, half empty on average, and the fillings weigh in.
     pub(crate) fn limits(&self) -> LiveLimits {
+        self.limits_with(self.memory.index_seglets())
+    }
+
+    /// The same, where indexes hold so many seglets: it depends on nothing else that changes.
+    pub(crate) fn limits_with(&self, index_seglets: usize) -> LiveLimits {
         let seglet_bytes = self.memory.seglet_bytes();
         let ends = 1.5 * seglet_bytes as f64 / self.options.segment_bytes as f64;
         let fillings = straddle_bytes(seglet_bytes) as f64 / seglet_bytes as f64;
         let cleaner = &self.options.cleaner;
-        let safe = cleaner.safe_fraction.min(1.0 - ends - fillings) * self.usable_bytes() as f64;
+        let safe = cleaner.safe_fraction.min(1.0 - ends - fillings)
+            * self.usable_bytes(index_seglets) as f64;
         let writes = safe * cleaner.write_fraction / cleaner.safe_fraction;
         LiveLimits { writes: writes as u64, safe: safe as u64 }
     }
 
-    fn usable_bytes(&self) -> u64 {
+    fn usable_bytes(&self, index_seglets: usize) -> u64 {
         let kept = self.reserves.for_writes() * self.memory.seglet_bytes();
-        self.log_bytes().saturating_sub((kept + self.options.segment_bytes) as u64)
+        self.log_bytes_with(index_seglets)
+            .saturating_sub((kept + self.options.segment_bytes) as u64)
     }
 
     pub(crate) fn tablets(&self) -> Arc<TabletMap> {

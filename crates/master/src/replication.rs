@@ -68,7 +68,7 @@ pub use link::{LocalAnswer, LocalBackup, LocalReplica, ReplicaBytes};
 pub use trial::Trial;
 
 use lease::Lease;
-use messages::InFlight;
+use messages::{InFlight, Outgoing};
 use placement::Servers;
 use rests::Frees;
 use segment::Segment;
@@ -176,7 +176,7 @@ pub(crate) struct State {
     servers: Servers,
     frees: BTreeMap<ServerId, Frees>,
     lease: Lease,
-    outgoing: VecDeque<Request>,
+    outgoing: VecDeque<Outgoing>,
     in_flight: Vec<InFlight>,
     /// Numbers requests and placements.
     numbers: u64,
@@ -285,7 +285,38 @@ impl Replication {
 
     /// The next request to be sent.
     pub fn next_request(&mut self) -> Option<Request> {
+        let mut state = self.shared.state();
+        loop {
+            let outgoing = state.outgoing.pop_front()?;
+            if let Some(request) = state.whole(outgoing) {
+                return Some(request);
+            }
+        }
+    }
+
+    /// The same, with its body where it lies.
+    pub(crate) fn next_outgoing(&mut self) -> Option<Outgoing> {
         self.shared.state().outgoing.pop_front()
+    }
+
+    /// A request with all of its body in one piece; `None` where nobody needs it any more.
+    pub(crate) fn whole(&mut self, outgoing: Outgoing) -> Option<Request> {
+        self.shared.state().whole(outgoing)
+    }
+
+    /// Sends a request by way of its pieces; `None` where nobody needs it any more.
+    pub(crate) fn send_pieces<R>(
+        &mut self,
+        outgoing: Outgoing,
+        send: impl FnOnce(&[&[u8]]) -> R,
+    ) -> Option<R> {
+        let mut state = self.shared.state();
+        let sent = state.with_pieces(&outgoing, send);
+        match sent {
+            Some(_) => state.recycle(outgoing.request.body),
+            None => state.not_sent(outgoing.request),
+        }
+        sent
     }
 
     /// Takes a request's body back, to be used again.

@@ -61,7 +61,7 @@ const READ_BYTES: usize = 64 << 10;
 
 /// Buffers of long messages that are kept while there are such: so many at most, and none longer.
 const SPARES_MAX: usize = 16;
-const SPARE_BYTES_MAX: usize = 4 << 20;
+const SPARE_BYTES_MAX: usize = 2 << 20;
 
 /// A message from this length on leaves at once, from where it lies, without being copied.
 const LONG_BYTES: usize = 32 << 10;

@@ -77,7 +77,7 @@ impl<B: Buffer> Spares<B> {
     /// Lets half of those go that nobody needed since the last time.
     pub fn tidy(&mut self) {
         let gone = self.fewest.div_ceil(2);
-        self.resting.truncate(self.resting.len() - gone);
+        self.resting.drain(..gone);
         self.fewest = self.resting.len();
     }
 }

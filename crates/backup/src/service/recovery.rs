@@ -34,8 +34,8 @@ use super::Refused;
 use crate::error::{ReadError, Unserved};
 use crate::layout::ReplicaId;
 use crate::limits::{
-    AHEAD_BYTES_MAX, COMING_US, PAGE_BYTES_MAX, PARTITIONS_MAX, PARTS_BYTES_MAX, RANGES_MAX,
-    RECOVERIES_MAX, SEGMENTS_AHEAD,
+    COMING_US, PAGE_BYTES_MAX, PARTITIONS_MAX, PARTS_BYTES_MAX, RANGES_MAX, RECOVERIES_MAX,
+    SEGMENTS_AHEAD, WHOLE_BYTES_MAX,
 };
 use crate::reader::{ReadId, ReplicaBytes};
 use crate::store::Store;
@@ -165,8 +165,8 @@ pub(super) struct Recoveries {
     held: u64,
     /// Bytes of parts, and of segments that are about to become some.
     limit: u64,
-    /// The same for what nobody has asked for yet.
-    limit_ahead: u64,
+    /// The same for replicas that are not cut and that nobody has asked for yet.
+    limit_whole: u64,
     bytes_read: u64,
     swept: Time,
 }
@@ -182,7 +182,7 @@ impl Recoveries {
             waste: Vec::new(),
             held: 0,
             limit: 0,
-            limit_ahead: 0,
+            limit_whole: 0,
             bytes_read: 0,
             swept: Time(0),
         };
@@ -194,7 +194,7 @@ impl Recoveries {
     pub(super) fn set_limit(&mut self, bytes: u64, segment_bytes: u32) {
         let least = SEGMENTS_AHEAD * u64::from(segment_bytes);
         self.limit = bytes.max(least);
-        self.limit_ahead = self.limit.min(AHEAD_BYTES_MAX.max(least));
+        self.limit_whole = self.limit.min(WHOLE_BYTES_MAX.max(least));
     }
 
     /// Bytes that were read for recoveries, and bytes of parts that are here.

@@ -19,8 +19,7 @@ use thunderhead_wire::replication::{PieceHead, RecoveryHead};
 use thunderhead_wire::{Next, SegmentId, ServerId};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Bytes of a piece: copying one takes less than a slice, and it fits into the ring between two processes of
-/// a host, which holds 128 KiB.
+/// Bytes of a piece: copying one takes less than a slice, and some fit into the ring between two servers of a host.
 pub(super) const PIECE_BYTES: usize = 112 << 10;
 
 /// The longest segment that the log's format knows.

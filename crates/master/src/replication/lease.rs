@@ -137,7 +137,8 @@ impl State {
             let number = self.number();
             self.statistics.confirmations += 1;
             self.in_flight.push(InFlight::of_backup(number, now, server, Vec::new()));
-            self.outgoing.push_back(Request { number, to, opcode: Opcode::Replicate, body });
+            let request = Request { number, to, opcode: Opcode::Replicate, body };
+            self.outgoing.push_back(request.into());
         }
         if next != Time::NEVER {
             self.wake_at(next);

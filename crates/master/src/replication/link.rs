@@ -1,6 +1,7 @@
 //! Connects a shard's manager with its node: requests become calls, or go straight to the backup of
 //! the same process.
 
+use super::messages::Outgoing;
 use super::{Replication, Request, Standing, To};
 use crate::asking::{Asking, QuestionId};
 use crate::limits::{LOCAL_ROUNDS_MAX, REPLICATE_TIMEOUT};
@@ -139,7 +140,7 @@ impl Link {
             self.standing = self.replication.turn(now, log);
             let mut answered = false;
             if self.standing.has_requests {
-                while let Some(request) = self.replication.next_request() {
+                while let Some(request) = self.replication.next_outgoing() {
                     answered |= self.send(context, asking, request, &mut local);
                 }
                 self.standing = self.replication.standing();
@@ -163,15 +164,18 @@ impl Link {
         &mut self,
         context: &mut Context<'_>,
         asking: &mut Asking,
-        request: Request,
+        outgoing: Outgoing,
         local: &mut Option<&mut dyn LocalBackup>,
     ) -> bool {
         let now = context.now();
-        let Request { number, to, opcode, body } = request;
+        let Request { number, to, opcode, .. } = outgoing.request;
         match (to, local) {
             (To::Backup(server, _), Some(backup))
                 if server == self.own && opcode == Opcode::Replicate =>
             {
+                let Some(Request { body, .. }) = self.replication.whole(outgoing) else {
+                    return true;
+                };
                 let answer = backup.replicate(&body);
                 self.replication.recycle(body);
                 match answer {
@@ -190,11 +194,15 @@ impl Link {
                 return true;
             }
             (To::Backup(_, address), _) => {
-                let call = context.call(address, opcode, &[&body], Some(REPLICATE_TIMEOUT));
+                let timeout = Some(REPLICATE_TIMEOUT);
+                let call = self
+                    .replication
+                    .send_pieces(outgoing, |pieces| context.call(address, opcode, pieces, timeout));
+                let Some(call) = call else { return true };
                 self.calls.insert(call, number);
-                self.replication.recycle(body);
             }
             (To::Coordinator, _) => {
+                let body = outgoing.request.body;
                 let question = asking.ask_within(context, opcode, body, REPLICATE_TIMEOUT);
                 self.questions.insert(question, number);
             }

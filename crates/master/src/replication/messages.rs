@@ -26,6 +26,9 @@ pub(super) const PARTS_MAX: usize = 256;
 const WAIT_MIN: Duration = Duration::from_millis(1);
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
+/// So many bytes of a segment go from where they lie. To copy fewer takes less than to look for them again.
+const SPAN_BYTES_MIN: u32 = 4 << 10;
+
 /// How often bodies are kept to be used again.
 const SPARE_MAX: usize = 16;
 
@@ -82,10 +85,32 @@ pub(super) fn wait(failures: u32) -> Duration {
     (WAIT_MIN * (1 << failures.min(8))).min(WAIT_MAX)
 }
 
+/// Bytes of a segment that belong into a body, and where, and were not copied there. The segment keeps them for
+/// whoever has not got them: they are gone only where nobody is to get them any more.
+pub(super) struct Span {
+    at: usize,
+    segment: SegmentId,
+    from: u32,
+    end: u32,
+}
+
+/// A request, and what of segments belongs into its body.
+pub(crate) struct Outgoing {
+    pub(super) request: Request,
+    spans: Vec<Span>,
+}
+
+impl From<Request> for Outgoing {
+    fn from(request: Request) -> Outgoing {
+        Outgoing { request, spans: Vec::new() }
+    }
+}
+
 /// A message that is being put together.
 pub(super) struct Draft {
     pub(super) server: ServerId,
     pub(super) body: Vec<u8>,
+    spans: Vec<Span>,
     pub(super) parts: Vec<Sent>,
 }
 
@@ -93,11 +118,12 @@ impl Draft {
     pub(super) fn new(server: ServerId, head: ReplicateHead, spare: Option<Vec<u8>>) -> Draft {
         let mut body = spare.unwrap_or_default();
         body.extend_from_slice(head.as_bytes());
-        Draft { server, body, parts: Vec::new() }
+        Draft { server, body, spans: Vec::new(), parts: Vec::new() }
     }
 
     fn room(&self) -> usize {
-        let room = MESSAGE_BYTES_MAX.saturating_sub(self.body.len());
+        let spanned: u32 = self.spans.iter().map(|span| span.end - span.from).sum();
+        let room = MESSAGE_BYTES_MAX.saturating_sub(self.body.len() + spanned as usize);
         if self.parts.len() < PARTS_MAX { room } else { 0 }
     }
 }
@@ -115,6 +141,54 @@ impl State {
             body.clear();
             self.spare.push(body);
         }
+    }
+
+    /// Hands over the pieces of a request's body. `None` where some of its bytes are gone: nobody needs it then.
+    pub(super) fn with_pieces<R>(
+        &self,
+        outgoing: &Outgoing,
+        take: impl FnOnce(&[&[u8]]) -> R,
+    ) -> Option<R> {
+        let Outgoing { request: Request { body, .. }, spans } = outgoing;
+        if spans.is_empty() {
+            return Some(take(&[body]));
+        }
+        let mut pieces = Vec::with_capacity(3 * spans.len() + 1);
+        let mut done = 0;
+        for span in spans {
+            pieces.push(body.get(done..span.at)?);
+            done = span.at;
+            let (front, back) = self.segments.get(&span.segment)?.slices(span.from, span.end)?;
+            pieces.extend([front, back]);
+        }
+        pieces.push(body.get(done..)?);
+        Some(take(&pieces))
+    }
+
+    /// A request with all of its body in one piece; `None` where nobody needs it any more.
+    pub(super) fn whole(&mut self, outgoing: Outgoing) -> Option<Request> {
+        if outgoing.spans.is_empty() {
+            return Some(outgoing.request);
+        }
+        let mut whole = self.spare.pop().unwrap_or_default();
+        let is_there = self.with_pieces(&outgoing, |pieces| {
+            whole.reserve(pieces.iter().map(|piece| piece.len()).sum());
+            pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
+        });
+        let mut request = outgoing.request;
+        if is_there.is_none() {
+            self.recycle(whole);
+            self.not_sent(request);
+            return None;
+        }
+        self.recycle(std::mem::replace(&mut request.body, whole));
+        Some(request)
+    }
+
+    /// It was not sent, for nobody needs it any more.
+    pub(super) fn not_sent(&mut self, request: Request) {
+        self.recycle(request.body);
+        self.answered(self.now, request.number, Err(CallError::Broken));
     }
 
     /// Has the coordinator note the epoch of a head, once its replicas have it.
@@ -138,7 +212,8 @@ impl State {
         let (sent, parts) = (self.now, Vec::new());
         self.in_flight.push(InFlight { number, sent, server: None, epoch, parts });
         let opcode = Opcode::RaiseEpoch;
-        self.outgoing.push_back(Request { number, to: To::Coordinator, opcode, body });
+        let request = Request { number, to: To::Coordinator, opcode, body };
+        self.outgoing.push_back(request.into());
     }
 
     /// Makes all requests that can be made now.
@@ -158,7 +233,8 @@ impl State {
                     continue;
                 }
                 let place = drafts.iter().position(|draft| draft.server == server);
-                let room = place.and_then(|at| drafts.get(at)).map_or(usize::MAX, Draft::room);
+                let room =
+                    place.and_then(|at| drafts.get(at)).map_or(MESSAGE_BYTES_MAX, Draft::room);
                 if room == 0 {
                     wake = Some(*now);
                     continue;
@@ -195,7 +271,8 @@ impl State {
             self.statistics.messages += 1;
             self.in_flight.push(InFlight::of_backup(number, now, draft.server, draft.parts));
             let opcode = Opcode::Replicate;
-            self.outgoing.push_back(Request { number, to, opcode, body: draft.body });
+            let request = Request { number, to, opcode, body: draft.body };
+            self.outgoing.push_back(Outgoing { request, spans: draft.spans });
         }
     }
 
@@ -416,18 +493,16 @@ fn add(draft: &mut Draft, segment: &mut Segment, number: usize, plan: &Plan, now
     let epoch = segment.epoch_for(slot);
     let (from, end) = (slot.acked, plan.end);
     let part = ReplicaPart::new(segment.id, epoch, from, end - from, plan.length, plan.flags);
-    draft.body.reserve(part.as_bytes().len() + (end - from) as usize);
     draft.body.extend_from_slice(part.as_bytes());
     if slot.has_chunk() {
         let (first, last) = ((from - slot.chunk.0) as usize, (end - slot.chunk.0) as usize);
         draft.body.extend_from_slice(slot.chunk.1.get(first..last).unwrap_or_default());
+    } else if end - from >= SPAN_BYTES_MIN {
+        draft.spans.push(Span { at: draft.body.len(), segment: segment.id, from, end });
     } else if end > from {
-        let (first, last) = ((from - segment.base) as usize, (end - segment.base) as usize);
-        let (front, back) = segment.bytes.as_slices();
-        let cut = front.len();
-        draft.body.extend_from_slice(front.get(first.min(cut)..last.min(cut)).unwrap_or_default());
-        let (first, last) = (first.saturating_sub(cut), last.saturating_sub(cut));
-        draft.body.extend_from_slice(back.get(first..last).unwrap_or_default());
+        let (front, back) = segment.slices(from, end).unwrap_or_default();
+        draft.body.extend_from_slice(front);
+        draft.body.extend_from_slice(back);
     }
     let Some(slot) = segment.slots.get_mut(number) else { return };
     if !slot.was_sent {

@@ -176,6 +176,20 @@ impl Segment {
         }
     }
 
+    /// The bytes between two offsets, where they are kept.
+    pub(super) fn slices(&self, from: u32, end: u32) -> Option<(&[u8], &[u8])> {
+        let first = from.checked_sub(self.base)? as usize;
+        let last = end.checked_sub(self.base)? as usize;
+        if last > self.bytes.len() {
+            return None;
+        }
+        let (front, back) = self.bytes.as_slices();
+        let cut = front.len();
+        let front = front.get(first.min(cut)..last.min(cut))?;
+        let back = back.get(first.saturating_sub(cut)..last.saturating_sub(cut))?;
+        Some((front, back))
+    }
+
     /// Gives up the bytes that all replicas have, but for those that get theirs from memory.
     pub(super) fn forget_bytes(&mut self) {
         let gets_them = |slot: &&Slot| slot.server.is_some() && slot.acked >= self.base;

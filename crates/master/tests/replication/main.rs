@@ -2,6 +2,7 @@
 //! shard with it among faults of the network; and until when that answers reads.
 
 mod lease;
+mod messages;
 mod model;
 mod recovery;
 mod simulated;

@@ -266,7 +266,10 @@ impl Cluster {
             self.log.turn();
             self.replication.turn(self.now, &mut self.log);
             let mut any = false;
-            while let Some(request) = self.replication.next_request() {
+            // Some stay until much else has happened, and what they were to bring may not be needed any more.
+            while self.random.below(8) > 0
+                && let Some(request) = self.replication.next_request()
+            {
                 self.sent.push_back(request);
                 any = true;
             }

@@ -4,7 +4,7 @@
 //! to what is held and taken off again.
 
 use super::connection::Stage;
-use super::{OsTransport, READ_BYTES};
+use super::{OsTransport, READ_BYTES, SPARE_BYTES_MAX};
 use crate::budget::{half, share, those_that_hold_most};
 use crate::peer::{Cause, ConnectionId};
 use thunderhead_wire::frame::{HEAD_BYTES, Head};
@@ -60,9 +60,13 @@ impl OsTransport {
             return;
         }
         self.timed.insert(id);
-        let is_long = Head::read(&connection.input)
-            .is_some_and(|head| HEAD_BYTES + head.payload_bytes > READ_BYTES);
-        if is_long && connection.input.capacity() <= 2 * READ_BYTES && !self.spares.is_empty() {
+        let frame_bytes =
+            Head::read(&connection.input).map_or(0, |head| HEAD_BYTES + head.payload_bytes);
+        let is_long = frame_bytes > READ_BYTES;
+        // A length that a peer claims is paid for only as its bytes come.
+        let (len, capacity) = (connection.input.len(), connection.input.capacity());
+        let grows = len >= READ_BYTES && (capacity..=SPARE_BYTES_MAX).contains(&frame_bytes);
+        if grows && capacity <= 2 * READ_BYTES && !self.spares.is_empty() {
             let short = std::mem::replace(&mut connection.input, self.spares.take());
             connection.input.extend_from_slice(&short);
         }

@@ -49,7 +49,8 @@ impl Recoveries {
             let Some(next) = of.next(now) else { return Ok(false) };
             let id = store.resolve_offered(ReplicaId { master, segment: next.segment });
             let length = store.offered(id).map_or(0, |it| it.length);
-            if !next.is_demanded && !self.has_room_within(self.limit_ahead, length) {
+            let limit = if of.whole { self.limit_whole } else { self.limit };
+            if !next.is_demanded && !self.has_room_within(limit, length) {
                 return Ok(false);
             }
             if !self.has_room(length) {
