@@ -7,7 +7,9 @@ use thunderhead_master::replication::{Settings, To};
 use thunderhead_rpc::Opcode;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{BackupInfo, ServerInfo, ServerList, ServerState};
+use thunderhead_wire::replication::PartAnswer;
 use thunderhead_wire::{LogId, MasterId, ServerId, TableId, TabletRange};
+use zerocopy::IntoBytes;
 
 const TABLE: TableId = TableId(1);
 
@@ -25,9 +27,8 @@ fn server(id: u64) -> ServerInfo {
     }
 }
 
-/// A segment that is nearly as long as what any end takes is sent in several messages, also where nothing else is.
-#[test]
-fn a_message_is_short_also_where_it_is_the_first_for_its_backup() {
+/// A log with replication to two of three servers, of which much was written in one turn.
+fn much_written() -> (Log, Replication) {
     let settings = Settings {
         server: ServerId(9),
         host: "own".into(),
@@ -47,6 +48,13 @@ fn a_message_is_short_also_where_it_is_the_first_for_its_backup() {
     }
     log.turn();
     replication.turn(Time(1), &mut log);
+    (log, replication)
+}
+
+/// A segment that is nearly as long as what any end takes is sent in several messages, also where nothing else is.
+#[test]
+fn a_message_is_short_also_where_it_is_the_first_for_its_backup() {
+    let (_log, mut replication) = much_written();
     let mut messages = 0;
     while let Some(request) = replication.next_request() {
         assert!(matches!(request.to, To::Backup(..)) && request.opcode == Opcode::Replicate);
@@ -55,4 +63,28 @@ fn a_message_is_short_also_where_it_is_the_first_for_its_backup() {
         messages += 1;
     }
     assert_eq!(messages, 2, "one for each replica");
+}
+
+/// What waits to be sent to a server that is gone may have lost its bytes: nobody keeps them for it.
+#[test]
+fn a_message_whose_bytes_are_gone_is_not_sent_and_holds_nothing_up() {
+    let (mut log, mut replication) = much_written();
+    let first = replication.next_request().unwrap();
+    let To::Backup(taker, _) = first.to else { panic!("a backup") };
+    // The other one waits still. Its server goes, and what the first took is not kept any more.
+    replication.learn(&ServerList { version: 2, servers: vec![server(taker.0)] });
+    let taken = PartAnswer::new(0, first.body.len() as u32);
+    replication.answered(Time(2), first.number, Ok(taken.as_bytes()));
+    assert_eq!(replication.next_request(), None);
+    replication.learn(&ServerList { version: 3, servers: (1..=3).map(server).collect() });
+    let mut takers = Vec::new();
+    for now in 3..10 {
+        replication.turn(Time(now), &mut log);
+        while let Some(request) = replication.next_request() {
+            let To::Backup(server, _) = request.to else { continue };
+            takers.push((server, request.body.len()));
+        }
+    }
+    let other = takers.iter().find(|(server, bytes)| *server != taker && *bytes > 100_000);
+    assert!(other.is_some(), "another one gets all of it from memory: {takers:?}");
 }
