@@ -82,6 +82,16 @@ impl<B: Buffer> Spares<B> {
     }
 }
 
+impl Spares<Vec<u8>> {
+    /// Moves what is in a short buffer into one that is kept, if there is one.
+    pub fn lengthen(&mut self, buffer: &mut Vec<u8>) {
+        if !self.is_empty() {
+            let short = std::mem::replace(buffer, self.take());
+            buffer.extend_from_slice(&short);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,6 +121,18 @@ mod tests {
                 prop_assert!(spares.fewest <= spares.resting.len());
             }
         }
+    }
+
+    #[test]
+    fn a_buffer_is_lengthened_where_a_longer_one_is_kept_and_keeps_what_is_in_it() {
+        let mut spares = Spares::<Vec<u8>>::new(4, OF_USE);
+        let mut buffer = vec![1, 2, 3];
+        spares.lengthen(&mut buffer);
+        assert_eq!(buffer, [1, 2, 3]);
+        spares.keep(Vec::with_capacity(500));
+        spares.lengthen(&mut buffer);
+        assert_eq!(buffer, [1, 2, 3]);
+        assert!(buffer.capacity() >= 500 && spares.is_empty());
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! How long messages to backups are.
 
-use std::net::SocketAddr;
+use crate::simulated::with_backup;
 use thunderhead_log::{Log, Memory, Options};
 use thunderhead_master::Replication;
 use thunderhead_master::replication::{Settings, To};
 use thunderhead_rpc::Opcode;
 use thunderhead_runtime::{Random, Time};
-use thunderhead_wire::control::{BackupInfo, ServerInfo, ServerList, ServerState};
+use thunderhead_wire::control::{ServerInfo, ServerList};
 use thunderhead_wire::replication::PartAnswer;
 use thunderhead_wire::{LogId, MasterId, ServerId, TableId, TabletRange};
 use zerocopy::IntoBytes;
@@ -14,17 +14,7 @@ use zerocopy::IntoBytes;
 const TABLE: TableId = TableId(1);
 
 fn server(id: u64) -> ServerInfo {
-    let address: SocketAddr = "10.0.0.1:1".parse().unwrap();
-    ServerInfo {
-        lineages: Vec::new(),
-        server: ServerId(id),
-        generation: 1,
-        state: ServerState::Up,
-        host: format!("host {id}"),
-        rack: String::new(),
-        shards: Vec::new(),
-        backup: Some(BackupInfo { address, read_bytes_per_second: 0 }),
-    }
+    with_backup(id, "10.0.0.1:1".parse().unwrap())
 }
 
 /// A log with replication to two of three servers, of which much was written in one turn.
@@ -78,8 +68,8 @@ fn a_message_whose_bytes_are_gone_is_not_sent_and_holds_nothing_up() {
     assert_eq!(replication.next_request(), None);
     replication.learn(&ServerList { version: 3, servers: (1..=3).map(server).collect() });
     let mut takers = Vec::new();
-    for now in 3..10 {
-        replication.turn(Time(now), &mut log);
+    for nanosecond in 3..10 {
+        replication.turn(Time(nanosecond), &mut log);
         while let Some(request) = replication.next_request() {
             let To::Backup(server, _) = request.to else { continue };
             takers.push((server, request.body.len()));

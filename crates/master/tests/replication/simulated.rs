@@ -135,6 +135,20 @@ pub(crate) fn master_node(
     Box::new(node)
 }
 
+/// A server that has a backup and no shard.
+pub(crate) fn with_backup(id: u64, address: SocketAddr) -> ServerInfo {
+    ServerInfo {
+        lineages: Vec::new(),
+        server: ServerId(id),
+        generation: 1,
+        state: ServerState::Up,
+        host: format!("host {id}"),
+        rack: String::new(),
+        shards: Vec::new(),
+        backup: Some(BackupInfo { address, read_bytes_per_second: 0 }),
+    }
+}
+
 /// The shard, and its backups.
 pub(crate) fn first_list(shard: SocketAddr, backups: &[SocketAddr]) -> ServerList {
     let own = ServerInfo {
@@ -147,16 +161,7 @@ pub(crate) fn first_list(shard: SocketAddr, backups: &[SocketAddr]) -> ServerLis
         shards: vec![ShardInfo { master: MASTER, address: shard }],
         backup: None,
     };
-    let others = backups.iter().zip(1..).map(|(address, id)| ServerInfo {
-        lineages: Vec::new(),
-        server: ServerId(id),
-        generation: 1,
-        state: ServerState::Up,
-        host: format!("host {id}"),
-        rack: String::new(),
-        shards: Vec::new(),
-        backup: Some(BackupInfo { address: *address, read_bytes_per_second: 0 }),
-    });
+    let others = backups.iter().zip(1..).map(|(address, id)| with_backup(id, *address));
     let servers = std::iter::once(own).chain(others).collect();
     ServerList { version: 1, servers }
 }

@@ -64,11 +64,10 @@ impl OsTransport {
             Head::read(&connection.input).map_or(0, |head| HEAD_BYTES + head.payload_bytes);
         let is_long = frame_bytes > READ_BYTES;
         // A length that a peer claims is paid for only as its bytes come.
-        let (len, capacity) = (connection.input.len(), connection.input.capacity());
-        let grows = len >= READ_BYTES && (capacity..=SPARE_BYTES_MAX).contains(&frame_bytes);
-        if grows && capacity <= 2 * READ_BYTES && !self.spares.is_empty() {
-            let short = std::mem::replace(&mut connection.input, self.spares.take());
-            connection.input.extend_from_slice(&short);
+        let (length, capacity) = (connection.input.len(), connection.input.capacity());
+        let outgrows = (capacity..=SPARE_BYTES_MAX).contains(&frame_bytes);
+        if outgrows && length >= READ_BYTES && capacity <= 2 * READ_BYTES {
+            self.spares.lengthen(&mut connection.input);
         }
         let (before, after) = connection.count_input();
         self.counters.held_bytes += after as u64;

@@ -242,9 +242,8 @@ impl Connection {
             return frame_bytes;
         }
         // Once for all of it, or it is copied as the buffer grows.
-        if left > KEEP_BYTES && self.output.capacity() <= KEEP_BYTES && !spares.is_empty() {
-            let short = std::mem::replace(&mut self.output, spares.take());
-            self.output.extend_from_slice(&short);
+        if left > KEEP_BYTES && self.output.capacity() <= KEEP_BYTES {
+            spares.lengthen(&mut self.output);
         }
         self.output.reserve(left);
         if gone > 0 {
