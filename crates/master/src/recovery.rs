@@ -151,8 +151,14 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    pub(crate) fn new(mut task: Recover, options: Options, now: Time) -> Recovery {
-        let back = TakeBack::of(&mut task);
+    /// One of a log of which something `was_rebuilt` here before, or not.
+    pub(crate) fn new(
+        mut task: Recover,
+        was_rebuilt: bool,
+        options: Options,
+        now: Time,
+    ) -> Recovery {
+        let back = TakeBack::of(&mut task, was_rebuilt);
         Recovery {
             back,
             jobs: Jobs::new(std::mem::take(&mut task.segments)),
@@ -401,8 +407,11 @@ impl Recovery {
 
     fn begin(&mut self, log: &mut Log, now: Time) -> Result<Next, String> {
         let tablets = self.task.tablets.iter().map(|taken| (taken.range, taken.since));
-        let begun = match self.back {
-            Some(_) => Rebuild::take_back(log, tablets),
+        let begun = match &self.back {
+            Some(back) => {
+                back.check()?;
+                Rebuild::take_back(log, tablets)
+            }
             None => Rebuild::begin(log, tablets),
         };
         match begun {

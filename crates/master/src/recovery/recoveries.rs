@@ -13,7 +13,7 @@ use crate::asking::{Asking, QuestionId};
 use crate::clients::Clients;
 use crate::options::Options;
 use crate::replication::{Home, Own};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use thunderhead_log::Log;
 use thunderhead_rpc::{CallError, CallId, Context};
 use thunderhead_runtime::Time;
@@ -52,6 +52,8 @@ pub(crate) struct Recoveries {
     ahead: Ahead,
     /// A log was taken back, or was to be: once in a shard's life.
     took_back: bool,
+    /// Of whom something was rebuilt, or was to be: their logs are not taken back any more.
+    rebuilt: BTreeSet<MasterId>,
 }
 
 /// What a slice of work has come to.
@@ -139,8 +141,13 @@ impl Recoveries {
 
     /// Begins a task for which way was made.
     pub(crate) fn begin(&mut self, task: Recover, options: Options, now: Time) {
-        self.took_back |= task.take_back;
-        self.running.push(Recovery::new(task, options, now));
+        let was_rebuilt = self.rebuilt.contains(&task.crashed);
+        if task.take_back {
+            self.took_back = true;
+        } else {
+            self.rebuilt.insert(task.crashed);
+        }
+        self.running.push(Recovery::new(task, was_rebuilt, options, now));
     }
 
     /// What came of a call; true if it was one of these.

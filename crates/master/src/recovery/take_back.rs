@@ -12,8 +12,11 @@
 //!   find it complete without them, though nothing in them counts. It is told so whenever something cannot
 //!   be rebuilt, or it would take this one for no heir when that fails to rebuild the same in parts.
 //!
-//! A shard does so once in its life. What was replayed of open segments in a first attempt lies in its
-//! log, and would count again in a second one.
+//! A shard does so once in its life, and not with a log of which it has rebuilt something in another
+//! way. What an attempt that was given up has replayed lies in this shard's log. To tablets that are
+//! rebuilt it does not count: they count from where their rebuilding began. But tablets that are taken
+//! back count from where they did in the former log, so it would count again: one version would be here
+//! twice, and what a cleaner leaves behind for the one that is superfluous kills the other.
 
 use crate::clients::Clients;
 use crate::replication::Home;
@@ -31,11 +34,13 @@ pub(super) struct TakeBack {
     /// The one that was begun: it comes to its end before another one.
     pub(super) current: Option<SegmentId>,
     adopted: Option<Adopted>,
+    /// Something of that log was rebuilt here before.
+    was_rebuilt: bool,
 }
 
 impl TakeBack {
     /// Of a task that says so; what it is to begin with stays in the task.
-    pub(super) fn of(task: &mut Recover) -> Option<TakeBack> {
+    pub(super) fn of(task: &mut Recover, was_rebuilt: bool) -> Option<TakeBack> {
         if !task.take_back {
             return None;
         }
@@ -48,7 +53,17 @@ impl TakeBack {
             servers: it.at.iter().map(|(server, _)| *server).collect(),
         });
         let homes = homes.collect();
-        Some(TakeBack { open, homes, adopts: true, current: None, adopted: None })
+        Some(TakeBack { open, homes, adopts: true, current: None, adopted: None, was_rebuilt })
+    }
+
+    /// Whether it may be done here.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.was_rebuilt {
+            return Err(
+                "some of it was rebuilt by this shard before, so all of it has to be".into()
+            );
+        }
+        Ok(())
     }
 
     /// What comes after the closed segments.

@@ -276,6 +276,32 @@ fn who_cannot_take_a_log_back_says_so_and_rebuilds_it() {
 }
 
 #[test]
+fn a_log_of_which_something_was_rebuilt_before_is_not_taken_back() {
+    let (past, former) = ended(&mut Random::from_seed(91));
+    let (mut one, _) = cluster(91, 1);
+    let segments = put_all(&one, &former, &[0]);
+    // A segment is not to be had, so the others are replayed in vain.
+    let closed = segments.iter().find(|it| !former[*it].open).unwrap();
+    let hidden = one.backups[0].1.borrow_mut().remove(closed).unwrap();
+    let in_parts = Recover { master: SECOND, ..one.recover(1, &segments) };
+    let (told, _) = recovered(&mut one, in_parts);
+    assert!(told.outcome.is_err() && !told.keeps, "{told:?}");
+    one.truth.recovered.borrow_mut().clear();
+    one.backups[0].1.borrow_mut().insert(*closed, hidden);
+    // A leader that does not know of it begins anew. What was replayed would count a second time.
+    one.manners.recovery.set(2);
+    let back = Recover { recovery: 2, ..task(&one, &former, &segments) };
+    let (told, _) = recovered(&mut one, back);
+    assert!(told.outcome.is_err() && !told.keeps, "{told:?}");
+    one.truth.recovered.borrow_mut().clear();
+    one.manners.recovery.set(3);
+    let in_parts = Recover { master: SECOND, ..one.recover(3, &segments) };
+    let (told, found) = recovered(&mut one, in_parts);
+    told.outcome.unwrap();
+    assert!(found.as_ref() == Ok(&past.steps.last().unwrap().1));
+}
+
+#[test]
 fn a_shard_says_what_it_still_has_of_its_former_log_once_that_is_settled() {
     let (_, former) = ended(&mut Random::from_seed(71));
     let (mut one, recorder) = cluster(71, 1);
