@@ -36,7 +36,10 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let Arguments { common, command } = Arguments::parse();
+    let Arguments { common, command } = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return misunderstood(&error),
+    };
     let json = common.json;
     let done = match command {
         Command::Bench(arguments) => bench(arguments, &common),
@@ -50,6 +53,18 @@ fn main() -> ExitCode {
     if !failure.message.is_empty() {
         let _ = writeln!(io::stderr().lock(), "{}", failure.text(json));
     }
+    ExitCode::from(failure.exit as u8)
+}
+
+/// Help that was asked for, or what is wrong with the arguments: for programs too, where `--json` is among them.
+fn misunderstood(error: &clap::Error) -> ExitCode {
+    let words = std::env::args_os().skip(1).take_while(|word| word != "--");
+    if !error.use_stderr() || !words.into_iter().any(|word| word == "--json") {
+        error.exit();
+    }
+    let text = error.render().to_string();
+    let failure = Failure::usage(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
+    let _ = writeln!(io::stderr().lock(), "{}", failure.text(true));
     ExitCode::from(failure.exit as u8)
 }
 

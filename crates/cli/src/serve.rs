@@ -123,7 +123,8 @@ pub(crate) fn dev(config: &DevConfig, until: Until) -> Result<(), Failure> {
         Local::start(&options).map_err(|error| cannot(format!("start in {data}"), error))?;
     let all: Vec<Life> = local.servers().iter().map(|it| it.life().clone()).collect();
     lives.set(all.clone());
-    if wait_until_ready(&local, &all)? {
+    if let Some(remarks) = wait_until_ready(&local, &all)? {
+        remarks.iter().for_each(|remark| tracing::warn!("{remark}"));
         let at = local.coordinator();
         let count = match config.servers {
             1 => "one server".to_owned(),
@@ -146,8 +147,9 @@ pub(crate) fn dev(config: &DevConfig, until: Until) -> Result<(), Failure> {
     over(local.join())
 }
 
-/// Waits until all servers are there and what they had before is back; false when that is not to be.
-fn wait_until_ready(local: &Local, lives: &[Life]) -> Result<bool, Failure> {
+/// Waits until all servers are there and what they had before is back, and says what one should know; nothing
+/// where that is not to be.
+fn wait_until_ready(local: &Local, lives: &[Life]) -> Result<Option<Vec<String>>, Failure> {
     let bar = ProgressBar::new_spinner();
     let style = ProgressStyle::with_template("{spinner} {msg} ({elapsed})");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
@@ -156,7 +158,7 @@ fn wait_until_ready(local: &Local, lives: &[Life]) -> Result<bool, Failure> {
     let mut known_trouble = None;
     let ready = loop {
         if local.ended().is_some() || lives.iter().any(Life::is_leaving) {
-            break false;
+            break None;
         }
         if lives.iter().any(|life| life.identity().is_none()) {
             bar.set_message("opening the storage");
@@ -185,7 +187,7 @@ fn wait_until_ready(local: &Local, lives: &[Life]) -> Result<bool, Failure> {
                         None => bar.set_message(format!("bringing back {waiting} tablets")),
                     }
                     if waiting == 0 {
-                        break true;
+                        break Some(status.remarks);
                     }
                 }
                 _ => bar.set_message("waiting for the coordinator"),

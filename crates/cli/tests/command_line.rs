@@ -77,6 +77,24 @@ fn to_nobody<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
+fn arguments_that_are_wrong_are_told_to_programs_too() {
+    let place = Place::new("wrong-arguments");
+    for arguments in [&["--json", "get", "users"][..], &["no-such-command", "--json"]] {
+        let ended = place.run(arguments);
+        assert_eq!((ended.status, ended.out.as_str()), (Some(2), ""), "{}", ended.err);
+        let said: serde_json::Value = serde_json::from_str(&ended.err).unwrap();
+        assert_eq!(
+            (&said["error"]["kind"], &said["error"]["status"]),
+            (&"usage".into(), &2.into())
+        );
+        assert!(said["error"]["message"].as_str().unwrap().contains("Usage:"), "{said}");
+    }
+    // Not an option here, and help is no mistake.
+    assert!(place.run(&["get", "--", "--json"]).err.starts_with("error: "));
+    assert_eq!(place.run(&["--json", "--help"]).status, Some(0));
+}
+
+#[test]
 fn every_command_has_help() {
     let place = Place::new("help");
     expect(&place.run(&["--help"]), 0, "thunderhead dev", "");

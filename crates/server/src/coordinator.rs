@@ -4,13 +4,13 @@ use crate::life::{Ended, Life};
 use crate::process::Machine;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use thunderhead_coordinator::{Coordinator, Options};
 use thunderhead_metastore::embedded::Embedded;
-use thunderhead_metastore::{Key, Metastore, etcd, zookeeper};
+use thunderhead_metastore::{Key, Metastore, OpenError, etcd, zookeeper};
 use thunderhead_net::os::OsTransport;
 use thunderhead_rpc::Node;
 use thunderhead_runtime::polling::Polling;
@@ -18,6 +18,13 @@ use thunderhead_runtime::{World, os};
 
 /// How long a coordinator that ends waits until the metastore knows that it does not lead any more.
 const RESIGNING: Duration = Duration::from_secs(1);
+
+/// A process that was killed has its files until the kernel has taken its memory back, which may take a while
+/// for one with much of it. So long whoever comes after it waits.
+const KILLED_GONE: Duration = Duration::from_secs(2);
+
+/// How often it looks.
+const KILLED_LOOK: Duration = Duration::from_millis(10);
 
 /// Where a coordinator keeps its truth.
 #[derive(Clone, Debug)]
@@ -49,7 +56,7 @@ impl Truth {
                 if let Some(directory) = path.parent() {
                     os::world(directory)?;
                 }
-                let store = Embedded::open(path).map_err(io::Error::other)?;
+                let store = open(path).map_err(io::Error::other)?;
                 store.client(workers, alarm)?
             }
             Truth::Etcd { endpoints, root } => {
@@ -62,6 +69,20 @@ impl Truth {
             }
         };
         Ok(Box::new(driven))
+    }
+}
+
+/// Opens a file that a process may have that is about to be gone.
+#[allow(clippy::disallowed_methods, reason = "nothing runs yet, and nobody simulates this")]
+fn open(path: &Path) -> Result<Embedded, OpenError> {
+    let until = Instant::now() + KILLED_GONE;
+    loop {
+        match Embedded::open(path) {
+            Err(OpenError::InUse { .. }) if Instant::now() < until => {
+                std::thread::sleep(KILLED_LOOK);
+            }
+            opened => return opened,
+        }
     }
 }
 
