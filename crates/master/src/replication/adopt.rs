@@ -34,7 +34,7 @@ impl State {
         let Home { segment: id, epoch, servers } = home;
         let mut segment = Segment::new(id, SegmentKind::Survivor, self.settings.replicas);
         (segment.length, segment.base, segment.durable_length) = (length, length, length);
-        (segment.is_closed, segment.is_whole) = (true, true);
+        (segment.is_closed, segment.is_whole, segment.is_adopted) = (true, true, true);
         segment.epoch = epoch;
         let mut servers = servers.into_iter();
         for number in 0..segment.slots.len() {

@@ -7,7 +7,10 @@
 //!   coordinator has noted their epoch. It is not in the way of another replica on the same server, which takes its
 //!   place there once that counts: so there is always one of the two;
 //! - a rest that does not count goes at once: one that had not been begun well, of an epoch that the
-//!   coordinator has noted to be over, that lacks what is durable.
+//!   coordinator has noted to be over, that lacks what is durable;
+//! - of an adopted segment each rest stays as one that counts: the server may have been away when it was asked
+//!   what it has of the former log, and would free a closed replica together with the attempt that was to
+//!   take its place.
 
 use super::State;
 use super::messages::{Draft, PARTS_MAX, Sent, refusal, wait};
@@ -146,5 +149,23 @@ impl State {
 fn may_go(segment: Option<&Segment>, rest: &Rest) -> bool {
     let Some(segment) = segment else { return true };
     let is_restored = !segment.is_short() && segment.wanted <= segment.registered;
-    is_restored || !rest.counts(segment)
+    is_restored || !(segment.is_adopted || rest.counts(segment))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thunderhead_log::SegmentKind;
+
+    #[test]
+    fn of_an_adopted_segment_nothing_goes_before_it_has_all_replicas_again() {
+        let mut segment = Segment::new(SegmentId(7), SegmentKind::Survivor, 1);
+        segment.is_whole = true;
+        let attempt = Rest::default();
+        assert!(segment.is_short() && may_go(Some(&segment), &attempt));
+        segment.is_adopted = true;
+        assert!(!may_go(Some(&segment), &attempt), "a replica may be below it");
+        segment.slots[0].server = Some(ServerId(3));
+        assert!(!segment.is_short() && may_go(Some(&segment), &attempt));
+    }
 }

@@ -40,6 +40,8 @@ pub(super) struct Segment {
     pub(super) durable_length: u32,
     /// All replicas were closed: it is durable whole.
     pub(super) is_whole: bool,
+    /// It is of the shard's former log: servers that were away may have replicas that nobody told of.
+    pub(super) is_adopted: bool,
 }
 
 /// A replica, or the place for one.
@@ -122,6 +124,7 @@ impl Segment {
             raise_at: Time(0),
             durable_length: 0,
             is_whole: false,
+            is_adopted: false,
         }
     }
 
