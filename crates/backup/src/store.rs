@@ -686,7 +686,6 @@ impl Store {
             let buffer = frame.buffer.take_if(|_| frame.state == State::Freeing);
             self.release(buffer);
         }
-        self.are_succeeded(&waiting, |by| failed.contains_key(by));
         // Those that came while the round was under way have failed with it.
         self.waiting.retain(|(ticket, number)| {
             let fails = failed.contains_key(number);

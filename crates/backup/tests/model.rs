@@ -96,20 +96,6 @@ impl Life {
         events
     }
 
-    /// Goes on until something is durable; what is to be written after that never is.
-    fn wait_for(&mut self, ticket: Ticket) {
-        let mut is_durable = false;
-        while !is_durable {
-            let is_it = |event: &Event| matches!(event, Event::Durable(it) if *it == ticket);
-            self.store.turn(self.now, &mut |event| is_durable |= is_it(&event));
-            for worker in 0..self.workers.count() {
-                if self.workers.is_ringing(worker) && !is_durable {
-                    self.workers.step(worker);
-                }
-            }
-        }
-    }
-
     /// All replicas that count, with their bytes.
     fn read_all(&mut self, disk: &SimDisk) -> State {
         let mut state = State::new();
@@ -632,50 +618,6 @@ fn one_of_two_always_counts_where_one_takes_the_place_of_another() {
     }
 }
 
-/// All buffers are taken by such as were begun in the place of others, and their master cannot close any of them
-/// before it has begun another one. The old one is in memory only, for the disk did not take it.
-#[test]
-fn what_was_begun_in_the_place_of_another_rests_and_one_of_two_counts() {
-    for killed_before in [false, true] {
-        let mut machine = Machine::new(9);
-        let mut life = machine.start(Durability::Replicated).unwrap();
-        life.store.open(replica(1), Epoch(1), false).unwrap();
-        life.store.append(replica(1), Epoch(1), 0, b"old").unwrap();
-        while_it_fails(&machine, || _ = life.settle(&machine.disk));
-        life.store.open(replica(1), Epoch(2), true).unwrap();
-        life.store.append(replica(1), Epoch(2), 0, b"the new one").unwrap();
-        let turn = |life: &mut Life| {
-            life.now = life.now + Duration::from_millis(25);
-            life.store.turn(life.now, &mut |_| {});
-            for worker in 0..life.workers.count() {
-                while life.workers.is_ringing(worker) {
-                    life.workers.step(worker);
-                }
-            }
-        };
-        // Not so long that the old one is tried again.
-        (0..4).for_each(|_| turn(&mut life));
-        life.store.open(replica(2), Epoch(1), false).unwrap();
-        assert_eq!(life.store.open(replica(3), Epoch(1), false).unwrap_err().code(), 2);
-        life.store.gives_way(MasterId(1));
-        life.store.open(replica(3), Epoch(1), false).unwrap();
-        assert!(life.store.is_resting(replica(1)));
-        let Ack::When(ticket) = life.store.close(replica(1), Epoch(2), 11).unwrap() else {
-            panic!("no memory has it that outlasts the process")
-        };
-        let expected: &[u8] = if killed_before {
-            b"old"
-        } else {
-            life.wait_for(ticket);
-            b"the new one"
-        };
-        drop(life);
-        machine.disk.restart();
-        let found = machine.start(Durability::Replicated).unwrap().read_all(&machine.disk);
-        assert_eq!(found[&replica(1)].bytes, expected);
-    }
-}
-
 /// What took its place is given up before the disk has heard of any of it.
 #[test]
 fn what_was_replaced_goes_together_with_what_took_its_place() {
@@ -688,7 +630,17 @@ fn what_was_replaced_goes_together_with_what_took_its_place() {
         panic!("it is to be synced")
     };
     life.store.free(replica(1));
-    life.wait_for(closed);
+    let mut is_durable = false;
+    while !is_durable {
+        let is_it = |event: &Event| matches!(event, Event::Durable(it) if *it == closed);
+        life.store.turn(life.now, &mut |event| is_durable |= is_it(&event));
+        // What is to be written after that never is.
+        for worker in 0..life.workers.count() {
+            if life.workers.is_ringing(worker) && !is_durable {
+                life.workers.step(worker);
+            }
+        }
+    }
     machine.lose_power();
     let found = machine.start(Durability::Synced).unwrap().read_all(&machine.disk);
     assert_eq!(found, State::new(), "the old one was over when the new one was closed");

@@ -10,8 +10,7 @@
 //!
 //! A process that is killed finds the old one as long as the new one is not committed, then the new one:
 //! of two that count the later one is kept (`start.rs`). Power that goes in the midst leaves the old one until the
-//! new one is whole on the disk. Where the new one rests, memory does not tell of it: there the old one goes from
-//! memory when the new one is durable, before anybody hears of that.
+//! new one is whole on the disk.
 
 use super::{Replica, State, Store};
 use crate::layout::ReplicaId;
@@ -96,18 +95,9 @@ impl Store {
             // Those whose place it took itself wait with it.
             let by = self.succeeded.values_mut().filter(|by| **by == former);
             by.for_each(|by| *by = number);
-            self.goes(former);
-            if self.parts.frames[number as usize].buffer.is_some() {
-                self.forget(former);
-            }
+            self.give_up(former);
             self.succeeded.insert(former, number);
         }
-    }
-
-    /// A round is done: memory must not tell of these any more where what took their place is on the disk.
-    pub(super) fn are_succeeded(&self, waiting: &BTreeSet<u32>, failed: impl Fn(&u32) -> bool) {
-        let done = |former: &&u32| self.succeeded.get(*former).is_none_or(|by| !failed(by));
-        waiting.iter().filter(done).for_each(|former| self.forget(*former));
     }
 
     /// Takes those out of the frames of a round that are to be freed later.
@@ -132,31 +122,17 @@ impl Store {
     }
 
     fn give_up(&mut self, number: u32) {
-        // Nothing takes the place of those that waited for it: they go in the same round.
-        let waited: Vec<u32> = self
-            .succeeded
-            .extract_if(.., |_, by| *by == number)
-            .map(|(former, _)| former)
-            .collect();
-        waited.into_iter().for_each(|former| self.forget(former));
-        self.goes(number);
-        self.forget(number);
-    }
-
-    /// The disk is to hear that a frame is free.
-    fn goes(&mut self, number: u32) {
         self.is_busy(number);
         self.filling.remove(&number);
         self.resting.remove(&number);
-        self.parts.frames[number as usize].state = State::Freeing;
-        self.touched.insert(number);
-        self.urgent = true;
-    }
-
-    /// The next process is not to find a frame's replica in memory.
-    fn forget(&self, number: u32) {
-        if let Some(buffer) = self.parts.frames[number as usize].buffer {
+        // Nothing takes the place of those that waited for it: they go in the same round.
+        self.succeeded.retain(|_, by| *by != number);
+        let frame = &mut self.parts.frames[number as usize];
+        frame.state = State::Freeing;
+        if let Some(buffer) = frame.buffer {
             self.parts.pool.drop_replica(buffer);
         }
+        self.touched.insert(number);
+        self.urgent = true;
     }
 }

@@ -13,10 +13,8 @@
 //! there is no memory any more that would outlast the process. More bytes it does not get: its master makes
 //! another one, as after a restart.
 //!
-//! One that was begun in the place of another may rest before it counts, for its master may wait for buffers
-//! before it can close it. When it counts then, only the disk says so: until that is durable the memory that
-//! outlasts the process goes on saying that the other one is there, and the next process finds that one
-//! (`replaced`).
+//! One that was begun in the place of another does not rest before it counts: the other one goes at that very
+//! moment, and both must be seen to have changed by the next process.
 
 use super::{State, Store};
 use crate::layout::{ReplicaId, Used};
@@ -76,7 +74,8 @@ impl Store {
         let may_rest = |(.., number): &&(bool, _, u32)| {
             let frame = &self.parts.frames[*number as usize];
             let is_read = frame.buffer.is_none_or(|buffer| self.pins.contains_key(&buffer));
-            !is_read
+            let replaces = !frame.committed && self.replaced.contains_key(&frame.id);
+            !is_read && !replaces
         };
         let found = self.idle.iter().take_while(is_due).find(may_rest);
         if let Some((.., number)) = found.copied() {

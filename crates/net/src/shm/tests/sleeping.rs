@@ -189,7 +189,7 @@ fn talk(ring_bytes: usize, total: usize, largest: usize) {
             scope.spawn(move || other.run(largest)),
         ];
         // Both ends stay open until both are done.
-        threads.map(|thread| thread.join().expect("an exchange comes to its end"));
+        let _ends = threads.map(|thread| thread.join().expect("an exchange comes to its end"));
     });
 }
 
