@@ -9,8 +9,8 @@
 //! - a rest that does not count goes at once: one that had not been begun well, of an epoch that the
 //!   coordinator has noted to be over, that lacks what is durable;
 //! - of an adopted segment each rest stays as one that counts: the server may have been away when it was asked
-//!   what it has of the former log, and would free a closed replica together with the attempt that was to
-//!   take its place.
+//!   what it has of the former log. Where it has a closed replica of it, and the attempt of this one is gone, for it
+//!   has started again, it would free that replica (`backup/src/lineage.rs`).
 
 use super::State;
 use super::messages::{Draft, PARTS_MAX, Sent, refusal, wait};
