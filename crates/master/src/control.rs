@@ -13,7 +13,7 @@
 //! before anything is dropped. Part of a tablet goes only at the end of a migration, and what is left
 //! of it is cleared away over turns ([`crate::migration`]).
 
-use crate::migration::Migrations;
+use crate::migration::{MadeWay, Migrations};
 use crate::parked::Answer;
 use crate::recovery::{Answered, Recoveries};
 use crate::replication::{Home, Own};
@@ -216,9 +216,18 @@ impl Shard {
         let Shard { control, log, clients, .. } = self;
         if head.kind == migration::Kind::Begin
             && let Some(MigrationBegin { range }) = control::of_body(body)
-            && control.recoveries.brings(range)
+            && !control.migrations.knows(head.migration)
         {
-            return Err((Status::InProgress, IN_PROGRESS_US));
+            if control.recoveries.brings(range) {
+                return Err((Status::InProgress, IN_PROGRESS_US));
+            }
+            if control.migrations.throw_away_earlier(log, head.migration, range) {
+                control.sweep = Some(Cursor::default());
+                context.alarm().ring();
+            }
+            if control.sweep.is_some() {
+                return Err((Status::Busy, BUSY_US));
+            }
         }
         let came = control.migrations.come(log, clients, head, body, context.now());
         let (until, answer) = came.inspect_err(|(status, _)| {
@@ -269,8 +278,11 @@ impl Shard {
                 control.sweep = Some(Cursor::default());
             }
             for taken in &task.tablets {
-                if !control.migrations.make_way(log, taken.range) {
-                    return Err((Status::InProgress, IN_PROGRESS_US));
+                match control.migrations.make_way(log, taken.range) {
+                    MadeWay::Free => {}
+                    // Before anything is rebuilt: see `sweep`.
+                    MadeWay::ThrownAway => control.sweep = Some(Cursor::default()),
+                    MadeWay::Complete => return Err((Status::InProgress, IN_PROGRESS_US)),
                 }
             }
             control.recoveries.begin(task, *options, context.now());
@@ -436,6 +448,10 @@ impl Shard {
     }
 
     /// Forgets records of tablets that are not here.
+    ///
+    /// No tablet begins to come before this is over, neither from a log nor from a server that has it. What was left of an
+    /// earlier life of the tablet here would not be recorded again: it is known. But it is from before
+    /// the tablet's present life, and so the next recovery would pass it over.
     fn sweep(&mut self, budget: &mut Budget) {
         while let Some(at) = self.control.sweep {
             let clients = &mut self.clients;

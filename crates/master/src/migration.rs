@@ -73,6 +73,17 @@ pub(crate) struct Migrations {
     over: BTreeMap<u64, bool>,
 }
 
+/// What there was of a tablet that is to be rebuilt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MadeWay {
+    /// Nothing came of it.
+    Free,
+    /// A part had come. Records of it may still be here.
+    ThrownAway,
+    /// All of it has come: it is not for this shard to decide yet which of the two counts.
+    Complete,
+}
+
 /// What a slice of work has come to.
 pub(crate) struct Worked {
     pub(crate) again: bool,
@@ -252,19 +263,37 @@ impl Migrations {
         if self.incoming.contains_key(&number) {
             return Ok(());
         }
-        let overlapping = self.incoming.iter().find(|(_, it)| it.range.overlaps(&range));
-        match overlapping.map(|(earlier, _)| *earlier) {
-            // The coordinator does not begin one before it is done with the other.
-            Some(earlier) if earlier < number => self.throw_away(log, earlier),
-            Some(_) => return Err((Status::Refused, 0)),
-            None if self.incoming.len() >= TABLETS_MAX => return Err((Status::Busy, BUSY_US)),
-            None => {}
+        if self.incoming.values().any(|it| it.range.overlaps(&range)) {
+            return Err((Status::Refused, 0));
+        }
+        if self.incoming.len() >= TABLETS_MAX {
+            return Err((Status::Busy, BUSY_US));
         }
         let rebuild =
             Rebuild::begin(log, [(range, SegmentId::NONE)]).map_err(|error| refused(&error))?;
         let arriving = Arriving { range, rebuild: Some(rebuild), complete: None, heard: now };
         self.incoming.insert(number, arriving);
         Ok(())
+    }
+
+    /// Whether a migration is one that comes, or came.
+    pub(crate) fn knows(&self, number: u64) -> bool {
+        self.incoming.contains_key(&number) || self.over.contains_key(&number)
+    }
+
+    /// Of an earlier migration nothing comes any more once another one of what it brought begins: the
+    /// coordinator does not begin one before it is done with the other. Says whether there was any.
+    pub(crate) fn throw_away_earlier(
+        &mut self,
+        log: &mut Log,
+        number: u64,
+        range: TabletRange,
+    ) -> bool {
+        let earlier = self.incoming.range(..number);
+        let earlier: Vec<u64> =
+            earlier.filter(|(_, it)| it.range.overlaps(&range)).map(|(it, _)| *it).collect();
+        earlier.iter().for_each(|number| self.throw_away(log, *number));
+        !earlier.is_empty()
     }
 
     fn throw_away(&mut self, log: &mut Log, number: u64) {
@@ -309,16 +338,19 @@ impl Migrations {
     }
 
     /// A tablet is about to be rebuilt here from its former master's log: what came of it from that
-    /// one before is not needed. False where that is not for this shard to decide yet.
-    pub(crate) fn make_way(&mut self, log: &mut Log, range: TabletRange) -> bool {
+    /// one before is not needed.
+    pub(crate) fn make_way(&mut self, log: &mut Log, range: TabletRange) -> MadeWay {
         let comes = self.incoming.iter().filter(|(_, it)| it.range.overlaps(&range));
         let numbers: Vec<(u64, bool)> =
             comes.map(|(number, it)| (*number, it.complete.is_some())).collect();
         if numbers.iter().any(|(_, complete)| *complete) {
-            return false;
+            return MadeWay::Complete;
+        }
+        if numbers.is_empty() {
+            return MadeWay::Free;
         }
         numbers.into_iter().for_each(|(number, _)| self.throw_away(log, number));
-        true
+        MadeWay::ThrownAway
     }
 
     /// Works for as long as the budget lasts.

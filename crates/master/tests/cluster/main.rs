@@ -4,6 +4,7 @@
 //! it was told, with copies damaged, missing, cut short, and backups that do not answer.
 
 mod cast;
+mod coming;
 mod leases;
 mod parts;
 mod past;
