@@ -225,8 +225,8 @@ struct Filling {
 struct UnderWay {
     tickets: Ticket,
     frames: Vec<u32>,
-    /// Frames that may be freed when this is done.
-    waiting: BTreeSet<u32>,
+    /// What was replaced by then, and by which frames.
+    succeeded: BTreeMap<u32, u32>,
 }
 
 /// What a store consists of when it has been opened.
@@ -641,12 +641,12 @@ impl Store {
             return false;
         }
         let mut touched = std::mem::take(&mut self.touched);
-        let waiting = self.not_yet_free(&mut touched);
-        self.touched.extend(&waiting);
+        touched.retain(|number| !self.succeeded.contains_key(number));
         let jobs: Vec<Job> = touched.iter().filter_map(|number| self.job(*number)).collect();
         (self.touched_since, self.urgent) = (None, false);
         let frames = jobs.iter().map(|job| job.frame).collect();
-        self.under_way = Some(UnderWay { tickets: self.issued, frames, waiting });
+        let succeeded = self.succeeded.clone();
+        self.under_way = Some(UnderWay { tickets: self.issued, frames, succeeded });
         flusher::lock(&self.parts.exchange).round = Some(jobs);
         self.parts.flusher.ring();
         true
@@ -672,23 +672,30 @@ impl Store {
     fn take_finished(&mut self, now: Time, tell: &mut dyn FnMut(Event)) -> bool {
         let finished = flusher::lock(&self.parts.exchange).finished.take();
         let Some(finished) = finished else { return false };
-        let Some(UnderWay { tickets, frames, waiting }) = self.under_way.take() else {
+        let Some(UnderWay { tickets, mut frames, succeeded }) = self.under_way.take() else {
             return false;
         };
         self.parts.sequence = self.parts.sequence.max(finished.sequence);
         let failed: BTreeMap<u32, io::ErrorKind> = finished.failed.into_iter().collect();
+        frames.retain(|number| !failed.contains_key(number));
+        // The headers that are on the disk now say that these count.
+        let is_durable = |(_, by): &(&u32, &u32)| frames.contains(by);
+        let (over, waiting): (BTreeMap<u32, u32>, BTreeMap<u32, u32>) =
+            succeeded.iter().partition(is_durable);
+        self.are_over(over.into_keys());
         for number in failed.keys() {
             self.touched.remove(number);
             self.refused.insert(*number);
             self.again_at.get_or_insert(now + AGAIN);
             let frame = &mut self.parts.frames[*number as usize];
-            // Of what is to be free nothing is written but that.
-            let buffer = frame.buffer.take_if(|_| frame.state == State::Freeing);
+            // Of what is to be free nothing is written but that. What is replaced is not yet to be.
+            let is_to_go = frame.state == State::Freeing && !self.succeeded.contains_key(number);
+            let buffer = frame.buffer.take_if(|_| is_to_go);
             self.release(buffer);
         }
         // Those that came while the round was under way have failed with it.
         self.waiting.retain(|(ticket, number)| {
-            let fails = failed.contains_key(number);
+            let fails = failed.contains_key(number) || waiting.contains_key(number);
             if fails {
                 tell(Event::Failed(*ticket));
             }
@@ -701,10 +708,7 @@ impl Store {
             self.waiting.pop_front();
             tell(Event::Durable(ticket));
         }
-        for number in frames.into_iter().filter(|number| !failed.contains_key(number)) {
-            self.settle(number);
-        }
-        self.may_be_freed(waiting);
+        frames.into_iter().for_each(|number| self.settle(number));
         true
     }
 

@@ -11,6 +11,11 @@
 //! A process that is killed finds the old one as long as the new one is not committed, then the new one:
 //! of two that count the later one is kept (`start.rs`). Power that goes in the midst leaves the old one until the
 //! new one is whole on the disk.
+//!
+//! A new one that rests is in no memory that outlasts the process: that it is committed only the disk can say. So the
+//! old one's buffer says that it is there until a round is done that was begun after the new one was committed
+//! and that wrote it; and that is before anybody hears that it was. A process that is killed finds what is in memory:
+//! the old one, also where the disk has the new one by then.
 
 use super::{Replica, State, Store};
 use crate::layout::ReplicaId;
@@ -91,48 +96,53 @@ impl Store {
 
     /// A replica counts now: the one that it was begun in the place of goes.
     pub(super) fn takes_its_place(&mut self, id: ReplicaId, number: u32) {
-        if let Some(former) = self.replaced.remove(&id) {
-            // Those whose place it took itself wait with it.
-            let by = self.succeeded.values_mut().filter(|by| **by == former);
-            by.for_each(|by| *by = number);
-            self.give_up(former);
-            self.succeeded.insert(former, number);
+        let Some(former) = self.replaced.remove(&id) else { return };
+        // Those whose place it took itself wait with it.
+        let by = self.succeeded.values_mut().filter(|by| **by == former);
+        by.for_each(|by| *by = number);
+        self.succeeded.insert(former, number);
+        self.goes(former);
+        if self.parts.frames[number as usize].buffer.is_some() {
+            let formers = self.succeeded.iter().filter(|(_, by)| **by == number);
+            formers.for_each(|(former, _)| self.forget(*former));
         }
     }
 
-    /// Takes those out of the frames of a round that are to be freed later.
-    pub(super) fn not_yet_free(&self, round: &mut BTreeSet<u32>) -> BTreeSet<u32> {
-        let waits = |number: &u32| self.succeeded.contains_key(number);
-        let waiting: BTreeSet<u32> = round.iter().copied().filter(waits).collect();
-        round.retain(|number| !waiting.contains(number));
-        waiting
-    }
-
-    /// A round is done that these waited for. What the disk did not take is waited for further.
-    pub(super) fn may_be_freed(&mut self, waiting: BTreeSet<u32>) {
-        for former in waiting {
-            let by = self.succeeded.get(&former);
-            if by.is_some_and(|by| self.refused.contains(by)) {
-                self.touched.remove(&former);
-                self.refused.insert(former);
-            } else {
-                self.succeeded.remove(&former);
+    /// What took the place of these is on the disk, as what counts.
+    pub(super) fn are_over(&mut self, formers: impl Iterator<Item = u32>) {
+        for former in formers {
+            self.forget(former);
+            if self.succeeded.remove(&former).is_some() {
+                self.refused.remove(&former);
+                self.touched.insert(former);
             }
         }
     }
 
     fn give_up(&mut self, number: u32) {
+        // Nothing takes the place of those that waited for it: they go in the same round.
+        let waited: Vec<u32> =
+            self.succeeded.extract_if(.., |_, by| *by == number).map(|(it, _)| it).collect();
+        for number in waited.into_iter().chain([number]) {
+            self.goes(number);
+            self.forget(number);
+        }
+    }
+
+    /// The disk is to hear that a frame is free, unless that waits for another one.
+    fn goes(&mut self, number: u32) {
         self.is_busy(number);
         self.filling.remove(&number);
         self.resting.remove(&number);
-        // Nothing takes the place of those that waited for it: they go in the same round.
-        self.succeeded.retain(|_, by| *by != number);
-        let frame = &mut self.parts.frames[number as usize];
-        frame.state = State::Freeing;
-        if let Some(buffer) = frame.buffer {
-            self.parts.pool.drop_replica(buffer);
-        }
+        self.parts.frames[number as usize].state = State::Freeing;
         self.touched.insert(number);
         self.urgent = true;
+    }
+
+    /// The next process is not to find a frame's replica in memory.
+    fn forget(&self, number: u32) {
+        if let Some(buffer) = self.parts.frames[number as usize].buffer {
+            self.parts.pool.drop_replica(buffer);
+        }
     }
 }

@@ -13,8 +13,9 @@
 //! there is no memory any more that would outlast the process. More bytes it does not get: its master makes
 //! another one, as after a restart.
 //!
-//! One that was begun in the place of another does not rest before it counts: the other one goes at that very
-//! moment, and both must be seen to have changed by the next process.
+//! One that was begun in the place of another may rest before it counts, for its master may wait for buffers
+//! before it can close it. The other one stays in memory then until the disk has it that this one counts
+//! (`replaced`).
 
 use super::{State, Store};
 use crate::layout::{ReplicaId, Used};
@@ -73,9 +74,7 @@ impl Store {
         };
         let may_rest = |(.., number): &&(bool, _, u32)| {
             let frame = &self.parts.frames[*number as usize];
-            let is_read = frame.buffer.is_none_or(|buffer| self.pins.contains_key(&buffer));
-            let replaces = !frame.committed && self.replaced.contains_key(&frame.id);
-            !is_read && !replaces
+            frame.buffer.is_some_and(|buffer| !self.pins.contains_key(&buffer))
         };
         let found = self.idle.iter().take_while(is_due).find(may_rest);
         if let Some((.., number)) = found.copied() {

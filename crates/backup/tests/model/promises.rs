@@ -1,0 +1,346 @@
+//! What is called for, and what of it is promised.
+
+use crate::machine::{Life, SEGMENT_BYTES};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use thunderhead_backup::{Ack, Durability, Event, ReplicaId, Ticket};
+use thunderhead_runtime::sim::disk::{DiskModel, SimDisk};
+use thunderhead_wire::{Epoch, MasterId, SegmentId};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) epoch: Epoch,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) closed: bool,
+    pub(crate) committed: bool,
+    /// What it was begun in the place of, until it counts.
+    pub(crate) before: Option<Box<Held>>,
+}
+
+impl Held {
+    pub(crate) fn counts(&mut self) {
+        (self.committed, self.before) = (true, None);
+    }
+}
+
+pub(crate) type State = BTreeMap<ReplicaId, Held>;
+
+/// What counts of a state.
+pub(crate) fn visible(state: &State) -> State {
+    let counting = |held: &Held| match held.committed {
+        true => Some(held.clone()),
+        false => held.before.as_deref().cloned(),
+    };
+    state.iter().filter_map(|(id, held)| Some((*id, counting(held)?))).collect()
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    Open {
+        id: ReplicaId,
+        atomic: bool,
+        later: u64,
+    },
+    Append {
+        id: ReplicaId,
+        bytes: Vec<u8>,
+        back: u32,
+        epoch: u64,
+    },
+    Close {
+        id: ReplicaId,
+    },
+    Commit {
+        id: ReplicaId,
+    },
+    Free {
+        id: ReplicaId,
+    },
+    GivesWay {
+        master: MasterId,
+    },
+    /// From now on so much of what the disk is told fails, of four.
+    Fails {
+        quarters: u64,
+    },
+    Turn {
+        later: bool,
+    },
+    Work,
+}
+
+pub(crate) fn id() -> impl Strategy<Value = ReplicaId> {
+    (0..2u64, 1..5u64).prop_map(|(master, segment)| ReplicaId {
+        master: MasterId(master),
+        segment: SegmentId(segment),
+    })
+}
+
+pub(crate) fn op() -> impl Strategy<Value = Op> {
+    let bytes = (0..9000usize, any::<u8>())
+        .prop_map(|(length, first)| (0..length).map(|at| first.wrapping_add(at as u8)).collect());
+    prop_oneof![
+        4 => (id(), any::<bool>(), 0..2u64)
+            .prop_map(|(id, atomic, later)| Op::Open { id, atomic, later }),
+        6 => (id(), bytes, 0..50u32, 0..3u64)
+            .prop_map(|(id, bytes, back, epoch)| Op::Append { id, bytes, back, epoch }),
+        3 => id().prop_map(|id| Op::Close { id }),
+        1 => id().prop_map(|id| Op::Commit { id }),
+        1 => id().prop_map(|id| Op::Free { id }),
+        1 => (0..2u64).prop_map(|master| Op::GivesWay { master: MasterId(master) }),
+        3 => any::<bool>().prop_map(|later| Op::Turn { later }),
+        3 => Just(Op::Work),
+    ]
+}
+
+/// Few replicas, which take each other's place, on a disk that does not take everything.
+pub(crate) fn op_in_trouble() -> impl Strategy<Value = Op> {
+    let id = || {
+        let id = |segment| ReplicaId { master: MasterId(0), segment: SegmentId(segment) };
+        (1..3u64).prop_map(id)
+    };
+    let bytes = (1..9u8).prop_map(|length| vec![length; length.into()]);
+    prop_oneof![
+        2 => (id(), any::<bool>(), 0..2u64)
+            .prop_map(|(id, atomic, later)| Op::Open { id, atomic, later }),
+        5 => id().prop_map(|id| Op::Open { id, atomic: true, later: 1 }),
+        4 => (id(), bytes, 0..3u64)
+            .prop_map(|(id, bytes, epoch)| Op::Append { id, bytes, back: 0, epoch }),
+        3 => id().prop_map(|id| Op::Close { id }),
+        3 => id().prop_map(|id| Op::Commit { id }),
+        1 => id().prop_map(|id| Op::Free { id }),
+        2 => Just(Op::GivesWay { master: MasterId(0) }),
+        2 => (0..5u64).prop_map(|quarters| Op::Fails { quarters }),
+        6 => any::<bool>().prop_map(|later| Op::Turn { later }),
+        6 => Just(Op::Work),
+    ]
+}
+
+pub(crate) fn durability() -> impl Strategy<Value = Durability> {
+    prop_oneof![
+        Just(Durability::Synced),
+        Just(Durability::Replicated),
+        Just(Durability::Interval(Duration::from_millis(100))),
+    ]
+}
+
+/// What was called for, and what of it is promised.
+pub(crate) struct Model {
+    /// What the calls had made after each of them.
+    pub(crate) history: Vec<State>,
+    /// After how many calls each ticket was given.
+    pub(crate) tickets: BTreeMap<Ticket, usize>,
+    /// So many calls are durable.
+    pub(crate) durable: usize,
+    /// Replicas that this life has begun: others get nothing more.
+    pub(crate) mine: BTreeSet<ReplicaId>,
+    /// Of these, those that have no buffer, and what of them is not durable yet.
+    pub(crate) resting: BTreeSet<ReplicaId>,
+    pub(crate) not_yet: Vec<(Ticket, ReplicaId)>,
+    /// Of each replica, so many calls are acknowledged; and durable.
+    pub(crate) acknowledged: BTreeMap<ReplicaId, usize>,
+    pub(crate) durable_of: BTreeMap<ReplicaId, usize>,
+    pub(crate) of_ticket: BTreeMap<Ticket, ReplicaId>,
+    pub(crate) failed: BTreeSet<Ticket>,
+    /// The disk may fail.
+    pub(crate) is_in_trouble: bool,
+}
+
+impl Model {
+    pub(crate) fn new(before: State, is_in_trouble: bool) -> Model {
+        Model {
+            history: vec![before],
+            tickets: BTreeMap::new(),
+            durable: 0,
+            mine: BTreeSet::new(),
+            resting: BTreeSet::new(),
+            not_yet: Vec::new(),
+            acknowledged: BTreeMap::new(),
+            durable_of: BTreeMap::new(),
+            of_ticket: BTreeMap::new(),
+            failed: BTreeSet::new(),
+            is_in_trouble,
+        }
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.history.last().unwrap().clone()
+    }
+
+    pub(crate) fn called(&mut self, id: ReplicaId, state: State, ack: Ack) {
+        // Of what does not count yet nothing follows for what it was begun in the place of.
+        let counts = state.get(&id).is_some_and(|held| held.committed);
+        self.history.push(state);
+        if let Ack::When(ticket) = ack {
+            self.tickets.insert(ticket, self.history.len());
+            if counts {
+                self.of_ticket.insert(ticket, id);
+            }
+            if self.resting.contains(&id) {
+                self.not_yet.push((ticket, id));
+            }
+        } else if counts {
+            self.acknowledged.insert(id, self.history.len());
+        }
+    }
+
+    /// Whether what is found of a replica is what some call on made, from this one on.
+    pub(crate) fn is_since(&self, call: usize, id: ReplicaId, found: Option<&Held>) -> bool {
+        self.history[call.max(1) - 1..].iter().any(|it| visible(it).get(&id) == found)
+    }
+
+    /// Whether a process that comes after one whose disk failed found what it may.
+    pub(crate) fn allows(&self, found: &State, power: bool) -> bool {
+        let now = self.state();
+        let ids: BTreeSet<ReplicaId> =
+            self.history.iter().chain([found]).flat_map(|it| it.keys().copied()).collect();
+        ids.into_iter().all(|id| {
+            let is = found.get(&id);
+            if !visible(&now).contains_key(&id) {
+                // What was given up may be there again.
+                return is.is_none() || self.is_since(0, id, is);
+            }
+            let promised = if power { &self.durable_of } else { &self.acknowledged };
+            let from = match self.not_yet.iter().any(|it| it.1 == id) || power {
+                true => promised.get(&id).copied().unwrap_or_default(),
+                false => self.history.len(),
+            };
+            self.is_since(from, id, is)
+        })
+    }
+
+    /// Takes out what was asked of a replica without a buffer and not acknowledged: it has happened after a
+    /// crash of the process, or not. Whether it is one of both.
+    pub(crate) fn forget_unacknowledged(&self, found: &mut State, state: &mut State) -> bool {
+        let from = self.durable.max(1) - 1;
+        let ids: BTreeSet<ReplicaId> = self.not_yet.iter().map(|(_, id)| *id).collect();
+        ids.iter().all(|id| {
+            let (is, _) = (found.remove(id), state.remove(id));
+            self.history[from..].iter().any(|it| visible(it).get(id) == is.as_ref())
+        })
+    }
+
+    pub(crate) fn heard(&mut self, event: &Event) {
+        match event {
+            Event::Durable(ticket) => {
+                self.durable = self.durable.max(self.tickets[ticket]);
+                let failed = &self.failed;
+                self.not_yet.retain(|(other, _)| other > ticket || failed.contains(other));
+                if let Some(id) = self.of_ticket.get(ticket) {
+                    self.durable_of.insert(*id, self.tickets[ticket]);
+                    self.acknowledged.insert(*id, self.tickets[ticket]);
+                }
+            }
+            Event::Failed(ticket) if self.is_in_trouble => _ = self.failed.insert(*ticket),
+            Event::Read(..) => {}
+            other => panic!("nothing fails here but the machine: {other:?}"),
+        }
+    }
+
+    pub(crate) fn apply(&mut self, life: &mut Life, disk: &SimDisk, op: &Op) {
+        let mut state = self.state();
+        let store = &mut life.store;
+        if let Op::Open { id, .. } | Op::Append { id, .. } | Op::Close { id } | Op::Commit { id } =
+            op
+            && store.is_resting(*id)
+        {
+            self.resting.insert(*id);
+        }
+        match op {
+            Op::Open { id, atomic, later } => {
+                let known = state.get(id);
+                let epoch = known.map_or(Epoch(1), |held| Epoch(held.epoch.0 + later));
+                let Ok(ack) = store.open(*id, epoch, *atomic) else { return };
+                let is_mine = self.mine.contains(id) && state.contains_key(id);
+                let replaces = *atomic && known.is_some_and(|held| epoch > held.epoch);
+                if !is_mine || replaces {
+                    let before = match known.filter(|_| replaces) {
+                        Some(held) if held.committed => Some(Box::new(held.clone())),
+                        Some(held) => held.before.clone(),
+                        None => None,
+                    };
+                    let (bytes, closed, committed) = (Vec::new(), false, !atomic);
+                    state.insert(*id, Held { epoch, bytes, closed, committed, before });
+                    self.resting.remove(id);
+                } else if let Some(held) = state.get_mut(id) {
+                    held.epoch = epoch;
+                }
+                self.mine.insert(*id);
+                self.called(*id, state, ack);
+            }
+            Op::Append { id, bytes, back, epoch } => {
+                let Some(held) = state.get_mut(id) else {
+                    assert_eq!(store.append(*id, Epoch(1), 0, bytes).unwrap_err().code(), 3);
+                    return;
+                };
+                // Some of the bytes before come along again.
+                let back = (*back).min(held.bytes.len() as u32);
+                let offset = held.bytes.len() as u32 - back;
+                let mut sent = held.bytes[offset as usize..].to_vec();
+                sent.extend_from_slice(bytes);
+                let epoch = Epoch(held.epoch.0 + epoch / 2);
+                let result = store.append(*id, epoch, offset, &sent);
+                let fits = offset as usize + sent.len() <= SEGMENT_BYTES as usize;
+                let Ok(ack) = result else {
+                    let rests = store.is_resting(*id) && !bytes.is_empty();
+                    let may = held.closed || !fits || !self.mine.contains(id) || rests;
+                    let may = may || self.is_in_trouble;
+                    assert!(may, "{result:?}");
+                    return;
+                };
+                held.bytes.extend_from_slice(bytes);
+                held.epoch = epoch;
+                let end = held.bytes.len() as u32;
+                assert_eq!(
+                    store.append(*id, epoch, end + 1, b"x").unwrap_err().code(),
+                    5 + u16::from(end + 2 > SEGMENT_BYTES)
+                );
+                self.called(*id, state, ack);
+            }
+            Op::Close { id } => {
+                let Some(held) = state.get_mut(id) else { return };
+                let Ok(ack) = store.close(*id, held.epoch, held.bytes.len() as u32) else {
+                    assert!(!self.mine.contains(id) || self.is_in_trouble);
+                    return;
+                };
+                held.closed = true;
+                held.counts();
+                self.called(*id, state, ack);
+            }
+            Op::Commit { id } => {
+                let Some(held) = state.get_mut(id) else { return };
+                let Ok(ack) = store.commit(*id, held.epoch) else { return };
+                held.counts();
+                self.called(*id, state, ack);
+            }
+            Op::Free { id } => {
+                assert_eq!(store.free(*id), state.remove(id).is_some());
+                self.called(*id, state, Ack::Now);
+                // Nobody counts on it being gone, nor on anything else.
+                self.acknowledged.remove(id);
+                self.durable_of.remove(id);
+                self.of_ticket.retain(|_, other| other != id);
+            }
+            Op::GivesWay { master } => store.gives_way(*master),
+            Op::Fails { quarters } => {
+                let failure = *quarters as f64 / 4.0;
+                disk.set_model(DiskModel { failure, ..DiskModel::default() });
+            }
+            Op::Turn { later } => {
+                let by = if *later { Duration::from_millis(500) } else { Duration::ZERO };
+                life.now = life.now + by;
+                let mut events = Vec::new();
+                life.store.turn(life.now, &mut |event| events.push(event));
+                events.iter().for_each(|event| self.heard(event));
+            }
+            Op::Work => {
+                for worker in 0..life.workers.count() {
+                    if life.workers.is_ringing(worker) && !disk.has_stopped() {
+                        life.workers.step(worker);
+                    }
+                }
+            }
+        }
+    }
+}
