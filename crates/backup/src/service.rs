@@ -260,8 +260,23 @@ impl Service {
         number == TIMER
     }
 
-    /// Ends a turn: what has become durable is answered, what has changed goes to the disk.
+    /// Ends a turn: what has become durable is answered, what has changed goes to the disk, and a slice is done
+    /// of what takes long.
     pub fn turn_over(&mut self, context: &mut Context<'_>) {
+        self.hear(context);
+        self.work(context);
+        let deadlines = [self.store.deadline(), self.recoveries.deadline()];
+        if let Some(at) = deadlines.into_iter().flatten().min()
+            && self.timer_at.is_none_or(|set| at < set)
+        {
+            context.set_timer(at, TIMER);
+            self.timer_at = Some(at);
+        }
+    }
+
+    /// What has become durable is answered, what has changed goes to the disk. For who wants to know before the
+    /// turn ends.
+    pub fn hear(&mut self, context: &mut Context<'_>) {
         let now = context.now();
         let Service { store, pages, heads, recoveries, waiting, locals_done, .. } = self;
         store.turn(now, &mut |event| match event {
@@ -284,14 +299,6 @@ impl Service {
                     locals_done.push_back((number, done.answers.as_bytes().to_vec()));
                 }
             }
-        }
-        self.work(context);
-        let deadlines = [self.store.deadline(), self.recoveries.deadline()];
-        if let Some(at) = deadlines.into_iter().flatten().min()
-            && self.timer_at.is_none_or(|set| at < set)
-        {
-            context.set_timer(at, TIMER);
-            self.timer_at = Some(at);
         }
     }
 

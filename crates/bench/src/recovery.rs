@@ -34,6 +34,8 @@ enum Command {
     Scale(scale::Arguments),
     /// The row of `bench evaluate recovery` on a cold start, alone.
     Cold(cold::Arguments),
+    /// The row of `bench evaluate recovery` on reads of what stays, alone.
+    Reads(evaluate::ReadsArguments),
 }
 
 /// Runs a model.
@@ -45,5 +47,6 @@ pub fn run(arguments: Arguments) -> Result<()> {
         Command::Placement(arguments) => placement::run(&arguments),
         Command::Scale(arguments) => scale::run(&arguments),
         Command::Cold(arguments) => cold::run(&arguments),
+        Command::Reads(arguments) => evaluate::run_reads(&arguments),
     }
 }

@@ -551,7 +551,7 @@ impl Service for Server {
         // Before the shard, so that it hears what is durable; and after, so that what it sends goes to
         // the disk.
         if let Some(backup) = &mut self.backup {
-            backup.service.turn_over(context);
+            backup.service.hear(context);
         }
         if let Some(shard) = &mut self.shard {
             let local = self.backup.as_mut().map(|it| it as &mut dyn LocalBackup);
