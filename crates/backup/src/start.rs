@@ -9,13 +9,14 @@ use crate::block::Block;
 use crate::error::OpenError;
 use crate::flusher::{Flusher, Job, OnDisk, Rounds};
 use crate::layout::{
-    FORMAT_VERSION, Found, Geometry, Header, Judged, NotSuperblock, Slot, Superblock, judge,
-    newest_complete_round,
+    FORMAT_VERSION, Found, Geometry, Header, Judged, NotSuperblock, ReplicaId, Slot, Superblock,
+    judge, newest_complete_round,
 };
 use crate::limits::{BLOCK_BYTES, BUFFERS_MAX, FRAMES_MAX, SEGMENT_BYTES_MAX, TIMED_FRAMES};
 use crate::pool::{self, Claimed, Pool};
 use crate::reader::Reader;
 use crate::store::{FILE_NAME, Frame, Options, Parts, State, Store};
+use std::collections::BTreeMap;
 use std::io;
 use thunderhead_runtime::World;
 use thunderhead_runtime::files::{FileId, Files, Opening};
@@ -335,6 +336,9 @@ impl Start {
         let superblock = self.rounds.superblock;
         let bytes = pool::bytes(superblock.geometry, options.buffers);
         let no_memory = |error| OpenError::NoMemory { bytes, error };
+        // What was read may not be on the disk, for the process before this one was killed. It must be, before what is
+        // beside it is written over.
+        files.sync(file)?;
         let old = Pool::find(memories, &superblock).map_err(no_memory)?;
         let mut jobs: Vec<Job> = Vec::new();
         for buffer in 0..old.as_ref().map_or(0, Pool::buffers) {
@@ -361,14 +365,36 @@ impl Start {
             }
         }
         self.repair(&mut jobs);
-        self.drop_older_twins(&mut jobs);
+        let (mut older, winners) = self.older_twins(&mut jobs);
         let is_recovered = self.opened.recovered > 0;
         let pool = match old.filter(|pool| pool.buffers() == options.buffers || is_recovered) {
             Some(pool) => pool,
             None => Pool::make(memories, &superblock, options.buffers).map_err(no_memory)?,
         };
-        let failed = self.rounds.write(files, file, &pool, jobs.clone());
+        let mut failed = self.rounds.write(files, file, &pool, jobs.clone());
+        // Only then, and only where the other one is on the disk: until it is, this one stays.
         let mut keep = Vec::new();
+        older.retain_mut(|job| {
+            let frame = &mut self.frames[job.frame as usize];
+            let winner = winners.get(&frame.id);
+            if !failed.iter().any(|(number, _)| Some(number) == winner) {
+                *frame = Frame::of(&Header::Free);
+                self.opened.recovered -= u32::from(job.buffer.is_some());
+                *job = Job { frame: job.frame, buffer: None, header: Header::Free };
+                return true;
+            }
+            if !frame.closed {
+                // What is newer cannot be offered, so this must not be.
+                frame.state = State::Bad;
+                self.opened.bad += 1;
+                keep.extend(job.buffer);
+                return false;
+            }
+            // What is on the disk alone must not look as if it came later.
+            job.buffer.is_some()
+        });
+        failed.extend(self.rounds.write(files, file, &pool, older.clone()));
+        jobs.append(&mut older);
         for (number, kind) in failed {
             tracing::warn!(frame = number, "a frame cannot be written at the start: {kind}");
             self.frames[number as usize].state = State::Bad;
@@ -429,27 +455,35 @@ impl Start {
     }
 
     /// A replica that was given up, or replaced, and begun anew may be here twice when the power went or
-    /// the process ended between.
-    fn drop_older_twins(&mut self, jobs: &mut Vec<Job>) {
-        let mut newest = std::collections::BTreeMap::new();
+    /// the process ended between. Takes what there is to do for older ones out of the jobs, and says which frames have
+    /// those that count.
+    fn older_twins(&self, jobs: &mut Vec<Job>) -> (Vec<Job>, BTreeMap<ReplicaId, u32>) {
+        let mut newest: BTreeMap<ReplicaId, ((Epoch, bool, u64), u32)> = BTreeMap::new();
+        let mut older = Vec::new();
         for number in 0..self.frames.len() {
-            if self.frames[number].state != State::Stored {
+            let Frame { state, id, epoch, .. } = self.frames[number];
+            if state != State::Stored {
                 continue;
             }
             let in_pool =
                 jobs.iter().any(|job| job.frame as usize == number && job.buffer.is_some());
             let on_disk = self.judged[number].newest.as_ref().map_or(0, |it| it.1);
-            // Who takes another one's place has a later epoch; both are in the pool only at that moment.
-            let Frame { id, epoch, .. } = self.frames[number];
-            let age = (in_pool, if in_pool { epoch } else { Epoch(0) }, on_disk);
-            let Some((other, other_age)) = newest.insert(id, (number, age)) else { continue };
-            let older = if other_age > age { number } else { other };
-            if older == number {
-                newest.insert(id, (other, other_age));
+            // Who takes another one's place has a later epoch; who is begun anew has no earlier one.
+            let this = ((epoch, in_pool, on_disk), number as u32);
+            let Some(other) = newest.insert(id, this) else { continue };
+            if other.0 > this.0 {
+                newest.insert(id, other);
             }
-            jobs.retain(|job| job.frame as usize != older);
-            self.give_up(jobs, older as u32);
+            older.push(other.min(this).1);
         }
+        let older = older.into_iter().filter_map(|number| {
+            let at = jobs.iter().position(|job| job.frame == number);
+            let header = self.judged[number as usize].newest.as_ref().map(|it| it.2.clone());
+            let as_it_is = header.map(|header| Job { frame: number, buffer: None, header });
+            at.map(|at| jobs.swap_remove(at)).or(as_it_is)
+        });
+        let older = older.collect();
+        (older, newest.into_iter().map(|(id, (_, number))| (id, number)).collect())
     }
 
     /// Reads some frames that were written once and looks at the clock.

@@ -538,6 +538,10 @@ impl Store {
         if !self.is_settled() {
             return Ok(false);
         }
+        if self.parts.frames.iter().any(|frame| frame.state == State::Bad) {
+            // Its only copy is there.
+            return Ok(true);
+        }
         memories.remove(&crate::pool::name(&self.parts.superblock))?;
         Ok(true)
     }
@@ -742,6 +746,8 @@ impl Store {
     fn release(&mut self, buffer: Option<u32>) {
         let Some(buffer) = buffer else { return };
         if self.pins.contains_key(&buffer) {
+            // What is read from it is on the disk, or of no use to the next process.
+            self.parts.pool.drop_replica(buffer);
             self.to_release.insert(buffer);
             return;
         }

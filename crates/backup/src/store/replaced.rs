@@ -115,6 +115,8 @@ impl Store {
             if self.succeeded.remove(&former).is_some() {
                 self.refused.remove(&former);
                 self.touched.insert(former);
+                // Others may be waiting for its buffer, or its frame.
+                self.urgent = true;
             }
         }
     }

@@ -13,6 +13,7 @@ mod promises;
 use machine::*;
 use promises::*;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use thunderhead_backup::{Ack, Durability, Event, ReplicaId};
 use thunderhead_runtime::sim::disk::DiskModel;
@@ -32,9 +33,9 @@ proptest! {
     ) {
         let mut machine = Machine::new(seed);
         let mut life = machine.start(durability).unwrap();
-        let mut before = State::new();
+        let (mut before, mut epochs) = (State::new(), BTreeMap::new());
         for (ops, power, stop) in lives {
-            let mut model = Model::new(before, false);
+            let mut model = Model::new(before, epochs, false);
             if let Some(operations) = stop {
                 machine.disk.stop_after(operations);
             }
@@ -75,7 +76,7 @@ proptest! {
                 prop_assert_eq!(&kept, &state);
             }
             // Copies that were not completed are nobody's; the master begins them anew.
-            before = found;
+            (before, epochs) = (found, model.epochs);
         }
     }
 }
@@ -90,20 +91,30 @@ proptest! {
         durability in durability(),
         ops in proptest::collection::vec(op_in_trouble(), 1..80),
         power in any::<bool>(),
+        starts in proptest::collection::vec((1..4u64, any::<bool>()), 0..3),
     ) {
         let mut machine = Machine::new(seed);
         let mut life = machine.start(durability).unwrap();
-        let mut model = Model::new(State::new(), true);
+        let mut model = Model::new(State::new(), BTreeMap::new(), true);
         for op in &ops {
             model.apply(&mut life, &machine.disk, op);
         }
-        machine.disk.set_model(DiskModel::default());
-        if power {
-            machine.lose_power();
-        } else {
-            drop(life);
-            machine.disk.restart();
+        drop(life);
+        let loses = |machine: &mut Machine, power| match power {
+            true => machine.lose_power(),
+            false => machine.disk.restart(),
+        };
+        loses(&mut machine, power);
+        let mut any_power = power;
+        for (quarters, power) in starts {
+            let failure = quarters as f64 / 4.0;
+            machine.disk.set_model(DiskModel { failure, ..DiskModel::default() });
+            drop(machine.start(durability));
+            loses(&mut machine, power);
+            any_power |= power;
         }
+        machine.disk.set_model(DiskModel::default());
+        let power = any_power;
         let mut life = machine.start(durability).unwrap();
         let found = life.read_all(&machine.disk);
         prop_assert!(

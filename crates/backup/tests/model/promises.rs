@@ -143,12 +143,18 @@ pub(crate) struct Model {
     pub(crate) durable_of: BTreeMap<ReplicaId, usize>,
     pub(crate) of_ticket: BTreeMap<Ticket, ReplicaId>,
     pub(crate) failed: BTreeSet<Ticket>,
+    /// The latest epoch that each had, ever: masters do not go back.
+    pub(crate) epochs: BTreeMap<ReplicaId, Epoch>,
     /// The disk may fail.
     pub(crate) is_in_trouble: bool,
 }
 
 impl Model {
-    pub(crate) fn new(before: State, is_in_trouble: bool) -> Model {
+    pub(crate) fn new(
+        before: State,
+        epochs: BTreeMap<ReplicaId, Epoch>,
+        is_in_trouble: bool,
+    ) -> Model {
         Model {
             history: vec![before],
             tickets: BTreeMap::new(),
@@ -160,6 +166,7 @@ impl Model {
             durable_of: BTreeMap::new(),
             of_ticket: BTreeMap::new(),
             failed: BTreeSet::new(),
+            epochs,
             is_in_trouble,
         }
     }
@@ -171,6 +178,10 @@ impl Model {
     pub(crate) fn called(&mut self, id: ReplicaId, state: State, ack: Ack) {
         // Of what does not count yet nothing follows for what it was begun in the place of.
         let counts = state.get(&id).is_some_and(|held| held.committed);
+        if let Some(held) = state.get(&id) {
+            let latest = self.epochs.entry(id).or_default();
+            *latest = held.epoch.max(*latest);
+        }
         self.history.push(state);
         if let Ack::When(ticket) = ack {
             self.tickets.insert(ticket, self.history.len());
@@ -250,7 +261,8 @@ impl Model {
         match op {
             Op::Open { id, atomic, later } => {
                 let known = state.get(id);
-                let epoch = known.map_or(Epoch(1), |held| Epoch(held.epoch.0 + later));
+                let latest = self.epochs.get(id).copied().unwrap_or(Epoch(1));
+                let epoch = known.map_or(latest, |held| Epoch(held.epoch.0 + later));
                 let Ok(ack) = store.open(*id, epoch, *atomic) else { return };
                 let is_mine = self.mine.contains(id) && state.contains_key(id);
                 let replaces = *atomic && known.is_some_and(|held| epoch > held.epoch);
