@@ -41,7 +41,7 @@ pub enum Entry<'a> {
         table: TableId,
         /// The hash of that key.
         key_hash: KeyHash,
-        /// The head segment that the record was first appended to.
+        /// The head segment at the time when the record was first appended.
         birth: SegmentId,
         /// The outcome.
         result: &'a [u8],
@@ -50,7 +50,7 @@ pub enum Entry<'a> {
     Completions {
         /// The client's lease.
         lease: u64,
-        /// The head segment that the record was first appended to.
+        /// The head segment at the time when the record was first appended.
         birth: SegmentId,
         /// The outcomes.
         outcomes: Outcomes<'a>,
@@ -76,7 +76,7 @@ pub struct Record<'a> {
     pub key: &'a [u8],
     /// The object's version; for a tombstone, the newest version that it kills.
     pub version: Version,
-    /// The head segment that it was first appended to.
+    /// The head segment at the time when it was first appended.
     pub birth: SegmentId,
     /// The segment that held the version before; for a tombstone, the one it guards against.
     pub prior: Option<SegmentId>,

@@ -10,6 +10,7 @@
 
 mod adopt;
 mod batch;
+mod beside;
 mod completions;
 mod groups;
 mod heads;
@@ -19,6 +20,7 @@ mod write;
 
 pub(crate) use adopt::Adopting;
 pub use batch::Put;
+pub(crate) use beside::Beside;
 pub use completions::Completion;
 pub use read::Expected;
 pub(crate) use write::NewVersion;
@@ -36,6 +38,7 @@ use crate::options::Options;
 use crate::replicator::Replicator;
 use crate::shared::{LiveLimits, Shared, TabletMap, TabletView};
 use crate::tablets::{Tablet, Tablets};
+use beside::Aside;
 use completions::Late;
 use groups::Groups;
 use heads::Head;
@@ -116,6 +119,8 @@ pub struct Log {
     dropped: BTreeMap<TableId, SegmentId>,
     /// Segments that the cleaners are kept away from.
     pinned: Vec<Candidate>,
+    /// Entries go beside the log for the moment.
+    aside: Option<Aside>,
 }
 
 impl Log {
@@ -188,6 +193,7 @@ impl Log {
             mutations: 0,
             dropped: BTreeMap::new(),
             pinned: Vec::new(),
+            aside: None,
         };
         log.publish_tablets();
         log.turn();

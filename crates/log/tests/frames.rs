@@ -139,6 +139,12 @@ proptest! {
 
 #[test]
 fn a_log_that_is_rebuilt_takes_little_beside_the_former_one() {
+    for is_beside in [false, true] {
+        rebuilt_beside_the_former_one(is_beside);
+    }
+}
+
+fn rebuilt_beside_the_former_one(is_beside: bool) {
     // The former log: a few objects, written again and again, as far as it may grow.
     let former = Storage::with(FRAMES);
     let mut old = log(&former);
@@ -160,7 +166,10 @@ fn a_log_that_is_rebuilt_takes_little_beside_the_former_one() {
     let mut new = Log::new(&memory, LogId(2), options, Box::new(storage.clone())).unwrap();
     let mut cleaner = new.cleaner().unwrap();
     let tablets: Vec<_> = old.tablets().collect();
-    let mut rebuild = Rebuild::begin(&mut new, tablets).unwrap();
+    let mut rebuild = match is_beside {
+        true => Rebuild::begin_beside(&mut new, tablets).unwrap(),
+        false => Rebuild::begin(&mut new, tablets).unwrap(),
+    };
     for replica in replicas.values() {
         let (mut at, mut waits) = (Some(0), 0);
         while let Some(from) = at {
@@ -174,6 +183,13 @@ fn a_log_that_is_rebuilt_takes_little_beside_the_former_one() {
             }
             new.turn();
         }
+    }
+    let mut waits = 0;
+    while !rebuild.take_in(&mut new) {
+        waits += 1;
+        assert!(waits < 500, "not taken in, with {} segments", storage.most());
+        cleaner.step();
+        new.turn();
     }
     while rebuild.finish(&mut new).is_err() {
         cleaner.step();

@@ -7,7 +7,8 @@
 //!  beginning   the tablets are made, and hidden
 //!  replaying   what the partition has in each segment is fetched, many at once, and replayed in
 //!              slices in whichever order it comes; what is damaged is fetched from somebody else
-//!  finishing   what the replay learnt of versions is logged
+//!  finishing   what was replayed becomes part of the log once there are copies of it; what the replay learnt of
+//!              versions is logged
 //!  durable     ... and all that was appended here is waited for
 //!  telling     the coordinator is told, until it answers
 //! ```
@@ -22,15 +23,14 @@
 //!
 //! # Where the bytes go
 //!
-//! What is replayed is appended to the shard's log, as a write is: its tombstones and its cleaning
-//! are the log's, and it is served from the moment on when it is told to be. It also goes the way of
-//! writes to the backups, so replay stays at most [`AHEAD_BYTES_MAX`](recoveries) ahead of them: a
-//! write of somebody else waits behind no more than that.
+//! What is replayed goes into *side segments*: segments beside the shard's log, which become part of it all together
+//! ([`Rebuild::begin_beside`]). Each is copied when it is full, several at a time, and writes of others go
+//! their own way meanwhile. Replay stays at most [`BESIDE_BYTES_MAX`](recoveries) ahead of the copies, so that a shard
+//! does not take all buffers of its backups. What is given up is gone at once.
 //!
-//! The papers put it into *side segments*, outside the log until a digest takes them in: what is
-//! dropped is then free at once, replicas of many segments are written at a time, and other writes do
-//! not wait. Survivors of a cleaner's pass come into the log in that way, and could be the means; what
-//! is missing is said in `ARCHITECTURE.md`.
+//! Records of completed updates go into the head, and so does everything where a log is taken back: of that only what was open
+//! is replayed. There, replay stays at most [`AHEAD_BYTES_MAX`](recoveries) ahead, as a write of
+//! somebody else waits behind it.
 //!
 //! [`Recoveries`]: crate::recovery::Recoveries
 
@@ -282,8 +282,10 @@ impl Recovery {
                 log.drop_tablet(taken.range);
             }
         }
-        if let Some(back) = &mut self.back {
-            back.abandon(rebuild, log, clients);
+        match (&mut self.back, rebuild) {
+            (Some(back), rebuild) => back.abandon(rebuild, log, clients),
+            (None, Some(rebuild)) => rebuild.give_up(log),
+            (None, None) => {}
         }
     }
 
@@ -373,7 +375,8 @@ impl Recovery {
             return Ok(next);
         }
         let patience = self.options.recovery_patience;
-        if matches!(self.stage, Stage::Durable(_)) || is_held {
+        let for_copies = matches!(self.stage, Stage::Finishing) && !self.waits_for_cleaners;
+        if for_copies || matches!(self.stage, Stage::Durable(_)) || is_held {
             let until = self.got_on.max(durable_moved) + patience;
             if now < until {
                 *wake = (*wake).min(until);
@@ -412,13 +415,15 @@ impl Recovery {
                 back.check()?;
                 Rebuild::take_back(log, tablets)
             }
-            None => Rebuild::begin(log, tablets),
+            None => Rebuild::begin_beside(log, tablets),
         };
         match begun {
             Ok(rebuild) => self.rebuild = Some(rebuild),
             Err(error) => return self.short_of_memory(error, now),
         }
         self.has_tablets = true;
+        // What an earlier attempt left may have had to be swept away before.
+        (self.got_on, self.heard) = (now, now);
         self.stage = Stage::MakingRoom;
         Ok(Next::Again)
     }
@@ -538,6 +543,9 @@ impl Recovery {
 
     fn finish(&mut self, log: &mut Log, now: Time) -> Result<Next, String> {
         let Some(rebuild) = &mut self.rebuild else { return Ok(Next::Wait) };
+        if !rebuild.take_in(log) {
+            return Ok(Next::At(now + DURABLE_WAIT));
+        }
         let finished = rebuild.finish(log).and_then(|_| match self.back {
             Some(_) => log.name_adopted().map(|_| ()),
             None => Ok(()),

@@ -245,7 +245,7 @@ impl Log {
         flag: u8,
     ) -> Result<Record, Error> {
         let Completion { lease, sequence, result } = completion;
-        let birth = self.head.id();
+        let birth = self.head.born;
         if self.late.len() >= LATE_MAX {
             self.enter_late();
         }

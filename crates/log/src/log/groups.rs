@@ -241,7 +241,7 @@ impl Log {
             return;
         }
         let outcomes = std::mem::take(&mut self.groups.bytes);
-        let fields = GroupFields { lease, first, birth: self.head.id(), effects };
+        let fields = GroupFields { lease, first, birth: self.head.born, effects };
         let (mut header, fixed, length) = fields.encode(outcomes.len());
         let bytes = header.entry_bytes;
         let at = self.head.place(bytes);

@@ -30,6 +30,8 @@ use thunderhead_wire::{LogId, LogPosition, SegmentId, Version};
 pub(super) struct Head {
     pub(super) appender: Appender,
     emergency: bool,
+    /// Where entries are born that go here: itself, or the log's own head for what is beside the log.
+    pub(super) born: SegmentId,
     /// Bytes that the replicator has been given.
     sent: usize,
     pub(super) tombstone_bytes: usize,
@@ -55,6 +57,36 @@ impl Head {
         head.send(shared, replicator);
         ledger.digest_written(PendingDigest::at(head.position()));
         Some(head)
+    }
+
+    /// Opens a segment beside the log, or takes no memory at all.
+    pub(super) fn beside(shared: &Shared, log: LogId, seal: Seal, keep: usize) -> Option<Head> {
+        let id = shared.next_segment_id();
+        let memory = &shared.memory;
+        let segment_bytes = shared.options.segment_bytes;
+        let body = SegmentHeader {
+            log,
+            segment: id,
+            segment_bytes: segment_bytes as u32,
+            seglet_bytes: memory.seglet_bytes() as u32,
+            kind: SegmentKind::Survivor,
+        }
+        .encode();
+        let mut appender = Appender::open(memory, id, segment_bytes, keep)?;
+        let mut header = entry::plain(Kind::SegmentHeader, body.len());
+        let at = appender.first();
+        appender.write(at, &mut header, [&body, &[]], seal);
+        appender.advance(header.entry_bytes);
+        let created = shared.next_segment.load(Ordering::Relaxed);
+        let drops = shared.sums.drops.load(Ordering::Relaxed);
+        let (emergency, born) = (false, id);
+        Some(Head { appender, emergency, born, sent: 0, tombstone_bytes: 0, created, drops })
+    }
+
+    /// Ends it.
+    pub(super) fn close(self) -> Segment {
+        let Head { appender, tombstone_bytes, created, drops, .. } = self;
+        appender.close(created, drops, tombstone_bytes)
     }
 
     /// Opens a head and writes what every head begins with, or takes no memory at all.
@@ -100,7 +132,7 @@ impl Head {
         let created = shared.next_segment.load(Ordering::Relaxed);
         let emergency = kind == SegmentKind::EmergencyHead;
         let drops = shared.sums.drops.load(Ordering::Relaxed);
-        Some(Head { appender, emergency, sent: 0, tombstone_bytes: 0, created, drops })
+        Some(Head { appender, emergency, born: id, sent: 0, tombstone_bytes: 0, created, drops })
     }
 
     #[inline]
@@ -166,6 +198,9 @@ impl Log {
     #[cold]
     fn make_more_room(&mut self, bytes: usize, keep: usize) -> Result<(), Error> {
         debug_assert!(bytes <= self.shared.options.segment_bytes * 3 / 4, "sizes were checked");
+        if self.aside.is_some() {
+            return self.make_room_beside(bytes, keep);
+        }
         let mut waited = false;
         loop {
             let room = if self.head.emergency {
@@ -192,7 +227,7 @@ impl Log {
     }
 
     /// Whether there may be another segment for what is appended.
-    fn may_grow(&self) -> bool {
+    pub(super) fn may_grow(&self) -> bool {
         self.ledger.frames().0 < self.shared.frames.limit()
     }
 
@@ -237,9 +272,8 @@ impl Log {
         self.logged_safe_version = self.safe_version;
         let digest = head.position();
         let old_head = std::mem::replace(&mut self.head, head);
-        let end = old_head.position();
-        let Head { appender, emergency, tombstone_bytes, created, drops, .. } = old_head;
-        let segment = appender.close(created, drops, tombstone_bytes);
+        let (end, emergency) = (old_head.position(), old_head.emergency);
+        let segment = old_head.close();
         self.count_disk(segment.disk_bytes as i64);
         let mut pending = PendingDigest::at(digest);
         pending.take_in(integration);
@@ -388,7 +422,7 @@ impl Log {
     }
 
     /// Takes in finished passes; writes a digest for them when memory is short.
-    fn complete_cleaning(&mut self, urgent: bool) {
+    pub(super) fn complete_cleaning(&mut self, urgent: bool) {
         if urgent {
             // A pass is ready once all that was appended before it is durable, so that must go
             // out, though the turn may never end for a caller that only tries again.
@@ -413,17 +447,15 @@ impl Log {
         }
     }
 
+    /// Takes in whatever passes can be, as memory is short.
+    pub(crate) fn make_haste(&mut self) {
+        self.complete_cleaning(true);
+    }
+
     /// Learns of passes that cleaners finished and hands their survivors to the replicator.
     fn receive_passes(&mut self) {
         while let Some(pass) = self.shared.passes.pop() {
-            for survivor in &pass.survivors {
-                self.replicator.opened(survivor.id, SegmentKind::Survivor);
-                let at = self.memory.seglet_start(survivor.seglets[0]);
-                let bytes = SegmentBytes::new(&self.memory, at, survivor.length);
-                self.replicator.appended(survivor.id, 0, bytes);
-                self.replicator.closed(survivor.id, survivor.length as u32);
-                self.count_disk(survivor.disk_bytes as i64);
-            }
+            pass.survivors.iter().for_each(|survivor| self.hand_over(survivor));
             self.shared.frames.keep_promise(pass.promised);
             let (position, cleaner) = (self.head.position(), pass.cleaner);
             self.ledger.pass_received(pass, position);

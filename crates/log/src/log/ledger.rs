@@ -40,6 +40,9 @@ pub(super) struct Ledger {
     /// Segments of a former log that no cleaner has yet, and whether a digest names them.
     adopted: Vec<Segment>,
     adopted_named: bool,
+    /// Segments beside the log that are full, and how many are not.
+    beside: Vec<Segment>,
+    beside_open: usize,
 }
 
 /// A digest that is not durable yet and what happens when it is.
@@ -93,6 +96,7 @@ impl Ledger {
         let in_both: usize = self.digests.iter().map(|it| it.added.len()).sum();
         let taken = self.in_digest.len() + self.also_present.len();
         let (mut staying, adopted) = (self.in_digest.len(), self.adopted.len());
+        staying += self.beside.len() + self.beside_open;
         for pass in self.received.iter().map(|(_, pass)| pass).chain(&self.ready) {
             staying = (staying + pass.survivors.len()).saturating_sub(pass.cleaned.len());
         }
@@ -242,8 +246,46 @@ impl Ledger {
             .iter()
             .flat_map(|it| it.added.iter().chain(&it.removed).chain(&it.emergency));
         let closing = self.closing.iter().map(|(_, segment)| segment);
-        let all = closing.chain(of_passes).chain(of_digests).chain(&self.adopted);
+        let others = self.adopted.iter().chain(&self.beside);
+        let all = closing.chain(of_passes).chain(of_digests).chain(others);
         all.into_iter().find(|segment| segment.id == id)
+    }
+
+    /// One was opened beside the log: from now on it is present.
+    pub(super) fn beside_opened(&mut self, id: SegmentId) {
+        self.also_present.insert(id, ());
+        self.beside_open += 1;
+        self.present_changed = true;
+    }
+
+    pub(super) fn beside_closed(&mut self, segment: Segment) {
+        self.beside.push(segment);
+        self.beside_open -= 1;
+        self.present_changed = true;
+    }
+
+    /// Those beside the log that are full.
+    pub(super) fn beside(&self) -> impl Iterator<Item = &Segment> {
+        self.beside.iter()
+    }
+
+    /// They are not beside the log any more.
+    pub(super) fn take_beside(&mut self, ids: &[SegmentId]) -> Vec<Segment> {
+        self.present_changed |= !ids.is_empty();
+        self.beside.extract_if(.., |segment| ids.contains(&segment.id)).collect()
+    }
+
+    /// One of them is gone; it may not have been full.
+    pub(super) fn beside_gone(&mut self, id: SegmentId, was_open: bool) {
+        self.also_present.remove(&id);
+        self.beside_open -= usize::from(was_open);
+        self.present_changed = true;
+    }
+
+    /// Whether a survivor is part of a pass that no digest has taken in.
+    pub(super) fn awaits(&self, survivor: SegmentId) -> bool {
+        let passes = self.received.iter().map(|(_, pass)| pass).chain(&self.ready);
+        passes.flat_map(|pass| &pass.survivors).any(|segment| segment.id == survivor)
     }
 
     pub(super) fn adopted(&self) -> impl Iterator<Item = &Segment> {

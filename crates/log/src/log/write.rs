@@ -189,7 +189,7 @@ impl Log {
     ) -> Result<LogPosition, Error> {
         let NewVersion { tablet, table, hash, key, value, version } = new;
         let folded = self.shared.options.tombstones == Tombstones::Folded;
-        let birth = self.head.id();
+        let birth = self.head.born;
         let mut fields = ObjectFields { table, version, birth, prior: None };
         let (entry_bytes, replaced) = match &current {
             Some(current) if folded => {
@@ -358,7 +358,7 @@ impl Log {
         let prior = Some(self.memory.segment_of(at));
         self.safe_version = self.safe_version.max(version);
         self.bury(tablet, at, &current.entry);
-        let fields = ObjectFields { table, version, birth: self.head.id(), prior };
+        let fields = ObjectFields { table, version, birth: self.head.born, prior };
         self.append_tombstone(fields, key);
         version
     }

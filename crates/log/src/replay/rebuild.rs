@@ -10,7 +10,7 @@ use crate::error::{Damage, Error};
 use crate::frames::Rebuilding;
 use crate::inspect::{Entry, Record, SegmentReader};
 use crate::limits::BATCH;
-use crate::log::{Completion, Log, NewVersion};
+use crate::log::{Beside, Completion, Log, NewVersion};
 use crate::memory::Memory;
 use crate::metadata::SegmentHeader;
 use std::collections::BTreeMap;
@@ -122,6 +122,8 @@ pub struct Rebuild {
     /// Of each client, from which of its updates on it may not have the answer.
     acknowledged: BTreeMap<u64, u64>,
     adoption: adopt::Adoption,
+    /// Where what is replayed goes, if not into the head.
+    beside: Option<Beside>,
     _rebuilding: Rebuilding,
 }
 
@@ -156,6 +158,7 @@ impl Rebuild {
                 completions: Arrived::default(),
                 acknowledged: BTreeMap::new(),
                 adoption: adopt::Adoption::default(),
+                beside: None,
                 _rebuilding: Rebuilding::begin(&log.shared),
             }),
             Err(error) => {
@@ -165,6 +168,37 @@ impl Rebuild {
                 log.turn();
                 Err(error)
             }
+        }
+    }
+
+    /// The same, but that what is replayed goes into segments beside the log, which become part of it together, in
+    /// the end: see [`Rebuild::take_in`]. To give it up, drop the tablets, and then call [`Rebuild::give_up`].
+    ///
+    /// # Errors
+    /// As [`Rebuild::begin`].
+    pub fn begin_beside(
+        log: &mut Log,
+        tablets: impl IntoIterator<Item = (TabletRange, SegmentId)>,
+    ) -> Result<Rebuild, Error> {
+        let rebuild = Rebuild::begin(log, tablets)?;
+        Ok(Rebuild { beside: Some(Beside::default()), ..rebuild })
+    }
+
+    /// Has what went beside the log become part of it, after the last [`Rebuild::step`] and before
+    /// [`Rebuild::finish`]. False while it waits for copies, or for memory: call it again, after turns. Once it is true, all is
+    /// durable when the log is, up to [`Log::appended`].
+    ///
+    /// # Panics
+    /// When it is given another log than it began with.
+    pub fn take_in(&mut self, log: &mut Log) -> bool {
+        assert!(Arc::ptr_eq(&self.memory, &log.memory), "a rebuild goes on in the log it began in");
+        self.beside.as_mut().is_none_or(|beside| log.take_in(beside))
+    }
+
+    /// Gives up what is beside the log; the tablets were dropped before.
+    pub fn give_up(self, log: &mut Log) {
+        if let Some(beside) = self.beside {
+            log.give_up_beside(beside);
         }
     }
 
@@ -373,6 +407,23 @@ impl Rebuild {
     }
 
     fn batch(&mut self, log: &mut Log, batch: &[(Record<'_>, bool)]) -> Result<(), Error> {
+        let Some(mut beside) = self.beside.take() else {
+            self.append(log, batch)?;
+            log.turn();
+            return Ok(());
+        };
+        let appended = log.beside(&mut beside, |log| self.append(log, batch));
+        if let Err(Error::CleanerBehind) = appended {
+            // What is dead of it only cleaners can free.
+            log.take_in_full(&mut beside);
+            log.make_haste();
+        }
+        self.beside = Some(beside);
+        log.turn();
+        appended
+    }
+
+    fn append(&mut self, log: &mut Log, batch: &[(Record<'_>, bool)]) -> Result<(), Error> {
         let keys = batch.iter().map(|(record, _)| (record.table, record.key));
         let places = log.approach(keys);
         for ((record, is_object), place) in batch.iter().zip(places) {
@@ -386,7 +437,6 @@ impl Rebuild {
                 _ => self.report.elsewhere += 1,
             }
         }
-        log.turn();
         Ok(())
     }
 

@@ -37,6 +37,9 @@ const TAKEN_BACK_BYTES_MAX: usize = 64 << 20;
 /// Bytes that were replayed and are not durable.
 const AHEAD_BYTES_MAX: u64 = 8 << 20;
 
+/// The same of what goes into segments beside the log: four of the usual size.
+const BESIDE_BYTES_MAX: u64 = 32 << 20;
+
 /// What the coordinator waits in microseconds where something is in the way.
 const BUSY_US: u32 = 50_000;
 
@@ -199,7 +202,9 @@ impl Recoveries {
         let takes_back = self.running.iter().any(|recovery| recovery.task().take_back);
         let bytes_max = if takes_back { TAKEN_BACK_BYTES_MAX } else { FETCHED_BYTES_MAX };
         let memory_bytes = bytes_max / count.max(1);
-        let may_replay = self.ahead.settle(log.durable(), context.now()) < AHEAD_BYTES_MAX;
+        let beside = log.behind_beside();
+        let ahead = self.ahead.settle(log.durable(), beside, context.now());
+        let may_replay = ahead < AHEAD_BYTES_MAX && beside < BESIDE_BYTES_MAX;
         let durable_moved = self.ahead.moved_at;
         let before = self.replayed_bytes();
         let first = self.next;
@@ -269,8 +274,9 @@ struct Ahead {
     /// What was replayed, and up to where it went; the oldest first.
     marks: VecDeque<(LogPosition, u64)>,
     bytes: u64,
-    /// What is durable, and since when.
+    /// What is durable, how much beside the log is not, and since when.
     durable: Option<LogPosition>,
+    beside: u64,
     moved_at: Time,
 }
 
@@ -282,10 +288,11 @@ impl Ahead {
         }
     }
 
-    fn settle(&mut self, durable: LogPosition, now: Time) -> u64 {
-        if self.durable != Some(durable) {
+    fn settle(&mut self, durable: LogPosition, beside: u64, now: Time) -> u64 {
+        if self.durable != Some(durable) || beside < self.beside {
             (self.durable, self.moved_at) = (Some(durable), now);
         }
+        self.beside = beside;
         while let Some((_, bytes)) = self.marks.pop_front_if(|(until, _)| *until <= durable) {
             self.bytes -= bytes;
         }
@@ -305,9 +312,10 @@ mod tests {
         ahead.appended(at(1, 100), 60);
         ahead.appended(at(1, 100), 0);
         ahead.appended(at(2, 10), 30);
-        assert_eq!(ahead.settle(at(1, 99), Time(1)), 90);
-        assert_eq!(ahead.settle(at(2, 9), Time(2)), 30);
-        assert_eq!(ahead.settle(at(3, 0), Time(3)), 0);
-        assert_eq!((ahead.settle(at(3, 0), Time(4)), ahead.moved_at), (0, Time(3)));
+        assert_eq!(ahead.settle(at(1, 99), 0, Time(1)), 90);
+        assert_eq!(ahead.settle(at(2, 9), 0, Time(2)), 30);
+        assert_eq!(ahead.settle(at(3, 0), 8, Time(3)), 0);
+        assert_eq!((ahead.settle(at(3, 0), 8, Time(4)), ahead.moved_at), (0, Time(3)));
+        assert_eq!((ahead.settle(at(3, 0), 7, Time(5)), ahead.moved_at), (0, Time(5)));
     }
 }
