@@ -176,9 +176,7 @@ impl Log {
     /// Bytes beside the log whose copies are not durable, of everybody.
     #[must_use]
     pub fn behind_beside(&mut self) -> u64 {
-        let Log { ledger, replicator, .. } = self;
-        let behind = ledger.beside().filter(|segment| !replicator.is_durable(segment.id));
-        behind.map(|segment| segment.disk_bytes as u64).sum()
+        self.ledger.behind_beside(&mut *self.replicator)
     }
 
     /// Gives the replicator a segment that is complete.

@@ -43,6 +43,8 @@ pub(super) struct Ledger {
     /// Segments beside the log that are full, and how many are not.
     beside: Vec<Segment>,
     beside_open: usize,
+    /// Those of the full ones that are not known to be durable, with their bytes.
+    beside_behind: Vec<(SegmentId, u64)>,
 }
 
 /// A digest that is not durable yet and what happens when it is.
@@ -259,19 +261,22 @@ impl Ledger {
     }
 
     pub(super) fn beside_closed(&mut self, segment: Segment) {
+        self.beside_behind.push((segment.id, segment.length as u64));
         self.beside.push(segment);
         self.beside_open -= 1;
         self.present_changed = true;
     }
 
-    /// Those beside the log that are full.
-    pub(super) fn beside(&self) -> impl Iterator<Item = &Segment> {
-        self.beside.iter()
+    /// Bytes of those beside the log that are full and not durable.
+    pub(super) fn behind_beside(&mut self, replicator: &mut dyn Replicator) -> u64 {
+        self.beside_behind.retain(|(id, _)| !replicator.is_durable(*id));
+        self.beside_behind.iter().map(|(_, bytes)| bytes).sum()
     }
 
     /// They are not beside the log any more.
     pub(super) fn take_beside(&mut self, ids: &[SegmentId]) -> Vec<Segment> {
         self.present_changed |= !ids.is_empty();
+        self.beside_behind.retain(|(id, _)| !ids.contains(id));
         self.beside.extract_if(.., |segment| ids.contains(&segment.id)).collect()
     }
 
