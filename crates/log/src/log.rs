@@ -21,6 +21,7 @@ mod write;
 pub(crate) use adopt::Adopting;
 pub use batch::Put;
 pub(crate) use beside::Beside;
+pub use beside::TakeIn;
 pub use completions::Completion;
 pub use read::Expected;
 pub(crate) use write::NewVersion;
@@ -38,12 +39,12 @@ use crate::options::Options;
 use crate::replicator::Replicator;
 use crate::shared::{LiveLimits, Shared, TabletMap, TabletView};
 use crate::tablets::{Tablet, Tablets};
-use beside::Aside;
+use beside::{Aside, Given};
 use completions::Late;
 use groups::Groups;
 use heads::Head;
 use ledger::Ledger;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::{KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, Version};
@@ -121,6 +122,8 @@ pub struct Log {
     pinned: Vec<Candidate>,
     /// Entries go beside the log for the moment.
     aside: Option<Aside>,
+    /// What is full beside the log and the replicator has not all of.
+    given: VecDeque<Given>,
 }
 
 impl Log {
@@ -194,6 +197,7 @@ impl Log {
             dropped: BTreeMap::new(),
             pinned: Vec::new(),
             aside: None,
+            given: VecDeque::new(),
         };
         log.publish_tablets();
         log.turn();

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
     CleanerOptions, Condition, Cursor, Error, Log, LogId, Memory, NoReplication, Options, Rebuild,
-    Recorder, Replay, ReplayError, SegmentId, SegmentKind, TableId, TabletRange, Version,
+    Recorder, Replay, ReplayError, SegmentId, SegmentKind, TableId, TabletRange, TakeIn, Version,
 };
 
 const TABLE: TableId = TableId(7);
@@ -168,7 +168,7 @@ proptest! {
             break rebuild;
         };
         let mut waits = 0;
-        while !rebuild.take_in(&mut log) {
+        while rebuild.take_in(&mut log) != TakeIn::Done {
             waits += 1;
             prop_assert!(waits < 2000, "stuck");
             recorder.hold(draws.below(3) == 0 && waits < 1000);
@@ -241,4 +241,46 @@ fn nothing_is_left_of_what_is_given_up() {
     rebuild.give_up(&mut log);
     log.turn();
     assert_eq!((log.usage().free_bytes, recorder.replicas(usize::MAX).len()), before);
+}
+
+/// What is dead beside the log is in nobody's way for long: a recovery that waits for something else does not keep
+/// writers from memory.
+#[test]
+fn writers_get_the_memory_of_what_is_dead_beside_the_log() {
+    let former = Recorder::new();
+    let mut old = log_in(600 << 10, 5, &former);
+    old.create_tablet(TabletRange::whole(TABLE)).unwrap();
+    for number in 0..250u32 {
+        old.write(TABLE, b"key", &[number as u8; 900]).unwrap();
+        old.turn();
+    }
+    let recorder = Recorder::new();
+    let mut log = log_in(320 << 10, 6, &recorder);
+    log.create_tablet(TabletRange::whole(OTHER)).unwrap();
+    let mut cleaner = log.cleaner().unwrap();
+    let whole = TabletRange::whole(TABLE);
+    let mut rebuild = Rebuild::begin_beside(&mut log, [(whole, SegmentId::NONE)]).unwrap();
+    for replica in former.replicas(usize::MAX).values() {
+        let mut at = Some(0);
+        while let Some(from) = at {
+            at = rebuild.step(&mut log, &replica.bytes, from, 64, 4096).unwrap();
+        }
+    }
+    assert!(log.usage().free_bytes < 120 << 10, "{:?}", log.usage());
+    // It goes no further, for now.
+    for number in 0..600u32 {
+        let mut tries = 0;
+        while let Err(error) = log.write(OTHER, &[number as u8 % 100], &[3; 900]) {
+            tries += 1;
+            assert!(tries < 500, "{error} at {number}: {:?}", log.usage());
+            cleaner.step();
+            log.turn();
+        }
+    }
+    while rebuild.take_in(&mut log) != TakeIn::Done {
+        cleaner.step();
+    }
+    rebuild.finish(&mut log).unwrap();
+    let found = log.read(TABLE, b"key").unwrap().unwrap().value().to_vec();
+    assert_eq!(found, [249; 900]);
 }

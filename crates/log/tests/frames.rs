@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use thunderhead_log::{
     CleanerOptions, Error, FRAMES_SPARE, Log, LogId, Memory, Options, Rebuild, Recorder,
-    Replicator, SegmentBytes, SegmentId, SegmentKind, TableId, TabletRange,
+    Replicator, SegmentBytes, SegmentId, SegmentKind, TableId, TabletRange, TakeIn,
 };
 use thunderhead_wire::LogPosition;
 
@@ -185,7 +185,7 @@ fn rebuilt_beside_the_former_one(is_beside: bool) {
         }
     }
     let mut waits = 0;
-    while !rebuild.take_in(&mut new) {
+    while rebuild.take_in(&mut new) != TakeIn::Done {
         waits += 1;
         assert!(waits < 500, "not taken in, with {} segments", storage.most());
         cleaner.step();

@@ -50,7 +50,7 @@ use jobs::{Job, Jobs};
 use std::time::Duration;
 use take_back::TakeBack;
 use thunderhead_log::inspect::SegmentReader;
-use thunderhead_log::{Damage, Error, Log, Rebuild, ReplayError};
+use thunderhead_log::{Damage, Error, Log, Rebuild, ReplayError, TakeIn};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::slice::{Budget, SLICE};
@@ -543,8 +543,10 @@ impl Recovery {
 
     fn finish(&mut self, log: &mut Log, now: Time) -> Result<Next, String> {
         let Some(rebuild) = &mut self.rebuild else { return Ok(Next::Wait) };
-        if !rebuild.take_in(log) {
-            return Ok(Next::At(now + DURABLE_WAIT));
+        match rebuild.take_in(log) {
+            TakeIn::Done => (self.got_on, self.heard) = (now, now),
+            TakeIn::Again => return Ok(Next::Again),
+            TakeIn::Waits => return Ok(Next::At(now + DURABLE_WAIT)),
         }
         let finished = rebuild.finish(log).and_then(|_| match self.back {
             Some(_) => log.name_adopted().map(|_| ()),

@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!   open     entries are appended; nobody but the recovery's own tablets refers to them
-//!   full     the replicator gets it whole, as a survivor; the next one is opened
+//!   full     the replicator gets it, as a survivor, a piece a turn; the next one is opened
 //!   taken in all of them are one pass, which a digest names once they are durable: all of them or none
 //! ```
 //!
@@ -20,8 +20,8 @@
 //! - Records name others by segment ids (`prior`). Ids count as present from the moment they are taken, as those of
 //!   survivors do, so whatever guards against an entry beside the log is kept while that may be replayed; and as one
 //!   digest takes in all of them, what kills an entry comes into the log no later than the entry does.
-//! - Until then no cleaner has them, and none of their bytes change. What is dead in them stays. Where memory is short,
-//!   those that are full are therefore taken in before their time ([`Log::take_in_full`]): what is then left of
+//! - Until then no cleaner has them, and none of their bytes change. What is dead in them stays. Where memory is short for
+//!   anybody, those that are full are therefore taken in before their time: what is then left of
 //!   a recovery that is given up is the cleaners', as are other tablets that were dropped.
 //! - Records of completed updates go into the head: they are found through an index that outlives the tablets, and
 //!   are forgotten one by one.
@@ -29,19 +29,41 @@
 use super::Log;
 use super::heads::Head;
 use crate::error::Error;
+use crate::metadata::SegmentKind;
+use crate::replicator::SegmentBytes;
 use crate::segment::{Room, Segment};
 use crate::shared::Pass;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::SegmentId;
 
+/// Bytes that the replicator is given in a turn. It copies them.
+const PIECE_BYTES: usize = 128 << 10;
+
 /// What somebody has beside the log.
 #[derive(Default)]
 pub(crate) struct Beside {
     open: Option<Head>,
-    /// Those that are full, and were not taken in.
+    /// Those that are full.
     full: Vec<SegmentId>,
-    /// Those that are to be part of the log.
-    taken_in: Vec<SegmentId>,
+    /// Those that a digest is to take in.
+    awaited: Vec<SegmentId>,
+}
+
+/// How far it has come that what is beside the log becomes part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TakeIn {
+    /// A digest names all of it.
+    Done,
+    /// There is more to do at once.
+    Again,
+    /// It waits for copies, or for memory.
+    Waits,
+}
+
+/// A segment that the replicator is being given.
+pub(super) struct Given {
+    id: SegmentId,
+    bytes: usize,
 }
 
 /// The log's own head, while entries go beside it.
@@ -117,42 +139,78 @@ impl Log {
         Some(head)
     }
 
-    /// One is full: it is copied, whole.
+    /// One is full: copies are made of it.
     fn close_beside(&mut self, full: Head) -> SegmentId {
         let segment = full.close();
         let id = segment.id;
-        self.hand_over(&segment);
+        self.replicator.opened(id, SegmentKind::Survivor);
+        self.count_disk(segment.disk_bytes as i64);
         self.ledger.beside_closed(segment);
+        self.given.push_back(Given { id, bytes: 0 });
         id
     }
 
-    /// Has those that are full become part of the log, as soon as they are durable, so that cleaners may have
-    /// them.
-    pub(crate) fn take_in_full(&mut self, beside: &mut Beside) {
-        let survivors = self.ledger.take_beside(&beside.full);
-        beside.taken_in.append(&mut beside.full);
+    /// Gives the replicator a piece of what is full beside the log.
+    #[inline(never)]
+    pub(super) fn give_some(&mut self) {
+        let Some(Given { id, bytes }) = self.given.front_mut() else { return };
+        if let Some(segment) = self.ledger.segment(*id) {
+            let seglet_bytes = self.memory.seglet_bytes();
+            let seglet = segment.seglets[*bytes / seglet_bytes];
+            let at = self.memory.seglet_start(seglet) + (*bytes % seglet_bytes) as u64;
+            let piece = PIECE_BYTES.min(segment.length - *bytes);
+            let lent = SegmentBytes::new(&self.memory, at, piece);
+            self.replicator.appended(*id, *bytes as u32, lent);
+            *bytes += piece;
+            if *bytes < segment.length {
+                return;
+            }
+            self.replicator.closed(*id, segment.length as u32);
+        }
+        self.given.pop_front();
+    }
+
+    /// Has all that is full beside the log become part of it, as soon as it is durable, so that cleaners may
+    /// have it: memory is short.
+    pub(super) fn take_in_full(&mut self) {
+        while !self.given.is_empty() {
+            self.give_some();
+        }
+        let survivors = self.ledger.take_beside(|_| true);
+        self.take_in_pass(survivors);
+    }
+
+    fn take_in_pass(&mut self, survivors: Vec<Segment>) {
         if !survivors.is_empty() {
             let pass = Pass { cleaner: 0, promised: 0, cleaned: Vec::new(), survivors };
             self.ledger.pass_received(pass, self.head.position());
         }
     }
 
-    /// Has all of it become part of the log; true once a digest names it that is durable when all is that
+    /// Has all of it become part of the log. When it is done a digest names it that is durable when all is that
     /// was appended. Nothing may be appended beside the log any more.
-    pub(crate) fn take_in(&mut self, beside: &mut Beside) -> bool {
+    pub(crate) fn take_in(&mut self, beside: &mut Beside) -> TakeIn {
         if let Some(open) = beside.open.take() {
             beside.full.push(self.close_beside(open));
         }
-        self.take_in_full(beside);
         self.turn();
+        if !self.given.is_empty() {
+            return TakeIn::Again;
+        }
+        if !beside.full.is_empty() {
+            let survivors = self.ledger.take_beside(|id| beside.full.contains(&id));
+            beside.awaited.append(&mut beside.full);
+            self.take_in_pass(survivors);
+            self.turn();
+        }
         if self.ledger.has_ready_pass() {
             let keep = self.shared.reserves.for_writes();
             if self.renew_digest(keep) || self.roll(keep) {
                 self.turn();
             }
         }
-        beside.taken_in.retain(|id| self.ledger.awaits(*id));
-        beside.taken_in.is_empty()
+        beside.awaited.retain(|id| self.ledger.awaits(*id));
+        if beside.awaited.is_empty() { TakeIn::Done } else { TakeIn::Waits }
     }
 
     /// Nothing of it is left, but for what was taken in before its time. No index refers to any of it.
@@ -165,7 +223,8 @@ impl Log {
             let segment = open.close();
             self.free(segment);
         }
-        for segment in self.ledger.take_beside(&full) {
+        self.given.retain(|given| !full.contains(&given.id));
+        for segment in self.ledger.take_beside(|id| full.contains(&id)) {
             self.ledger.beside_gone(segment.id, false);
             self.replicator.freed(segment.id);
             self.count_disk(-(segment.disk_bytes as i64));
@@ -173,21 +232,9 @@ impl Log {
         }
     }
 
-    /// Bytes beside the log whose copies are not durable, of everybody.
+    /// Bytes that went beside the log and whose copies are not durable, of everybody.
     #[must_use]
     pub fn behind_beside(&mut self) -> u64 {
         self.ledger.behind_beside(&mut *self.replicator)
-    }
-
-    /// Gives the replicator a segment that is complete.
-    pub(super) fn hand_over(&mut self, segment: &Segment) {
-        use crate::metadata::SegmentKind;
-        use crate::replicator::SegmentBytes;
-        self.replicator.opened(segment.id, SegmentKind::Survivor);
-        let at = self.memory.seglet_start(segment.seglets[0]);
-        let bytes = SegmentBytes::new(&self.memory, at, segment.length);
-        self.replicator.appended(segment.id, 0, bytes);
-        self.replicator.closed(segment.id, segment.length as u32);
-        self.count_disk(segment.disk_bytes as i64);
     }
 }

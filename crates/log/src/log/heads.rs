@@ -399,6 +399,7 @@ impl Log {
         }
         self.mutations = 0;
         if !self.is_quiet() {
+            self.give_some();
             self.complete_cleaning(false);
             self.head.send(&self.shared, &mut *self.replicator);
             self.settle();
@@ -418,16 +419,18 @@ impl Log {
     fn is_quiet(&mut self) -> bool {
         self.head.sent == self.head.appender.length()
             && self.shared.passes.is_empty()
+            && self.given.is_empty()
             && self.ledger.is_quiet(self.replicator.durable())
     }
 
     /// Takes in finished passes; writes a digest for them when memory is short.
-    pub(super) fn complete_cleaning(&mut self, urgent: bool) {
+    fn complete_cleaning(&mut self, urgent: bool) {
         if urgent {
             // A pass is ready once all that was appended before it is durable, so that must go
             // out, though the turn may never end for a caller that only tries again.
             self.head.send(&self.shared, &mut *self.replicator);
             self.settle();
+            self.take_in_full();
         }
         self.receive_passes();
         let reserves = self.shared.reserves;
@@ -455,7 +458,14 @@ impl Log {
     /// Learns of passes that cleaners finished and hands their survivors to the replicator.
     fn receive_passes(&mut self) {
         while let Some(pass) = self.shared.passes.pop() {
-            pass.survivors.iter().for_each(|survivor| self.hand_over(survivor));
+            for survivor in &pass.survivors {
+                self.replicator.opened(survivor.id, SegmentKind::Survivor);
+                let at = self.memory.seglet_start(survivor.seglets[0]);
+                let bytes = SegmentBytes::new(&self.memory, at, survivor.length);
+                self.replicator.appended(survivor.id, 0, bytes);
+                self.replicator.closed(survivor.id, survivor.length as u32);
+                self.count_disk(survivor.disk_bytes as i64);
+            }
             self.shared.frames.keep_promise(pass.promised);
             let (position, cleaner) = (self.head.position(), pass.cleaner);
             self.ledger.pass_received(pass, position);

@@ -43,7 +43,7 @@ pub(super) struct Ledger {
     /// Segments beside the log that are full, and how many are not.
     beside: Vec<Segment>,
     beside_open: usize,
-    /// Those of the full ones that are not known to be durable, with their bytes.
+    /// What was full beside the log and is not known to be durable, with its bytes.
     beside_behind: Vec<(SegmentId, u64)>,
 }
 
@@ -267,22 +267,22 @@ impl Ledger {
         self.present_changed = true;
     }
 
-    /// Bytes of those beside the log that are full and not durable.
+    /// Bytes that went beside the log and are not durable.
     pub(super) fn behind_beside(&mut self, replicator: &mut dyn Replicator) -> u64 {
         self.beside_behind.retain(|(id, _)| !replicator.is_durable(*id));
         self.beside_behind.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// They are not beside the log any more.
-    pub(super) fn take_beside(&mut self, ids: &[SegmentId]) -> Vec<Segment> {
-        self.present_changed |= !ids.is_empty();
-        self.beside_behind.retain(|(id, _)| !ids.contains(id));
-        self.beside.extract_if(.., |segment| ids.contains(&segment.id)).collect()
+    /// Some are not beside the log any more.
+    pub(super) fn take_beside(&mut self, which: impl Fn(SegmentId) -> bool) -> Vec<Segment> {
+        self.present_changed = true;
+        self.beside.extract_if(.., |segment| which(segment.id)).collect()
     }
 
     /// One of them is gone; it may not have been full.
     pub(super) fn beside_gone(&mut self, id: SegmentId, was_open: bool) {
         self.also_present.remove(&id);
+        self.beside_behind.retain(|(other, _)| *other != id);
         self.beside_open -= usize::from(was_open);
         self.present_changed = true;
     }

@@ -10,7 +10,7 @@ use crate::error::{Damage, Error};
 use crate::frames::Rebuilding;
 use crate::inspect::{Entry, Record, SegmentReader};
 use crate::limits::BATCH;
-use crate::log::{Beside, Completion, Log, NewVersion};
+use crate::log::{Beside, Completion, Log, NewVersion, TakeIn};
 use crate::memory::Memory;
 use crate::metadata::SegmentHeader;
 use std::collections::BTreeMap;
@@ -185,14 +185,14 @@ impl Rebuild {
     }
 
     /// Has what went beside the log become part of it, after the last [`Rebuild::step`] and before
-    /// [`Rebuild::finish`]. False while it waits for copies, or for memory: call it again, after turns. Once it is true, all is
-    /// durable when the log is, up to [`Log::appended`].
+    /// [`Rebuild::finish`]. Call it until it is done, with turns in between; then all is durable when the log is, up to
+    /// [`Log::appended`].
     ///
     /// # Panics
     /// When it is given another log than it began with.
-    pub fn take_in(&mut self, log: &mut Log) -> bool {
+    pub fn take_in(&mut self, log: &mut Log) -> TakeIn {
         assert!(Arc::ptr_eq(&self.memory, &log.memory), "a rebuild goes on in the log it began in");
-        self.beside.as_mut().is_none_or(|beside| log.take_in(beside))
+        self.beside.as_mut().map_or(TakeIn::Done, |beside| log.take_in(beside))
     }
 
     /// Gives up what is beside the log; the tablets were dropped before.
@@ -407,6 +407,10 @@ impl Rebuild {
     }
 
     fn batch(&mut self, log: &mut Log, batch: &[(Record<'_>, bool)]) -> Result<(), Error> {
+        if batch.is_empty() {
+            log.turn();
+            return Ok(());
+        }
         let Some(mut beside) = self.beside.take() else {
             self.append(log, batch)?;
             log.turn();
@@ -414,8 +418,6 @@ impl Rebuild {
         };
         let appended = log.beside(&mut beside, |log| self.append(log, batch));
         if let Err(Error::CleanerBehind) = appended {
-            // What is dead of it only cleaners can free.
-            log.take_in_full(&mut beside);
             log.make_haste();
         }
         self.beside = Some(beside);

@@ -34,7 +34,7 @@ const FETCHED_BYTES_MAX: usize = 32 << 20;
 /// would not be faster: memory that is new costs more than to read into it.
 const TAKEN_BACK_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes that were replayed and are not durable.
+/// Bytes that went into the head and are not durable.
 const AHEAD_BYTES_MAX: u64 = 8 << 20;
 
 /// The same of what goes into segments beside the log: four of the usual size.
@@ -206,7 +206,7 @@ impl Recoveries {
         let ahead = self.ahead.settle(log.durable(), beside, context.now());
         let may_replay = ahead < AHEAD_BYTES_MAX && beside < BESIDE_BYTES_MAX;
         let durable_moved = self.ahead.moved_at;
-        let before = self.replayed_bytes();
+        let before = log.appended();
         let first = self.next;
         for step in 0..count {
             let number = (first + step) % count;
@@ -237,14 +237,11 @@ impl Recoveries {
                 break;
             }
         }
-        let replayed = self.replayed_bytes().saturating_sub(before);
-        self.ahead.appended(log.appended(), replayed);
+        let after = log.appended();
+        let from = if after.segment == before.segment { before.offset } else { 0 };
+        self.ahead.appended(after, u64::from(after.offset - from));
         self.end_what_is_over(&mut worked.failures);
         worked
-    }
-
-    fn replayed_bytes(&self) -> u64 {
-        self.progress().map_or(0, |(replayed, _)| replayed)
     }
 
     fn end_what_is_over(&mut self, failures: &mut Vec<String>) {
@@ -271,7 +268,7 @@ impl Recoveries {
 /// How far what is replayed is ahead of what is durable.
 #[derive(Default)]
 struct Ahead {
-    /// What was replayed, and up to where it went; the oldest first.
+    /// What went into the head, and up to where; the oldest first.
     marks: VecDeque<(LogPosition, u64)>,
     bytes: u64,
     /// What is durable, how much beside the log is not, and since when.
