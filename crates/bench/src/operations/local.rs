@@ -30,6 +30,10 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Replicas that are on their way to the disk, or open, at a backup.
 const BUFFERS: u32 = 24;
 
+/// Frames of a backup beyond those that the log of the table may take: for heads of all servers, and
+/// what cleaners write before something else is free.
+const FRAMES_SPARE: u64 = 48;
+
 /// A cluster that is up, with the table.
 pub struct Place {
     /// The shard that has the table, and the coordinator.
@@ -86,22 +90,27 @@ impl Own {
             (Polling::Always, _) => Polling::default(),
             (other, _) => other,
         };
+        let memory_bytes = self.memory_bytes().max(64 << 20);
+        // One server has the table, and each backup at most one copy of its log, which may grow to
+        // twice the memory; the other servers' logs are empty.
+        let segment_bytes = self.segment_bytes();
+        let disk_bytes = memory_bytes * 2 + FRAMES_SPARE * u64::from(segment_bytes);
         LocalOptions {
             directory,
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             servers,
             shards: 1,
             cleaners: self.cleaners.max(1),
-            memory_bytes: self.memory_bytes().max(64 << 20) as usize,
+            memory_bytes: memory_bytes as usize,
             // As a server's that has run for a while.
             populate: true,
             backup: (self.replicas > 0)
-                .then(|| BackupOptions { buffers: Some(BUFFERS), ..BackupOptions::default() }),
+                .then(|| BackupOptions { buffers: Some(BUFFERS), disk_bytes: Some(disk_bytes) }),
             probing: Probing::default(),
             settings: Settings {
                 replicas: self.replicas,
                 durability: "replicated".into(),
-                segment_bytes: self.segment_bytes(),
+                segment_bytes,
                 self_backup: self.replicas == 1 && !self.is_remote,
             },
             polling,
