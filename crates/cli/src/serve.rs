@@ -229,7 +229,7 @@ pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure>
         listen: listen.collect(),
         advertise,
         memory_bytes: memory(config.memory_bytes)?,
-        populate: false,
+        populate: config.populate,
         seglet_bytes: None,
         cleaners: config.cleaners as usize,
         backup: config

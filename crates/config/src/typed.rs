@@ -77,6 +77,8 @@ pub struct ServerConfig {
     pub data: PathBuf,
     /// Memory of all shards together.
     pub memory_bytes: u64,
+    /// Whether it has all of it before it serves.
+    pub populate: bool,
     /// Shards.
     pub shards: u32,
     /// Cleaner threads of each shard.
@@ -211,6 +213,7 @@ impl Config {
                 advertise: it.optional_text("server.advertise"),
                 data: it.text("server.data").into(),
                 memory_bytes: it.bytes("server.memory"),
+                populate: it.flag("server.populate"),
                 shards: it.count("server.shards"),
                 cleaners: it.count("server.cleaners"),
                 backup: it.flag("server.backup"),

@@ -436,12 +436,12 @@ impl Reign {
         if record.settings == self.shared.options.settings {
             return self.shared.unremark("settings");
         }
-        let (kept, given) = (&record.settings, &self.shared.options.settings);
+        let others = record.settings.differences(&self.shared.options.settings);
         self.shared.remark(
             "settings",
             &format!(
                 "the cluster was made with other settings than this coordinator was given, and \
-                 keeps them: {kept:?}, not {given:?}"
+                 keeps them: {others}"
             ),
         );
     }

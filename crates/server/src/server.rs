@@ -35,6 +35,9 @@ const ASK_AGAIN: u64 = 3 << 32;
 /// How long coordinators may take before it is said that they do, and how often it is then said.
 const PATIENCE: Duration = Duration::from_secs(1);
 const WARN_EVERY: Duration = Duration::from_secs(10);
+
+/// Bytes of memory that are touched between two lines about it.
+const TOLD_EVERY: usize = 4 << 30;
 /// The timer after which leaving waits no longer.
 const LEAVE: u64 = (3 << 32) + 1;
 
@@ -313,7 +316,12 @@ impl Server {
         let memory = memory.map_err(|error| format!("memory: {error}"))?;
         log_options(segment_bytes).suit(&memory).map_err(|error| error.to_string())?;
         if self.options.populate {
-            memory.populate(&mut |_| {});
+            let all = memory.seglets() * memory.seglet_bytes();
+            memory.populate(&mut |done| {
+                if done % TOLD_EVERY == 0 || done == all {
+                    tracing::info!(done_mib = done >> 20, all_mib = all >> 20, "memory is touched");
+                }
+            });
         }
         Ok(memory)
     }

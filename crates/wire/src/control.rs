@@ -65,6 +65,23 @@ pub struct Settings {
     pub self_backup: bool,
 }
 
+impl Settings {
+    /// What of it is not as in the other one, for people.
+    #[must_use]
+    pub fn differences(&self, other: &Settings) -> String {
+        let Settings { replicas, durability, segment_bytes, self_backup } = self;
+        let pairs = [
+            ("replicas", replicas.to_string(), other.replicas.to_string()),
+            ("durability", durability.clone(), other.durability.clone()),
+            ("segment_bytes", segment_bytes.to_string(), other.segment_bytes.to_string()),
+            ("self_backup", self_backup.to_string(), other.self_backup.to_string()),
+        ];
+        let differ = pairs.into_iter().filter(|(_, own, others)| own != others);
+        let texts = differ.map(|(name, own, others)| format!("{name} is {own}, not {others}"));
+        texts.collect::<Vec<_>>().join("; ")
+    }
+}
+
 /// A server, as all know it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerInfo {

@@ -105,7 +105,7 @@ impl Own {
             // As a server's that has run for a while.
             populate: true,
             backup: (self.replicas > 0)
-                .then(|| BackupOptions { buffers: Some(BUFFERS), disk_bytes: Some(disk_bytes) }),
+                .then_some(BackupOptions { buffers: Some(BUFFERS), disk_bytes: Some(disk_bytes) }),
             probing: Probing::default(),
             settings: Settings {
                 replicas: self.replicas,

@@ -18,8 +18,17 @@ use crate::table::Table;
 use anyhow::{Context as _, Result};
 
 /// Connections, requests on their way on each, objects in each.
-const SHAPES: [(usize, usize, usize); 7] =
-    [(1, 1, 1), (16, 1, 1), (64, 1, 1), (128, 1, 1), (16, 16, 1), (8, 1, 70), (8, 4, 70)];
+const SHAPES: [(usize, usize, usize); 9] = [
+    (1, 1, 1),
+    (16, 1, 1),
+    (64, 1, 1),
+    (128, 1, 1),
+    (16, 16, 1),
+    (8, 1, 70),
+    (8, 4, 70),
+    (16, 4, 70),
+    (16, 16, 70),
+];
 
 /// Measures it.
 ///
@@ -48,7 +57,7 @@ fn group(
     progress(&format!("durable writes: {what}"));
     // What is measured is how writes are kept, not how many there are.
     let scale = Scale { objects: scale.objects.min(100_000), ..scale.clone() };
-    let wanted = Wanted::memory(scale.memory_bytes()).but(durability);
+    let wanted = Wanted::memory(scale.memory_bytes()).populated().but(durability);
     let mut stores = Vec::new();
     let on_disk = durability == Durability::Disk;
     let takes_part = |kind: &&Kind| kind.is_redis() || (**kind == Kind::Etcd && on_disk);

@@ -86,7 +86,7 @@ fn ratio(of: &Subject<'_>, to: &Subject<'_>) -> f64 {
 
 /// The stores of this section: all that are installed, memcached twice.
 fn stores(scale: &Scale, kinds: &[Kind]) -> Result<Vec<Store>> {
-    let wanted = Wanted::memory(scale.memory_bytes());
+    let wanted = Wanted::memory(scale.memory_bytes()).populated();
     let mut stores = vec![Store::start(Kind::Thunderhead, wanted)?];
     for kind in kinds.iter().filter(|it| **it != Kind::Etcd) {
         let unix = Wanted { unix: true, ..wanted };

@@ -121,6 +121,9 @@ pub struct Wanted {
     pub segment_bytes: u64,
     /// It also listens on a Unix socket; memcached then listens on nothing else.
     pub unix: bool,
+    /// Thunderhead has all of its memory from the kernel at the start, as after having run for a while: its
+    /// log goes through all of it, where the others write over the same pages.
+    pub populate: bool,
 }
 
 impl Wanted {
@@ -128,7 +131,13 @@ impl Wanted {
     #[must_use]
     pub fn memory(memory_bytes: u64) -> Wanted {
         let (durability, segment_bytes) = (Durability::Memory, 8 << 20);
-        Wanted { durability, memory_bytes, segment_bytes, unix: false }
+        Wanted { durability, memory_bytes, segment_bytes, unix: false, populate: false }
+    }
+
+    /// The same, as after having run for a while.
+    #[must_use]
+    pub fn populated(self) -> Wanted {
+        Wanted { populate: true, ..self }
     }
 
     /// The same with another promise.
@@ -276,6 +285,9 @@ impl Store {
                 .to_vec();
         coordinator.extend(["--segment-bytes".to_owned(), format!("{}B", wanted.segment_bytes)]);
         let mut server: Vec<String> = ["--probe-interval", "0s"].map(str::to_owned).to_vec();
+        if wanted.populate {
+            server.extend(["--populate", "true"].map(str::to_owned));
+        }
         match replicas {
             0 => server.extend(["--backup", "false"].map(str::to_owned)),
             _ if servers == 1 => {

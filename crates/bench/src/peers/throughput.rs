@@ -136,7 +136,7 @@ fn shared_memory(scale: &Scale, store: &Store, act: Act) -> Result<Vec<Load>> {
 /// When a store fails.
 pub fn run(scale: &Scale, kinds: &[Kind], report: &mut Report) -> Result<()> {
     progress("throughput: starting the stores");
-    let wanted = Wanted::memory(scale.memory_bytes());
+    let wanted = Wanted::memory(scale.memory_bytes()).populated();
     let mut stores = vec![Store::start(Kind::Thunderhead, wanted)?];
     for kind in kinds.iter().filter(|it| **it != Kind::Etcd) {
         stores.push(Store::start(*kind, wanted)?);
