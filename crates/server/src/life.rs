@@ -4,7 +4,6 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use thunderhead_log::Memory;
 use thunderhead_runtime::alarm::Alarm;
 use thunderhead_wire::control::{ServerList, Settings};
 use thunderhead_wire::{ClusterId, MasterId, ServerId};
@@ -64,8 +63,6 @@ struct State {
     alarms: Vec<Alarm>,
     /// The server's next life.
     next: Option<Life>,
-    /// The memory of each shard that has not taken it yet.
-    memories: Vec<Option<Arc<Memory>>>,
 }
 
 impl Life {
@@ -103,16 +100,6 @@ impl Life {
     #[must_use]
     pub fn list(&self) -> Arc<ServerList> {
         Arc::clone(&self.state().list)
-    }
-
-    /// Memory for all shards, in their order.
-    pub(crate) fn keep_memories(&self, memories: Vec<Arc<Memory>>) {
-        self.state().memories = memories.into_iter().map(Some).collect();
-    }
-
-    /// The memory of a shard, once.
-    pub(crate) fn take_memory(&self, number: usize) -> Option<Arc<Memory>> {
-        self.state().memories.get_mut(number)?.take()
     }
 
     /// The server has enlisted.

@@ -76,6 +76,8 @@ pub struct Server {
     has_left: bool,
     /// Frames that the storage has, if it was there before.
     frames: Option<u32>,
+    /// What the shard will use.
+    memory: Option<Arc<Memory>>,
     /// Whether the others are there: the first node asks.
     probes: Option<Probes>,
 }
@@ -117,6 +119,7 @@ impl Server {
             has_closed_backup: false,
             has_left: false,
             frames: None,
+            memory: None,
         }
     }
 
@@ -262,9 +265,8 @@ impl Server {
             }
         }
         // Before anybody counts on this server.
-        let make = |_| self.make_memory(registered.settings.segment_bytes);
-        match (0..self.options.listen.len()).map(make).collect() {
-            Ok(memories) => self.life.keep_memories(memories),
+        match self.make_memory(registered.settings.segment_bytes) {
+            Ok(memory) => self.memory = Some(memory),
             Err(why) => return self.fail(why),
         }
         self.registered = Some(registered);
@@ -304,7 +306,7 @@ impl Server {
         }
     }
 
-    /// Memory for a shard.
+    /// The memory of a shard.
     fn make_memory(&self, segment_bytes: u32) -> Result<Arc<Memory>, String> {
         let bytes = self.options.memory_bytes / self.options.listen.len().max(1);
         let memory = match self.options.seglet_bytes {
@@ -333,8 +335,10 @@ impl Server {
     ) -> Result<Shard, String> {
         let settings = &identity.settings;
         let options = log_options(settings.segment_bytes);
-        let memory = self.life.take_memory(self.number);
-        let memory = memory.ok_or("the shard has no memory, or began to serve before")?;
+        let memory = match self.memory.take() {
+            Some(memory) => memory,
+            None => self.make_memory(settings.segment_bytes)?,
+        };
         let of_replication = ReplicationSettings {
             server: identity.server,
             host: self.options.host.clone(),
