@@ -162,7 +162,7 @@ pub const KEYS: &[Key] = &[
         "server.populate",
         Kind::Flag,
         Some("false"),
-        "Whether it has all of that memory from the kernel before it serves, which takes some tenths of a second for each GiB. Otherwise pages come when they are first written, and who writes waits for each: 0.2 ms for 2 MiB, on some virtual machines much more.",
+        "Whether it has all of that memory from the kernel before it serves, which takes some tenths of a second for each GiB, and seconds on some virtual machines: it starts later by that, also after a crash. Otherwise pages come when they are first written, and who writes waits for each: 0.2 ms for 2 MiB, on some virtual machines much more.",
     ),
     entry(
         "server.shards",

@@ -160,9 +160,10 @@ impl Memory {
         }))
     }
 
-    /// Touches every page, so that no write later waits for the kernel to find one. `progress` is
-    /// told the bytes done so far, now and then.
-    pub fn populate(&self, progress: &mut dyn FnMut(usize)) {
+    /// Touches every page, so that no write later waits for the kernel to find one. `goes_on` is
+    /// told the bytes done so far, now and then, and says whether it goes on. True when all of it is done.
+    /// Where the kernel cannot (before 5.14) pages come as they are touched.
+    pub fn populate(&self, goes_on: &mut dyn FnMut(usize) -> bool) -> bool {
         const STEP: usize = 64 << 20;
         let mut done = 0;
         while done < self.mapped_bytes {
@@ -171,12 +172,18 @@ impl Memory {
             let populated = unsafe {
                 madvise(self.mapping.as_ptr().add(done).cast(), bytes, Advice::LinuxPopulateWrite)
             };
-            if populated.is_err() {
-                return; // An old kernel: the pages come as they are touched.
-            }
             done += bytes;
-            progress(done);
+            if populated.is_err() || !goes_on(done) {
+                return false;
+            }
         }
+        true
+    }
+
+    /// Bytes of all of it.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.mapped_bytes
     }
 
     /// Makes this the memory of a log; false when it already is one's.
@@ -518,6 +525,31 @@ mod tests {
             }
         });
         assert_eq!(std::iter::from_fn(|| memory.take(0)).count(), 16);
+    }
+
+    #[test]
+    fn touching_all_of_it_goes_on_while_it_may_and_changes_nothing() {
+        let memory = Memory::new(100 << 20).unwrap();
+        let number = memory.take(0).unwrap();
+        let start = memory.seglet_start(number);
+        // SAFETY: the seglet was just taken.
+        unsafe { memory.write(start, b"here before") };
+        let mut told = Vec::new();
+        assert!(!memory.populate(&mut |done| {
+            told.push(done);
+            false
+        }));
+        assert_eq!(told, [64 << 20]);
+        told.clear();
+        assert!(memory.populate(&mut |done| {
+            told.push(done);
+            true
+        }));
+        assert_eq!(told, [64 << 20, memory.bytes()]);
+        let mut read = [0; 11];
+        // SAFETY: it was written above.
+        unsafe { std::ptr::copy_nonoverlapping(memory.at(start), read.as_mut_ptr(), 11) };
+        assert_eq!(&read, b"here before");
     }
 
     #[test]

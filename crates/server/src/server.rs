@@ -32,12 +32,12 @@ use thunderhead_wire::{MasterId, Status};
 /// The timer for what is asked again.
 const ASK_AGAIN: u64 = 3 << 32;
 
+/// Bytes of memory that are touched between two lines about it.
+const TOLD_EVERY: usize = 4 << 30;
+
 /// How long coordinators may take before it is said that they do, and how often it is then said.
 const PATIENCE: Duration = Duration::from_secs(1);
 const WARN_EVERY: Duration = Duration::from_secs(10);
-
-/// Bytes of memory that are touched between two lines about it.
-const TOLD_EVERY: usize = 4 << 30;
 /// The timer after which leaving waits no longer.
 const LEAVE: u64 = (3 << 32) + 1;
 
@@ -265,9 +265,10 @@ impl Server {
             }
         }
         // Before anybody counts on this server.
-        match self.make_memory(registered.settings.segment_bytes) {
-            Ok(memory) => self.memory = Some(memory),
-            Err(why) => return self.fail(why),
+        if let Some(memory) = &self.memory
+            && let Err(why) = log_options(registered.settings.segment_bytes).suit(memory)
+        {
+            return self.fail(why.to_string());
         }
         self.registered = Some(registered);
         self.enlist(context);
@@ -306,24 +307,36 @@ impl Server {
         }
     }
 
-    /// The memory of a shard.
-    fn make_memory(&self, segment_bytes: u32) -> Result<Arc<Memory>, String> {
+    /// The memory of the shard: each node makes its own at once, so that all is there before anybody
+    /// counts on the server.
+    fn make_memory(&self) -> Result<Arc<Memory>, String> {
         let bytes = self.options.memory_bytes / self.options.listen.len().max(1);
         let memory = match self.options.seglet_bytes {
             Some(seglet_bytes) => Memory::with_seglets(bytes, seglet_bytes),
             None => Memory::new(bytes),
         };
         let memory = memory.map_err(|error| format!("memory: {error}"))?;
-        log_options(segment_bytes).suit(&memory).map_err(|error| error.to_string())?;
         if self.options.populate {
-            let all = memory.seglets() * memory.seglet_bytes();
-            memory.populate(&mut |done| {
-                if done % TOLD_EVERY == 0 || done == all {
-                    tracing::info!(done_mib = done >> 20, all_mib = all >> 20, "memory is touched");
-                }
-            });
+            self.populate(&memory);
         }
         Ok(memory)
+    }
+
+    fn populate(&self, memory: &Memory) {
+        let (shard, all_mib) = (self.number, memory.bytes() >> 20);
+        let is_all = memory.populate(&mut |done| {
+            if done % TOLD_EVERY == 0 || done == memory.bytes() {
+                tracing::info!(shard, done_mib = done >> 20, all_mib, "memory is touched");
+            }
+            !self.life.is_leaving()
+        });
+        if !is_all && !self.life.is_leaving() {
+            tracing::warn!(
+                shard,
+                "the kernel does not give memory before it is used (Linux 5.14 and later do): \
+                 writes will wait for it"
+            );
+        }
     }
 
     /// A shard of a master, with an empty log.
@@ -335,10 +348,7 @@ impl Server {
     ) -> Result<Shard, String> {
         let settings = &identity.settings;
         let options = log_options(settings.segment_bytes);
-        let memory = match self.memory.take() {
-            Some(memory) => memory,
-            None => self.make_memory(settings.segment_bytes)?,
-        };
+        let memory = self.memory.take().ok_or("the shard has no memory")?;
         let of_replication = ReplicationSettings {
             server: identity.server,
             host: self.options.host.clone(),
@@ -454,6 +464,10 @@ impl Service for Server {
     fn start(&mut self, context: &mut Context<'_>) {
         self.warns_from = context.now() + PATIENCE;
         self.nonce = context.random().number();
+        match self.make_memory() {
+            Ok(memory) => self.memory = Some(memory),
+            Err(why) => return self.fail(why),
+        }
         if self.number == 0 {
             self.register(context);
         }

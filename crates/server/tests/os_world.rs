@@ -9,7 +9,12 @@ use thunderhead_server::{
 
 fn options(directory: &std::path::Path) -> LocalOptions {
     let backup = BackupOptions { disk_bytes: Some(64 << 20), ..BackupOptions::default() };
-    LocalOptions { shards: 2, backup: Some(backup), ..LocalOptions::small(directory.to_owned()) }
+    LocalOptions {
+        shards: 2,
+        populate: true,
+        backup: Some(backup),
+        ..LocalOptions::small(directory.to_owned())
+    }
 }
 
 fn client(local: &Local) -> Client {

@@ -716,6 +716,22 @@ mod tests {
     }
 
     #[test]
+    fn settings_that_differ_are_named_and_no_others() {
+        let one = Settings {
+            replicas: 3,
+            durability: "replicated".into(),
+            segment_bytes: 8 << 20,
+            self_backup: false,
+        };
+        assert_eq!(one.differences(&one), "");
+        let other = Settings { durability: "synced".into(), self_backup: true, ..one.clone() };
+        assert_eq!(
+            one.differences(&other),
+            "durability is replicated, not synced; self_backup is false, not true"
+        );
+    }
+
+    #[test]
     fn numbers_are_numbers_and_addresses_are_words() {
         let map = Map {
             version: 3,

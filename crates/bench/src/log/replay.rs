@@ -126,7 +126,7 @@ pub fn measure(value_bytes: usize, bytes: u64, way: Way) -> Result<Figures> {
     for _ in 0..3 {
         cuts.push(cut(&segments)?);
         let memory = Memory::new(memory_bytes)?;
-        memory.populate(&mut |_| {});
+        memory.populate(&mut |_| true);
         let replicator = Box::new(NoReplication::default());
         let mut log = Log::new(&memory, LogId(2), options(), replicator)?;
         let whole = TabletRange::whole(TABLE);

@@ -80,7 +80,7 @@ pub fn memory_for(bytes: u64, live_bytes: u64) -> Result<Arc<Memory>> {
     } else {
         Memory::new(bytes as usize)?
     };
-    memory.populate(&mut |_| {});
+    memory.populate(&mut |_| true);
     Ok(memory)
 }
 

@@ -92,9 +92,10 @@ impl Own {
         };
         let memory_bytes = self.memory_bytes().max(64 << 20);
         // One server has the table, and each backup at most one copy of its log, which may grow to
-        // twice the memory; the other servers' logs are empty.
+        // twice the memory, and a new one is made beside it where it is rebuilt; the other servers' logs are
+        // empty.
         let segment_bytes = self.segment_bytes();
-        let disk_bytes = memory_bytes * 2 + FRAMES_SPARE * u64::from(segment_bytes);
+        let disk_bytes = memory_bytes * 3 + FRAMES_SPARE * u64::from(segment_bytes);
         LocalOptions {
             directory,
             listen: (Ipv4Addr::LOCALHOST, 0).into(),

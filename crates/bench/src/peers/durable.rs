@@ -18,12 +18,14 @@ use crate::table::Table;
 use anyhow::{Context as _, Result};
 
 /// Connections, requests on their way on each, objects in each.
-const SHAPES: [(usize, usize, usize); 9] = [
+const SHAPES: [(usize, usize, usize); 11] = [
     (1, 1, 1),
     (16, 1, 1),
     (64, 1, 1),
     (128, 1, 1),
     (16, 16, 1),
+    (64, 1, 70),
+    (128, 1, 70),
     (8, 1, 70),
     (8, 4, 70),
     (16, 4, 70),

@@ -121,7 +121,7 @@ pub(super) fn row(program: &Path, objects: u64, patience: Duration, rows: &mut R
 /// Says how long that took.
 fn touch(bytes: u64) -> Result<f64> {
     let memory = Memory::new(usize::try_from(bytes)?).context("map memory")?;
-    Ok(seconds(|| memory.populate(&mut |_| {})).0)
+    Ok(seconds(|| memory.populate(&mut |_| true)).0)
 }
 
 fn measure(
