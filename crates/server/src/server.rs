@@ -33,7 +33,7 @@ use thunderhead_wire::{MasterId, Status};
 const ASK_AGAIN: u64 = 3 << 32;
 
 /// Bytes of memory that are touched between two lines about it.
-const TOLD_EVERY: usize = 4 << 30;
+const TOLD_EVERY: usize = 1 << 30;
 
 /// How long coordinators may take before it is said that they do, and how often it is then said.
 const PATIENCE: Duration = Duration::from_secs(1);
