@@ -162,7 +162,7 @@ impl Memory {
 
     /// Touches every page, so that no write later waits for the kernel to find one. `goes_on` is
     /// told the bytes done so far, now and then, and says whether it goes on. True when all of it is done.
-    /// Where the kernel cannot (before 5.14) pages come as they are touched.
+    /// Where the kernel cannot (before 5.14, or where it has no more) pages come as they are touched.
     pub fn populate(&self, goes_on: &mut dyn FnMut(usize) -> bool) -> bool {
         const STEP: usize = 64 << 20;
         let mut done = 0;

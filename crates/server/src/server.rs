@@ -307,8 +307,8 @@ impl Server {
         }
     }
 
-    /// The memory of the shard: each node makes its own at once, so that all is there before anybody
-    /// counts on the server.
+    /// The memory of the shard. Each node makes its own when it starts, all at the same time, and serves only
+    /// after that.
     fn make_memory(&self) -> Result<Arc<Memory>, String> {
         let bytes = self.options.memory_bytes / self.options.listen.len().max(1);
         let memory = match self.options.seglet_bytes {
@@ -333,8 +333,8 @@ impl Server {
         if !is_all && !self.life.is_leaving() {
             tracing::warn!(
                 shard,
-                "the kernel does not give memory before it is used (Linux 5.14 and later do): \
-                 writes will wait for it"
+                "the kernel did not give all memory before it is used (it must be Linux 5.14 or \
+                 later, and have so much): writes will wait for it"
             );
         }
     }
