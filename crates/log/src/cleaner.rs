@@ -25,6 +25,7 @@ use crate::limits::CLEANERS_MAX;
 use crate::quiescence::Reader;
 use crate::shared::{Shared, lock};
 use balancer::Verdict;
+use candidates::{Candidate, Candidates};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -84,20 +85,19 @@ impl Cleaner {
         }
         match balancer::verdict(&shared) {
             Verdict::Rest => Step::Idle,
-            Verdict::Compact => self.first_of([Self::compact, Self::combine]),
-            Verdict::Combine => self.first_of([Self::combine, Self::compact]),
+            Verdict::Compact => self.first_of(&[Self::sweep, Self::compact, Self::combine]),
+            Verdict::Combine => self.first_of(&[Self::combine, Self::compact]),
         }
     }
 
     /// Does the first kind of work that finds something to do.
-    fn first_of(&mut self, works: [fn(&mut Cleaner) -> Option<Step>; 2]) -> Step {
-        let rescan: fn(&mut Cleaner) -> Option<Step> = Self::rescan;
-        let [first, second] = works;
+    fn first_of(&mut self, works: &[fn(&mut Cleaner) -> Option<Step>]) -> Step {
         // Many segments may want a look at once, after a table was dropped: memory comes between.
-        let order = if self.rescanned { [first, second, rescan] } else { [rescan, first, second] };
-        let step = order.into_iter().find_map(|work| work(self)).unwrap_or(Step::Idle);
-        self.rescanned = step == Step::Rescanned;
-        step
+        let rescan = if self.rescanned { None } else { self.rescan() };
+        let step = rescan.or_else(|| works.iter().find_map(|work| work(self)));
+        let step = step.or_else(|| if self.rescanned { self.rescan() } else { None });
+        self.rescanned = step == Some(Step::Rescanned);
+        step.unwrap_or(Step::Idle)
     }
 
     fn compact(&mut self) -> Option<Step> {
@@ -110,12 +110,26 @@ impl Cleaner {
         worked.then_some(Step::Compacted)
     }
 
+    /// Combined cleaning of what has next to nothing left in it.
+    fn sweep(&mut self) -> Option<Step> {
+        // Their memory is free only once a digest does without them, and some cannot wait so long.
+        let can_wait = !self.shared.sums.is_short.load(Ordering::Relaxed);
+        if can_wait { self.combine_picked(Candidates::pick_for_sweeping) } else { None }
+    }
+
     fn combine(&mut self) -> Option<Step> {
+        self.combine_picked(Candidates::pick_for_combining)
+    }
+
+    fn combine_picked(
+        &mut self,
+        pick: fn(&mut Candidates, &Shared) -> Vec<Candidate>,
+    ) -> Option<Step> {
         // Survivors of the pass before must be known to the reactor before new ids are taken.
         if self.shared.in_flight[self.place].load(Ordering::SeqCst) != u64::MAX {
             return None;
         }
-        let segments = lock(&self.shared.candidates).pick_for_combining(&self.shared);
+        let segments = pick(&mut lock(&self.shared.candidates), &self.shared);
         if segments.is_empty() {
             return None;
         }

@@ -36,7 +36,9 @@
 ///    digest that takes the cleaned segment out. Compaction keeps it in memory, for the day the
 ///    segment is cleaned; on the backups `v` itself is still there.
 /// 3. **A cleaner drops a tombstone** only when its `prior` is known to be out of the durable log:
-///    then there is nothing left in that segment to guard against.
+///    then there is nothing left in that segment to guard against. The same holds where `prior` is
+///    among the segments of its own pass: the digest that takes the guard's segment out takes that
+///    one out too, and whoever still reads an older digest reads the guard's segment with it.
 /// 4. **A cleaner moves a version** from `S` to a survivor `S'`. While both are readable they hold
 ///    the same version twice. If it dies then, its guard names `S'`. The copy in `S` needs one too:
 ///    `S` leaves the durable log by the digest that brings `S'` in, and `S'` counts as present

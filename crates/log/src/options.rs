@@ -53,6 +53,10 @@ pub struct CleanerOptions {
     /// Segments that are fuller than this are never chosen for combined cleaning: cleaning them
     /// would cost more memory than it frees.
     pub utilization_max: f64,
+    /// Segments of which at most this share is live are cleaned together, and not compacted, as long as no
+    /// writer waits for memory: there is next to nothing to write for it, their replicas are free soon, and
+    /// what is dead in them leaves no tombstones for each other. 0 for never.
+    pub utilization_swept: f64,
     /// Segments that one pass of combined cleaning takes at most; at least 2.
     pub segments_per_pass: usize,
     /// Live data may fill this fraction of the memory that is not in reserve; up to here the
@@ -88,6 +92,7 @@ impl Default for CleanerOptions {
             disk_expansion: 2.0,
             disk_share_high: 0.9,
             utilization_max: 0.98,
+            utilization_swept: 0.05,
             segments_per_pass: 8,
             safe_fraction: 0.98,
             write_fraction: 0.95,
@@ -171,6 +176,10 @@ impl Options {
             if !(value > 0.0 && value <= 1.0) {
                 return fail(format!("{name} is {value}; it must be over 0 and at most 1"));
             }
+        }
+        if !(0.0..=1.0).contains(&c.utilization_swept) {
+            let value = c.utilization_swept;
+            return fail(format!("utilization_swept is {value}; it must be 0 to 1"));
         }
         if c.write_fraction > c.safe_fraction {
             return fail(format!(

@@ -321,7 +321,7 @@ impl TabletMap {
 
 /// Which segments a recovery might still read: those of the newest durable digest, those that
 /// only an older one names, and all that the snapshot is too old to know.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Present {
     /// Ids from here on are taken as present.
     horizon: u64,
@@ -349,6 +349,19 @@ impl Present {
             present.listed.sort_unstable();
         }
         present
+    }
+
+    /// The same once some more are gone. Of those that are not known here nothing changes.
+    pub(crate) fn without(&self, ids: impl Iterator<Item = u64>) -> Present {
+        let Present { horizon, lowest, mut bits, mut listed } = self.clone();
+        for id in ids.filter(|id| (lowest..horizon).contains(id)) {
+            let at = id - lowest;
+            if let Some(word) = bits.get_mut((at / 64) as usize) {
+                *word &= !(1 << (at % 64));
+            }
+            listed.retain(|other| *other != id);
+        }
+        Present { horizon, lowest, bits, listed }
     }
 
     /// Whether no recovery can read the segment any more.
@@ -386,5 +399,21 @@ mod tests {
             assert!(!present.is_gone(SegmentId(horizon)), "not known to the snapshot");
         }
         assert!(!Present::default().is_gone(SegmentId(1)));
+    }
+
+    #[test]
+    fn what_goes_together_is_gone_and_what_is_not_known_is_not() {
+        for spread in [1u64, 1 << 30] {
+            let ids = [5, 5 + spread, 5 + 3 * spread];
+            let horizon = 5 + 4 * spread;
+            let known = Present::new(horizon, ids.into_iter());
+            let present = known.without([1, ids[0], ids[2], horizon, horizon + 7].into_iter());
+            assert!(present.is_gone(SegmentId(ids[0])) && present.is_gone(SegmentId(ids[2])));
+            assert!(!present.is_gone(SegmentId(ids[1])));
+            assert!(!present.is_gone(SegmentId(horizon)), "a cleaner may be making it");
+            assert!(!known.is_gone(SegmentId(ids[0])), "that one is as it was");
+        }
+        let nothing = Present::default().without([3].into_iter());
+        assert!(!nothing.is_gone(SegmentId(3)));
     }
 }

@@ -423,7 +423,7 @@ fn completion_records_outlive_cleaning_and_are_forgotten_when_told() {
         log.write_completed(TABLE, b"k", b"v", Condition::Always, completion).unwrap();
     }
     for round in 0..20_000u32 {
-        let key = (round % 500).to_be_bytes();
+        let key = (round % 900).to_be_bytes();
         patiently(&mut log, &mut cleaner, |log| log.write(TABLE, &key, &[1; 100])).unwrap();
     }
     assert!(log.usage().entries_moved > 0);

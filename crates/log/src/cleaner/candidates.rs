@@ -12,6 +12,7 @@
 
 use crate::limits::CLEANERS_MAX;
 use crate::memory::Memory;
+use crate::options::Options;
 use crate::quiescence::Stamp;
 use crate::segment::Segment;
 use crate::shared::{Shared, survivors_of};
@@ -47,6 +48,20 @@ impl Candidate {
         let dead = memory.dead_bytes(self.segment.account());
         self.segment.length.saturating_sub(dead.dead as usize) + dead.guarded as usize
     }
+}
+
+/// Whether a candidate with so many live bytes may be part of a pass.
+type Rule = fn(&Candidate, usize, &Options) -> bool;
+
+fn is_worth_combining(candidate: &Candidate, live: usize, options: &Options) -> bool {
+    let disk_bytes = candidate.segment.disk_bytes;
+    // A short segment is worth taking however full it is: two of them make one.
+    disk_bytes * 2 <= options.segment_bytes
+        || live as f64 <= options.cleaner.utilization_max * disk_bytes as f64
+}
+
+fn is_all_but_empty(candidate: &Candidate, live: usize, options: &Options) -> bool {
+    live as f64 <= options.cleaner.utilization_swept * candidate.segment.disk_bytes as f64
 }
 
 /// See the module's documentation.
@@ -105,11 +120,17 @@ impl Candidates {
     pub(crate) fn pick_for_compaction(&mut self, shared: &Shared) -> Option<Candidate> {
         let seglet_bytes = shared.memory.seglet_bytes();
         let waste = crate::segment::straddle_bytes(seglet_bytes);
+        let is_short = shared.sums.is_short.load(Ordering::Relaxed);
         let mut best: Option<(f64, usize)> = None;
         for (at, candidate) in self.list.iter().enumerate() {
             let seglets = candidate.segment.seglets.len();
+            let live = candidate.live_bytes(&shared.memory);
+            if !is_short && is_all_but_empty(candidate, live, &shared.options) {
+                // It is swept soon, and that is cheaper.
+                continue;
+            }
             // Fillings may fall otherwise than now; half the worst case is already pessimistic.
-            let live = candidate.live_bytes(&shared.memory) + seglets * waste / 2;
+            let live = live + seglets * waste / 2;
             let after = live.div_ceil(seglet_bytes).max(1);
             if after >= seglets {
                 continue;
@@ -129,47 +150,60 @@ impl Candidates {
     /// still and the ranking would never change: then whatever gives back most is taken.
     pub(crate) fn pick_for_combining(&mut self, shared: &Shared) -> Vec<Candidate> {
         let seglet_bytes = shared.memory.seglet_bytes();
-        let now = shared.next_segment.load(Ordering::Relaxed);
-        let by_worth = self.best(shared, |candidate, live| {
-            // The end of a short segment's last seglet is space too.
-            let segment = &candidate.segment;
-            let space = segment.disk_bytes.max(segment.seglets.len() * seglet_bytes);
-            let utilization = (live as f64 / space as f64).max(0.001);
-            let age = (now - segment.created.min(now) + 1) as f64;
-            (1.0 - utilization).max(0.001) * age / utilization
-        });
+        let by_worth = self.best_by_worth(shared, is_worth_combining);
         let picked = self.take_affordable(shared, &by_worth);
         if !picked.is_empty() {
             return picked;
         }
         if shared.frames.is_high() {
             // However little memory it gives back: those of which the fewest become one.
-            let by_live = self.best(shared, |_, live| -(live as f64));
+            let by_live = self.best(shared, is_worth_combining, |_, live| -(live as f64));
             let picked = self.take_affordable(shared, &by_live);
             if !picked.is_empty() {
                 return picked;
             }
         }
-        let by_gain = self.best(shared, |candidate, live| {
+        let by_gain = self.best(shared, is_worth_combining, |candidate, live| {
             (candidate.segment.seglets.len() * seglet_bytes) as f64 - live as f64
         });
         self.take_affordable(shared, &by_gain)
     }
 
+    /// The segments of a pass that has next to nothing to copy; there may be none.
+    pub(crate) fn pick_for_sweeping(&mut self, shared: &Shared) -> Vec<Candidate> {
+        let by_worth = self.best_by_worth(shared, is_all_but_empty);
+        self.take_affordable(shared, &by_worth)
+    }
+
+    /// The places of the best candidates by cost and benefit, among those that may be taken.
+    fn best_by_worth(&self, shared: &Shared, may_be_taken: Rule) -> Vec<usize> {
+        let seglet_bytes = shared.memory.seglet_bytes();
+        let now = shared.next_segment.load(Ordering::Relaxed);
+        self.best(shared, may_be_taken, |candidate, live| {
+            // The end of a short segment's last seglet is space too.
+            let segment = &candidate.segment;
+            let space = segment.disk_bytes.max(segment.seglets.len() * seglet_bytes);
+            let utilization = (live as f64 / space as f64).max(0.001);
+            let age = (now - segment.created.min(now) + 1) as f64;
+            (1.0 - utilization).max(0.001) * age / utilization
+        })
+    }
+
     /// The places of the best candidates for a pass, best first.
-    fn best(&self, shared: &Shared, worth: impl Fn(&Candidate, usize) -> f64) -> Vec<usize> {
-        let options = &shared.options.cleaner;
+    fn best(
+        &self,
+        shared: &Shared,
+        may_be_taken: Rule,
+        worth: impl Fn(&Candidate, usize) -> f64,
+    ) -> Vec<usize> {
         let mut ranked: Vec<(f64, usize)> = Vec::new();
         for (at, candidate) in self.list.iter().enumerate() {
             let live = candidate.live_bytes(&shared.memory);
-            let disk_bytes = candidate.segment.disk_bytes;
-            // A short segment is worth taking however full it is: two of them make one.
-            let short = disk_bytes * 2 <= shared.options.segment_bytes;
-            if short || live as f64 <= options.utilization_max * disk_bytes as f64 {
+            if may_be_taken(candidate, live, &shared.options) {
                 ranked.push((worth(candidate, live), at));
             }
         }
-        let most = options.segments_per_pass.min(ranked.len());
+        let most = shared.options.cleaner.segments_per_pass.min(ranked.len());
         if most > 0 && most < ranked.len() {
             ranked.select_nth_unstable_by(most - 1, |a, b| b.0.total_cmp(&a.0));
         }

@@ -130,7 +130,7 @@ pub(super) fn combine(
     let drops = shared.sums.drops.load(Ordering::Acquire);
     let cleaned: Vec<Segment> = candidates.into_iter().map(|candidate| candidate.segment).collect();
     let mut survivors = Survivors { shared, current: None, done: Vec::new(), stock };
-    let mut mover = Mover::new(shared, reader);
+    let mut mover = Mover::new(shared, reader, &cleaned);
     merge(&shared.memory, &cleaned, &mut mover, &mut survivors);
     mover.tell_index();
     survivors.finish_current();

@@ -63,7 +63,7 @@ pub(super) fn compact(
         return (candidate, false);
     };
     let mut output = Compacted { appender };
-    let mut mover = Mover::new(shared, reader);
+    let mut mover = Mover::new(shared, reader, &[]);
     for (at, frame) in old.entries(memory) {
         if Kind::of(frame.flags) == Some(Kind::SegmentHeader) {
             let (appender, to) = output.place(frame.entry_bytes());

@@ -5,7 +5,7 @@
 //! | entry | what happens |
 //! | --- | --- |
 //! | object, not marked dead, tablet lives here | copied; the index is told; if it refuses, the copy is void |
-//! | object that is dead, its `prior` segment still in the durable log | a residual tombstone is left |
+//! | object that is dead, its `prior` segment stays in the durable log | a residual tombstone is left |
 //! | object that is dead otherwise, or of a tablet that does not live here | dropped |
 //! | tombstone | kept until the segment it guards against is out of the durable log |
 //! | completion record, also of several updates | as an object without `prior` |
@@ -23,7 +23,7 @@ use crate::entry::{
 use crate::memory::{Memory, Reference};
 use crate::object::Located;
 use crate::quiescence::{Guard, Reader};
-use crate::segment::{self, Appender};
+use crate::segment::{self, Appender, Segment};
 use crate::shared::{Present, Shared, TabletMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -74,13 +74,23 @@ pub(super) struct Mover<'a> {
 }
 
 impl<'a> Mover<'a> {
-    /// Begins to move entries of segments that were picked before this call.
-    pub(super) fn new(shared: &'a Shared, reader: &'a mut Reader) -> Mover<'a> {
+    /// Begins to move entries of segments that were picked before this call. `leaving` are those that
+    /// leave the durable log by one digest, which is the one that brings the output in: no entry that
+    /// goes there need guard against anything in them.
+    pub(super) fn new(
+        shared: &'a Shared,
+        reader: &'a mut Reader,
+        leaving: &[Segment],
+    ) -> Mover<'a> {
+        let mut present = shared.present();
+        if !leaving.is_empty() {
+            present = Arc::new(present.without(leaving.iter().map(|segment| segment.id.0)));
+        }
         Mover {
             shared,
             guard: reader.enter(),
             tablets: shared.tablets(),
-            present: shared.present(),
+            present,
             moves: [Move::default(); BATCH],
             pending: 0,
             tombstone_bytes: 0,
