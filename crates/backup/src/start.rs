@@ -27,6 +27,9 @@ use zerocopy::IntoBytes;
 /// The sequence of what a file is made with; it is durable before the file has its name.
 const MADE: u64 = 1;
 
+/// While a file is written through, it is told whenever so many bytes are done.
+const TOLD_EVERY: u64 = 1 << 30;
+
 /// What was found when a store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
@@ -144,7 +147,7 @@ fn make(files: &mut dyn Files, options: &Options, store: u64) -> Result<(), Open
     let new_name = format!("{}.new", options.file);
     let how = Opening { create: true, direct: true, ..Opening::default() };
     let file = files.open_with(&new_name, how)?;
-    let made = fill(files, file, &superblock);
+    let made = fill(files, file, &superblock, options.populate);
     files.close(file);
     if let Err(error) = made {
         let _ = files.remove(&new_name);
@@ -157,7 +160,12 @@ fn make(files: &mut dyn Files, options: &Options, store: u64) -> Result<(), Open
     Ok(())
 }
 
-fn fill(files: &mut dyn Files, file: FileId, superblock: &Superblock) -> io::Result<()> {
+fn fill(
+    files: &mut dyn Files,
+    file: FileId,
+    superblock: &Superblock,
+    populate: bool,
+) -> io::Result<()> {
     let geometry = superblock.geometry;
     // What an attempt before this one left is not to be mixed with.
     files.set_length(file, 0)?;
@@ -180,8 +188,16 @@ fn fill(files: &mut dyn Files, file: FileId, superblock: &Superblock) -> io::Res
     }
     // Something to time reading with: what was never written is not read from the disk.
     let probe = vec![Block([0x5a; BLOCK_BYTES]); geometry.frame_bytes() / BLOCK_BYTES];
-    for frame in 0..geometry.frames.min(TIMED_FRAMES) {
+    let frames = if populate { geometry.frames } else { geometry.frames.min(TIMED_FRAMES) };
+    let mut told = 0;
+    for frame in 0..frames {
         files.write_at(file, geometry.data_at(frame), probe.as_bytes())?;
+        let done = u64::from(frame + 1) * geometry.frame_bytes() as u64;
+        if done / TOLD_EVERY > told {
+            told = done / TOLD_EVERY;
+            let all_mib = (u64::from(frames) * geometry.frame_bytes() as u64) >> 20;
+            tracing::info!(done_mib = done >> 20, all_mib, "storage is written through");
+        }
     }
     files.sync(file)
 }

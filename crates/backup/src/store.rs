@@ -90,6 +90,9 @@ pub struct Options {
     pub buffers: u32,
     /// When is acknowledged.
     pub durability: Durability,
+    /// All frames are written once when the file is made. File systems note of each piece when it is written
+    /// for the first time, and a sync waits for that.
+    pub populate: bool,
     /// The file's name in the process's directory.
     pub file: String,
 }
@@ -117,6 +120,7 @@ impl Options {
             frames,
             buffers: 32,
             durability: Durability::Replicated,
+            populate: false,
             file: FILE_NAME.to_owned(),
         }
     }
@@ -276,6 +280,8 @@ pub struct Store {
     /// Frames that the disk did not take, and when they are written again.
     refused: BTreeSet<u32>,
     again_at: Option<Time>,
+    /// Frames that the disk did not take once: they are the last to be used again.
+    distrusted: BTreeSet<u32>,
     under_way: Option<UnderWay>,
     issued: Ticket,
     waiting: VecDeque<(Ticket, u32)>,
@@ -313,6 +319,7 @@ impl Store {
             urgent: false,
             refused: BTreeSet::new(),
             again_at: None,
+            distrusted: BTreeSet::new(),
             under_way: None,
             issued: Ticket(0),
             waiting: VecDeque::new(),
@@ -690,6 +697,7 @@ impl Store {
         for number in failed.keys() {
             self.touched.remove(number);
             self.refused.insert(*number);
+            self.distrusted.insert(*number);
             self.again_at.get_or_insert(now + AGAIN);
             let frame = &mut self.parts.frames[*number as usize];
             // Of what is to be free nothing is written but that. What is replaced is not yet to be.
@@ -735,7 +743,11 @@ impl Store {
             State::Filling => return self.is_idle(number),
             State::Freeing => {
                 *frame = Frame::of(&Header::Free);
-                self.free.push_back(number);
+                // The next one gets it: what was never written to takes a file system longer.
+                match self.distrusted.contains(&number) {
+                    true => self.free.push_back(number),
+                    false => self.free.push_front(number),
+                }
             }
             _ => return,
         }

@@ -232,9 +232,11 @@ pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure>
         populate: config.populate,
         seglet_bytes: None,
         cleaners: config.cleaners as usize,
-        backup: config
-            .backup
-            .then(|| BackupOptions { disk_bytes: config.backup_bytes, ..BackupOptions::default() }),
+        backup: config.backup.then(|| BackupOptions {
+            disk_bytes: config.backup_bytes,
+            populate: config.backup_populate,
+            ..BackupOptions::default()
+        }),
         probing: probing(config.probe),
         host,
         rack: config.rack.clone().unwrap_or_default(),

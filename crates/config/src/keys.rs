@@ -179,6 +179,12 @@ pub const KEYS: &[Key] = &[
         "Disk space for replicas, taken when the storage is made. If it is not set: three times its memory for each replica that the cluster keeps.",
     ),
     entry(
+        "server.backup_populate",
+        Kind::Flag,
+        Some("false"),
+        "Whether all of that space is written once when the storage is made, which takes as long as the disk needs for so much. Otherwise a file system notes of each piece when it is first written, and a synced write takes up to twice as long until all were.",
+    ),
+    entry(
         "server.host",
         Kind::Host,
         None,

@@ -87,6 +87,8 @@ pub struct ServerConfig {
     pub backup: bool,
     /// Disk space for replicas; see [`ServerConfig::disk_bytes`] where nobody said.
     pub backup_bytes: Option<u64>,
+    /// Whether all of it is written once when it is made.
+    pub backup_populate: bool,
     /// The machine it is on; its name where nobody said.
     pub host: Option<String>,
     /// The rack it is in.
@@ -218,6 +220,7 @@ impl Config {
                 cleaners: it.count("server.cleaners"),
                 backup: it.flag("server.backup"),
                 backup_bytes: it.optional_bytes("server.backup_bytes"),
+                backup_populate: it.flag("server.backup_populate"),
                 host: it.optional_text("server.host"),
                 rack: it.optional_text("server.rack"),
                 polling: it.word("server.polling", Polling::of_word),

@@ -445,6 +445,30 @@ fn completion_records_outlive_cleaning_and_are_forgotten_when_told() {
     assert!(log.completion(1, 5).is_none());
 }
 
+/// Few keys, written again and again: what is old is dead, and is swept without being copied.
+#[test]
+fn segments_with_next_to_nothing_left_leave_next_to_nothing() {
+    let usage = |utilization_swept: f64| {
+        let mut options = small();
+        options.cleaner.utilization_swept = utilization_swept;
+        let mut log = log_in(512 << 10, options, Box::new(NoReplication::default()));
+        let mut cleaner = log.cleaner().unwrap();
+        for round in 0..40_000u32 {
+            let key = (round % 30).to_be_bytes();
+            patiently(&mut log, &mut cleaner, |log| log.write(TABLE, &key, &[1; 100])).unwrap();
+            if round % 50 == 0 {
+                cleaner.step();
+                log.turn();
+            }
+        }
+        assert_eq!(keys(&log, TabletRange::whole(TABLE)).len(), 30);
+        log.usage()
+    };
+    let (swept, compacted) = (usage(0.05), usage(0.0));
+    assert!(swept.residuals * 10 < compacted.residuals, "{swept:?}\n{compacted:?}");
+    assert!(swept.compactions * 10 < compacted.compactions, "{swept:?}\n{compacted:?}");
+}
+
 #[test]
 fn a_torn_segment_gives_all_entries_before_the_tear() {
     let recorder = Recorder::new();

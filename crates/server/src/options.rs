@@ -42,6 +42,8 @@ pub struct BackupOptions {
     /// Replicas that may be open or on their way to the disk; `None`: so many that their buffers in
     /// shared memory take about 128 MiB.
     pub buffers: Option<u32>,
+    /// The storage is written through once when it is made.
+    pub populate: bool,
 }
 
 /// What all buffers of a backup take together, about, if nobody says otherwise.

@@ -248,6 +248,7 @@ impl Server {
                 segment_bytes,
                 buffers: wanted.buffers(segment_bytes),
                 durability,
+                populate: wanted.populate,
                 ..backup::Options::new(identity, frames)
             };
             match Store::start(context.world(), options) {

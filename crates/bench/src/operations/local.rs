@@ -105,8 +105,11 @@ impl Own {
             memory_bytes: memory_bytes as usize,
             // As a server's that has run for a while.
             populate: true,
-            backup: (self.replicas > 0)
-                .then_some(BackupOptions { buffers: Some(BUFFERS), disk_bytes: Some(disk_bytes) }),
+            backup: (self.replicas > 0).then_some(BackupOptions {
+                buffers: Some(BUFFERS),
+                disk_bytes: Some(disk_bytes),
+                ..BackupOptions::default()
+            }),
             probing: Probing::default(),
             settings: Settings {
                 replicas: self.replicas,

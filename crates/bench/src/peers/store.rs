@@ -286,7 +286,8 @@ impl Store {
         coordinator.extend(["--segment-bytes".to_owned(), format!("{}B", wanted.segment_bytes)]);
         let mut server: Vec<String> = ["--probe-interval", "0s"].map(str::to_owned).to_vec();
         if wanted.populate {
-            server.extend(["--populate", "true"].map(str::to_owned));
+            let all = ["--populate", "true", "--backup-populate", "true"];
+            server.extend(all.map(str::to_owned));
         }
         match replicas {
             0 => server.extend(["--backup", "false"].map(str::to_owned)),

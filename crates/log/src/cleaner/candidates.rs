@@ -169,9 +169,13 @@ impl Candidates {
         self.take_affordable(shared, &by_gain)
     }
 
-    /// The segments of a pass that has next to nothing to copy; there may be none.
+    /// The segments of a pass that has next to nothing to copy; there may be none. It is never one alone: what
+    /// is left of it would be a segment too.
     pub(crate) fn pick_for_sweeping(&mut self, shared: &Shared) -> Vec<Candidate> {
         let by_worth = self.best_by_worth(shared, is_all_but_empty);
+        if by_worth.len() < 2 {
+            return Vec::new();
+        }
         self.take_affordable(shared, &by_worth)
     }
 

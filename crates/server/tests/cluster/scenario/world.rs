@@ -156,6 +156,7 @@ impl World {
                         // What the documentation says is enough.
                         disk_bytes: None,
                         buffers: Some(buffers),
+                        populate: false,
                     }),
                     probing,
                     host: format!("machine {number}"),
