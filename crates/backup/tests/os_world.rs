@@ -248,3 +248,17 @@ fn a_check_reports_every_frame_and_changes_nothing() {
     };
     assert_eq!(*id, replica(1));
 }
+
+#[test]
+fn storage_that_is_written_through_is_so_to_its_end() {
+    let last_byte = |populate: bool, name: &str| {
+        let scrap = Scrap::new(name);
+        let options = Options { populate, ..options(Durability::Replicated) };
+        let (world, store, opened) = start(&scrap.0, options).unwrap();
+        assert!(opened.is_new);
+        leave(world, store);
+        std::fs::read(scrap.0.join(FILE_NAME)).unwrap().last().copied()
+    };
+    assert_ne!(last_byte(true, "through"), Some(0));
+    assert_eq!(last_byte(false, "not-through"), Some(0));
+}

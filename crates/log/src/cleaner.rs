@@ -93,11 +93,13 @@ impl Cleaner {
     /// Does the first kind of work that finds something to do.
     fn first_of(&mut self, works: &[fn(&mut Cleaner) -> Option<Step>]) -> Step {
         // Many segments may want a look at once, after a table was dropped: memory comes between.
-        let rescan = if self.rescanned { None } else { self.rescan() };
-        let step = rescan.or_else(|| works.iter().find_map(|work| work(self)));
-        let step = step.or_else(|| if self.rescanned { self.rescan() } else { None });
-        self.rescanned = step == Some(Step::Rescanned);
-        step.unwrap_or(Step::Idle)
+        let rescan: fn(&mut Cleaner) -> Option<Step> = Self::rescan;
+        let (before, behind) =
+            if self.rescanned { (None, Some(rescan)) } else { (Some(rescan), None) };
+        let mut order = before.into_iter().chain(works.iter().copied()).chain(behind);
+        let step = order.find_map(|work| work(self)).unwrap_or(Step::Idle);
+        self.rescanned = step == Step::Rescanned;
+        step
     }
 
     fn compact(&mut self) -> Option<Step> {

@@ -385,11 +385,15 @@ impl Present {
 mod tests {
     use super::*;
 
+    /// Ids that are present, and from where on nothing is known.
+    fn spread_by(spread: u64) -> ([u64; 3], u64) {
+        ([5, 5 + spread, 5 + 3 * spread], 5 + 4 * spread)
+    }
+
     #[test]
     fn only_ids_that_the_snapshot_knows_to_be_gone_are_gone() {
         for spread in [1u64, 1 << 30] {
-            let ids = [5, 5 + spread, 5 + 3 * spread];
-            let horizon = 5 + 4 * spread;
+            let (ids, horizon) = spread_by(spread);
             let present = Present::new(horizon, ids.into_iter());
             for id in ids {
                 assert!(!present.is_gone(SegmentId(id)));
@@ -404,8 +408,7 @@ mod tests {
     #[test]
     fn what_goes_together_is_gone_and_what_is_not_known_is_not() {
         for spread in [1u64, 1 << 30] {
-            let ids = [5, 5 + spread, 5 + 3 * spread];
-            let horizon = 5 + 4 * spread;
+            let (ids, horizon) = spread_by(spread);
             let known = Present::new(horizon, ids.into_iter());
             let present = known.without([1, ids[0], ids[2], horizon, horizon + 7].into_iter());
             assert!(present.is_gone(SegmentId(ids[0])) && present.is_gone(SegmentId(ids[2])));

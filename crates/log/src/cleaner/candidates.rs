@@ -6,6 +6,9 @@
 //! segments opened since the data was put together: the log's own clock. (Paper §9: object age,
 //! the original formula, does far worse. `thunderhead bench log lfs` shows it.)
 //!
+//! **For sweeping**, which is combined cleaning before anything is compacted: several segments with next
+//! to nothing left, in the same order. Compaction leaves those alone, unless writers wait for memory.
+//!
 //! What is dead is known from the counts that the reactor keeps, except for entries of dropped
 //! tablets and tombstones that have outlived their purpose: those are found by looking through a
 //! segment once something happened that may have freed them.
