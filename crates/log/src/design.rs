@@ -56,6 +56,12 @@
 /// may have taken without having reported it. An id at or above the horizon counts as present.
 /// A segment once gone never comes back, so an older set is merely more cautious.
 ///
+/// A log may be taken back by the next life of its shard ([`Rebuild::adopt`](crate::Rebuild::adopt)). If the process
+/// ended between 4. and the digest that would have named `S'`, nobody has told the next life of `S'`: its id is one of those
+/// that are in no digest, like all that are gone, and yet `S` is there, with a guard that names `S'`. So each digest says
+/// from which id on there may be such survivors ([`Unnamed`](crate::Unnamed)), and these count as present for as
+/// long as anything of that life is part of the log: when nothing is, `S` is gone too.
+///
 /// # Durability of the killer
 ///
 /// A cleaner drops an object because the index says that a newer version exists. That version may

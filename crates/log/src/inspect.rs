@@ -17,7 +17,7 @@ use crate::entry::{
     CompletionFields, DEAD, EXTRA, FRAME_BYTES, Frame, KIND_BITS, Kind, LINKED, ObjectFields, Seal,
 };
 use crate::error::Damage;
-use crate::metadata::{self, SegmentHeader, TabletStatistics};
+use crate::metadata::{self, Digest, SegmentHeader, TabletStatistics};
 use crate::outcomes::CHAIN_MAX;
 pub use crate::outcomes::{Outcome, Outcomes};
 use std::collections::VecDeque;
@@ -57,8 +57,8 @@ pub enum Entry<'a> {
     },
     /// The segment's header.
     Header(SegmentHeader),
-    /// The segments of the log, ascending.
-    Digest(Vec<SegmentId>),
+    /// What makes up the log.
+    Digest(Digest),
     /// A version that no deleted object exceeds.
     SafeVersion(Version),
     /// What each tablet held.

@@ -95,6 +95,7 @@ mod sync;
 mod tablets;
 mod testing;
 mod threads;
+mod unnamed;
 mod varint;
 
 pub use cleaner::{Cleaner, Step};
@@ -105,7 +106,7 @@ pub use index::Cursor;
 pub use limits::{BATCH, CLEANERS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use log::{Completion, Expected, Hashed, Log, Put, TakeIn, Usage, Written};
 pub use memory::{Memory, SEGLET_BYTES};
-pub use metadata::{SegmentHeader, SegmentKind, TabletStatistics};
+pub use metadata::{Digest, SegmentHeader, SegmentKind, TabletStatistics};
 pub use object::{Bytes, Object};
 pub use options::{CleanerOptions, Options, Tombstones};
 pub use replay::{Abandoned, Adopted, Arrived, Incoming, Rebuild, Replay, ReplayError, Report};
@@ -114,3 +115,4 @@ pub use threads::CleanerThreads;
 pub use thunderhead_wire::{
     Condition, KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, Version,
 };
+pub use unnamed::Unnamed;

@@ -3,6 +3,7 @@
 
 use crate::entry::FORMAT_VERSION;
 use crate::error::Damage;
+use crate::unnamed::Unnamed;
 use crate::varint::{self, Reader};
 use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, TabletRange, Version};
 
@@ -84,19 +85,37 @@ impl SegmentHeader {
     }
 }
 
-/// The ids of the segments that make up a log, ascending.
-pub(crate) fn encode_digest(segments: impl ExactSizeIterator<Item = SegmentId>) -> Vec<u8> {
-    let mut body = Vec::with_capacity(8 + 2 * segments.len());
+/// What makes up a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Digest {
+    /// The ids of its segments, ascending.
+    pub segments: Vec<SegmentId>,
+    /// Among which other ids there may be survivors that no digest has named.
+    pub unnamed: Unnamed,
+}
+
+pub(crate) fn encode_digest(
+    segments: impl ExactSizeIterator<Item = SegmentId>,
+    unnamed: &Unnamed,
+) -> Vec<u8> {
+    let mut body = Vec::with_capacity(16 + 2 * segments.len());
     push(&mut body, segments.len() as u64);
     let mut previous = 0;
     for segment in segments {
         push(&mut body, segment.0 - previous);
         previous = segment.0;
     }
+    push(&mut body, unnamed.ranges().len() as u64);
+    let mut previous = 0;
+    for range in unnamed.ranges() {
+        push(&mut body, range.start - previous);
+        push(&mut body, range.end - range.start);
+        previous = range.end;
+    }
     body
 }
 
-pub(crate) fn decode_digest(body: &[u8]) -> Option<Vec<SegmentId>> {
+pub(crate) fn decode_digest(body: &[u8]) -> Option<Digest> {
     let mut reader = Reader::new(body);
     let count = reader.varint()?;
     // Every id takes a byte at least, so the body's own length bounds what is allocated.
@@ -113,7 +132,17 @@ pub(crate) fn decode_digest(body: &[u8]) -> Option<Vec<SegmentId>> {
         }
         segments.push(SegmentId(previous));
     }
-    Some(segments)
+    // Earlier builds wrote nothing of survivors that no digest names: there may be some anywhere.
+    let Some(count) = reader.varint() else {
+        return Some(Digest { segments, unnamed: Unnamed::from_on(0) });
+    };
+    let (mut unnamed, mut previous) = (Unnamed::default(), 0u64);
+    for _ in 0..count {
+        let start = previous.checked_add(reader.varint()?)?;
+        previous = start.checked_add(reader.varint()?)?;
+        unnamed.add(start..previous);
+    }
+    Some(Digest { segments, unnamed })
 }
 
 pub(crate) fn encode_safe_version(version: Version) -> Vec<u8> {
@@ -234,10 +263,27 @@ mod tests {
     #[test]
     fn a_digest_reads_back_and_a_false_count_allocates_nothing() {
         let ids = [3u64, 4, 900, u64::MAX].map(SegmentId);
-        let body = encode_digest(ids.into_iter());
-        assert_eq!(decode_digest(&body), Some(ids.to_vec()));
+        let mut unnamed = Unnamed::from_on(1 << 40);
+        unnamed.add(7..9);
+        let body = encode_digest(ids.into_iter(), &unnamed);
+        let digest = Digest { segments: ids.to_vec(), unnamed };
+        assert_eq!(decode_digest(&body), Some(digest));
         assert_eq!(decode_digest(&[0xff, 0xff, 0xff, 0xff, 0x7f, 1]), None);
         assert_eq!(decode_digest(&[2, 5, 0]), None, "ids ascend");
+        assert_eq!(
+            decode_digest(&[1, 5, 0xff, 0xff, 0xff, 0xff, 0x7f, 1]),
+            None,
+            "ranges are there"
+        );
+        let beyond = [vec![0, 1], vec![0xff; 9], vec![1, 1]].concat();
+        assert_eq!(decode_digest(&beyond), None, "no id is beyond all");
+    }
+
+    #[test]
+    fn in_a_log_of_an_earlier_build_survivors_may_be_anywhere() {
+        let digest = decode_digest(&[1, 5]).unwrap();
+        assert_eq!(digest.segments, [SegmentId(5)]);
+        assert!(digest.unnamed.contains(0) && digest.unnamed.contains(1 << 50));
     }
 
     #[test]

@@ -19,6 +19,7 @@ use crate::memory::Memory;
 use crate::options::Options;
 use crate::quiescence::{Readers, Turns};
 use crate::segment::{Segment, straddle_bytes};
+use crate::unnamed::Unnamed;
 use crossbeam_queue::SegQueue;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -116,7 +117,7 @@ pub(crate) fn survivors_of(bytes: usize, segment_bytes: usize) -> usize {
 
 impl Reserves {
     pub(crate) fn new(memory: &Memory, options: &Options) -> Reserves {
-        let digest_bytes = 256 + 3 * Reserves::segments_max(memory, options);
+        let digest_bytes = 256 + Unnamed::BYTES_MAX + 3 * Reserves::segments_max(memory, options);
         let segment_bytes = options.segment_bytes;
         let stock = stock_for(segment_bytes, memory.seglet_bytes(), segment_bytes);
         let pool = options.cleaner.pool_segments * stock;
@@ -184,7 +185,7 @@ impl Shared {
     pub(crate) fn check_digest(&self) -> Result<(), OptionsError> {
         let segments = Reserves::segments_max(&self.memory, &self.options);
         let most = self.options.segment_bytes.min(crate::limits::BODY_BYTES_MAX);
-        if 3 * segments + 1024 > most {
+        if 3 * segments + 1024 + Unnamed::BYTES_MAX > most {
             return Err(OptionsError(format!(
                 "a log of up to {segments} segments has digests too long for segments of {} bytes; make segments larger",
                 self.options.segment_bytes
@@ -331,13 +332,20 @@ pub(crate) struct Present {
     bits: Vec<u64>,
     /// ...in which case they are listed.
     listed: Vec<u64>,
+    /// Ids of former lives that nobody knows, but that may once have been told.
+    unnamed: Unnamed,
 }
 
 impl Present {
-    pub(crate) fn new(horizon: u64, ids: impl Iterator<Item = u64> + Clone) -> Present {
+    pub(crate) fn new(
+        horizon: u64,
+        ids: impl Iterator<Item = u64> + Clone,
+        unnamed: Unnamed,
+    ) -> Present {
         let lowest = ids.clone().min().unwrap_or(horizon);
         let span = ids.clone().max().map_or(0, |highest| highest - lowest + 1);
-        let mut present = Present { horizon, lowest, bits: Vec::new(), listed: Vec::new() };
+        let (bits, listed) = (Vec::new(), Vec::new());
+        let mut present = Present { horizon, lowest, bits, listed, unnamed };
         if span <= 1 << 24 {
             present.bits = vec![0; span.div_ceil(64) as usize];
             for id in ids {
@@ -353,21 +361,21 @@ impl Present {
 
     /// The same once some more are gone. Of those that are not known here nothing changes.
     pub(crate) fn without(&self, ids: impl Iterator<Item = u64>) -> Present {
-        let Present { horizon, lowest, mut bits, mut listed } = self.clone();
-        for id in ids.filter(|id| (lowest..horizon).contains(id)) {
-            let at = id - lowest;
-            if let Some(word) = bits.get_mut((at / 64) as usize) {
+        let mut present = self.clone();
+        for id in ids.filter(|id| (self.lowest..self.horizon).contains(id)) {
+            let at = id - self.lowest;
+            if let Some(word) = present.bits.get_mut((at / 64) as usize) {
                 *word &= !(1 << (at % 64));
             }
-            listed.retain(|other| *other != id);
+            present.listed.retain(|other| *other != id);
         }
-        Present { horizon, lowest, bits, listed }
+        present
     }
 
     /// Whether no recovery can read the segment any more.
     #[inline]
     pub(crate) fn is_gone(&self, segment: SegmentId) -> bool {
-        if segment.0 >= self.horizon {
+        if segment.0 >= self.horizon || self.unnamed.contains(segment.0) {
             return false;
         }
         if segment.0 < self.lowest {
@@ -394,7 +402,7 @@ mod tests {
     fn only_ids_that_the_snapshot_knows_to_be_gone_are_gone() {
         for spread in [1u64, 1 << 30] {
             let (ids, horizon) = spread_by(spread);
-            let present = Present::new(horizon, ids.into_iter());
+            let present = Present::new(horizon, ids.into_iter(), Unnamed::default());
             for id in ids {
                 assert!(!present.is_gone(SegmentId(id)));
             }
@@ -406,10 +414,19 @@ mod tests {
     }
 
     #[test]
+    fn what_may_be_a_survivor_that_no_digest_named_is_not_gone() {
+        let mut unnamed = Unnamed::default();
+        unnamed.add(3..7);
+        let present = Present::new(20, [6, 12].into_iter(), unnamed);
+        let gone: Vec<u64> = (0..25).filter(|id| present.is_gone(SegmentId(*id))).collect();
+        assert_eq!(gone, [0, 1, 2, 7, 8, 9, 10, 11, 13, 14, 15, 16, 17, 18, 19]);
+    }
+
+    #[test]
     fn what_goes_together_is_gone_and_what_is_not_known_is_not() {
         for spread in [1u64, 1 << 30] {
             let (ids, horizon) = spread_by(spread);
-            let known = Present::new(horizon, ids.into_iter());
+            let known = Present::new(horizon, ids.into_iter(), Unnamed::default());
             let present = known.without([1, ids[0], ids[2], horizon, horizon + 7].into_iter());
             assert!(present.is_gone(SegmentId(ids[0])) && present.is_gone(SegmentId(ids[2])));
             assert!(!present.is_gone(SegmentId(ids[1])));

@@ -8,9 +8,9 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
-    Cleaner, Completion, Condition, Cursor, Damage, Error, Log, LogId, Memory, NoReplication,
-    Options, Rebuild, Recorder, Replay, ReplayError, Replica, SegmentId, SegmentKind, TableId,
-    TabletRange, Tombstones, Version,
+    Cleaner, CleanerOptions, Completion, Condition, Cursor, Damage, Error, Log, LogId, Memory,
+    NoReplication, Options, Rebuild, Recorder, Replay, ReplayError, Replica, SegmentId,
+    SegmentKind, Step, TableId, TabletRange, Tombstones, Version,
 };
 
 const TABLES: [TableId; 2] = [TableId(7), TableId(9)];
@@ -145,7 +145,7 @@ fn complete(replicas: &Replicas) -> Vec<(SegmentId, Replica)> {
     let digest = heads.find_map(|(_, it)| {
         let entries = SegmentReader::new(&it.bytes).ok()?;
         let digests = entries.filter_map(|entry| match entry {
-            Ok((_, Entry::Digest(digest))) => Some(digest),
+            Ok((_, Entry::Digest(digest))) => Some(digest.segments),
             _ => None,
         });
         digests.last()
@@ -488,4 +488,117 @@ fn a_log_that_does_not_fit_is_refused_for_lack_of_memory() {
     assert!(refused.as_ref().is_some_and(memory), "{refused:?}");
     assert!(!rebuild.abandon(&mut log).keeps);
     assert_eq!(log.usage().live_bytes, 0);
+}
+
+/// Few segments are cleaned at a time, and never in memory alone.
+fn few_at_a_time() -> Options {
+    let options = options(Tombstones::Folded);
+    let cleaner =
+        CleanerOptions { compaction: false, segments_per_pass: 2, ..options.cleaner.clone() };
+    Options { cleaner, ..options }
+}
+
+/// A log in which objects were moved to a survivor and then deleted, and that ended before a digest named the
+/// survivor: what they were moved from is still there.
+fn ended_before_a_survivor_was_named() -> (Replicas, Tablets) {
+    let recorder = Recorder::new();
+    let memory = Memory::with_seglets(256 << 10, 1024).unwrap();
+    let replicator = Box::new(recorder.clone());
+    let mut log = Log::new(&memory, LOG, few_at_a_time(), replicator).unwrap();
+    TABLES.iter().for_each(|table| log.create_tablet(TabletRange::whole(*table)).unwrap());
+    let mut cleaner = log.cleaner().unwrap();
+    for number in 0..90u8 {
+        log.write(TABLES[0], &[number], &[1; 300]).unwrap();
+        log.write(TABLES[0], b"again and again", &[number; 150]).unwrap();
+    }
+    log.turn();
+    log.turn();
+    assert_eq!(cleaner.step(), Step::Combined);
+    // What guards against those that were moved has a segment to itself, almost.
+    let head = log.appended().segment;
+    while log.appended().segment == head {
+        log.write(TABLES[0], b"again and again", &[0; 150]).unwrap();
+    }
+    for number in (0..90u8).step_by(4) {
+        log.delete(TABLES[0], &[number], Condition::Always).unwrap();
+    }
+    for number in 0..80u8 {
+        log.write(TABLES[0], b"again and again", &[number; 150]).unwrap();
+    }
+    let tablets = log.tablets().collect();
+    (recorder.replicas(usize::MAX), tablets)
+}
+
+/// It may be the next life that drops what guards against them, or the one after that.
+#[test]
+fn a_guard_that_names_a_survivor_which_no_digest_named_stays_in_later_lives() {
+    for lives in 1..4u64 {
+        let (mut replicas, mut tablets) = ended_before_a_survivor_was_named();
+        let expected = replayed(&complete(&replicas), &tablets);
+        let named: BTreeSet<SegmentId> = complete(&replicas).iter().map(|(id, _)| *id).collect();
+        let priors = |replica: &Replica| -> Vec<SegmentId> {
+            let entries = SegmentReader::new(&replica.bytes).unwrap();
+            let tombstone = |entry| match entry {
+                Ok((_, Entry::Tombstone(record))) => record.prior,
+                _ => None,
+            };
+            entries.filter_map(tombstone).collect()
+        };
+        let closed = complete(&replicas).into_iter().filter(|(_, replica)| !replica.open);
+        let guards: Vec<SegmentId> = closed.flat_map(|(_, replica)| priors(&replica)).collect();
+        assert!(guards.iter().any(|prior| !named.contains(prior)), "a survivor is not named");
+        for life in 1..=lives {
+            let recorder = Recorder::new();
+            let memory = Memory::with_seglets(2 << 20, 1024).unwrap();
+            let (first, replicator) = (SegmentId(1000 * life), Box::new(recorder.clone()));
+            let mut log =
+                Log::beginning_at(first, &memory, LOG, few_at_a_time(), replicator).unwrap();
+            take_back(&mut log, &complete(&replicas), &tablets);
+            while log.name_adopted().is_err() {}
+            log.release_adopted();
+            tablets = log.tablets().collect();
+            let mut cleaner = log.cleaner().unwrap();
+            for number in 0..if life == lives { 200u8 } else { 0 } {
+                // A digest comes between one pass and the next.
+                if number % 60 == 0 {
+                    cleaner.step();
+                }
+                log.write(TABLES[0], b"again and again", &[number; 150]).unwrap();
+                log.turn();
+                let crashed = replayed(&complete(&united(&replicas, &recorder)), &tablets);
+                let keys = |objects: &Objects| -> Vec<_> { objects.keys().cloned().collect() };
+                assert_eq!(keys(&crashed.0), keys(&expected.0), "{number} writes of life {life}");
+            }
+            let gone: BTreeSet<SegmentId> = recorder.freed().into_iter().collect();
+            assert_eq!(named.is_disjoint(&gone), life < lives, "cleaners have worked");
+            replicas = united(&replicas, &recorder);
+        }
+    }
+}
+
+/// Heads may have been cleaned by now, so that no digest is adopted.
+#[test]
+fn where_no_digest_is_adopted_any_id_may_be_one_of_a_survivor() {
+    let all: Vec<_> = (0..120).map(|n| Operation::Write(n % 2, n as u8 % 40, 600)).collect();
+    let cleaned = [&all[..], &[Operation::Clean(40)], &all[..40], &[Operation::Clean(40)]].concat();
+    let (replicas, tablets) = former(&cleaned, Tombstones::Folded);
+    let mut segments = complete(&replicas);
+    segments.retain(|(_, replica)| replica.kind == SegmentKind::Survivor);
+    let survivors: BTreeSet<u64> = segments.iter().map(|(id, _)| id.0).collect();
+    assert!(!survivors.is_empty());
+    let (mut log, recorder) = successor(1000, Tombstones::Folded);
+    take_back(&mut log, &segments, &tablets);
+    while log.name_adopted().is_err() {}
+    log.turn();
+    let replicas = recorder.replicas(usize::MAX);
+    let (_, head) = replicas.last_key_value().unwrap();
+    let entries = SegmentReader::new(&head.bytes).unwrap();
+    let digests = entries.filter_map(|entry| match entry {
+        Ok((_, Entry::Digest(digest))) => Some(digest),
+        _ => None,
+    });
+    let digest = digests.last().unwrap();
+    assert_eq!(digest.segments.len(), survivors.len() + 1, "these, and the head");
+    // Too many to tell them apart count as survivors, too.
+    assert!((0..1000).all(|id| digest.unnamed.contains(id) || survivors.contains(&id)));
 }

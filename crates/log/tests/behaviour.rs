@@ -646,7 +646,7 @@ fn no_acknowledged_write_is_lost_while_backups_lag_behind_the_cleaner() {
             let newest = replicas.values().rev().find_map(|replica| {
                 let reader = SegmentReader::new(&replica.bytes).ok()?;
                 let digests = reader.filter_map(Result::ok).filter_map(|(_, entry)| match entry {
-                    Entry::Digest(digest) if replica.open => Some(digest),
+                    Entry::Digest(digest) if replica.open => Some(digest.segments),
                     _ => None,
                 });
                 digests.last()

@@ -50,7 +50,7 @@ fn recoverable(recorder: &Recorder, events: usize) -> Vec<Vec<u8>> {
     let digest = heads.find_map(|replica| {
         let entries = SegmentReader::new(&replica.bytes).ok()?;
         let digests = entries.filter_map(|entry| match entry {
-            Ok((_, Entry::Digest(digest))) => Some(digest),
+            Ok((_, Entry::Digest(digest))) => Some(digest.segments),
             _ => None,
         });
         digests.last()

@@ -340,7 +340,7 @@ fn recoverable(recorder: &Recorder, events: usize) -> Vec<Vec<u8>> {
     let heads = replicas.values().rev().filter(|it| it.open && it.kind != SegmentKind::Survivor);
     let digest = heads.flat_map(|it| SegmentReader::new(&it.bytes)).find_map(|reader| {
         let digests = reader.filter_map(|entry| match entry {
-            Ok((_, Entry::Digest(digest))) => Some(digest),
+            Ok((_, Entry::Digest(digest))) => Some(digest.segments),
             _ => None,
         });
         digests.last()

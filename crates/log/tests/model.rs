@@ -102,7 +102,7 @@ fn recoverable(recorder: &Recorder, events: usize) -> Vec<Vec<u8>> {
         .find_map(|replica| {
             let digests =
                 SegmentReader::new(&replica.bytes).ok()?.filter_map(|entry| match entry {
-                    Ok((_, Entry::Digest(digest))) => Some(digest),
+                    Ok((_, Entry::Digest(digest))) => Some(digest.segments),
                     _ => None,
                 });
             digests.last()

@@ -42,7 +42,9 @@ impl Scan {
             // Something intact behind it: it was not the end.
             self.is_torn = false;
             match entry {
-                Ok((_, Entry::Digest(digest))) if may_have_digest => self.digest = Some(digest),
+                Ok((_, Entry::Digest(digest))) if may_have_digest => {
+                    self.digest = Some(digest.segments);
+                }
                 Ok((_, Entry::Statistics(statistics))) => self.statistics = statistics,
                 Ok(_) => {}
                 Err(damage) => {

@@ -19,6 +19,10 @@
 //!   records so name what they replace where that lies now. That comes last: nothing that is older than a
 //!   head is newer than what it says, and a tombstone for an adopted object gets written again.
 //! - Adopted ids count as present from the moment they are there, before anything can name them.
+//! - So do ids of survivors that the former log's digests never named: a guard may name one, and what it
+//!   guards against is where the survivor had it from ([`Unnamed`](crate::Unnamed)). Their ids lie where a digest of the
+//!   former log says, and count for as long as anything of a former life is part of this one. The newest digest in an adopted
+//!   segment will do, and where there is none all ids count: one that is older than the last only says more.
 //! - Only then a digest names them ([`Log::name_adopted`]). Until that is durable this log is complete
 //!   without them, and the former one is complete without this.
 //! - The cleaners get them last ([`Log::release_adopted`]), once nobody can need the former log any
@@ -34,7 +38,7 @@ use super::Log;
 use super::write::Current;
 use crate::error::{Damage, Error};
 use crate::memory::Reference;
-use crate::metadata::SegmentHeader;
+use crate::metadata::{Digest, SegmentHeader};
 use crate::segment::{self, Segment};
 use crate::shared::Reserves;
 use std::sync::atomic::Ordering;
@@ -217,6 +221,8 @@ impl Log {
     /// [`Error::CleanerBehind`]: try again shortly.
     pub fn name_adopted(&mut self) -> Result<LogPosition, Error> {
         self.ledger.name_adopted(self.first);
+        // Cleaners get what was adopted later, and must know by then what may be there.
+        self.ledger.publish_present_now(&self.shared);
         let keep = self.shared.reserves.for_writes();
         if !self.renew_digest(keep) && !self.roll(keep) {
             self.ledger.unname_adopted();
@@ -225,6 +231,16 @@ impl Log {
         }
         self.turn();
         Ok(self.head.position())
+    }
+
+    /// Segments of a former life will be adopted.
+    pub(crate) fn will_adopt(&mut self) {
+        self.ledger.will_adopt(self.first);
+    }
+
+    /// One of them has a digest.
+    pub(crate) fn met_former_digest(&mut self, segment: SegmentId, digest: &Digest) {
+        self.ledger.learn_unnamed(segment, &digest.unnamed, self.first);
     }
 
     /// The segments that were adopted and not released, with their lengths.

@@ -109,7 +109,7 @@ impl Head {
         };
         let mut entries = vec![
             (Kind::SegmentHeader, header.encode()),
-            (Kind::Digest, metadata::encode_digest(ledger.digest())),
+            (Kind::Digest, metadata::encode_digest(ledger.digest(), &ledger.unnamed(shared))),
             (Kind::SafeVersion, metadata::encode_safe_version(about.safe_version)),
         ];
         if kind == SegmentKind::Head {
@@ -310,7 +310,8 @@ impl Log {
             return false;
         }
         let integration = self.ledger.integrate(None);
-        let body = metadata::encode_digest(self.ledger.digest());
+        let body =
+            metadata::encode_digest(self.ledger.digest(), &self.ledger.unnamed(&self.shared));
         let mut header = entry::plain(Kind::Digest, body.len());
         let bytes = header.entry_bytes;
         if !matches!(self.head.appender.prepare(bytes, keep), Room::At(_)) {

@@ -18,6 +18,7 @@
 use crate::replicator::Replicator;
 use crate::segment::Segment;
 use crate::shared::{Pass, Present, Shared};
+use crate::unnamed::Unnamed;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use thunderhead_wire::{LogPosition, SegmentId};
@@ -45,6 +46,10 @@ pub(super) struct Ledger {
     beside_open: usize,
     /// What was full beside the log and is not known to be durable, with its bytes.
     beside_behind: Vec<(SegmentId, u64)>,
+    /// Ids of former lives among which there may be survivors that no digest named, and the adopted segment
+    /// that says so.
+    unnamed: Unnamed,
+    unnamed_says: Option<SegmentId>,
 }
 
 /// A digest that is not durable yet and what happens when it is.
@@ -114,6 +119,45 @@ impl Ledger {
     pub(super) fn ids(&self) -> impl Iterator<Item = SegmentId> + '_ {
         let unnamed = self.also_present.keys().filter(|id| !self.in_digest.contains(id));
         self.in_digest.iter().chain(unnamed).copied()
+    }
+
+    /// Among which ids there may be survivors that a digest written now does not name: those that cleaners may
+    /// have taken, or will, and as long as anything of a former life is here, those of that life.
+    pub(super) fn unnamed(&self, shared: &Shared) -> Unnamed {
+        let passes = self.received.iter().map(|(_, pass)| pass).chain(&self.ready);
+        let survivors = passes.flat_map(|pass| &pass.survivors).map(|survivor| survivor.id.0);
+        let from = survivors.min().unwrap_or(u64::MAX).min(horizon(shared));
+        let mut unnamed = self.unnamed_before().cloned().unwrap_or_default();
+        unnamed.add(from..u64::MAX);
+        unnamed
+    }
+
+    /// Those of former lives, if anything of these is here.
+    fn unnamed_before(&self) -> Option<&Unnamed> {
+        let ids = [self.in_digest.first(), self.also_present.first_key_value().map(|(id, _)| id)];
+        let lowest = ids.into_iter().flatten().min()?;
+        (lowest.0 < self.unnamed.end()).then_some(&self.unnamed)
+    }
+
+    /// Nothing is known yet of what will be adopted.
+    pub(super) fn will_adopt(&mut self, first: SegmentId) {
+        (self.unnamed, self.unnamed_says) = (Unnamed::default(), None);
+        self.unnamed.add(0..first.0);
+        self.present_changed = true;
+    }
+
+    /// An adopted segment has a digest that says so. The newest one counts, and of its digests all: each says
+    /// at least what a later one does.
+    pub(super) fn learn_unnamed(&mut self, says: SegmentId, unnamed: &Unnamed, first: SegmentId) {
+        if self.unnamed_says.is_some_and(|newer| newer > says) {
+            return;
+        }
+        if self.unnamed_says.replace(says) != Some(says) {
+            self.unnamed = Unnamed::default();
+        }
+        let below = unnamed.below(first.0, [].into_iter());
+        below.ranges().iter().for_each(|range| self.unnamed.add(range.clone()));
+        self.present_changed = true;
     }
 
     pub(super) fn add_head(&mut self, id: SegmentId) {
@@ -317,7 +361,10 @@ impl Ledger {
             self.also_present.remove(&segment.id);
             self.in_digest.insert(segment.id);
         }
+        let adopted = self.in_digest.range(..first).map(|id| id.0);
+        self.unnamed = self.unnamed.below(first.0, adopted);
         self.adopted_named = true;
+        self.present_changed = true;
     }
 
     /// No digest does after all.
@@ -360,13 +407,17 @@ impl Ledger {
     }
 
     fn present(&self, shared: &Shared) -> Present {
-        // Ids that a cleaner has taken and not reported are unknown here. It announces a lower
-        // bound before it takes one, and the counter is read first: so whatever is taken after
-        // this is at least `next`, and whatever was taken before is announced.
-        let next = shared.next_segment.load(Ordering::SeqCst);
-        let announced = shared.in_flight.iter().map(|bound| bound.load(Ordering::SeqCst)).min();
-        let horizon = next.min(announced.unwrap_or(u64::MAX));
+        let horizon = horizon(shared);
         let ids = self.in_digest.iter().chain(self.also_present.keys()).map(|id| id.0);
-        Present::new(horizon, ids)
+        Present::new(horizon, ids, self.unnamed_before().cloned().unwrap_or_default())
     }
+}
+
+/// Ids from here on are not known: a cleaner may have taken them and not reported.
+fn horizon(shared: &Shared) -> u64 {
+    // It announces a lower bound before it takes one, and the counter is read first: so whatever is
+    // taken after this is at least `next`, and whatever was taken before is announced.
+    let next = shared.next_segment.load(Ordering::SeqCst);
+    let announced = shared.in_flight.iter().map(|bound| bound.load(Ordering::SeqCst)).min();
+    next.min(announced.unwrap_or(u64::MAX))
 }

@@ -121,7 +121,7 @@ pub(crate) fn digest(replicas: &BTreeMap<SegmentId, Replica>) -> Option<Vec<Segm
     heads.into_iter().find_map(|replica| {
         let entries = SegmentReader::new(&replica.bytes).ok()?;
         let digests = entries.filter_map(|entry| match entry {
-            Ok((_, Entry::Digest(digest))) => Some(digest),
+            Ok((_, Entry::Digest(digest))) => Some(digest.segments),
             _ => None,
         });
         digests.last()

@@ -26,7 +26,7 @@ fn digest(bytes: &[u8]) -> Option<(SegmentKind, Vec<SegmentId>)> {
     let mut last = None;
     for entry in reader {
         match entry {
-            Ok((_, Entry::Digest(ids))) => last = Some(ids),
+            Ok((_, Entry::Digest(ids))) => last = Some(ids.segments),
             Ok(_) => {}
             Err(_) => break,
         }

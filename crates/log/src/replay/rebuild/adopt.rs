@@ -77,6 +77,7 @@ impl Rebuild {
     ) -> Result<Rebuild, Error> {
         let rebuild = Rebuild::begin(log, tablets)?;
         log.count_tablets_since(&rebuild.tablets);
+        log.will_adopt();
         Ok(rebuild)
     }
 
@@ -257,8 +258,12 @@ impl Rebuild {
                     log.note_safe_version(*version);
                     log.dead_on_arrival(at);
                 }
+                Entry::Digest(digest) => {
+                    log.met_former_digest(adopting.id, digest);
+                    log.dead_on_arrival(at);
+                }
                 // Nothing in memory needs these.
-                Entry::Digest(_) | Entry::Statistics(_) | Entry::Skipped(_) => {
+                Entry::Statistics(_) | Entry::Skipped(_) => {
                     log.dead_on_arrival(at);
                 }
                 _ => {}
