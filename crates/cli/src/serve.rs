@@ -15,7 +15,7 @@ use thunderhead_config::{
 use thunderhead_coordinator::Options as CoordinatorOptions;
 use thunderhead_metastore::Key;
 use thunderhead_net::os::Options as NetOptions;
-use thunderhead_runtime::os::on_end_asked;
+use thunderhead_runtime::os::{give_code_back, on_end_asked};
 use thunderhead_runtime::polling::Polling;
 use thunderhead_server::{
     BackupOptions, Ended, Life, Local, LocalOptions, Machine, Options, Probing, Running,
@@ -144,7 +144,7 @@ pub(crate) fn dev(config: &DevConfig, until: Until) -> Result<(), Failure> {
         writeln!(out, "Ctrl-C ends it. What was acknowledged is kept, however it ends.")?;
         out.flush()?;
     }
-    over(local.join())
+    serve(|| local.join())
 }
 
 /// Waits until all servers are there and what they had before is back, and says what one should know; nothing
@@ -201,9 +201,10 @@ fn wait_until_ready(local: &Local, lives: &[Life]) -> Result<Option<Vec<String>>
     Ok(ready)
 }
 
-/// Why it is over.
-fn over(why: Ended) -> Result<(), Failure> {
-    match why {
+/// Serves until it is over, and says why. What of the program only its start needed is not kept meanwhile.
+fn serve(join: impl FnOnce() -> Ended) -> Result<(), Failure> {
+    give_code_back();
+    match join() {
         Ended::Asked => Ok(()),
         why => Err(Failure::new(Exit::Refused, "server_ended", why.to_string())),
     }
@@ -251,7 +252,7 @@ pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure>
     let life = running.life().clone();
     lives.set([life.clone()]);
     tracing::info!(addresses = ?life.addresses(), "listening");
-    over(running.join())
+    serve(|| running.join())
 }
 
 /// `thunderhead coordinator`.
@@ -287,7 +288,7 @@ pub(crate) fn coordinator(config: &CoordinatorConfig, until: Until) -> Result<()
     let running = RunningCoordinator::start(options, config.listen, truth, &machine)
         .map_err(|error| cannot("start", error))?;
     lives.set([running.life().clone()]);
-    over(running.join())
+    serve(|| running.join())
 }
 
 fn ip_of(host: &str) -> Result<IpAddr, Failure> {

@@ -60,7 +60,7 @@
 /// ended between 4. and the digest that would have named `S'`, nobody has told the next life of `S'`: its id is one of those
 /// that are in no digest, like all that are gone, and yet `S` is there, with a guard that names `S'`. So each digest says
 /// from which id on there may be such survivors ([`Unnamed`](crate::Unnamed)), and these count as present for as
-/// long as anything of that life is part of the log: when nothing is, `S` is gone too.
+/// long as any segment with a lower id is part of the log: `S`, which `S'` was made of, has one.
 ///
 /// # Durability of the killer
 ///

@@ -3,9 +3,9 @@
 //! A [`Part`] is a segment, too. [`Rebuild`](crate::Rebuild) makes of it what it makes of the whole
 //! segment when it is given the partition's tablets: it begins with the segment's header, and has
 //! behind it the entries of the partition, byte for byte, so that their checksums hold wherever they
-//! lie, and every safe version. Entries that count only together stay together: of a record of several
+//! lie, every safe version, and of digests what they say of survivors that none of them names. Entries that count only together stay together: of a record of several
 //! outcomes each partition gets its own, made anew, behind those of the linked entries that it gets. What no
-//! replay needs is left out: digests, statistics, bytes without meaning, the filling between seglets,
+//! replay needs is left out: the segments that digests name, statistics, bytes without meaning, the filling between seglets,
 //! and entries that belong to nobody or to a former life of a tablet.
 //!
 //! **Damage.** Nothing is cut out of a damaged segment: another copy of it has everything. Only the end
@@ -21,6 +21,7 @@ pub use part::Part;
 use crate::entry::Frame;
 use crate::error::Damage;
 use crate::inspect::{Entry, SegmentReader};
+use crate::metadata;
 use crate::outcomes::{self, Outcome, Outcomes};
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -218,6 +219,9 @@ impl Filter {
                         let chain = std::mem::take(&mut chain);
                         let record = Record { log, lease, birth, range };
                         self.deal(bytes, chain, &record, outcomes, partitions, (most, &mut done));
+                    } else if let Entry::Digest(digest) = entry {
+                        let made = metadata::digest_of_none(log, &digest.unnamed);
+                        self.copy(bytes, Piece::New(made), To::From(0), most, &mut done);
                     } else if chain.is_empty() {
                         self.copy(bytes, Piece::Old(range), to, most, &mut done);
                     } else {

@@ -1,7 +1,7 @@
 //! The bodies of the entries that describe the log itself: segment header, digest, safe version
 //! and tablet statistics. Small, rare, and read at recovery, so plain encode and decode.
 
-use crate::entry::FORMAT_VERSION;
+use crate::entry::{self, FORMAT_VERSION, Kind, Seal};
 use crate::error::Damage;
 use crate::unnamed::Unnamed;
 use crate::varint::{self, Reader};
@@ -115,6 +115,16 @@ pub(crate) fn encode_digest(
     body
 }
 
+/// A digest as an entry of a log that names no segment: for replays, which are given the segments.
+pub(crate) fn digest_of_none(log: LogId, unnamed: &Unnamed) -> Vec<u8> {
+    let body = encode_digest([].into_iter(), unnamed);
+    let mut header = entry::plain(Kind::Digest, body.len());
+    let pieces = [header.sealed(), &body];
+    let checksum = Seal::new(log).of_pieces(header.flags(), pieces.into_iter());
+    header.set_checksum(checksum);
+    [header.as_bytes(), &body].concat()
+}
+
 pub(crate) fn decode_digest(body: &[u8]) -> Option<Digest> {
     let mut reader = Reader::new(body);
     let count = reader.varint()?;
@@ -133,9 +143,10 @@ pub(crate) fn decode_digest(body: &[u8]) -> Option<Digest> {
         segments.push(SegmentId(previous));
     }
     // Earlier builds wrote nothing of survivors that no digest names: there may be some anywhere.
-    let Some(count) = reader.varint() else {
+    if reader.position() == body.len() {
         return Some(Digest { segments, unnamed: Unnamed::from_on(0) });
-    };
+    }
+    let count = reader.varint()?;
     let (mut unnamed, mut previous) = (Unnamed::default(), 0u64);
     for _ in 0..count {
         let start = previous.checked_add(reader.varint()?)?;
@@ -277,6 +288,7 @@ mod tests {
         );
         let beyond = [vec![0, 1], vec![0xff; 9], vec![1, 1]].concat();
         assert_eq!(decode_digest(&beyond), None, "no id is beyond all");
+        assert_eq!(decode_digest(&[1, 5, 0x80]), None, "a number has an end");
     }
 
     #[test]

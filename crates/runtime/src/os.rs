@@ -1,5 +1,6 @@
 //! The world of the machine: its files, its threads, and the loop that gives a process its turns.
 
+mod code;
 mod disk;
 mod memory;
 mod poller;
@@ -8,6 +9,7 @@ mod signals;
 mod threads;
 mod ticks;
 
+pub use code::give_code_back;
 pub use disk::Directory;
 pub use memory::MemoryDirectory;
 pub use poller::{Poller, Ready};

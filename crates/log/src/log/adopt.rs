@@ -20,9 +20,9 @@
 //!   head is newer than what it says, and a tombstone for an adopted object gets written again.
 //! - Adopted ids count as present from the moment they are there, before anything can name them.
 //! - So do ids of survivors that the former log's digests never named: a guard may name one, and what it
-//!   guards against is where the survivor had it from ([`Unnamed`](crate::Unnamed)). Their ids lie where a digest of the
-//!   former log says, and count for as long as anything of a former life is part of this one. The newest digest in an adopted
-//!   segment will do, and where there is none all ids count: one that is older than the last only says more.
+//!   guards against is where the survivor had it from ([`Unnamed`](crate::Unnamed)). Their ids lie where the newest open
+//!   head says, which has the digest that made the former log complete. They count for as long as anything of a former life is part of this
+//!   one. Where no open head says so all ids count.
 //! - Only then a digest names them ([`Log::name_adopted`]). Until that is durable this log is complete
 //!   without them, and the former one is complete without this.
 //! - The cleaners get them last ([`Log::release_adopted`]), once nobody can need the former log any
@@ -238,7 +238,7 @@ impl Log {
         self.ledger.will_adopt(self.first);
     }
 
-    /// One of them has a digest.
+    /// An open segment of a former life has a digest.
     pub(crate) fn met_former_digest(&mut self, segment: SegmentId, digest: &Digest) {
         self.ledger.learn_unnamed(segment, &digest.unnamed, self.first);
     }

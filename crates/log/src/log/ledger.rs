@@ -46,7 +46,7 @@ pub(super) struct Ledger {
     beside_open: usize,
     /// What was full beside the log and is not known to be durable, with its bytes.
     beside_behind: Vec<(SegmentId, u64)>,
-    /// Ids of former lives among which there may be survivors that no digest named, and the adopted segment
+    /// Ids of former lives among which there may be survivors that no digest named, and the open head
     /// that says so.
     unnamed: Unnamed,
     unnamed_says: Option<SegmentId>,
@@ -146,8 +146,8 @@ impl Ledger {
         self.present_changed = true;
     }
 
-    /// An adopted segment has a digest that says so. The newest one counts, and of its digests all: each says
-    /// at least what a later one does.
+    /// An open head of a former life has a digest that says so. The newest head counts, and of its digests all: which of
+    /// them made the log complete is not known here.
     pub(super) fn learn_unnamed(&mut self, says: SegmentId, unnamed: &Unnamed, first: SegmentId) {
         if self.unnamed_says.is_some_and(|newer| newer > says) {
             return;

@@ -347,6 +347,11 @@ impl Rebuild {
                 match entry {
                     Ok((_, Entry::Object(record))) => batch.push((record, true)),
                     Ok((_, Entry::Tombstone(record))) => batch.push((record, false)),
+                    Ok((_, Entry::Digest(digest))) => {
+                        if self.adoption.takes_back {
+                            log.met_former_digest(segment, &digest);
+                        }
+                    }
                     Ok((_, other)) => self.other(log, other)?,
                     Err(damage @ Damage::UnknownKind { .. }) => return Err(damage.into()),
                     Err(damage) => damaged.push((segment, damage)),

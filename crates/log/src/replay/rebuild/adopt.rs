@@ -22,6 +22,8 @@ use thunderhead_wire::{KeyHash, SegmentId, TableId, TabletRange};
 /// What is adopted.
 #[derive(Default)]
 pub(super) struct Adoption {
+    /// The log's former life is taken back.
+    pub(super) takes_back: bool,
     adopting: Option<Adopting>,
     /// All of it was verified: it is being indexed.
     is_verified: bool,
@@ -78,7 +80,7 @@ impl Rebuild {
         let rebuild = Rebuild::begin(log, tablets)?;
         log.count_tablets_since(&rebuild.tablets);
         log.will_adopt();
-        Ok(rebuild)
+        Ok(Rebuild { adoption: Adoption { takes_back: true, ..Adoption::default() }, ..rebuild })
     }
 
     /// Adopts some of a closed segment of the log's former life: as [`Rebuild::step`], but that nothing
@@ -258,12 +260,8 @@ impl Rebuild {
                     log.note_safe_version(*version);
                     log.dead_on_arrival(at);
                 }
-                Entry::Digest(digest) => {
-                    log.met_former_digest(adopting.id, digest);
-                    log.dead_on_arrival(at);
-                }
                 // Nothing in memory needs these.
-                Entry::Statistics(_) | Entry::Skipped(_) => {
+                Entry::Digest(_) | Entry::Statistics(_) | Entry::Skipped(_) => {
                     log.dead_on_arrival(at);
                 }
                 _ => {}

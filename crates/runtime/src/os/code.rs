@@ -1,0 +1,85 @@
+//! Pages of the program itself that only its start needed.
+//!
+//! The kernel maps the code and the constants of a program when they are first used, and sixteen pages around
+//! each with it. A server that has read its arguments, made its storage and found its cluster has used much that it
+//! never uses again, and all of it counts as its memory: 5 MB of some 10, which is as much as
+//! a server with little data has beside them. Given back, pages come again when they are used, from the file's in memory.
+
+#![allow(
+    unsafe_code,
+    reason = "the linker tells of the program's segments, and the kernel takes pages back"
+)]
+
+use rustix::mm::{Advice, madvise};
+use std::ffi::{CStr, c_int, c_void};
+use std::mem::size_of;
+
+/// Gives the pages of all code and constants back that this process has mapped. Those that are in use come again,
+/// each for the price of a fault. Returns how many bytes may have gone.
+///
+/// What a debugger wrote over the code, such as a breakpoint, goes as well.
+pub fn give_code_back() -> usize {
+    let mut bytes = 0usize;
+    // SAFETY: `each` takes what the linker gives it, and gets our counter, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut bytes).cast()) };
+    bytes
+}
+
+/// Gives back those segments of an object that nobody may write to.
+unsafe extern "C" fn each(
+    info: *mut libc::dl_phdr_info,
+    size: libc::size_t,
+    bytes: *mut c_void,
+) -> c_int {
+    if info.is_null() || size < size_of::<libc::dl_phdr_info>() {
+        return 0;
+    }
+    // SAFETY: the linker's, for the time of this call; its headers and its name are as long as it says; and the
+    // counter is that of `give_code_back`.
+    let (info, headers, is_file, bytes) = unsafe {
+        let info = &*info;
+        let headers = std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
+        let name = if info.dlpi_name.is_null() { c"" } else { CStr::from_ptr(info.dlpi_name) };
+        // The program itself has no name. What the kernel maps by itself has one that is not a path.
+        let is_file = name.is_empty() || name.to_bytes().starts_with(b"/");
+        (info, headers, is_file, &mut *bytes.cast::<usize>())
+    };
+    let page = rustix::param::page_size() as u64;
+    for header in headers.iter().filter(|it| is_file && it.p_type == libc::PT_LOAD) {
+        if header.p_flags & libc::PF_W != 0 {
+            continue;
+        }
+        let begins = (info.dlpi_addr + header.p_vaddr).next_multiple_of(page);
+        let ends = (info.dlpi_addr + header.p_vaddr + header.p_memsz) / page * page;
+        let Some(length) = ends.checked_sub(begins).filter(|length| *length > 0) else { continue };
+        let (begins, length) = (begins as usize as *mut c_void, length as usize);
+        // SAFETY: a private mapping of a file that nothing of this process may write to: what is taken away
+        // comes again as it was.
+        if unsafe { madvise(begins, length, Advice::LinuxDontNeed) }.is_ok() {
+            *bytes += length;
+        }
+    }
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of the program's code, how much is mapped.
+    fn mapped_kilobytes() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("RssFile:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn code_that_was_given_back_comes_again() {
+        let text = "all of this goes on".repeat(3);
+        let bytes = give_code_back();
+        assert!(bytes > 1 << 16, "{bytes}");
+        assert!(mapped_kilobytes() > 0);
+        assert_eq!(text.to_uppercase(), "ALL OF THIS GOES ON".repeat(3));
+        assert_eq!(give_code_back(), bytes);
+    }
+}
