@@ -10,10 +10,14 @@ use std::collections::VecDeque;
 /// The longest line that is no value: one with a key in it.
 const LINE_MAX: usize = 512;
 
+/// What a class of sizes says that got no memory and has nothing to evict.
+const NO_MEMORY: &[u8] = b"SERVER_ERROR out of memory storing object";
+
 /// One connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Memcached {
-    /// The server may have forgotten what is deleted: it evicts.
+    /// The server may have forgotten what is deleted: it evicts. And it may have no memory for what is written, where
+    /// all of it has gone to other classes of sizes; it counts these itself (`store_no_memory`).
     pub forgets: bool,
 }
 
@@ -71,7 +75,7 @@ fn done(flight: &Flight, text: &[u8], forgets: bool) -> Result<(), Bad> {
     let first = flight.numbers.first().copied().unwrap_or_default();
     match (flight.act, flight.numbers.len(), text) {
         (Act::Write, 1, b"STORED") | (Act::Delete, 1, b"DELETED") | (_, 2.., b"MN") => Ok(()),
-        (Act::Delete, 1, b"NOT_FOUND") if forgets => Ok(()),
+        (Act::Delete, 1, b"NOT_FOUND") | (Act::Write, 1, NO_MEMORY) if forgets => Ok(()),
         (Act::Delete, _, b"NOT_FOUND" | b"NF") => Err(Bad::Gone(first)),
         _ => Err(refused(text)),
     }
@@ -168,10 +172,12 @@ mod tests {
         assert_eq!(answer(read(), &reply(&[4, 5], 99)), Err(Bad::Wrong(4)));
         assert!(answer(read(), b"VALUE \r\n").is_err());
         assert!(answer(read(), &[b'V'; 4096]).is_err());
-        let words = b"SERVER_ERROR out of memory storing object";
-        let refuses = [words.as_slice(), b"\r\n"].concat();
-        assert_eq!(answer(read(), &refuses), Err(refused(words)));
-        assert_eq!(answer(flights(Act::Write, &[4], 8), &refuses), Err(refused(words)));
+        let refuses = [NO_MEMORY, b"\r\n"].concat();
+        assert_eq!(answer(read(), &refuses), Err(refused(NO_MEMORY)));
+        assert_eq!(answer(flights(Act::Write, &[4], 8), &refuses), Err(refused(NO_MEMORY)));
+        let forgetful =
+            Memcached { forgets: true }.answer(&mut flights(Act::Write, &[4], 8), &refuses);
+        assert!(matches!(forgetful, Ok(Answer::Done { .. })), "it counts what it does not keep");
         assert!(answer(flights(Act::Write, &[4, 5], 8), b"NS\r\n").is_err());
         assert_eq!(answer(flights(Act::Delete, &[4], 8), b"NOT_FOUND\r\n"), Err(Bad::Gone(4)));
         assert!(answer(VecDeque::new(), b"STORED\r\n").is_err());
