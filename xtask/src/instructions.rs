@@ -8,8 +8,11 @@
 //! of one kind of processor, and the table says which: with another compiler it is written anew, with
 //! `--update`.
 
+mod layers;
+
 use crate::steps::{between, install, run};
 use anyhow::{Context, Result, bail, ensure};
+use layers::Layers;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::path::Path;
@@ -22,10 +25,16 @@ const TABLE: &str = "docs/evaluation/instructions.md";
 const BEGIN: &str = "<!-- counts: cargo xtask instructions --update -->";
 const END: &str = "<!-- end of counts -->";
 
+/// And those of the table of layers.
+const LAYERS_BEGIN: &str = "<!-- layers: cargo xtask instructions --update -->";
+const LAYERS_END: &str = "<!-- end of layers -->";
+
 /// What the counted functions are called, and whose they are.
-const COUNTED: [(&str, Side); 3] = [
+const COUNTED: [(&str, Side); 5] = [
     ("counted_server", Side::Shard),
     ("counted_replay", Side::Shard),
+    ("counted_take_back", Side::Shard),
+    ("counted_clean", Side::Shard),
     ("counted_client", Side::Client),
 ];
 
@@ -74,6 +83,7 @@ pub(crate) fn instructions(update: bool) -> Result<()> {
     let text = std::fs::read_to_string(TABLE).with_context(|| format!("read {TABLE}"))?;
     if update {
         let text = between(&text, BEGIN, END, &table(&rows, &compiler()?))?;
+        let text = between(&text, LAYERS_BEGIN, LAYERS_END, &layers::table(&by_layer(&rows)?))?;
         std::fs::write(TABLE, text).with_context(|| format!("write {TABLE}"))?;
         println!("wrote {TABLE}");
         return Ok(());
@@ -119,13 +129,39 @@ fn measure() -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// Instructions of the shard's side by layer, for each object, of each operation.
+fn by_layer(rows: &[Row]) -> Result<Vec<(String, Layers)>> {
+    let collect: Vec<String> = COUNTED
+        .iter()
+        .filter(|(_, side)| *side == Side::Shard)
+        .map(|(name, _)| format!("--toggle-collect=*::{name}*"))
+        .collect();
+    let mut all = Vec::new();
+    for Row { name, .. } in rows {
+        let mut layers = layers::of(&callgrind(name, OBJECTS[1], &collect)?);
+        for (layer, few) in layers::of(&callgrind(name, OBJECTS[0], &collect)?) {
+            *layers.entry(layer).or_default() -= few;
+        }
+        layers.values_mut().for_each(|count| *count /= (OBJECTS[1] - OBJECTS[0]) as f64);
+        println!("{name}: {:.0} in the shard, by layer", layers.values().sum::<f64>());
+        all.push((name.clone(), layers));
+    }
+    Ok(all)
+}
+
 /// Instructions of so many operations, and of what is before and after.
 fn count(operation: &str, objects: u64) -> Result<Counts> {
+    Ok(inclusive(&callgrind(operation, objects, &["--collect-systime=yes".to_owned()])?))
+}
+
+/// What callgrind writes of so many operations.
+fn callgrind(operation: &str, objects: u64, arguments: &[String]) -> Result<String> {
     let name = format!("thunderhead-callgrind-{}", std::process::id());
     let path = std::env::temp_dir().join(name);
     let counted = output(
         Command::new("valgrind")
-            .args(["--tool=callgrind", "--quiet", "--compress-pos=no", "--collect-systime=yes"])
+            .args(["--tool=callgrind", "--quiet", "--compress-pos=no"])
+            .args(arguments)
             .arg(format!("--callgrind-out-file={}", path.display()))
             .args([&binary(), "bench", "instructions", operation])
             .args(["--objects", &objects.to_string()])
@@ -134,7 +170,7 @@ fn count(operation: &str, objects: u64) -> Result<Counts> {
     let text = std::fs::read_to_string(&path);
     let _ = std::fs::remove_file(&path);
     counted?;
-    Ok(inclusive(&text.context("read what callgrind counted")?))
+    text.context("read what callgrind counted")
 }
 
 /// Sums up what calls of the counted functions took, in callgrind's format: a function that is called is

@@ -2,7 +2,7 @@
 //! turns on one thread, so that each operation is carried out by the same instructions every time.
 //!
 //! The counting is done from outside, by callgrind, and only within the functions whose names it knows:
-//! `counted_server` (or `counted_replay`) and `counted_client`. What each operation takes is the
+//! `counted_server` (or `counted_replay`, `counted_take_back`, `counted_clean`) and `counted_client`. What each operation takes is the
 //! difference of two runs that differ in how many there are, so that beginning and end do not count. Of
 //! the kernel only the calls are counted, not what it does.
 
@@ -17,8 +17,10 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::ValueEnum;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use thunderhead_log::{
-    Log, LogId, Memory, NoReplication, Options, Rebuild, Recorder, SegmentId, TabletRange,
+    Cleaner, CleanerOptions, Log, LogId, Memory, NoReplication, Options, Rebuild, Recorder,
+    Replica, SegmentId, Step, TabletRange,
 };
 use thunderhead_net::os::OsTransport;
 use thunderhead_rpc::{CallError, Caller, Node, Opcode};
@@ -62,6 +64,10 @@ pub enum Operation {
     MultiWriteOnce,
     /// Objects that are replayed, in slices.
     Replay,
+    /// Objects that are taken back at a start with the segments that they are in, in slices.
+    TakeBack,
+    /// Objects that a cleaner moves, nine of ten of which are alive.
+    Clean,
 }
 
 /// What to run.
@@ -87,6 +93,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     );
     match operation {
         Operation::Replay => replay(objects),
+        Operation::TakeBack => take_back(objects),
+        Operation::Clean => clean(objects),
         _ => Pair::new(operation)?.operations(objects),
     }
 }
@@ -210,7 +218,9 @@ impl Pair {
                 echo = crate::rpc::subject::body();
                 (Opcode::Echo, echo.as_slice())
             }
-            Operation::Read | Operation::ReadTcp | Operation::Replay => bodies.read(number),
+            Operation::Read | Operation::ReadTcp => bodies.read(number),
+            // These are done without a shard.
+            Operation::Replay | Operation::TakeBack | Operation::Clean => bodies.read(number),
             Operation::Write => bodies.write(Identity::NONE, number, *sequence),
             Operation::WriteOnce | Operation::WriteOnceTcp => {
                 bodies.write(identity, number, *sequence)
@@ -275,32 +285,118 @@ fn counted_replay(
     Ok(next)
 }
 
-fn replay(objects: u64) -> Result<()> {
-    let memory_bytes = (objects * (entry_bytes(VALUE_BYTES) * 2 + 30) + (16 << 20)) as usize;
-    let options = Options { segment_bytes: 1 << 20, ..Options::default() };
+/// The segments of a log into which objects were written, the open one last.
+fn written(objects: u64, options: &Options) -> Result<Vec<Replica>> {
     let recorder = Recorder::new();
-    let memory = Memory::with_seglets(memory_bytes, 16 << 10)?;
+    let memory = memory(objects)?;
     let mut log = Log::new(&memory, LogId(1), options.clone(), Box::new(recorder.clone()))?;
     log.create_tablet(TabletRange::whole(TABLE))?;
+    write(&mut log, objects, 0)?;
+    drop(log);
+    let replicas = recorder.into_replicas().ok_or_else(|| anyhow!("the recorder is shared"))?;
+    Ok(replicas.into_values().collect())
+}
+
+/// Room for twice so many objects.
+fn memory(objects: u64) -> Result<Arc<Memory>> {
+    let bytes = objects * (entry_bytes(VALUE_BYTES) * 2 + 30) + (16 << 20);
+    Ok(Memory::with_seglets(bytes as usize, 16 << 10)?)
+}
+
+/// Writes objects, and among ten of them so many of another one, which is dead when it is written the next time.
+fn write(log: &mut Log, objects: u64, dead_of_ten: u64) -> Result<()> {
     let mut value = [b'v'; VALUE_BYTES];
     for number in 0..objects {
         fill(&mut value, number, 1);
         log.write(TABLE, &key(number), &value)?;
+        if number % 10 < dead_of_ten {
+            log.write(TABLE, &key(objects), &value)?;
+        }
     }
     log.turn();
-    drop(log);
-    let replicas = recorder.into_replicas().ok_or_else(|| anyhow!("the recorder is shared"))?;
-    let memory = Memory::with_seglets(memory_bytes, 16 << 10)?;
+    Ok(())
+}
+
+fn ends_with(objects: u64, taken: u64) -> Result<()> {
+    ensure!(taken == objects, "{taken} of {objects} objects of {KEY_BYTES} B keys were taken in");
+    Ok(())
+}
+
+fn replay(objects: u64) -> Result<()> {
+    let options = Options { segment_bytes: 1 << 20, ..Options::default() };
+    let replicas = written(objects, &options)?;
+    let memory = memory(objects)?;
     let mut log = Log::new(&memory, LogId(2), options, Box::new(NoReplication::default()))?;
     let tablet = (TabletRange::whole(TABLE), SegmentId::NONE);
     let mut rebuild = Rebuild::begin(&mut log, [tablet])?;
-    for replica in replicas.values() {
+    for replica in &replicas {
         let mut at = Some(0);
         while let Some(from) = at {
             at = counted_replay(&mut rebuild, &mut log, &replica.bytes, from)?;
         }
     }
-    let taken = rebuild.finish(&mut log)?.taken;
-    ensure!(taken == objects, "{taken} of {objects} objects of {KEY_BYTES} B keys were taken in");
+    ends_with(objects, rebuild.finish(&mut log)?.taken)
+}
+
+/// A slice of a log that is taken back.
+#[inline(never)]
+fn counted_take_back(
+    rebuild: &mut Rebuild,
+    log: &mut Log,
+    bytes: &[u8],
+    from: u32,
+) -> Result<Option<u32>> {
+    Ok(rebuild.adopt(log, bytes, from, SLICE.0, SLICE.1)?)
+}
+
+fn take_back(objects: u64) -> Result<()> {
+    let options = Options { segment_bytes: 128 << 10, ..Options::default() };
+    let replicas = written(objects, &options)?;
+    let memory = memory(objects)?;
+    let (first, nobody) = (SegmentId(1 << 20), Box::new(NoReplication::default()));
+    let mut log = Log::beginning_at(first, &memory, LogId(1), options, nobody)?;
+    let tablet = (TabletRange::whole(TABLE), SegmentId::NONE);
+    let mut rebuild = Rebuild::take_back(&mut log, [tablet])?;
+    // The open one is adopted as well, so that all objects count.
+    for replica in &replicas {
+        let mut at = Some(0);
+        while let Some(from) = at {
+            at = counted_take_back(&mut rebuild, &mut log, &replica.bytes, from)?;
+        }
+    }
+    ends_with(objects, rebuild.finish(&mut log)?.taken)
+}
+
+/// A piece of a cleaner's work.
+#[inline(never)]
+fn counted_clean(cleaner: &mut Cleaner) -> Step {
+    cleaner.step()
+}
+
+fn clean(objects: u64) -> Result<()> {
+    // Everything is cleaned once, at once, and never in memory alone.
+    let cleaner = CleanerOptions {
+        compaction: false,
+        free_fraction_low: 1.0,
+        free_share_low: 1.0,
+        ..CleanerOptions::default()
+    };
+    let options = Options { segment_bytes: 512 << 10, cleaner, ..Options::default() };
+    let memory = memory(objects)?;
+    let mut log = Log::new(&memory, LogId(1), options, Box::new(NoReplication::default()))?;
+    log.create_tablet(TabletRange::whole(TABLE))?;
+    write(&mut log, objects, 1)?;
+    // All of them are in segments that are closed.
+    let (head, long) = (log.appended().segment, [0; 4096]);
+    while log.appended().segment == head {
+        log.write(TABLE, &key(objects), &long)?;
+    }
+    log.turn();
+    let mut cleaner = log.cleaner().context("a cleaner")?;
+    while counted_clean(&mut cleaner) != Step::Idle {
+        log.turn();
+    }
+    let moved = log.usage().entries_moved;
+    ensure!(moved == objects, "{moved} of {objects} objects were moved");
     Ok(())
 }
