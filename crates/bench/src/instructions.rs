@@ -357,6 +357,7 @@ fn take_back(objects: u64) -> Result<()> {
     let mut log = Log::beginning_at(first, &memory, LogId(1), options, nobody)?;
     let tablet = (TabletRange::whole(TABLE), SegmentId::NONE);
     let mut rebuild = Rebuild::take_back(&mut log, [tablet])?;
+    while rebuild.make_room(&mut log, tablet.0, objects) {}
     // The open one is adopted as well, so that all objects count.
     for replica in &replicas {
         let mut at = Some(0);

@@ -328,9 +328,9 @@ pub(crate) struct Present {
     horizon: u64,
     /// The lowest id that is present; below it everything is gone.
     lowest: u64,
-    /// One bit an id from `lowest` on, unless the ids are spread too far...
+    /// One bit an id from `lowest` on, unless the ids are spread so far that this would take more than...
     bits: Vec<u64>,
-    /// ...in which case they are listed.
+    /// ...to list them: those of several lives of a shard are a million apart.
     listed: Vec<u64>,
     /// Ids of former lives that nobody knows, but that may once have been told.
     unnamed: Unnamed,
@@ -346,7 +346,7 @@ impl Present {
         let span = ids.clone().max().map_or(0, |highest| highest - lowest + 1);
         let (bits, listed) = (Vec::new(), Vec::new());
         let mut present = Present { horizon, lowest, bits, listed, unnamed };
-        if span <= 1 << 24 {
+        if span.div_ceil(64) <= 64.max(ids.clone().count() as u64) {
             present.bits = vec![0; span.div_ceil(64) as usize];
             for id in ids {
                 let at = id - lowest;
@@ -415,6 +415,17 @@ mod tests {
             assert!(!present.is_gone(SegmentId(horizon)), "not known to the snapshot");
         }
         assert!(!Present::default().is_gone(SegmentId(1)));
+    }
+
+    #[test]
+    fn ids_of_lives_that_are_far_apart_take_no_more_than_their_list() {
+        let lives = (0..20u64).flat_map(|life| (0..100).map(move |id| 1 + (life << 20) + id));
+        let present = Present::new(21 << 20, lives.clone(), Unnamed::default());
+        assert!(present.bits.len() + present.listed.len() <= 2_000);
+        assert!(lives.clone().all(|id| !present.is_gone(SegmentId(id))));
+        assert!(present.is_gone(SegmentId(102)) && present.is_gone(SegmentId(19 << 20)));
+        let near = Present::new(9_000, (1..=5_000).filter(|id| id % 3 > 0), Unnamed::default());
+        assert!(near.listed.is_empty() && near.bits.len() == 79);
     }
 
     #[test]
