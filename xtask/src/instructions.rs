@@ -137,13 +137,19 @@ fn by_layer(rows: &[Row]) -> Result<Vec<(String, Layers)>> {
         .map(|(name, _)| format!("--toggle-collect=*::{name}*"))
         .collect();
     let mut all = Vec::new();
-    for Row { name, .. } in rows {
+    for Row { name, counts, .. } in rows {
         let mut layers = layers::of(&callgrind(name, OBJECTS[1], &collect)?);
         for (layer, few) in layers::of(&callgrind(name, OBJECTS[0], &collect)?) {
             *layers.entry(layer).or_default() -= few;
         }
         layers.values_mut().for_each(|count| *count /= (OBJECTS[1] - OBJECTS[0]) as f64);
-        println!("{name}: {:.0} in the shard, by layer", layers.values().sum::<f64>());
+        let sum: f64 = layers.values().sum();
+        let percent = (sum / counts.shard - 1.0).abs() * 100.0;
+        ensure!(
+            percent < TOLERANCE_PERCENT,
+            "{name}: {sum:.0} by layer, {:.0} in all",
+            counts.shard
+        );
         all.push((name.clone(), layers));
     }
     Ok(all)

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_log::filter::{Filter, Partitions};
 use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
-    Cleaner, CleanerOptions, Completion, Condition, Cursor, Damage, Error, Log, LogId, Memory,
-    NoReplication, Options, Rebuild, Recorder, Replay, ReplayError, Replica, SegmentId,
-    SegmentKind, Step, TableId, TabletRange, Tombstones, Version,
+    Cleaner, CleanerOptions, Completion, Condition, Cursor, Damage, Digest, Error, KeyHash, Log,
+    LogId, Memory, NoReplication, Options, Rebuild, Recorder, Replay, ReplayError, Replica,
+    SegmentId, SegmentKind, Step, TableId, TabletRange, Tombstones, Version,
 };
 
 const TABLES: [TableId; 2] = [TableId(7), TableId(9)];
@@ -587,6 +587,43 @@ fn a_guard_that_names_a_survivor_which_no_digest_named_stays_in_later_lives() {
     }
 }
 
+/// Nothing is known then of what the former life left, but a digest that names none of it need not say so.
+#[test]
+fn a_head_that_is_opened_in_the_midst_says_no_more_of_former_lives_than_it_names() {
+    let (segments, tablets) = some_log();
+    let (mut log, recorder) = successor(1000, Tombstones::Folded);
+    let mut rebuild = Rebuild::take_back(&mut log, tablets).unwrap();
+    let (_, first) = segments.first().unwrap();
+    let mut at = Some(0);
+    while let Some(from) = at {
+        at = rebuild.adopt(&mut log, &first.bytes, from, usize::MAX, usize::MAX).unwrap();
+    }
+    let head = log.appended().segment;
+    let record = |sequence| Completion { lease: 8, sequence, result: &[1; 900] };
+    for sequence in 1.. {
+        log.complete(TABLES[0], KeyHash(1), record(sequence)).unwrap();
+        if log.appended().segment != head {
+            break;
+        }
+    }
+    log.turn();
+    let digest = last_digest(&recorder);
+    assert_eq!(digest.segments.len(), 2, "the heads");
+    assert!((0..1000).all(|id| !digest.unnamed.contains(id)));
+}
+
+/// What the newest head says last.
+fn last_digest(recorder: &Recorder) -> Digest {
+    let replicas = recorder.replicas(usize::MAX);
+    let (_, head) = replicas.last_key_value().unwrap();
+    let entries = SegmentReader::new(&head.bytes).unwrap();
+    let digests = entries.filter_map(|entry| match entry {
+        Ok((_, Entry::Digest(digest))) => Some(digest),
+        _ => None,
+    });
+    digests.last().unwrap()
+}
+
 /// As with what an earlier build wrote.
 #[test]
 fn where_no_open_head_has_a_digest_any_id_may_be_one_of_a_survivor() {
@@ -601,14 +638,7 @@ fn where_no_open_head_has_a_digest_any_id_may_be_one_of_a_survivor() {
     take_back(&mut log, &segments, &tablets);
     while log.name_adopted().is_err() {}
     log.turn();
-    let replicas = recorder.replicas(usize::MAX);
-    let (_, head) = replicas.last_key_value().unwrap();
-    let entries = SegmentReader::new(&head.bytes).unwrap();
-    let digests = entries.filter_map(|entry| match entry {
-        Ok((_, Entry::Digest(digest))) => Some(digest),
-        _ => None,
-    });
-    let digest = digests.last().unwrap();
+    let digest = last_digest(&recorder);
     assert_eq!(digest.segments.len(), survivors.len() + 1, "these, and the head");
     // Too many to tell them apart count as survivors, too.
     assert!((0..1000).all(|id| digest.unnamed.contains(id) || survivors.contains(&id)));

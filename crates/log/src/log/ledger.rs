@@ -127,16 +127,16 @@ impl Ledger {
         let passes = self.received.iter().map(|(_, pass)| pass).chain(&self.ready);
         let survivors = passes.flat_map(|pass| &pass.survivors).map(|survivor| survivor.id.0);
         let from = survivors.min().unwrap_or(u64::MAX).min(horizon(shared));
-        let mut unnamed = self.unnamed_before().cloned().unwrap_or_default();
+        // Whoever takes this log back by that digest has what it names, and nothing that is adopted and not named.
+        let lowest = self.in_digest.first().copied();
+        let mut unnamed = self.unnamed_before(lowest).cloned().unwrap_or_default();
         unnamed.add(from..u64::MAX);
         unnamed
     }
 
-    /// Those of former lives, if anything of these is here.
-    fn unnamed_before(&self) -> Option<&Unnamed> {
-        let ids = [self.in_digest.first(), self.also_present.first_key_value().map(|(id, _)| id)];
-        let lowest = ids.into_iter().flatten().min()?;
-        (lowest.0 < self.unnamed.end()).then_some(&self.unnamed)
+    /// Those of former lives, if anything of these is there.
+    fn unnamed_before(&self, lowest: Option<SegmentId>) -> Option<&Unnamed> {
+        (lowest?.0 < self.unnamed.end()).then_some(&self.unnamed)
     }
 
     /// Nothing is known yet of what will be adopted.
@@ -409,7 +409,8 @@ impl Ledger {
     fn present(&self, shared: &Shared) -> Present {
         let horizon = horizon(shared);
         let ids = self.in_digest.iter().chain(self.also_present.keys()).map(|id| id.0);
-        Present::new(horizon, ids, self.unnamed_before().cloned().unwrap_or_default())
+        let lowest = ids.clone().min().map(SegmentId);
+        Present::new(horizon, ids, self.unnamed_before(lowest).cloned().unwrap_or_default())
     }
 }
 

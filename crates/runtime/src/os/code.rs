@@ -11,11 +11,11 @@
 )]
 
 use rustix::mm::{Advice, madvise};
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 
-/// Gives the pages of all code and constants back that this process has mapped. Those that are in use come again,
-/// each for the price of a fault. Returns how many bytes may have gone.
+/// Gives the pages of the program's own code and constants back. Those that are in use come again, each for the price of a
+/// fault. Returns how many bytes may have gone. Libraries keep theirs: how they were linked is not known here.
 ///
 /// What a debugger wrote over the code, such as a breakpoint, goes as well.
 pub fn give_code_back() -> usize {
@@ -25,7 +25,7 @@ pub fn give_code_back() -> usize {
     bytes
 }
 
-/// Gives back those segments of an object that nobody may write to.
+/// Gives back those segments of the first object that nobody may write to: that one is the program.
 unsafe extern "C" fn each(
     info: *mut libc::dl_phdr_info,
     size: libc::size_t,
@@ -34,23 +34,21 @@ unsafe extern "C" fn each(
     if info.is_null() || size < size_of::<libc::dl_phdr_info>() {
         return 0;
     }
-    // SAFETY: the linker's, for the time of this call; its headers and its name are as long as it says; and the
-    // counter is that of `give_code_back`.
-    let (info, headers, is_file, bytes) = unsafe {
+    // SAFETY: the linker's, for the time of this call; its headers are as many as it says; and the counter is that
+    // of `give_code_back`.
+    let (info, headers, bytes) = unsafe {
         let info = &*info;
         let headers = std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
-        let name = if info.dlpi_name.is_null() { c"" } else { CStr::from_ptr(info.dlpi_name) };
-        // The program itself has no name. What the kernel maps by itself has one that is not a path.
-        let is_file = name.is_empty() || name.to_bytes().starts_with(b"/");
-        (info, headers, is_file, &mut *bytes.cast::<usize>())
+        (info, headers, &mut *bytes.cast::<usize>())
     };
     let page = rustix::param::page_size() as u64;
-    for header in headers.iter().filter(|it| is_file && it.p_type == libc::PT_LOAD) {
+    for header in headers.iter().filter(|it| it.p_type == libc::PT_LOAD) {
         if header.p_flags & libc::PF_W != 0 {
             continue;
         }
-        let begins = (info.dlpi_addr + header.p_vaddr).next_multiple_of(page);
-        let ends = (info.dlpi_addr + header.p_vaddr + header.p_memsz) / page * page;
+        let first = info.dlpi_addr.wrapping_add(header.p_vaddr);
+        let begins = first.wrapping_add(page - 1) / page * page;
+        let ends = first.wrapping_add(header.p_memsz) / page * page;
         let Some(length) = ends.checked_sub(begins).filter(|length| *length > 0) else { continue };
         let (begins, length) = (begins as usize as *mut c_void, length as usize);
         // SAFETY: a private mapping of a file that nothing of this process may write to: what is taken away
@@ -59,7 +57,7 @@ unsafe extern "C" fn each(
             *bytes += length;
         }
     }
-    0
+    1
 }
 
 #[cfg(test)]
