@@ -317,6 +317,20 @@ fn write(log: &mut Log, objects: u64, dead_of_ten: u64) -> Result<()> {
     Ok(())
 }
 
+/// Goes through segments slice by slice.
+fn in_slices(
+    replicas: &[Replica],
+    mut slice: impl FnMut(&[u8], u32) -> Result<Option<u32>>,
+) -> Result<()> {
+    for replica in replicas {
+        let mut at = Some(0);
+        while let Some(from) = at {
+            at = slice(&replica.bytes, from)?;
+        }
+    }
+    Ok(())
+}
+
 fn ends_with(objects: u64, taken: u64) -> Result<()> {
     ensure!(taken == objects, "{taken} of {objects} objects of {KEY_BYTES} B keys were taken in");
     Ok(())
@@ -329,12 +343,7 @@ fn replay(objects: u64) -> Result<()> {
     let mut log = Log::new(&memory, LogId(2), options, Box::new(NoReplication::default()))?;
     let tablet = (TabletRange::whole(TABLE), SegmentId::NONE);
     let mut rebuild = Rebuild::begin(&mut log, [tablet])?;
-    for replica in &replicas {
-        let mut at = Some(0);
-        while let Some(from) = at {
-            at = counted_replay(&mut rebuild, &mut log, &replica.bytes, from)?;
-        }
-    }
+    in_slices(&replicas, |bytes, from| counted_replay(&mut rebuild, &mut log, bytes, from))?;
     ends_with(objects, rebuild.finish(&mut log)?.taken)
 }
 
@@ -359,12 +368,7 @@ fn take_back(objects: u64) -> Result<()> {
     let mut rebuild = Rebuild::take_back(&mut log, [tablet])?;
     while rebuild.make_room(&mut log, tablet.0, objects) {}
     // The open one is adopted as well, so that all objects count.
-    for replica in &replicas {
-        let mut at = Some(0);
-        while let Some(from) = at {
-            at = counted_take_back(&mut rebuild, &mut log, &replica.bytes, from)?;
-        }
-    }
+    in_slices(&replicas, |bytes, from| counted_take_back(&mut rebuild, &mut log, bytes, from))?;
     ends_with(objects, rebuild.finish(&mut log)?.taken)
 }
 

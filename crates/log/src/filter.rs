@@ -3,10 +3,11 @@
 //! A [`Part`] is a segment, too. [`Rebuild`](crate::Rebuild) makes of it what it makes of the whole
 //! segment when it is given the partition's tablets: it begins with the segment's header, and has
 //! behind it the entries of the partition, byte for byte, so that their checksums hold wherever they
-//! lie, every safe version, and of digests what they say of survivors that none of them names. Entries that count only together stay together: of a record of several
-//! outcomes each partition gets its own, made anew, behind those of the linked entries that it gets. What no
-//! replay needs is left out: the segments that digests name, statistics, bytes without meaning, the filling between seglets,
-//! and entries that belong to nobody or to a former life of a tablet.
+//! lie, every safe version, and of digests what they say of survivors that none of them names. Entries
+//! that count only together stay together: of a record of several outcomes each partition gets its own,
+//! made anew, behind those of the linked entries that it gets. What no replay needs is left out: the
+//! segments that digests name, statistics, bytes without meaning, the filling between seglets, and
+//! entries that belong to nobody or to a former life of a tablet.
 //!
 //! **Damage.** Nothing is cut out of a damaged segment: another copy of it has everything. Only the end
 //! of one that was open may be missing in the midst of an entry; then the parts hold what is before.

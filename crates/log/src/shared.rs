@@ -332,7 +332,7 @@ pub(crate) struct Present {
     bits: Vec<u64>,
     /// ...to list them: those of several lives of a shard are a million apart.
     listed: Vec<u64>,
-    /// Ids of former lives that nobody knows, but that may once have been told.
+    /// Ids of former lives among which there may be survivors that no digest named.
     unnamed: Unnamed,
 }
 

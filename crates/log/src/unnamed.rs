@@ -20,8 +20,7 @@ impl Unnamed {
     pub(crate) const BYTES_MAX: usize = 1 + RANGES_MAX * 2 * 10;
 
     /// All ids from one on.
-    #[must_use]
-    pub fn from_on(first: u64) -> Unnamed {
+    pub(crate) fn from_on(first: u64) -> Unnamed {
         let mut unnamed = Unnamed::default();
         unnamed.add(first..u64::MAX);
         unnamed
@@ -44,7 +43,7 @@ impl Unnamed {
     }
 
     /// Takes more in.
-    pub fn add(&mut self, new: Range<u64>) {
+    pub(crate) fn add(&mut self, new: Range<u64>) {
         if new.is_empty() {
             return;
         }

@@ -139,19 +139,22 @@ fn held(log: &mut Log) -> (Objects, Records) {
     (objects, records)
 }
 
+/// The last digest in a segment.
+fn digest_of(replica: &Replica) -> Option<Digest> {
+    let entries = SegmentReader::new(&replica.bytes).ok()?;
+    let digests = entries.filter_map(|entry| match entry {
+        Ok((_, Entry::Digest(digest))) => Some(digest),
+        _ => None,
+    });
+    digests.last()
+}
+
 /// The segments of a log after a crash, those that are closed first.
 fn complete(replicas: &Replicas) -> Vec<(SegmentId, Replica)> {
     let heads = replicas.iter().rev();
     let mut heads = heads.filter(|(_, it)| it.open && it.kind != SegmentKind::Survivor);
-    let digest = heads.find_map(|(_, it)| {
-        let entries = SegmentReader::new(&it.bytes).ok()?;
-        let digests = entries.filter_map(|entry| match entry {
-            Ok((_, Entry::Digest(digest))) => Some(digest.segments),
-            _ => None,
-        });
-        digests.last()
-    });
-    let named = digest.expect("some head is open").into_iter();
+    let digest = heads.find_map(|(_, it)| digest_of(it));
+    let named = digest.expect("some head is open").segments.into_iter();
     let mut all: Vec<_> = named
         .map(|id| (id, replicas.get(&id).unwrap_or_else(|| panic!("{id} is gone")).clone()))
         .collect();
@@ -615,13 +618,7 @@ fn a_head_that_is_opened_in_the_midst_says_no_more_of_former_lives_than_it_names
 /// What the newest head says last.
 fn last_digest(recorder: &Recorder) -> Digest {
     let replicas = recorder.replicas(usize::MAX);
-    let (_, head) = replicas.last_key_value().unwrap();
-    let entries = SegmentReader::new(&head.bytes).unwrap();
-    let digests = entries.filter_map(|entry| match entry {
-        Ok((_, Entry::Digest(digest))) => Some(digest),
-        _ => None,
-    });
-    digests.last().unwrap()
+    digest_of(replicas.last_key_value().unwrap().1).unwrap()
 }
 
 /// As with what an earlier build wrote.

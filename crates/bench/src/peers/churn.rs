@@ -196,7 +196,7 @@ fn memcached(
     let count = |name| stat(&stats, name).unwrap_or(0);
     let evicted = count("evictions") + count("store_no_memory");
     // Its own count has what each object costs it in it.
-    let kept = stat(&stats, "curr_items").unwrap_or(0);
+    let kept = count("curr_items");
     table.row(&[
         name.to_owned(),
         format!("memcached, {kept} objects kept, {evicted} evicted or refused"),
