@@ -10,6 +10,7 @@
 //! - [`candidates`] knows the segments that may be cleaned and picks among them.
 //! - [`mover`] copies live entries and tells the index; it holds the rules of what may be dropped.
 //! - [`compact`] and [`combine`] are the two levels.
+//! - [`phase`] names what a step is at, for who measures it.
 //!
 //! Cleaners never touch a head, never wait for the reactor and never free memory that it might
 //! still read: what compaction unlinks waits in limbo until the reactor has taken a turn, what
@@ -20,12 +21,15 @@ pub(crate) mod candidates;
 mod combine;
 mod compact;
 mod mover;
+mod phase;
 
 use crate::limits::CLEANERS_MAX;
 use crate::quiescence::Reader;
 use crate::shared::{Shared, lock};
 use balancer::Verdict;
 use candidates::{Candidate, Candidates};
+pub use phase::Phase;
+use phase::Watch;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -46,6 +50,9 @@ pub enum Step {
     /// A segment was looked through.
     Rescanned,
 }
+
+/// One kind of work; nothing where there is none to do.
+type Work = fn(&mut Cleaner, &mut Watch<'_>) -> Option<Step>;
 
 /// One cleaner of a log, from [`Log::cleaner`](crate::Log::cleaner): makes free memory out of what
 /// was overwritten and deleted.
@@ -77,6 +84,14 @@ impl Cleaner {
 
     /// Does one piece of work, of at most a few milliseconds with segments of the usual size.
     pub fn step(&mut self) -> Step {
+        self.step_watched(&mut |_| {})
+    }
+
+    /// Does the same as [`Cleaner::step`], and says whenever a phase of it begins. A phase ends where the next
+    /// one begins, the last one with the step. Where one kind of work has nothing to do, or no memory to do it
+    /// in, the step goes on with [`Phase::Picking`] for another kind.
+    pub fn step_watched(&mut self, watch: &mut dyn FnMut(Phase)) -> Step {
+        watch(Phase::Picking);
         let shared = Arc::clone(&self.shared);
         {
             let mut candidates = lock(&shared.candidates);
@@ -85,47 +100,54 @@ impl Cleaner {
         }
         match balancer::verdict(&shared) {
             Verdict::Rest => Step::Idle,
-            Verdict::Compact => self.first_of(&[Self::sweep, Self::compact, Self::combine]),
-            Verdict::Combine => self.first_of(&[Self::combine, Self::compact]),
+            Verdict::Compact => {
+                self.first_of(&[Self::sweep, Self::compact, Self::combine], watch)
+            }
+            Verdict::Combine => self.first_of(&[Self::combine, Self::compact], watch),
         }
     }
 
     /// Does the first kind of work that finds something to do.
-    fn first_of(&mut self, works: &[fn(&mut Cleaner) -> Option<Step>]) -> Step {
+    fn first_of(&mut self, works: &[Work], watch: &mut Watch<'_>) -> Step {
         // Many segments may want a look at once, after a table was dropped: memory comes between.
-        let rescan: fn(&mut Cleaner) -> Option<Step> = Self::rescan;
+        let rescan: Work = Self::rescan;
         let (before, behind) =
             if self.rescanned { (None, Some(rescan)) } else { (Some(rescan), None) };
         let mut order = before.into_iter().chain(works.iter().copied()).chain(behind);
-        let step = order.find_map(|work| work(self)).unwrap_or(Step::Idle);
+        let step = order.find_map(|work| work(self, watch)).unwrap_or(Step::Idle);
         self.rescanned = step == Step::Rescanned;
         step
     }
 
-    fn compact(&mut self) -> Option<Step> {
+    fn compact(&mut self, watch: &mut Watch<'_>) -> Option<Step> {
         if !self.shared.options.cleaner.compaction {
             return None;
         }
         let segment = lock(&self.shared.candidates).pick_for_compaction(&self.shared)?;
-        let (candidate, worked) = compact::compact(&self.shared, &mut self.reader, segment);
+        let (candidate, worked) = compact::compact(&self.shared, &mut self.reader, segment, watch);
         lock(&self.shared.candidates).put_back(candidate);
-        worked.then_some(Step::Compacted)
+        if !worked {
+            watch(Phase::Picking);
+            return None;
+        }
+        Some(Step::Compacted)
     }
 
     /// Combined cleaning of what has next to nothing left in it.
-    fn sweep(&mut self) -> Option<Step> {
+    fn sweep(&mut self, watch: &mut Watch<'_>) -> Option<Step> {
         // Their memory is free only once a digest does without them, and some cannot wait so long.
         let can_wait = !self.shared.sums.is_short.load(Ordering::Relaxed);
-        if can_wait { self.combine_picked(Candidates::pick_for_sweeping) } else { None }
+        if can_wait { self.combine_picked(Candidates::pick_for_sweeping, watch) } else { None }
     }
 
-    fn combine(&mut self) -> Option<Step> {
-        self.combine_picked(Candidates::pick_for_combining)
+    fn combine(&mut self, watch: &mut Watch<'_>) -> Option<Step> {
+        self.combine_picked(Candidates::pick_for_combining, watch)
     }
 
     fn combine_picked(
         &mut self,
         pick: fn(&mut Candidates, &Shared) -> Vec<Candidate>,
+        watch: &mut Watch<'_>,
     ) -> Option<Step> {
         // Survivors of the pass before must be known to the reactor before new ids are taken.
         if self.shared.in_flight[self.place].load(Ordering::SeqCst) != u64::MAX {
@@ -135,19 +157,22 @@ impl Cleaner {
         if segments.is_empty() {
             return None;
         }
-        match combine::combine(&self.shared, &mut self.reader, self.place, segments) {
+        match combine::combine(&self.shared, &mut self.reader, self.place, segments, watch) {
             Ok(()) => Some(Step::Combined),
             Err(segments) => {
                 let mut candidates = lock(&self.shared.candidates);
                 segments.into_iter().for_each(|segment| candidates.put_back(segment));
+                watch(Phase::Picking);
                 None
             }
         }
     }
 
-    fn rescan(&mut self) -> Option<Step> {
+    fn rescan(&mut self, watch: &mut Watch<'_>) -> Option<Step> {
         let mut candidate = lock(&self.shared.candidates).pick_for_rescan(&self.shared)?;
+        watch(Phase::Looking);
         compact::rescan(&self.shared, &mut candidate);
+        watch(Phase::HandingOn);
         self.shared.sums.counters.rescans.fetch_add(1, Ordering::Relaxed);
         lock(&self.shared.candidates).put_back(candidate);
         Some(Step::Rescanned)

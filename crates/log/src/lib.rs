@@ -98,7 +98,7 @@ mod threads;
 mod unnamed;
 mod varint;
 
-pub use cleaner::{Cleaner, Step};
+pub use cleaner::{Cleaner, Phase, Step};
 pub use entry::FORMAT_VERSION;
 pub use error::{Damage, Error, OptionsError};
 pub use frames::FRAMES_SPARE;

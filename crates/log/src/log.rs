@@ -502,7 +502,11 @@ impl Log {
             segments: self.ledger.segments(),
             compactions: load(&sums.counters.compactions),
             compaction_bytes: load(&sums.counters.compaction_bytes),
+            compactions_freed: load(&sums.counters.compactions_freed),
             passes: load(&sums.counters.passes),
+            passes_received: self.ledger.progress.received,
+            passes_named: self.ledger.progress.named,
+            passes_freed: self.ledger.progress.freed,
             survivor_bytes: load(&sums.counters.survivor_bytes),
             cleaned_segments: load(&sums.counters.cleaned_segments),
             entries_moved: load(&sums.counters.entries_moved),
@@ -545,8 +549,16 @@ pub struct Usage {
     pub compactions: u64,
     /// Bytes that compaction copied.
     pub compaction_bytes: u64,
+    /// Compactions whose segment's former memory is free.
+    pub compactions_freed: u64,
     /// Passes of combined cleaning.
     pub passes: u64,
+    /// Passes that the log's own thread knows of.
+    pub passes_received: u64,
+    /// Passes that a digest has taken into the log.
+    pub passes_named: u64,
+    /// Passes whose cleaned segments' memory is free, for that digest is durable.
+    pub passes_freed: u64,
     /// Bytes that combined cleaning wrote to backups.
     pub survivor_bytes: u64,
     /// Segments that combined cleaning took out of the log.

@@ -72,6 +72,7 @@ pub(crate) struct Sums {
 pub(crate) struct Counters {
     pub(crate) compactions: AtomicU64,
     pub(crate) compaction_bytes: AtomicU64,
+    pub(crate) compactions_freed: AtomicU64,
     pub(crate) passes: AtomicU64,
     pub(crate) survivor_bytes: AtomicU64,
     pub(crate) cleaned_segments: AtomicU64,

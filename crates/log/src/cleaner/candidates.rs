@@ -113,6 +113,8 @@ impl Candidates {
         self.limbo.retain_mut(|(stamp, seglets)| {
             let passed = shared.turns.passed(*stamp);
             if passed {
+                let counters = &shared.sums.counters;
+                counters.compactions_freed.fetch_add(1, Ordering::Relaxed);
                 seglets.drain(..).for_each(|number| shared.memory.give_back(number));
             }
             !passed

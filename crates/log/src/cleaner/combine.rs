@@ -8,6 +8,7 @@
 use super::candidates::Candidate;
 use super::compact::take_stock;
 use super::mover::{Mover, Output};
+use super::phase::{Phase, Watch};
 use crate::entry::{self, DEAD, Frame, Kind};
 use crate::memory::{Memory, Reference};
 use crate::metadata::{SegmentHeader, SegmentKind};
@@ -117,7 +118,9 @@ pub(super) fn combine(
     reader: &mut Reader,
     place: usize,
     candidates: Vec<Candidate>,
+    watch: &mut Watch<'_>,
 ) -> Result<(), Vec<Candidate>> {
+    watch(Phase::TakingMemory);
     let most = candidates.iter().map(|candidate| candidate.bytes_after(&shared.memory)).sum();
     let promised = survivors_of(most, shared.options.segment_bytes);
     let Some(stock) = take_stock(shared, shared.stock_for(most)) else {
@@ -130,9 +133,9 @@ pub(super) fn combine(
     let drops = shared.sums.drops.load(Ordering::Acquire);
     let cleaned: Vec<Segment> = candidates.into_iter().map(|candidate| candidate.segment).collect();
     let mut survivors = Survivors { shared, current: None, done: Vec::new(), stock };
-    let mut mover = Mover::new(shared, reader, &cleaned);
+    let mut mover = Mover::new(shared, reader, &cleaned, watch);
     merge(&shared.memory, &cleaned, &mut mover, &mut survivors);
-    mover.tell_index();
+    mover.finish();
     survivors.finish_current();
     let (moved, residuals, tombstone_bytes) = (mover.moved, mover.residuals, mover.tombstone_bytes);
     let Survivors { done, stock, .. } = survivors;

@@ -5,6 +5,7 @@
 
 use super::candidates::Candidate;
 use super::mover::{Mover, Output};
+use super::phase::{Phase, Watch};
 use crate::entry::{DEAD, Kind};
 use crate::memory::Reference;
 use crate::quiescence::Reader;
@@ -50,7 +51,9 @@ pub(super) fn compact(
     shared: &Shared,
     reader: &mut Reader,
     candidate: Candidate,
+    watch: &mut Watch<'_>,
 ) -> (Candidate, bool) {
+    watch(Phase::TakingMemory);
     let old = &candidate.segment;
     let Some(stock) = take_stock(shared, shared.stock_for(candidate.bytes_after(&shared.memory)))
     else {
@@ -63,7 +66,7 @@ pub(super) fn compact(
         return (candidate, false);
     };
     let mut output = Compacted { appender };
-    let mut mover = Mover::new(shared, reader, &[]);
+    let mut mover = Mover::new(shared, reader, &[], watch);
     for (at, frame) in old.entries(memory) {
         if Kind::of(frame.flags) == Some(Kind::SegmentHeader) {
             let (appender, to) = output.place(frame.entry_bytes());
@@ -73,7 +76,7 @@ pub(super) fn compact(
             mover.entry(at, &frame, &mut output);
         }
     }
-    mover.tell_index();
+    mover.finish();
     let (moved, residuals) = (mover.moved, mover.residuals);
     let tombstone_bytes = mover.tombstone_bytes;
     let stamp = shared.turns.stamp();

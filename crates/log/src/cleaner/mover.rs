@@ -17,6 +17,7 @@
 //! tombstone when one is needed, else into a void entry. Either has the size of the copy, so
 //! cleaning never takes more room than it finds.
 
+use super::phase::{Phase, Watch};
 use crate::entry::{
     self, CompletionFields, EXTRA, Frame, KIND_BITS, Kind, LINKED, ObjectFields, Seal,
 };
@@ -71,6 +72,8 @@ pub(super) struct Mover<'a> {
     pub(super) residuals: u64,
     /// Bytes moved since others had a turn.
     turn: usize,
+    /// Told once a batch, which costs next to nothing.
+    watch: &'a mut Watch<'a>,
 }
 
 impl<'a> Mover<'a> {
@@ -81,7 +84,9 @@ impl<'a> Mover<'a> {
         shared: &'a Shared,
         reader: &'a mut Reader,
         leaving: &[Segment],
+        watch: &'a mut Watch<'a>,
     ) -> Mover<'a> {
+        watch(Phase::Copying);
         let mut present = shared.present();
         if !leaving.is_empty() {
             present = Arc::new(present.without(leaving.iter().map(|segment| segment.id.0)));
@@ -97,6 +102,7 @@ impl<'a> Mover<'a> {
             moved: 0,
             residuals: 0,
             turn: 0,
+            watch,
         }
     }
 
@@ -167,6 +173,7 @@ impl<'a> Mover<'a> {
         self.pending += 1;
         if self.pending == BATCH {
             self.tell_index();
+            (self.watch)(Phase::Copying);
         }
         self.turn += bytes;
         if self.turn >= TURN_BYTES {
@@ -177,8 +184,15 @@ impl<'a> Mover<'a> {
         }
     }
 
-    /// Tells the index of everything copied so far. To be called before the output is handed on.
-    pub(super) fn tell_index(&mut self) {
+    /// Tells the index of what is left. To be called before the output is handed on.
+    pub(super) fn finish(&mut self) {
+        self.tell_index();
+        (self.watch)(Phase::HandingOn);
+    }
+
+    /// Tells the index of everything copied so far.
+    fn tell_index(&mut self) {
+        (self.watch)(Phase::Telling { entries: self.pending });
         let tablets = &*self.tablets;
         let index = |moved: &Move| match moved.tablet {
             COMPLETIONS => tablets.completions.as_deref(),

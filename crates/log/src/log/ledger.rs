@@ -50,11 +50,32 @@ pub(super) struct Ledger {
     /// that says so.
     unnamed: Unnamed,
     unnamed_says: Option<SegmentId>,
+    /// How far passes have come since the log began.
+    pub(super) progress: Progress,
+}
+
+/// Passes of combined cleaning that have come so far; each is counted in all that it has come to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Progress {
+    pub(super) received: u64,
+    /// A digest was written that takes them in.
+    pub(super) named: u64,
+    /// It is durable, and their memory is given back.
+    pub(super) freed: u64,
+}
+
+impl Progress {
+    /// What went beside the log comes as a pass too, but nothing was cleaned.
+    fn of(pass: &Pass) -> u64 {
+        u64::from(!pass.cleaned.is_empty())
+    }
 }
 
 /// A digest that is not durable yet and what happens when it is.
 pub(super) struct PendingDigest {
     position: LogPosition,
+    /// Passes that it takes in.
+    passes: u64,
     removed: Vec<Segment>,
     added: Vec<Segment>,
     /// The emergency head that came before it.
@@ -63,10 +84,12 @@ pub(super) struct PendingDigest {
 
 impl PendingDigest {
     pub(super) fn at(position: LogPosition) -> PendingDigest {
-        PendingDigest { position, removed: Vec::new(), added: Vec::new(), emergency: None }
+        let (removed, added) = (Vec::new(), Vec::new());
+        PendingDigest { position, passes: 0, removed, added, emergency: None }
     }
 
     pub(super) fn take_in(&mut self, integration: Integration) {
+        self.passes += integration.passes.iter().map(Progress::of).sum::<u64>();
         for pass in integration.passes {
             self.removed.extend(pass.cleaned);
             self.added.extend(pass.survivors);
@@ -172,6 +195,7 @@ impl Ledger {
         for survivor in &pass.survivors {
             self.also_present.insert(survivor.id, ());
         }
+        self.progress.received += Progress::of(&pass);
         self.received.push((position, pass));
     }
 
@@ -238,6 +262,7 @@ impl Ledger {
     }
 
     pub(super) fn digest_written(&mut self, digest: PendingDigest) {
+        self.progress.named += digest.passes;
         self.digests.push_back(digest);
     }
 
@@ -262,6 +287,7 @@ impl Ledger {
         }
         while self.digests.front().is_some_and(|digest| digest.position <= self.durable) {
             let Some(mut digest) = self.digests.pop_front() else { break };
+            self.progress.freed += digest.passes;
             digest.removed.extend(digest.emergency.take());
             for segment in &digest.removed {
                 self.also_present.remove(&segment.id);
