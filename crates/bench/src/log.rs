@@ -7,6 +7,7 @@ pub mod index;
 pub mod lfs;
 pub mod replay;
 pub mod subject;
+pub mod timeline;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -30,6 +31,8 @@ enum Command {
     Lfs(lfs::Arguments),
     /// Objects and bytes a second that a replay takes in.
     Replay(replay::Arguments),
+    /// Where the time of a cleaner's steps goes, phase after phase, and how long until memory is free.
+    Timeline(timeline::Arguments),
 }
 
 /// Runs an experiment.
@@ -43,6 +46,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
         Command::Index(arguments) => index::run(&arguments),
         Command::Lfs(arguments) => lfs::run(&arguments),
         Command::Replay(arguments) => replay::run(&arguments),
+        Command::Timeline(arguments) => timeline::run(&arguments),
     }
 }
 

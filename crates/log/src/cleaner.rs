@@ -100,9 +100,7 @@ impl Cleaner {
         }
         match balancer::verdict(&shared) {
             Verdict::Rest => Step::Idle,
-            Verdict::Compact => {
-                self.first_of(&[Self::sweep, Self::compact, Self::combine], watch)
-            }
+            Verdict::Compact => self.first_of(&[Self::sweep, Self::compact, Self::combine], watch),
             Verdict::Combine => self.first_of(&[Self::combine, Self::compact], watch),
         }
     }

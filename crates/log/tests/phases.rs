@@ -15,8 +15,7 @@ const ROUNDS: u64 = 20_000;
 fn log() -> Log {
     let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
     let options = options(16 << 10, Tombstones::Folded, 1.0);
-    let mut log =
-        Log::new(&memory, LogId(1), options, Box::<NoReplication>::default()).unwrap();
+    let mut log = Log::new(&memory, LogId(1), options, Box::<NoReplication>::default()).unwrap();
     log.create_tablet(TabletRange::whole(TABLE)).unwrap();
     log
 }
@@ -66,10 +65,7 @@ fn phases_come_in_their_order_and_tell_of_every_entry() {
                     panic!("{phases:?}")
                 };
                 for batch in batches.chunks(2) {
-                    assert!(
-                        matches!(batch, [Phase::Copying, Phase::Telling { .. }]),
-                        "{phases:?}"
-                    );
+                    assert!(matches!(batch, [Phase::Copying, Phase::Telling { .. }]), "{phases:?}");
                 }
             }
         }

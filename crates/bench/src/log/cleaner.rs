@@ -169,11 +169,7 @@ impl Setup {
             options,
             cleaners: self.cleaners,
         };
-        let replicator: Box<dyn Replicator> = match self.bandwidth {
-            None => Box::new(NoReplication::default()),
-            Some(bandwidth) => Box::new(Modelled::new(bandwidth)),
-        };
-        let mut subject = Subject::new(&plan, replicator)?;
+        let mut subject = Subject::new(&plan, backups(self.bandwidth))?;
         let mut draw: Box<dyn FnMut() -> u64> = match self.zipfian {
             false => Box::new(uniform(subject.objects, 1)),
             true => Box::new(zipfian(subject.objects, 1)),
@@ -184,9 +180,7 @@ impl Setup {
 
     fn settle(&self, subject: &mut Subject, draw: &mut dyn FnMut() -> u64) -> Result<()> {
         let began = Instant::now();
-        // The free memory has been filled, and half as much as is live written over.
-        let usage = subject.log.usage();
-        let enough = usage.log_bytes - usage.live_bytes / 2;
+        let enough = settling_bytes(subject);
         let mut written = 0.0;
         while (written as u64) < enough && began.elapsed() < self.time * 6
             || began.elapsed() < self.time
@@ -234,27 +228,56 @@ impl Settled {
     }
 }
 
+/// Refuses how full memory cannot be.
+pub(super) fn check_utilization(percent: u32) -> Result<()> {
+    ensure!(
+        (1..=95).contains(&percent),
+        "--utilization is {percent}; it must be 1 to 95, for the cleaner needs free memory"
+    );
+    Ok(())
+}
+
+/// Refuses how fast backups cannot be.
+pub(super) fn check_bandwidth(megabytes: Option<u64>) -> Result<()> {
+    ensure!(
+        megabytes.is_none_or(|bandwidth| (1..=1_000_000).contains(&bandwidth)),
+        "--bandwidth must be 1 to 1000000 MB/s; leave it out where backups are no limit"
+    );
+    Ok(())
+}
+
+/// Refuses how long nothing should be measured.
+pub(super) fn check_seconds(seconds: f64) -> Result<()> {
+    ensure!((0.01..=3600.0).contains(&seconds), "--seconds is {seconds}; it must be 0.01 to 3600");
+    Ok(())
+}
+
+/// Backups that take so many bytes a second, or any number.
+pub(super) fn backups(bandwidth: Option<u64>) -> Box<dyn Replicator> {
+    match bandwidth {
+        None => Box::new(NoReplication::default()),
+        Some(bandwidth) => Box::new(Modelled::new(bandwidth)),
+    }
+}
+
+/// Bytes to be written until the cleaners' work has settled: the free memory has been filled, and half as much
+/// as is live written over.
+pub(super) fn settling_bytes(subject: &Subject) -> u64 {
+    let usage = subject.log.usage();
+    usage.log_bytes - usage.live_bytes / 2
+}
+
 impl Arguments {
     /// Refuses what cannot be measured, or would be without end, before anything is.
     fn check(&self) -> Result<()> {
         for percent in &self.utilization {
-            ensure!(
-                (1..=95).contains(percent),
-                "--utilization is {percent}; it must be 1 to 95, for the cleaner needs free memory"
-            );
+            check_utilization(*percent)?;
         }
         for size in &self.sizes {
             subject::check_size(*size, self.live, &options_for(self.live), "--live")?;
         }
-        ensure!(
-            self.bandwidth.is_none_or(|bandwidth| (1..=1_000_000).contains(&bandwidth)),
-            "--bandwidth must be 1 to 1000000 MB/s; leave it out where backups are no limit"
-        );
-        let seconds = self.seconds;
-        ensure!(
-            (0.01..=3600.0).contains(&seconds),
-            "--seconds is {seconds}; it must be 0.01 to 3600"
-        );
+        check_bandwidth(self.bandwidth)?;
+        check_seconds(self.seconds)?;
         ensure!(
             (1..=CLEANERS_MAX).contains(&self.cleaners),
             "--cleaners is {}; it must be 1 to {CLEANERS_MAX}, and without one memory stays full",

@@ -145,11 +145,20 @@ impl Subject {
     /// When the memory cannot be had or the options do not fit it.
     pub fn new(plan: &Plan, replicator: Box<dyn Replicator>) -> Result<Subject> {
         let mut subject = Subject::prepared(plan, replicator)?;
-        for first in (0..subject.objects).step_by(thunderhead_log::BATCH) {
-            let last = (first + thunderhead_log::BATCH as u64).min(subject.objects);
-            subject.write_batch(&(first..last).collect::<Vec<_>>())?;
-        }
+        subject.fill()?;
         Ok(subject)
+    }
+
+    /// Writes every object once.
+    ///
+    /// # Errors
+    /// As [`Subject::write`].
+    pub fn fill(&mut self) -> Result<()> {
+        for first in (0..self.objects).step_by(thunderhead_log::BATCH) {
+            let last = (first + thunderhead_log::BATCH as u64).min(self.objects);
+            self.write_batch(&(first..last).collect::<Vec<_>>())?;
+        }
+        Ok(())
     }
 
     /// A log as planned, before it is filled.
@@ -160,7 +169,11 @@ impl Subject {
         Subject::prepared(plan, Box::new(NoReplication::default()))
     }
 
-    fn prepared(plan: &Plan, replicator: Box<dyn Replicator>) -> Result<Subject> {
+    /// The same with a replicator.
+    ///
+    /// # Errors
+    /// As [`Subject::new`].
+    pub fn prepared(plan: &Plan, replicator: Box<dyn Replicator>) -> Result<Subject> {
         let objects = plan.objects();
         let memory = memory_for(plan.memory_bytes(), plan.live_bytes)?;
         let mut log = Log::new(&memory, LogId(7), plan.options.clone(), replicator)
