@@ -12,7 +12,7 @@
 //! | [`throughput`] | many connections, requests on their way together, many objects in a request |
 //! | [`durable`] | writes at equal durability |
 //! | [`memory`], [`churn`] | resident bytes for each object, and while sizes change |
-//! | [`restart`] | from the start of a process until all is readable |
+//! | [`restart`], [`stages`] | from the start of a process until all is readable |
 //! | [`idle`] | what a store takes that nobody asks |
 
 pub mod churn;
@@ -31,6 +31,7 @@ pub mod report;
 pub mod resp;
 pub mod restart;
 pub mod scale;
+pub mod stages;
 pub mod store;
 pub mod throughput;
 pub mod tools;

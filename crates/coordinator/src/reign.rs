@@ -361,6 +361,7 @@ impl Reign {
         }
         self.shared.unremark("loading");
         self.loaded.set(Some(self.now()));
+        tracing::info!("this coordinator leads, and has read what there is");
         duties::employ_all(self);
     }
 

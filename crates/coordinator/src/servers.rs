@@ -103,6 +103,8 @@ pub(crate) async fn enlist(reign: &Rc<Reign>, message: Enlist) -> Outcome {
     record.lives.drain(..excess);
     (record.host, record.rack, record.backup) = (message.host, message.rack, message.backup);
     reign.put_server(record.clone()).await?;
+    let ServerRecord { server, generation, host, .. } = &record;
+    tracing::info!(%server, generation, host, "a server is up");
     employ(reign, Duty::Tell(record.server, record.generation));
     employ(reign, Duty::Free(record.server, record.generation));
     for former in &record.former {

@@ -248,12 +248,23 @@ impl Recovery {
                 self.drop_tablets(log, clients);
             }
             Err(_) => {}
-            Ok(body) if self.drop_what_is_not_ours(log, body) => answered = Answered::Parted,
-            Ok(_) => {}
+            Ok(body) => {
+                self.says("the part is served");
+                if self.drop_what_is_not_ours(log, body) {
+                    answered = Answered::Parted;
+                }
+            }
         }
         self.stage = Stage::Over;
         self.has_tablets = false;
         answered
+    }
+
+    /// Tells an operator how far it is.
+    fn says(&self, what: &str) {
+        let Recover { master, crashed, recovery, partition, .. } = self.task;
+        let mib = self.replayed_bytes >> 20;
+        tracing::info!(%master, %crashed, recovery, partition, mib, "{what}");
     }
 
     /// The coordinator has said what of the tablets is somebody else's, or nobody's, by now.
@@ -319,6 +330,7 @@ impl Recovery {
                 };
                 let taken = self.task.tablets.iter().filter_map(has);
                 let taken = taken.map(|(range, since)| Taken { range, since }).collect();
+                self.says("everything is durable, the coordinator is told");
                 self.tell(context, means, Ok(taken));
                 Ok(Next::Wait)
             }
@@ -459,10 +471,12 @@ impl Recovery {
                 && let Some(open) = self.back.as_mut().and_then(TakeBack::then)
             {
                 self.jobs = Jobs::new(open);
+                self.says("all closed segments are here");
                 return Ok(Next::Again);
             }
             if self.jobs.is_over() {
                 self.stage = Stage::Finishing;
+                self.says("everything is replayed");
                 return Ok(Next::Again);
             }
             if let Some(lost) = self.jobs.lost() {

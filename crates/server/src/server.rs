@@ -229,6 +229,7 @@ impl Server {
             let setting = &registered.settings.durability;
             return self.fail(format!("the cluster's durability is {setting:?}, which this program does not know; upgrade it"));
         };
+        tracing::info!(server = %registered.server, "the cluster knows this server");
         if let Some(wanted) = &self.options.backup {
             let identity =
                 backup::Identity { cluster: registered.cluster, server: registered.server };
@@ -279,6 +280,7 @@ impl Server {
         let Some(registered) = self.registered.take() else { return };
         let Enlisted { generation, masters, log_seed, servers } = enlisted;
         let Registered { cluster, server, settings } = registered;
+        tracing::info!(%server, generation, shards = masters.len(), "enlisted");
         if let Some(backup) = &mut self.backup {
             backup.service.enlisted(generation, &servers);
         }

@@ -350,6 +350,14 @@ impl Cluster {
         self.view().client(deadline)
     }
 
+    /// All that the processes have said, the coordinator first.
+    #[must_use]
+    pub fn said(&self) -> Vec<String> {
+        let processes = self.locked();
+        let text = |member: &Member| std::fs::read_to_string(processes.log(&member.name));
+        processes.members.iter().map(|it| text(it).unwrap_or_default()).collect()
+    }
+
     /// Refuses to go on where a process has ended that nobody ended.
     ///
     /// # Errors

@@ -10,7 +10,8 @@ use super::measure::{Client, at_random, latencies};
 use super::protocol::Act;
 use super::report::Report;
 use super::scale::Scale;
-use super::store::{Durability, Kind, Store, Wanted};
+use super::stages;
+use super::store::{Durability, Kind, Restarted, Store, Wanted};
 use super::throughput::VALUE_BYTES;
 use crate::log::progress;
 use crate::operations::content::KEY_BYTES;
@@ -36,7 +37,8 @@ pub fn run(scale: &Scale, kinds: &[Kind], report: &mut Report) -> Result<()> {
     let title = format!("Restart with {:.0} MB of keys and values", bytes / 1e6);
     let mut table = Table::new(&title, &["store", "seconds", "MB/s"]);
     progress(&format!("restart: Thunderhead, {objects} objects"));
-    let ours = thunderhead(objects)?;
+    let restarted = thunderhead(objects)?;
+    let ours = restarted.took;
     let mut all = vec![("Thunderhead".to_owned(), ours)];
     for kind in kinds.iter().filter(|it| it.is_redis()) {
         for (durability, from) in [(Durability::Snapshot, "RDB"), (Durability::Soon, "AOF")] {
@@ -65,6 +67,7 @@ pub fn run(scale: &Scale, kinds: &[Kind], report: &mut Report) -> Result<()> {
         ]);
     }
     report.table(table);
+    report.table(stages::table(&restarted));
     let panel = Panel {
         title,
         x_label: String::new(),
@@ -84,13 +87,13 @@ fn verify(store: &Store, objects: u64) -> Result<()> {
     Client::finish(&mut crowd)
 }
 
-fn thunderhead(objects: u64) -> Result<Duration> {
+fn thunderhead(objects: u64) -> Result<Restarted> {
     let wanted = Wanted::memory(objects * 260 + (256 << 20)).but(Durability::Soon);
     let mut store = Store::start(Kind::Thunderhead, wanted)?;
     store.load(objects, VALUE_BYTES)?;
-    let took = store.start_ours_again()?;
+    let restarted = store.start_ours_again()?;
     verify(&store, objects)?;
-    Ok(took)
+    Ok(restarted)
 }
 
 fn peer(kind: Kind, durability: Durability, objects: u64) -> Result<Duration> {

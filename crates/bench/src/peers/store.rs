@@ -16,11 +16,11 @@ use crate::operations::local::shard_of;
 use crate::operations::target::Channel;
 use crate::rpc::floors::SERVER_CORE;
 use crate::rpc::subject::caller;
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// How long a store may take until it answers.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -167,6 +167,17 @@ pub struct Store {
     tcp: Address,
     unix: Option<Address>,
     body: Body,
+}
+
+/// How a start of all of Thunderhead's processes went.
+#[derive(Clone, Debug)]
+pub struct Restarted {
+    /// When it began, by the clock of the lines in logs.
+    pub clock: SystemTime,
+    /// How long until the table was served.
+    pub took: Duration,
+    /// What each process said, the coordinator first.
+    pub said: Vec<String>,
 }
 
 /// The name of the process that is asked.
@@ -320,14 +331,17 @@ impl Store {
     }
 
     /// Kills all of Thunderhead's processes, and starts them again; its table may be elsewhere then.
-    /// Gives the time until the table is served.
+    /// Gives when that began and how long it took until the table is served, and what they said meanwhile.
     ///
     /// # Errors
     /// When they do not come up.
-    pub fn start_ours_again(&mut self) -> Result<Duration> {
-        let Body::Ours(cluster, to) = &mut self.body else { return Ok(Duration::ZERO) };
+    pub fn start_ours_again(&mut self) -> Result<Restarted> {
+        let Body::Ours(cluster, to) = &mut self.body else {
+            bail!("{} is not ours", self.kind.name())
+        };
         cluster.kill_all();
-        let began = Instant::now();
+        let before = cluster.said();
+        let (began, clock) = (Instant::now(), SystemTime::now());
         cluster.start_coordinator()?;
         for server in 0..cluster.servers() {
             cluster.start_server(server)?;
@@ -343,7 +357,12 @@ impl Store {
             if let Some(shard) = found.filter(|it| *it != to.shard) {
                 to.shard = shard;
                 self.tcp = Address::Tcp(shard);
-                return Ok(began.elapsed());
+                let took = began.elapsed();
+                let new = |(all, before): (String, &String)| {
+                    all.get(before.len()..).unwrap_or_default().to_owned()
+                };
+                let said = cluster.said().into_iter().zip(&before).map(new).collect();
+                return Ok(Restarted { clock, took, said });
             }
             std::thread::sleep(LOOK);
         }

@@ -144,6 +144,9 @@ impl Recoveries {
 
     /// Begins a task for which way was made.
     pub(crate) fn begin(&mut self, task: Recover, options: Options, now: Time) {
+        let Recover { master, crashed, recovery, partition, take_back, .. } = task;
+        let (tablets, segments) = (task.tablets.len(), task.segments.len());
+        tracing::info!(%master, %crashed, recovery, partition, take_back, tablets, segments, "told to rebuild a part");
         let was_rebuilt = self.rebuilt.contains(&task.crashed);
         if task.take_back {
             self.took_back = true;
