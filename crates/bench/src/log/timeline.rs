@@ -355,8 +355,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn table(figures: &Figures) -> Table {
-    let steps = figures.steps.iter().map(|(name, count, entries)| {
-        format!("{name}: {count} steps, {entries:.0} entries moved by each")
+    let steps = figures.steps.iter().map(|(name, count, entries)| match *entries > 0.0 {
+        true => format!("{name}: {count} steps of {entries:.0} entries"),
+        false => format!("{name}: {count} steps"),
     });
     let title = format!(
         "Cleaning at {:.0} % with values of {} B, {:.0} K/s overwritten; {}",
