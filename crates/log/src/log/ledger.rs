@@ -287,7 +287,6 @@ impl Ledger {
         }
         while self.digests.front().is_some_and(|digest| digest.position <= self.durable) {
             let Some(mut digest) = self.digests.pop_front() else { break };
-            self.progress.freed += digest.passes;
             digest.removed.extend(digest.emergency.take());
             for segment in &digest.removed {
                 self.also_present.remove(&segment.id);
@@ -295,6 +294,7 @@ impl Ledger {
             for segment in &digest.added {
                 self.also_present.remove(&segment.id);
             }
+            self.progress.freed += digest.passes;
             settled.removed.extend(digest.removed);
             settled.closed.extend(digest.added);
             self.present_changed = true;
