@@ -319,16 +319,17 @@ impl Service {
 
     fn replicate(&mut self, context: &mut Context<'_>, body: &[u8], reply_to: ReplyTo) {
         self.store.it_is(context.now());
-        match self.carry_out(body, Asker::Node(reply_to)) {
+        match self.carry_out(&[body], Asker::Node(reply_to)) {
             Ok(Some(answers)) => context.reply(reply_to, &[answers.as_bytes()]),
             Ok(None) => {}
             Err(status) => context.refuse(reply_to, status, BUSY_US, &[]),
         }
     }
 
-    /// A message of the shard of the same process, whose body is that of [`Opcode::Replicate`].
+    /// A message of the shard of the same process, whose body is that of [`Opcode::Replicate`], in
+    /// pieces: no head of a part is cut, and what belongs to one lies in two at most.
     /// It counts as received when this returns.
-    pub fn local(&mut self, body: &[u8]) -> Local {
+    pub fn local(&mut self, body: &[&[u8]]) -> Local {
         self.locals += 1;
         match self.carry_out(body, Asker::Local(self.locals)) {
             Ok(Some(answers)) => Local::Now(Ok(answers.as_bytes().to_vec())),

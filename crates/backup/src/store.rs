@@ -408,10 +408,25 @@ impl Store {
         offset: u32,
         bytes: &[u8],
     ) -> Result<Ack, Refusal> {
+        self.append_pieces(id, epoch, offset, [bytes, &[]])
+    }
+
+    /// The same of bytes that lie in two pieces.
+    ///
+    /// # Errors
+    /// As [`Store::append`].
+    pub fn append_pieces(
+        &mut self,
+        id: ReplicaId,
+        epoch: Epoch,
+        offset: u32,
+        pieces: [&[u8]; 2],
+    ) -> Result<Ack, Refusal> {
         let number = self.writable(id)?;
         let frame = self.parts.frames[number as usize];
         let Frame { length, state, .. } = frame;
-        let end = u64::from(offset) + bytes.len() as u64;
+        let bytes = pieces[0].len() + pieces[1].len();
+        let end = u64::from(offset) + bytes as u64;
         let limit = self.parts.superblock.geometry.segment_bytes;
         if end > u64::from(limit) {
             return Err(Refusal::TooLong { id, end, limit });
@@ -425,15 +440,21 @@ impl Store {
         if state == State::Closing && end > u64::from(length) {
             return Err(Refusal::Closed { id, length });
         }
-        let known = ((length - offset) as usize).min(bytes.len());
-        let (repeated, new) = bytes.split_at(known);
-        match frame.buffer {
-            Some(buffer) if !self.is_repeated(buffer, offset, repeated) => {
+        let mut known = (length - offset) as usize;
+        let mut at = offset;
+        let mut new = pieces;
+        for piece in &mut new {
+            let repeated = piece.split_off(..known.min(piece.len())).unwrap_or_default();
+            known -= repeated.len();
+            if frame.buffer.is_some_and(|buffer| !self.is_repeated(buffer, at, repeated)) {
                 return Err(Refusal::Differs(id));
             }
-            None if !new.is_empty() => return Err(Refusal::Interrupted(id)),
-            _ => self.raise_epoch(number, epoch)?,
+            at += repeated.len() as u32;
         }
+        if frame.buffer.is_none() && end > u64::from(length) {
+            return Err(Refusal::Interrupted(id));
+        }
+        self.raise_epoch(number, epoch)?;
         if let Some(buffer) = frame.buffer {
             self.add(number, buffer, new);
         }
@@ -596,25 +617,26 @@ impl Store {
         })
     }
 
-    /// Copies bytes behind those that are there.
-    fn add(&mut self, number: u32, buffer: u32, mut bytes: &[u8]) {
+    /// Copies bytes behind those that are there. All of them count at once.
+    fn add(&mut self, number: u32, buffer: u32, pieces: [&[u8]; 2]) {
         let frame = &mut self.parts.frames[number as usize];
-        let (Some(filling), false) = (self.filling.get_mut(&number), bytes.is_empty()) else {
-            return;
-        };
+        let is_any = pieces.iter().any(|piece| !piece.is_empty());
+        let (Some(filling), true) = (self.filling.get_mut(&number), is_any) else { return };
         let chunk_bytes = self.parts.superblock.geometry.chunk_bytes();
-        while !bytes.is_empty() {
-            let at = frame.length as usize;
-            let (part, rest) = bytes.split_at(bytes.len().min(chunk_bytes - at % chunk_bytes));
-            self.parts.pool.write(buffer, frame.length, part);
-            filling.digest.update(part);
-            frame.length += part.len() as u32;
-            if (at + part.len()).is_multiple_of(chunk_bytes) {
-                let sum = filling.digest.finalize() as u32;
-                self.parts.pool.set_chunk(buffer, at / chunk_bytes, sum);
-                filling.digest.reset();
+        for mut bytes in pieces {
+            while !bytes.is_empty() {
+                let at = frame.length as usize;
+                let (part, rest) = bytes.split_at(bytes.len().min(chunk_bytes - at % chunk_bytes));
+                self.parts.pool.write(buffer, frame.length, part);
+                filling.digest.update(part);
+                frame.length += part.len() as u32;
+                if (at + part.len()).is_multiple_of(chunk_bytes) {
+                    let sum = filling.digest.finalize() as u32;
+                    self.parts.pool.set_chunk(buffer, at / chunk_bytes, sum);
+                    filling.digest.reset();
+                }
+                bytes = rest;
             }
-            bytes = rest;
         }
         let tail_sum = filling.digest.finalize() as u32;
         self.parts.pool.set_extent(buffer, frame.length, tail_sum);

@@ -206,7 +206,7 @@ fn talk<F: Future<Output = ()> + 'static>(
             let part = ReplicaPart::new(*segment, Epoch(0), 0, length, length, flags);
             body.extend_from_slice(part.as_bytes());
             body.extend_from_slice(bytes);
-            assert!(matches!(service.local(&body), Local::Now(Ok(_))));
+            assert!(matches!(service.local(&[&body]), Local::Now(Ok(_))));
         }
         let mut node = Node::new(boot.world, boot.transport, Beside(service));
         node.listen(SocketAddr::new(boot.address, PORT)).unwrap();

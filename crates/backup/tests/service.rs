@@ -360,7 +360,7 @@ fn a_word_is_given_at_once_in_the_life_that_is_meant_and_not_to_who_was_fenced()
             let life = (ServerId(life.0), life.1);
             let mut body = ReplicateHead::new(MasterId(master), 0, life).as_bytes().to_vec();
             body.extend_from_slice(&message(master, 0, parts)[size_of::<ReplicateHead>()..]);
-            service.local(&body)
+            service.local(&[&body])
         };
         let open: [Part<'_>; 1] = [(5, 0, 0, b"bytes", 0, OPEN)];
         // It does not know yet which life this is.
@@ -415,7 +415,7 @@ proptest! {
             let mut service = service(&mut boot, Durability::Replicated);
             for body in &bodies {
                 let before: Vec<_> = service.store().replicas().collect();
-                match service.local(body) {
+                match service.local(&[body]) {
                     Local::Now(Ok(answer)) => assert!(PartAnswer::all_of(&answer).is_some()),
                     Local::Now(Err(status)) => {
                         assert!(matches!(status, Status::Malformed | Status::OtherLife));
@@ -428,4 +428,119 @@ proptest! {
             Box::new(Node::new(boot.world, boot.transport, ()))
         });
     }
+}
+
+/// What belongs where in a replica: so whatever is sent for a place is the same.
+fn bytes_at(offset: u32, count: usize) -> Vec<u8> {
+    (offset..).take(count).map(|at| at as u8).collect()
+}
+
+/// A part of a message: its segment, its offset, how many bytes, its flags, and how these bytes lie.
+type Shape = (u64, u32, usize, u8, u8);
+
+/// What comes of messages whose parts are at these offsets and so long: all answers, and at the end
+/// whether each replica has what belongs there. `cut` says where the bytes of a part are cut, if they
+/// lie apart from its head.
+fn outcome_of(
+    service: &mut Service,
+    messages: &[Vec<Shape>],
+    cut: impl Fn(u8, usize) -> Option<usize>,
+) -> (Vec<Local>, Vec<Local>) {
+    let say = |service: &mut Service, parts: &[(u64, u32, Vec<u8>, u8, u8)]| {
+        let mut pieces = vec![message(1, 0, &[])];
+        for (segment, offset, bytes, flags, how) in parts {
+            let length = offset + bytes.len() as u32;
+            let part = (*segment, 0, *offset, &bytes[..], length, *flags);
+            let body = message(1, 0, &[part]);
+            let behind = pieces.last_mut().unwrap();
+            let (head, rest) =
+                body[size_of::<ReplicateHead>()..].split_at(size_of::<ReplicaPart>());
+            behind.extend_from_slice(head);
+            match cut(*how, rest.len()) {
+                None => behind.extend_from_slice(rest),
+                Some(at) => {
+                    pieces.extend([rest[..at].to_vec(), rest[at..].to_vec(), Vec::new()]);
+                }
+            }
+        }
+        let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+        service.local(&pieces)
+    };
+    let mut answers = Vec::new();
+    for parts in messages {
+        let parts: Vec<_> = parts
+            .iter()
+            .map(|(segment, offset, count, flags, how)| {
+                (*segment, *offset, bytes_at(*offset, *count), *flags, *how)
+            })
+            .collect();
+        answers.push(say(service, &parts));
+    }
+    let replicas: Vec<_> = service.store().replicas().collect();
+    let open = replicas.iter().filter(|it| !it.closed);
+    let again = open.map(|it| {
+        let all = bytes_at(0, it.length as usize);
+        say(service, &[(it.id.segment.0, 0, all, 0, 0)])
+    });
+    (answers, again.collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    #[test]
+    fn a_message_in_pieces_does_what_it_does_in_one(
+        messages in prop::collection::vec(
+            prop::collection::vec(
+                (1..3u64, 0..3000u32, 0..3000usize, prop_oneof![Just(0), Just(OPEN), Just(CLOSE)], any::<u8>()),
+                0..5,
+            ),
+            1..12,
+        ),
+    ) {
+        let outcomes = Rc::new(RefCell::new(Vec::new()));
+        let mut simulation = Simulation::new(Options::calm(1));
+        for in_pieces in [false, true] {
+            let (messages, outcomes) = (messages.clone(), Rc::clone(&outcomes));
+            simulation.add_host(if in_pieces { "pieces" } else { "one" }, move |mut boot| {
+                let mut service = service(&mut boot, Durability::Replicated);
+                // Each opens both first, so that there is something to add to.
+                let open = (1..3).map(|segment| (segment, 0, 1000, OPEN, 3)).collect();
+                let all: Vec<_> = std::iter::once(open).chain(messages.clone()).collect();
+                let cut = |how: u8, length: usize| {
+                    (in_pieces && !how.is_multiple_of(3)).then(|| length * usize::from(how) / 255)
+                };
+                outcomes.borrow_mut().push(outcome_of(&mut service, &all, cut));
+                Box::new(Node::new(boot.world, boot.transport, ()))
+            });
+        }
+        let outcomes = outcomes.borrow();
+        prop_assert_eq!(&outcomes[0], &outcomes[1]);
+        for again in &outcomes[0].1 {
+            let Local::Now(Ok(body)) = again else { panic!("refused: {again:?}") };
+            prop_assert_eq!(answers(body).iter().map(|it| it.0).collect::<Vec<_>>(), vec![0]);
+        }
+    }
+}
+
+#[test]
+fn what_belongs_to_a_part_lies_in_two_pieces_at_most_and_its_head_in_one() {
+    let mut simulation = Simulation::new(Options::calm(1));
+    simulation.add_host("backup", move |mut boot| {
+        let mut service = service(&mut boot, Durability::Replicated);
+        let whole = message(1, 0, &[(5, 0, 0, b"bytes", 0, OPEN)]);
+        let data = whole.len() - 5;
+        let malformed = Local::Now(Err(Status::Malformed));
+        let cuts = [vec![data - 1], vec![data, data + 1, data + 2], vec![3], vec![whole.len() - 1]];
+        for (cuts, good) in cuts.iter().zip([false, false, false, true]) {
+            let mut from = 0;
+            let ends = cuts.iter().copied().chain([whole.len()]);
+            let pieces: Vec<&[u8]> =
+                ends.map(|end| &whole[std::mem::replace(&mut from, end)..end]).collect();
+            assert_eq!(service.local(&pieces) != malformed, good, "{cuts:?}");
+            assert_eq!(service.store().replicas().count(), usize::from(good));
+        }
+        assert_eq!(service.local(&[]), malformed);
+        Box::new(Node::new(boot.world, boot.transport, ()))
+    });
 }

@@ -104,7 +104,7 @@ pub use error::{Damage, Error, OptionsError};
 pub use frames::FRAMES_SPARE;
 pub use index::Cursor;
 pub use limits::{BATCH, CLEANERS_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-pub use log::{Completion, Expected, Hashed, Log, Put, TakeIn, Usage, Written};
+pub use log::{Completion, Expected, ExpectedUpdates, Hashed, Log, Put, TakeIn, Usage, Written};
 pub use memory::{Memory, SEGLET_BYTES};
 pub use metadata::{Digest, SegmentHeader, SegmentKind, TabletStatistics};
 pub use object::{Bytes, Object};

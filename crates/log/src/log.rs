@@ -19,7 +19,7 @@ mod read;
 mod write;
 
 pub(crate) use adopt::Adopting;
-pub use batch::Put;
+pub use batch::{ExpectedUpdates, Put};
 pub(crate) use beside::Beside;
 pub use beside::TakeIn;
 pub use completions::Completion;

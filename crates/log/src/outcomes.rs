@@ -69,7 +69,9 @@ impl GroupFields {
         bytes[length..length + 8].copy_from_slice(&outcome.key_hash.0.to_le_bytes());
         length += 8;
         length += varint::write(&mut bytes[length..], outcome.result.len() as u64);
-        into.extend_from_slice(&bytes[..length]);
+        // A number of bytes that is known is copied in a few instructions.
+        into.extend_from_slice(&bytes);
+        into.truncate(into.len() - bytes.len() + length);
         into.extend_from_slice(outcome.result);
     }
 }

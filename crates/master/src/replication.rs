@@ -299,11 +299,6 @@ impl Replication {
         self.shared.state().outgoing.pop_front()
     }
 
-    /// A request with all of its body in one piece; `None` where nobody needs it any more.
-    pub(crate) fn whole(&mut self, outgoing: Outgoing) -> Option<Request> {
-        self.shared.state().whole(outgoing)
-    }
-
     /// Sends a request by way of its pieces; `None` where nobody needs it any more.
     pub(crate) fn send_pieces<R>(
         &mut self,

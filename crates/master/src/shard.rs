@@ -11,7 +11,7 @@ use crate::outcome::Outcome;
 use crate::parked::{Answer, Parked};
 use crate::replication::{Link, LocalBackup, Replication};
 use std::net::SocketAddr;
-use thunderhead_log::{BATCH, Cursor, Error, Hashed, Log, Object};
+use thunderhead_log::{BATCH, Cursor, Error, ExpectedUpdates, Hashed, Log, Object};
 use thunderhead_rpc::ServiceKind;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request, Service};
 use thunderhead_runtime::Time;
@@ -392,28 +392,30 @@ impl Shard {
         self.statistics.updates += count as u64;
         self.has_updated = true;
         self.buffer.clear();
-        let mut expected = Parts { bytes: parts, take: UpdatePart::take };
+        let mut coming = Parts { bytes: parts, take: UpdatePart::take };
+        let mut keys = ExpectedUpdates::default();
         let together = even_batches(count);
         // What their outcomes take in the log is as much as this, of those that are still to come.
         let bytes_of =
             |part: &UpdatePart<'_>| Log::grouped_bytes(part.key.len(), part.argument.len());
         let mut bytes = 0;
-        for (number, (sequence, part)) in expected.clone().enumerate() {
-            if number.is_multiple_of(together) {
-                let keys = expected.by_ref().take(together);
+        for (sequence, part) in coming.clone() {
+            let key = keys.next().or_else(|| {
                 bytes = 0;
-                self.log.expect_updates(keys.map(|(_, part)| {
+                keys = self.log.expect_updates(coming.by_ref().take(together).map(|(_, part)| {
                     bytes += bytes_of(&part);
                     (part.head.table(), part.key)
                 }));
-            }
+                keys.next()
+            });
+            let key = key.unwrap_or_else(|| Hashed::of(part.key));
             let its_bytes = bytes_of(&part);
             if identity.lease() != 0 && !self.log.group_takes(sequence, its_bytes) {
                 self.log.begin_group(identity.lease(), sequence, bytes);
             }
             bytes = bytes.saturating_sub(its_bytes);
             let identity = identity.with_sequence(sequence);
-            let outcome = self.update_one(context, identity, &part, Hashed::of(part.key));
+            let outcome = self.update_one(context, identity, &part, key);
             outcome.to_part().put(&mut self.buffer);
         }
         self.log.end_group();

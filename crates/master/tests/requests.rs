@@ -304,16 +304,41 @@ fn many_are_read_and_updated_in_one_message() {
     assert_eq!(parts[71].2, by);
 
     let mut body = Vec::new();
-    for number in [0u64, 69, 1000] {
+    for number in (0..70u64).chain([1000]) {
         body.extend(read_body(&number.to_be_bytes(), Condition::Always));
     }
     let answer = pair.call(Opcode::ReadMany, &body).unwrap();
-    let (first, value, rest) = PartHead::take(&answer).unwrap();
-    assert_eq!((first.status(), value), (0, &[0; 100][..]));
-    let (_, value, rest) = PartHead::take(rest).unwrap();
-    assert_eq!(value, &[69; 100][..]);
+    let mut rest = answer.as_slice();
+    for number in 0..70 {
+        let (head, value, behind) = PartHead::take(rest).unwrap();
+        assert_eq!((head.status(), value), (0, &[number; 100][..]));
+        rest = behind;
+    }
     let (last, value, rest) = PartHead::take(rest).unwrap();
     assert_eq!((last.status(), value, rest), (Status::NotFound.code(), &[][..], &[][..]));
+}
+
+#[test]
+fn an_update_of_a_table_that_is_not_here_keeps_no_other_of_its_message_back() {
+    let mut pair = Pair::small();
+    let mut body = Identity::new(9, 0, 1).as_bytes().to_vec();
+    for number in 0..100u64 {
+        let table = if number % 5 == 3 { TableId(TABLE.0 + 1) } else { TABLE };
+        let key = number.to_be_bytes();
+        let head = &ObjectHead::new(table, key.len(), Condition::Always, 0);
+        let part = UpdatePart { head, kind: UpdateKind::Write, key: &key, argument: &key };
+        part.put(number + 1, &mut body);
+    }
+    let answer = pair.call(Opcode::UpdateMany, &body).unwrap();
+    let mut rest = answer.as_slice();
+    for number in 0..100u64 {
+        let (head, _, behind) = PartHead::take(rest).unwrap();
+        assert_eq!(head.status() == 0, number % 5 != 3, "{number}");
+        rest = behind;
+        let read = pair.call(Opcode::Read, &read_body(&number.to_be_bytes(), Condition::Always));
+        let value = read.ok().map(|it| it[8..].to_vec());
+        assert_eq!(value, (number % 5 != 3).then(|| number.to_be_bytes().to_vec()));
+    }
 }
 
 /// A message of many, of which each is for a key of its own; what became of each.
@@ -324,7 +349,7 @@ fn many(
 ) -> Vec<(u16, u64, Vec<u8>)> {
     let mut body = Identity::new(9, 0, first).as_bytes().to_vec();
     for (sequence, kind, condition) in parts {
-        let (key, by) = ((*sequence % 50).to_be_bytes(), sequence.to_le_bytes());
+        let (key, by) = ((*sequence % 49).to_be_bytes(), sequence.to_le_bytes());
         let argument = if *kind == UpdateKind::Delete { &[][..] } else { &by };
         let head = &ObjectHead::new(TABLE, key.len(), *condition, 0);
         UpdatePart { head, kind: *kind, key: &key, argument }.put(*sequence, &mut body);
@@ -378,7 +403,7 @@ fn updates_of_one_message_are_done_once_however_they_are_sent_again() {
     // One by one, as a client does that has one left.
     for (at, (sequence, ..)) in sent.iter().enumerate().filter(|(_, it)| it.1 == UpdateKind::Write)
     {
-        let (key, by) = ((*sequence % 50).to_be_bytes(), sequence.to_le_bytes());
+        let (key, by) = ((*sequence % 49).to_be_bytes(), sequence.to_le_bytes());
         let body = update_body(Identity::new(9, *sequence, 1), &key, sent[at].2, 0, &by);
         let ended = pair.call(Opcode::Write, &body);
         assert_eq!(answers[at].0, ended.as_ref().map_or_else(|_| status(&ended).code(), |_| 0));

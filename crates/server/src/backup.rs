@@ -34,7 +34,7 @@ impl Backup {
 }
 
 impl LocalBackup for Backup {
-    fn replicate(&mut self, body: &[u8]) -> LocalAnswer {
+    fn replicate(&mut self, body: &[&[u8]]) -> LocalAnswer {
         match self.service.local(body) {
             Local::Now(answer) => LocalAnswer::Now(answer),
             Local::Later(number) => LocalAnswer::Later(number),

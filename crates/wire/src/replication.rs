@@ -136,12 +136,16 @@ impl ReplicaPart {
         }
     }
 
-    /// Takes a part and its bytes off the front.
+    /// Takes a part off the front, whose bytes come next.
     #[must_use]
-    pub fn take(bytes: &[u8]) -> Option<(&ReplicaPart, &[u8], &[u8])> {
-        let (part, rest) = ReplicaPart::ref_from_prefix(bytes).ok()?;
-        let (bytes, rest) = rest.split_at_checked(part.bytes.get() as usize)?;
-        Some((part, bytes, rest))
+    pub fn take(bytes: &[u8]) -> Option<(&ReplicaPart, &[u8])> {
+        ReplicaPart::ref_from_prefix(bytes).ok()
+    }
+
+    /// How many bytes come behind it.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes.get() as usize
     }
 
     /// The segment.
@@ -390,13 +394,12 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_promises_more_bytes_than_there_are_is_none() {
+    fn a_part_is_taken_and_its_bytes_are_left() {
         let part = ReplicaPart::new(SegmentId(1), Epoch(0), 0, 4, 0, 0);
         let mut bytes = part.as_bytes().to_vec();
+        assert_eq!(ReplicaPart::take(&bytes[1..]), None);
         bytes.extend_from_slice(&[1, 2, 3]);
-        assert_eq!(ReplicaPart::take(&bytes), None);
-        bytes.extend_from_slice(&[4, 5]);
-        let (taken, data, rest) = ReplicaPart::take(&bytes).unwrap();
-        assert_eq!((*taken, data, rest), (part, &[1, 2, 3, 4][..], &[5][..]));
+        let (taken, rest) = ReplicaPart::take(&bytes).unwrap();
+        assert_eq!((*taken, taken.bytes(), rest), (part, 4, &[1, 2, 3][..]));
     }
 }

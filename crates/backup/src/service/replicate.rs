@@ -10,25 +10,67 @@ use thunderhead_wire::replication::{
 };
 use thunderhead_wire::{SegmentId, Status};
 
-/// Parts of a message with what belongs to each; an error where the bytes make no sense.
-struct Parts<'a>(&'a [u8]);
+/// What is left of a message, which lies in pieces: each head within one, what belongs to a part in
+/// two at most.
+#[derive(Clone)]
+struct Parts<'a> {
+    piece: &'a [u8],
+    behind: &'a [&'a [u8]],
+}
 
-impl<'a> Iterator for Parts<'a> {
-    type Item = Option<(&'a ReplicaPart, &'a [u8])>;
+/// A part, and what belongs to it.
+type Taken<'a> = (&'a ReplicaPart, [&'a [u8]; 2]);
 
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.0.is_empty() {
-            return None;
+impl<'a> Parts<'a> {
+    /// The head of a message, and its parts.
+    fn of(pieces: &'a [&'a [u8]]) -> Option<(&'a ReplicateHead, Parts<'a>)> {
+        let (first, behind) = pieces.split_first()?;
+        let (head, piece) = ReplicateHead::take(first)?;
+        Some((head, Parts { piece, behind }))
+    }
+
+    /// Goes on to the next piece where one is at its end.
+    fn go_on(&mut self) {
+        while let (true, Some((next, behind))) = (self.piece.is_empty(), self.behind.split_first())
+        {
+            (self.piece, self.behind) = (next, behind);
         }
-        let taken = ReplicaPart::take(self.0);
-        self.0 = taken.map_or(&[], |(.., rest)| rest);
-        Some(taken.filter(|(part, bytes, _)| makes_sense(part, bytes)).map(|(p, b, _)| (p, b)))
+    }
+
+    fn take(&mut self) -> Option<Taken<'a>> {
+        let (part, rest) = ReplicaPart::take(self.piece)?;
+        self.piece = rest;
+        let mut bytes = [&[][..]; 2];
+        let mut left = part.bytes();
+        for bytes in &mut bytes {
+            self.go_on();
+            (*bytes, self.piece) = self.piece.split_at(left.min(self.piece.len()));
+            left -= bytes.len();
+        }
+        (left == 0 && makes_sense(part)).then_some((part, bytes))
     }
 }
 
-fn makes_sense(part: &ReplicaPart, bytes: &[u8]) -> bool {
+impl<'a> Iterator for Parts<'a> {
+    /// Nothing where the bytes make no sense.
+    type Item = Option<Taken<'a>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.go_on();
+        if self.piece.is_empty() {
+            return None;
+        }
+        let taken = self.take();
+        if taken.is_none() {
+            (self.piece, self.behind) = (&[], &[]);
+        }
+        Some(taken)
+    }
+}
+
+fn makes_sense(part: &ReplicaPart) -> bool {
     let freed_alone = !part.wants(FREE)
-        || (bytes.is_empty() && ![OPEN, ATOMIC, COMMIT, CLOSE].iter().any(|it| part.wants(*it)));
+        || (part.bytes() == 0 && ![OPEN, ATOMIC, COMMIT, CLOSE].iter().any(|it| part.wants(*it)));
     let opened_in_a_way = !part.wants(ATOMIC) || part.wants(OPEN);
     freed_alone && opened_in_a_way && part.segment() != SegmentId::NONE
 }
@@ -37,12 +79,12 @@ impl Service {
     /// Does what a message wants. The answers, or nothing when they wait for the disk.
     pub(super) fn carry_out(
         &mut self,
-        body: &[u8],
+        pieces: &[&[u8]],
         asker: Asker,
     ) -> Result<Option<Vec<PartAnswer>>, Status> {
-        let (head, rest) = ReplicateHead::take(body).ok_or(Status::Malformed)?;
+        let (head, parts) = Parts::of(pieces).ok_or(Status::Malformed)?;
         // All of it is looked at before any of it is done.
-        let count = Parts(rest).try_fold(0, |count, part| part.map(|_| count + 1));
+        let count = parts.clone().try_fold(0, |count, part| part.map(|_| count + 1));
         let count = count.filter(|count| *count <= PARTS_MAX).ok_or(Status::Malformed)?;
         if self.is_deposed(head.master(), head.list_version()) {
             return Err(Status::Deposed);
@@ -51,7 +93,7 @@ impl Service {
         let mut answers = Vec::with_capacity(count);
         let mut tickets: Vec<(Ticket, usize)> = Vec::new();
         let mut refused: Vec<(SegmentId, PartAnswer)> = Vec::new();
-        for (part, bytes) in Parts(rest).flatten() {
+        for (part, bytes) in parts.flatten() {
             let segment = part.segment();
             if let Some((_, answer)) = refused.iter().find(|(of, _)| *of == segment) {
                 answers.push(*answer);
@@ -77,7 +119,12 @@ impl Service {
     }
 
     /// Does one part. The last ticket is that of all: what is durable is so in order.
-    fn part(&mut self, id: ReplicaId, part: &ReplicaPart, bytes: &[u8]) -> Result<Ack, Refusal> {
+    fn part(
+        &mut self,
+        id: ReplicaId,
+        part: &ReplicaPart,
+        bytes: [&[u8]; 2],
+    ) -> Result<Ack, Refusal> {
         let epoch = part.epoch();
         if part.wants(FREE) {
             return self.free(id, part);
@@ -99,8 +146,8 @@ impl Service {
         }
         // Without bytes it asks whether the replica is there, and raises its epoch.
         let asks = !part.wants(OPEN) && !part.wants(COMMIT) && !part.wants(CLOSE);
-        if !bytes.is_empty() || asks {
-            match self.store.append(id, epoch, part.offset(), bytes) {
+        if part.bytes() > 0 || asks {
+            match self.store.append_pieces(id, epoch, part.offset(), bytes) {
                 Ok(appended) => ack = appended,
                 // The same message came before, and closed it.
                 Err(Refusal::Closed { length, .. })

@@ -144,6 +144,18 @@ fn a_store_refuses_what_it_cannot_keep() {
     assert_eq!(code(life.store.append(replica(1), Epoch(1), 5, b"more")), 7, "an old epoch");
     assert_eq!(code(life.store.append(replica(1), Epoch(2), 0, b"bites")), 8, "other bytes");
     assert_eq!(code(life.store.append(replica(1), Epoch(2), 9, b"more")), 5, "a gap");
+    let mut in_two = |front: &[u8], back: &[u8]| {
+        life.store.append_pieces(replica(1), Epoch(2), 0, [front, back]).map_err(|it| it.code())
+    };
+    for (front, back) in
+        [("by", "tas"), ("bi", "tes"), ("", "bites"), ("bites", ""), ("bytas", "more")]
+    {
+        assert_eq!(in_two(front.as_bytes(), back.as_bytes()), Err(8), "other bytes");
+    }
+    assert_eq!(in_two(&[0; 10_000], &[0; 10_001]), Err(6), "too long");
+    for (front, back) in [("by", "tes"), ("bytes", ""), ("", "by"), ("b", "y")] {
+        in_two(front.as_bytes(), back.as_bytes()).unwrap();
+    }
     assert_eq!(code(life.store.append(replica(1), Epoch(2), 5, &[0; 20_000])), 6, "too long");
     assert_eq!(code(life.store.close(replica(1), Epoch(2), 9)), 5);
     life.store.append(replica(1), Epoch(2), 0, b"bytes").unwrap();

@@ -292,7 +292,8 @@ impl Model {
                 let mut sent = held.bytes[offset as usize..].to_vec();
                 sent.extend_from_slice(bytes);
                 let epoch = Epoch(held.epoch.0 + epoch / 2);
-                let result = store.append(*id, epoch, offset, &sent);
+                let (front, back) = sent.split_at(7 * offset as usize % (sent.len() + 1));
+                let result = store.append_pieces(*id, epoch, offset, [front, back]);
                 let fits = offset as usize + sent.len() <= SEGMENT_BYTES as usize;
                 let Ok(ack) = result else {
                     let rests = store.is_resting(*id) && !bytes.is_empty();

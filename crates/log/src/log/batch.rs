@@ -17,6 +17,7 @@
 //! it takes at a time. **Updates** change what is looked at, and go through each step together, up to
 //! [`BATCH`] of them, before the first is done.
 
+use super::write::Hashed;
 use super::{Log, Written};
 use crate::error::Error;
 use crate::index::{Approach, Candidate};
@@ -44,6 +45,32 @@ pub struct Put<'a> {
 pub(crate) struct Place {
     pub(crate) hash: KeyHash,
     pub(crate) tablet: Option<u32>,
+}
+
+/// The keys of updates that are expected, in their order: of [`Log::expect_updates`].
+pub struct ExpectedUpdates<'k> {
+    keys: [Hashed<'k>; BATCH],
+    next: usize,
+    end: usize,
+}
+
+impl Default for ExpectedUpdates<'_> {
+    /// None.
+    fn default() -> Self {
+        let none = Hashed { key: &[], hash: KeyHash(0) };
+        ExpectedUpdates { keys: [none; BATCH], next: 0, end: 0 }
+    }
+}
+
+impl<'k> Iterator for ExpectedUpdates<'k> {
+    type Item = Hashed<'k>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Hashed<'k>> {
+        let key = *self.keys[..self.end].get(self.next)?;
+        self.next += 1;
+        Some(key)
+    }
 }
 
 const _: () = assert!(BATCH <= 64, "a set of the places in a batch is a word");
@@ -81,23 +108,41 @@ impl Log {
         keys: impl Iterator<Item = (TableId, &'k [u8])>,
     ) -> [Place; BATCH] {
         let mut places = [Place::default(); BATCH];
+        let mut free = places.iter_mut();
+        self.approach_each(keys, |_, place| {
+            if let Some(free) = free.next() {
+                *free = place;
+            }
+        });
+        places
+    }
+
+    /// The same of the first [`BATCH`] of them; `note` is told where each belongs.
+    #[inline]
+    fn approach_each<'k>(
+        &self,
+        keys: impl Iterator<Item = (TableId, &'k [u8])>,
+        mut note: impl FnMut(&'k [u8], Place),
+    ) {
+        let mut approaches = [None; BATCH];
         let mut count = 0;
-        for ((table, key), place) in keys.zip(&mut places) {
+        for (approach, (table, key)) in approaches.iter_mut().zip(keys) {
             let hash = KeyHash::of(key);
-            let tablet = self.tablets.find(table, hash).map(|tablet| tablet as u32);
-            *place = Place { hash, tablet };
-            if let Some(approach) = self.approach_of(*place) {
+            let tablet = self.tablets.find(table, hash);
+            *approach = tablet.map(|tablet| self.tablets.list[tablet].index.place(hash.0));
+            if let Some(approach) = approach {
                 approach.prefetch_word();
             }
+            note(key, Place { hash, tablet: tablet.map(|tablet| tablet as u32) });
             count += 1;
         }
-        let used = &places[..count];
-        for approach in used.iter().filter_map(|place| self.approach_of(*place)) {
+        let used = &approaches[..count];
+        for approach in used.iter().flatten() {
             approach.prefetch_bucket();
         }
         let mut behind = 0u64;
-        for (at, place) in used.iter().enumerate() {
-            let Some(approach) = self.approach_of(*place) else { continue };
+        for (at, approach) in used.iter().enumerate() {
+            let Some(approach) = approach else { continue };
             match approach.candidate() {
                 Candidate::At(reference) => self.prefetch_entry(reference, Purpose::Update),
                 // Where its bucket is full it goes to the one behind.
@@ -106,18 +151,12 @@ impl Log {
             }
         }
         while behind != 0 {
-            let place = used[behind.trailing_zeros() as usize];
+            let approach = used[behind.trailing_zeros() as usize];
             behind &= behind - 1;
-            if let Some(reference) = self.approach_of(place).and_then(Approach::candidate_behind) {
+            if let Some(reference) = approach.and_then(Approach::candidate_behind) {
                 self.prefetch_entry(reference, Purpose::Update);
             }
         }
-        places
-    }
-
-    #[inline(always)]
-    fn approach_of(&self, place: Place) -> Option<Approach<'_>> {
-        Some(self.tablets.list[place.tablet? as usize].index.place(place.hash.0))
     }
 
     #[inline]
@@ -136,10 +175,18 @@ impl Log {
     }
 
     /// Asks for the memory that updates of some keys will touch: of the first [`BATCH`] of them.
-    /// Whoever does these updates next, one after the other, waits for none of it. Nothing else
-    /// comes of it.
-    pub fn expect_updates<'k>(&self, keys: impl IntoIterator<Item = (TableId, &'k [u8])>) {
-        self.approach(keys.into_iter().take(BATCH));
+    /// Whoever does these updates next, one after the other, waits for none of it. Gives the keys back,
+    /// hashed.
+    pub fn expect_updates<'k>(
+        &self,
+        keys: impl IntoIterator<Item = (TableId, &'k [u8])>,
+    ) -> ExpectedUpdates<'k> {
+        let mut expected = ExpectedUpdates::default();
+        self.approach_each(keys.into_iter(), |key, Place { hash, .. }| {
+            expected.keys[expected.end] = Hashed { key, hash };
+            expected.end += 1;
+        });
+        expected
     }
 
     /// The first step of a read.

@@ -40,8 +40,9 @@ pub enum LocalReplica {
 /// The backup of the same process, without a network in between. Its owner ends its turn after the
 /// shard's, so that what came goes to the disk, and before, so that the shard hears what is durable.
 pub trait LocalBackup {
-    /// A message of [`Opcode::Replicate`].
-    fn replicate(&mut self, body: &[u8]) -> LocalAnswer;
+    /// A message of [`Opcode::Replicate`], in pieces: its head and those of its parts are not cut, and
+    /// what belongs to a part lies in two at most. It must not call the replication that it comes from.
+    fn replicate(&mut self, body: &[&[u8]]) -> LocalAnswer;
 
     /// A message that is answered now.
     fn done(&mut self) -> Option<(u64, Vec<u8>)>;
@@ -173,11 +174,9 @@ impl Link {
             (To::Backup(server, _), Some(backup))
                 if server == self.own && opcode == Opcode::Replicate =>
             {
-                let Some(Request { body, .. }) = self.replication.whole(outgoing) else {
-                    return true;
-                };
-                let answer = backup.replicate(&body);
-                self.replication.recycle(body);
+                let answer =
+                    self.replication.send_pieces(outgoing, |pieces| backup.replicate(pieces));
+                let Some(answer) = answer else { return true };
                 match answer {
                     LocalAnswer::Now(Ok(answer)) => {
                         self.replication.answered(now, number, Ok(&answer));

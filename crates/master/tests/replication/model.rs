@@ -288,7 +288,7 @@ impl Cluster {
             let server = self.servers.iter_mut().find(|it| it.id == server).unwrap();
             if let Some((service, _)) = &mut server.life {
                 // What is meant for a former life may come to a later one at the same address.
-                let answer = service.local(&body);
+                let answer = service.local(&[&body]);
                 let is_meant = server.generation == generation;
                 assert!(is_meant || matches!(answer, Local::Now(Err(_))), "for another life");
             }
@@ -324,7 +324,7 @@ impl Cluster {
                         if !calm && self.random.chance(0.1) {
                             self.strays.push((server.id, server.generation, body.clone()));
                         }
-                        match service.local(&body) {
+                        match service.local(&[&body]) {
                             Local::Now(Ok(answer)) => Ok(answer),
                             Local::Now(Err(status)) => {
                                 Err(CallError::Refused { status, hint: 0, detail: 0 })

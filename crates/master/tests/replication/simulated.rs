@@ -495,7 +495,7 @@ struct Both {
 struct Local(Service);
 
 impl LocalBackup for Local {
-    fn replicate(&mut self, body: &[u8]) -> LocalAnswer {
+    fn replicate(&mut self, body: &[&[u8]]) -> LocalAnswer {
         match self.0.local(body) {
             thunderhead_backup::Local::Now(answer) => LocalAnswer::Now(answer),
             thunderhead_backup::Local::Later(number) => LocalAnswer::Later(number),
