@@ -235,7 +235,7 @@ fn what_is_shown_says_where_it_comes_from() {
         ("server.memory", "8GiB", "other.toml:2"),
         ("server.shards", "4", "THUNDERHEAD_SERVER_SHARDS"),
         ("client.deadline", "7s", "--deadline"),
-        ("log.level", "info", "default"),
+        ("log.format", "text", "default"),
     ];
     for (key, value, from) in cases {
         assert_eq!(

@@ -258,7 +258,12 @@ pub const KEYS: &[Key] = &[
         Some("150ms"),
         "How long a server has for its answer before the coordinator is told, which looks for it by itself for 250 ms more and then gives it up.",
     ),
-    entry("log.level", Kind::Choice(LogLevel::WORDS), Some("info"), "What is logged."),
+    entry(
+        "log.level",
+        Kind::Choice(LogLevel::WORDS),
+        None,
+        "What is logged. If it is not set: warn by `thunderhead dev`, info by servers and coordinators.",
+    ),
     entry(
         "log.format",
         Kind::Choice(LogFormat::WORDS),

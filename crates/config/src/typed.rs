@@ -186,10 +186,11 @@ fn disk_bytes(said: Option<u64>, memory_bytes: u64, replicas: u32) -> u64 {
 impl Config {
     pub(crate) fn of(effective: &Effective) -> Config {
         let it = Typed(effective);
-        let log = LogConfig {
-            level: it.word("log.level", LogLevel::of_word),
-            format: it.word("log.format", LogFormat::of_word),
-        };
+        let format = it.word("log.format", LogFormat::of_word);
+        let level = it.optional_word("log.level", LogLevel::of_word);
+        let log = LogConfig { level: level.unwrap_or(LogLevel::Info), format };
+        // Who tries a cluster wants to hear what is wrong, and the rest where it was asked for.
+        let log_of_dev = LogConfig { level: level.unwrap_or(LogLevel::Warn), format };
         let probe =
             ProbeConfig { interval: it.time("probe.interval"), timeout: it.time("probe.timeout") };
         Config {
@@ -228,7 +229,7 @@ impl Config {
                 probe,
                 log,
             },
-            dev: dev(&it, probe, log),
+            dev: dev(&it, probe, log_of_dev),
             client: ClientConfig {
                 coordinators: it.addresses("coordinators"),
                 deadline: it.time("client.deadline"),
@@ -372,7 +373,11 @@ impl Typed<'_> {
     }
 
     fn word<T>(&self, name: &str, of_word: impl Fn(&str) -> Option<T>) -> T {
-        let word = self.text(name);
-        of_word(&word).unwrap_or_else(|| panic!("{name} is {word}"))
+        self.optional_word(name, of_word).unwrap_or_else(|| panic!("{name} has no value"))
+    }
+
+    fn optional_word<T>(&self, name: &str, of_word: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let word = self.optional_text(name)?;
+        Some(of_word(&word).unwrap_or_else(|| panic!("{name} is {word}")))
     }
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use std::time::Duration;
 use thunderhead_config::{
-    Durability, Effective, File, KEYS, Kind, Metastore, Origin, Problems, Sources,
+    Durability, Effective, File, KEYS, Kind, LogLevel, Metastore, Origin, Problems, Sources,
 };
 
 fn file(text: &str) -> Sources {
@@ -126,6 +126,19 @@ fn words_become_types() {
     assert_eq!(config.server.disk_bytes(3), 9 << 30);
     let dev = Sources::default().resolve().unwrap().config().dev;
     assert_eq!((dev.cluster.replicas, dev.cluster.self_backup), (1, true));
+}
+
+#[test]
+fn who_tries_a_cluster_hears_what_is_wrong_and_the_rest_if_that_is_said() {
+    for (text, of_dev, of_servers) in [
+        ("", LogLevel::Warn, LogLevel::Info),
+        ("[log]\nlevel = \"info\"", LogLevel::Info, LogLevel::Info),
+        ("[log]\nlevel = \"error\"", LogLevel::Error, LogLevel::Error),
+    ] {
+        let config = file(text).resolve().unwrap().config();
+        assert_eq!((config.dev.log.level, config.server.log.level), (of_dev, of_servers));
+        assert_eq!(config.coordinator.log.level, of_servers);
+    }
 }
 
 /// Some text that is allowed for a key.

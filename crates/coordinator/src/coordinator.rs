@@ -431,7 +431,9 @@ impl Service for Coordinator {
         };
         if !reign.is_loaded() {
             // It cannot say anything before it has read everything.
-            return answer(context, reply_to, &Err(Refusal::METASTORE));
+            let is_stuck = self.shared.remarks.borrow().contains_key("loading");
+            let refusal = if is_stuck { Refusal::METASTORE } else { Refusal::LOADING };
+            return answer(context, reply_to, &Err(refusal));
         }
         match course(&reign, opcode, body) {
             None => answer(context, reply_to, &Err(Status::Malformed.into())),

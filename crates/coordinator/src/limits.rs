@@ -59,6 +59,10 @@ pub const TROUBLE_BYTES_MAX: usize = 1000;
 /// What a caller is told to wait while the metastore cannot be reached.
 pub const METASTORE_HINT: Duration = Duration::from_millis(200);
 
+/// What a caller is told to wait while a new leader reads what there is, as long as nothing is in its way:
+/// mostly that takes milliseconds.
+pub const LOADING_HINT: Duration = Duration::from_millis(10);
+
 /// What a caller is told to wait while too many others do.
 pub const BUSY_HINT: Duration = Duration::from_millis(50);
 

@@ -20,7 +20,7 @@ use crate::cluster::Cluster;
 use crate::coordinator::{Refusal, Shared};
 use crate::duties::{self, Duty};
 use crate::leases::Leases;
-use crate::limits::{METASTORE_HINT, RETRY_MAX, RETRY_MIN, VERSION_BITS};
+use crate::limits::{LOADING_HINT, METASTORE_HINT, RETRY_MAX, RETRY_MIN, VERSION_BITS};
 use crate::probes::Watch;
 use crate::recoveries::{Attempts, Rests};
 use crate::stored::{
@@ -452,6 +452,10 @@ impl Refusal {
     /// The metastore cannot be reached.
     pub(crate) const METASTORE: Refusal =
         Refusal { status: Status::MetastoreUnavailable, hint: METASTORE_HINT };
+
+    /// The leader reads what there is in it.
+    pub(crate) const LOADING: Refusal =
+        Refusal { status: Status::MetastoreUnavailable, hint: LOADING_HINT };
 }
 
 impl From<Error> for Refusal {
