@@ -2,9 +2,9 @@
 //! was written. Never writes; refuses a store that is in use.
 
 use crate::error::{OpenError, ReadError};
-use crate::layout::{Header, Judged, ReplicaId, Superblock, judge, newest_complete_round};
+use crate::layout::{Header, Judged, ReplicaId, Superblock, judge};
 use crate::reader::{Spare, read_data};
-use crate::start::{read_headers, read_superblock};
+use crate::start::{read_headers, read_superblock, what_counts};
 use std::io;
 use thunderhead_runtime::files::{Files, Opening};
 use thunderhead_runtime::lasting::Memories;
@@ -106,13 +106,13 @@ pub fn check(
     let file = files.open_with(name, how)?;
     let superblock = read_superblock(files, file)?;
     let headers = read_headers(files, file, &superblock, true)?;
-    let complete = newest_complete_round(headers.iter().flatten());
+    let counting = what_counts(files, file, &superblock, &headers)?;
     let total = superblock.geometry.frames;
     let mut frames = Vec::with_capacity(headers.len());
     let spare = Spare::default();
     for (number, slots) in headers.into_iter().enumerate() {
         let frame = number as u32;
-        let Judged { newest, torn, damaged, .. } = judge(slots, complete);
+        let Judged { newest, torn, damaged, .. } = judge(slots, &counting);
         let content = match newest {
             None => Content::HeaderDamaged,
             Some((_, _, Header::Free)) => Content::Free,

@@ -3,24 +3,42 @@
 //! A round makes a set of frames durable as the reactor saw them at one moment:
 //!
 //! 1. the data that is not on disk yet, whole blocks from the pool, the last block from a copy;
-//! 2. `fdatasync`, so that no header ever speaks of data that may not be there;
-//! 3. the headers, each into the slot that does not count, all with the round's sequence and the
+//! 2. the headers, each into the slot that does not count, all with the round's sequence and the
 //!    number of headers that it has;
-//! 4. `fdatasync`.
+//! 3. `fdatasync`.
 //!
-//! Power that goes in the midst leaves all of a round or nothing ([`newest_complete_round`]). The
+//! Power that goes in the midst leaves all of a round or nothing ([`Counting`]). The
 //! reactor puts all that changed into a round, so what is durable is always what some prefix of
 //! its calls made: the order that the log's replicator demands.
 //!
+//! # One sync, or two
+//!
+//! With one sync a header may be there without its data. Each says so, and from where on its data is new ([`Doubt`]);
+//! and each says which round of one sync was the newest to be durable, when it was written. So after a
+//! loss of power there is one round at most of which nobody can tell from headers whether it was durable: the
+//! last. Its data is compared with its checksums then. All is there, and it counts; or something is
+//! not, so nobody was ever told of it.
+//!
+//! Where nothing follows a round of one sync for some time, a header of it is written again, in a round that says that
+//! the one before was durable. (Else a bit of its data that turned over a year later would make it look as if it
+//! had been cut off. What looks so wrongly is data that is damaged within that time, with a loss of power or a
+//! crash in it.)
+//!
+//! After a sync or a header has failed, headers may be on the disk that speak of what is not. Until all of the
+//! frames they are in have been written again, rounds have two syncs: one after the data, one after the headers, which
+//! say nothing that is not so. And until then none says of that round, or of a later one, that it was durable. So of rounds of one sync
+//! that nothing proves, all but the last of all count for nothing.
+//!
+//! # What cannot be written
+//!
 //! A frame that cannot be written leaves the round and is *bad*. After a failed sync nothing is
 //! known of the round; it is written anew, from the pool, which still has all of it.
-//!
-//! [`newest_complete_round`]: crate::layout::newest_complete_round
 
 use crate::block::Block;
-use crate::layout::{Geometry, Header, Slot, Superblock};
+use crate::layout::{Doubt, Geometry, Header, Slot, Superblock, Writing};
 use crate::limits::{BLOCK_BYTES, SYNC_ATTEMPTS};
 use crate::pool::Pool;
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thunderhead_runtime::alarm::Alarm;
@@ -45,6 +63,8 @@ pub(crate) struct Finished {
     pub(crate) failed: Failed,
     /// The newest round that was begun.
     pub(crate) sequence: u64,
+    /// Nothing on the disk says that the last round was durable.
+    pub(crate) unproven: bool,
 }
 
 pub(crate) type Failed = Vec<(u32, io::ErrorKind)>;
@@ -52,6 +72,7 @@ pub(crate) type Failed = Vec<(u32, io::ErrorKind)>;
 /// What reactor and worker share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
+    /// What is to be written; without jobs, that the last round was durable.
     pub(crate) round: Option<Vec<Job>>,
     pub(crate) finished: Option<Finished>,
 }
@@ -79,6 +100,19 @@ pub(crate) struct Rounds {
     pub(crate) frames: Vec<OnDisk>,
     /// The newest round that was begun.
     pub(crate) sequence: u64,
+    /// The newest round of one sync that was durable.
+    pub(crate) proven: u64,
+    /// A header of it, where no header on the disk says so.
+    pub(crate) unproven: Option<(u32, Header)>,
+    /// Frames that have a header of a round of one sync that may not have been durable.
+    pub(crate) doubtful: BTreeSet<u32>,
+}
+
+/// How many syncs a round has, if it writes data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Syncs {
+    One,
+    Two,
 }
 
 /// Why an attempt at a round ended early.
@@ -93,19 +127,25 @@ impl Rounds {
         self.superblock.geometry
     }
 
-    /// Makes the jobs durable; says which frames failed.
+    /// Makes the jobs durable, with one sync if all goes well and nothing did not before; says which frames failed.
     pub(crate) fn write(
         &mut self,
         files: &mut dyn Files,
         file: FileId,
         pool: &Pool,
+        syncs: Syncs,
         mut jobs: Vec<Job>,
     ) -> Failed {
         let mut failed = Vec::new();
         let mut syncs_failed = 0;
+        let mut had = Syncs::Two;
         while !jobs.is_empty() {
-            match self.attempt(files, file, pool, &mut jobs, &mut failed) {
-                Ok(()) => break,
+            let syncs = if self.doubtful.is_empty() { syncs } else { Syncs::Two };
+            match self.attempt(files, file, pool, syncs, &mut jobs, &mut failed) {
+                Ok(syncs) => {
+                    had = syncs;
+                    break;
+                }
                 Err(Interrupted::Fewer) => {}
                 Err(Interrupted::Sync(error)) => {
                     syncs_failed += 1;
@@ -123,8 +163,30 @@ impl Rounds {
                 Header::Free => 0,
                 Header::Used(used) => used.length,
             };
+            self.doubtful.remove(&job.frame);
+        }
+        if !jobs.is_empty() {
+            // Not of one that is free: it may have been begun in, and the next process would take that for over.
+            let said = jobs.into_iter().find(|job| had == Syncs::One && job.header != Header::Free);
+            self.unproven = said.map(|job| (job.frame, job.header));
+            if had == Syncs::One {
+                self.proven = self.sequence;
+            }
         }
         failed
+    }
+
+    /// Has it said on the disk that the last round was durable. What fails is as it was.
+    pub(crate) fn prove(&mut self, files: &mut dyn Files, file: FileId, pool: &Pool) {
+        let Some((frame, header)) = self.unproven.clone() else { return };
+        let mut jobs = vec![Job { frame, buffer: None, header }];
+        let tried = self.attempt(files, file, pool, Syncs::Two, &mut jobs, &mut Failed::new());
+        if tried.is_ok() {
+            let disk = &mut self.frames[frame as usize];
+            disk.slot = disk.slot.other();
+            self.doubtful.remove(&frame);
+            self.unproven = None;
+        }
     }
 
     fn attempt(
@@ -132,9 +194,10 @@ impl Rounds {
         files: &mut dyn Files,
         file: FileId,
         pool: &Pool,
+        syncs: Syncs,
         jobs: &mut Vec<Job>,
         failed: &mut Failed,
-    ) -> Result<(), Interrupted> {
+    ) -> Result<Syncs, Interrupted> {
         let mut wrote = false;
         jobs.retain(|job| match self.write_data(files, file, pool, job) {
             Ok(any) => {
@@ -143,15 +206,23 @@ impl Rounds {
             }
             Err(error) => give_up(failed, job, &error),
         });
-        if wrote {
+        // Headers alone speak of nothing that is not there.
+        let syncs = if wrote { syncs } else { Syncs::Two };
+        if wrote && syncs == Syncs::Two {
             files.sync(file).map_err(Interrupted::Sync)?;
         }
         self.sequence += 1;
-        let (sequence, members) = (self.sequence, jobs.len() as u32);
+        let (sequence, members, proven) = (self.sequence, jobs.len() as u32, self.proven);
+        if syncs == Syncs::One {
+            // Until the round is durable.
+            self.doubtful.extend(jobs.iter().map(|job| job.frame));
+        }
         jobs.retain(|job| {
-            let block = job.header.encode(self.superblock.store, job.frame, sequence, members);
-            let slot = self.frames[job.frame as usize].slot.other();
-            let at = self.geometry().header_at(job.frame, slot);
+            let OnDisk { slot, synced } = self.frames[job.frame as usize];
+            let doubt = (syncs == Syncs::One).then_some(Doubt { from: synced });
+            let writing = Writing { sequence, members, proven, doubt };
+            let block = job.header.encode(self.superblock.store, job.frame, writing);
+            let at = self.geometry().header_at(job.frame, slot.other());
             match files.write_at(file, at, block.as_bytes()) {
                 Ok(()) => true,
                 Err(error) => give_up(failed, job, &error),
@@ -160,10 +231,10 @@ impl Rounds {
         if jobs.len() < members as usize {
             return Err(Interrupted::Fewer);
         }
-        if jobs.is_empty() {
-            return Ok(());
+        if !jobs.is_empty() {
+            files.sync(file).map_err(Interrupted::Sync)?;
         }
-        files.sync(file).map_err(Interrupted::Sync)
+        Ok(syncs)
     }
 
     /// Writes what is not on disk of a frame's data; says whether there was any.
@@ -220,10 +291,15 @@ impl Worker for Flusher {
     fn step(&mut self, files: &mut dyn Files) -> Step {
         let Some(jobs) = lock(&self.exchange).round.take() else { return Step::Idle };
         let failed = match self.open(files) {
-            Ok(file) => self.rounds.write(files, file, &self.pool, jobs),
+            Ok(file) if jobs.is_empty() => {
+                self.rounds.prove(files, file, &self.pool);
+                Failed::new()
+            }
+            Ok(file) => self.rounds.write(files, file, &self.pool, Syncs::One, jobs),
             Err(error) => jobs.iter().map(|job| (job.frame, error.kind())).collect(),
         };
-        let finished = Finished { failed, sequence: self.rounds.sequence };
+        let Rounds { sequence, ref unproven, .. } = self.rounds;
+        let finished = Finished { failed, sequence, unproven: unproven.is_some() };
         lock(&self.exchange).finished = Some(finished);
         self.alarm.ring();
         Step::Idle

@@ -1,7 +1,7 @@
 //! Entry points for the fuzz targets. They take any bytes and must never panic.
 
 use crate::block::{Block, PAYLOAD_BYTES, seal};
-use crate::layout::{Found, Geometry, Header, Identity, Superblock, judge, newest_complete_round};
+use crate::layout::{Counting, Found, Geometry, Header, Identity, Superblock, judge};
 use crate::limits::BLOCK_BYTES;
 use crate::service::{Local, Service};
 use crate::store::{Options, Store};
@@ -22,6 +22,7 @@ pub fn frames(data: &[u8]) {
         store: 1,
         identity: Identity { cluster: ClusterId(1), server: ServerId(1) },
         geometry: Geometry { segment_bytes: 1 << 16, frames: 4 },
+        one_sync: true,
     };
     let mut found: Vec<Found> = Vec::new();
     for (number, part) in data.chunks(BLOCK_BYTES).enumerate() {
@@ -43,9 +44,19 @@ pub fn frames(data: &[u8]) {
             found.push(header);
         }
     }
-    let complete = newest_complete_round(found.iter());
+    let mut counting = Counting::of(found.iter());
+    while counting.in_doubt().is_some() {
+        let earlier = counting.refuted(found.iter());
+        assert!(earlier.complete < counting.complete, "what is refuted does not come again");
+        for counting in [counting.proven(), earlier] {
+            for pair in found.as_chunks::<2>().0 {
+                let _ = judge(pair.clone(), &counting);
+            }
+        }
+        counting = earlier;
+    }
     for pair in found.as_chunks::<2>().0 {
-        let _ = judge(pair.clone(), complete);
+        let _ = judge(pair.clone(), &counting);
     }
 }
 

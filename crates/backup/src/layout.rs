@@ -25,6 +25,10 @@ pub const FORMAT_VERSION: u16 = 1;
 /// What a storage file begins with.
 const FILE_MAGIC: [u8; 4] = *b"THBK";
 
+/// The feature of files whose headers may say what was [written with its data](Doubt): a reader that does not
+/// know that would take all of them for true.
+const FEATURE_ONE_SYNC: u32 = 1;
+
 /// The key that superblocks are sealed with: their file's id is not known before.
 const SUPERBLOCK_KEY: u64 = u64::from_le_bytes(*b"THBKSUPR");
 
@@ -121,6 +125,8 @@ pub struct Superblock {
     pub identity: Identity,
     /// Its sizes.
     pub geometry: Geometry,
+    /// Headers may be written together with their data. Files of earlier builds do not say so.
+    pub one_sync: bool,
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -162,7 +168,7 @@ impl Superblock {
             magic: FILE_MAGIC,
             version: FORMAT_VERSION.into(),
             reserved: 0.into(),
-            features: 0.into(),
+            features: if self.one_sync { FEATURE_ONE_SYNC } else { 0 }.into(),
             segment_bytes: self.geometry.segment_bytes.into(),
             frames: self.geometry.frames.into(),
             chunk_bytes: (self.geometry.chunk_bytes() as u32).into(),
@@ -195,7 +201,7 @@ impl Superblock {
             });
         }
         let (version, features) = (raw.version.get(), raw.features.get());
-        let is_other = version != FORMAT_VERSION || features != 0;
+        let is_other = version != FORMAT_VERSION || features & !FEATURE_ONE_SYNC != 0;
         let Unsealed::Whole { sequence, payload } = unsealed else {
             let intact = matches!(unsealed, Unsealed::Damaged { newest: None });
             return Err(match intact && is_other {
@@ -215,7 +221,8 @@ impl Superblock {
         }
         let identity =
             Identity { cluster: ClusterId(raw.cluster.get()), server: ServerId(raw.server.get()) };
-        Ok((sequence, Superblock { store: raw.store.get(), identity, geometry }))
+        let one_sync = features & FEATURE_ONE_SYNC != 0;
+        Ok((sequence, Superblock { store: raw.store.get(), identity, geometry, one_sync }))
     }
 }
 
@@ -264,6 +271,7 @@ const STATE_FREE: u8 = 1;
 const STATE_OPEN: u8 = 2;
 const STATE_CLOSED: u8 = 3;
 const FLAG_UNCOMMITTED: u8 = 1;
+const FLAG_DOUBT: u8 = 2;
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -278,7 +286,9 @@ struct RawHeader {
     length: U32,
     chunks: U32,
     members: U32,
-    more: [u8; 52],
+    from: U32,
+    proven: U64,
+    more: [u8; 40],
     checksums: [U32; CHUNKS_MAX],
 }
 
@@ -286,15 +296,34 @@ const _: () = assert!(size_of::<RawHeader>() == 96 + 4 * CHUNKS_MAX);
 const _: () = assert!(size_of::<RawHeader>() <= PAYLOAD_BYTES);
 const _: () = assert!(size_of::<RawSuperblock>() == 48);
 
+/// A header was written together with its data, by a round of one sync: that the header is there does
+/// not say that the data is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    /// The data before this was durable before that round.
+    pub from: u32,
+}
+
+/// The writing of a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Writing {
+    /// The round.
+    pub sequence: u64,
+    /// How many headers that round writes; 0 when it counts in any case.
+    pub members: u32,
+    /// The newest round of one sync that was durable by then.
+    pub proven: u64,
+    /// This round has one sync.
+    pub doubt: Option<Doubt>,
+}
+
 /// A header slot, as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// A header.
     Whole {
-        /// The round that wrote it.
-        sequence: u64,
-        /// How many headers that round wrote; 0 when it counts in any case.
-        members: u32,
+        /// How it was written.
+        writing: Writing,
         /// What it says.
         header: Header,
     },
@@ -317,10 +346,11 @@ fn header_key(store: u64, frame: u32) -> u64 {
 impl Header {
     /// As a block for a frame.
     #[must_use]
-    pub fn encode(&self, store: u64, frame: u32, sequence: u64, members: u32) -> Block {
+    pub fn encode(&self, store: u64, frame: u32, writing: Writing) -> Block {
         let mut raw = RawHeader::new_zeroed();
         raw.frame = frame.into();
-        raw.members = members.into();
+        raw.members = writing.members.into();
+        raw.proven = writing.proven.into();
         match self {
             Header::Free => raw.state = STATE_FREE,
             Header::Used(used) => {
@@ -336,9 +366,13 @@ impl Header {
                 }
             }
         }
+        if let Some(Doubt { from }) = writing.doubt {
+            raw.flags |= FLAG_DOUBT;
+            raw.from = from.into();
+        }
         let mut payload: Payload = [0; PAYLOAD_BYTES];
         payload[..size_of::<RawHeader>()].copy_from_slice(raw.as_bytes());
-        seal(&payload, sequence, header_key(store, frame))
+        seal(&payload, writing.sequence, header_key(store, frame))
     }
 
     /// Decodes a slot of a frame.
@@ -346,8 +380,8 @@ impl Header {
     pub fn decode(block: &Block, superblock: &Superblock, frame: u32) -> Found {
         match unseal(block, header_key(superblock.store, frame)) {
             Unsealed::Whole { sequence, payload } => {
-                match Header::of_payload(&payload, superblock.geometry, frame) {
-                    Some((members, header)) => Found::Whole { sequence, members, header },
+                match Header::of_payload(&payload, sequence, superblock.geometry, frame) {
+                    Some((writing, header)) => Found::Whole { writing, header },
                     None => Found::Damaged { newest: Some(sequence) },
                 }
             }
@@ -356,13 +390,21 @@ impl Header {
         }
     }
 
-    fn of_payload(payload: &Payload, geometry: Geometry, frame: u32) -> Option<(u32, Header)> {
+    fn of_payload(
+        payload: &Payload,
+        sequence: u64,
+        geometry: Geometry,
+        frame: u32,
+    ) -> Option<(Writing, Header)> {
         let (raw, _) = RawHeader::read_from_prefix(&payload[..]).ok()?;
-        if raw.frame.get() != frame || raw.flags & !FLAG_UNCOMMITTED != 0 {
+        if raw.frame.get() != frame || raw.flags & !(FLAG_UNCOMMITTED | FLAG_DOUBT) != 0 {
             return None;
         }
+        let doubt = (raw.flags & FLAG_DOUBT != 0).then_some(Doubt { from: raw.from.get() });
+        let (members, proven) = (raw.members.get(), raw.proven.get());
+        let writing = Writing { sequence, members, proven, doubt };
         let closed = match raw.state {
-            STATE_FREE => return Some((raw.members.get(), Header::Free)),
+            STATE_FREE => return Some((writing, Header::Free)),
             STATE_OPEN => false,
             STATE_CLOSED => true,
             _ => return None,
@@ -378,7 +420,7 @@ impl Header {
         let committed = raw.flags & FLAG_UNCOMMITTED == 0;
         let epoch = Epoch(raw.epoch.get());
         let used = Used { id, epoch, closed, committed, length, chunks };
-        Some((raw.members.get(), Header::Used(used)))
+        Some((writing, Header::Used(used)))
     }
 }
 
@@ -393,30 +435,98 @@ impl Used {
     }
 }
 
-/// The newest round of writing that is complete. Every later one is as if it had never begun: the
-/// power went while it was written, and nobody was told that it is durable.
+/// Which rounds of writing count.
 ///
-/// Rounds follow one another, so only the last can be incomplete (or the last few, if syncs
-/// failed). None of the headers of the last complete one has been overwritten: the next writing
-/// of a frame goes to the frame's other slot.
-pub fn newest_complete_round<'a>(slots: impl Iterator<Item = &'a Found>) -> u64 {
-    let mut rounds: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
-    let mut damaged_anywhere = 0;
-    for found in slots {
-        match found {
-            Found::Whole { sequence, members, .. } => {
-                let round = rounds.entry(*sequence).or_default();
-                round.0 += 1;
-                round.1 = u64::from(*members);
-            }
-            // It was written, whatever became of it since.
-            Found::Damaged { newest: Some(newest) } => rounds.entry(*newest).or_default().0 += 1,
-            Found::Damaged { newest: None } => damaged_anywhere += 1,
-            Found::Torn { .. } => {}
-        }
+/// All up to the newest that is *complete* do. Every later one is as if it had never begun: the
+/// power went while it was written, and nobody was told that it is durable. Rounds follow one
+/// another, so only the last can be incomplete (or the last few, if syncs failed). None of the
+/// headers of the last complete one has been overwritten: the next writing of a frame goes to the
+/// frame's other slot.
+///
+/// Of rounds of one sync those do not count that are not *proven*, for what their headers speak of may
+/// not be there. None is begun before the one before it is durable, and the next headers say that it is. So there
+/// is one at most that may have been acknowledged though nothing says so yet: the newest complete round, if it is of
+/// one sync. That is [in doubt](Counting::in_doubt), and who has looked at its data says what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counting {
+    /// The newest round that is complete.
+    pub complete: u64,
+    /// The newest round of one sync that is known to have been durable.
+    pub proven: u64,
+    in_doubt: bool,
+}
+
+impl Counting {
+    /// All rounds count.
+    pub const ALL: Counting = Counting { complete: u64::MAX, proven: u64::MAX, in_doubt: false };
+
+    /// As slots say.
+    #[must_use]
+    pub fn of<'a>(slots: impl Iterator<Item = &'a Found>) -> Counting {
+        Counting::below(u64::MAX, slots)
     }
-    let complete = |(found, members): &(u64, u64)| found + damaged_anywhere >= *members;
-    rounds.iter().rev().find(|(_, round)| complete(round)).map_or(0, |(sequence, _)| *sequence)
+
+    /// The same as if no round from this one on had ever begun.
+    fn below<'a>(limit: u64, slots: impl Iterator<Item = &'a Found>) -> Counting {
+        #[derive(Default)]
+        struct Round {
+            found: u64,
+            members: u64,
+            doubt: bool,
+        }
+        let mut rounds: BTreeMap<u64, Round> = BTreeMap::new();
+        let mut damaged_anywhere = 0;
+        let mut newest_proven = 0;
+        for found in slots {
+            match found {
+                Found::Whole { writing, .. } => {
+                    let Writing { sequence, members, proven, doubt } = writing;
+                    let round = rounds.entry(*sequence).or_default();
+                    round.found += 1;
+                    round.members = u64::from(*members);
+                    round.doubt |= doubt.is_some();
+                    newest_proven = newest_proven.max(*proven);
+                }
+                // It was written, whatever became of it since.
+                Found::Damaged { newest: Some(newest) } => {
+                    rounds.entry(*newest).or_default().found += 1;
+                }
+                Found::Damaged { newest: None } => damaged_anywhere += 1,
+                Found::Torn { .. } => {}
+            }
+        }
+        let complete = |round: &Round| round.found + damaged_anywhere >= round.members;
+        let newest = rounds.range(..limit).rev().find(|(_, round)| complete(round));
+        let (complete, doubt) = newest.map_or((0, false), |(at, round)| (*at, round.doubt));
+        let in_doubt = doubt && complete > newest_proven;
+        Counting { complete, proven: newest_proven, in_doubt }
+    }
+
+    /// The newest complete round, if it had one sync and nothing says that it was durable: it counts if all
+    /// that its headers speak of is there.
+    #[must_use]
+    pub fn in_doubt(&self) -> Option<u64> {
+        self.in_doubt.then_some(self.complete)
+    }
+
+    /// The round in doubt is all there.
+    #[must_use]
+    pub fn proven(self) -> Counting {
+        Counting { proven: self.complete, in_doubt: false, ..self }
+    }
+
+    /// Something of the round in doubt is not there: it was cut off before anybody was told.
+    #[must_use]
+    pub fn refuted<'a>(self, slots: impl Iterator<Item = &'a Found>) -> Counting {
+        Counting::below(self.complete, slots)
+    }
+
+    /// Whether what a writing says counts.
+    #[must_use]
+    pub fn counts(&self, writing: &Writing) -> bool {
+        writing.sequence <= self.complete
+            && (writing.doubt.is_none() || writing.sequence <= self.proven)
+    }
 }
 
 /// The truth of a frame, from its two slots.
@@ -432,21 +542,22 @@ pub struct Judged {
     pub damaged: bool,
 }
 
-/// Decides which of two slots counts, given the [newest complete round](newest_complete_round).
+/// Decides which of two slots counts, given [which rounds do](Counting).
 ///
-/// What an incomplete round wrote, torn or not, was not acknowledged by anybody, and the slot
+/// What a round wrote that does not count, torn or not, was not acknowledged by anybody, and the slot
 /// beside it holds what was before. A damaged slot must be shown to be the older one; else what
 /// it said may be what counted.
 #[must_use]
-pub fn judge(slots: [Found; 2], complete: u64) -> Judged {
+pub fn judge(slots: [Found; 2], counting: &Counting) -> Judged {
     let mut judged = Judged { newest: None, sequence: 0, torn: false, damaged: false };
     // A damaged slot of unknown age may be the newer one.
     let mut damaged_newest: Option<u64> = None;
     for (slot, found) in Slot::BOTH.into_iter().zip(slots) {
         let newest = match found {
-            Found::Whole { sequence, header, .. } => {
+            Found::Whole { writing, header } => {
+                let sequence = writing.sequence;
                 let is_newer = judged.newest.as_ref().is_none_or(|it| it.1 < sequence);
-                if sequence > complete {
+                if !counting.counts(&writing) {
                     judged.torn = true;
                 } else if is_newer {
                     judged.newest = Some((slot, sequence, header));
@@ -459,7 +570,7 @@ pub fn judge(slots: [Found; 2], complete: u64) -> Judged {
             }
             Found::Damaged { newest } => {
                 judged.damaged = true;
-                if newest.is_none_or(|newest| newest <= complete) {
+                if newest.is_none_or(|newest| newest <= counting.complete) {
                     damaged_newest = damaged_newest.max(Some(newest.unwrap_or(u64::MAX)));
                 }
                 newest.unwrap_or(0)
@@ -482,6 +593,7 @@ mod tests {
             store: 0x0123_4567_89ab_cdef,
             identity: Identity { cluster: ClusterId(7), server: ServerId(3) },
             geometry: Geometry { segment_bytes: 20_000, frames: 4 },
+            one_sync: true,
         }
     }
 
@@ -494,6 +606,21 @@ mod tests {
             length,
             chunks: (0..length.div_ceil(4096)).map(|at| at + 100).collect(),
         }
+    }
+
+    fn writing(sequence: u64, members: u32) -> Writing {
+        Writing { sequence, members, proven: 0, doubt: None }
+    }
+
+    fn whole(sequence: u64, members: u32) -> Found {
+        Found::Whole { writing: writing(sequence, members), header: Header::Free }
+    }
+
+    /// Of a round of one sync.
+    fn doubtful(sequence: u64, members: u32, proven: u64) -> Found {
+        let doubt = Some(Doubt { from: 0 });
+        let writing = Writing { sequence, members, proven, doubt };
+        Found::Whole { writing, header: Header::Free }
     }
 
     #[test]
@@ -516,24 +643,34 @@ mod tests {
         let superblock = superblock();
         assert_eq!(Superblock::decode(&superblock.encode(5)), Ok((5, superblock)));
         for header in [Header::Free, Header::Used(used(0)), Header::Used(used(20_000))] {
-            let block = header.encode(superblock.store, 2, 8, 5);
-            let found = Header::decode(&block, &superblock, 2);
-            assert_eq!(found, Found::Whole { sequence: 8, members: 5, header });
-            let elsewhere = Header::decode(&block, &superblock, 3);
-            assert_eq!(elsewhere, Found::Damaged { newest: None }, "it belongs to frame 2");
+            for doubt in [None, Some(Doubt { from: 7 })] {
+                let writing = Writing { proven: 6, doubt, ..writing(8, 5) };
+                let block = header.encode(superblock.store, 2, writing);
+                let found = Header::decode(&block, &superblock, 2);
+                assert_eq!(found, Found::Whole { writing, header: header.clone() });
+                let elsewhere = Header::decode(&block, &superblock, 3);
+                assert_eq!(elsewhere, Found::Damaged { newest: None }, "it belongs to frame 2");
+            }
         }
+        let earlier = Superblock { one_sync: false, ..superblock };
+        assert_eq!(Superblock::decode(&earlier.encode(5)), Ok((5, earlier)));
     }
 
     #[test]
     fn these_are_the_bytes_of_format_version_1() {
         // Whoever changes these changes FORMAT_VERSION and docs/format.md.
         let superblock = superblock();
+        let earlier = Superblock { one_sync: false, ..superblock };
+        let in_doubt = Writing { proven: 4, doubt: Some(Doubt { from: 8000 }), ..writing(5, 3) };
         let blocks = [
             superblock.encode(1),
-            Header::Free.encode(superblock.store, 0, 1, 0),
-            Header::Used(used(9000)).encode(superblock.store, 1, 2, 3),
+            earlier.encode(1),
+            Header::Used(used(9000)).encode(superblock.store, 1, in_doubt),
+            Header::Free.encode(superblock.store, 0, writing(1, 0)),
+            Header::Used(used(9000)).encode(superblock.store, 1, writing(2, 3)),
         ];
-        assert_eq!(blocks.map(|block| crc(&block.0)), [1220915357, 3251700461, 3482193073]);
+        let sums = blocks.map(|block| crc(&block.0));
+        assert_eq!(sums, [2987110744, 1220915357, 3094995194, 3251700461, 3482193073]);
     }
 
     #[test]
@@ -556,7 +693,8 @@ mod tests {
 
     #[test]
     fn a_damaged_slot_does_not_bring_back_what_was_before() {
-        let whole = |sequence| Found::Whole { sequence, members: 1, header: Header::Free };
+        let whole = |sequence| whole(sequence, 1);
+        let counting = Counting { complete: 9, ..Counting::ALL };
         let damaged = |newest| Found::Damaged { newest };
         let torn = |newest| Found::Torn { newest };
         let table = [
@@ -572,7 +710,7 @@ mod tests {
             ([torn(3), damaged(Some(2))], None),
         ];
         for (slots, expected) in table {
-            let judged = judge(slots.clone(), 9);
+            let judged = judge(slots.clone(), &counting);
             let newest = judged.newest.map(|(slot, sequence, _)| (slot, sequence));
             assert_eq!(newest, expected, "{slots:?}");
         }
@@ -580,8 +718,7 @@ mod tests {
 
     #[test]
     fn a_round_that_was_not_finished_never_began() {
-        let whole = |sequence, members| Found::Whole { sequence, members, header: Header::Free };
-        let rounds = |slots: &[Found]| newest_complete_round(slots.iter());
+        let rounds = |slots: &[Found]| Counting::of(slots.iter()).complete;
         assert_eq!(rounds(&[]), 0);
         assert_eq!(rounds(&[whole(1, 0), whole(2, 2), whole(2, 2)]), 2);
         assert_eq!(rounds(&[whole(1, 0), whole(2, 2), Found::Torn { newest: 2 }]), 1);
@@ -590,5 +727,31 @@ mod tests {
             let slots = [whole(1, 0), whole(2, 2), Found::Damaged { newest }];
             assert_eq!(rounds(&slots), 2, "damage does not undo a round");
         }
+    }
+
+    #[test]
+    fn of_rounds_of_one_sync_the_last_is_in_doubt_and_failed_ones_do_not_count() {
+        let of = |slots: &[Found]| Counting::of(slots.iter());
+        let in_doubt = |slots: &[Found]| of(slots).in_doubt();
+        assert_eq!(in_doubt(&[whole(1, 0), doubtful(2, 1, 0)]), Some(2));
+        assert_eq!(in_doubt(&[doubtful(2, 1, 0), doubtful(3, 1, 2)]), Some(3));
+        assert_eq!(in_doubt(&[doubtful(2, 1, 0), Found::Torn { newest: 3 }]), Some(2));
+        // Something of the third is there, and nobody began it before the second was durable.
+        assert_eq!(in_doubt(&[doubtful(2, 1, 0), doubtful(3, 2, 2)]), None);
+        assert_eq!(in_doubt(&[doubtful(2, 1, 0), whole(3, 1)]), None);
+
+        let slots = [doubtful(2, 1, 0), doubtful(3, 1, 2)];
+        let (proven, refuted) = (of(&slots).proven(), of(&slots).refuted(slots.iter()));
+        let counts = |counting: &Counting, found: &Found| match found {
+            Found::Whole { writing, .. } => counting.counts(writing),
+            _ => false,
+        };
+        assert!(counts(&proven, &slots[0]) && counts(&proven, &slots[1]));
+        assert!(counts(&refuted, &slots[0]) && !counts(&refuted, &slots[1]));
+        assert_eq!((refuted.complete, refuted.in_doubt()), (2, None));
+
+        // The second failed: the third does not say that it was durable.
+        let slots = [doubtful(2, 1, 0), whole(3, 1)];
+        assert!(!counts(&of(&slots), &slots[0]) && counts(&of(&slots), &slots[1]));
     }
 }

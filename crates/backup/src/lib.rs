@@ -3,7 +3,7 @@
 //! ```text
 //!  master ──append──► [ buffer ]  shared memory: outlasts the process      reactor: a copy, no wait
 //!                         │
-//!                         ▼ rounds: data, fdatasync, headers, fdatasync    flusher: a worker
+//!                         ▼ rounds: data, headers, fdatasync               flusher: a worker
 //!                     [ frame  ]  file, direct I/O                         reader: another
 //! ```
 //!
@@ -33,9 +33,7 @@
 //!
 //! # What it does not do
 //!
-//! The store does not know what is in a segment; only the service looks, for recoveries. A synced acknowledgement takes two
-//! syncs, because a header must not speak of data that may be lost; small appends could be held in
-//! the header's spare bytes and take one.
+//! The store does not know what is in a segment; only the service looks, for recoveries.
 //!
 //! [lasting memory]: thunderhead_runtime::lasting
 #![forbid(unsafe_code)]

@@ -33,6 +33,9 @@ pub(crate) const SYNC_ATTEMPTS: u32 = 3;
 /// After this time is written again what the disk did not take.
 pub(crate) const AGAIN: Duration = Duration::from_millis(200);
 
+/// Where nothing is written for so long after a round of one sync, it is written that it was durable.
+pub(crate) const PROVE_AFTER: Duration = Duration::from_millis(20);
+
 /// An open replica that has got nothing for so long may lose its buffer to another one: longer than a master
 /// takes that gets on.
 pub(crate) const RESTS_AFTER: Duration = Duration::from_millis(500);

@@ -5,7 +5,7 @@
 
 use crate::block::Block;
 use crate::error::ReadError;
-use crate::layout::{Header, ReplicaId, Slot, Superblock, Used, judge};
+use crate::layout::{Counting, Header, ReplicaId, Slot, Superblock, Used, judge};
 use crate::limits::{BLOCK_BYTES, SPARE_MAX};
 use crate::pool::Pool;
 use std::collections::VecDeque;
@@ -214,7 +214,7 @@ fn read_header(
     let mut slots = [Block::ZERO; 2];
     files.read_at(file, superblock.geometry.header_at(frame, Slot::A), slots.as_mut_bytes())?;
     let found = slots.map(|block| Header::decode(&block, superblock, frame));
-    Ok(judge(found, u64::MAX).newest.map(|(_, _, header)| header))
+    Ok(judge(found, &Counting::ALL).newest.map(|(_, _, header)| header))
 }
 
 /// The data of a frame, as its header describes it.

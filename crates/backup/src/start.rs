@@ -3,14 +3,16 @@
 //! wait: it comes before the process's first turn.
 //!
 //! What does not count, and what is damaged beside a good slot, is overwritten before anything
-//! else is: a header of a round that was not finished would count once later rounds are.
+//! else is: a header of a round that was not finished would count once later rounds are. Of a round of one sync
+//! that nothing proves, the data is read and compared; it counts if all is there, and is then written again, too:
+//! if a sync had failed, and the process was killed, what can be read may not be on the disk.
 
-use crate::block::Block;
+use crate::block::{Block, crc};
 use crate::error::OpenError;
-use crate::flusher::{Flusher, Job, OnDisk, Rounds};
+use crate::flusher::{Failed, Flusher, Job, OnDisk, Rounds, Syncs};
 use crate::layout::{
-    FORMAT_VERSION, Found, Geometry, Header, Judged, NotSuperblock, ReplicaId, Slot, Superblock,
-    judge, newest_complete_round,
+    Counting, Doubt, FORMAT_VERSION, Found, Geometry, Header, Judged, NotSuperblock, ReplicaId,
+    Slot, Superblock, Used, Writing, judge,
 };
 use crate::limits::{BLOCK_BYTES, BUFFERS_MAX, FRAMES_MAX, SEGMENT_BYTES_MAX, TIMED_FRAMES};
 use crate::pool::{self, Claimed, Pool};
@@ -71,8 +73,12 @@ impl Store {
         }
         let how = Opening { direct: true, ..Opening::default() };
         let file = files.open_with(&options.file, how)?;
-        let superblock = read_superblock(files, file)?;
+        let mut superblock = read_superblock(files, file)?;
         agrees(&superblock, &options)?;
+        if !superblock.one_sync {
+            superblock.one_sync = true;
+            say_one_sync(files, file, &superblock)?;
+        }
         let mut start = Start::read(files, file, superblock)?;
         start.opened.is_new = is_new;
         let pool = start.recover(files, file, world.memories.as_mut(), &options)?;
@@ -143,7 +149,7 @@ fn check_options(options: &Options) -> Result<(), OpenError> {
 /// Makes the file under another name and gives it its own when it is complete.
 fn make(files: &mut dyn Files, options: &Options, store: u64) -> Result<(), OpenError> {
     let geometry = Geometry { segment_bytes: options.segment_bytes, frames: options.frames };
-    let superblock = Superblock { store, identity: options.identity, geometry };
+    let superblock = Superblock { store, identity: options.identity, geometry, one_sync: true };
     let new_name = format!("{}.new", options.file);
     let how = Opening { create: true, direct: true, ..Opening::default() };
     let file = files.open_with(&new_name, how)?;
@@ -179,9 +185,11 @@ fn fill(
         let last = geometry.frames.min(first + per_write as u32);
         let blocks: Vec<Block> = (first..last)
             .flat_map(|frame| {
-                let header =
-                    |slot| Header::Free.encode(superblock.store, frame, MADE - slot as u64, 0);
-                Slot::BOTH.map(header)
+                Slot::BOTH.map(|slot| {
+                    let sequence = MADE - slot as u64;
+                    let writing = Writing { sequence, members: 0, proven: 0, doubt: None };
+                    Header::Free.encode(superblock.store, frame, writing)
+                })
             })
             .collect();
         files.write_at(file, geometry.header_at(first, Slot::A), blocks.as_bytes())?;
@@ -243,6 +251,21 @@ pub fn read_superblock(files: &mut dyn Files, file: FileId) -> Result<Superblock
     Ok(superblock)
 }
 
+/// Has a file of an earlier build say what its headers may be: before one of them is.
+fn say_one_sync(
+    files: &mut dyn Files,
+    file: FileId,
+    superblock: &Superblock,
+) -> Result<(), OpenError> {
+    let mut slots = [Block::ZERO; 2];
+    files.read_at(file, 0, slots.as_mut_bytes())?;
+    let sequences = slots.map(|block| Superblock::decode(&block).map_or(0, |it| it.0));
+    let older = if sequences[0] > sequences[1] { Slot::B } else { Slot::A };
+    let block = superblock.encode(sequences[0].max(sequences[1]) + 1);
+    files.write_at(file, older as u64 * BLOCK_BYTES as u64, block.as_bytes())?;
+    Ok(files.sync(file)?)
+}
+
 fn agrees(superblock: &Superblock, options: &Options) -> Result<(), OpenError> {
     let (expected, actual) = (options.identity, superblock.identity);
     if expected != actual {
@@ -290,11 +313,79 @@ pub(crate) fn read_headers(
     Ok(all)
 }
 
+/// Which rounds count. Where headers do not say whether the last was durable, its data does.
+pub(crate) fn what_counts(
+    files: &mut dyn Files,
+    file: FileId,
+    superblock: &Superblock,
+    headers: &[[Found; 2]],
+) -> io::Result<Counting> {
+    let mut counting = Counting::of(headers.iter().flatten());
+    while let Some(round) = counting.in_doubt() {
+        let mut is_there = true;
+        for (frame, doubt, used) in in_doubt(headers, round) {
+            is_there &= read_doubtful(files, file, superblock, frame, doubt, used)?.is_some();
+        }
+        counting = match is_there {
+            true => counting.proven(),
+            false => counting.refuted(headers.iter().flatten()),
+        };
+    }
+    Ok(counting)
+}
+
+/// The replicas of a round of one sync.
+fn in_doubt(headers: &[[Found; 2]], round: u64) -> impl Iterator<Item = (u32, Doubt, &Used)> {
+    headers.iter().enumerate().flat_map(move |(frame, slots)| {
+        slots.iter().filter_map(move |found| match found {
+            Found::Whole {
+                writing: Writing { sequence, doubt: Some(doubt), .. },
+                header: Header::Used(used),
+            } if *sequence == round => Some((frame as u32, *doubt, used)),
+            _ => None,
+        })
+    })
+}
+
+/// Blocks, and where in a frame they are.
+type Doubtful = (usize, Vec<Block>);
+
+/// The data of a replica that was written together with its header; nothing where it is not what the header says.
+fn read_doubtful(
+    files: &mut dyn Files,
+    file: FileId,
+    superblock: &Superblock,
+    frame: u32,
+    doubt: Doubt,
+    used: &Used,
+) -> io::Result<Option<Doubtful>> {
+    let chunk_bytes = superblock.geometry.chunk_bytes();
+    let first = doubt.from as usize / chunk_bytes;
+    let (from, to) = (first * chunk_bytes, used.length as usize);
+    if doubt.from as usize >= to {
+        return Ok(Some((from, Vec::new())));
+    }
+    let mut blocks = Block::vec(to - from);
+    let at = superblock.geometry.data_at(frame) + from as u64;
+    // It may have been acknowledged or not, and only its bytes can say: without them nobody knows what counts.
+    let length = files.read_at(file, at, blocks.as_mut_bytes()).map_err(|error| {
+        let why = format!("frame {frame} was written last and cannot be read: {error}");
+        io::Error::new(error.kind(), why)
+    })?;
+    blocks.as_mut_bytes().get_mut(length..).unwrap_or_default().fill(0);
+    let bytes = blocks.as_bytes().get(..to - from).unwrap_or_default();
+    let sums = used.chunks.get(first..).unwrap_or_default();
+    let is_there = bytes.chunks(chunk_bytes).map(crc).eq(sums.iter().copied());
+    Ok(is_there.then_some((from, blocks)))
+}
+
 /// A start under way.
 struct Start {
     rounds: Rounds,
     frames: Vec<Frame>,
     judged: Vec<Judged>,
+    /// What the newest round that counts wrote together with its headers.
+    doubtful: Vec<(u32, Doubt, Used)>,
     /// The newest round that counts.
     complete: u64,
     opened: Opened,
@@ -303,17 +394,29 @@ struct Start {
 impl Start {
     fn read(files: &mut dyn Files, file: FileId, superblock: Superblock) -> io::Result<Start> {
         let headers = read_headers(files, file, &superblock, true)?;
-        let complete = newest_complete_round(headers.iter().flatten());
-        let judged: Vec<Judged> = headers.into_iter().map(|slots| judge(slots, complete)).collect();
+        let counting = what_counts(files, file, &superblock, &headers)?;
+        let is_in_doubt =
+            Counting::of(headers.iter().flatten()).in_doubt() == Some(counting.complete);
+        let doubtful = in_doubt(&headers, counting.complete).filter(|_| is_in_doubt);
+        let doubtful = doubtful.map(|(frame, doubt, used)| (frame, doubt, used.clone())).collect();
+        let counts_not = |found: &Found| matches!(found, Found::Whole { writing, .. } if writing.doubt.is_some() && !counting.counts(writing));
+        let uncertain = (0..).zip(&headers).filter(|(_, slots)| slots.iter().any(counts_not));
+        let uncertain = uncertain.map(|(frame, _)| frame).collect();
+        let judged: Vec<Judged> =
+            headers.into_iter().map(|slots| judge(slots, &counting)).collect();
         let mut start = Start {
             rounds: Rounds {
                 superblock,
                 frames: Vec::with_capacity(judged.len()),
                 sequence: judged.iter().map(|it| it.sequence).max().unwrap_or(0),
+                proven: counting.proven,
+                unproven: None,
+                doubtful: uncertain,
             },
             frames: Vec::with_capacity(judged.len()),
             judged: Vec::new(),
-            complete,
+            doubtful,
+            complete: counting.complete,
             opened: Opened::default(),
         };
         for (number, it) in judged.iter().enumerate() {
@@ -387,7 +490,8 @@ impl Start {
             Some(pool) => pool,
             None => Pool::make(memories, &superblock, options.buffers).map_err(no_memory)?,
         };
-        let mut failed = self.rounds.write(files, file, &pool, jobs.clone());
+        let mut failed = self.write_doubtful(files, file, &mut jobs)?;
+        failed.extend(self.rounds.write(files, file, &pool, Syncs::Two, jobs.clone()));
         // Only then, and only where the other one is on the disk: until it is, this one stays.
         let mut keep = Vec::new();
         older.retain_mut(|job| {
@@ -409,7 +513,7 @@ impl Start {
             // What is on the disk alone must not look as if it came later.
             job.buffer.is_some()
         });
-        failed.extend(self.rounds.write(files, file, &pool, older.clone()));
+        failed.extend(self.rounds.write(files, file, &pool, Syncs::Two, older.clone()));
         jobs.append(&mut older);
         for (number, kind) in failed {
             tracing::warn!(frame = number, "a frame cannot be written at the start: {kind}");
@@ -429,6 +533,40 @@ impl Start {
             pool.release(buffer);
         }
         Ok(self.count(pool))
+    }
+
+    /// Writes again what is not in the pool of the newest round, if only its data says that it counts. Frames
+    /// that it cannot be written to have no jobs then.
+    fn write_doubtful(
+        &self,
+        files: &mut dyn Files,
+        file: FileId,
+        jobs: &mut Vec<Job>,
+    ) -> io::Result<Failed> {
+        let superblock = &self.rounds.superblock;
+        let mut failed = Failed::new();
+        let mut wrote = false;
+        for (frame, doubt, used) in &self.doubtful {
+            if jobs.iter().any(|job| job.frame == *frame && job.buffer.is_some()) {
+                continue;
+            }
+            let data = read_doubtful(files, file, superblock, *frame, *doubt, used)?;
+            let Some((from, blocks)) = data.filter(|(_, blocks)| !blocks.is_empty()) else {
+                continue;
+            };
+            let at = superblock.geometry.data_at(*frame) + from as u64;
+            match files.write_at(file, at, blocks.as_bytes()) {
+                Ok(()) => wrote = true,
+                Err(error) => {
+                    jobs.retain(|job| job.frame != *frame);
+                    failed.push((*frame, error.kind()));
+                }
+            }
+        }
+        if wrote {
+            files.sync(file)?;
+        }
+        Ok(failed)
     }
 
     fn count(&mut self, pool: Pool) -> Pool {

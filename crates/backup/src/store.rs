@@ -38,11 +38,12 @@
 mod reading;
 mod replaced;
 mod resting;
+mod rounds;
 
 use crate::error::{ReadError, Refusal};
-use crate::flusher::{self, Exchange, Job};
+use crate::flusher::Exchange;
 use crate::layout::{Header, Identity, ReplicaId, Superblock, Used};
-use crate::limits::{AGAIN, FLUSH_AGE, FLUSH_BYTES};
+use crate::limits::{FLUSH_AGE, FLUSH_BYTES};
 use crate::pool::{Claimed, Pool};
 use crate::reader::{ReadId, Reads, ReplicaBytes, Spare};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -280,6 +281,8 @@ pub struct Store {
     /// Frames that the disk did not take, and when they are written again.
     refused: BTreeSet<u32>,
     again_at: Option<Time>,
+    /// When it is said on the disk that the last round was durable, if nothing else is written until then.
+    prove_at: Option<Time>,
     /// Frames that the disk did not take once: they are the last to be used again.
     distrusted: BTreeSet<u32>,
     under_way: Option<UnderWay>,
@@ -319,6 +322,7 @@ impl Store {
             urgent: false,
             refused: BTreeSet::new(),
             again_at: None,
+            prove_at: None,
             distrusted: BTreeSet::new(),
             under_way: None,
             issued: Ticket(0),
@@ -548,13 +552,19 @@ impl Store {
             return None;
         }
         let due = self.touched_since.map(|since| since + self.parts.options.durability.age());
-        due.into_iter().chain(self.again_at).min()
+        due.into_iter().chain(self.again_at).chain(self.prove_at).min()
     }
 
     /// Whether everything is on the disk.
     #[must_use]
-    pub fn is_settled(&self) -> bool {
+    pub fn is_written(&self) -> bool {
         self.touched.is_empty() && self.refused.is_empty() && self.under_way.is_none()
+    }
+
+    /// Whether everything is on the disk, and the disk says so.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.is_written() && self.prove_at.is_none()
     }
 
     /// Ends a store that is settled, and gives its shared memory back; false, and nothing is
@@ -657,123 +667,6 @@ impl Store {
         self.issued.0 += 1;
         self.waiting.push_back((self.issued, number));
         Ack::When(self.issued)
-    }
-
-    fn hand_over(&mut self, now: Time) -> bool {
-        if self.again_at.is_some_and(|at| at <= now) && self.under_way.is_none() {
-            self.again_at = None;
-            self.touched.extend(&self.refused);
-            self.urgent = true;
-        }
-        if self.under_way.is_some() || self.touched.is_empty() {
-            return false;
-        }
-        let since = *self.touched_since.get_or_insert(now);
-        let age = self.parts.options.durability.age();
-        if !self.urgent && now.since(since) < age {
-            return false;
-        }
-        let mut touched = std::mem::take(&mut self.touched);
-        touched.retain(|number| !self.succeeded.contains_key(number));
-        let jobs: Vec<Job> = touched.iter().filter_map(|number| self.job(*number)).collect();
-        (self.touched_since, self.urgent) = (None, false);
-        let frames = jobs.iter().map(|job| job.frame).collect();
-        let succeeded = self.succeeded.clone();
-        self.under_way = Some(UnderWay { tickets: self.issued, frames, succeeded });
-        flusher::lock(&self.parts.exchange).round = Some(jobs);
-        self.parts.flusher.ring();
-        true
-    }
-
-    /// What is to be on the disk of a frame, as of now.
-    fn job(&mut self, number: u32) -> Option<Job> {
-        let frame = &self.parts.frames[number as usize];
-        let (buffer, header) = match frame.state {
-            State::Freeing => (None, Header::Free),
-            State::Filling | State::Resting | State::Closing => match frame.buffer {
-                Some(buffer) => (Some(buffer), Header::Used(self.parts.pool.claimed(buffer)?.used)),
-                None => (None, Header::Used(self.as_it_rests(number)?)),
-            },
-            _ => return None,
-        };
-        if let (Some(filling), Header::Used(used)) = (self.filling.get_mut(&number), &header) {
-            filling.flushed = used.length;
-        }
-        Some(Job { frame: number, buffer, header })
-    }
-
-    fn take_finished(&mut self, now: Time, tell: &mut dyn FnMut(Event)) -> bool {
-        let finished = flusher::lock(&self.parts.exchange).finished.take();
-        let Some(finished) = finished else { return false };
-        let Some(UnderWay { tickets, mut frames, succeeded }) = self.under_way.take() else {
-            return false;
-        };
-        self.parts.sequence = self.parts.sequence.max(finished.sequence);
-        let failed: BTreeMap<u32, io::ErrorKind> = finished.failed.into_iter().collect();
-        frames.retain(|number| !failed.contains_key(number));
-        // The headers that are on the disk now say that these count.
-        let is_durable = |(_, by): &(&u32, &u32)| frames.contains(by);
-        let (over, waiting): (BTreeMap<u32, u32>, BTreeMap<u32, u32>) =
-            succeeded.iter().partition(is_durable);
-        self.are_over(over.into_keys());
-        for number in failed.keys() {
-            self.touched.remove(number);
-            self.refused.insert(*number);
-            self.distrusted.insert(*number);
-            self.again_at.get_or_insert(now + AGAIN);
-            let frame = &mut self.parts.frames[*number as usize];
-            // Of what is to be free nothing is written but that. What is replaced is not yet to be.
-            let is_to_go = frame.state == State::Freeing && !self.succeeded.contains_key(number);
-            let buffer = frame.buffer.take_if(|_| is_to_go);
-            self.release(buffer);
-        }
-        // Those that came while the round was under way have failed with it.
-        self.waiting.retain(|(ticket, number)| {
-            let fails = failed.contains_key(number) || waiting.contains_key(number);
-            if fails {
-                tell(Event::Failed(*ticket));
-            }
-            !fails
-        });
-        while let Some((ticket, _)) = self.waiting.front().copied() {
-            if ticket > tickets {
-                break;
-            }
-            self.waiting.pop_front();
-            tell(Event::Durable(ticket));
-        }
-        frames.into_iter().for_each(|number| self.settle(number));
-        true
-    }
-
-    /// A frame's part of a round is durable.
-    fn settle(&mut self, number: u32) {
-        self.refused.remove(&number);
-        // It has changed since, and is not yet what it shall be.
-        if self.touched.contains(&number) {
-            return;
-        }
-        let frame = &mut self.parts.frames[number as usize];
-        let buffer = frame.buffer;
-        match frame.state {
-            State::Closing => {
-                frame.state = State::Stored;
-                frame.buffer = None;
-                self.filling.remove(&number);
-                self.resting.remove(&number);
-            }
-            State::Filling => return self.is_idle(number),
-            State::Freeing => {
-                *frame = Frame::of(&Header::Free);
-                // The next one gets it: what was never written to takes a file system longer.
-                match self.distrusted.contains(&number) {
-                    true => self.free.push_back(number),
-                    false => self.free.push_front(number),
-                }
-            }
-            _ => return,
-        }
-        self.release(buffer);
     }
 
     /// Gives a buffer back, once nobody reads it.

@@ -1,12 +1,17 @@
 //! A store, its workers, and the simulated machine that they run on.
 
 use crate::promises::{Held, State};
+use std::cell::Cell;
+use std::io;
+use std::rc::Rc;
 use std::time::Duration;
+use thunderhead_backup::layout::{Geometry, Slot};
 use thunderhead_backup::{Durability, Event, Identity, OpenError, Opened, Options, Store, Ticket};
 use thunderhead_runtime::alarm::Alarm;
 use thunderhead_runtime::clock::Clock;
+use thunderhead_runtime::files::{FileId, FileLock, Files};
 use thunderhead_runtime::sim::clock::{SimClock, TrueTime};
-use thunderhead_runtime::sim::disk::{DiskModel, SimDisk};
+use thunderhead_runtime::sim::disk::{DiskModel, SimDisk, SimFiles};
 use thunderhead_runtime::sim::memory::SimMemories;
 use thunderhead_runtime::sim::workers::SimWorkers;
 use thunderhead_runtime::{Random, Time, World};
@@ -15,9 +20,26 @@ use thunderhead_wire::{ClusterId, ServerId};
 pub(crate) const SEGMENT_BYTES: u32 = 20_000;
 pub(crate) const FRAMES: u32 = 5;
 
+/// What a disk does not do, though it does the rest.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trouble {
+    /// So many of the next syncs fail.
+    pub(crate) syncs: Rc<Cell<u32>>,
+    /// A bit for each frame whose headers it does not take, once they have.
+    pub(crate) refused: Rc<Cell<u8>>,
+}
+
+/// Files on such a disk.
+struct Troubled {
+    files: SimFiles,
+    disk: SimDisk,
+    trouble: Trouble,
+}
+
 /// A machine that a store runs on.
 pub(crate) struct Machine {
     pub(crate) disk: SimDisk,
+    pub(crate) trouble: Trouble,
     pub(crate) memories: SimMemories,
     pub(crate) random: Random,
 }
@@ -28,25 +50,105 @@ pub(crate) struct Life {
     pub(crate) workers: SimWorkers,
     pub(crate) now: Time,
     pub(crate) opened: Opened,
+    pub(crate) trouble: Trouble,
+}
+
+impl Trouble {
+    fn files(&self, disk: &SimDisk) -> Box<dyn Files> {
+        let (disk, trouble) = (disk.clone(), self.clone());
+        Box::new(Troubled { files: disk.files(), disk, trouble })
+    }
+
+    fn refuses(&self, offset: u64) -> bool {
+        let geometry = Geometry { segment_bytes: SEGMENT_BYTES, frames: FRAMES };
+        let is_header =
+            |frame| Slot::BOTH.iter().any(|it| geometry.header_at(frame, *it) == offset);
+        let has_begun = self.syncs.get() == 0;
+        has_begun
+            && (0..FRAMES).any(|frame| (self.refused.get() >> frame) & 1 == 1 && is_header(frame))
+    }
+
+    pub(crate) fn ends(&self) {
+        self.refused.set(0);
+        self.syncs.set(0);
+    }
+}
+
+impl Files for Troubled {
+    fn open(&mut self, name: &str, create: bool) -> io::Result<FileId> {
+        self.files.open(name, create)
+    }
+
+    fn close(&mut self, file: FileId) {
+        self.files.close(file);
+    }
+
+    fn read_at(&mut self, file: FileId, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        self.files.read_at(file, offset, into)
+    }
+
+    fn write_at(&mut self, file: FileId, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        match self.trouble.refuses(offset) {
+            true => Err(io::Error::other("a bad block")),
+            false => self.files.write_at(file, offset, bytes),
+        }
+    }
+
+    fn sync(&mut self, file: FileId) -> io::Result<()> {
+        let Some(left) = self.trouble.syncs.get().checked_sub(1) else {
+            return self.files.sync(file);
+        };
+        self.trouble.syncs.set(left);
+        let model = self.disk.model();
+        self.disk.set_model(DiskModel { failure: 1.0, ..model });
+        let failed = self.files.sync(file);
+        self.disk.set_model(model);
+        failed
+    }
+
+    fn length(&mut self, file: FileId) -> io::Result<u64> {
+        self.files.length(file)
+    }
+
+    fn set_length(&mut self, file: FileId, length: u64) -> io::Result<()> {
+        self.files.set_length(file, length)
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
+        self.files.rename(from, to)
+    }
+
+    fn remove(&mut self, name: &str) -> io::Result<()> {
+        self.files.remove(name)
+    }
+
+    fn list(&mut self) -> io::Result<Vec<String>> {
+        self.files.list()
+    }
+
+    fn lock(&mut self, name: &str) -> io::Result<FileLock> {
+        self.files.lock(name)
+    }
 }
 
 impl Machine {
     pub(crate) fn new(seed: u64) -> Machine {
         let mut random = Random::from_seed(seed);
         let disk = SimDisk::new(DiskModel::default(), random.split());
-        Machine { disk, memories: SimMemories::default(), random }
+        let trouble = Trouble::default();
+        Machine { disk, trouble, memories: SimMemories::default(), random }
     }
 
     pub(crate) fn start(&mut self, durability: Durability) -> Result<Life, OpenError> {
         let workers = SimWorkers::default();
-        let disk = self.disk.clone();
+        let (disk, trouble) = (self.disk.clone(), self.trouble.clone());
         let clock = SimClock::new(TrueTime::default(), Time(0), 0);
         let mut world = World {
             clock: Clock::Sim(clock.into()),
             random: self.random.split(),
-            files: Box::new(self.disk.files()),
+            files: self.trouble.files(&self.disk),
             memories: Box::new(self.memories.clone()),
-            workers: Box::new(workers.starter(move || Box::new(disk.files()))),
+            workers: Box::new(workers.starter(move || trouble.files(&disk))),
             alarm: Alarm::sim(),
         };
         let identity = Identity { cluster: ClusterId(1), server: ServerId(2) };
@@ -57,7 +159,7 @@ impl Machine {
             ..Options::new(identity, FRAMES)
         };
         let (store, opened) = Store::start(&mut world, options)?;
-        Ok(Life { store, workers, now: Time(0), opened })
+        Ok(Life { store, workers, now: Time(0), opened, trouble: self.trouble.clone() })
     }
 
     pub(crate) fn lose_power(&mut self) {
@@ -84,6 +186,19 @@ impl Life {
             }
         }
         events
+    }
+
+    /// So many turns of the reactor, each much later than the one before, and what workers do for them.
+    pub(crate) fn turn_and_work(&mut self, times: u32) {
+        for _ in 0..times {
+            self.now = self.now + Duration::from_millis(500);
+            self.store.turn(self.now, &mut |_| {});
+            for worker in 0..self.workers.count() {
+                if self.workers.is_ringing(worker) {
+                    self.workers.step(worker);
+                }
+            }
+        }
     }
 
     /// Goes on until something is durable; what is to be written after that never is.

@@ -64,6 +64,11 @@ pub(crate) enum Op {
     Fails {
         quarters: u64,
     },
+    /// So many syncs fail, and then the headers of some frames are not taken.
+    Refuses {
+        frames: u8,
+        syncs: u32,
+    },
     Turn {
         later: bool,
     },
@@ -100,7 +105,10 @@ pub(crate) fn op_in_trouble() -> impl Strategy<Value = Op> {
         let id = |segment| ReplicaId { master: MasterId(0), segment: SegmentId(segment) };
         (1..3u64).prop_map(id)
     };
-    let bytes = (1..9u8).prop_map(|length| vec![length; length.into()]);
+    let bytes = prop_oneof![
+        (1..9u8).prop_map(|length| vec![length; length.into()]),
+        (1..9u8).prop_map(|times| vec![times; 500 * usize::from(times)]),
+    ];
     prop_oneof![
         2 => (id(), any::<bool>(), 0..2u64)
             .prop_map(|(id, atomic, later)| Op::Open { id, atomic, later }),
@@ -112,9 +120,17 @@ pub(crate) fn op_in_trouble() -> impl Strategy<Value = Op> {
         1 => id().prop_map(|id| Op::Free { id }),
         2 => Just(Op::GivesWay { master: MasterId(0) }),
         2 => (0..5u64).prop_map(|quarters| Op::Fails { quarters }),
+        1 => Just(Op::Fails { quarters: 0 }),
+        3 => refuses(),
         6 => any::<bool>().prop_map(|later| Op::Turn { later }),
         6 => Just(Op::Work),
     ]
+}
+
+pub(crate) fn refuses() -> impl Strategy<Value = Op> {
+    let frames = prop_oneof![Just(0), 0..32u8];
+    (frames, prop_oneof![Just(0), 1..4u32])
+        .prop_map(|(frames, syncs)| Op::Refuses { frames, syncs })
 }
 
 pub(crate) fn durability() -> impl Strategy<Value = Durability> {
@@ -339,6 +355,10 @@ impl Model {
             Op::Fails { quarters } => {
                 let failure = *quarters as f64 / 4.0;
                 disk.set_model(DiskModel { failure, ..DiskModel::default() });
+            }
+            Op::Refuses { frames, syncs } => {
+                life.trouble.refused.set(*frames);
+                life.trouble.syncs.set(*syncs);
             }
             Op::Turn { later } => {
                 let by = if *later { Duration::from_millis(500) } else { Duration::ZERO };

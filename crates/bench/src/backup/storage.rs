@@ -233,7 +233,7 @@ impl Bench {
     }
 
     fn settle(&mut self) {
-        while !self.store.is_settled() {
+        while !self.store.is_written() {
             self.turn();
         }
     }

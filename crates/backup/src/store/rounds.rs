@@ -1,0 +1,145 @@
+//! Rounds: what has changed is handed to the flusher, what has become of it is told.
+
+use super::{Event, Frame, State, Store, UnderWay};
+use crate::flusher::{self, Job};
+use crate::layout::Header;
+use crate::limits::{AGAIN, PROVE_AFTER};
+use std::collections::BTreeMap;
+use std::io;
+use thunderhead_runtime::Time;
+
+impl Store {
+    pub(super) fn hand_over(&mut self, now: Time) -> bool {
+        if self.again_at.is_some_and(|at| at <= now) && self.under_way.is_none() {
+            self.again_at = None;
+            self.touched.extend(&self.refused);
+            self.urgent = true;
+        }
+        if self.under_way.is_some() {
+            return false;
+        }
+        if self.touched.is_empty() {
+            return self.prove(now);
+        }
+        let since = *self.touched_since.get_or_insert(now);
+        let age = self.parts.options.durability.age();
+        if !self.urgent && now.since(since) < age {
+            return false;
+        }
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.retain(|number| !self.succeeded.contains_key(number));
+        let jobs: Vec<Job> = touched.iter().filter_map(|number| self.job(*number)).collect();
+        (self.touched_since, self.urgent, self.prove_at) = (None, false, None);
+        self.hand(jobs);
+        true
+    }
+
+    /// Has it said on the disk that the last round was durable, once it is time.
+    fn prove(&mut self, now: Time) -> bool {
+        let Some(_) = self.prove_at.take_if(|at| *at <= now) else { return false };
+        self.hand(Vec::new());
+        true
+    }
+
+    fn hand(&mut self, jobs: Vec<Job>) {
+        let frames = jobs.iter().map(|job| job.frame).collect();
+        let succeeded = self.succeeded.clone();
+        self.under_way = Some(UnderWay { tickets: self.issued, frames, succeeded });
+        flusher::lock(&self.parts.exchange).round = Some(jobs);
+        self.parts.flusher.ring();
+    }
+
+    /// What is to be on the disk of a frame, as of now.
+    fn job(&mut self, number: u32) -> Option<Job> {
+        let frame = &self.parts.frames[number as usize];
+        let (buffer, header) = match frame.state {
+            State::Freeing => (None, Header::Free),
+            State::Filling | State::Resting | State::Closing => match frame.buffer {
+                Some(buffer) => (Some(buffer), Header::Used(self.parts.pool.claimed(buffer)?.used)),
+                None => (None, Header::Used(self.as_it_rests(number)?)),
+            },
+            _ => return None,
+        };
+        if let (Some(filling), Header::Used(used)) = (self.filling.get_mut(&number), &header) {
+            filling.flushed = used.length;
+        }
+        Some(Job { frame: number, buffer, header })
+    }
+
+    pub(super) fn take_finished(&mut self, now: Time, tell: &mut dyn FnMut(Event)) -> bool {
+        let finished = flusher::lock(&self.parts.exchange).finished.take();
+        let Some(finished) = finished else { return false };
+        let Some(UnderWay { tickets, mut frames, succeeded }) = self.under_way.take() else {
+            return false;
+        };
+        self.parts.sequence = self.parts.sequence.max(finished.sequence);
+        // One that only was to prove something has failed.
+        let after = if frames.is_empty() { AGAIN } else { PROVE_AFTER };
+        self.prove_at = finished.unproven.then_some(now + after);
+        let failed: BTreeMap<u32, io::ErrorKind> = finished.failed.into_iter().collect();
+        frames.retain(|number| !failed.contains_key(number));
+        // The headers that are on the disk now say that these count.
+        let is_durable = |(_, by): &(&u32, &u32)| frames.contains(by);
+        let (over, waiting): (BTreeMap<u32, u32>, BTreeMap<u32, u32>) =
+            succeeded.iter().partition(is_durable);
+        self.are_over(over.into_keys());
+        for number in failed.keys() {
+            self.touched.remove(number);
+            self.refused.insert(*number);
+            self.distrusted.insert(*number);
+            self.again_at.get_or_insert(now + AGAIN);
+            let frame = &mut self.parts.frames[*number as usize];
+            // Of what is to be free nothing is written but that. What is replaced is not yet to be.
+            let is_to_go = frame.state == State::Freeing && !self.succeeded.contains_key(number);
+            let buffer = frame.buffer.take_if(|_| is_to_go);
+            self.release(buffer);
+        }
+        // Those that came while the round was under way have failed with it.
+        self.waiting.retain(|(ticket, number)| {
+            let fails = failed.contains_key(number) || waiting.contains_key(number);
+            if fails {
+                tell(Event::Failed(*ticket));
+            }
+            !fails
+        });
+        while let Some((ticket, _)) = self.waiting.front().copied() {
+            if ticket > tickets {
+                break;
+            }
+            self.waiting.pop_front();
+            tell(Event::Durable(ticket));
+        }
+        frames.into_iter().for_each(|number| self.settle(number));
+        true
+    }
+
+    /// A frame's part of a round is durable.
+    fn settle(&mut self, number: u32) {
+        self.refused.remove(&number);
+        // It has changed since, and is not yet what it shall be.
+        if self.touched.contains(&number) {
+            return;
+        }
+        let frame = &mut self.parts.frames[number as usize];
+        let buffer = frame.buffer;
+        match frame.state {
+            State::Closing => {
+                frame.state = State::Stored;
+                frame.buffer = None;
+                self.filling.remove(&number);
+                self.resting.remove(&number);
+            }
+            State::Filling => return self.is_idle(number),
+            State::Freeing => {
+                *frame = Frame::of(&Header::Free);
+                // The next one gets it: what was never written to takes a file system longer.
+                match self.distrusted.contains(&number) {
+                    true => self.free.push_back(number),
+                    false => self.free.push_front(number),
+                }
+            }
+            _ => return,
+        }
+        self.release(buffer);
+    }
+}
