@@ -236,6 +236,50 @@ impl ObjectFields {
     pub(crate) fn object(&self, key_bytes: usize, value_bytes: usize) -> Header {
         let prior = self.prior_code();
         let flags = Kind::Object as u8 | if prior.is_some() { EXTRA } else { 0 };
+        let one_byte = (self.table.0 | key_bytes as u64) < 0x80;
+        let two_bytes = (self.version.0 | self.birth.0 | prior.unwrap_or(0)) < 0x4000;
+        // Then the length takes two bytes, whatever the fields are.
+        let rest = key_bytes + value_bytes;
+        if one_byte && two_bytes && (0x80..0x4000 - 8).contains(&rest) {
+            return self.usual_object(flags, prior, key_bytes, rest);
+        }
+        self.any_object(flags, prior, key_bytes, value_bytes)
+    }
+
+    /// The same where all small fields fit into a word: they are put together there.
+    #[inline]
+    fn usual_object(&self, flags: u8, prior: Option<u64>, key_bytes: usize, rest: usize) -> Header {
+        const BODY_AT: usize = FRAME_BYTES + 2;
+        let (mut fields, mut bits) = (self.table.0, 8);
+        for value in [self.version.0, self.birth.0] {
+            let (code, more) = varint::of_two_bytes(value);
+            fields |= code << bits;
+            bits += 8 + more;
+        }
+        if let Some(prior) = prior {
+            let (code, more) = varint::of_two_bytes(prior);
+            fields |= code << bits;
+            bits += 8 + more;
+        }
+        fields |= (key_bytes as u64) << bits;
+        let fields_bytes = bits as usize / 8 + 1;
+        let (length, _) = varint::of_two_bytes((fields_bytes + rest) as u64);
+        let front = u64::from(flags) | length << (8 * FRAME_BYTES);
+        let mut bytes = [0; HEADER_BYTES_MAX];
+        bytes[..8].copy_from_slice(&front.to_le_bytes());
+        bytes[BODY_AT..BODY_AT + 8].copy_from_slice(&fields.to_le_bytes());
+        let length = BODY_AT + fields_bytes;
+        Header { bytes, length, entry_bytes: length + rest }
+    }
+
+    #[inline(never)]
+    fn any_object(
+        &self,
+        flags: u8,
+        prior: Option<u64>,
+        key_bytes: usize,
+        value_bytes: usize,
+    ) -> Header {
         let fields = self.fields_bytes(prior) + varint::length(key_bytes as u64);
         let mut header = Header::start(flags, fields, key_bytes + value_bytes);
         self.put(&mut header, prior);
@@ -440,6 +484,11 @@ mod tests {
             let (read, key_at, key_bytes) =
                 ObjectFields::read_keyed(frame.flags, body).unwrap();
             prop_assert_eq!(read, fields);
+            let any =
+                fields.any_object(frame.flags, fields.prior_code(), key.len(), value.len());
+            let header = fields.object(key.len(), value.len());
+            prop_assert_eq!(header.as_bytes(), any.as_bytes(), "however it is put together");
+            prop_assert_eq!(header.entry_bytes, any.entry_bytes);
             prop_assert_eq!(&body[key_at..key_at + key_bytes], &key[..]);
             prop_assert_eq!(&body[key_at + key_bytes..], &value[..]);
         }

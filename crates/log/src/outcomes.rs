@@ -63,16 +63,26 @@ impl GroupFields {
     /// Appends an outcome.
     #[inline]
     pub(crate) fn put(into: &mut Vec<u8>, first: u64, outcome: &Outcome<'_>) {
-        let mut bytes = [0; OUTCOME_BYTES_MAX - RESULT_BYTES_MAX];
-        bytes[0] = outcome.sequence.wrapping_sub(first) as u8;
-        let mut length = 1 + varint::write(&mut bytes[1..], outcome.table.0);
-        bytes[length..length + 8].copy_from_slice(&outcome.key_hash.0.to_le_bytes());
-        length += 8;
-        length += varint::write(&mut bytes[length..], outcome.result.len() as u64);
+        let Outcome { sequence, table, key_hash, result } = *outcome;
+        let mut bytes = [0; OUTCOME_BYTES_MAX];
+        bytes[0] = sequence.wrapping_sub(first) as u8;
+        let behind_table = match u8::try_from(table.0) {
+            Ok(table) if table < 0x80 => {
+                bytes[1] = table;
+                2
+            }
+            _ => 1 + varint::write(&mut bytes[1..], table.0),
+        };
+        bytes[behind_table..behind_table + 8].copy_from_slice(&key_hash.0.to_le_bytes());
+        // It takes one byte: no result is so long.
+        const { assert!(RESULT_BYTES_MAX < 0x80) };
+        bytes[behind_table + 8] = result.len() as u8;
+        let at = behind_table + 9;
+        bytes[at..at + result.len()].copy_from_slice(result);
         // A number of bytes that is known is copied in a few instructions.
+        let end = into.len() + at + result.len();
         into.extend_from_slice(&bytes);
-        into.truncate(into.len() - bytes.len() + length);
-        into.extend_from_slice(outcome.result);
+        into.truncate(end);
     }
 }
 

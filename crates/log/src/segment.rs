@@ -74,6 +74,10 @@ pub(crate) struct Mark {
     length: usize,
 }
 
+/// A header of an object is mostly no longer.
+const HEAD_BYTES_USUAL: usize = 32;
+const _: () = assert!(HEAD_BYTES_USUAL <= HEADER_BYTES_MAX);
+
 /// Lines of the cache that a write of a small object and its record take.
 const LINES_AHEAD: usize = 4;
 
@@ -270,11 +274,21 @@ impl Appender {
         if header.entry_bytes <= self.memory.room(at) {
             let address = self.memory.at(at);
             let head = header.as_bytes();
+            // A number of bytes that is known is copied in a few instructions; what is too many of them is
+            // written over by what follows.
+            let is_short = head.len() <= HEAD_BYTES_USUAL && header.entry_bytes >= HEAD_BYTES_USUAL;
             // SAFETY: `reserve` found room for the whole entry in one seglet of this appender;
             // nobody else reads or writes those bytes before they are published.
             let sealed = unsafe {
                 let mut to = address;
-                for part in [head, parts[0], parts[1]] {
+                if is_short {
+                    let usual = header.padded().as_ptr().cast::<[u8; HEAD_BYTES_USUAL]>();
+                    to.cast::<[u8; HEAD_BYTES_USUAL]>().write_unaligned(usual.read_unaligned());
+                } else {
+                    std::ptr::copy_nonoverlapping(head.as_ptr(), to, head.len());
+                }
+                to = to.add(head.len());
+                for part in parts {
                     std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
                     to = to.add(part.len());
                 }

@@ -22,6 +22,16 @@ pub(crate) fn write(bytes: &mut [u8], mut value: u64) -> usize {
     at + 1
 }
 
+/// The bytes of a value below 2^14 as a number, the first of them lowest, and how many bits they have beyond
+/// eight. Nothing depends on a comparison that a processor would have to guess.
+#[inline(always)]
+pub(crate) fn of_two_bytes(value: u64) -> (u64, u32) {
+    debug_assert!(value < 0x4000);
+    let is_long = u64::from(value >= 0x80);
+    let code = value & 0x7f | is_long << 7 | (value << 1) & 0x7f00;
+    (code, is_long as u32 * 8)
+}
+
 /// Folds the sign into the lowest bit, so that small differences of either sign stay small.
 #[inline]
 pub(crate) fn zigzag(value: i64) -> u64 {
@@ -131,6 +141,17 @@ mod tests {
                 assert!(reader.is_empty());
                 assert_eq!(Reader::new(&bytes[..written - 1]).varint(), None);
             }
+        }
+    }
+
+    #[test]
+    fn two_bytes_are_as_any_others() {
+        for value in 0..0x4000u64 {
+            let mut bytes = [0; 10];
+            let written = write(&mut bytes, value);
+            let (code, more) = of_two_bytes(value);
+            assert_eq!(written, 1 + more as usize / 8);
+            assert_eq!(code, u64::from(bytes[0]) | u64::from(bytes[1]) << 8, "{value}");
         }
     }
 

@@ -7,6 +7,7 @@ use thunderhead_wire::operations::{Identity, UpdateKind, UpdatePart};
 use thunderhead_wire::{KeyHash, Status, TableId, Version};
 
 /// Does an update, or finds out that it was done.
+#[inline]
 pub(crate) fn update(
     log: &mut Log,
     clients: &mut Clients,

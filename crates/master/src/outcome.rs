@@ -57,11 +57,14 @@ impl Outcome {
         matches!(self.status, Ok | ConditionFailed | NotANumber | Overflow | VersionsExhausted)
     }
 
-    /// The form in which it is answered among many.
-    pub(crate) fn to_part(self) -> Part {
-        let sum = self.sum.unwrap_or_default();
+    /// Puts the form in which it is answered among many behind others.
+    #[inline]
+    pub(crate) fn put_part(&self, into: &mut Vec<u8>) {
         let bytes = self.sum.map_or(0, |sum| sum.len());
-        Part { head: PartHead::new(self.status.code(), self.version, bytes), sum, bytes }
+        into.extend_from_slice(PartHead::new(self.status.code(), self.version, bytes).as_bytes());
+        if let Some(sum) = self.sum {
+            into.extend_from_slice(&sum);
+        }
     }
 
     /// The form in which it is recorded: with the first update of which the client may still ask, so
@@ -73,20 +76,22 @@ impl Outcome {
     /// ```
     #[inline]
     pub(crate) fn to_record(self, first_unacknowledged: u64) -> Record {
-        let bytes_of = |number: u64| (u64::BITS - number.leading_zeros()).div_ceil(8) as u8;
+        let bytes_of = |number: u64| (u64::BITS - number.leading_zeros()).div_ceil(8) as usize;
         let (first, version) = (bytes_of(first_unacknowledged), bytes_of(self.version.0));
         let has_sum = if self.sum.is_some() { HAS_SUM } else { 0 };
-        let mut record = Record { bytes: [0; RECORD_BYTES_MAX], length: 0 };
-        record.put(&[first | version << 4]);
-        record.put(&(self.status.code() | has_sum).to_le_bytes());
-        record.put(&first_unacknowledged.to_le_bytes());
-        record.length -= 8 - usize::from(first);
-        record.put(&self.version.0.to_le_bytes());
-        record.length -= 8 - usize::from(version);
+        let mut bytes = [0; RECORD_BYTES_MAX];
+        bytes[0] = (first | version << 4) as u8;
+        bytes[1..3].copy_from_slice(&(self.status.code() | has_sum).to_le_bytes());
+        // Each is written whole; its upper bytes are zero, and what follows is written over them.
+        bytes[3..11].copy_from_slice(&first_unacknowledged.to_le_bytes());
+        let at = 3 + first;
+        bytes[at..at + 8].copy_from_slice(&self.version.0.to_le_bytes());
+        let mut length = at + version;
         if let Some(sum) = self.sum {
-            record.put(&sum);
+            bytes[length..length + 8].copy_from_slice(&sum);
+            length += 8;
         }
-        record
+        Record { bytes, length }
     }
 
     /// Reads what was recorded: the first update of which the client may still ask, and the outcome.
@@ -125,33 +130,10 @@ pub(crate) struct Record {
     length: usize,
 }
 
-impl Record {
-    #[inline]
-    fn put(&mut self, bytes: &[u8]) {
-        let end = self.length + bytes.len();
-        self.bytes[self.length..end].copy_from_slice(bytes);
-        self.length = end;
-    }
-}
-
 impl AsRef<[u8]> for Record {
     #[inline]
     fn as_ref(&self) -> &[u8] {
         &self.bytes[..self.length]
-    }
-}
-
-/// An outcome as bytes.
-pub(crate) struct Part {
-    head: PartHead,
-    sum: [u8; 8],
-    bytes: usize,
-}
-
-impl Part {
-    pub(crate) fn put(&self, into: &mut Vec<u8>) {
-        into.extend_from_slice(self.head.as_bytes());
-        into.extend_from_slice(&self.sum[..self.bytes]);
     }
 }
 

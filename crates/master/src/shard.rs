@@ -416,7 +416,7 @@ impl Shard {
             bytes = bytes.saturating_sub(its_bytes);
             let identity = identity.with_sequence(sequence);
             let outcome = self.update_one(context, identity, &part, key);
-            outcome.to_part().put(&mut self.buffer);
+            outcome.put_part(&mut self.buffer);
         }
         self.log.end_group();
         let answer = Answer::new(Status::Ok, 0, &self.buffer);
