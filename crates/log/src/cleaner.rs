@@ -98,7 +98,13 @@ impl Cleaner {
             candidates.take_closed(&shared);
             candidates.free_limbo(&shared);
         }
-        match balancer::verdict(&shared) {
+        let verdict = balancer::verdict(&shared);
+        if verdict != Verdict::Rest
+            && let Some(step) = self.combine_picked(Candidates::pick_spent, true, watch)
+        {
+            return step;
+        }
+        match verdict {
             Verdict::Rest => Step::Idle,
             Verdict::Compact => self.first_of(&[Self::sweep, Self::compact, Self::combine], watch),
             Verdict::Combine => self.first_of(&[Self::combine, Self::compact], watch),
@@ -135,16 +141,20 @@ impl Cleaner {
     fn sweep(&mut self, watch: &mut Watch<'_>) -> Option<Step> {
         // Their memory is free only once a digest does without them, and some cannot wait so long.
         let can_wait = !self.shared.sums.is_short.load(Ordering::Relaxed);
-        if can_wait { self.combine_picked(Candidates::pick_for_sweeping, watch) } else { None }
+        if !can_wait {
+            return None;
+        }
+        self.combine_picked(Candidates::pick_for_sweeping, true, watch)
     }
 
     fn combine(&mut self, watch: &mut Watch<'_>) -> Option<Step> {
-        self.combine_picked(Candidates::pick_for_combining, watch)
+        self.combine_picked(Candidates::pick_for_combining, false, watch)
     }
 
     fn combine_picked(
         &mut self,
         pick: fn(&mut Candidates, &Shared) -> Vec<Candidate>,
+        counts_as_coming: bool,
         watch: &mut Watch<'_>,
     ) -> Option<Step> {
         // Survivors of the pass before must be known to the reactor before new ids are taken.
@@ -155,7 +165,8 @@ impl Cleaner {
         if segments.is_empty() {
             return None;
         }
-        match combine::combine(&self.shared, &mut self.reader, self.place, segments, watch) {
+        let (shared, reader) = (&self.shared, &mut self.reader);
+        match combine::combine(shared, reader, self.place, segments, counts_as_coming, watch) {
             Ok(()) => Some(Step::Combined),
             Err(segments) => {
                 let mut candidates = lock(&self.shared.candidates);

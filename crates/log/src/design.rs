@@ -48,6 +48,23 @@
 ///    that names `S`. So the copy is changed in place before anyone can read it: to a residual
 ///    tombstone if one is needed, else to bytes without meaning.
 ///
+/// # Spent segments
+///
+/// A segment is *spent*, and leaves the durable log with nothing in its place and no look at its entries, when by the
+/// rules above a look would find nothing to copy and nothing to leave. That is told from three numbers:
+///
+/// - **Nothing in it is alive.** An object or a record is alive until the reactor marks it dead and then counts its
+///   bytes, once, in the segment where it is. All other bytes are counted as *idle* by whoever puts them there:
+///   header, digests, fillings, tombstones, copies that lost their race. So once dead and idle bytes are as many
+///   as there are bytes every object and record is marked, and stays so. What is not counted (entries of a tablet
+///   that was dropped, an adopted segment's own) keeps a segment from being spent, no more.
+/// - **Nothing in it guards.** The lowest and the highest id that a `prior` in it says are kept with it
+///   (`named.rs`), and none from the one to the other is present, but for those of its own pass.
+///   Then 2. and 3. have every one of its entries dropped. (The highest may be above its own id: a head names
+///   survivors that are made while it is open.)
+///
+/// Its pass waits for the head as any other does, for the killers of what was in it.
+///
 /// # Judging what is gone
 ///
 /// "Known to be out of the durable log" errs on the side of presence. The reactor publishes a set

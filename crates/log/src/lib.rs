@@ -82,6 +82,7 @@ mod limits;
 mod log;
 mod memory;
 mod metadata;
+mod named;
 mod object;
 mod options;
 mod outcomes;

@@ -509,6 +509,7 @@ impl Log {
             passes_freed: self.ledger.progress.freed,
             survivor_bytes: load(&sums.counters.survivor_bytes),
             cleaned_segments: load(&sums.counters.cleaned_segments),
+            spent_segments: load(&sums.counters.spent_segments),
             entries_moved: load(&sums.counters.entries_moved),
             residuals: load(&sums.counters.residuals),
             rescans: load(&sums.counters.rescans),
@@ -563,6 +564,8 @@ pub struct Usage {
     pub survivor_bytes: u64,
     /// Segments that combined cleaning took out of the log.
     pub cleaned_segments: u64,
+    /// Those of them of which no entry was looked at: nothing lived there, and nothing had to be left of it.
+    pub spent_segments: u64,
     /// Live entries that cleaners moved.
     pub entries_moved: u64,
     /// Tombstones that cleaners left in place of dead objects.

@@ -7,7 +7,7 @@
 //!  reference (48 bits) = seglet number × seglet_bytes + offset        seglet numbers start at 1,
 //!                                                                     so no reference is 0
 //!  mapping:  | seglet 1 | seglet 2 | seglet 3 | … | seglet n |
-//!  notes:    | next, account, start, dead, segment |  24 bytes a seglet, beside the mapping
+//!  notes:    | next, account, start, dead, segment … |  32 bytes a seglet, beside the mapping
 //! ```
 //!
 //! A free seglet's `next` is the free list's link; a used one's is the seglet that follows it in
@@ -69,6 +69,8 @@ struct Note {
     dead: AtomicU32,
     /// Bytes that tombstones in place of these dead entries may take at most.
     guarded: AtomicU32,
+    /// Bytes of the segment that never die, for they never live: its header, fillings, tombstones.
+    idle: AtomicU32,
     /// The segment's id.
     segment: AtomicU64,
 }
@@ -317,6 +319,7 @@ impl Memory {
         note.start.store(start, Ordering::Relaxed);
         note.dead.store(0, Ordering::Relaxed);
         note.guarded.store(0, Ordering::Relaxed);
+        note.idle.store(0, Ordering::Relaxed);
         if let Some(previous) = previous {
             self.note(previous).next.store(number, Ordering::Relaxed);
         }
@@ -357,6 +360,24 @@ impl Memory {
         let note = self.note(account);
         let dead = note.dead.load(Ordering::Acquire);
         DeadBytes { dead, guarded: note.guarded.load(Ordering::Relaxed) }
+    }
+
+    /// Counts bytes of the segment that a reference points into as idle. Only for whoever fills it: plain
+    /// loads and stores.
+    pub(crate) fn count_idle(&self, reference: Reference, bytes: usize) {
+        let account = self.note(self.seglet_of(reference)).account.load(Ordering::Relaxed);
+        let idle = &self.note(account).idle;
+        idle.store(idle.load(Ordering::Relaxed) + bytes as u32, Ordering::Relaxed);
+    }
+
+    /// What is counted as idle in the segment whose first seglet this is.
+    pub(crate) fn idle_bytes(&self, account: u32) -> u32 {
+        self.note(account).idle.load(Ordering::Relaxed)
+    }
+
+    /// Takes back what was counted as idle since it was this.
+    pub(crate) fn rewind_idle(&self, account: u32, idle: u32) {
+        self.note(account).idle.store(idle, Ordering::Relaxed);
     }
 
     /// Asks for what is noted of the seglet that a reference is in.

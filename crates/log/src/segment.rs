@@ -16,6 +16,8 @@
 use crate::entry::{FRAME_BYTES, Frame, Header, Seal};
 use crate::limits::HEADER_BYTES_MAX;
 use crate::memory::{Memory, Reference};
+use crate::named::Named;
+use crate::shared::Present;
 use crate::sync::{AtomicU8, Ordering};
 use std::sync::Arc;
 use thunderhead_wire::SegmentId;
@@ -42,12 +44,34 @@ pub(crate) struct Segment {
     /// How many tablets had been dropped when it was last certain that none of their entries
     /// counts as live here.
     pub(crate) drops: u64,
+    /// What its objects and tombstones name as the segment of what they guard against.
+    pub(crate) named: Named,
 }
 
 impl Segment {
     /// Where the segment's dead bytes are counted.
     pub(crate) fn account(&self) -> u32 {
         self.seglets[0]
+    }
+
+    /// Whether nothing in it is alive, as the counts say: what is dead and what never lives is all of it. Once this
+    /// is so it stays so. Of an adopted segment nobody has counted what never lives, so it is never so.
+    pub(crate) fn holds_nothing(&self, memory: &Memory) -> bool {
+        let idle = memory.idle_bytes(self.account()) as usize;
+        let dead = memory.dead_bytes(self.account()).dead as usize;
+        debug_assert!(dead + idle <= self.length, "{}: no byte is counted twice", self.id);
+        dead + idle == self.length
+    }
+
+    /// Whether cleaning it would leave nothing of it, which is told without a look at its entries: nothing in it is
+    /// alive, and what its entries guard against is gone, or leaves the durable log by the same digest.
+    pub(crate) fn is_spent(
+        &self,
+        memory: &Memory,
+        present: &Present,
+        leaves: impl Fn(u64) -> bool,
+    ) -> bool {
+        self.holds_nothing(memory) && present.are_gone(self.named, leaves)
     }
 
     pub(crate) fn entries<'a>(&'a self, memory: &'a Memory) -> Entries<'a> {
@@ -72,6 +96,7 @@ pub(crate) struct Mark {
     cursor: Reference,
     room: usize,
     length: usize,
+    idle: u32,
 }
 
 /// A header of an object is mostly no longer.
@@ -93,6 +118,8 @@ pub(crate) struct Appender {
     length: usize,
     capacity: usize,
     straddle_bytes: usize,
+    /// What is named in it; never too little.
+    pub(crate) named: Named,
     /// Seglets taken in advance, so that a cleaner never runs out half way.
     pub(crate) stock: Vec<u32>,
 }
@@ -138,6 +165,7 @@ impl Appender {
             length: 0,
             capacity,
             straddle_bytes: straddle_bytes(memory.seglet_bytes()),
+            named: Named::default(),
             stock,
         }
     }
@@ -198,6 +226,7 @@ impl Appender {
             // beyond the length yet.
             unsafe { std::ptr::write_bytes(self.memory.at(self.cursor), 0, self.room) };
             self.length += self.room;
+            self.memory.count_idle(self.first(), self.room);
             self.next_seglet();
         }
         Room::At(self.cursor)
@@ -260,6 +289,12 @@ impl Appender {
         }
         self.cursor += bytes as u64;
         self.room -= bytes;
+    }
+
+    /// The same of an entry that never counts as live, and so never as dead.
+    pub(crate) fn advance_idle(&mut self, bytes: usize) {
+        self.memory.count_idle(self.first(), bytes);
+        self.advance(bytes);
     }
 
     /// Writes an entry to a reserved place, checksum included.
@@ -359,7 +394,8 @@ impl Appender {
 
     /// Where the segment ends now, to come back to.
     pub(crate) fn mark(&self) -> Mark {
-        Mark { current: self.current, cursor: self.cursor, room: self.room, length: self.length }
+        let Appender { current, cursor, room, length, .. } = *self;
+        Mark { current, cursor, room, length, idle: self.memory.idle_bytes(self.seglets[0]) }
     }
 
     /// Makes the segment end where it did; seglets taken since stay attached for later.
@@ -368,6 +404,7 @@ impl Appender {
         self.cursor = mark.cursor;
         self.room = mark.room;
         self.length = mark.length;
+        self.memory.rewind_idle(self.seglets[0], mark.idle);
     }
 
     /// Moves seglets that were attached and not used to a stock.
@@ -396,6 +433,7 @@ impl Appender {
             tombstone_bytes,
             created,
             drops,
+            named: self.named,
         }
     }
 }
@@ -484,5 +522,30 @@ impl Iterator for Entries<'_> {
             self.at += frame.entry_bytes();
             return Some((reference, frame));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_that_comes_back_has_no_filling_that_came_later() {
+        let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
+        let mut appender = Appender::open(&memory, SegmentId(1), 8 << 10, 0).unwrap();
+        let mut append = |bytes: usize| {
+            let mark = appender.mark();
+            assert!(matches!(appender.reserve(bytes, 0), Room::At(_)));
+            appender.advance(bytes);
+            let idle = memory.idle_bytes(appender.seglets[0]);
+            (mark, appender.length(), idle)
+        };
+        for _ in 0..34 {
+            append(30);
+        }
+        let (mark, length, idle) = append(30);
+        assert_eq!((length, idle), (1024 + 30, 1024 - 34 * 30));
+        appender.rewind(mark);
+        assert_eq!((appender.length(), memory.idle_bytes(appender.seglets[0])), (34 * 30, 0));
     }
 }

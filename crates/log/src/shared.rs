@@ -16,12 +16,13 @@ use crate::error::OptionsError;
 use crate::frames::Frames;
 use crate::index::IndexView;
 use crate::memory::Memory;
+use crate::named::Named;
 use crate::options::Options;
 use crate::quiescence::{Readers, Turns};
 use crate::segment::{Segment, straddle_bytes};
 use crate::unnamed::Unnamed;
 use crossbeam_queue::SegQueue;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, TabletRange};
 
@@ -60,6 +61,8 @@ pub(crate) struct Sums {
     pub(crate) tombstone_bytes: AtomicI64,
     /// Bytes of the log on backups.
     pub(crate) disk_bytes: AtomicU64,
+    /// Seglets of segments that were swept and are free once a digest does without them.
+    pub(crate) coming_seglets: AtomicUsize,
     /// How often a tablet was dropped: what is known of candidates' liveness is older.
     pub(crate) drops: AtomicU64,
     /// The last write for which room had to be made found none: writers wait for the cleaners.
@@ -76,6 +79,7 @@ pub(crate) struct Counters {
     pub(crate) passes: AtomicU64,
     pub(crate) survivor_bytes: AtomicU64,
     pub(crate) cleaned_segments: AtomicU64,
+    pub(crate) spent_segments: AtomicU64,
     pub(crate) entries_moved: AtomicU64,
     pub(crate) residuals: AtomicU64,
     pub(crate) rescans: AtomicU64,
@@ -155,6 +159,8 @@ pub(crate) struct Pass {
     pub(crate) cleaner: usize,
     /// So many survivors there might have been.
     pub(crate) promised: usize,
+    /// Seglets of what was cleaned, where these are counted as coming.
+    pub(crate) coming: usize,
     pub(crate) cleaned: Vec<Segment>,
     pub(crate) survivors: Vec<Segment>,
 }
@@ -392,11 +398,46 @@ impl Present {
         let at = segment.0 - self.lowest;
         self.bits.get((at / 64) as usize).is_none_or(|word| word >> (at % 64) & 1 == 0)
     }
+
+    /// Whether no recovery can read any segment that is named any more, but for those that leave together.
+    pub(crate) fn are_gone(&self, named: Named, leaves: impl Fn(u64) -> bool) -> bool {
+        let Some((first, last)) = named.span() else { return true };
+        if last >= self.horizon {
+            return false;
+        }
+        let first = first.max(self.lowest);
+        if first > last {
+            return true;
+        }
+        if self.unnamed.ranges().iter().any(|range| range.start <= last && first < range.end) {
+            return false;
+        }
+        let listed = &self.listed[self.listed.partition_point(|id| *id < first)..];
+        if !listed.iter().take_while(|id| **id <= last).all(|id| leaves(*id)) {
+            return false;
+        }
+        let end = (last - self.lowest + 1).min(self.bits.len() as u64 * 64);
+        let mut at = first - self.lowest;
+        while at < end {
+            let word = self.bits[(at / 64) as usize] >> (at % 64);
+            if word == 0 {
+                at = (at / 64 + 1) * 64;
+                continue;
+            }
+            at += u64::from(word.trailing_zeros());
+            if at < end && !leaves(self.lowest + at) {
+                return false;
+            }
+            at += 1;
+        }
+        true
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     /// Ids that are present, and from where on nothing is known.
     fn spread_by(spread: u64) -> ([u64; 3], u64) {
@@ -436,6 +477,41 @@ mod tests {
         let present = Present::new(12, [4, 9].into_iter(), unnamed);
         let gone: Vec<u64> = (0..15).filter(|id| present.is_gone(SegmentId(*id))).collect();
         assert_eq!(gone, [0, 1, 2, 3, 7, 8, 10, 11], "below all that is there nothing is");
+    }
+
+    proptest! {
+        #[test]
+        fn all_that_are_named_are_gone_when_each_is(
+            ids in prop::collection::btree_set(0..400u64, 0..6),
+            leaving in prop::collection::btree_set(0..400u64, 0..6),
+            horizon in 0..450u64,
+            unnamed in prop_oneof![
+                3 => Just(0..0),
+                1 => (0..400u64, 0..9u64).prop_map(|(at, count)| at..at + count),
+            ],
+            names in prop::collection::vec(0..450u64, 0..3),
+            is_spread: bool,
+        ) {
+            let spread = if is_spread { 1 << 20 } else { 1 };
+            let mut not_named = Unnamed::default();
+            not_named.add(unnamed.start * spread..unnamed.end * spread);
+            let ids: Vec<u64> = ids.into_iter().map(|id| id * spread).collect();
+            let present = Present::new(horizon * spread, ids.iter().copied(), not_named);
+            let mut named = Named::default();
+            names.iter().for_each(|id| named.add(Some(SegmentId(id * spread))));
+            let between = names.iter().min().copied().unwrap_or(1)
+                ..=names.iter().max().copied().unwrap_or(0);
+            let goes = |id: u64| id.is_multiple_of(spread) && leaving.contains(&(id / spread));
+            let gone = |present: &Present| {
+                between.clone().all(|id| present.is_gone(SegmentId(id * spread)))
+            };
+            let are_gone = present.are_gone(named, goes);
+            let without = present.without(ids.iter().copied().filter(|id| goes(*id)));
+            prop_assert!(!are_gone || gone(&without));
+            if unnamed.is_empty() {
+                prop_assert_eq!(are_gone, gone(&without));
+            }
+        }
     }
 
     #[test]

@@ -145,13 +145,17 @@ fn a_log_that_is_rebuilt_takes_little_beside_the_former_one() {
 }
 
 fn rebuilt_beside_the_former_one(is_beside: bool) {
-    // The former log: a few objects, written again and again, as far as it may grow.
+    // The former log: a few objects, written again and again, as far as it may grow. In no order, so
+    // that something lives on in most segments, and they stay.
     let former = Storage::with(FRAMES);
     let mut old = log(&former);
     let mut cleaner = old.cleaner().unwrap();
+    let mut random = 1u64;
     for number in 0..3000u32 {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let key = if number < 110 { number } else { (random >> 33) as u32 % 110 };
         let value = vec![number as u8; 900];
-        while old.write(TABLE, &(number % 110).to_le_bytes(), &value).is_err() {
+        while old.write(TABLE, &key.to_le_bytes(), &value).is_err() {
             cleaner.step();
             old.turn();
         }

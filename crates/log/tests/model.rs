@@ -36,14 +36,21 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
         1 => keys().prop_map(|key| Operation::Delete { key }),
         3 => (1..4u8).prop_map(|steps| Operation::Clean { steps }),
         1 => Just(Operation::Turn),
-    ];
+    ]
+    .prop_map(|one| vec![one]);
+    // A whole segment of what is written again before long: then nothing in it is alive.
+    let burst = (20..60usize, 0..3u8).prop_map(|(count, first)| {
+        let keys = (first..first + 3).cycle().take(count);
+        keys.map(|key| Operation::Write { key, length: 300 }).collect()
+    });
+    let operation = prop_oneof![30 => operation, 1 => burst];
     let cold = (0..100u8).prop_map(|count| {
         (0..count).map(|key| Operation::Write { key: 250 - key, length: 500 }).collect::<Vec<_>>()
     });
     (cold, prop::collection::vec(operation, 1..900)).prop_map(|(mut all, random)| {
         // One hot object among the cold, to die there.
         all.insert(all.len() / 2, Operation::Write { key: 0, length: 20 });
-        all.extend(random);
+        all.extend(random.into_iter().flatten());
         all
     })
 }

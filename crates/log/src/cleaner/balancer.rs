@@ -8,7 +8,9 @@
 //! ([`frames`](crate::frames)).
 //!
 //! F counts what writers may take: the reserves are not free in that sense, or a small memory
-//! would never be called low.
+//! would never be called low. Unless a writer waits it also counts what was swept and is free once a digest
+//! does without it: there will be one when the head is full or memory is short, and until then cleaners would
+//! copy what dies meanwhile.
 
 use crate::shared::Shared;
 use std::sync::atomic::Ordering;
@@ -23,8 +25,10 @@ pub(super) enum Verdict {
 
 pub(super) fn verdict(shared: &Shared) -> Verdict {
     let keep = shared.reserves.for_writes();
-    let free_seglets = shared.memory.free_seglets().saturating_sub(keep);
     let sums = &shared.sums;
+    let is_short = sums.is_short.load(Ordering::Relaxed);
+    let coming = if is_short { 0 } else { sums.coming_seglets.load(Ordering::Relaxed) };
+    let free_seglets = shared.memory.free_seglets().saturating_sub(keep) + coming;
     Balance {
         log_bytes: shared.log_bytes() as f64,
         free_bytes: (free_seglets * shared.memory.seglet_bytes()) as f64,

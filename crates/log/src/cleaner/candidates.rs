@@ -7,7 +7,11 @@
 //! the original formula, does far worse. `thunderhead bench log lfs` shows it.)
 //!
 //! **For sweeping**, which is combined cleaning before anything is compacted: several segments with next
-//! to nothing left, in the same order. Compaction leaves those alone, unless writers wait for memory.
+//! to nothing left, those with the lowest ids first, for entries mostly guard against lower ones, and what leaves
+//! together leaves no tombstones for each other. Compaction leaves those alone, unless writers wait for memory.
+//!
+//! **Before all of that**: those that are spent, of which nothing would be left and nothing need be looked at. They are
+//! few at a time, for the log's thread gives their memory back in one turn.
 //!
 //! What is dead is known from the counts that the reactor keeps, except for entries of dropped
 //! tablets and tombstones that have outlived their purpose: those are found by looking through a
@@ -177,11 +181,41 @@ impl Candidates {
     /// The segments of a pass that has next to nothing to copy; there may be none. It is never one alone: what
     /// is left of it would be a segment too.
     pub(crate) fn pick_for_sweeping(&mut self, shared: &Shared) -> Vec<Candidate> {
-        let by_worth = self.best_by_worth(shared, is_all_but_empty);
-        if by_worth.len() < 2 {
+        let by_id = |candidate: &Candidate, _| -(candidate.segment.id.0 as f64);
+        let oldest = self.best(shared, is_all_but_empty, by_id);
+        if oldest.len() < 2 {
             return Vec::new();
         }
-        self.take_affordable(shared, &by_worth)
+        self.take_affordable(shared, &oldest)
+    }
+
+    /// Segments of which nothing is left once they leave together; there may be none.
+    pub(crate) fn pick_spent(&mut self, shared: &Shared) -> Vec<Candidate> {
+        if shared.options.cleaner.utilization_swept == 0.0 {
+            return Vec::new();
+        }
+        let all = self.list.iter().enumerate();
+        let empty = all.filter(|(_, candidate)| candidate.segment.holds_nothing(&shared.memory));
+        let mut empty: Vec<(u64, usize)> =
+            empty.map(|(at, candidate)| (candidate.segment.id.0, at)).collect();
+        if empty.is_empty() {
+            return Vec::new();
+        }
+        empty.sort_unstable();
+        let present = shared.present();
+        let (mut ids, mut places): (Vec<u64>, Vec<usize>) = (Vec::new(), Vec::new());
+        for (id, at) in empty {
+            let leaves = |other| other == id || ids.binary_search(&other).is_ok();
+            if self.list[at].segment.is_spent(&shared.memory, &present, leaves) {
+                ids.push(id);
+                places.push(at);
+            }
+            if ids.len() == shared.options.cleaner.segments_per_pass {
+                break;
+            }
+        }
+        places.sort_unstable_by(|a, b| b.cmp(a));
+        places.into_iter().map(|at| self.list.swap_remove(at)).collect()
     }
 
     /// The places of the best candidates by cost and benefit, among those that may be taken.

@@ -3,7 +3,8 @@
 //!
 //! Survivors are sorted by age: entries of about the same age tend to die at about the same time.
 //! Each segment is sorted already (a head's entries are of one age, survivors were sorted when
-//! they were made), so a merge is enough.
+//! they were made), so a merge is enough. Of those that are spent ([`Segment::is_spent`]) nothing is
+//! looked at.
 
 use super::candidates::Candidate;
 use super::compact::take_stock;
@@ -46,7 +47,7 @@ impl Survivors<'_> {
         let mut header = entry::plain(Kind::SegmentHeader, body.len());
         let at = appender.first();
         appender.write(at, &mut header, [&body, &[]], shared.seal);
-        appender.advance(header.entry_bytes);
+        appender.advance_idle(header.entry_bytes);
         self.current = Some(appender);
     }
 
@@ -112,18 +113,31 @@ impl<'a> Source<'a> {
 }
 
 /// Cleans candidates into survivors and reports the pass to the reactor. Gives the candidates
-/// back when there is no memory to copy them to.
+/// back when there is no memory to copy them to. `counts_as_coming`: no more need be cleaned for
+/// memory that is free once a digest does without them.
 pub(super) fn combine(
     shared: &Shared,
     reader: &mut Reader,
     place: usize,
     candidates: Vec<Candidate>,
+    counts_as_coming: bool,
     watch: &mut Watch<'_>,
 ) -> Result<(), Vec<Candidate>> {
     watch(Phase::TakingMemory);
-    let most = candidates.iter().map(|candidate| candidate.bytes_after(&shared.memory)).sum();
-    let promised = survivors_of(most, shared.options.segment_bytes);
-    let Some(stock) = take_stock(shared, shared.stock_for(most)) else {
+    let memory = &shared.memory;
+    let leaving = candidates.iter().map(|candidate| candidate.segment.id.0);
+    let present = Arc::new(shared.present().without(leaving));
+    // Asked once: what dies from here on is seen by the walk, for which memory is taken.
+    let is_spent = |it: &Candidate| it.segment.is_spent(memory, &present, |_| false);
+    let spent: Vec<bool> = candidates.iter().map(is_spent).collect();
+    let looked_at = || candidates.iter().zip(&spent).filter(|(_, spent)| !**spent);
+    let most = looked_at().map(|(candidate, _)| candidate.bytes_after(memory)).sum();
+    let (mut promised, mut seglets) = (0, 0);
+    if looked_at().next().is_some() {
+        promised = survivors_of(most, shared.options.segment_bytes);
+        seglets = shared.stock_for(most);
+    }
+    let Some(stock) = take_stock(shared, seglets) else {
         return Err(candidates);
     };
     shared.frames.promise(promised);
@@ -133,8 +147,17 @@ pub(super) fn combine(
     let drops = shared.sums.drops.load(Ordering::Acquire);
     let cleaned: Vec<Segment> = candidates.into_iter().map(|candidate| candidate.segment).collect();
     let mut survivors = Survivors { shared, current: None, done: Vec::new(), stock };
-    let mut mover = Mover::new(shared, reader, &cleaned, watch);
-    merge(&shared.memory, &cleaned, &mut mover, &mut survivors);
+    let mut mover = Mover::new(shared, reader, present, watch);
+    let (mut sources, mut unread) = (Vec::new(), 0);
+    for (segment, spent) in cleaned.iter().zip(spent) {
+        debug_assert!(!spent || mover.leaves_nothing_of(segment), "{segment:?} is spent");
+        if spent {
+            unread += 1;
+        } else {
+            sources.push(Source { entries: segment.entries(memory), next: None });
+        }
+    }
+    merge(memory, sources, &mut mover, &mut survivors);
     mover.finish();
     survivors.finish_current();
     let (moved, residuals, tombstone_bytes) = (mover.moved, mover.residuals, mover.tombstone_bytes);
@@ -154,23 +177,25 @@ pub(super) fn combine(
     sums.counters.passes.fetch_add(1, Ordering::Relaxed);
     sums.counters.survivor_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     sums.counters.cleaned_segments.fetch_add(cleaned.len() as u64, Ordering::Relaxed);
+    sums.counters.spent_segments.fetch_add(unread, Ordering::Relaxed);
     sums.counters.entries_moved.fetch_add(moved, Ordering::Relaxed);
     sums.counters.residuals.fetch_add(residuals, Ordering::Relaxed);
-    shared.passes.push(Pass { cleaner: place, promised, cleaned, survivors });
+    let mut coming = 0;
+    if counts_as_coming {
+        coming = cleaned.iter().map(|segment| segment.seglets.len()).sum();
+        sums.coming_seglets.fetch_add(coming, Ordering::Relaxed);
+    }
+    shared.passes.push(Pass { cleaner: place, promised, coming, cleaned, survivors });
     Ok(())
 }
 
-/// Hands the entries of all segments to the mover, oldest first.
-fn merge(
-    memory: &Arc<Memory>,
-    cleaned: &[Segment],
+/// Hands the entries of all sources to the mover, oldest first.
+fn merge<'a>(
+    memory: &'a Memory,
+    mut sources: Vec<Source<'a>>,
     mover: &mut Mover<'_>,
     output: &mut Survivors<'_>,
 ) {
-    let mut sources: Vec<Source<'_>> = cleaned
-        .iter()
-        .map(|segment| Source { entries: segment.entries(memory), next: None })
-        .collect();
     for source in &mut sources {
         source.advance(memory, mover, output);
     }

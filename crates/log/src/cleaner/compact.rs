@@ -66,12 +66,12 @@ pub(super) fn compact(
         return (candidate, false);
     };
     let mut output = Compacted { appender };
-    let mut mover = Mover::new(shared, reader, &[], watch);
+    let mut mover = Mover::new(shared, reader, shared.present(), watch);
     for (at, frame) in old.entries(memory) {
         if Kind::of(frame.flags) == Some(Kind::SegmentHeader) {
             let (appender, to) = output.place(frame.entry_bytes());
             appender.copy(to, at, frame.entry_bytes());
-            appender.advance(frame.entry_bytes());
+            appender.advance_idle(frame.entry_bytes());
         } else {
             mover.entry(at, &frame, &mut output);
         }

@@ -77,20 +77,16 @@ pub(super) struct Mover<'a> {
 }
 
 impl<'a> Mover<'a> {
-    /// Begins to move entries of segments that were picked before this call. `leaving` are those that
-    /// leave the durable log by one digest, which is the one that brings the output in: no entry that
-    /// goes there need guard against anything in them.
+    /// Begins to move entries of segments that were picked before this call. `present` are the segments
+    /// against which entries that go to the output must guard: those in the durable log, without those
+    /// that leave it by one digest, which is the one that brings the output in.
     pub(super) fn new(
         shared: &'a Shared,
         reader: &'a mut Reader,
-        leaving: &[Segment],
+        present: Arc<Present>,
         watch: &'a mut Watch<'a>,
     ) -> Mover<'a> {
         watch(Phase::Copying);
-        let mut present = shared.present();
-        if !leaving.is_empty() {
-            present = Arc::new(present.without(leaving.iter().map(|segment| segment.id.0)));
-        }
         Mover {
             shared,
             guard: reader.enter(),
@@ -104,6 +100,23 @@ impl<'a> Mover<'a> {
             turn: 0,
             watch,
         }
+    }
+
+    /// Whether nothing would be left of a segment, as its entries say.
+    pub(super) fn leaves_nothing_of(&self, segment: &Segment) -> bool {
+        let memory = &*self.shared.memory;
+        segment.entries(memory).all(|(at, frame)| {
+            let is_dead = frame.flags & entry::DEAD != 0;
+            let guards = Located::of(memory, at, &frame)
+                .and_then(|located| located.fields.prior)
+                .is_some_and(|prior| !self.present.is_gone(prior));
+            match Kind::of(frame.flags) {
+                Some(Kind::Object) => is_dead && !guards,
+                Some(Kind::Tombstone) => !guards,
+                Some(Kind::Completion | Kind::Completions) => is_dead,
+                _ => true,
+            }
+        })
     }
 
     /// Moves or drops the entry at a reference.
@@ -134,7 +147,8 @@ impl<'a> Mover<'a> {
                 let bytes = frame.entry_bytes();
                 let (appender, to) = output.place(bytes);
                 appender.copy(to, located.at, bytes);
-                appender.advance(bytes);
+                appender.named.add(fields.prior);
+                appender.advance_idle(bytes);
                 part(memory, to, frame);
                 self.tombstone_bytes += bytes;
             }
@@ -151,19 +165,20 @@ impl<'a> Mover<'a> {
         };
         if let Some(tablet) = self.tablets.find(fields.table, hash, fields.birth) {
             self.tablets.tablets[tablet].index.prefetch(&self.guard, hash.0);
-            self.relocate(located.at, frame, hash.0, tablet, output);
+            self.relocate(located.at, frame, hash.0, tablet, output).named.add(fields.prior);
         }
     }
 
+    /// Copies an entry; returns what it was copied to.
     #[inline]
-    fn relocate(
+    fn relocate<'o>(
         &mut self,
         from: Reference,
         frame: &Frame,
         hash: u64,
         tablet: usize,
-        output: &mut impl Output,
-    ) {
+        output: &'o mut impl Output,
+    ) -> &'o mut Appender {
         let bytes = frame.entry_bytes();
         let (appender, to) = output.place(bytes);
         appender.copy(to, from, bytes);
@@ -182,6 +197,7 @@ impl<'a> Mover<'a> {
                 std::thread::yield_now();
             }
         }
+        appender
     }
 
     /// Tells the index of what is left. To be called before the output is handed on.
@@ -231,6 +247,8 @@ impl<'a> Mover<'a> {
             self.residuals += 1;
         }
         let flags = frame.flags & !KIND_BITS & EXTRA | kind as u8;
+        // Either way nobody will count it as dead.
+        memory.count_idle(to, bytes);
         reseal(self.shared, memory, to, flags, bytes);
     }
 
@@ -260,7 +278,8 @@ impl<'a> Mover<'a> {
         let bytes = header.entry_bytes;
         let (appender, to) = output.place(bytes);
         appender.write(to, &mut header, [key, &[]], self.shared.seal);
-        appender.advance(bytes);
+        appender.named.add(fields.prior);
+        appender.advance_idle(bytes);
         self.tombstone_bytes += bytes;
         self.residuals += 1;
     }

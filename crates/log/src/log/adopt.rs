@@ -39,6 +39,7 @@ use super::write::Current;
 use crate::error::{Damage, Error};
 use crate::memory::Reference;
 use crate::metadata::{Digest, SegmentHeader};
+use crate::named::Named;
 use crate::segment::{self, Segment};
 use crate::shared::Reserves;
 use std::sync::atomic::Ordering;
@@ -153,7 +154,9 @@ impl Log {
         let drops = self.shared.sums.drops.load(Ordering::Relaxed);
         let disk_bytes = length;
         let created = id.0;
-        let segment = Segment { id, seglets, length, disk_bytes, tombstone_bytes, created, drops };
+        let named = Named::ANY;
+        let segment =
+            Segment { id, seglets, length, disk_bytes, tombstone_bytes, created, drops, named };
         self.shared.sums.tombstone_bytes.fetch_add(tombstone_bytes as i64, Ordering::Relaxed);
         self.count_disk(disk_bytes as i64);
         self.ledger.adopt(segment);

@@ -182,7 +182,8 @@ impl Log {
 
     fn take_in_pass(&mut self, survivors: Vec<Segment>) {
         if !survivors.is_empty() {
-            let pass = Pass { cleaner: 0, promised: 0, cleaned: Vec::new(), survivors };
+            let cleaned = Vec::new();
+            let pass = Pass { cleaner: 0, promised: 0, coming: 0, cleaned, survivors };
             self.ledger.pass_received(pass, self.head.position());
         }
     }

@@ -76,7 +76,7 @@ impl Head {
         let mut header = entry::plain(Kind::SegmentHeader, body.len());
         let at = appender.first();
         appender.write(at, &mut header, [&body, &[]], seal);
-        appender.advance(header.entry_bytes);
+        appender.advance_idle(header.entry_bytes);
         let created = shared.next_segment.load(Ordering::Relaxed);
         let drops = shared.sums.drops.load(Ordering::Relaxed);
         let (emergency, born) = (false, id);
@@ -127,7 +127,7 @@ impl Head {
                     return None;
                 }
             }
-            appender.advance(header.entry_bytes);
+            appender.advance_idle(header.entry_bytes);
         }
         let created = shared.next_segment.load(Ordering::Relaxed);
         let emergency = kind == SegmentKind::EmergencyHead;
@@ -479,6 +479,7 @@ impl Log {
     /// Learns how far the log is durable and does what waited for it.
     fn settle(&mut self) {
         let settled = self.ledger.settle(self.replicator.durable());
+        self.shared.sums.coming_seglets.fetch_sub(settled.came, Ordering::Relaxed);
         self.groups.settle(self.ledger.durable());
         for segment in settled.removed {
             self.replicator.freed(segment.id);

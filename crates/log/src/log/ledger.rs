@@ -76,6 +76,8 @@ pub(super) struct PendingDigest {
     position: LogPosition,
     /// Passes that it takes in.
     passes: u64,
+    /// Seglets that their cleaners said were coming.
+    coming: usize,
     removed: Vec<Segment>,
     added: Vec<Segment>,
     /// The emergency head that came before it.
@@ -85,12 +87,13 @@ pub(super) struct PendingDigest {
 impl PendingDigest {
     pub(super) fn at(position: LogPosition) -> PendingDigest {
         let (removed, added) = (Vec::new(), Vec::new());
-        PendingDigest { position, passes: 0, removed, added, emergency: None }
+        PendingDigest { position, passes: 0, coming: 0, removed, added, emergency: None }
     }
 
     pub(super) fn take_in(&mut self, integration: Integration) {
         self.passes += integration.passes.iter().map(Progress::of).sum::<u64>();
         for pass in integration.passes {
+            self.coming += pass.coming;
             self.removed.extend(pass.cleaned);
             self.added.extend(pass.survivors);
         }
@@ -108,6 +111,8 @@ pub(super) struct Integration {
 pub(super) struct Settled {
     pub(super) removed: Vec<Segment>,
     pub(super) closed: Vec<Segment>,
+    /// Seglets of those removed that were said to be coming.
+    pub(super) came: usize,
 }
 
 impl Ledger {
@@ -295,6 +300,7 @@ impl Ledger {
                 self.also_present.remove(&segment.id);
             }
             self.progress.freed += digest.passes;
+            settled.came += digest.coming;
             settled.removed.extend(digest.removed);
             settled.closed.extend(digest.added);
             self.present_changed = true;

@@ -231,6 +231,7 @@ impl Log {
     ) -> (Reference, usize) {
         let mut header = fields.object(key.len(), value.len());
         header.add_flag(self.groups.links());
+        self.head.appender.named.add(fields.prior);
         let at = self.head.place(header.entry_bytes);
         self.head.appender.write(at, &mut header, [key, value], self.seal);
         (at, header.entry_bytes)
@@ -301,8 +302,9 @@ impl Log {
         header.add_flag(self.groups.links());
         let bytes = header.entry_bytes;
         let at = self.head.place(bytes);
+        self.head.appender.named.add(fields.prior);
         self.head.appender.write(at, &mut header, [key, &[]], self.seal);
-        self.head.appender.advance(bytes);
+        self.head.appender.advance_idle(bytes);
         self.groups.count_effect();
         self.head.tombstone_bytes += bytes;
         self.shared.sums.tombstone_bytes.fetch_add(bytes as i64, Ordering::Relaxed);
