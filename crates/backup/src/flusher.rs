@@ -2,7 +2,7 @@
 //!
 //! A round makes a set of frames durable as the reactor saw them at one moment:
 //!
-//! 1. the data that is not on disk yet, whole blocks from the pool, the last block from a copy;
+//! 1. the data that is not on disk yet, whole blocks from the pool, the last block from a copy; and at once with it
 //! 2. the headers, each into the slot that does not count, all with the round's sequence and the
 //!    number of headers that it has;
 //! 3. `fdatasync`.
@@ -24,10 +24,29 @@
 //! had been cut off. What looks so wrongly is data that is damaged within that time, with a loss of power or a
 //! crash in it.)
 //!
-//! After a sync or a header has failed, headers may be on the disk that speak of what is not. Until all of the
+//! After a sync or a write of such a round has failed, headers may be on the disk that speak of what is not. Until all of the
 //! frames they are in have been written again, rounds have two syncs: one after the data, one after the headers, which
 //! say nothing that is not so. And until then none says of that round, or of a later one, that it was durable. So of rounds of one sync
 //! that nothing proves, all but the last of all count for nothing.
+//!
+//! # All at once
+//!
+//! What no sync stands between is begun together and waited for once ([`Files::write_together`]): of a round of one sync
+//! everything, of one of two all data, and then all headers. Why no header has to wait for data:
+//!
+//! - While all of it is written, a disk may keep any part of what no sync has followed, whatever the order in which it was told.
+//!   So a loss of power leaves nothing that it could not have left before. A process that is killed now leaves
+//!   any part too: the next one compares the data, as after a loss of power, and goes on from the pool.
+//! - Where data of a round *s* cannot be written, its header may be there nevertheless, and so may be all headers
+//!   of *s*, which is given up. Its frames were put into `doubtful` before anything of it was written. Until the next attempt is
+//!   complete, *s* may be the newest complete round: it is of one sync and not proven, so all that it speaks of is there (whatever
+//!   the disk has said), or it does not count. The next attempt has two syncs, and writes over each header of *s* but those of
+//!   frames that left. Those stay in `doubtful`, so no header says that a round from *s* on was durable, until they
+//!   have been written over and synced. A header of one sync that is neither proven nor of the newest complete round does not count:
+//!   the frame's other slot does, which nobody has touched.
+//! - That alone would let a disk that can neither write nor read a block keep a server from starting, if nothing came
+//!   after *s*: its data would have to be looked at. So a header of which no round can ever be complete is written over
+//!   those of the frames that left.
 //!
 //! # What cannot be written
 //!
@@ -36,13 +55,14 @@
 
 use crate::block::Block;
 use crate::layout::{Doubt, Geometry, Header, Slot, Superblock, Writing};
-use crate::limits::{BLOCK_BYTES, SYNC_ATTEMPTS};
+use crate::limits::{BLOCK_BYTES, JOBS_AT_ONCE, SYNC_ATTEMPTS};
 use crate::pool::Pool;
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thunderhead_runtime::alarm::Alarm;
-use thunderhead_runtime::files::{FileId, Files, Opening};
+use thunderhead_runtime::files::{Content, FileId, Files, Opening, Piece};
 use thunderhead_runtime::workers::{Step, Worker};
 use zerocopy::IntoBytes;
 
@@ -198,18 +218,14 @@ impl Rounds {
         jobs: &mut Vec<Job>,
         failed: &mut Failed,
     ) -> Result<Syncs, Interrupted> {
-        let mut wrote = false;
-        jobs.retain(|job| match self.write_data(files, file, pool, job) {
-            Ok(any) => {
-                wrote |= any;
-                true
-            }
-            Err(error) => give_up(failed, job, &error),
-        });
+        let writes_data = jobs.iter().any(|job| self.new_data(job).is_some());
         // Headers alone speak of nothing that is not there.
-        let syncs = if wrote { syncs } else { Syncs::Two };
-        if wrote && syncs == Syncs::Two {
-            files.sync(file).map_err(Interrupted::Sync)?;
+        let syncs = if writes_data { syncs } else { Syncs::Two };
+        if writes_data && syncs == Syncs::Two {
+            write_parts(files, file, pool, jobs, failed, |job| self.data(pool, job));
+            if !jobs.is_empty() {
+                files.sync(file).map_err(Interrupted::Sync)?;
+            }
         }
         self.sequence += 1;
         let (sequence, members, proven) = (self.sequence, jobs.len() as u32, self.proven);
@@ -217,18 +233,20 @@ impl Rounds {
             // Until the round is durable.
             self.doubtful.extend(jobs.iter().map(|job| job.frame));
         }
-        jobs.retain(|job| {
-            let OnDisk { slot, synced } = self.frames[job.frame as usize];
-            let doubt = (syncs == Syncs::One).then_some(Doubt { from: synced });
+        let left = write_parts(files, file, pool, jobs, failed, |job| {
+            let from = self.frames[job.frame as usize].synced;
+            let (mut part, doubt) = match syncs {
+                Syncs::One => (self.data(pool, job), Some(Doubt { from })),
+                Syncs::Two => (Part::default(), None),
+            };
             let writing = Writing { sequence, members, proven, doubt };
-            let block = job.header.encode(self.superblock.store, job.frame, writing);
-            let at = self.geometry().header_at(job.frame, slot.other());
-            match files.write_at(file, at, block.as_bytes()) {
-                Ok(()) => true,
-                Err(error) => give_up(failed, job, &error),
-            }
+            part.copies.push(self.header(job.frame, &job.header, writing));
+            part
         });
-        if jobs.len() < members as usize {
+        if !left.is_empty() {
+            if syncs == Syncs::One {
+                self.unsay(files, file, &left);
+            }
             return Err(Interrupted::Fewer);
         }
         if !jobs.is_empty() {
@@ -237,44 +255,112 @@ impl Rounds {
         Ok(syncs)
     }
 
-    /// Writes what is not on disk of a frame's data; says whether there was any.
-    fn write_data(
-        &self,
-        files: &mut dyn Files,
-        file: FileId,
-        pool: &Pool,
-        job: &Job,
-    ) -> io::Result<bool> {
-        let (Header::Used(used), Some(buffer)) = (&job.header, job.buffer) else {
-            return Ok(false);
-        };
-        let synced = self.frames[job.frame as usize].synced;
-        if used.length <= synced {
-            return Ok(false);
+    /// Has the last round, of one sync, never be complete, for these frames left it. Where this fails, its data is looked at
+    /// after a crash.
+    fn unsay(&mut self, files: &mut dyn Files, file: FileId, left: &[u32]) {
+        self.sequence += 1;
+        for frame in left {
+            let doubt = Some(Doubt { from: 0 });
+            let (sequence, proven) = (self.sequence, self.proven);
+            let writing = Writing { sequence, members: u32::MAX, proven, doubt };
+            let (at, block) = self.header(*frame, &Header::Free, writing);
+            let _ = files.write_at(file, at, block.as_bytes());
         }
-        let from = synced as usize / BLOCK_BYTES * BLOCK_BYTES;
-        let whole = used.length as usize / BLOCK_BYTES * BLOCK_BYTES;
+        let _ = files.sync(file);
+    }
+
+    /// A header, and where it is written.
+    fn header(&self, frame: u32, header: &Header, writing: Writing) -> (u64, Box<Block>) {
+        let slot = self.frames[frame as usize].slot.other();
+        let block = header.encode(self.superblock.store, frame, writing);
+        (self.geometry().header_at(frame, slot), Box::new(block))
+    }
+
+    /// Where data of a job is that is not on disk: its buffer, and the range there.
+    fn new_data(&self, job: &Job) -> Option<(u32, Range<usize>)> {
+        let (Header::Used(used), Some(buffer)) = (&job.header, job.buffer) else { return None };
+        let from = self.frames[job.frame as usize].synced as usize / BLOCK_BYTES * BLOCK_BYTES;
+        let is_new = used.length > self.frames[job.frame as usize].synced;
+        is_new.then_some((buffer, from..used.length as usize))
+    }
+
+    fn data(&self, pool: &Pool, job: &Job) -> Part {
+        let mut part = Part::default();
+        let Some((buffer, range)) = self.new_data(job) else { return part };
+        let whole = range.end / BLOCK_BYTES * BLOCK_BYTES;
         let (to, data) = (self.geometry().data_at(job.frame), pool.data_at(buffer));
-        if from < whole {
-            let range = data + from..data + whole;
-            files.write_lasting(file, to + from as u64, pool.memory(), range)?;
+        if range.start < whole {
+            part.whole = Some((to + range.start as u64, data + range.start..data + whole));
         }
-        let tail = used.length as usize - whole;
+        let tail = range.end - whole;
         if tail > 0 {
             // Its rest may be written to meanwhile, and file systems that keep checksums do not
             // like that.
-            let mut block = Block::ZERO;
+            let mut block = Box::new(Block::ZERO);
             pool.read(buffer, whole as u32, &mut block.0[..tail]);
-            files.write_at(file, to + whole as u64, block.as_bytes())?;
+            part.copies.push((to + whole as u64, block));
         }
-        Ok(true)
+        part
     }
 }
 
-fn give_up(failed: &mut Failed, job: &Job, error: &io::Error) -> bool {
+/// What is written of a job at once: where in the file, and what.
+#[derive(Default)]
+struct Part {
+    /// Whole blocks, where they lie in the pool.
+    whole: Option<(u64, Range<usize>)>,
+    copies: Vec<(u64, Box<Block>)>,
+}
+
+impl Part {
+    fn pieces<'a>(&'a self, pool: &'a Pool) -> impl Iterator<Item = Piece<'a>> {
+        let whole = self.whole.iter().map(|(offset, range)| {
+            let content = Content::Lasting(pool.memory(), range.clone());
+            Piece { offset: *offset, content }
+        });
+        let copies = self.copies.iter().map(|(offset, block)| {
+            let content = Content::Bytes(block.as_bytes());
+            Piece { offset: *offset, content }
+        });
+        whole.chain(copies)
+    }
+}
+
+/// Writes a part of each job, in any order. The frames of those that leave, for not all of their part could be written.
+fn write_parts(
+    files: &mut dyn Files,
+    file: FileId,
+    pool: &Pool,
+    jobs: &mut Vec<Job>,
+    failed: &mut Failed,
+    part: impl Fn(&Job) -> Part,
+) -> Vec<u32> {
+    let mut errors = Vec::with_capacity(jobs.len());
+    for some in jobs.chunks(JOBS_AT_ONCE) {
+        let parts: Vec<Part> = some.iter().map(&part).collect();
+        let pieces: Vec<Piece<'_>> = parts.iter().flat_map(|part| part.pieces(pool)).collect();
+        let mut results = files.write_together(file, &pieces).into_iter();
+        for part in &parts {
+            let of_job = results.by_ref().take(part.pieces(pool).count());
+            errors.push(of_job.filter_map(Result::err).last());
+        }
+    }
+    let mut left = Vec::new();
+    for (job, error) in std::mem::take(jobs).into_iter().zip(errors) {
+        match error {
+            None => jobs.push(job),
+            Some(error) => {
+                give_up(failed, &job, &error);
+                left.push(job.frame);
+            }
+        }
+    }
+    left
+}
+
+fn give_up(failed: &mut Failed, job: &Job, error: &io::Error) {
     tracing::warn!(frame = job.frame, "a frame of the backup storage cannot be written: {error}");
     failed.push((job.frame, error.kind()));
-    false
 }
 
 /// The worker.

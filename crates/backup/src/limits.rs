@@ -30,6 +30,9 @@ pub(crate) const FLUSH_AGE: Duration = Duration::from_millis(10);
 /// How often a round is written again after a sync that failed, before its frames wait for `AGAIN`.
 pub(crate) const SYNC_ATTEMPTS: u32 = 3;
 
+/// Frames of a round that are written at once: so many have copies of blocks in memory.
+pub(crate) const JOBS_AT_ONCE: usize = 32;
+
 /// After this time is written again what the disk did not take.
 pub(crate) const AGAIN: Duration = Duration::from_millis(200);
 

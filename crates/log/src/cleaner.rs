@@ -99,15 +99,15 @@ impl Cleaner {
             candidates.free_limbo(&shared);
         }
         let verdict = balancer::verdict(&shared);
-        if verdict != Verdict::Rest
-            && let Some(step) = self.combine_picked(Candidates::pick_spent, true, watch)
-        {
+        if verdict == Verdict::Rest {
+            return Step::Idle;
+        }
+        if let Some(step) = self.drop_spent(verdict, watch) {
             return step;
         }
         match verdict {
-            Verdict::Rest => Step::Idle,
-            Verdict::Compact => self.first_of(&[Self::sweep, Self::compact, Self::combine], watch),
             Verdict::Combine => self.first_of(&[Self::combine, Self::compact], watch),
+            _ => self.first_of(&[Self::sweep, Self::compact, Self::combine], watch),
         }
     }
 
@@ -137,11 +137,24 @@ impl Cleaner {
         Some(Step::Compacted)
     }
 
+    /// Whether writers can do without memory until a digest does without the segments that it is from.
+    fn can_wait(&self) -> bool {
+        !self.shared.sums.is_short.load(Ordering::Relaxed)
+    }
+
+    /// Lets segments go of which nothing is left. Where writers cannot wait they are compacted like others, which frees
+    /// their memory sooner; but not where segments are too many.
+    fn drop_spent(&mut self, verdict: Verdict, watch: &mut Watch<'_>) -> Option<Step> {
+        let compacts = self.shared.options.cleaner.compaction && verdict == Verdict::Compact;
+        if compacts && !self.can_wait() {
+            return None;
+        }
+        self.combine_picked(Candidates::pick_spent, true, watch)
+    }
+
     /// Combined cleaning of what has next to nothing left in it.
     fn sweep(&mut self, watch: &mut Watch<'_>) -> Option<Step> {
-        // Their memory is free only once a digest does without them, and some cannot wait so long.
-        let can_wait = !self.shared.sums.is_short.load(Ordering::Relaxed);
-        if !can_wait {
+        if !self.can_wait() {
             return None;
         }
         self.combine_picked(Candidates::pick_for_sweeping, true, watch)

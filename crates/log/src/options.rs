@@ -55,7 +55,8 @@ pub struct CleanerOptions {
     pub utilization_max: f64,
     /// Segments of which at most this share is live are cleaned together, and not compacted, as long as no
     /// writer waits for memory: there is next to nothing to write for it, their replicas are free soon, and
-    /// what is dead in them leaves no tombstones for each other. 0 for never.
+    /// what is dead in them leaves no tombstones for each other. 0 for never, and then those in which nothing
+    /// lives are looked at as all others are.
     pub utilization_swept: f64,
     /// Segments that one pass of combined cleaning takes at most; at least 2.
     pub segments_per_pass: usize,

@@ -34,6 +34,39 @@ pub struct Opening {
     pub direct: bool,
 }
 
+/// A piece of a file that is to be written.
+#[derive(Clone, Debug)]
+pub struct Piece<'a> {
+    /// Where it begins.
+    pub offset: u64,
+    /// What is in it.
+    pub content: Content<'a>,
+}
+
+/// What is written.
+#[derive(Clone, Debug)]
+pub enum Content<'a> {
+    /// Bytes.
+    Bytes(&'a [u8]),
+    /// A range of lasting memory, as [`Files::write_lasting`] wants it.
+    Lasting(&'a Lasting, Range<usize>),
+}
+
+impl Piece<'_> {
+    /// Writes it alone.
+    ///
+    /// # Errors
+    /// As [`Files::write_at`].
+    pub fn write<F: Files + ?Sized>(&self, files: &mut F, file: FileId) -> io::Result<()> {
+        match &self.content {
+            Content::Bytes(bytes) => files.write_at(file, self.offset, bytes),
+            Content::Lasting(memory, range) => {
+                files.write_lasting(file, self.offset, memory, range.clone())
+            }
+        }
+    }
+}
+
 /// Keeps others from locking the same file, until it is dropped or the process ends.
 #[derive(Debug, Default)]
 pub struct FileLock {
@@ -143,6 +176,12 @@ pub trait Files {
         let mut bytes = vec![0; range.len()];
         memory.read(range.start, &mut bytes);
         self.write_at(file, offset, &bytes)
+    }
+
+    /// Writes pieces that do not overlap, in any order, all of them at once where that is possible; what became of
+    /// each, in the order of the pieces. One that fails keeps none of the others back.
+    fn write_together(&mut self, file: FileId, pieces: &[Piece<'_>]) -> Vec<io::Result<()>> {
+        pieces.iter().map(|piece| piece.write(self, file)).collect()
     }
 
     /// Locks a file, which is made if it does not exist, against every other process.

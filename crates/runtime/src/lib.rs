@@ -16,7 +16,7 @@
 //!   world, steps among the turns in the simulator.
 //! - **Lasting memory** ([`lasting`]) is written in turns and found again after a crash.
 //!
-//! `unsafe` is in two files: `os/memory.rs`, and one instruction in `os/ticks.rs`.
+//! `unsafe` is in three files: `os/memory.rs`, `os/together.rs`, and one instruction in `os/ticks.rs`.
 #![deny(unsafe_code)]
 
 pub mod alarm;

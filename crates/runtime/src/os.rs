@@ -8,6 +8,7 @@ mod returns;
 mod signals;
 mod threads;
 mod ticks;
+mod together;
 
 pub use code::give_code_back;
 pub use disk::Directory;

@@ -9,7 +9,7 @@ use thunderhead_backup::layout::{Geometry, Slot};
 use thunderhead_backup::{Durability, Event, Identity, OpenError, Opened, Options, Store, Ticket};
 use thunderhead_runtime::alarm::Alarm;
 use thunderhead_runtime::clock::Clock;
-use thunderhead_runtime::files::{FileId, FileLock, Files};
+use thunderhead_runtime::files::{FileId, FileLock, Files, Piece};
 use thunderhead_runtime::sim::clock::{SimClock, TrueTime};
 use thunderhead_runtime::sim::disk::{DiskModel, SimDisk, SimFiles};
 use thunderhead_runtime::sim::memory::SimMemories;
@@ -27,6 +27,10 @@ pub(crate) struct Trouble {
     pub(crate) syncs: Rc<Cell<u32>>,
     /// A bit for each frame whose headers it does not take, once they have.
     pub(crate) refused: Rc<Cell<u8>>,
+    /// And whose data.
+    pub(crate) refused_data: Rc<Cell<u8>>,
+    /// Nor can that be read.
+    pub(crate) unreadable: Rc<Cell<bool>>,
 }
 
 /// Files on such a disk.
@@ -63,15 +67,32 @@ impl Trouble {
         let geometry = Geometry { segment_bytes: SEGMENT_BYTES, frames: FRAMES };
         let is_header =
             |frame| Slot::BOTH.iter().any(|it| geometry.header_at(frame, *it) == offset);
+        let has = |bits: &Cell<u8>, frame: u32| (bits.get() >> frame) & 1 == 1;
         let has_begun = self.syncs.get() == 0;
-        has_begun
-            && (0..FRAMES).any(|frame| (self.refused.get() >> frame) & 1 == 1 && is_header(frame))
+        let refused = |frame| {
+            has(&self.refused, frame) && is_header(frame)
+                || has(&self.refused_data, frame) && is_data(frame, offset)
+        };
+        has_begun && (0..FRAMES).any(refused)
+    }
+
+    fn hides(&self, offset: u64) -> bool {
+        let is_bad = |frame| (self.refused_data.get() >> frame) & 1 == 1 && is_data(frame, offset);
+        self.unreadable.get() && (0..FRAMES).any(is_bad)
     }
 
     pub(crate) fn ends(&self) {
         self.refused.set(0);
+        self.refused_data.set(0);
+        self.unreadable.set(false);
         self.syncs.set(0);
     }
+}
+
+fn is_data(frame: u32, offset: u64) -> bool {
+    let geometry = Geometry { segment_bytes: SEGMENT_BYTES, frames: FRAMES };
+    let begins = geometry.data_at(frame);
+    (begins..begins + geometry.frame_bytes() as u64).contains(&offset)
 }
 
 impl Files for Troubled {
@@ -84,7 +105,10 @@ impl Files for Troubled {
     }
 
     fn read_at(&mut self, file: FileId, offset: u64, into: &mut [u8]) -> io::Result<usize> {
-        self.files.read_at(file, offset, into)
+        match self.trouble.hides(offset) {
+            true => Err(io::Error::other("a bad block")),
+            false => self.files.read_at(file, offset, into),
+        }
     }
 
     fn write_at(&mut self, file: FileId, offset: u64, bytes: &[u8]) -> io::Result<()> {
@@ -124,6 +148,17 @@ impl Files for Troubled {
 
     fn list(&mut self) -> io::Result<Vec<String>> {
         self.files.list()
+    }
+
+    fn write_together(&mut self, file: FileId, pieces: &[Piece<'_>]) -> Vec<io::Result<()>> {
+        let is_taken = |piece: &&Piece<'_>| !self.trouble.refuses(piece.offset);
+        let taken: Vec<Piece<'_>> = pieces.iter().filter(is_taken).cloned().collect();
+        let mut results = self.files.write_together(file, &taken).into_iter();
+        let result = |piece: &Piece<'_>| match self.trouble.refuses(piece.offset) {
+            true => Err(io::Error::other("a bad block")),
+            false => results.next().expect("each piece has a result"),
+        };
+        pieces.iter().map(result).collect()
     }
 
     fn lock(&mut self, name: &str) -> io::Result<FileLock> {

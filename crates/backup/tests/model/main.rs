@@ -109,9 +109,10 @@ proptest! {
         for (quarters, power, refuses, others) in starts {
             let failure = quarters as f64 / 4.0;
             machine.disk.set_model(DiskModel { failure, ..DiskModel::default() });
-            let Op::Refuses { frames, syncs } = refuses else { unreachable!() };
+            let Op::Refuses { frames, data, syncs } = refuses else { unreachable!() };
             machine.trouble.syncs.set(0);
             machine.trouble.refused.set(frames);
+            machine.trouble.refused_data.set(data);
             if let Ok(mut life) = machine.start(durability) {
                 // Somebody else's go on.
                 machine.trouble.syncs.set(syncs);
@@ -483,6 +484,50 @@ fn a_header_that_a_failed_sync_left_behind_never_counts() {
         lengths.sort_unstable();
         let [less, more] = lengths[..] else { panic!("one is gone: {lengths:?}") };
         assert!(less == 100 && more == 3110, "seed {seed}: {lengths:?}");
+    }
+}
+
+/// A round of one sync writes headers beside data that the disk does not take. They never count, whatever comes
+/// after; nor does a start depend on data that cannot be read either.
+#[test]
+fn a_header_whose_data_was_not_taken_never_counts() {
+    for (seed, others, power) in (0..240).map(|seed| (seed, seed % 3, seed % 2 == 0)) {
+        let mut machine = Machine::new(seed);
+        let mut life = machine.start(Durability::Synced).unwrap();
+        for segment in [1, 2] {
+            life.store.open(replica(segment), Epoch(1), false).unwrap();
+            life.store.append(replica(segment), Epoch(1), 0, &[1; 100]).unwrap();
+            life.settle(&machine.disk);
+        }
+        // A frame's data is where its number says, and the first replica was not the last to get one.
+        machine.trouble.refused_data.set(1);
+        machine.trouble.unreadable.set(true);
+        _ = life.store.append(replica(1), Epoch(1), 100, &[2; 9000]);
+        if others > 0 {
+            life.store.append(replica(2), Epoch(1), 100, &[2; 3000]).unwrap();
+        }
+        life.turn_and_work(1);
+        if others > 1 {
+            life.turn_and_work(3);
+        }
+        drop(life);
+        machine.trouble.refused.set(0);
+        if power {
+            machine.lose_power();
+        } else {
+            machine.memories.lose_power(&mut machine.random);
+            machine.disk.restart();
+        }
+        // It starts, and offers both: none is damaged, though one cannot be read for now.
+        let life = machine.start(Durability::Synced).unwrap();
+        assert_eq!(life.opened.damaged, 0, "seed {seed}");
+        drop(life);
+        machine.trouble.ends();
+        machine.lose_power();
+        let mut life = machine.start(Durability::Synced).unwrap();
+        let found = life.read_all(&machine.disk);
+        let lengths = [1, 2].map(|segment| found[&replica(segment)].bytes.len());
+        assert_eq!(lengths, [100, if others > 0 { 3100 } else { 100 }], "seed {seed}");
     }
 }
 

@@ -64,9 +64,10 @@ pub(crate) enum Op {
     Fails {
         quarters: u64,
     },
-    /// So many syncs fail, and then the headers of some frames are not taken.
+    /// So many syncs fail, and then the headers of some frames are not taken, and the data of some.
     Refuses {
         frames: u8,
+        data: u8,
         syncs: u32,
     },
     Turn {
@@ -128,9 +129,9 @@ pub(crate) fn op_in_trouble() -> impl Strategy<Value = Op> {
 }
 
 pub(crate) fn refuses() -> impl Strategy<Value = Op> {
-    let frames = prop_oneof![Just(0), 0..32u8];
-    (frames, prop_oneof![Just(0), 1..4u32])
-        .prop_map(|(frames, syncs)| Op::Refuses { frames, syncs })
+    let frames = || prop_oneof![Just(0), 0..32u8];
+    (frames(), frames(), prop_oneof![Just(0), 1..4u32])
+        .prop_map(|(frames, data, syncs)| Op::Refuses { frames, data, syncs })
 }
 
 pub(crate) fn durability() -> impl Strategy<Value = Durability> {
@@ -356,8 +357,9 @@ impl Model {
                 let failure = *quarters as f64 / 4.0;
                 disk.set_model(DiskModel { failure, ..DiskModel::default() });
             }
-            Op::Refuses { frames, syncs } => {
+            Op::Refuses { frames, data, syncs } => {
                 life.trouble.refused.set(*frames);
+                life.trouble.refused_data.set(*data);
                 life.trouble.syncs.set(*syncs);
             }
             Op::Turn { later } => {

@@ -28,7 +28,8 @@ pub(super) fn verdict(shared: &Shared) -> Verdict {
     let sums = &shared.sums;
     let is_short = sums.is_short.load(Ordering::Relaxed);
     let coming = if is_short { 0 } else { sums.coming_seglets.load(Ordering::Relaxed) };
-    let free_seglets = shared.memory.free_seglets().saturating_sub(keep) + coming;
+    // What is coming fills the reserves first.
+    let free_seglets = (shared.memory.free_seglets() + coming).saturating_sub(keep);
     Balance {
         log_bytes: shared.log_bytes() as f64,
         free_bytes: (free_seglets * shared.memory.seglet_bytes()) as f64,

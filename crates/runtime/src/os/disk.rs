@@ -1,6 +1,7 @@
 //! The files of one directory of this machine.
 
-use crate::files::{FileId, FileLock, Files, Opening, check_name};
+use super::together::{Queue, Source};
+use crate::files::{Content, DIRECT_BYTES, FileId, FileLock, Files, Opening, Piece, check_name};
 use crate::lasting::{Lasting, WORD_BYTES};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
 use rustix::io::Errno;
@@ -10,6 +11,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 
 /// A directory and the files that are open in it.
 #[derive(Debug)]
@@ -17,12 +19,13 @@ pub struct Directory {
     path: PathBuf,
     open: BTreeMap<FileId, File>,
     count: u32,
+    queue: Queue,
 }
 
 impl Clone for Directory {
     /// The same directory, nothing open.
     fn clone(&self) -> Directory {
-        Directory { path: self.path.clone(), open: BTreeMap::new(), count: 0 }
+        Directory::of(self.path.clone())
     }
 }
 
@@ -41,14 +44,18 @@ impl Directory {
                 sync_names(above)?;
             }
         }
-        Ok(Directory { path: path.to_owned(), open: BTreeMap::new(), count: 0 })
+        Ok(Directory::of(path.to_owned()))
     }
 
     /// No directory: whatever is asked of it fails. For programs that have no files.
     #[must_use]
     pub fn nowhere() -> Directory {
         // Nothing can be below what is no directory.
-        Directory { path: PathBuf::from("/dev/null"), open: BTreeMap::new(), count: 0 }
+        Directory::of(PathBuf::from("/dev/null"))
+    }
+
+    fn of(path: PathBuf) -> Directory {
+        Directory { path, open: BTreeMap::new(), count: 0, queue: Queue::default() }
     }
 
     fn path_of(&self, name: &str) -> io::Result<PathBuf> {
@@ -69,6 +76,32 @@ impl Directory {
 #[allow(clippy::disallowed_methods, reason = "these are the runtime's files")]
 fn sync_names(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
+}
+
+fn words<'a>(memory: &'a Lasting, range: &Range<usize>) -> io::Result<&'a [AtomicU64]> {
+    let words = memory.words().get(range.start / WORD_BYTES..range.end / WORD_BYTES);
+    Ok(words.ok_or(io::ErrorKind::InvalidInput)?)
+}
+
+fn source<'a>(piece: &Piece<'a>) -> io::Result<Source<'a>> {
+    match &piece.content {
+        Content::Bytes(bytes) => Ok(Source::Bytes(bytes)),
+        Content::Lasting(memory, range) => words(memory, range).map(Source::Words),
+    }
+}
+
+/// Writes what is left after so many bytes, if anything is.
+fn write_rest(file: &File, offset: u64, source: Source<'_>, done: usize) -> io::Result<()> {
+    if done >= source.len() {
+        return Ok(());
+    }
+    // Direct I/O goes on from a multiple of this.
+    let done = done / DIRECT_BYTES * DIRECT_BYTES;
+    let offset = offset + done as u64;
+    match source {
+        Source::Bytes(bytes) => file.write_all_at(&bytes[done..], offset),
+        Source::Words(words) => super::memory::write_at(file, offset, &words[done / WORD_BYTES..]),
+    }
 }
 
 impl Files for Directory {
@@ -176,9 +209,29 @@ impl Files for Directory {
         memory: &Lasting,
         range: Range<usize>,
     ) -> io::Result<()> {
-        let words = memory.words().get(range.start / WORD_BYTES..range.end / WORD_BYTES);
-        let words = words.ok_or(io::ErrorKind::InvalidInput)?;
-        super::memory::write_at(self.file(file)?, offset, words)
+        super::memory::write_at(self.file(file)?, offset, words(memory, &range)?)
+    }
+
+    fn write_together(&mut self, file: FileId, pieces: &[Piece<'_>]) -> Vec<io::Result<()>> {
+        let file = self.open.get(&file).ok_or("the file is not open");
+        let sources: Vec<io::Result<Source<'_>>> = pieces.iter().map(source).collect();
+        let writes: Vec<(u64, Source<'_>)> = pieces
+            .iter()
+            .zip(&sources)
+            .filter_map(|(piece, source)| Some((piece.offset, *source.as_ref().ok()?)))
+            .collect();
+        let begun = match &file {
+            // One alone has nothing to be beside.
+            Ok(file) if writes.len() > 1 => self.queue.write(file, &writes),
+            _ => vec![0; writes.len()],
+        };
+        let mut begun = begun.into_iter();
+        let finish = |(piece, source): (&Piece<'_>, io::Result<Source<'_>>)| {
+            let source = source?;
+            let done = begun.next().unwrap_or_default();
+            write_rest(file.map_err(io::Error::other)?, piece.offset, source, done)
+        };
+        pieces.iter().zip(sources).map(finish).collect()
     }
 
     fn lock(&mut self, name: &str) -> io::Result<FileLock> {
@@ -190,5 +243,134 @@ impl Files for Directory {
             .open(self.path_of(name)?)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(FileLock::of(file.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::together::AT_ONCE;
+    use super::*;
+    use crate::lasting::Memories;
+    use crate::os::MemoryDirectory;
+
+    #[repr(align(4096))]
+    struct Aligned<const BYTES: usize>([u8; BYTES]);
+
+    fn directory(name: &str) -> (PathBuf, Directory) {
+        let path = std::env::temp_dir().join(format!("thunderhead-{name}-{}", std::process::id()));
+        (path.clone(), Directory::open(&path).unwrap())
+    }
+
+    fn direct(files: &mut Directory, name: &str) -> FileId {
+        let how = Opening { create: true, direct: true, ..Opening::default() };
+        files.open_with(name, how).unwrap()
+    }
+
+    fn is_whole(files: &mut Directory, name: &str, expected: &[u8]) {
+        let file = files.open(name, false).unwrap();
+        let mut found = vec![0; expected.len() + 1];
+        assert_eq!(files.read_at(file, 0, &mut found).unwrap(), expected.len());
+        assert!(found[..expected.len()] == *expected);
+        files.close(file);
+    }
+
+    /// Pieces from both kinds of memory, more than may be under way, one after the other in the file and not.
+    #[test]
+    fn pieces_are_written_together_however_many_and_whoever_does_it() {
+        for refused in [false, true] {
+            let (path, mut files) = directory(if refused { "alone" } else { "together" });
+            let mut memories = MemoryDirectory::at(&path);
+            let count = 3 * AT_ONCE + 5;
+            let memory = memories.make("pool", count * DIRECT_BYTES).unwrap();
+            let mut expected = vec![0; 2 * count * DIRECT_BYTES];
+            for at in 0..count {
+                memory.write(at * DIRECT_BYTES, &[at as u8; DIRECT_BYTES]);
+                expected[2 * at * DIRECT_BYTES..][..DIRECT_BYTES].fill(at as u8);
+                expected[(2 * at + 1) * DIRECT_BYTES..][..DIRECT_BYTES].fill(99);
+            }
+            let bytes = Aligned([99; DIRECT_BYTES]);
+            let piece = |at: usize| {
+                let lies = at / 2 * DIRECT_BYTES..(at / 2 + 1) * DIRECT_BYTES;
+                let content = match at % 2 {
+                    0 => Content::Lasting(&memory, lies),
+                    _ => Content::Bytes(&bytes.0),
+                };
+                Piece { offset: (at * DIRECT_BYTES) as u64, content }
+            };
+            let pieces: Vec<Piece<'_>> = (0..2 * count).rev().map(piece).collect();
+            if refused {
+                files.queue = Queue::refused();
+            }
+            for name in ["one", "another"] {
+                let file = direct(&mut files, name);
+                let results = files.write_together(file, &pieces);
+                assert_eq!(results.len(), pieces.len());
+                assert!(results.iter().all(Result::is_ok), "{results:?}");
+                files.sync(file).unwrap();
+                is_whole(&mut files, name, &expected);
+            }
+            let file = direct(&mut files, "none");
+            assert!(files.write_together(file, &[]).is_empty());
+            std::fs::remove_dir_all(path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_piece_that_cannot_be_written_keeps_no_other_back() {
+        for refused in [false, true] {
+            let (path, mut files) = directory(if refused { "errors-alone" } else { "errors" });
+            let memory = MemoryDirectory::at(&path).make("pool", 2 * DIRECT_BYTES).unwrap();
+            memory.write(DIRECT_BYTES, &[1; DIRECT_BYTES]);
+            if refused {
+                files.queue = Queue::refused();
+            }
+            let bytes = Aligned([2; 2 * DIRECT_BYTES]);
+            let far = i64::MAX as u64 / DIRECT_BYTES as u64 * DIRECT_BYTES as u64;
+            let pieces = [
+                // Beyond what a file can have, and what an offset can be.
+                Piece { offset: far, content: Content::Bytes(&bytes.0) },
+                Piece { offset: 0, content: Content::Lasting(&memory, 4096..8192) },
+                Piece { offset: u64::MAX - 4095, content: Content::Bytes(&bytes.0) },
+                // Beyond what there is in memory.
+                Piece { offset: 8192, content: Content::Lasting(&memory, 4096..12288) },
+                Piece { offset: 4096, content: Content::Bytes(&bytes.0) },
+            ];
+            let file = direct(&mut files, "frames");
+            let taken: Vec<bool> =
+                files.write_together(file, &pieces).iter().map(Result::is_ok).collect();
+            assert_eq!(taken, [false, true, false, false, true]);
+            let mut expected = vec![1; DIRECT_BYTES];
+            expected.extend(bytes.0);
+            is_whole(&mut files, "frames", &expected);
+
+            let how = Opening { read_only: true, ..Opening::default() };
+            let read_only = files.open_with("frames", how).unwrap();
+            files.close(file);
+            for file in [read_only, file] {
+                let results = files.write_together(file, &pieces);
+                assert_eq!(results.len(), 5);
+                assert!(results.iter().all(Result::is_err), "{results:?}");
+            }
+            is_whole(&mut files, "frames", &expected);
+            std::fs::remove_dir_all(path).unwrap();
+        }
+    }
+
+    /// What the kernel has not done, or not all of, is done.
+    #[test]
+    fn what_is_left_of_a_piece_is_written() {
+        let (path, mut files) = directory("rest");
+        let file = direct(&mut files, "frames");
+        let bytes = Aligned([3; 3 * DIRECT_BYTES]);
+        for done in [0, 1, DIRECT_BYTES, 2 * DIRECT_BYTES + 512, 3 * DIRECT_BYTES] {
+            files.set_length(file, 0).unwrap();
+            let opened = files.file(file).unwrap();
+            write_rest(opened, 0, Source::Bytes(&bytes.0), done).unwrap();
+            let from = done / DIRECT_BYTES * DIRECT_BYTES;
+            let mut expected = vec![0; from];
+            expected.extend(&bytes.0[from..]);
+            is_whole(&mut files, "frames", if from == bytes.0.len() { &[] } else { &expected });
+        }
+        std::fs::remove_dir_all(path).unwrap();
     }
 }

@@ -18,7 +18,7 @@
 
 mod bytes;
 
-use crate::files::{FileId, Files, check_name};
+use crate::files::{FileId, Files, Piece, check_name};
 use crate::random::Random;
 use crate::sim::trace::{fold, hash};
 use bytes::Bytes;
@@ -498,11 +498,28 @@ impl Files for SimFiles {
         state.begin(0, false)?;
         Ok(state.files.keys().cloned().collect())
     }
+
+    /// A disk does them in any order.
+    fn write_together(&mut self, file: FileId, pieces: &[Piece<'_>]) -> Vec<io::Result<()>> {
+        let mut results: Vec<_> = pieces.iter().map(|_| Ok(())).collect();
+        let mut left: Vec<usize> = (0..pieces.len()).collect();
+        while let Some(last) = left.len().checked_sub(1) {
+            let next = match last {
+                0 => 0,
+                _ => self.disk.0.borrow_mut().random.below(last as u64 + 1) as usize,
+            };
+            let number = left.swap_remove(next);
+            results[number] = pieces[number].write(self, file);
+        }
+        results
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::Content as Of;
+    use std::collections::BTreeSet;
 
     fn disk(seed: u64) -> SimDisk {
         SimDisk::new(DiskModel::default(), Random::from_seed(seed))
@@ -654,6 +671,35 @@ mod tests {
         assert!(files.write_at(file, 20, &[1; 11]).is_err());
         assert!(files.set_length(file, 11).is_err());
         assert_eq!(content(&disk, "data").len(), 10);
+    }
+
+    /// What a machine that stops in the midst has written, and what fails, is any of it.
+    #[test]
+    fn pieces_are_written_in_any_order_each_with_its_own_faults() {
+        let (mut stopped, mut failed) = (BTreeSet::new(), BTreeSet::new());
+        for seed in 0..200 {
+            let together = |fails: f64, stop: u64| {
+                let disk = disk(seed);
+                let mut files = disk.files();
+                let file = files.open("data", true).unwrap();
+                disk.set_model(DiskModel { failure: fails, ..disk.model() });
+                disk.stop_after(stop);
+                let piece = |at| Piece { offset: at, content: Of::Bytes(b"x") };
+                let results = files.write_together(file, &[0, 1, 2].map(piece));
+                let results: Vec<bool> = results.iter().map(Result::is_ok).collect();
+                disk.set_model(DiskModel::default());
+                disk.restart();
+                let mut found = content(&disk, "data");
+                found.resize(3, 0);
+                let told = results.iter().zip(&found).all(|(is_ok, it)| !is_ok || *it == b'x');
+                assert!(told, "{results:?} {found:?}");
+                results
+            };
+            stopped.insert(together(0.0, 2));
+            failed.insert(together(0.5, 9));
+            assert_eq!(together(0.0, 9), [true; 3]);
+        }
+        assert_eq!((stopped.len(), failed.len()), (3, 8));
     }
 
     /// A change of names that fails, on many disks: what was seen then, and after the power went.
