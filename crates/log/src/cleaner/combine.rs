@@ -137,6 +137,10 @@ pub(super) fn combine(
         promised = survivors_of(most, shared.options.segment_bytes);
         seglets = shared.stock_for(most);
     }
+    // What was taken for spent may not be, and was picked without a look at whether backups have room.
+    if promised > shared.frames.room() {
+        return Err(candidates);
+    }
     let Some(stock) = take_stock(shared, seglets) else {
         return Err(candidates);
     };
