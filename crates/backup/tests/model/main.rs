@@ -455,18 +455,24 @@ fn a_frame_that_is_begun_in_while_a_round_is_proven_is_found_by_the_next_process
     }
 }
 
+/// A life with two open replicas of 100 bytes each, which are on the disk.
+fn two_durable_replicas(machine: &mut Machine) -> Life {
+    let mut life = machine.start(Durability::Synced).unwrap();
+    for segment in [1, 2] {
+        life.store.open(replica(segment), Epoch(1), false).unwrap();
+        life.store.append(replica(segment), Epoch(1), 0, &[1; 100]).unwrap();
+        life.settle(&machine.disk);
+    }
+    life
+}
+
 /// Headers of a round whose sync failed may be on the disk, without what they speak of. Those that cannot be
 /// written over must not count because later rounds do.
 #[test]
 fn a_header_that_a_failed_sync_left_behind_never_counts() {
     for seed in 0..200 {
         let mut machine = Machine::new(seed);
-        let mut life = machine.start(Durability::Synced).unwrap();
-        for segment in [1, 2] {
-            life.store.open(replica(segment), Epoch(1), false).unwrap();
-            life.store.append(replica(segment), Epoch(1), 0, &[1; 100]).unwrap();
-            life.settle(&machine.disk);
-        }
+        let mut life = two_durable_replicas(&mut machine);
         machine.trouble.syncs.set(1);
         machine.trouble.refused.set(1 << (seed % 2));
         for (offset, length) in [(100, 3000), (3100, 10)] {
@@ -493,12 +499,7 @@ fn a_header_that_a_failed_sync_left_behind_never_counts() {
 fn a_header_whose_data_was_not_taken_never_counts() {
     for (seed, others, power) in (0..240).map(|seed| (seed, seed % 3, seed % 2 == 0)) {
         let mut machine = Machine::new(seed);
-        let mut life = machine.start(Durability::Synced).unwrap();
-        for segment in [1, 2] {
-            life.store.open(replica(segment), Epoch(1), false).unwrap();
-            life.store.append(replica(segment), Epoch(1), 0, &[1; 100]).unwrap();
-            life.settle(&machine.disk);
-        }
+        let mut life = two_durable_replicas(&mut machine);
         // A frame's data is where its number says, and the first replica was not the last to get one.
         machine.trouble.refused_data.set(1);
         machine.trouble.unreadable.set(true);
@@ -518,7 +519,7 @@ fn a_header_whose_data_was_not_taken_never_counts() {
             machine.memories.lose_power(&mut machine.random);
             machine.disk.restart();
         }
-        // It starts, and offers both: none is damaged, though one cannot be read for now.
+        // It starts, and offers both: none is damaged, though one cannot be read while the disk refuses to.
         let life = machine.start(Durability::Synced).unwrap();
         assert_eq!(life.opened.damaged, 0, "seed {seed}");
         drop(life);
