@@ -7,7 +7,7 @@
 //! Blocks are taken by the reactor, a few times a second at most, and may be given back by a
 //! cleaner that was the last to look at a dropped index: hence a lock, held for nanoseconds.
 
-use crate::index::{BlockSource, Bucket};
+use crate::index::{BlockSource, LINE_BYTES, Line};
 use crate::memory::Memory;
 use crate::shared::lock;
 use std::ptr::NonNull;
@@ -37,7 +37,7 @@ impl IndexBlocks {
 
     /// Buckets of a full block.
     pub(crate) fn block_buckets(memory: &Memory) -> usize {
-        memory.seglet_bytes() / size_of::<Bucket>()
+        memory.seglet_bytes() / LINE_BYTES
     }
 
     fn unit_bytes(&self) -> usize {
@@ -93,14 +93,14 @@ impl IndexBlocks {
 
     /// Units that hold this many buckets, a power of two; all of them for a whole seglet.
     fn units(&self, buckets: usize) -> usize {
-        let bytes = buckets * size_of::<Bucket>();
+        let bytes = buckets * LINE_BYTES;
         debug_assert!(bytes <= self.memory.seglet_bytes());
         bytes.div_ceil(self.unit_bytes()).next_power_of_two()
     }
 }
 
 impl BlockSource for IndexBlocks {
-    fn allocate(&self, buckets: usize) -> Option<NonNull<Bucket>> {
+    fn allocate<B: Line>(&self, buckets: usize) -> Option<NonNull<B>> {
         let units = self.units(buckets);
         let address = if units == UNITS {
             self.memory.at(self.memory.seglet_start(self.take_seglet()?))
@@ -108,12 +108,12 @@ impl BlockSource for IndexBlocks {
             self.take_units(units)?
         };
         // SAFETY: the units were just taken, so nobody else uses them; they are as long as the
-        // block. All-zero bytes are empty buckets.
-        unsafe { std::ptr::write_bytes(address, 0, buckets * size_of::<Bucket>()) };
+        // block. All-zero bytes are empty lines.
+        unsafe { std::ptr::write_bytes(address, 0, buckets * LINE_BYTES) };
         NonNull::new(address.cast())
     }
 
-    unsafe fn free(&self, block: NonNull<Bucket>, buckets: usize) {
+    unsafe fn free<B: Line>(&self, block: NonNull<B>, buckets: usize) {
         let address = block.as_ptr().cast::<u8>();
         let units = self.units(buckets);
         if units == UNITS {
@@ -127,6 +127,7 @@ impl BlockSource for IndexBlocks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::index::Words;
 
     #[test]
     fn small_blocks_share_seglets_and_give_them_back() {
@@ -136,7 +137,7 @@ mod tests {
         let full = IndexBlocks::block_buckets(&memory);
         let taken: Vec<_> = [4, 4, 8, 16, 32, full, 4]
             .into_iter()
-            .map(|buckets| (blocks.allocate(buckets).unwrap(), buckets))
+            .map(|buckets| (blocks.allocate::<Words>(buckets).unwrap(), buckets))
             .collect();
         assert_eq!(memory.index_bytes() / 4096, 3, "one full block and two shared seglets");
         let mut addresses: Vec<_> = taken.iter().map(|(block, _)| block.as_ptr()).collect();
@@ -156,7 +157,7 @@ mod tests {
         let keep = memory.free_seglets() - 1;
         let blocks = IndexBlocks::new(Arc::clone(&memory), keep);
         let full = IndexBlocks::block_buckets(&memory);
-        assert!(blocks.allocate(full).is_some());
-        assert!(blocks.allocate(full).is_none());
+        assert!(blocks.allocate::<Words>(full).is_some());
+        assert!(blocks.allocate::<Words>(full).is_none());
     }
 }

@@ -602,5 +602,6 @@ pub(crate) fn hash_of(memory: &Memory, at: Reference) -> u64 {
 
 fn new_index(shared: &Shared, blocks: &IndexBlocks) -> Option<Index<IndexBlocks>> {
     let buckets = IndexBlocks::block_buckets(&shared.memory);
-    Index::new(blocks.clone(), Arc::clone(&shared.readers), buckets)
+    let end = shared.memory.end();
+    Index::new(blocks.clone(), Arc::clone(&shared.readers), buckets, end)
 }

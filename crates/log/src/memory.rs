@@ -188,6 +188,11 @@ impl Memory {
         self.mapped_bytes
     }
 
+    /// What all references are below.
+    pub(crate) fn end(&self) -> Reference {
+        (self.seglets as u64 + 1) << self.seglet_shift
+    }
+
     /// Makes this the memory of a log; false when it already is one's.
     pub(crate) fn claim(&self) -> bool {
         !self.claimed.swap(true, Ordering::Relaxed)

@@ -303,7 +303,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct TabletMap {
     pub(crate) tablets: Vec<TabletView>,
     /// The index of completion records.
-    pub(crate) completions: Option<Arc<IndexView>>,
+    pub(crate) completions: Option<IndexView>,
 }
 
 /// One tablet as cleaners see it.
@@ -311,7 +311,7 @@ pub(crate) struct TabletView {
     pub(crate) range: TabletRange,
     /// Entries born earlier belong to an earlier life of the tablet.
     pub(crate) since: SegmentId,
-    pub(crate) index: Arc<IndexView>,
+    pub(crate) index: IndexView,
 }
 
 impl TabletMap {

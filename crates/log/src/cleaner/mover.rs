@@ -211,8 +211,8 @@ impl<'a> Mover<'a> {
         (self.watch)(Phase::Telling { entries: self.pending });
         let tablets = &*self.tablets;
         let index = |moved: &Move| match moved.tablet {
-            COMPLETIONS => tablets.completions.as_deref(),
-            tablet => Some(&*tablets.tablets[tablet].index),
+            COMPLETIONS => tablets.completions.as_ref(),
+            tablet => Some(&tablets.tablets[tablet].index),
         };
         let mut refused = [0; BATCH];
         let mut refusals = 0;

@@ -9,34 +9,44 @@
 //! buckets are handed out from the lowest block that has one, so that the highest become empty
 //! when the index shrinks, and can go back as a whole.
 
-use super::Bucket;
 use crate::quiescence::{Readers, Stamp};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+/// A cache line of an index.
+///
+/// # Safety
+/// All its bytes zero are a valid line, an empty one; and it has [`LINE_BYTES`], but in models.
+pub(crate) unsafe trait Line: Send + Sync + 'static {
+    /// An empty one.
+    #[cfg(test)]
+    fn empty() -> Self;
+}
+
+pub(crate) const LINE_BYTES: usize = 64;
+
 /// Gives and takes back memory for buckets.
 pub(crate) trait BlockSource: Clone + Send + 'static {
     /// Memory for that many buckets, a power of two, all empty.
-    fn allocate(&self, buckets: usize) -> Option<NonNull<Bucket>>;
+    fn allocate<B: Line>(&self, buckets: usize) -> Option<NonNull<B>>;
 
     /// Takes a block back.
     ///
     /// # Safety
     /// The block came from this source with this size, and nobody can reach it any more.
-    unsafe fn free(&self, block: NonNull<Bucket>, buckets: usize);
+    unsafe fn free<B: Line>(&self, block: NonNull<B>, buckets: usize);
 }
 
 /// A block's address, to be sent to the thread that frees it.
-#[derive(Clone, Copy)]
-pub(super) struct Block(NonNull<Bucket>);
+pub(super) struct Block<B>(NonNull<B>);
 
 // SAFETY: it is an address; whoever takes it out answers for its use.
-unsafe impl Send for Block {}
+unsafe impl<B> Send for Block<B> {}
 
-impl Block {
-    pub(super) fn into_inner(self) -> NonNull<Bucket> {
+impl<B> Block<B> {
+    pub(super) fn into_inner(self) -> NonNull<B> {
         self.0
     }
 }
@@ -97,24 +107,24 @@ impl Layout {
 }
 
 /// The blocks of primary buckets.
-pub(super) struct Blocks<S> {
+pub(crate) struct Blocks<S, B> {
     source: S,
     readers: Arc<Readers>,
     pub(super) layout: Layout,
-    pub(super) list: Vec<NonNull<Bucket>>,
+    pub(super) list: Vec<NonNull<B>>,
     /// How many of the list the directory of the view has.
     pub(super) published: usize,
-    limbo: Vec<(Stamp, NonNull<Bucket>, usize)>,
+    limbo: Vec<(Stamp, NonNull<B>, usize)>,
     /// Directories that readers may still be using.
-    pub(super) directories: Vec<(Stamp, Box<super::view::Directory>)>,
+    pub(super) directories: Vec<(Stamp, Box<super::view::Directory<B>>)>,
 }
 
 // SAFETY: the addresses are of blocks that belong to this index alone; it moves between threads
 // as a whole.
-unsafe impl<S: Send> Send for Blocks<S> {}
+unsafe impl<S: Send, B> Send for Blocks<S, B> {}
 
-impl<S: BlockSource> Blocks<S> {
-    pub(super) fn new(source: S, readers: Arc<Readers>, block_buckets: usize) -> Blocks<S> {
+impl<S: BlockSource, B: Line> Blocks<S, B> {
+    pub(super) fn new(source: S, readers: Arc<Readers>, block_buckets: usize) -> Blocks<S, B> {
         Blocks {
             source,
             readers,
@@ -135,7 +145,7 @@ impl<S: BlockSource> Blocks<S> {
     }
 
     #[inline(always)]
-    pub(super) fn bucket(&self, number: usize) -> &Bucket {
+    pub(super) fn bucket(&self, number: usize) -> &B {
         let (block, at) = self.layout.locate(number);
         // SAFETY: `grow_to` allocated the block before the index had this bucket, and blocks are
         // kept until it no longer has any bucket of them.
@@ -167,11 +177,11 @@ impl<S: BlockSource> Blocks<S> {
         self.published = self.published.min(self.list.len());
     }
 
-    fn retire(&mut self, block: NonNull<Bucket>, buckets: usize) {
+    fn retire(&mut self, block: NonNull<B>, buckets: usize) {
         self.limbo.push((self.readers.stamp(), block, buckets));
     }
 
-    pub(super) fn retire_directory(&mut self, directory: Box<super::view::Directory>) {
+    pub(super) fn retire_directory(&mut self, directory: Box<super::view::Directory<B>>) {
         self.directories.push((self.readers.stamp(), directory));
     }
 
@@ -201,7 +211,7 @@ impl<S: BlockSource> Blocks<S> {
     }
 
     /// Everything that is to go back with the last view.
-    pub(super) fn take_all(&mut self) -> Vec<(Block, usize)> {
+    pub(super) fn take_all(&mut self) -> Vec<(Block<B>, usize)> {
         let sizes: Vec<usize> =
             (0..self.list.len()).map(|block| self.layout.buckets_of(block)).collect();
         let list = self.list.drain(..).zip(sizes);
@@ -211,9 +221,9 @@ impl<S: BlockSource> Blocks<S> {
 }
 
 /// The overflow buckets of an index.
-pub(super) struct Overflow {
+pub(super) struct Overflow<B> {
     block_buckets: usize,
-    blocks: Vec<OverflowBlock>,
+    blocks: Vec<OverflowBlock<B>>,
     by_address: BTreeMap<usize, usize>,
     /// Free buckets, as block and place; those of blocks that are gone are passed over.
     free: BinaryHeap<Reverse<(usize, usize)>>,
@@ -224,17 +234,17 @@ pub(super) struct Overflow {
     empty: Vec<usize>,
 }
 
-struct OverflowBlock {
-    block: NonNull<Bucket>,
+struct OverflowBlock<B> {
+    block: NonNull<B>,
     used: usize,
     gone: bool,
 }
 
 // SAFETY: as for `Blocks`.
-unsafe impl Send for Overflow {}
+unsafe impl<B> Send for Overflow<B> {}
 
-impl Overflow {
-    pub(super) fn new(block_buckets: usize) -> Overflow {
+impl<B: Line> Overflow<B> {
+    pub(super) fn new(block_buckets: usize) -> Overflow<B> {
         Overflow {
             block_buckets,
             blocks: Vec::new(),
@@ -253,7 +263,7 @@ impl Overflow {
 
     /// Keeps a bucket for who [redeems](Overflow::redeem) the promise before he takes it.
     #[inline]
-    pub(super) fn promise<S: BlockSource>(&mut self, blocks: &mut Blocks<S>) -> bool {
+    pub(super) fn promise<S: BlockSource>(&mut self, blocks: &mut Blocks<S, B>) -> bool {
         let kept = self.ensure(1, blocks);
         self.promised += usize::from(kept);
         kept
@@ -270,9 +280,13 @@ impl Overflow {
 
     /// Sees to it that `count` buckets can be taken, beside those that are promised.
     #[inline]
-    pub(super) fn ensure<S: BlockSource>(&mut self, count: usize, blocks: &mut Blocks<S>) -> bool {
+    pub(super) fn ensure<S: BlockSource>(
+        &mut self,
+        count: usize,
+        blocks: &mut Blocks<S, B>,
+    ) -> bool {
         while self.free_count < count + self.promised {
-            let Some(block) = blocks.source.allocate(self.block_buckets) else { return false };
+            let Some(block) = blocks.source.allocate::<B>(self.block_buckets) else { return false };
             let number = self.blocks.len();
             self.by_address.insert(block.as_ptr().addr(), number);
             self.blocks.push(OverflowBlock { block, used: 0, gone: false });
@@ -282,15 +296,12 @@ impl Overflow {
         true
     }
 
-    pub(super) fn take<S: BlockSource>(
-        &mut self,
-        blocks: &mut Blocks<S>,
-    ) -> Option<NonNull<Bucket>> {
+    pub(super) fn take<S: BlockSource>(&mut self, blocks: &mut Blocks<S, B>) -> Option<NonNull<B>> {
         self.ensure(1, blocks).then(|| self.take_ensured())
     }
 
     /// Takes a bucket; [`Overflow::ensure`] has said that there is one.
-    pub(super) fn take_ensured(&mut self) -> NonNull<Bucket> {
+    pub(super) fn take_ensured(&mut self) -> NonNull<B> {
         loop {
             let Some(Reverse((number, at))) = self.free.pop() else {
                 unreachable!("buckets were ensured")
@@ -306,14 +317,14 @@ impl Overflow {
     }
 
     /// Takes an empty bucket back. A reader may still be walking through it.
-    pub(super) fn give_back(&mut self, bucket: NonNull<Bucket>) {
+    pub(super) fn give_back(&mut self, bucket: NonNull<B>) {
         let address = bucket.as_ptr().addr();
         let (start, number) = self
             .by_address
             .range(..=address)
             .next_back()
             .expect("an overflow bucket lies in one of the blocks");
-        let at = (address - start) / size_of::<Bucket>();
+        let at = (address - start) / size_of::<B>();
         let number = *number;
         self.free.push(Reverse((number, at)));
         self.free_count += 1;
@@ -324,7 +335,7 @@ impl Overflow {
     }
 
     /// Lets go of empty blocks when many buckets are free.
-    pub(super) fn release<S: BlockSource>(&mut self, blocks: &mut Blocks<S>) {
+    pub(super) fn release<S: BlockSource>(&mut self, blocks: &mut Blocks<S, B>) {
         while self.free_count > 2 * self.block_buckets + self.promised {
             let Some(number) = self.empty.pop() else { return };
             let block = &mut self.blocks[number];
@@ -337,24 +348,67 @@ impl Overflow {
         }
     }
 
-    pub(super) fn take_all(&mut self) -> Vec<(Block, usize)> {
+    pub(super) fn take_all(&mut self) -> Vec<(Block<B>, usize)> {
         let size = self.block_buckets;
         let kept = self.blocks.drain(..).filter(|block| !block.gone);
         kept.map(|block| (Block(block.block), size)).collect()
     }
 }
 
-/// Blocks from the heap, up to a number of buckets: for tests and models.
+/// Blocks up to a number of buckets: for tests and models.
 #[cfg(test)]
 #[derive(Clone)]
 pub(crate) struct HeapBlocks {
     left: Arc<std::sync::atomic::AtomicUsize>,
+    #[cfg(not(loom))]
+    arena: Arc<std::sync::Mutex<Arena>>,
+}
+
+/// All lines from one piece of memory, as those of a log are.
+#[cfg(all(test, not(loom)))]
+struct Arena {
+    memory: NonNull<u8>,
+    layout: std::alloc::Layout,
+    used: usize,
+    /// What was given back, by size.
+    free: BTreeMap<usize, Vec<usize>>,
+}
+
+// SAFETY: the address is of memory that belongs to this value alone.
+#[cfg(all(test, not(loom)))]
+unsafe impl Send for Arena {}
+
+#[cfg(all(test, not(loom)))]
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: it was allocated with this layout.
+        unsafe { std::alloc::dealloc(self.memory.as_ptr(), self.layout) };
+    }
 }
 
 #[cfg(test)]
 impl HeapBlocks {
     pub(crate) fn new(buckets: usize) -> HeapBlocks {
-        HeapBlocks { left: Arc::new(buckets.into()) }
+        HeapBlocks {
+            left: Arc::new(buckets.into()),
+            #[cfg(not(loom))]
+            arena: {
+                // Blocks of one size are not joined to others, so there is some more. A small
+                // alignment lets the allocator hand out pages that nobody has touched.
+                let bytes = (4 * buckets + 1024) * LINE_BYTES;
+                let layout = std::alloc::Layout::from_size_align(bytes, 16).unwrap();
+                // SAFETY: the layout is not empty.
+                let memory = unsafe { std::alloc::alloc_zeroed(layout) };
+                let memory = NonNull::new(memory).unwrap();
+                let used = memory.as_ptr().align_offset(LINE_BYTES);
+                Arc::new(std::sync::Mutex::new(Arena {
+                    memory,
+                    layout,
+                    used,
+                    free: BTreeMap::new(),
+                }))
+            },
+        }
     }
 
     #[cfg(not(loom))]
@@ -370,17 +424,47 @@ impl HeapBlocks {
 
 #[cfg(test)]
 impl BlockSource for HeapBlocks {
-    fn allocate(&self, buckets: usize) -> Option<NonNull<Bucket>> {
+    fn allocate<B: Line>(&self, buckets: usize) -> Option<NonNull<B>> {
         use std::sync::atomic::Ordering::Relaxed;
         self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(buckets)).ok()?;
-        let block: Box<[Bucket]> = (0..buckets).map(|_| Bucket::new()).collect();
-        NonNull::new(Box::into_raw(block).cast())
+        #[cfg(loom)]
+        let block = {
+            let block: Box<[B]> = (0..buckets).map(|_| B::empty()).collect();
+            Box::into_raw(block).cast::<B>()
+        };
+        #[cfg(not(loom))]
+        let block = {
+            let arena = &mut *self.arena.lock().unwrap();
+            let at = arena.free.get_mut(&buckets).and_then(Vec::pop).unwrap_or_else(|| {
+                let at = arena.used;
+                arena.used += buckets * size_of::<B>();
+                assert!(arena.used <= arena.layout.size(), "the arena is too small for the test");
+                at
+            });
+            // SAFETY: these lines of the arena are nobody else's.
+            let block = unsafe { arena.memory.as_ptr().add(at).cast::<B>() };
+            for line in 0..buckets {
+                // SAFETY: as above.
+                unsafe { block.add(line).write(B::empty()) };
+            }
+            block
+        };
+        NonNull::new(block)
     }
 
-    unsafe fn free(&self, block: NonNull<Bucket>, buckets: usize) {
+    unsafe fn free<B: Line>(&self, block: NonNull<B>, buckets: usize) {
         self.left.fetch_add(buckets, std::sync::atomic::Ordering::Relaxed);
-        let slice = std::ptr::slice_from_raw_parts_mut(block.as_ptr(), buckets);
-        // SAFETY: `allocate` made it from a boxed slice of this length; the caller gives it up.
-        drop(unsafe { Box::from_raw(slice) });
+        #[cfg(loom)]
+        {
+            let slice = std::ptr::slice_from_raw_parts_mut(block.as_ptr(), buckets);
+            // SAFETY: `allocate` made it from a boxed slice of this length; the caller gives it up.
+            drop(unsafe { Box::from_raw(slice) });
+        }
+        #[cfg(not(loom))]
+        {
+            let arena = &mut *self.arena.lock().unwrap();
+            let at = block.as_ptr().addr() - arena.memory.as_ptr().addr();
+            arena.free.entry(buckets).or_default().push(at);
+        }
     }
 }

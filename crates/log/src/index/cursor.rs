@@ -7,8 +7,10 @@
 //! before it has been visited, nothing after it has. Only when a merge has made the piece larger
 //! than what is left of it are entries of it passed over, by their hash.
 
-use super::{BlockSource, Entries, Index, chain, is_link, reference_in};
-use crate::sync::Ordering;
+use super::Entries;
+use super::blocks::BlockSource;
+use super::form::{Form, reference_in};
+use super::table::Table;
 
 /// How far a walk has come. It stays good whatever happens to the index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,9 +32,9 @@ impl Cursor {
     }
 }
 
-impl<S: BlockSource> Index<S> {
+impl<S: BlockSource, F: Form> Table<S, F> {
     /// Visits what is left of the bucket at the cursor; says where to go on.
-    pub(crate) fn scan(
+    pub(super) fn scan(
         &self,
         cursor: Cursor,
         entries: &impl Entries,
@@ -46,17 +48,13 @@ impl<S: BlockSource> Index<S> {
         let partly = cursor.position > start;
         let mut bucket = Some(self.blocks.bucket(number));
         while let Some(current) = bucket {
-            for slot in &current.slots {
-                let slot = slot.load(Ordering::Acquire);
-                if slot == 0 || is_link(slot) {
-                    continue;
-                }
-                let reference = reference_in(slot);
+            for held in (0..F::SLOTS).map(|at| F::held(current, at)).filter(|it| *it != 0) {
+                let reference = reference_in(held);
                 if !partly || entries.hash(reference).reverse_bits() >= cursor.position {
                     visit(reference);
                 }
             }
-            bucket = chain::linked(current);
+            bucket = F::linked(current);
         }
         let length = 1u64.checked_shl(64 - bits)?;
         start.checked_add(length).map(|position| Cursor { position })

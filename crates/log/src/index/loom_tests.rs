@@ -1,5 +1,6 @@
 //! Every interleaving of one cleaner's relocation with one change by the reactor.
 
+use super::form::Form;
 use super::*;
 use crate::quiescence::Reader;
 
@@ -13,20 +14,31 @@ impl Entries for Identity {
     fn prefetch(&self, _: u64) {}
 }
 
+/// Entries that all have one hash.
+struct Same;
+
+impl Entries for Same {
+    fn hash(&self, _: u64) -> u64 {
+        0
+    }
+
+    fn prefetch(&self, _: u64) {}
+}
+
 /// The bit that a relocation adds; hashes do not see it.
 const MOVED: u64 = 1 << 20;
 
-fn filled(count: u64) -> (Index<HeapBlocks>, Reader) {
+fn filled<F: Form>(count: u64) -> (Table<HeapBlocks, F>, Reader) {
     let readers = Arc::new(Readers::new());
     let reader = readers.register().unwrap();
-    let mut index = Index::new(HeapBlocks::new(64), readers, 2).unwrap();
+    let mut index = Table::<_, F>::new(HeapBlocks::new(64), readers, 2).unwrap();
     for reference in 1..=count {
         index.insert(reference, reference, &Identity).unwrap();
     }
     (index, reader)
 }
 
-fn contents(index: &Index<HeapBlocks>) -> Vec<u64> {
+fn contents<F: Form>(index: &Table<HeapBlocks, F>) -> Vec<u64> {
     let (mut found, mut cursor) = (Vec::new(), Some(Cursor::default()));
     while let Some(at) = cursor {
         cursor = index.scan(at, &Identity, |reference| found.push(reference));
@@ -37,11 +49,16 @@ fn contents(index: &Index<HeapBlocks>) -> Vec<u64> {
 
 /// Relocates `target` on another thread while `change` runs here; then all entries but `gone`
 /// must be there once, and the target moved if the cleaner says so.
-fn check(count: u64, target: u64, gone: Option<u64>, change: fn(&mut Index<HeapBlocks>)) {
+fn check<F: Form>(
+    count: u64,
+    target: u64,
+    gone: Option<u64>,
+    change: fn(&mut Table<HeapBlocks, F>),
+) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(move || {
-        let (mut index, mut reader) = filled(count);
+        let (mut index, mut reader) = filled::<F>(count);
         let view = index.view();
         let cleaner = loom::thread::spawn(move || {
             let guard = reader.enter();
@@ -60,45 +77,80 @@ fn check(count: u64, target: u64, gone: Option<u64>, change: fn(&mut Index<HeapB
     });
 }
 
-#[test]
-fn loom_a_split_neither_loses_nor_doubles_a_relocated_entry() {
-    // One bucket of six entries; the seventh makes it split.
-    check(6, 3, None, |index| index.insert(7, 7, &Identity).unwrap());
-    check(6, 2, None, |index| index.insert(7, 7, &Identity).unwrap());
+/// As many entries as one bucket has when the next one makes it split.
+const fn before_split<F: Form>() -> u64 {
+    (F::SLOTS * F::LOAD_HIGH / 100) as u64
 }
 
-#[test]
-fn loom_a_merge_neither_loses_nor_doubles_a_relocated_entry() {
-    // Seven entries in two buckets; without one of them the buckets become one.
-    fn remove(index: &mut Index<HeapBlocks>) {
-        let found = index.find(7, |reference| reference & !MOVED == 7).unwrap();
+fn split<F: Form>() {
+    fn insert<F: Form>(index: &mut Table<HeapBlocks, F>) {
+        let next = before_split::<F>() + 1;
+        index.insert(next, next, &Identity).unwrap();
+    }
+    check::<F>(before_split::<F>(), 3, None, insert);
+    check::<F>(before_split::<F>(), 2, None, insert);
+}
+
+fn merge<F: Form>() {
+    fn remove<F: Form>(index: &mut Table<HeapBlocks, F>) {
+        let last = before_split::<F>() + 1;
+        let found = index.place(last).find(|reference| reference & !MOVED == last).unwrap();
         index.remove(found);
     }
-    check(7, 3, Some(7), remove);
-    check(7, 2, Some(7), remove);
+    // Two buckets; without one of the entries they become one.
+    let count = before_split::<F>() + 1;
+    check::<F>(count, 3, Some(count), remove);
+    check::<F>(count, 2, Some(count), remove);
 }
 
-#[test]
-fn loom_a_removed_entry_is_gone_whoever_was_first() {
-    check(3, 2, Some(2), |index| {
-        let found = index.find(2, |reference| reference & !MOVED == 2).unwrap();
+/// A bucket that is full gets an overflow bucket, and one of its slots may make place for the link.
+fn overflow<F: Form>() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let readers = Arc::new(Readers::new());
+        let mut reader = readers.register().unwrap();
+        let mut index = Table::<_, F>::new(HeapBlocks::new(64), readers, 2).unwrap();
+        // All under one hash: a split moves nothing.
+        let last = F::SLOTS as u64;
+        for reference in 1..=last {
+            index.insert(0, reference, &Same).unwrap();
+        }
+        let view = index.view();
+        let cleaner = loom::thread::spawn(move || {
+            let guard = reader.enter();
+            view.relocate(&guard, 0, last, last | MOVED)
+        });
+        index.insert(0, last + 1, &Same).unwrap();
+        assert!(cleaner.join().unwrap(), "an entry that stays is always found");
+        let mut found = Vec::new();
+        index.scan(Cursor::default(), &Same, |reference| found.push(reference));
+        found.sort_unstable();
+        let mut expected: Vec<u64> = (1..=last + 1).filter(|it| *it != last).collect();
+        expected.push(last | MOVED);
+        assert_eq!(found, expected);
+    });
+}
+
+fn removal<F: Form>() {
+    check::<F>(3, 2, Some(2), |index| {
+        let found = index.place(2).find(|reference| reference & !MOVED == 2).unwrap();
         let removed = index.remove(found);
         assert_eq!(removed & !MOVED, 2);
     });
 }
 
-#[test]
-fn loom_a_replacement_that_names_its_victim_is_never_fooled() {
+fn replacement<F: Form>() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
-        let (mut index, mut reader) = filled(3);
+        let (mut index, mut reader) = filled::<F>(3);
         let view = index.view();
         let cleaner = loom::thread::spawn(move || {
             let guard = reader.enter();
             view.relocate(&guard, 2, 2, 2 | MOVED)
         });
-        let found = index.find(2, |reference| reference & !MOVED == 2).unwrap();
+        let found = index.place(2).find(|reference| reference & !MOVED == 2).unwrap();
         let mut old = index.reference(found);
         while let Err(newer) = index.replace_exact(found, old, 2 | MOVED << 1) {
             old = newer;
@@ -108,4 +160,34 @@ fn loom_a_replacement_that_names_its_victim_is_never_fooled() {
         assert!(contents(&index).contains(&(2 | MOVED << 1)));
         assert_eq!(index.len(), 3);
     });
+}
+
+#[test]
+fn loom_a_split_neither_loses_nor_doubles_a_relocated_entry() {
+    split::<Wide>();
+    split::<Narrow>();
+}
+
+#[test]
+fn loom_a_merge_neither_loses_nor_doubles_a_relocated_entry() {
+    merge::<Wide>();
+    merge::<Narrow>();
+}
+
+#[test]
+fn loom_a_relocated_entry_is_found_while_its_bucket_gets_another_behind_it() {
+    overflow::<Wide>();
+    overflow::<Narrow>();
+}
+
+#[test]
+fn loom_a_removed_entry_is_gone_whoever_was_first() {
+    removal::<Wide>();
+    removal::<Narrow>();
+}
+
+#[test]
+fn loom_a_replacement_that_names_its_victim_is_never_fooled() {
+    replacement::<Wide>();
+    replacement::<Narrow>();
 }

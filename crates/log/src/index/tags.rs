@@ -11,7 +11,8 @@
 //! processor's cache where the buckets do not, so a key that does not exist costs no trip to
 //! memory. The words belong to the reactor alone. Cleaners change references, never tags.
 
-use super::{Bucket, REFERENCE_BITS, TAG_SHIFT, chain, is_link};
+use super::form::{Form, REFERENCE_BITS, TAG_SHIFT};
+use super::wide::{Bucket, Wide, is_link};
 use crate::sync::Ordering;
 
 const LOW: u64 = 0x0101_0101_0101_0101;
@@ -82,7 +83,7 @@ pub(super) fn of_chain(first: &Bucket) -> u64 {
             word = with_slot(word, at, slot & !REFERENCE_BITS);
         }
     }
-    let mut behind = chain::linked(first);
+    let mut behind = Wide::linked(first);
     if behind.is_some() {
         word |= LINKED;
     }
@@ -93,14 +94,14 @@ pub(super) fn of_chain(first: &Bucket) -> u64 {
                 word = with_overflow(word, slot & !REFERENCE_BITS);
             }
         }
-        behind = chain::linked(bucket);
+        behind = Wide::linked(bucket);
     }
     word
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::SLOTS;
+    use super::super::wide::SLOTS;
     use super::*;
 
     #[test]

@@ -4,27 +4,27 @@
 //! with the last view, that is, when no cleaner can be inside any more.
 
 use super::blocks::{BlockSource, Blocks, Layout};
-use super::{Bucket, chain, tag_of};
+use super::form::{Form, tag_of};
 use crate::quiescence::Guard;
 use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, spin_loop};
 use std::sync::Mutex;
 
 /// The addresses of an index's blocks.
-pub(super) struct Directory {
-    blocks: Vec<AtomicPtr<Bucket>>,
+pub(super) struct Directory<B> {
+    blocks: Vec<AtomicPtr<B>>,
 }
 
-impl Directory {
-    fn with_capacity(capacity: usize) -> Directory {
+impl<B> Directory<B> {
+    fn with_capacity(capacity: usize) -> Directory<B> {
         let empty = || AtomicPtr::new(std::ptr::null_mut());
         Directory { blocks: (0..capacity).map(|_| empty()).collect() }
     }
 }
 
 /// See the module's documentation.
-pub(crate) struct IndexView {
+pub(crate) struct View<F: Form> {
     layout: Layout,
-    directory: AtomicPtr<Directory>,
+    directory: AtomicPtr<Directory<F::Bucket>>,
     buckets: AtomicUsize,
     /// Odd while slots are being moved.
     epoch: AtomicU64,
@@ -34,13 +34,13 @@ pub(crate) struct IndexView {
 /// That slots are being moved.
 pub(super) struct Moving(u64);
 
-impl IndexView {
-    pub(super) fn new<S: BlockSource>(blocks: &Blocks<S>) -> IndexView {
+impl<F: Form> View<F> {
+    pub(super) fn new<S: BlockSource>(blocks: &Blocks<S, F::Bucket>) -> View<F> {
         let directory = Directory::with_capacity(4);
         for (entry, block) in directory.blocks.iter().zip(&blocks.list) {
             entry.store(block.as_ptr(), Ordering::Relaxed);
         }
-        IndexView {
+        View {
             layout: blocks.layout,
             directory: AtomicPtr::new(Box::into_raw(Box::new(directory))),
             buckets: AtomicUsize::new(1),
@@ -51,7 +51,7 @@ impl IndexView {
 
     /// Swaps the reference of a hash, if the index still has the old one. The guard is that of
     /// the log's readers.
-    pub(crate) fn relocate(&self, guard: &Guard<'_>, hash: u64, old: u64, new: u64) -> bool {
+    pub(super) fn relocate(&self, guard: &Guard<'_>, hash: u64, old: u64, new: u64) -> bool {
         let tag = tag_of(hash);
         loop {
             let epoch = self.epoch.load(Ordering::Acquire);
@@ -70,28 +70,22 @@ impl IndexView {
     fn try_swap(&self, guard: &Guard<'_>, hash: u64, old: u64, new: u64) -> bool {
         let mut bucket = Some(self.bucket(guard, hash));
         while let Some(current) = bucket {
-            for slot in &current.slots {
-                if slot.load(Ordering::Acquire) == old {
-                    // Acquire on failure too: if the slot was just moved away, the epoch that
-                    // says so must be seen, or the entry would be taken for gone.
-                    return slot
-                        .compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)
-                        .is_ok();
-                }
+            if let Some(swapped) = F::relocate(current, old, new) {
+                return swapped;
             }
-            bucket = chain::linked(current);
+            bucket = F::linked(current);
         }
         false
     }
 
     /// Asks for the bucket of a hash.
     #[inline]
-    pub(crate) fn prefetch(&self, guard: &Guard<'_>, hash: u64) {
+    pub(super) fn prefetch(&self, guard: &Guard<'_>, hash: u64) {
         crate::prefetch::read(std::ptr::from_ref(self.bucket(guard, hash)).cast());
     }
 
     #[inline]
-    fn bucket<'a>(&'a self, _guard: &'a Guard<'_>, hash: u64) -> &'a Bucket {
+    fn bucket<'a>(&'a self, _guard: &'a Guard<'_>, hash: u64) -> &'a F::Bucket {
         // The number of buckets is loaded before the directory, which has at least as many.
         let buckets = self.buckets.load(Ordering::Acquire);
         let mask = (buckets as u64).next_power_of_two() - 1;
@@ -125,7 +119,7 @@ impl IndexView {
     }
 
     /// Makes the directory name all blocks.
-    pub(super) fn use_directory<S: BlockSource>(&self, blocks: &mut Blocks<S>) {
+    pub(super) fn use_directory<S: BlockSource>(&self, blocks: &mut Blocks<S, F::Bucket>) {
         if blocks.published == blocks.list.len() {
             return;
         }
@@ -154,7 +148,7 @@ impl IndexView {
     }
 }
 
-impl Drop for IndexView {
+impl<F: Form> Drop for View<F> {
     fn drop(&mut self) {
         if let Some(last) = crate::shared::lock(&self.leave).take() {
             last();

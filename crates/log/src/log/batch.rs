@@ -131,7 +131,7 @@ impl Log {
             let tablet = self.tablets.find(table, hash);
             *approach = tablet.map(|tablet| self.tablets.list[tablet].index.place(hash.0));
             if let Some(approach) = approach {
-                approach.prefetch_word();
+                approach.prefetch_first();
             }
             note(key, Place { hash, tablet: tablet.map(|tablet| tablet as u32) });
             count += 1;
@@ -196,7 +196,7 @@ impl Log {
         let tablet = self.tablets.find(table, hash);
         let approach = tablet.map(|tablet| self.tablets.list[tablet].index.place(hash.0));
         if let Some(approach) = approach {
-            approach.prefetch_word();
+            approach.prefetch_first();
         }
         Lookup { table, key, approach, candidate: Candidate::Absent }
     }

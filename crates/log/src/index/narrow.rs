@@ -1,0 +1,384 @@
+//! Buckets for memories of up to 4 GiB: ten slots, tags in the same line, and no words.
+//!
+//! ```text
+//!  bucket, one cache line:  | reference 32 × 10 | tag 16 × 10 | link 32 |
+//!  link:   how many lines further the overflow bucket is, which may be backwards; 0 is none
+//! ```
+//!
+//! About 9.6 bytes an entry: two thirds of what the [wide](super::wide) form takes. In return a key that does not exist costs
+//! a look at its bucket. A shard per core rarely has more memory than this.
+//!
+//! Cleaners look at references and links alone; the tags belong to the reactor. A slot is empty where
+//! its tag is 0.
+
+use super::blocks::{BlockSource, Blocks, Line};
+use super::form::{Form, TAG_SHIFT, Words};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use std::ptr::NonNull;
+
+const SLOTS: usize = 10;
+/// Tags of a word of 64 bits.
+const LANES: usize = 4;
+/// The lowest bit of each tag of a word.
+const LOW: u64 = 0x0001_0001_0001_0001;
+/// The highest.
+const HIGH: u64 = LOW << 15;
+
+/// Addresses above the reach of a reference, in lines.
+pub(crate) const REACH_BYTES: u64 = 1 << 32;
+
+/// One cache line: see the module's documentation.
+#[repr(C, align(64))]
+pub(crate) struct Bucket {
+    references: [AtomicU32; SLOTS],
+    tags: [AtomicU64; 2],
+    last_tags: AtomicU32,
+    link: Link,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Bucket>() == 64);
+
+// SAFETY: integers, all of them zero in an empty bucket with nothing behind it.
+unsafe impl Line for Bucket {
+    #[cfg(test)]
+    fn empty() -> Bucket {
+        Bucket {
+            references: std::array::from_fn(|_| AtomicU32::new(0)),
+            tags: std::array::from_fn(|_| AtomicU64::new(0)),
+            last_tags: AtomicU32::new(0),
+            link: Link::none(),
+        }
+    }
+}
+
+/// Where the bucket behind another one is, seen from there.
+#[cfg(not(loom))]
+struct Link(AtomicU32);
+
+#[cfg(not(loom))]
+impl Link {
+    #[cfg(test)]
+    fn none() -> Link {
+        Link(AtomicU32::new(0))
+    }
+
+    #[inline]
+    fn load(&self, from: &Bucket) -> Option<*const Bucket> {
+        let lines = self.0.load(Ordering::Acquire).cast_signed() as isize;
+        let bytes = lines.wrapping_mul(size_of::<Bucket>() as isize);
+        let address = std::ptr::from_ref(from).addr().wrapping_add_signed(bytes);
+        (lines != 0).then(|| std::ptr::with_exposed_provenance(address))
+    }
+
+    fn store(&self, from: &Bucket, to: Option<NonNull<Bucket>>) {
+        let bytes = to.map_or(0, |to| {
+            let to = to.as_ptr().expose_provenance();
+            to.wrapping_sub(std::ptr::from_ref(from).addr()).cast_signed()
+        });
+        let lines = bytes / size_of::<Bucket>() as isize;
+        let lines = i32::try_from(lines).expect("buckets of a memory of 4 GiB are less apart");
+        self.0.store(lines.cast_unsigned(), Ordering::Release);
+    }
+}
+
+/// The same in models, where buckets are wherever the heap has them.
+#[cfg(loom)]
+struct Link(AtomicU64);
+
+#[cfg(loom)]
+impl Link {
+    fn none() -> Link {
+        Link(AtomicU64::new(0))
+    }
+
+    fn load(&self, _: &Bucket) -> Option<*const Bucket> {
+        let address = self.0.load(Ordering::Acquire) as usize;
+        (address != 0).then(|| std::ptr::with_exposed_provenance(address))
+    }
+
+    fn store(&self, _: &Bucket, to: Option<NonNull<Bucket>>) {
+        let address = to.map_or(0, |to| to.as_ptr().expose_provenance());
+        self.0.store(address as u64, Ordering::Release);
+    }
+}
+
+/// See the module's documentation.
+pub(crate) struct Narrow;
+
+/// The tags of a word that are a given one: bit 15 of each.
+#[inline(always)]
+fn lanes_with(word: u64, tags: u64) -> u64 {
+    let differences = word ^ tags;
+    !(((differences & !HIGH) + !HIGH) | differences) & HIGH
+}
+
+/// Bit 15 of each of four tags as four bits in a row.
+#[inline(always)]
+fn gathered(lanes: u64) -> u32 {
+    const GATHER: u64 = 1 << 48 | 1 << 33 | 1 << 18 | 1 << 3;
+    ((lanes >> 15).wrapping_mul(GATHER) >> 48) as u32 & 0xf
+}
+
+/// Which slots of a bucket have a tag, one bit each; those with none have 0.
+#[inline(always)]
+fn same_tags(bucket: &Bucket, tag: u64) -> u32 {
+    let tags = tag * LOW;
+    let [first, second] = &bucket.tags;
+    let first = gathered(lanes_with(first.load(Ordering::Relaxed), tags));
+    let second = gathered(lanes_with(second.load(Ordering::Relaxed), tags));
+    let last = gathered(lanes_with(bucket.last_tags.load(Ordering::Relaxed).into(), tags));
+    first | second << LANES | (last & 0b11) << (2 * LANES)
+}
+
+impl Bucket {
+    #[inline(always)]
+    fn tag(&self, at: usize) -> u64 {
+        let shift = at % LANES * 16;
+        let word = match self.tags.get(at / LANES) {
+            Some(word) => word.load(Ordering::Relaxed),
+            None => self.last_tags.load(Ordering::Relaxed).into(),
+        };
+        word >> shift & 0xffff
+    }
+
+    #[inline(always)]
+    fn set_tag(&self, at: usize, tag: u64) {
+        let shift = at % LANES * 16;
+        let with = |word: u64| word & !(0xffff << shift) | tag << shift;
+        match self.tags.get(at / LANES) {
+            Some(word) => word.store(with(word.load(Ordering::Relaxed)), Ordering::Relaxed),
+            None => {
+                let word = with(self.last_tags.load(Ordering::Relaxed).into());
+                self.last_tags.store(word as u32, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// The reference in what a slot is to hold.
+#[inline(always)]
+fn short(held: u64) -> u32 {
+    debug_assert!(super::form::reference_in(held) < REACH_BYTES);
+    held as u32
+}
+
+impl Form for Narrow {
+    type Bucket = Bucket;
+    type Word<'index> = ();
+
+    const SLOTS: usize = SLOTS;
+    const LINK_IS_A_SLOT: bool = false;
+    const HAS_WORDS: bool = false;
+    /// A tenth of what is found is in an overflow bucket then.
+    const LOAD_HIGH: usize = 85;
+    const LOAD_LOW: usize = 70;
+
+    #[inline(always)]
+    fn held(bucket: &Bucket, at: usize) -> u64 {
+        match bucket.tag(at) {
+            0 => 0,
+            tag => tag << TAG_SHIFT | u64::from(bucket.references[at].load(Ordering::Acquire)),
+        }
+    }
+
+    #[inline(always)]
+    fn reference(bucket: &Bucket, at: usize) -> u64 {
+        bucket.references[at].load(Ordering::Acquire).into()
+    }
+
+    #[inline(always)]
+    fn empty_slot(bucket: &Bucket) -> Option<usize> {
+        let empty = same_tags(bucket, 0);
+        (empty != 0).then(|| empty.trailing_zeros() as usize)
+    }
+
+    #[inline(always)]
+    fn fill(bucket: &Bucket, at: usize, held: u64) {
+        bucket.set_tag(at, held >> TAG_SHIFT);
+        bucket.references[at].store(short(held), Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn empty(bucket: &Bucket, at: usize) -> u64 {
+        bucket.set_tag(at, 0);
+        bucket.references[at].swap(0, Ordering::AcqRel).into()
+    }
+
+    #[inline(always)]
+    fn swap(bucket: &Bucket, at: usize, held: u64) -> u64 {
+        bucket.references[at].swap(short(held), Ordering::AcqRel).into()
+    }
+
+    #[inline(always)]
+    fn exchange(bucket: &Bucket, at: usize, expected: u64, new: u64) -> Result<(), u64> {
+        let (expected, new) = (short(expected), short(new));
+        bucket.references[at]
+            .compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire)
+            .map(drop)
+            .map_err(u64::from)
+    }
+
+    #[inline]
+    fn relocate(bucket: &Bucket, old: u64, new: u64) -> Option<bool> {
+        let (old, new) = (short(old), short(new));
+        let slot = bucket.references.iter().find(|slot| slot.load(Ordering::Acquire) == old)?;
+        // Acquire on failure too, as in the wide form.
+        Some(slot.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_ok())
+    }
+
+    fn move_slot(from: (&Bucket, usize), to: (&Bucket, usize)) {
+        let ((from, from_at), (to, to_at)) = (from, to);
+        to.set_tag(to_at, from.tag(from_at));
+        let (source, target) = (&from.references[from_at], &to.references[to_at]);
+        let mut reference = source.load(Ordering::Acquire);
+        loop {
+            target.store(reference, Ordering::Release);
+            match source.compare_exchange(reference, 0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(newer) => reference = newer,
+            }
+        }
+        from.set_tag(from_at, 0);
+    }
+
+    #[inline]
+    fn linked(bucket: &Bucket) -> Option<&Bucket> {
+        let address = bucket.link.load(bucket)?;
+        // SAFETY: links are only made to overflow buckets of this index, whose memory is neither
+        // given back nor used for anything else while a reader may be inside (`Overflow`).
+        Some(unsafe { &*address })
+    }
+
+    fn append(full: NonNull<Bucket>, new: NonNull<Bucket>) -> usize {
+        // SAFETY: bucket memory of an index lives as long as the index, and all in it are atomics.
+        let full = unsafe { full.as_ref() };
+        full.link.store(full, Some(new));
+        0
+    }
+
+    fn unlink(bucket: &Bucket) {
+        bucket.link.store(bucket, None);
+    }
+
+    #[inline(always)]
+    fn find(bucket: &Bucket, tag: u64, mut matches: impl FnMut(u64) -> bool) -> Option<usize> {
+        let mut hits = same_tags(bucket, tag >> TAG_SHIFT);
+        while hits != 0 {
+            let at = hits.trailing_zeros() as usize;
+            // Acquire: a cleaner has written the entry before it stored the reference.
+            if matches(bucket.references[at].load(Ordering::Acquire).into()) {
+                return Some(at);
+            }
+            hits &= hits - 1;
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn find_by_word(
+        bucket: &Bucket,
+        (): (),
+        tag: u64,
+        matches: impl FnMut(u64) -> bool,
+    ) -> Option<usize> {
+        Narrow::find(bucket, tag, matches)
+    }
+
+    #[inline(always)]
+    fn word<S: BlockSource>(_: &Blocks<S, Words>, _: usize) {}
+
+    #[inline(always)]
+    fn first_look(bucket: &Bucket, (): ()) -> *const u8 {
+        std::ptr::from_ref(bucket).cast()
+    }
+
+    #[inline(always)]
+    fn may_have((): (), _: u64) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn may_lead_to((): (), _: u64) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn note_filled((): (), _: usize, _: u64) {}
+
+    #[inline(always)]
+    fn note_behind((): (), _: u64) {}
+
+    #[inline(always)]
+    fn note_emptied((): (), _: usize) {}
+
+    #[inline(always)]
+    fn refresh((): (), _: &Bucket) {}
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::form::tag_of;
+    use super::*;
+
+    #[test]
+    fn a_bucket_finds_just_the_slots_that_have_a_tag() {
+        let (bucket, mut random) = (Bucket::empty(), 1u64);
+        let mut model = [0u64; SLOTS];
+        for round in 0..200_000u64 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(round);
+            let at = (random >> 40) as usize % SLOTS;
+            // Few tags, some of them next to each other and at the ends.
+            let tag = [1, 2, 0x7fff, 0x8000, 0x8001, 0xfffe][(random >> 50) as usize % 6];
+            if model[at] == 0 {
+                model[at] = tag << TAG_SHIFT | (random & 0xffff_ffff).max(1);
+                Narrow::fill(&bucket, at, model[at]);
+            } else {
+                assert_eq!(Narrow::empty(&bucket, at), model[at] & 0xffff_ffff);
+                model[at] = 0;
+            }
+            for (at, held) in model.iter().enumerate() {
+                assert_eq!(Narrow::held(&bucket, at), *held);
+            }
+            assert_eq!(Narrow::empty_slot(&bucket), model.iter().position(|held| *held == 0));
+            let mut seen = Vec::new();
+            let none = Narrow::find(&bucket, tag << TAG_SHIFT, |reference| {
+                seen.push(reference);
+                false
+            });
+            let same = model.iter().filter(|held| **held >> TAG_SHIFT == tag);
+            assert_eq!(seen, same.map(|held| held & 0xffff_ffff).collect::<Vec<_>>());
+            assert_eq!(none, None);
+        }
+    }
+
+    #[test]
+    fn a_moved_slot_keeps_its_tag_whatever_its_reference_is_by_then() {
+        let (from, to) = (Bucket::empty(), Bucket::empty());
+        let tag = tag_of(0x1234_5678_9abc);
+        Narrow::fill(&from, 9, tag | 77);
+        assert_eq!(Narrow::relocate(&from, 77, REACH_BYTES - 1), Some(true));
+        assert_eq!(Narrow::relocate(&from, 77, 78), None);
+        Narrow::move_slot((&from, 9), (&to, 3));
+        assert_eq!((Narrow::held(&from, 9), Narrow::held(&to, 3)), (0, tag | (REACH_BYTES - 1)));
+        assert_eq!(Narrow::find(&to, tag, |_| true), Some(3));
+        assert_eq!(Narrow::exchange(&to, 3, tag | 5, tag | 6), Err(REACH_BYTES - 1));
+        assert_eq!(Narrow::exchange(&to, 3, tag | (REACH_BYTES - 1), tag | 6), Ok(()));
+        assert_eq!((Narrow::swap(&to, 3, tag | 7), Narrow::reference(&to, 3)), (6, 7));
+    }
+
+    #[test]
+    fn a_link_leads_forwards_and_backwards_as_far_as_a_memory_reaches() {
+        let buckets = [const { None::<Bucket> }; 3].map(|_| Bucket::empty());
+        for (from, to) in [(0, 2), (2, 0), (1, 2)] {
+            let (from, to) = (&buckets[from], &buckets[to]);
+            assert_eq!(Narrow::append(NonNull::from(from), NonNull::from(to)), 0);
+            assert!(std::ptr::eq(Narrow::linked(from).unwrap(), to));
+            Narrow::unlink(from);
+            assert!(Narrow::linked(from).is_none());
+        }
+        // Lines apart at most, either way.
+        let most = (REACH_BYTES / size_of::<Bucket>() as u64) as i64;
+        assert!(i32::try_from(most).is_ok() && i32::try_from(-most).is_ok());
+    }
+}

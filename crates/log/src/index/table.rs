@@ -1,0 +1,500 @@
+//! Linear hashing over buckets of one form: see [`crate::index`].
+
+use super::blocks::{Block, BlockSource, Blocks, Line, Overflow};
+use super::chain::{self, Chain};
+use super::form::{
+    Form, REFERENCE_BITS, TAG_BITS_FROM, TAG_SHIFT, TAG_TELLS, Words, reference_in, tag_of,
+};
+use super::view::View;
+use super::{Candidate, Entries, Found, NoMemory};
+use crate::quiescence::Readers;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Buckets that are merged at once where room was made for too many entries.
+const ROOM_ENDS_AT_ONCE: usize = 128;
+
+/// An index whose buckets have one form.
+pub(crate) struct Table<S: BlockSource, F: Form> {
+    view: Arc<View<F>>,
+    pub(super) blocks: Blocks<S, F::Bucket>,
+    /// The buckets' words, eight in a cache line, if they have any.
+    words: Blocks<S, Words>,
+    pub(super) overflow: Overflow<F::Bucket>,
+    /// Primary buckets.
+    pub(super) buckets: usize,
+    /// One less than the power of two that is at least `buckets`.
+    mask: u64,
+    entries: usize,
+    inserts_since_split: u32,
+    /// It has room for what is about to come, and does not shrink meanwhile.
+    has_room: bool,
+}
+
+/// Where a hash belongs, while the index stays as it is.
+pub(crate) struct Approach<'index, F: Form> {
+    bucket: &'index F::Bucket,
+    word: F::Word<'index>,
+    tag: u64,
+    number: usize,
+}
+
+impl<F: Form> Clone for Approach<'_, F> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<F: Form> Copy for Approach<'_, F> {}
+
+#[inline(always)]
+fn prefetch<T>(line: &T) {
+    crate::prefetch::read(std::ptr::from_ref(line).cast());
+}
+
+impl<F: Form> Approach<'_, F> {
+    #[inline(always)]
+    pub(super) fn prefetch_first(self) {
+        crate::prefetch::read(F::first_look(self.bucket, self.word));
+    }
+
+    #[inline(always)]
+    pub(super) fn may_have(self) -> bool {
+        F::may_have(self.word, self.tag)
+    }
+
+    #[inline(always)]
+    pub(super) fn prefetch_bucket(self) {
+        prefetch(self.bucket);
+    }
+
+    #[inline]
+    pub(super) fn prefetch_behind(self) {
+        if let Some(next) = F::linked(self.bucket) {
+            prefetch(next);
+        }
+    }
+
+    #[inline]
+    pub(super) fn candidate(self) -> Candidate {
+        let Approach { bucket, word, tag, .. } = self;
+        let mut first = 0;
+        let is_first = |reference| {
+            first = reference;
+            true
+        };
+        if F::find_by_word(bucket, word, tag, is_first).is_some() {
+            return Candidate::At(first);
+        }
+        if !F::may_lead_to(word, tag) {
+            return Candidate::Absent;
+        }
+        let Some(next) = F::linked(bucket) else { return Candidate::Absent };
+        prefetch(next);
+        Candidate::Behind
+    }
+
+    #[inline]
+    pub(super) fn candidate_behind(self) -> Option<u64> {
+        let mut first = 0;
+        let is_first = |reference| {
+            first = reference;
+            true
+        };
+        F::find(F::linked(self.bucket)?, self.tag, is_first).map(|_| first)
+    }
+
+    #[inline]
+    pub(super) fn find(self, mut matches: impl FnMut(u64) -> bool) -> Option<Found> {
+        let Approach { bucket, word, tag, number } = self;
+        if let Some(at) = F::find_by_word(bucket, word, tag, &mut matches) {
+            return Some(Found::new(bucket, at, tag, number));
+        }
+        if !F::may_lead_to(word, tag) {
+            return None;
+        }
+        let (behind, at) = find_behind::<F>(bucket, tag, &mut matches)?;
+        Some(Found::new(behind, at, tag, number))
+    }
+}
+
+/// Finds the slot in the buckets behind one whose reference `matches`. A tenth of what is found is there.
+#[inline(never)]
+fn find_behind<'a, F: Form>(
+    first: &'a F::Bucket,
+    tag: u64,
+    matches: &mut impl FnMut(u64) -> bool,
+) -> Option<(&'a F::Bucket, usize)> {
+    let mut bucket = first;
+    loop {
+        bucket = F::linked(bucket)?;
+        if let Some(at) = F::find(bucket, tag, &mut *matches) {
+            return Some((bucket, at));
+        }
+    }
+}
+
+impl<S: BlockSource, F: Form> Table<S, F> {
+    /// An empty index whose full blocks have `block_buckets` buckets, a power of two.
+    pub(super) fn new(
+        source: S,
+        readers: Arc<Readers>,
+        block_buckets: usize,
+    ) -> Option<Table<S, F>> {
+        let mut blocks = Blocks::new(source.clone(), Arc::clone(&readers), block_buckets);
+        let mut words = Blocks::new(source, readers, block_buckets);
+        let grown = blocks.grow_to(1) && (!F::HAS_WORDS || words.grow_to(1));
+        if !grown {
+            blocks.give_all_back();
+            return None;
+        }
+        let view = Arc::new(View::new(&blocks));
+        Some(Table {
+            view,
+            overflow: Overflow::new(blocks.first_buckets()),
+            blocks,
+            words,
+            buckets: 1,
+            mask: 0,
+            entries: 0,
+            inserts_since_split: 0,
+            has_room: false,
+        })
+    }
+
+    /// What cleaners hold of the index.
+    pub(super) fn view(&self) -> Arc<View<F>> {
+        Arc::clone(&self.view)
+    }
+
+    /// Entries in the index.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.entries
+    }
+
+    #[inline(always)]
+    pub(super) fn bucket_number(&self, hash: u64) -> usize {
+        let number = (hash & self.mask) as usize;
+        if number < self.buckets { number } else { (hash & (self.mask >> 1)) as usize }
+    }
+
+    #[inline(always)]
+    fn word(&self, number: usize) -> F::Word<'_> {
+        F::word(&self.words, number)
+    }
+
+    /// Brings the word of a bucket in line with what the bucket holds.
+    fn refresh_word(&self, number: usize) {
+        F::refresh(self.word(number), self.blocks.bucket(number));
+    }
+
+    /// Makes room for the words of so many buckets.
+    fn grow_words(&mut self, buckets: usize) -> bool {
+        !F::HAS_WORDS || self.words.grow_to(buckets.div_ceil(Words::EACH))
+    }
+
+    /// Where a hash belongs. Asks for nothing and looks at nothing.
+    #[inline(always)]
+    pub(super) fn place(&self, hash: u64) -> Approach<'_, F> {
+        let (tag, number) = (tag_of(hash), self.bucket_number(hash));
+        Approach { bucket: self.blocks.bucket(number), word: self.word(number), tag, number }
+    }
+
+    /// The bucket in which something was found.
+    #[inline(always)]
+    fn bucket_of(&self, found: Found) -> &F::Bucket {
+        // SAFETY: a search of this index made it from a bucket of it; bucket memory lives as long as
+        // the index, and callers, on the reactor's thread, have not changed the index since.
+        unsafe { found.bucket.cast().as_ref() }
+    }
+
+    /// The reference in a slot now: a cleaner may have changed it since it was found.
+    #[inline]
+    pub(super) fn reference(&self, found: Found) -> u64 {
+        F::reference(self.bucket_of(found), found.at)
+    }
+
+    /// Replaces the reference in a slot if it is `expected`; else says what it is.
+    #[inline]
+    pub(super) fn replace_exact(
+        &mut self,
+        found: Found,
+        expected: u64,
+        new: u64,
+    ) -> Result<(), u64> {
+        let Found { at, tag, .. } = found;
+        F::exchange(self.bucket_of(found), at, tag | expected, tag | new).map_err(reference_in)
+    }
+
+    /// Replaces the reference in a slot and returns the one that it held.
+    pub(super) fn replace(&mut self, found: Found, new: u64) -> u64 {
+        reference_in(F::swap(self.bucket_of(found), found.at, found.tag | new))
+    }
+
+    /// Empties a slot and returns the reference that it held.
+    pub(super) fn remove(&mut self, found: Found) -> u64 {
+        let bucket = self.bucket_of(found);
+        let reference = reference_in(F::empty(bucket, found.at));
+        if std::ptr::eq(bucket, self.blocks.bucket(found.number)) {
+            F::note_emptied(self.word(found.number), found.at);
+        } else {
+            self.refresh_word(found.number);
+        }
+        self.entries -= 1;
+        if self.buckets > 1 && !self.has_room && self.is_sparse() {
+            self.merge();
+        }
+        reference
+    }
+
+    fn is_sparse(&self) -> bool {
+        self.entries * 100 < self.buckets * F::SLOTS * F::LOAD_LOW
+    }
+
+    /// Gives an empty index the buckets that so many entries will need: a split that moves nothing
+    /// costs next to nothing, and none is needed later. A block is taken at a time; true while there
+    /// is more to take. Without memory, or where something is in it, it grows as ever.
+    pub(super) fn make_room(&mut self, entries: usize) -> bool {
+        let wanted = entries.saturating_mul(100).div_ceil(F::SLOTS * F::LOAD_HIGH);
+        if self.entries > 0 || self.buckets >= wanted {
+            return false;
+        }
+        self.has_room = true;
+        let buckets = wanted.min(self.blocks.with_one_more());
+        if !self.grow_words(buckets) || !self.blocks.grow_to(buckets) {
+            return false;
+        }
+        let moving = self.view.begin();
+        self.view.use_directory(&mut self.blocks);
+        self.buckets = buckets;
+        self.mask = (buckets as u64).next_power_of_two() - 1;
+        self.view.set_buckets(buckets);
+        self.view.end(moving);
+        buckets < wanted
+    }
+
+    /// What room was made for is there: it shrinks as ever from now on, and at once by some of what
+    /// turned out to be too much.
+    pub(super) fn end_room(&mut self) {
+        self.has_room = false;
+        for _ in 0..ROOM_ENDS_AT_ONCE {
+            if self.buckets > 1 && self.is_sparse() {
+                self.merge();
+            }
+        }
+    }
+
+    /// Adds a reference under a hash. At most one bucket is split on the way.
+    #[inline]
+    pub(super) fn insert(
+        &mut self,
+        hash: u64,
+        reference: u64,
+        entries: &impl Entries,
+    ) -> Result<(), NoMemory> {
+        debug_assert!(reference != 0 && reference <= REFERENCE_BITS);
+        let (tag, number) = (tag_of(hash), self.bucket_number(hash));
+        let held = tag | reference;
+        let mut bucket = self.blocks.bucket(number);
+        if let Some(at) = F::empty_slot(bucket) {
+            F::fill(bucket, at, held);
+            F::note_filled(self.word(number), at, tag);
+        } else {
+            loop {
+                match F::linked(bucket) {
+                    Some(next) => bucket = next,
+                    None => {
+                        let last = NonNull::from(bucket);
+                        self.add_overflow(last, held)?;
+                        self.refresh_word(number);
+                        break;
+                    }
+                }
+                if let Some(at) = F::empty_slot(bucket) {
+                    F::fill(bucket, at, held);
+                    F::note_behind(self.word(number), tag);
+                    break;
+                }
+            }
+        }
+        self.entries += 1;
+        self.inserts_since_split += 1;
+        if self.entries * 100 > self.buckets * F::SLOTS * F::LOAD_HIGH {
+            self.split(entries);
+        } else if self.inserts_since_split & 1 == 0 {
+            self.prepare_split(entries);
+        }
+        Ok(())
+    }
+
+    /// Sees to it that an insert will find memory, however late, if the promise is redeemed right before
+    /// it ([`Index::redeem`]).
+    #[inline]
+    pub(super) fn promise(&mut self) -> bool {
+        self.overflow.promise(&mut self.blocks)
+    }
+
+    /// Inserts to which memory is promised.
+    pub(super) fn promised(&self) -> usize {
+        self.overflow.promised()
+    }
+
+    /// Redeems a promise: by an insert, which comes next, or by doing without it.
+    #[inline]
+    pub(super) fn redeem(&mut self) {
+        self.overflow.redeem();
+    }
+
+    /// Sees to it that the next insert finds memory, if nothing is removed before.
+    #[inline]
+    pub(super) fn prepare_insert(&mut self) -> bool {
+        self.overflow.ensure(1, &mut self.blocks)
+    }
+
+    /// Puts a slot into a new overflow bucket behind a full one.
+    #[cold]
+    fn add_overflow(&mut self, full: NonNull<F::Bucket>, held: u64) -> Result<(), NoMemory> {
+        let new = self.overflow.take(&mut self.blocks).ok_or(NoMemory)?;
+        // The epoch is odd while a slot may move to make place for the link, as in every move.
+        let moving = self.view.begin();
+        let at = F::append(full, new);
+        // SAFETY: the bucket was just taken; its memory lives as long as the index.
+        F::fill(unsafe { new.as_ref() }, at, held);
+        self.view.end(moving);
+        Ok(())
+    }
+
+    /// The bucket that will split next.
+    fn next_to_split(&self) -> usize {
+        let highest = 1usize << self.buckets.ilog2();
+        self.buckets - highest
+    }
+
+    /// Asks for what the next split will read: its bucket first, the entries a little later.
+    #[inline]
+    fn prepare_split(&self, entries: &impl Entries) {
+        let bucket = self.blocks.bucket(self.next_to_split());
+        let told_by_tags = TAG_TELLS.contains(&self.buckets.ilog2());
+        match self.inserts_since_split {
+            2 => prefetch(bucket),
+            4 if told_by_tags => {
+                if let Some(next) = F::linked(bucket) {
+                    prefetch(next);
+                }
+            }
+            4 => {
+                for held in (0..F::SLOTS).map(|at| F::held(bucket, at)).filter(|it| *it != 0) {
+                    entries.prefetch(reference_in(held));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds a primary bucket and moves to it what belongs there. Does nothing without memory:
+    /// chains get longer instead.
+    fn split(&mut self, entries: &impl Entries) {
+        self.inserts_since_split = 0;
+        self.blocks.free_limbo();
+        self.words.free_limbo();
+        let bit = self.buckets.ilog2();
+        let told_by_tags = TAG_TELLS.contains(&bit);
+        let (from, to) = (self.next_to_split(), self.buckets);
+        let needed = Chain::<F>::of(self.blocks.bucket(from)).overflow_buckets();
+        if !self.overflow.ensure(needed, &mut self.blocks)
+            || !self.grow_words(to + 1)
+            || !self.blocks.grow_to(to + 1)
+        {
+            return;
+        }
+        let (old, new) = (from, to);
+        let moving = self.view.begin();
+        self.view.use_directory(&mut self.blocks);
+        let to = NonNull::from(self.blocks.bucket(to));
+        let from = NonNull::from(self.blocks.bucket(from));
+        let mut target = Chain::<F>::at(to);
+        chain::drain::<F>(
+            from,
+            |held| {
+                let hash = if told_by_tags {
+                    held >> TAG_SHIFT << TAG_BITS_FROM
+                } else {
+                    entries.hash(reference_in(held))
+                };
+                hash >> bit & 1 != 0
+            },
+            |slot| {
+                target.take_over(slot, || self.overflow.take_ensured());
+            },
+        );
+        chain::tighten::<F>(from, |empty| self.overflow.give_back(empty));
+        self.refresh_word(old);
+        self.refresh_word(new);
+        self.buckets += 1;
+        self.mask = (self.buckets as u64).next_power_of_two() - 1;
+        self.view.set_buckets(self.buckets);
+        self.view.end(moving);
+        self.overflow.release(&mut self.blocks);
+    }
+
+    /// Removes the last primary bucket and moves what it holds to the bucket it came from.
+    fn merge(&mut self) {
+        self.blocks.free_limbo();
+        self.words.free_limbo();
+        let last = self.buckets - 1;
+        let into = last - (1usize << last.ilog2());
+        let from = NonNull::from(self.blocks.bucket(last));
+        // A chain of k overflow buckets holds no more entries than k + 2 appended ones: each gives 7
+        // slots of 8 where the last one of the bucket before becomes the link, all 10 where not.
+        let needed = Chain::<F>::at(from).overflow_buckets() + 2;
+        if !self.overflow.ensure(needed, &mut self.blocks) {
+            return;
+        }
+        let moving = self.view.begin();
+        let mut target = Chain::<F>::at(NonNull::from(self.blocks.bucket(into)));
+        chain::drain::<F>(
+            from,
+            |_| true,
+            |slot| {
+                target.take_over(slot, || self.overflow.take_ensured());
+            },
+        );
+        chain::tighten::<F>(from, |empty| self.overflow.give_back(empty));
+        self.refresh_word(into);
+        self.refresh_word(last);
+        self.buckets = last;
+        self.mask = (self.buckets as u64).next_power_of_two() - 1;
+        self.view.set_buckets(self.buckets);
+        self.view.end(moving);
+        self.blocks.shrink_to(self.buckets);
+        self.words.shrink_to(self.buckets.div_ceil(Words::EACH));
+        self.overflow.release(&mut self.blocks);
+    }
+}
+
+impl<S: BlockSource, F: Form> Drop for Table<S, F> {
+    fn drop(&mut self) {
+        // A cleaner may be inside: the memory goes back with the last view.
+        let mut buckets = self.blocks.take_all();
+        buckets.extend(self.overflow.take_all());
+        let words = self.words.take_all();
+        let source = self.blocks.source();
+        // A cleaner may still be looking into a directory that was retired.
+        let directories = std::mem::take(&mut self.blocks.directories);
+        self.view.leave(Box::new(move || {
+            drop(directories);
+            give_back(&source, buckets);
+            give_back(&source, words);
+        }));
+    }
+}
+
+/// Gives back the blocks of an index that is gone, when the last view of it is.
+fn give_back<B: Line>(source: &impl BlockSource, blocks: Vec<(Block<B>, usize)>) {
+    for (block, buckets) in blocks {
+        // SAFETY: the last view is gone, so nobody can reach the block any more.
+        unsafe { source.free(block.into_inner(), buckets) };
+    }
+}
