@@ -169,15 +169,15 @@ impl Approach<'_> {
 }
 
 impl<S: BlockSource> Index<S> {
-    /// An empty index of a memory whose references are below `end`. Its full blocks have `block_buckets`
-    /// buckets, a power of two.
+    /// An empty index, whose full blocks have `block_buckets` buckets, a power of two. If `short`, no
+    /// reference is [`REACH_BYTES`] or more, and no two of its blocks are further apart.
     pub(crate) fn new(
         source: S,
         readers: Arc<Readers>,
         block_buckets: usize,
-        end: u64,
+        short: bool,
     ) -> Option<Index<S>> {
-        if end <= REACH_BYTES {
+        if short {
             Table::new(source, readers, block_buckets).map(Index::Narrow)
         } else {
             Table::new(source, readers, block_buckets).map(Index::Wide)

@@ -602,6 +602,6 @@ pub(crate) fn hash_of(memory: &Memory, at: Reference) -> u64 {
 
 fn new_index(shared: &Shared, blocks: &IndexBlocks) -> Option<Index<IndexBlocks>> {
     let buckets = IndexBlocks::block_buckets(&shared.memory);
-    let end = shared.memory.end();
-    Index::new(blocks.clone(), Arc::clone(&shared.readers), buckets, end)
+    let readers = Arc::clone(&shared.readers);
+    Index::new(blocks.clone(), readers, buckets, shared.memory.has_short_references())
 }

@@ -22,6 +22,7 @@
 //! for quiescence ([`crate::quiescence`]).
 
 use crate::error::OptionsError;
+use crate::index::REACH_BYTES;
 use crate::limits;
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
@@ -55,6 +56,8 @@ pub struct Memory {
     index_seglets: AtomicUsize,
     /// A log has it.
     claimed: AtomicBool,
+    /// Its references are taken for such of more than 32 bits, whatever they are.
+    has_long_references: bool,
 }
 
 /// What is known of a seglet.
@@ -108,6 +111,26 @@ impl Memory {
     /// # Errors
     /// As [`Memory::new`], or when the seglet size is not such a number.
     pub fn with_seglets(bytes: usize, seglet_bytes: usize) -> Result<Arc<Memory>, OptionsError> {
+        Memory::map(bytes, seglet_bytes, false)
+    }
+
+    /// The same, with indexes as a memory of more than 4 GiB has them: for tests, which have less.
+    ///
+    /// # Errors
+    /// As [`Memory::with_seglets`].
+    #[doc(hidden)]
+    pub fn with_long_references(
+        bytes: usize,
+        seglet_bytes: usize,
+    ) -> Result<Arc<Memory>, OptionsError> {
+        Memory::map(bytes, seglet_bytes, true)
+    }
+
+    fn map(
+        bytes: usize,
+        seglet_bytes: usize,
+        has_long_references: bool,
+    ) -> Result<Arc<Memory>, OptionsError> {
         let fail = |message: String| Err(OptionsError(message));
         if !seglet_bytes.is_power_of_two() || !(1024..=1 << 24).contains(&seglet_bytes) {
             return fail(format!(
@@ -159,6 +182,7 @@ impl Memory {
             available: AtomicUsize::new(seglets),
             index_seglets: AtomicUsize::new(0),
             claimed: AtomicBool::new(false),
+            has_long_references,
         }))
     }
 
@@ -188,9 +212,10 @@ impl Memory {
         self.mapped_bytes
     }
 
-    /// What all references are below.
-    pub(crate) fn end(&self) -> Reference {
-        (self.seglets as u64 + 1) << self.seglet_shift
+    /// Whether references take no more than 32 bits.
+    pub(crate) fn has_short_references(&self) -> bool {
+        let end = (self.seglets as u64 + 1) << self.seglet_shift;
+        end <= REACH_BYTES && !self.has_long_references
     }
 
     /// Makes this the memory of a log; false when it already is one's.

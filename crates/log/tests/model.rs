@@ -193,11 +193,13 @@ fn run(
     operations: &[Operation],
     tombstones: Tombstones,
     compaction: bool,
+    long: bool,
     crash: f64,
     order: u64,
 ) -> Result<(), TestCaseError> {
     let recorder = Recorder::new();
-    let memory = Memory::with_seglets(160 << 10, 1024).unwrap();
+    let map = if long { Memory::with_long_references } else { Memory::with_seglets };
+    let memory = map(160 << 10, 1024).unwrap();
     let mut log =
         Log::new(&memory, LogId(5), options(tombstones, compaction), Box::new(recorder.clone()))
             .unwrap();
@@ -271,10 +273,11 @@ proptest! {
         operations in operations(),
         classic in any::<bool>(),
         compaction in any::<bool>(),
+        long in any::<bool>(),
         crash in 0.0..1.0f64,
         order in any::<u64>(),
     ) {
         let tombstones = if classic { Tombstones::Classic } else { Tombstones::Folded };
-        run(&operations, tombstones, compaction, crash, order)?;
+        run(&operations, tombstones, compaction, long, crash, order)?;
     }
 }

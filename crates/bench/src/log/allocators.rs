@@ -414,10 +414,11 @@ impl Store for Malloc {
 pub(crate) fn memory_for(workload: Workload, live: u64, utilization: f64) -> u64 {
     let phase = |sizes: Sizes| {
         let objects = live as f64 / sizes.mean();
-        objects * ((sizes.mean() + 13.0) / utilization + 14.5)
+        let log_bytes = objects * (sizes.mean() + 13.0) / utilization;
+        log_bytes + subject::index_bytes(objects as u64, log_bytes as u64) as f64
     };
     let most = phase(workload.before).max(workload.after.map_or(0.0, phase));
-    (most * 1.005) as u64 + (4 << 20)
+    (most * 1.005) as u64 + (2 << 20)
 }
 
 /// Memory in which everything fits that a workload ever writes.

@@ -49,10 +49,17 @@ impl Plan {
     /// The memory that it takes: the log at this utilization and the index.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        let index_bytes = self.objects() * 29 / 2 + (2 << 20);
         let log_bytes = (self.live_bytes as f64 / self.utilization) as u64;
-        log_bytes + index_bytes
+        log_bytes + index_bytes(self.objects(), log_bytes)
     }
+}
+
+/// The index of so many objects beside a log of so many bytes. References are shorter in a memory of up to 4 GiB.
+#[must_use]
+pub fn index_bytes(objects: u64, log_bytes: u64) -> u64 {
+    const SOME_MORE: u64 = 2 << 20;
+    let short = objects * 10 + SOME_MORE;
+    if log_bytes + short <= 4 << 30 { short } else { objects * 29 / 2 + SOME_MORE }
 }
 
 /// Options that suit so much live data: at least a hundred segments and rather five hundred, as

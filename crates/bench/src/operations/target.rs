@@ -5,7 +5,7 @@
 //! over the very same connection.
 
 use super::generator::To;
-use crate::log::subject::{TABLE, memory_for, options_for};
+use crate::log::subject::{TABLE, index_bytes, memory_for, options_for};
 use crate::machine::{self, Thread};
 use crate::rpc::floors::{self, pinned};
 use crate::rpc::subject::{End, Setup, world};
@@ -76,8 +76,8 @@ impl Own {
     /// The memory that it gets.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        let index_bytes = self.objects * 29 / 2 + (2 << 20);
         let log_bytes = (self.live_bytes as f64 / self.utilization) as u64;
+        let index_bytes = index_bytes(self.objects, log_bytes);
         // The least that a log with the smallest segments takes.
         (log_bytes + index_bytes).max(16 << 20)
     }

@@ -5,6 +5,7 @@
 
 use super::blocks::{BlockSource, Blocks, Line};
 use crate::sync::AtomicU64;
+use std::ops::Range;
 use std::ptr::NonNull;
 
 /// A line of the words that stand beside buckets which have them, one word a bucket.
@@ -33,20 +34,27 @@ unsafe impl Line for Words {
 /// A form of bucket. Only the reactor changes buckets, but for [`Form::relocate`].
 pub(crate) trait Form: Sized + Send + Sync + 'static {
     type Bucket: Line;
-    /// What says, beside a bucket, what is in it.
+    /// What says of a bucket what is in it and behind it.
     type Word<'index>: Copy;
 
     /// Slots of a bucket.
     const SLOTS: usize;
     /// The link to an overflow bucket takes the place of the last slot.
     const LINK_IS_A_SLOT: bool;
-    /// Buckets have words.
+    /// Words stand apart from buckets.
     const HAS_WORDS: bool;
     /// A bucket splits when the index holds more than this many entries per hundred slots of primary
     /// buckets.
     const LOAD_HIGH: usize;
     /// And merges below this: far enough from the other that the two never alternate.
     const LOAD_LOW: usize;
+
+    /// Bits of a hash that can be read off a tag: not the lowest, see [`Form::tag_of`].
+    const TAG_TELLS: Range<u32>;
+
+    /// The tag of a hash, from bit 15 of it on, in the place where it is in what a slot holds. None is 0 or
+    /// [`LINK_TAG`]: the lowest bit gives way.
+    fn tag_of(hash: u64) -> u64;
 
     /// What a slot holds.
     fn held(bucket: &Self::Bucket, at: usize) -> u64;
@@ -99,7 +107,11 @@ pub(crate) trait Form: Sized + Send + Sync + 'static {
     ) -> Option<usize>;
 
     /// The word of a bucket.
-    fn word<S: BlockSource>(words: &Blocks<S, Words>, number: usize) -> Self::Word<'_>;
+    fn word<'index, S: BlockSource>(
+        bucket: &'index Self::Bucket,
+        words: &'index Blocks<S, Words>,
+        number: usize,
+    ) -> Self::Word<'index>;
 
     /// The address that a lookup looks at first.
     fn first_look(bucket: &Self::Bucket, word: Self::Word<'_>) -> *const u8;
@@ -123,14 +135,6 @@ pub(crate) trait Form: Sized + Send + Sync + 'static {
     fn refresh(word: Self::Word<'_>, bucket: &Self::Bucket);
 }
 
-/// The tag of a hash: bits 15 to 30, in the place where a slot holds it.
-#[inline(always)]
-pub(super) fn tag_of(hash: u64) -> u64 {
-    let tag = (hash >> TAG_BITS_FROM) & 0xffff;
-    // 0 would look like an empty slot and 0xffff like a link: the lowest bit gives way.
-    (tag + u64::from(tag == 0) - u64::from(tag == LINK_TAG)) << TAG_SHIFT
-}
-
 /// The reference in what a slot holds.
 #[inline(always)]
 pub(super) fn reference_in(held: u64) -> u64 {
@@ -144,5 +148,3 @@ pub(super) const REFERENCE_BITS: u64 = (1 << TAG_SHIFT) - 1;
 
 /// The lowest bit of a hash that is in its tag.
 pub(super) const TAG_BITS_FROM: u32 = 15;
-/// Bits of a hash that can be read off a tag: not the lowest, see [`tag_of`].
-pub(super) const TAG_TELLS: std::ops::Range<u32> = TAG_BITS_FROM + 1..TAG_BITS_FROM + 16;

@@ -1,7 +1,8 @@
 //! Buckets for memories of up to 4 GiB: ten slots, tags in the same line, and no words.
 //!
 //! ```text
-//!  bucket, one cache line:  | reference 32 × 10 | tag 16 × 10 | link 32 |
+//!  bucket, one cache line:  | reference 32 × 10 | tag 15 and a bit of the filter × 10 | link 32 |
+//!  filter: ten bits: which kinds of entries lie in the overflow buckets behind
 //!  link:   how many lines further the overflow bucket is, which may be backwards; 0 is none
 //! ```
 //!
@@ -12,8 +13,9 @@
 //! its tag is 0.
 
 use super::blocks::{BlockSource, Blocks, Line};
-use super::form::{Form, TAG_SHIFT, Words};
+use super::form::{Form, TAG_BITS_FROM, TAG_SHIFT, Words};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use std::ops::Range;
 use std::ptr::NonNull;
 
 const SLOTS: usize = 10;
@@ -109,8 +111,13 @@ pub(crate) struct Narrow;
 /// The tags of a word that are a given one: bit 15 of each.
 #[inline(always)]
 fn lanes_with(word: u64, tags: u64) -> u64 {
-    let differences = word ^ tags;
-    !(((differences & !HIGH) + !HIGH) | differences) & HIGH
+    !(((word & !HIGH) ^ tags) + !HIGH) & HIGH
+}
+
+/// The place of an entry in a filter. The lower bits of a tag are the same in all of a bucket.
+#[inline(always)]
+fn kind(tag: u64) -> usize {
+    (((tag >> (TAG_SHIFT + 5)) * SLOTS as u64) >> 10) as usize
 }
 
 /// Bit 15 of each of four tags as four bits in a row.
@@ -139,13 +146,43 @@ impl Bucket {
             Some(word) => word.load(Ordering::Relaxed),
             None => self.last_tags.load(Ordering::Relaxed).into(),
         };
-        word >> shift & 0xffff
+        word >> shift & 0x7fff
+    }
+
+    /// Whether an entry of a kind may be behind this bucket.
+    #[inline(always)]
+    fn has_behind(&self, kind: usize) -> bool {
+        let shift = kind % LANES * 16 + 15;
+        match self.tags.get(kind / LANES) {
+            Some(word) => word.load(Ordering::Relaxed) >> shift & 1 != 0,
+            None => self.last_tags.load(Ordering::Relaxed) >> shift & 1 != 0,
+        }
+    }
+
+    /// Notes that an entry of a kind is behind this bucket.
+    fn set_behind(&self, kind: usize) {
+        let bit = 1u64 << (kind % LANES * 16 + 15);
+        match self.tags.get(kind / LANES) {
+            Some(word) => word.store(word.load(Ordering::Relaxed) | bit, Ordering::Relaxed),
+            None => {
+                let word = self.last_tags.load(Ordering::Relaxed) | bit as u32;
+                self.last_tags.store(word, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn clear_behind(&self) {
+        for word in &self.tags {
+            word.store(word.load(Ordering::Relaxed) & !HIGH, Ordering::Relaxed);
+        }
+        let word = self.last_tags.load(Ordering::Relaxed) & !(HIGH as u32);
+        self.last_tags.store(word, Ordering::Relaxed);
     }
 
     #[inline(always)]
     fn set_tag(&self, at: usize, tag: u64) {
         let shift = at % LANES * 16;
-        let with = |word: u64| word & !(0xffff << shift) | tag << shift;
+        let with = |word: u64| word & !(0x7fff << shift) | tag << shift;
         match self.tags.get(at / LANES) {
             Some(word) => word.store(with(word.load(Ordering::Relaxed)), Ordering::Relaxed),
             None => {
@@ -165,7 +202,7 @@ fn short(held: u64) -> u32 {
 
 impl Form for Narrow {
     type Bucket = Bucket;
-    type Word<'index> = ();
+    type Word<'index> = &'index Bucket;
 
     const SLOTS: usize = SLOTS;
     const LINK_IS_A_SLOT: bool = false;
@@ -173,6 +210,15 @@ impl Form for Narrow {
     /// A tenth of what is found is in an overflow bucket then.
     const LOAD_HIGH: usize = 85;
     const LOAD_LOW: usize = 70;
+
+    const TAG_TELLS: Range<u32> = TAG_BITS_FROM + 1..TAG_BITS_FROM + 15;
+
+    #[inline(always)]
+    fn tag_of(hash: u64) -> u64 {
+        let tag = (hash >> TAG_BITS_FROM) & 0x7fff;
+        // 0 would look like an empty slot.
+        (tag + u64::from(tag == 0)) << TAG_SHIFT
+    }
 
     #[inline(always)]
     fn held(bucket: &Bucket, at: usize) -> u64 {
@@ -278,7 +324,7 @@ impl Form for Narrow {
     #[inline(always)]
     fn find_by_word(
         bucket: &Bucket,
-        (): (),
+        _: &Bucket,
         tag: u64,
         matches: impl FnMut(u64) -> bool,
     ) -> Option<usize> {
@@ -286,39 +332,55 @@ impl Form for Narrow {
     }
 
     #[inline(always)]
-    fn word<S: BlockSource>(_: &Blocks<S, Words>, _: usize) {}
+    fn word<'index, S: BlockSource>(
+        bucket: &'index Bucket,
+        _: &'index Blocks<S, Words>,
+        _: usize,
+    ) -> &'index Bucket {
+        bucket
+    }
 
     #[inline(always)]
-    fn first_look(bucket: &Bucket, (): ()) -> *const u8 {
+    fn first_look(bucket: &Bucket, _: &Bucket) -> *const u8 {
         std::ptr::from_ref(bucket).cast()
     }
 
+    /// It cannot be said without the bucket.
     #[inline(always)]
-    fn may_have((): (), _: u64) -> bool {
+    fn may_have(_: &Bucket, _: u64) -> bool {
         true
     }
 
     #[inline(always)]
-    fn may_lead_to((): (), _: u64) -> bool {
-        true
+    fn may_lead_to(word: &Bucket, tag: u64) -> bool {
+        word.has_behind(kind(tag))
     }
 
     #[inline(always)]
-    fn note_filled((): (), _: usize, _: u64) {}
+    fn note_filled(_: &Bucket, _: usize, _: u64) {}
 
     #[inline(always)]
-    fn note_behind((): (), _: u64) {}
+    fn note_behind(word: &Bucket, tag: u64) {
+        word.set_behind(kind(tag));
+    }
 
     #[inline(always)]
-    fn note_emptied((): (), _: usize) {}
+    fn note_emptied(_: &Bucket, _: usize) {}
 
-    #[inline(always)]
-    fn refresh((): (), _: &Bucket) {}
+    fn refresh(word: &Bucket, bucket: &Bucket) {
+        word.clear_behind();
+        let mut behind = Narrow::linked(bucket);
+        while let Some(next) = behind {
+            for held in (0..SLOTS).map(|at| Narrow::held(next, at)).filter(|held| *held != 0) {
+                word.set_behind(kind(held));
+            }
+            behind = Narrow::linked(next);
+        }
+    }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::form::tag_of;
     use super::*;
 
     #[test]
@@ -329,13 +391,19 @@ mod tests {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(round);
             let at = (random >> 40) as usize % SLOTS;
             // Few tags, some of them next to each other and at the ends.
-            let tag = [1, 2, 0x7fff, 0x8000, 0x8001, 0xfffe][(random >> 50) as usize % 6];
+            let tag = [1, 2, 0x3fff, 0x4000, 0x7ffe, 0x7fff][(random >> 50) as usize % 6];
             if model[at] == 0 {
                 model[at] = tag << TAG_SHIFT | (random & 0xffff_ffff).max(1);
                 Narrow::fill(&bucket, at, model[at]);
             } else {
                 assert_eq!(Narrow::empty(&bucket, at), model[at] & 0xffff_ffff);
                 model[at] = 0;
+            }
+            // What is behind is nobody's business here.
+            match random >> 60 {
+                0 => bucket.clear_behind(),
+                1..5 => bucket.set_behind((random >> 56) as usize % SLOTS),
+                _ => {}
             }
             for (at, held) in model.iter().enumerate() {
                 assert_eq!(Narrow::held(&bucket, at), *held);
@@ -353,9 +421,32 @@ mod tests {
     }
 
     #[test]
+    fn a_filter_never_denies_what_is_behind() {
+        let (first, behind) = (Bucket::empty(), Bucket::empty());
+        Narrow::append(NonNull::from(&first), NonNull::from(&behind));
+        let mut kinds = [0; SLOTS];
+        for tag in 1..=0x7fffu64 {
+            let tag = tag << TAG_SHIFT;
+            kinds[kind(tag)] += 1;
+            let at = (tag >> (TAG_SHIFT + 3)) as usize % SLOTS;
+            Narrow::fill(&behind, at, tag | 5);
+            if at == 0 {
+                Narrow::note_behind(&first, tag);
+            } else {
+                Narrow::refresh(&first, &first);
+            }
+            assert!(Narrow::may_lead_to(&first, tag));
+            Narrow::empty(&behind, at);
+            Narrow::refresh(&first, &first);
+            assert!(!Narrow::may_lead_to(&first, tag));
+        }
+        assert!(kinds.iter().all(|count| (3200..3400).contains(count)), "{kinds:?}");
+    }
+
+    #[test]
     fn a_moved_slot_keeps_its_tag_whatever_its_reference_is_by_then() {
         let (from, to) = (Bucket::empty(), Bucket::empty());
-        let tag = tag_of(0x1234_5678_9abc);
+        let tag = Narrow::tag_of(0x1234_5678_9abc);
         Narrow::fill(&from, 9, tag | 77);
         assert_eq!(Narrow::relocate(&from, 77, REACH_BYTES - 1), Some(true));
         assert_eq!(Narrow::relocate(&from, 77, 78), None);

@@ -2,9 +2,7 @@
 
 use super::blocks::{Block, BlockSource, Blocks, Line, Overflow};
 use super::chain::{self, Chain};
-use super::form::{
-    Form, REFERENCE_BITS, TAG_BITS_FROM, TAG_SHIFT, TAG_TELLS, Words, reference_in, tag_of,
-};
+use super::form::{Form, REFERENCE_BITS, TAG_BITS_FROM, TAG_SHIFT, Words, reference_in};
 use super::view::View;
 use super::{Candidate, Entries, Found, NoMemory};
 use crate::quiescence::Readers;
@@ -182,7 +180,7 @@ impl<S: BlockSource, F: Form> Table<S, F> {
 
     #[inline(always)]
     fn word(&self, number: usize) -> F::Word<'_> {
-        F::word(&self.words, number)
+        F::word(self.blocks.bucket(number), &self.words, number)
     }
 
     /// Brings the word of a bucket in line with what the bucket holds.
@@ -198,7 +196,7 @@ impl<S: BlockSource, F: Form> Table<S, F> {
     /// Where a hash belongs. Asks for nothing and looks at nothing.
     #[inline(always)]
     pub(super) fn place(&self, hash: u64) -> Approach<'_, F> {
-        let (tag, number) = (tag_of(hash), self.bucket_number(hash));
+        let (tag, number) = (F::tag_of(hash), self.bucket_number(hash));
         Approach { bucket: self.blocks.bucket(number), word: self.word(number), tag, number }
     }
 
@@ -295,7 +293,7 @@ impl<S: BlockSource, F: Form> Table<S, F> {
         entries: &impl Entries,
     ) -> Result<(), NoMemory> {
         debug_assert!(reference != 0 && reference <= REFERENCE_BITS);
-        let (tag, number) = (tag_of(hash), self.bucket_number(hash));
+        let (tag, number) = (F::tag_of(hash), self.bucket_number(hash));
         let held = tag | reference;
         let mut bucket = self.blocks.bucket(number);
         if let Some(at) = F::empty_slot(bucket) {
@@ -376,7 +374,7 @@ impl<S: BlockSource, F: Form> Table<S, F> {
     #[inline]
     fn prepare_split(&self, entries: &impl Entries) {
         let bucket = self.blocks.bucket(self.next_to_split());
-        let told_by_tags = TAG_TELLS.contains(&self.buckets.ilog2());
+        let told_by_tags = F::TAG_TELLS.contains(&self.buckets.ilog2());
         match self.inserts_since_split {
             2 => prefetch(bucket),
             4 if told_by_tags => {
@@ -400,7 +398,7 @@ impl<S: BlockSource, F: Form> Table<S, F> {
         self.blocks.free_limbo();
         self.words.free_limbo();
         let bit = self.buckets.ilog2();
-        let told_by_tags = TAG_TELLS.contains(&bit);
+        let told_by_tags = F::TAG_TELLS.contains(&bit);
         let (from, to) = (self.next_to_split(), self.buckets);
         let needed = Chain::<F>::of(self.blocks.bucket(from)).overflow_buckets();
         if !self.overflow.ensure(needed, &mut self.blocks)

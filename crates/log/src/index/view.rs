@@ -4,7 +4,7 @@
 //! with the last view, that is, when no cleaner can be inside any more.
 
 use super::blocks::{BlockSource, Blocks, Layout};
-use super::form::{Form, tag_of};
+use super::form::Form;
 use crate::quiescence::Guard;
 use crate::sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, spin_loop};
 use std::sync::Mutex;
@@ -52,7 +52,7 @@ impl<F: Form> View<F> {
     /// Swaps the reference of a hash, if the index still has the old one. The guard is that of
     /// the log's readers.
     pub(super) fn relocate(&self, guard: &Guard<'_>, hash: u64, old: u64, new: u64) -> bool {
-        let tag = tag_of(hash);
+        let tag = F::tag_of(hash);
         loop {
             let epoch = self.epoch.load(Ordering::Acquire);
             if epoch & 1 == 0 {

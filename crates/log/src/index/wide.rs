@@ -9,9 +9,10 @@
 //! mostly are in a cache, so a key that does not exist costs no trip to memory.
 
 use super::blocks::{BlockSource, Blocks, Line};
-use super::form::{Form, LINK_TAG, REFERENCE_BITS, TAG_SHIFT, Words, reference_in};
+use super::form::{Form, LINK_TAG, REFERENCE_BITS, TAG_BITS_FROM, TAG_SHIFT, Words, reference_in};
 use super::tags;
 use crate::sync::{AtomicU64, Ordering};
+use std::ops::Range;
 use std::ptr::NonNull;
 
 /// Slots of a bucket.
@@ -81,6 +82,15 @@ impl Form for Wide {
     /// Some 1.1 buckets per lookup that finds its key.
     const LOAD_HIGH: usize = 75;
     const LOAD_LOW: usize = 60;
+
+    const TAG_TELLS: Range<u32> = TAG_BITS_FROM + 1..TAG_BITS_FROM + 16;
+
+    #[inline(always)]
+    fn tag_of(hash: u64) -> u64 {
+        let tag = (hash >> TAG_BITS_FROM) & 0xffff;
+        // 0 would look like an empty slot and 0xffff like a link.
+        (tag + u64::from(tag == 0) - u64::from(tag == LINK_TAG)) << TAG_SHIFT
+    }
 
     #[inline(always)]
     fn held(bucket: &Bucket, at: usize) -> u64 {
@@ -194,7 +204,11 @@ impl Form for Wide {
     }
 
     #[inline(always)]
-    fn word<S: BlockSource>(words: &Blocks<S, Words>, number: usize) -> &AtomicU64 {
+    fn word<'index, S: BlockSource>(
+        _: &Bucket,
+        words: &'index Blocks<S, Words>,
+        number: usize,
+    ) -> &'index AtomicU64 {
         Words::of(words, number)
     }
 
