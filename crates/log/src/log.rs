@@ -604,3 +604,6 @@ fn new_index(shared: &Shared, blocks: &IndexBlocks) -> Option<Index<IndexBlocks>
     let buckets = IndexBlocks::block_buckets(&shared.memory);
     Index::new(blocks.clone(), Arc::clone(&shared.readers), buckets)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;
