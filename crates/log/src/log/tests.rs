@@ -86,6 +86,15 @@ fn alive_in(log: &Log, segment: &Segment) -> usize {
 
 /// Has everything that is under way come to its end, and looks at what is there then.
 fn check_settled(log: &mut Log) {
+    let keep = log.shared.reserves.for_writes();
+    // Whoever wrote last may have left no room for another head.
+    if log.memory.free_seglets() < keep + 8 {
+        let mut cleaner = log.cleaner().unwrap();
+        for _ in 0..100 {
+            cleaner.step();
+            log.make_haste();
+        }
+    }
     // A pass becomes part of the log by one digest, and its memory is free when that is durable.
     (0..3).for_each(|_| _ = roll(log));
     let (shared, memory) = (Arc::clone(&log.shared), Arc::clone(&log.memory));
@@ -127,9 +136,8 @@ impl Draws {
 }
 
 /// Writes, deletes or updates something, if there is memory for it.
-fn change(log: &mut Log, draws: &mut Draws, sequence: u64) -> Result<(), Error> {
-    // Some of what is written early stays for long.
-    let key = if sequence < 300 { sequence } else { draws.below(keys_at(sequence)) };
+fn change(log: &mut Log, draws: &mut Draws, sequence: u64, keys: u64) -> Result<(), Error> {
+    let key = draws.below(keys);
     let (key, value) = (key.to_be_bytes(), vec![7; draws.below(400) as usize]);
     match draws.below(8) {
         0 | 1 => log.delete(TABLE, &key, Condition::Always).map(drop),
@@ -155,7 +163,7 @@ fn every_byte_is_counted_once_after_cleaners_ran_on_threads() {
         let cleaners = CleanerThreads::start(&log, 2, |_| {});
         let mut draws = Draws(5);
         for sequence in 0..60_000 {
-            while let Err(error) = change(&mut log, &mut draws, sequence) {
+            while let Err(error) = change(&mut log, &mut draws, sequence, keys_at(sequence)) {
                 assert!(error.is_transient(), "{error}");
                 log.turn();
             }
@@ -176,17 +184,17 @@ fn every_byte_is_counted_once_after_changes_in_the_midst_of_a_step() {
         let mut cleaner = log.cleaner().unwrap();
         let (mut draws, mut sequence, mut told) = (Draws(7), 0, 0);
         for round in 0..6000 {
-            let mut some = |log: &mut Log| {
-                for _ in 0..5 {
-                    _ = change(log, &mut draws, sequence);
+            let mut some = |log: &mut Log, count: u64, keys: u64| {
+                for _ in 0..count {
+                    _ = change(log, &mut draws, sequence, keys);
                     sequence += 1;
                 }
             };
-            some(&mut log);
+            some(&mut log, 5, keys_at(round * 5));
             cleaner.step_watched(&mut |phase| {
                 if let Phase::Telling { entries } = phase {
                     told += entries as u64;
-                    some(&mut log);
+                    some(&mut log, 10, 900);
                 }
             });
             log.turn();
