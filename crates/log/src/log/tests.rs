@@ -336,7 +336,9 @@ fn two_passes_never_take_the_same_segment_nor_one_beside_the_log() {
             cleaners[0].step();
             log.turn();
         }
-        if round % 60 == 0 && let Some((segment, at)) = left.pop() {
+        if round % 60 == 0
+            && let Some((segment, at)) = left.pop()
+        {
             let stepped = rebuild.step(&mut log, segment, at, 20, usize::MAX);
             let behind = stepped.map_or(Some(at), |behind| behind);
             left.extend(behind.map(|behind| (segment, behind)));
