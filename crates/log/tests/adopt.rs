@@ -655,11 +655,11 @@ fn compacted() -> Options {
 fn what_was_taken_back_and_compacted_leaves_unread_once_nothing_lives_in_it() {
     let stays = (100..124u8).map(|key| Operation::Write(1, key, 600));
     let first = [Operation::Write(0, 99, 20)].into_iter().chain(stays);
-    // Then the second version of it, which names the segment of the first, and much that is written again later.
-    let behind = [Operation::Write(0, 99, 20)].into_iter();
-    let again = (0..60u8).map(|key| Operation::Write(0, key, 600));
+    // Then much that is written again later, and amid it the second version, which names the segment of the first.
+    let more = |keys: std::ops::Range<u8>| keys.map(|key| Operation::Write(0, key, 600));
+    let again = more(0..20).chain([Operation::Write(0, 99, 20)]).chain(more(20..60));
     let last = (200..204u8).map(|key| Operation::Write(1, key, 10));
-    let operations: Vec<_> = first.chain(behind).chain(again).chain(last).collect();
+    let operations: Vec<_> = first.chain(again).chain(last).collect();
     let (replicas, tablets) = former(&operations, Tombstones::Folded);
     let segments = complete(&replicas);
     let holds = |replica: &Replica, table: TableId, keys: std::ops::Range<u8>| {
@@ -675,8 +675,8 @@ fn what_was_taken_back_and_compacted_leaves_unread_once_nothing_lives_in_it() {
         .map(|(id, _)| *id)
         .collect();
     let mut guards = closed().filter(|(_, it)| holds(it, TABLES[0], 0..99));
-    let guards = guards.find(|(_, it)| holds(it, TABLES[0], 99..100)).unwrap().0;
-    assert!(spent.len() > 2, "{spent:?}");
+    let guards = guards.rfind(|(_, it)| holds(it, TABLES[0], 99..100)).unwrap().0;
+    assert!(spent.len() > 2 && !holds(&replicas[&guards], TABLES[1], 0..255), "{spent:?}");
 
     let recorder = Recorder::new();
     let memory = Memory::with_seglets(2 << 20, 1024).unwrap();
