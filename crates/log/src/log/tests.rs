@@ -267,6 +267,26 @@ fn what_a_refused_digest_would_have_taken_in_is_still_coming() {
     check_settled(&mut log);
 }
 
+/// Where writers wait memory is freed sooner by compaction; but not frames, where these are too few.
+#[test]
+fn what_is_spent_is_compacted_while_a_writer_waits_but_not_where_segments_are_too_many() {
+    let mut log = log(Tombstones::Folded, 1.0, nothing());
+    let mut cleaner = log.cleaner().unwrap();
+    spend(&mut log, 8);
+    let shared = Arc::clone(&log.shared);
+    shared.sums.is_short.store(true, Ordering::Relaxed);
+    assert_eq!(cleaner.step(), Step::Compacted);
+    let ((taken, staying), limit) = (shared.frames.published(), shared.frames.limit());
+    shared.frames.publish(limit, limit);
+    assert_eq!((cleaner.step(), log.usage().spent_segments), (Step::Combined, 3));
+    shared.frames.publish(taken, staying);
+    roll(&mut log);
+    assert_eq!((cleaner.step(), log.usage().spent_segments), (Step::Compacted, 3));
+    shared.sums.is_short.store(false, Ordering::Relaxed);
+    assert_eq!((cleaner.step(), log.usage().spent_segments), (Step::Combined, 6));
+    check_settled(&mut log);
+}
+
 /// Survivors name what is still there to be guarded against, and not what was gone when they were made.
 #[test]
 fn what_was_gone_when_an_object_was_moved_keeps_no_segment() {
