@@ -206,3 +206,6 @@ impl Drop for Cleaner {
         lock(&self.shared.candidates).cleaners[self.place] = false;
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -60,6 +60,8 @@
 ///   that was dropped, an adopted segment's own) keeps a segment from being spent, no more.
 /// - **Nothing in it guards.** The lowest and the highest id that a `prior` in it says are kept with it
 ///   (`named.rs`), and none from the one to the other is present, but for those of its own pass.
+///   What is gone when an object is moved is left out: it never comes back. So is what leaves with the pass that moves
+///   it: whoever can read the survivor's digest has that one gone, and no cleaner gets the survivor before.
 ///   Then 2. and 3. have every one of its entries dropped. (The highest may be above its own id: a head names
 ///   survivors that are made while it is open.)
 ///

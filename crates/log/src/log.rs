@@ -605,3 +605,6 @@ fn new_index(shared: &Shared, blocks: &IndexBlocks) -> Option<Index<IndexBlocks>
     let readers = Arc::clone(&shared.readers);
     Index::new(blocks.clone(), readers, buckets, shared.memory.has_short_references())
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -2,8 +2,9 @@
 //!
 //! A segment in which nothing lives may leave the log without a look at its entries, if there is nothing left that
 //! they could guard against ([`design::tombstones`](crate::design::tombstones)). So for each segment the lowest and
-//! the highest id is kept that is named in it: too many ids may lie between, never too few. Most entries name what is
-//! older than they are; a head also names survivors that were made while it was open, and these have higher ids.
+//! the highest id is kept that is named in it, but for those that were gone when a cleaner made it: too many ids may
+//! lie between, never too few. Most entries name what is older than they are; a head also names survivors that were
+//! made while it was open, and these have higher ids.
 
 use thunderhead_wire::SegmentId;
 

@@ -640,3 +640,94 @@ fn where_no_open_head_has_a_digest_any_id_may_be_one_of_a_survivor() {
     // Too many to tell them apart count as survivors, too.
     assert!((0..1000).all(|id| digest.unnamed.contains(id) || survivors.contains(&id)));
 }
+
+/// Whatever is not spent is compacted, however little is left of it, rather than combined.
+fn compacted() -> Options {
+    let mut options = options(Tombstones::Folded);
+    let cleaner = &mut options.cleaner;
+    (cleaner.utilization_swept, cleaner.tombstone_share_high) = (1e-6, 1.0);
+    options
+}
+
+/// Nobody has counted what never lives in an adopted segment, and nobody knows what its entries guard against: not
+/// before it is compacted.
+#[test]
+fn what_was_taken_back_and_compacted_leaves_unread_once_nothing_lives_in_it() {
+    let stays = (100..124u8).map(|key| Operation::Write(1, key, 600));
+    let first = [Operation::Write(0, 99, 20)].into_iter().chain(stays);
+    // Then much that is written again later, and amid it the second version, which names the segment of the first.
+    let more = |keys: std::ops::Range<u8>| keys.map(|key| Operation::Write(0, key, 600));
+    let again = more(0..20).chain([Operation::Write(0, 99, 20)]).chain(more(20..60));
+    let last = (200..204u8).map(|key| Operation::Write(1, key, 10));
+    let operations: Vec<_> = first.chain(again).chain(last).collect();
+    let (replicas, tablets) = former(&operations, Tombstones::Folded);
+    let segments = complete(&replicas);
+    let holds = |replica: &Replica, table: TableId, keys: std::ops::Range<u8>| {
+        let entries = SegmentReader::new(&replica.bytes).unwrap();
+        entries.flatten().any(|(_, entry)| match entry {
+            Entry::Object(object) => object.table == table && keys.contains(&object.key[0]),
+            _ => false,
+        })
+    };
+    let closed = || segments.iter().filter(|(_, replica)| !replica.open);
+    let spent: BTreeSet<SegmentId> = closed()
+        .filter(|(_, it)| !holds(it, TABLES[0], 99..100) && !holds(it, TABLES[1], 0..255))
+        .map(|(id, _)| *id)
+        .collect();
+    let mut guards = closed().filter(|(_, it)| holds(it, TABLES[0], 0..99));
+    let guards = guards.rfind(|(_, it)| holds(it, TABLES[0], 99..100)).unwrap().0;
+    assert!(spent.len() > 2 && !holds(&replicas[&guards], TABLES[1], 0..255), "{spent:?}");
+
+    let recorder = Recorder::new();
+    let memory = Memory::with_seglets(2 << 20, 1024).unwrap();
+    let replicator = Box::new(recorder.clone());
+    let mut log =
+        Log::beginning_at(SegmentId(1000), &memory, LOG, compacted(), replicator).unwrap();
+    drop(take_back(&mut log, &segments, &tablets));
+    while log.name_adopted().is_err() {}
+    log.release_adopted();
+    let mut cleaner = log.cleaner().unwrap();
+    let tablets: Tablets = log.tablets().collect();
+    let crash = |log: &mut Log| {
+        log.turn();
+        let left = complete(&united(&replicas, &recorder));
+        assert_eq!(replayed(&left, &tablets).0, held(log).0, "{:?}", log.usage());
+    };
+    let write = |log: &mut Log, keys: &mut dyn Iterator<Item = u8>| {
+        for key in keys {
+            log.write(TABLES[0], &[key], &[key; 600]).unwrap();
+            crash(log);
+        }
+    };
+    // Of what is compacted every other object lives on; and where nothing does nothing is spent yet.
+    write(&mut log, &mut (0..60).filter(|key| key % 3 > 0));
+    while cleaner.step() == Step::Compacted {
+        crash(&mut log);
+    }
+    let usage = log.usage();
+    assert!(usage.compactions as usize > spent.len() && usage.entries_moved > 15, "{usage:?}");
+    assert_eq!((usage.spent_segments, recorder.freed()), (0, Vec::new()));
+    // Now what was moved dies, too.
+    write(&mut log, &mut (0..60).step_by(3));
+    log.delete(TABLES[0], &[99], Condition::Always).unwrap();
+    let mut left = usage.spent_segments;
+    while log.usage().cleaned_segments < spent.len() as u64 {
+        assert_eq!(cleaner.step(), Step::Combined, "{:?}", log.usage());
+        assert!(log.usage().spent_segments > left, "{:?}", log.usage());
+        left = log.usage().spent_segments;
+        crash(&mut log);
+    }
+    write(&mut log, &mut (0..60));
+    write(&mut log, &mut (0..60));
+    let freed: BTreeSet<SegmentId> = recorder.freed().into_iter().collect();
+    assert!(freed.is_superset(&spent) && !freed.contains(&guards), "{freed:?}, {spent:?}");
+    // What guards is looked at as others are, and a tombstone is left of it.
+    for _ in 0..10 {
+        for _ in 0..6 {
+            cleaner.step();
+            crash(&mut log);
+        }
+        write(&mut log, &mut (0..30));
+    }
+    assert!(log.usage().residuals > 0, "{:?}", log.usage());
+}

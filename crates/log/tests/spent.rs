@@ -7,15 +7,20 @@ use common::options;
 use std::collections::BTreeMap;
 use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
-    Cleaner, Completion, Condition, Cursor, Log, LogId, Memory, NoReplication, Recorder, Replay,
-    Replicator, SegmentId, SegmentKind, Step, TableId, TabletRange, Tombstones, Usage,
+    Cleaner, Completion, Condition, Cursor, Error, Log, LogId, Memory, NoReplication, Recorder,
+    Replay, Replica, Replicator, SegmentId, SegmentKind, Step, TableId, TabletRange, Tombstones,
+    Usage,
 };
 
 const TABLE: TableId = TableId(1);
 const SEGMENT_BYTES: usize = 16 << 10;
 
 fn log(tombstones: Tombstones, low: f64, replicator: Box<dyn Replicator>) -> Log {
-    let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
+    log_in(1 << 20, tombstones, low, replicator)
+}
+
+fn log_in(bytes: usize, tombstones: Tombstones, low: f64, replicator: Box<dyn Replicator>) -> Log {
+    let memory = Memory::with_seglets(bytes, 1024).unwrap();
     let mut options = options(SEGMENT_BYTES, tombstones, low);
     // Where cleaning begins at once, what is not all but empty is combined.
     options.cleaner.compaction = low < 1.0;
@@ -98,34 +103,37 @@ fn records_of_updates_that_are_forgotten_do_not_keep_a_segment() {
     }
 }
 
-/// What a recovery would replay after so many events: what the newest digest on an open head names.
-fn recoverable(recorder: &Recorder, events: usize) -> Option<Vec<Vec<u8>>> {
-    let replicas = recorder.replicas(events);
+type Replicas = BTreeMap<SegmentId, Replica>;
+type Objects = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// What a recovery would replay: what the newest digest on an open head names.
+fn recoverable(replicas: &Replicas) -> Vec<&[u8]> {
     let heads = replicas.values().rev();
-    let digest =
-        heads.filter(|it| it.open && it.kind != SegmentKind::Survivor).find_map(|head| {
-            let entries = SegmentReader::new(&head.bytes).ok()?;
-            let digests = entries.filter_map(|entry| match entry {
-                Ok((_, Entry::Digest(digest))) => Some(digest.segments),
-                _ => None,
-            });
-            digests.last()
-        })?;
-    Some(digest.iter().map(|id| replicas[id].bytes.clone()).collect())
+    let mut heads = heads.filter(|it| it.open && it.kind != SegmentKind::Survivor);
+    let digest = heads.find_map(|head| {
+        let entries = SegmentReader::new(&head.bytes).ok()?;
+        let digests = entries.filter_map(|entry| match entry {
+            Ok((_, Entry::Digest(digest))) => Some(digest.segments),
+            _ => None,
+        });
+        digests.last()
+    });
+    let named = digest.expect("some head is open").into_iter();
+    named.map(|id| &*replicas.get(&id).unwrap_or_else(|| panic!("{id} is gone")).bytes).collect()
 }
 
-/// What a log has after a crash.
-fn recovered(recorder: &Recorder, events: usize) -> BTreeMap<Vec<u8>, Vec<u8>> {
+/// What a log has after a crash that left this.
+fn recovered(replicas: &Replicas) -> Objects {
     let mut log = log(Tombstones::Folded, 0.1, Box::<NoReplication>::default());
     log.drop_tablet(TabletRange::whole(TABLE));
     log.turn();
     let tablets = [(TabletRange::whole(TABLE), SegmentId::NONE)];
     let mut replay = Replay::new(&mut log, tablets).unwrap();
-    for segment in recoverable(recorder, events).unwrap() {
-        replay.segment(&segment).unwrap();
+    for segment in recoverable(replicas) {
+        replay.segment(segment).unwrap();
     }
-    replay.finish().unwrap();
-    let (mut found, mut cursor) = (BTreeMap::new(), Some(Cursor::default()));
+    assert_eq!(replay.finish().unwrap().damage, []);
+    let (mut found, mut cursor) = (Objects::new(), Some(Cursor::default()));
     while let Some(at) = cursor {
         let range = TabletRange::whole(TABLE);
         let visited =
@@ -185,7 +193,7 @@ fn deleted_stays_deleted(between: impl Fn(&mut Log, &mut Cleaner)) {
     clean(&mut log, &mut cleaner);
     assert!(log.usage().spent_segments > before, "{:?}", log.usage());
     for events in (deleted..=recorder.events()).step_by(7).chain([recorder.events()]) {
-        let found = recovered(&recorder, events);
+        let found = recovered(&recorder.replicas(events));
         assert_eq!(found.get(&b"hot"[..]), None, "after {events} events");
         assert!(found.len() >= 40 + 30, "{} after {events} events", found.len());
     }
@@ -211,4 +219,191 @@ fn a_segment_that_guards_a_survivor_with_a_higher_id_leaves_a_tombstone() {
         assert!(log.usage().entries_moved >= 40, "{:?}", log.usage());
         assert_eq!(log.appended().segment, head, "it is below the survivors");
     });
+}
+
+/// A log whose backups are late, and what it held whenever they had all of it.
+struct Late {
+    log: Log,
+    cleaner: Cleaner,
+    recorder: Recorder,
+    held: Objects,
+    /// After so many events that.
+    states: Vec<(usize, Objects)>,
+    /// How many of the states are durable, where nothing more is for the moment.
+    durable: Option<usize>,
+}
+
+impl Late {
+    fn new(tombstones: Tombstones) -> Late {
+        let recorder = Recorder::new();
+        let log = log_in(288 << 10, tombstones, 0.2, Box::new(recorder.clone()));
+        let cleaner = log.cleaner().unwrap();
+        let (states, held) = (vec![(recorder.events(), Objects::new())], Objects::new());
+        Late { log, cleaner, recorder, held, states, durable: None }
+    }
+
+    fn hold(&mut self, is_held: bool) {
+        self.recorder.hold(is_held);
+        self.durable = is_held.then_some(self.states.len());
+    }
+
+    /// Writes an object, or deletes it, and sees what a crash would leave.
+    fn change(&mut self, key: u64, value: Option<Vec<u8>>) {
+        let key = key.to_be_bytes();
+        loop {
+            let done = match &value {
+                Some(value) => self.log.write(TABLE, &key, value).map(drop),
+                None => self.log.delete(TABLE, &key, Condition::Always).map(drop),
+            };
+            match done {
+                Ok(()) => break,
+                // Nothing is held for as long as that.
+                Err(Error::CleanerBehind) => self.hold(false),
+                Err(error) => panic!("{error}"),
+            }
+            self.clean();
+        }
+        match value {
+            Some(value) => self.held.insert(key.to_vec(), value),
+            None => self.held.remove(&key[..]),
+        };
+        self.turn();
+    }
+
+    fn clean(&mut self) {
+        self.cleaner.step();
+        self.turn();
+    }
+
+    fn turn(&mut self) {
+        self.log.turn();
+        self.states.push((self.recorder.events(), self.held.clone()));
+    }
+
+    /// A crash of all backups but for what is durable; what they were told to free is not there any more.
+    fn crash_now(&self) {
+        let durable = self.durable.unwrap_or(self.states.len());
+        let (events, expected) = &self.states[durable - 1];
+        let mut left = self.recorder.replicas(*events);
+        for freed in self.recorder.freed() {
+            left.remove(&freed);
+        }
+        assert!(recovered(&left) == *expected, "{events} events are durable");
+    }
+
+    /// Crashes after each event: there is what there was before, or after what was being done.
+    fn crash_everywhere(&self) {
+        for states in self.states.windows(2) {
+            let [(from, before), (until, after)] = states else { unreachable!() };
+            for events in *from..*until {
+                let found = recovered(&self.recorder.replicas(events));
+                let is_known = found == *before || events > *from && found == *after;
+                assert!(is_known, "after {events} events");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_crash_loses_nothing_and_brings_nothing_back_while_backups_are_late() {
+    // So many changes in which nothing becomes durable, and then so many in which all does.
+    let patterns = [(1, 3), (40, 5), (150, 50)];
+    for (number, pattern) in patterns.into_iter().enumerate() {
+        for tombstones in [Tombstones::Folded, Tombstones::Classic] {
+            late(tombstones, pattern, number as u64);
+        }
+    }
+}
+
+fn late(tombstones: Tombstones, (held, free): (u64, u64), seed: u64) {
+    let mut late = Late::new(tombstones);
+    let mut random = seed;
+    let mut next = |below: u64| {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (random >> 33) % below
+    };
+    for change in 0..1000 {
+        match change % (held + free) {
+            0 if held > 0 => late.hold(true),
+            at if at == held => late.hold(false),
+            _ => {}
+        }
+        let value = vec![change as u8; 300 + next(600) as usize];
+        // Among what stays are objects that are written once more, and some segments later deleted for good.
+        let doomed = |at: u64, begin: u64| {
+            let number = (change / 20).checked_sub(begin)?;
+            (change % 20 == at && number < 12).then_some(2000 + number)
+        };
+        if change < 60 {
+            let key = if change % 5 == 0 { 2000 + change / 5 } else { 1000 + change };
+            late.change(key, Some(value));
+        } else if let Some(key) = doomed(3, 4) {
+            late.change(key, Some(value));
+        } else if let Some(key) = doomed(13, 7) {
+            late.change(key, None);
+        } else {
+            late.change(next(12), (next(5) > 0).then_some(value));
+        }
+        if change % 7 == 0 {
+            late.clean();
+            late.crash_now();
+        }
+    }
+    late.hold(false);
+    late.clean();
+    late.crash_everywhere();
+    let usage = late.log.usage();
+    assert!(usage.spent_segments > 4, "{usage:?}");
+}
+
+/// Where nothing becomes durable no segment leaves the log; but memory that is compacted is a writer's the next turn.
+#[test]
+fn a_writer_that_waits_gets_the_memory_of_segments_in_which_nothing_lives() {
+    for tombstones in [Tombstones::Folded, Tombstones::Classic] {
+        let recorder = Recorder::new();
+        let mut log = log(tombstones, 0.1, Box::new(recorder.clone()));
+        let mut cleaner = log.cleaner().unwrap();
+        let mut round = 0;
+        let mut write = |log: &mut Log| {
+            log.write(TABLE, &key_of(round % 30), &value_of(round))?;
+            round += 1;
+            Ok::<_, Error>(())
+        };
+        // Half of it is durable, and nothing of what comes then.
+        while log.usage().free_bytes > log.usage().log_bytes / 2 {
+            write(&mut log).unwrap();
+            log.turn();
+        }
+        recorder.hold(true);
+        // Until nothing is left to compact.
+        let mut written = None;
+        loop {
+            match write(&mut log) {
+                Ok(()) => written = written.map(|written: u64| written + 1),
+                Err(error) => {
+                    assert_eq!(error, Error::CleanerBehind);
+                    written.get_or_insert(0);
+                    if matches!(cleaner.step(), Step::Combined | Step::Idle) {
+                        break;
+                    }
+                }
+            }
+            log.turn();
+        }
+        let usage = log.usage();
+        assert!(usage.compactions > 10 && written > Some(1000), "{written:?} {usage:?}");
+        assert_eq!(usage.cleaned_segments, usage.spent_segments, "{usage:?}");
+        // As soon as more is durable it goes on.
+        recorder.hold(false);
+        for _ in 0..3000 {
+            let mut tries = 0;
+            while write(&mut log).is_err() {
+                cleaner.step();
+                log.turn();
+                tries += 1;
+                assert!(tries < 50, "{:?}", log.usage());
+            }
+        }
+        assert!(log.usage().passes_freed > usage.passes_freed, "{:?}", log.usage());
+    }
 }

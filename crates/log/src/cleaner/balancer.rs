@@ -73,6 +73,7 @@ impl Balance {
 mod tests {
     use super::*;
     use crate::{Memory, Options};
+    use std::sync::Arc;
 
     #[test]
     fn the_verdict_follows_the_papers_formulas() {
@@ -100,6 +101,44 @@ mod tests {
                 is_long,
             };
             assert_eq!(balance.verdict(&shared), expected, "{free} {live} {tombstones} {is_long}");
+        }
+    }
+
+    /// Has so many seglets be free.
+    fn leave(memory: &Memory, seglets: usize, taken: &mut Vec<u32>) {
+        while memory.free_seglets() > seglets {
+            taken.extend(memory.take(0));
+        }
+        while memory.free_seglets() < seglets {
+            memory.give_back(taken.pop().unwrap());
+        }
+    }
+
+    #[test]
+    fn what_is_coming_fills_the_reserves_first_and_counts_for_nothing_where_writers_wait() {
+        let memory = Memory::new(64 << 20).unwrap();
+        let options = Options { segment_bytes: 1 << 20, ..Options::default() };
+        let shared = Shared::new(Arc::clone(&memory), thunderhead_wire::LogId(1), options);
+        let keep = shared.reserves.for_writes();
+        let enough = memory.seglets() / 10 + 1;
+        let mut taken = Vec::new();
+        // Seglets that are free, that are coming, whether a writer waits.
+        let cases = [
+            (keep + enough, 0, false, Verdict::Rest),
+            (keep + enough - 1, 0, false, Verdict::Compact),
+            (keep + 1, enough - 1, false, Verdict::Rest),
+            (keep + 1, enough - 2, false, Verdict::Compact),
+            (keep - 9, enough + 9, false, Verdict::Rest),
+            (keep - 9, enough + 8, false, Verdict::Compact),
+            (0, enough + keep - 1, false, Verdict::Compact),
+            (keep + 1, enough, true, Verdict::Compact),
+            (keep + enough, 0, true, Verdict::Rest),
+        ];
+        for (free, coming, is_short, expected) in cases {
+            leave(&memory, free, &mut taken);
+            shared.sums.coming_seglets.store(coming, Ordering::Relaxed);
+            shared.sums.is_short.store(is_short, Ordering::Relaxed);
+            assert_eq!(verdict(&shared), expected, "{free} {coming} {is_short}");
         }
     }
 }

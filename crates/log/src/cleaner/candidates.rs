@@ -104,6 +104,12 @@ impl Candidates {
         Some(candidates.list.swap_remove(at))
     }
 
+    /// Those that no cleaner has.
+    #[cfg(test)]
+    pub(crate) fn segments(&self) -> impl Iterator<Item = &Segment> {
+        self.list.iter().map(|candidate| &candidate.segment)
+    }
+
     pub(crate) fn put_back(&mut self, candidate: Candidate) {
         self.list.push(candidate);
     }

@@ -165,7 +165,9 @@ impl<'a> Mover<'a> {
         };
         if let Some(tablet) = self.tablets.find(fields.table, hash, fields.birth) {
             self.tablets.tablets[tablet].index.prefetch(&self.guard, hash.0);
-            self.relocate(located.at, frame, hash.0, tablet, output).named.add(fields.prior);
+            // What is gone now is so for good, and what leaves with this pass is gone before the copy may leave.
+            let guarded = fields.prior.filter(|prior| !self.present.is_gone(*prior));
+            self.relocate(located.at, frame, hash.0, tablet, output).named.add(guarded);
         }
     }
 

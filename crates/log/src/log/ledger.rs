@@ -349,6 +349,12 @@ impl Ledger {
         self.beside_behind.iter().map(|(_, bytes)| bytes).sum()
     }
 
+    /// Those that are full.
+    #[cfg(test)]
+    pub(super) fn beside_ids(&self) -> impl Iterator<Item = SegmentId> + '_ {
+        self.beside.iter().map(|segment| segment.id)
+    }
+
     /// Some are not beside the log any more.
     pub(super) fn take_beside(&mut self, which: impl Fn(SegmentId) -> bool) -> Vec<Segment> {
         self.present_changed = true;
