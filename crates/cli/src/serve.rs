@@ -15,7 +15,7 @@ use thunderhead_config::{
 use thunderhead_coordinator::Options as CoordinatorOptions;
 use thunderhead_metastore::Key;
 use thunderhead_net::os::Options as NetOptions;
-use thunderhead_runtime::os::{give_code_back, on_end_asked};
+use thunderhead_runtime::os::{give_start_back, on_end_asked};
 use thunderhead_runtime::polling::Polling;
 use thunderhead_server::{
     BackupOptions, Ended, Life, Local, LocalOptions, Machine, Options, Probing, Running,
@@ -201,9 +201,9 @@ fn wait_until_ready(local: &Local, lives: &[Life]) -> Result<Option<Vec<String>>
     Ok(ready)
 }
 
-/// Serves until it is over, and says why. What of the program only its start needed is not kept meanwhile.
+/// Serves until it is over, and says why. What only its start needed is not kept meanwhile.
 fn serve(join: impl FnOnce() -> Ended) -> Result<(), Failure> {
-    give_code_back();
+    give_start_back();
     match join() {
         Ended::Asked => Ok(()),
         why => Err(Failure::new(Exit::Refused, "server_ended", why.to_string())),
@@ -252,6 +252,8 @@ pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure>
     let life = running.life().clone();
     lives.set([life.clone()]);
     tracing::info!(addresses = ?life.addresses(), "listening");
+    // Opening a storage and finding the cluster are of the start, too.
+    life.wait_until_serving();
     serve(|| running.join())
 }
 
@@ -284,7 +286,7 @@ pub(crate) fn coordinator(config: &CoordinatorConfig, until: Until) -> Result<()
         Truth::File(path) => path.parent().map_or_else(|| ".".into(), std::path::Path::to_path_buf),
         _ => std::env::temp_dir(),
     };
-    let machine = Machine { directory, polling: Polling::Never, net: net(true) };
+    let machine = Machine { directory, polling: Polling::Never, net: net(false) };
     let running = RunningCoordinator::start(options, config.listen, truth, &machine)
         .map_err(|error| cannot("start", error))?;
     lives.set([running.life().clone()]);

@@ -10,7 +10,7 @@ mod threads;
 mod ticks;
 mod together;
 
-pub use code::give_code_back;
+pub use code::give_start_back;
 pub use disk::Directory;
 pub use memory::MemoryDirectory;
 pub use poller::{Poller, Ready};

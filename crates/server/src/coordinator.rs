@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use thunderhead_coordinator::{Coordinator, Options};
 use thunderhead_metastore::embedded::Embedded;
 use thunderhead_metastore::{Key, Metastore, OpenError, etcd, zookeeper};
-use thunderhead_net::os::OsTransport;
+use thunderhead_net::os::{Options as NetOptions, OsTransport};
 use thunderhead_rpc::Node;
 use thunderhead_runtime::polling::Polling;
 use thunderhead_runtime::{World, os};
@@ -175,8 +175,11 @@ fn begin(
     let mut world = os::world(&machine.directory)?;
     let alarm = world.alarm.clone();
     let store = truth.open(&mut world)?;
+    // Who asks a coordinator asks rarely, and it sleeps meanwhile: a quarter of a megabyte of rings for each that may
+    // ask, in both processes, would save nobody any time.
+    let net = NetOptions { shared_memory: false, ..machine.net };
     let mut transport: Box<dyn thunderhead_net::Transport> =
-        Box::new(OsTransport::new(&world, machine.net)?);
+        Box::new(OsTransport::new(&world, net)?);
     let address = transport.listen(listen).map_err(|error| {
         io::Error::new(error.kind(), format!("cannot listen at {listen}: {error}"))
     })?;

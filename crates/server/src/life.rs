@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use thunderhead_runtime::alarm::Alarm;
 use thunderhead_wire::control::{ServerList, Settings};
 use thunderhead_wire::{ClusterId, MasterId, ServerId};
@@ -46,6 +46,8 @@ pub struct Life(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
+    /// Is told of every change, for who waits without an alarm.
+    changed: Condvar,
     /// Grows with every change: who has seen this one need not look again.
     changes: AtomicU64,
     is_over: AtomicBool,
@@ -58,6 +60,8 @@ struct State {
     addresses: Vec<SocketAddr>,
     ended: Option<Ended>,
     is_leaving: bool,
+    /// Nodes that have begun to serve.
+    serving: usize,
     /// Nodes that are not done with leaving.
     staying: usize,
     alarms: Vec<Alarm>,
@@ -110,6 +114,20 @@ impl Life {
         self.changed(&state);
     }
 
+    /// A node has begun to serve.
+    pub(crate) fn serves(&self) {
+        let mut state = self.state();
+        state.serving += 1;
+        self.changed(&state);
+    }
+
+    /// Waits until all nodes serve, or it is over: for a thread that has nothing else to do.
+    pub fn wait_until_serving(&self) {
+        let is_starting =
+            |state: &mut State| state.serving < state.addresses.len() && state.ended.is_none();
+        drop(self.0.changed.wait_while(self.state(), is_starting));
+    }
+
     /// There is a list; true if it is newer.
     pub(crate) fn learn(&self, list: ServerList) -> bool {
         let mut state = self.state();
@@ -144,6 +162,7 @@ impl Life {
         self.0.is_over.store(state.ended.is_some(), Ordering::Release);
         self.0.changes.fetch_add(1, Ordering::Release);
         state.alarms.iter().for_each(Alarm::ring);
+        self.0.changed.notify_all();
     }
 
     /// Why it is over, if it is.
@@ -230,6 +249,23 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_waits_for_a_life_goes_on_when_all_of_it_serves_or_it_is_over() {
+        let world = || thunderhead_runtime::os::world_without_files().unwrap();
+        let at = SocketAddr::from(([127, 0, 0, 1], 1));
+        for is_over in [false, true] {
+            let life = Life::new();
+            (0..2).for_each(|_| life.join(at, world().alarm));
+            std::thread::scope(|scope| {
+                let waits = scope.spawn(|| life.wait_until_serving());
+                life.serves();
+                assert!(!waits.is_finished(), "one of two");
+                if is_over { life.end(Ended::Asked) } else { life.serves() }
+            });
+            life.wait_until_serving();
+        }
+    }
 
     #[test]
     fn who_asks_a_life_to_end_asks_those_after_it() {

@@ -301,6 +301,7 @@ impl Server {
             Ok(shard) => {
                 self.shard = Some(shard);
                 self.phase = Phase::Serving;
+                self.life.serves();
                 if let Some(probes) = &mut self.probes {
                     probes.begin(context);
                 }

@@ -1,8 +1,10 @@
-//! Pages of the program itself that only its start needed.
+//! Memory of the program itself that only its start needed.
 //!
 //! The kernel maps the code and the constants of a program when they are first used, and sixteen pages around
-//! each with it. A server that has read its arguments, made its storage and found its cluster has used much that it
-//! never uses again, and all of it counts as its memory: some 3 or 4 MB of 10 in a server without data. Given back, pages come again when they are used, from the file's in memory.
+//! each with it, or all of a larger piece where the file's memory has it in one. A server that has read its arguments,
+//! made its storage and found its cluster has used much that it never uses again, and all of it counts as its memory:
+//! most of some 7 to 10 MB in a server without data. Given back, pages come again when they are used, from the file's in
+//! memory. What was allocated meanwhile and is free again, half a megabyte for the arguments alone, goes too.
 
 #![allow(
     unsafe_code,
@@ -13,18 +15,29 @@ use rustix::mm::{Advice, madvise};
 use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 
-/// Gives the pages of the program's own code and constants back. Those that are in use come again, each for the price of a
-/// fault. Returns how many bytes may have gone. Libraries keep theirs: how they were linked is not known here.
+/// In a library's dynamic section: the linker has changed code of it. (`elf.h`)
+const DT_TEXTREL: u64 = 22;
+const DT_FLAGS: u64 = 30;
+const DF_TEXTREL: u64 = 4;
+
+/// Gives back what the start of a program took and what nobody needs now: pages of code and constants, of the program
+/// and its libraries, and free pages of the heap. What is used all the same comes again, each for the price of a fault.
+/// Returns how many bytes of code and constants may have gone.
 ///
 /// What a debugger wrote over the code, such as a breakpoint, goes as well.
-pub fn give_code_back() -> usize {
+pub fn give_start_back() -> usize {
+    // SAFETY: it takes what is free, under the locks of its own.
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    unsafe {
+        libc::malloc_trim(0);
+    }
     let mut bytes = 0usize;
     // SAFETY: `each` takes what the linker gives it, and gets our counter, which outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut bytes).cast()) };
     bytes
 }
 
-/// Gives back those segments of the first object that nobody may write to: that one is the program.
+/// Gives back those segments of an object, which is the program or a library, that nobody may write to.
 unsafe extern "C" fn each(
     info: *mut libc::dl_phdr_info,
     size: libc::size_t,
@@ -34,29 +47,46 @@ unsafe extern "C" fn each(
         return 1;
     }
     // SAFETY: the linker's, for the time of this call; its headers are as many as it says; and the counter is that
-    // of `give_code_back`.
+    // of `give_start_back`.
     let (info, headers, bytes) = unsafe {
         let info = &*info;
         let headers = std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum));
         (info, headers, &mut *bytes.cast::<usize>())
     };
+    let at = |header: &libc::Elf64_Phdr| info.dlpi_addr.wrapping_add(header.p_vaddr);
+    let mut dynamic = headers.iter().filter(|it| it.p_type == libc::PT_DYNAMIC);
+    // SAFETY: the linker has read this section of the object, which is there as long as the object is.
+    if dynamic.any(|it| unsafe { has_changed_code(at(it), it.p_memsz) }) {
+        return 0;
+    }
     let page = rustix::param::page_size() as u64;
     for header in headers.iter().filter(|it| it.p_type == libc::PT_LOAD) {
         if header.p_flags & libc::PF_W != 0 {
             continue;
         }
-        let first = info.dlpi_addr.wrapping_add(header.p_vaddr);
-        let begins = first.wrapping_add(page - 1) / page * page;
-        let ends = first.wrapping_add(header.p_memsz) / page * page;
+        let begins = at(header).wrapping_add(page - 1) / page * page;
+        let ends = at(header).wrapping_add(header.p_memsz) / page * page;
         let Some(length) = ends.checked_sub(begins).filter(|length| *length > 0) else { continue };
         let (begins, length) = (begins as usize as *mut c_void, length as usize);
-        // SAFETY: a private mapping of a file that nothing of this process may write to: what is taken away
-        // comes again as it was.
+        // SAFETY: a private mapping of a file, or one of the kernel's own, that nothing of this process may write to,
+        // nor has the linker: what is taken away comes again as it was.
         if unsafe { madvise(begins, length, Advice::LinuxDontNeed) }.is_ok() {
             *bytes += length;
         }
     }
-    1
+    0
+}
+
+/// Whether the linker had to change code of an object, which would be lost with its pages.
+///
+/// # Safety
+/// The object's dynamic section is there, at this address and with so many bytes.
+unsafe fn has_changed_code(address: u64, bytes: u64) -> bool {
+    let entries = bytes as usize / size_of::<[u64; 2]>();
+    // SAFETY: of pairs of words, as the caller says.
+    let all = unsafe { std::slice::from_raw_parts(address as usize as *const [u64; 2], entries) };
+    let mut used = all.iter().take_while(|[tag, _]| *tag != 0);
+    used.any(|[tag, value]| *tag == DT_TEXTREL || *tag == DT_FLAGS && value & DF_TEXTREL != 0)
 }
 
 #[cfg(test)]
@@ -71,12 +101,25 @@ mod tests {
     }
 
     #[test]
-    fn code_that_was_given_back_comes_again() {
+    fn what_was_given_back_comes_again() {
         let text = "all of this goes on".repeat(3);
-        let bytes = give_code_back();
+        let bytes = give_start_back();
         assert!(bytes > 1 << 16, "{bytes}");
         assert!(mapped_kilobytes() > 0);
         assert_eq!(text.to_uppercase(), "ALL OF THIS GOES ON".repeat(3));
-        assert_eq!(give_code_back(), bytes);
+        assert!((0.5f64.sin() - 0.479_425_538).abs() < 1e-9, "also of libraries");
+        assert_eq!(give_start_back(), bytes);
+    }
+
+    #[test]
+    fn an_object_whose_code_was_changed_is_found() {
+        let changed = |entries: &[[u64; 2]]| {
+            // SAFETY: all of the slice.
+            unsafe { has_changed_code(entries.as_ptr() as u64, size_of_val(entries) as u64) }
+        };
+        assert!(changed(&[[1, 7], [DT_TEXTREL, 0]]));
+        assert!(changed(&[[DT_FLAGS, DF_TEXTREL | 8]]));
+        assert!(!changed(&[[DT_FLAGS, 8], [0, 0], [DT_TEXTREL, 0]]));
+        assert!(!changed(&[]));
     }
 }
