@@ -8,7 +8,6 @@ use super::report::Report;
 use super::scale::Scale;
 use super::store::{Kind, Store, Wanted};
 use crate::log::progress;
-use crate::log::subject::options_for;
 use crate::operations::target::Own;
 use crate::plot::{Marks, Panel, Series};
 use crate::table::Table;
@@ -91,11 +90,20 @@ fn fill(store: &Store, objects: u64, value_bytes: usize) -> Result<()> {
     store.write_again(objects / 4, objects, value_bytes)
 }
 
+/// Segments of a five-hundredth of the objects, between the least and the usual size: what is kept free for
+/// cleaners is some segments, and is not to be a share of the memory that is worth mentioning.
+fn segment_bytes_for(live_bytes: u64) -> u64 {
+    const LEAST: u64 = 512 << 10;
+    const USUAL: u64 = 8 << 20;
+    let wanted = (live_bytes / 500).clamp(LEAST, USUAL);
+    1 << wanted.ilog2()
+}
+
 /// Resident bytes of ours, with as little memory as the objects fit in.
 fn ours(objects: u64, value_bytes: usize) -> Result<f64> {
     let own = Own::holding(objects, value_bytes, UTILIZATION);
     let mut memory_bytes = own.memory_bytes() as f64;
-    let segment_bytes = options_for(own.live_bytes).segment_bytes as u64;
+    let segment_bytes = segment_bytes_for(own.live_bytes);
     for attempt in 1.. {
         let wanted = Wanted { segment_bytes, ..Wanted::memory(memory_bytes as u64) };
         let store = Store::start(Kind::Thunderhead, wanted)?;
