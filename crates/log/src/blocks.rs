@@ -101,6 +101,10 @@ impl IndexBlocks {
 
 impl BlockSource for IndexBlocks {
     fn allocate<B: Line>(&self, buckets: usize) -> Option<NonNull<B>> {
+        #[cfg(not(loom))]
+        const {
+            assert!(size_of::<B>() == LINE_BYTES && align_of::<B>() == LINE_BYTES)
+        };
         let units = self.units(buckets);
         let address = if units == UNITS {
             self.memory.at(self.memory.seglet_start(self.take_seglet()?))

@@ -2,10 +2,10 @@
 //!
 //! **Linear hashing.** The index grows by one bucket at a time, always the next one in order, and
 //! shrinks the same way, so no insert pauses for a rehash and nobody sizes a table in advance.
-//! Buckets are cache lines and are found by the low bits of a hash; beside each reference there are bits 15 to 30
-//! of its hash, the tag. So once there are 2^16
-//! buckets, a tag says by itself which half of a split its entry goes to, and as many of its bits
-//! as tell entries of a bucket apart are left up to a hundred million entries and more. A smaller
+//! Buckets are cache lines and are found by the low bits of a hash; beside each reference there are 15 or 16 bits
+//! of its hash from bit 15 on, the tag. So once there are 2^16
+//! buckets, a tag says by itself which half of a split its entry goes to, and enough of its bits
+//! to tell entries of a bucket apart are left up to tens of millions of entries and more. A smaller
 //! table reads the hashes of the entries; it is known which bucket is next, so they are asked for
 //! a few inserts ahead. (A tablet is a range of hashes, so the top bits say little.)
 //!
@@ -67,7 +67,8 @@ pub(crate) trait Entries {
     fn prefetch(&self, reference: u64);
 }
 
-/// A slot that holds what was looked for. Good until the index is changed otherwise.
+/// A slot that holds what was looked for. Good until the index is changed otherwise, and only for the index
+/// that it was found in.
 #[derive(Clone, Copy)]
 pub(crate) struct Found {
     bucket: NonNull<()>,
@@ -212,7 +213,10 @@ impl<S: BlockSource> Index<S> {
     pub(crate) fn approach(&self, hash: u64) -> Approach<'_> {
         let place = self.place(hash);
         place.prefetch_bucket();
-        place.prefetch_first();
+        // In the other form that is the bucket.
+        if let Approach::Wide(place) = place {
+            place.prefetch_first();
+        }
         place
     }
 

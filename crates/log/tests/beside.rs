@@ -16,7 +16,9 @@ const OTHER: TableId = TableId(8);
 type Model = BTreeMap<Vec<u8>, (Version, Vec<u8>)>;
 
 fn log_in(memory_bytes: usize, id: u64, recorder: &Recorder) -> Log {
-    let memory = Memory::with_seglets(memory_bytes, 1024).unwrap();
+    // One life has one form of index, the next one the other.
+    let map = if id % 2 == 0 { Memory::with_long_references } else { Memory::with_seglets };
+    let memory = map(memory_bytes, 1024).unwrap();
     let cleaner = CleanerOptions {
         free_fraction_low: 1.0,
         free_share_low: 1.0,

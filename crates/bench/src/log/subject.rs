@@ -54,12 +54,14 @@ impl Plan {
     }
 }
 
-/// The index of so many objects beside a log of so many bytes. References are shorter in a memory of up to 4 GiB.
+/// The index of so many objects beside a log of so many bytes. References are shorter in a memory of up to 4 GiB,
+/// and what is to have a little more than planned is still such a one.
 #[must_use]
 pub fn index_bytes(objects: u64, log_bytes: u64) -> u64 {
     const SOME_MORE: u64 = 2 << 20;
+    const A_LITTLE: u64 = 256 << 20;
     let short = objects * 10 + SOME_MORE;
-    if log_bytes + short <= 4 << 30 { short } else { objects * 29 / 2 + SOME_MORE }
+    if log_bytes + short + A_LITTLE <= 4 << 30 { short } else { objects * 29 / 2 + SOME_MORE }
 }
 
 /// Options that suit so much live data: at least a hundred segments and rather five hundred, as

@@ -90,12 +90,12 @@ fn fill(store: &Store, objects: u64, value_bytes: usize) -> Result<()> {
     store.write_again(objects / 4, objects, value_bytes)
 }
 
-/// Segments of a five-hundredth of the objects, between the least and the usual size: what is kept free for
-/// cleaners is some segments, and is not to be a share of the memory that is worth mentioning.
+/// Segments of a hundredth of the objects, between some seglets and the usual size. Three segments are kept free,
+/// and a seglet and a half of each are reckoned with for its end: with this neither is a share worth mentioning.
 fn segment_bytes_for(live_bytes: u64) -> u64 {
-    const LEAST: u64 = 512 << 10;
+    const LEAST: u64 = 2 << 20;
     const USUAL: u64 = 8 << 20;
-    let wanted = (live_bytes / 500).clamp(LEAST, USUAL);
+    let wanted = (live_bytes / 100).clamp(LEAST, USUAL);
     1 << wanted.ilog2()
 }
 

@@ -18,7 +18,8 @@ use std::sync::Arc;
 /// A cache line of an index.
 ///
 /// # Safety
-/// All its bytes zero are a valid line, an empty one; and it has [`LINE_BYTES`], but in models.
+/// All its bytes zero are a valid line, an empty one; and it has [`LINE_BYTES`] and is aligned to as many, but in
+/// models.
 pub(crate) unsafe trait Line: Send + Sync + 'static {
     /// An empty one.
     #[cfg(test)]

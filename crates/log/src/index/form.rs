@@ -23,6 +23,9 @@ impl Words {
     }
 }
 
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Words>() == 64);
+
 // SAFETY: eight words of 64 bits, each zero for an empty bucket.
 unsafe impl Line for Words {
     #[cfg(test)]
@@ -46,7 +49,8 @@ pub(crate) trait Form: Sized + Send + Sync + 'static {
     /// A bucket splits when the index holds more than this many entries per hundred slots of primary
     /// buckets.
     const LOAD_HIGH: usize;
-    /// And merges below this: far enough from the other that the two never alternate.
+    /// And merges below this: far enough from the other that the two do not alternate in an index of more
+    /// than a few buckets.
     const LOAD_LOW: usize;
 
     /// Bits of a hash that can be read off a tag: not the lowest, see [`Form::tag_of`].

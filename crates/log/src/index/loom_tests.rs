@@ -132,6 +132,43 @@ fn overflow<F: Form>() {
     });
 }
 
+/// A bucket with an overflow bucket splits, and what is left of it becomes one bucket again, while an entry of
+/// it is relocated: one that moves away, one that stays, one of the chain.
+fn chain<F: Form>() {
+    let count = (2 * F::SLOTS * F::LOAD_HIGH / 100) as u64;
+    for target in [2 * count, 2 * (count - 1), 2 * (count - 5)] {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(1);
+        model.max_branches = 50_000;
+        model.check(move || {
+            let readers = Arc::new(Readers::new());
+            let mut reader = readers.register().unwrap();
+            let mut index = Table::<_, F>::new(HeapBlocks::new(64), readers, 2).unwrap();
+            // All of it in the first of two buckets.
+            for reference in (1..=count).map(|n| 2 * n) {
+                index.insert(reference, reference, &Identity).unwrap();
+            }
+            assert_eq!(index.buckets, 2);
+            let view = index.view();
+            let cleaner = loom::thread::spawn(move || {
+                let guard = reader.enter();
+                view.relocate(&guard, target, target, target | MOVED)
+            });
+            let last = 2 * (count + 1);
+            index.insert(last, last, &Identity).unwrap();
+            assert_eq!(index.buckets, 3);
+            assert!(cleaner.join().unwrap(), "an entry that stays is always found");
+            let moved = |reference| if reference == target { target | MOVED } else { reference };
+            let expected: Vec<u64> = (1..=count + 1).map(|n| moved(2 * n)).collect();
+            assert_eq!(contents(&index), expected);
+            for reference in expected {
+                let place = index.place(reference & 0xff);
+                assert!(place.find(|other| other == reference).is_some());
+            }
+        });
+    }
+}
+
 fn removal<F: Form>() {
     check::<F>(3, 2, Some(2), |index| {
         let found = index.place(2).find(|reference| reference & !MOVED == 2).unwrap();
@@ -178,6 +215,12 @@ fn loom_a_merge_neither_loses_nor_doubles_a_relocated_entry() {
 fn loom_a_relocated_entry_is_found_while_its_bucket_gets_another_behind_it() {
     overflow::<Wide>();
     overflow::<Narrow>();
+}
+
+#[test]
+fn loom_a_split_of_a_chain_neither_loses_nor_doubles_a_relocated_entry() {
+    chain::<Wide>();
+    chain::<Narrow>();
 }
 
 #[test]

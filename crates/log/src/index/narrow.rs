@@ -26,7 +26,7 @@ const LOW: u64 = 0x0001_0001_0001_0001;
 /// The highest.
 const HIGH: u64 = LOW << 15;
 
-/// Addresses above the reach of a reference, in lines.
+/// References are below this, in bytes.
 pub(crate) const REACH_BYTES: u64 = 1 << 32;
 
 /// One cache line: see the module's documentation.
@@ -79,6 +79,7 @@ impl Link {
             to.wrapping_sub(std::ptr::from_ref(from).addr()).cast_signed()
         });
         let lines = bytes / size_of::<Bucket>() as isize;
+        debug_assert_eq!(lines * size_of::<Bucket>() as isize, bytes);
         let lines = i32::try_from(lines).expect("buckets of a memory of 4 GiB are less apart");
         self.0.store(lines.cast_unsigned(), Ordering::Release);
     }
@@ -114,7 +115,7 @@ fn lanes_with(word: u64, tags: u64) -> u64 {
     !(((word & !HIGH) ^ tags) + !HIGH) & HIGH
 }
 
-/// The place of an entry in a filter. The lower bits of a tag are the same in all of a bucket.
+/// The place of an entry in a filter. In a large index the lower bits of a tag are the same in all of a bucket.
 #[inline(always)]
 fn kind(tag: u64) -> usize {
     (((tag >> (TAG_SHIFT + 5)) * SLOTS as u64) >> 10) as usize

@@ -88,6 +88,19 @@ fn an_index_with_room_does_not_split_and_gives_back_what_was_too_much<F: Form>()
     }
     let left = (1 << 20) - source.left();
     assert!(left < 20, "{left} buckets are still held");
+    // Buckets that were there before, and were not empty when they went, are as new.
+    while index.make_room(40) {}
+    for reference in 1..=40 {
+        index.insert(spread(reference), reference, &Hashes(&spread)).unwrap();
+        assert!(index.place(spread(reference)).find(|other| other == reference).is_some());
+    }
+    for reference in 1..=40 {
+        let found = index.place(spread(reference)).find(|other| other == reference).unwrap();
+        index.remove(found);
+    }
+    while index.buckets > 1 {
+        index.end_room();
+    }
     // Nothing comes of what was expected.
     while index.make_room(50_000) {}
     assert!((1 << 20) - source.left() > 50_000 / F::SLOTS);
@@ -396,6 +409,91 @@ fn finds_what_was_promised<F: Form>(
     Ok(())
 }
 
+/// So many entries that tags alone say where they go when a bucket splits, an eighth of them with tags of
+/// next to nothing but zeros and an eighth of ones.
+fn an_index_that_splits_by_tags_keeps_every_entry<F: Form>() {
+    const COUNT: u64 = 900_000;
+    let source = HeapBlocks::new(1 << 19);
+    let mut index = Table::<_, F>::new(source.clone(), Arc::new(Readers::new()), 1024).unwrap();
+    let hash = |reference: u64| {
+        let hash = spread(reference) ^ spread(reference) >> 32;
+        match reference % 8 {
+            0 => hash & !(0xffff << 15) | (hash >> 50 & 3) << 15,
+            1 => hash | 0xffff << 15,
+            _ => hash,
+        }
+    };
+    let is_there = |index: &Table<_, F>, reference| {
+        index.place(hash(reference)).find(|other| other == reference).is_some()
+    };
+    for reference in 1..=COUNT {
+        index.insert(hash(reference), reference, &Hashes(&hash)).unwrap();
+    }
+    assert!(F::TAG_TELLS.contains(&index.buckets.ilog2()));
+    assert!((1..=COUNT).all(|reference| is_there(&index, reference)));
+    for reference in (1..=COUNT).filter(|reference| reference % 8 != 3) {
+        let found = index.place(hash(reference)).find(|other| other == reference).unwrap();
+        assert_eq!(index.remove(found), reference);
+    }
+    assert!((1..=COUNT).all(|reference| is_there(&index, reference) == (reference % 8 == 3)));
+    assert_eq!(index.len(), all(&index, &hash).len());
+    drop(index);
+    assert_eq!(source.left(), 1 << 19);
+}
+
+/// With buckets that nearly all have something behind them, after every step.
+fn what_is_behind_a_bucket_is_never_denied<F: Form>() {
+    let source = HeapBlocks::new(1 << 12);
+    let mut index = index::<F>(&source);
+    // The lower bits are all but the same, the tags are not.
+    let hash = |reference: u64| spread(reference) >> 20 & !7 | u64::from(reference % 11 == 0);
+    let (mut held, mut last, mut random) = (Vec::new(), 0u64, 1u64);
+    let mut draw = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) % below
+    };
+    for step in 0..12_000 {
+        let tide = if step / 500 % 2 == 0 { 7 } else { 3 };
+        if held.is_empty() || draw(10) < tide {
+            match draw(50) {
+                0 => source.set_left(0),
+                1..4 => source.set_left(1 << 11),
+                _ => {}
+            }
+            last += 1;
+            if index.insert(hash(last), last, &Hashes(&hash)).is_ok() {
+                held.push(last);
+            }
+        } else {
+            let gone = held.swap_remove(draw(held.len() as u64) as usize);
+            let found = index.place(hash(gone)).find(|other| other == gone).unwrap();
+            assert_eq!(index.remove(found), gone);
+        }
+        for reference in &held {
+            let place = index.place(hash(*reference));
+            assert!(place.find(|other| other == *reference).is_some(), "step {step}");
+            assert_ne!(place.candidate(), Candidate::Absent);
+        }
+        assert_eq!(index.len(), held.len());
+        if held.is_empty() {
+            index.make_room(draw(300) as usize);
+        }
+    }
+}
+
+#[test]
+fn references_are_short_where_all_of_a_memory_is_in_their_reach() {
+    use crate::memory::Memory;
+    // 32 bytes a seglet are notes.
+    for seglet_bytes in [64usize << 10, 16 << 20] {
+        let most = REACH_BYTES as usize / seglet_bytes;
+        for (seglets, short) in [(most - 1, true), (most, false), (most + 1, false)] {
+            let memory = Memory::with_seglets(seglets * (seglet_bytes + 32), seglet_bytes).unwrap();
+            assert_eq!((memory.seglets(), memory.has_short_references()), (seglets, short));
+        }
+    }
+}
+
 /// Runs the tests above for both forms.
 macro_rules! in_both_forms {
     ($($test:ident)*) => {
@@ -422,4 +520,6 @@ in_both_forms! {
     an_insert_without_memory_changes_nothing
     a_dropped_index_keeps_its_memory_until_the_last_view_is_gone
     nothing_is_lost_when_cleaners_relocate_beside_the_reactor
+    an_index_that_splits_by_tags_keeps_every_entry
+    what_is_behind_a_bucket_is_never_denied
 }

@@ -1,6 +1,7 @@
 //! Many operations at once: the cache misses of a batch overlap instead of adding up.
 //!
-//! A lookup goes through these steps: hash the key and ask for the word of its bucket; look at the
+//! A lookup goes through these steps: hash the key and ask for the word of its bucket, if buckets have words, or else
+//! for the bucket; look at the
 //! word and ask for the bucket; look into the bucket and ask for the entry, or for the overflow
 //! bucket of a few; look into that; and only then do the work. By the time a line is needed it is
 //! there. A read whose word says that the key does not exist asks for nothing after the second step.

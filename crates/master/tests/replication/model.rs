@@ -180,7 +180,9 @@ impl Cluster {
         let (replication, replicator) = Replication::new(settings, random.split());
         // So little that the cleaners have to work, or so much that they need not.
         let bytes = if random.chance(0.7) { 448 << 10 } else { 3 << 20 };
-        let memory = Memory::with_seglets(bytes, 4096).unwrap();
+        // Either form of index.
+        let map = if bytes < 1 << 20 { Memory::with_seglets } else { Memory::with_long_references };
+        let memory = map(bytes, 4096).unwrap();
         let mut log = Log::new(&memory, LogId(5), options(), replicator).unwrap();
         log.create_tablet(TabletRange::whole(TABLE)).unwrap();
         let cleaner = log.cleaner().unwrap();
