@@ -105,7 +105,7 @@ impl Candidates {
     }
 
     /// Those that no cleaner has.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn segments(&self) -> impl Iterator<Item = &Segment> {
         self.list.iter().map(|candidate| &candidate.segment)
     }

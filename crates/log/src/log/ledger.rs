@@ -350,7 +350,7 @@ impl Ledger {
     }
 
     /// Those that are full.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(super) fn beside_ids(&self) -> impl Iterator<Item = SegmentId> + '_ {
         self.beside.iter().map(|segment| segment.id)
     }
