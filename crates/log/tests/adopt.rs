@@ -189,7 +189,8 @@ fn former(operations: &[Operation], tombstones: Tombstones) -> (Replicas, Tablet
 fn successor(first: u64, tombstones: Tombstones) -> (Log, Recorder) {
     let recorder = Recorder::new();
     // The form of the index may be another one in each life.
-    let map = if first % 2 == 0 { Memory::with_long_references } else { Memory::with_seglets };
+    let map =
+        if first.is_multiple_of(2) { Memory::with_long_references } else { Memory::with_seglets };
     let memory = map(2 << 20, 1024).unwrap();
     let (first, replicator) = (SegmentId(first), Box::new(recorder.clone()));
     let log = Log::beginning_at(first, &memory, LOG, options(tombstones), replicator).unwrap();

@@ -17,7 +17,8 @@ type Model = BTreeMap<Vec<u8>, (Version, Vec<u8>)>;
 
 fn log_in(memory_bytes: usize, id: u64, recorder: &Recorder) -> Log {
     // One life has one form of index, the next one the other.
-    let map = if id % 2 == 0 { Memory::with_long_references } else { Memory::with_seglets };
+    let map =
+        if id.is_multiple_of(2) { Memory::with_long_references } else { Memory::with_seglets };
     let memory = map(memory_bytes, 1024).unwrap();
     let cleaner = CleanerOptions {
         free_fraction_low: 1.0,

@@ -446,7 +446,8 @@ fn what_is_behind_a_bucket_is_never_denied<F: Form>() {
     let source = HeapBlocks::new(1 << 12);
     let mut index = index::<F>(&source);
     // The lower bits are all but the same, the tags are not.
-    let hash = |reference: u64| spread(reference) >> 20 & !7 | u64::from(reference % 11 == 0);
+    let hash =
+        |reference: u64| spread(reference) >> 20 & !7 | u64::from(reference.is_multiple_of(11));
     let (mut held, mut last, mut random) = (Vec::new(), 0u64, 1u64);
     let mut draw = |below: u64| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -31,7 +31,8 @@ pub(crate) fn shard_options() -> ShardOptions {
 
 pub(crate) fn new_log(id: u64, bytes: usize, replicator: Box<dyn Replicator>) -> Log {
     // Either form of index.
-    let map = if id % 2 == 0 { Memory::with_long_references } else { Memory::with_seglets };
+    let map =
+        if id.is_multiple_of(2) { Memory::with_long_references } else { Memory::with_seglets };
     let memory = map(bytes, 4096).unwrap();
     let options = LogOptions { segment_bytes: 32 << 10, ..LogOptions::default() };
     Log::new(&memory, LogId(id), options, replicator).unwrap()
