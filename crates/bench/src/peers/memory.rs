@@ -22,7 +22,7 @@ const UTILIZATION: f64 = 0.9;
 
 /// By how much more memory Thunderhead gets where the objects did not fit, and how often.
 const MORE: f64 = 1.01;
-const TRIES: usize = 6;
+const TRIES: usize = 16;
 
 /// Measures it.
 ///
@@ -93,9 +93,10 @@ fn fill(store: &Store, objects: u64, value_bytes: usize) -> Result<()> {
 /// Segments of a hundredth of the objects, between some seglets and the usual size. Three segments are kept free,
 /// and a seglet and a half of each are reckoned with for its end: with this neither is a share worth mentioning.
 fn segment_bytes_for(live_bytes: u64) -> u64 {
-    const LEAST: u64 = 2 << 20;
+    const SOME: u64 = 2 << 20;
     const USUAL: u64 = 8 << 20;
-    let wanted = (live_bytes / 100).clamp(LEAST, USUAL);
+    let least = SOME.min(live_bytes / 28).max(SOME / 2);
+    let wanted = (live_bytes / 100).clamp(least, USUAL);
     1 << wanted.ilog2()
 }
 
