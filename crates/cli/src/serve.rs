@@ -286,7 +286,7 @@ pub(crate) fn coordinator(config: &CoordinatorConfig, until: Until) -> Result<()
         Truth::File(path) => path.parent().map_or_else(|| ".".into(), std::path::Path::to_path_buf),
         _ => std::env::temp_dir(),
     };
-    let machine = Machine { directory, polling: Polling::Never, net: net(false) };
+    let machine = Machine { directory, polling: Polling::Never, net: NetOptions::default() };
     let running = RunningCoordinator::start(options, config.listen, truth, &machine)
         .map_err(|error| cannot("start", error))?;
     lives.set([running.life().clone()]);

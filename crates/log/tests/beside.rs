@@ -2,12 +2,13 @@
 //! written, cleaners run, copies are late, the recovery may be given up and begun anew; and a crash
 //! after any event leaves what was there: of the rebuilt table all, once that is durable.
 
+mod digest;
+
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
     CleanerOptions, Condition, Cursor, Error, Log, LogId, Memory, NoReplication, Options, Rebuild,
-    Recorder, Replay, ReplayError, SegmentId, SegmentKind, TableId, TabletRange, TakeIn, Version,
+    Recorder, Replay, ReplayError, SegmentId, TableId, TabletRange, TakeIn, Version,
 };
 
 const TABLE: TableId = TableId(7);
@@ -48,18 +49,8 @@ fn contents(log: &Log, table: TableId) -> Model {
 /// What a recovery finds after a crash behind so many events: what the newest digest names.
 fn recoverable(recorder: &Recorder, events: usize) -> Vec<Vec<u8>> {
     let replicas = recorder.replicas(events);
-    let heads = replicas.values().rev();
-    let mut heads = heads.filter(|it| it.open && it.kind != SegmentKind::Survivor);
-    let digest = heads.find_map(|replica| {
-        let entries = SegmentReader::new(&replica.bytes).ok()?;
-        let digests = entries.filter_map(|entry| match entry {
-            Ok((_, Entry::Digest(digest))) => Some(digest.segments),
-            _ => None,
-        });
-        digests.last()
-    });
     let bytes = |id: &SegmentId| replicas.get(id).expect("what is named is there").bytes.clone();
-    digest.unwrap_or_default().iter().map(bytes).collect()
+    digest::newest(&replicas).unwrap_or_default().iter().map(bytes).collect()
 }
 
 fn replayed(segments: &[Vec<u8>], table: TableId, since: SegmentId) -> Model {

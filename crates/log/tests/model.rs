@@ -4,12 +4,13 @@
 //! The model is told of every operation at the moment the replicator is, so each prefix of the
 //! recording has a known set of states that a recovery may find.
 
+mod digest;
+
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
     Cleaner, CleanerOptions, Condition, Error, Log, LogId, Memory, Options, Rebuild, Recorder,
-    Replay, ReplayError, SegmentId, SegmentKind, TableId, TabletRange, Tombstones, Version,
+    Replay, ReplayError, SegmentId, TableId, TabletRange, Tombstones, Version,
 };
 
 const TABLE: TableId = TableId(7);
@@ -102,20 +103,8 @@ fn contents(log: &Log) -> Model {
 /// an open head.
 fn recoverable(recorder: &Recorder, events: usize) -> Vec<Vec<u8>> {
     let replicas = recorder.replicas(events);
-    let newest = replicas
-        .values()
-        .rev()
-        .filter(|replica| replica.open && replica.kind != SegmentKind::Survivor)
-        .find_map(|replica| {
-            let digests =
-                SegmentReader::new(&replica.bytes).ok()?.filter_map(|entry| match entry {
-                    Ok((_, Entry::Digest(digest))) => Some(digest.segments),
-                    _ => None,
-                });
-            digests.last()
-        });
-    let Some(digest) = newest else { return Vec::new() };
-    digest
+    digest::newest(&replicas)
+        .unwrap_or_default()
         .iter()
         .map(|id| {
             let replica = replicas.get(id);

@@ -2,14 +2,13 @@
 //! these guards against something that a recovery would find.
 
 mod common;
+mod digest;
 
 use common::options;
 use std::collections::BTreeMap;
-use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
     Cleaner, Completion, Condition, Cursor, Error, Log, LogId, Memory, NoReplication, Recorder,
-    Replay, Replica, Replicator, SegmentId, SegmentKind, Step, TableId, TabletRange, Tombstones,
-    Usage,
+    Replay, Replica, Replicator, SegmentId, Step, TableId, TabletRange, Tombstones, Usage,
 };
 
 const TABLE: TableId = TableId(1);
@@ -108,17 +107,7 @@ type Objects = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// What a recovery would replay: what the newest digest on an open head names.
 fn recoverable(replicas: &Replicas) -> Vec<&[u8]> {
-    let heads = replicas.values().rev();
-    let mut heads = heads.filter(|it| it.open && it.kind != SegmentKind::Survivor);
-    let digest = heads.find_map(|head| {
-        let entries = SegmentReader::new(&head.bytes).ok()?;
-        let digests = entries.filter_map(|entry| match entry {
-            Ok((_, Entry::Digest(digest))) => Some(digest.segments),
-            _ => None,
-        });
-        digests.last()
-    });
-    let named = digest.expect("some head is open").into_iter();
+    let named = digest::newest(replicas).expect("some head is open").into_iter();
     named.map(|id| &*replicas.get(&id).unwrap_or_else(|| panic!("{id} is gone")).bytes).collect()
 }
 

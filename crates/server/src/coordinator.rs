@@ -175,8 +175,8 @@ fn begin(
     let mut world = os::world(&machine.directory)?;
     let alarm = world.alarm.clone();
     let store = truth.open(&mut world)?;
-    // Who asks a coordinator asks rarely, and it sleeps meanwhile: a quarter of a megabyte of rings for each that may
-    // ask, in both processes, would save nobody any time.
+    // Who asks a coordinator asks rarely, and it sleeps meanwhile: not worth a quarter of a megabyte of rings for each
+    // that may ask, in both processes.
     let net = NetOptions { shared_memory: false, ..machine.net };
     let mut transport: Box<dyn thunderhead_net::Transport> =
         Box::new(OsTransport::new(&world, net)?);

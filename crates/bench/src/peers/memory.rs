@@ -90,14 +90,15 @@ fn fill(store: &Store, objects: u64, value_bytes: usize) -> Result<()> {
     store.write_again(objects / 4, objects, value_bytes)
 }
 
-/// Segments of a hundredth of the objects, between some seglets and the usual size. Three segments are kept free,
-/// and a seglet and a half of each are reckoned with for its end: with this neither is a share worth mentioning.
+/// Bytes of segments. Three segments are kept free, and a seglet and a half of each are reckoned with for its end: with
+/// these neither is a share worth mentioning.
 fn segment_bytes_for(live_bytes: u64) -> u64 {
-    const SOME: u64 = 2 << 20;
-    const USUAL: u64 = 8 << 20;
-    let least = SOME.min(live_bytes / 28).max(SOME / 2);
-    let wanted = (live_bytes / 100).clamp(least, USUAL);
-    1 << wanted.ilog2()
+    match live_bytes >> 20 {
+        0..48 => 1 << 20,
+        48..400 => 2 << 20,
+        400..800 => 4 << 20,
+        _ => 8 << 20,
+    }
 }
 
 /// Resident bytes of ours, with as little memory as the objects fit in.

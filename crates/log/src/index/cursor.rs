@@ -33,7 +33,6 @@ impl Cursor {
 }
 
 impl<S: BlockSource, F: Form> Table<S, F> {
-    /// Visits what is left of the bucket at the cursor; says where to go on.
     pub(super) fn scan(
         &self,
         cursor: Cursor,

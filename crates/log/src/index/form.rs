@@ -63,7 +63,11 @@ pub(crate) trait Form: Sized + Send + Sync + 'static {
     /// What a slot holds.
     fn held(bucket: &Self::Bucket, at: usize) -> u64;
 
-    /// The reference in a slot that holds an entry.
+    /// Which slots of a bucket have a tag, one bit each.
+    fn with_tag(bucket: &Self::Bucket, tag: u64) -> u32;
+
+    /// The reference in a slot that holds an entry. Acquire: a cleaner has written the entry before it stored
+    /// the reference.
     fn reference(bucket: &Self::Bucket, at: usize) -> u64;
 
     /// The first slot of a bucket that holds nothing, no link either.
@@ -100,7 +104,22 @@ pub(crate) trait Form: Sized + Send + Sync + 'static {
 
     /// The first slot of a bucket, whichever it is in a chain, that has a tag and whose reference
     /// `matches`.
-    fn find(bucket: &Self::Bucket, tag: u64, matches: impl FnMut(u64) -> bool) -> Option<usize>;
+    #[inline(always)]
+    fn find(
+        bucket: &Self::Bucket,
+        tag: u64,
+        mut matches: impl FnMut(u64) -> bool,
+    ) -> Option<usize> {
+        let mut hits = Self::with_tag(bucket, tag);
+        while hits != 0 {
+            let at = hits.trailing_zeros() as usize;
+            if matches(Self::reference(bucket, at)) {
+                return Some(at);
+            }
+            hits &= hits - 1;
+        }
+        None
+    }
 
     /// The same for a primary bucket, whose word says which slots to look at.
     fn find_by_word(

@@ -21,6 +21,8 @@ use std::ptr::NonNull;
 const SLOTS: usize = 10;
 /// Tags of a word of 64 bits.
 const LANES: usize = 4;
+/// Words of tags, the last of them half a one.
+const WORDS: usize = SLOTS.div_ceil(LANES);
 /// The lowest bit of each tag of a word.
 const LOW: u64 = 0x0001_0001_0001_0001;
 /// The highest.
@@ -132,65 +134,55 @@ fn gathered(lanes: u64) -> u32 {
 #[inline(always)]
 fn same_tags(bucket: &Bucket, tag: u64) -> u32 {
     let tags = tag * LOW;
-    let [first, second] = &bucket.tags;
-    let first = gathered(lanes_with(first.load(Ordering::Relaxed), tags));
-    let second = gathered(lanes_with(second.load(Ordering::Relaxed), tags));
-    let last = gathered(lanes_with(bucket.last_tags.load(Ordering::Relaxed).into(), tags));
+    let [first, second, last] =
+        [0, 1, 2].map(|number| gathered(lanes_with(bucket.word(number), tags)));
     first | second << LANES | (last & 0b11) << (2 * LANES)
 }
 
 impl Bucket {
+    /// A word of tags.
     #[inline(always)]
-    fn tag(&self, at: usize) -> u64 {
-        let shift = at % LANES * 16;
-        let word = match self.tags.get(at / LANES) {
+    fn word(&self, number: usize) -> u64 {
+        match self.tags.get(number) {
             Some(word) => word.load(Ordering::Relaxed),
             None => self.last_tags.load(Ordering::Relaxed).into(),
-        };
-        word >> shift & 0x7fff
+        }
     }
 
-    /// Whether an entry of a kind may be behind this bucket.
     #[inline(always)]
-    fn has_behind(&self, kind: usize) -> bool {
-        let shift = kind % LANES * 16 + 15;
-        match self.tags.get(kind / LANES) {
-            Some(word) => word.load(Ordering::Relaxed) >> shift & 1 != 0,
-            None => self.last_tags.load(Ordering::Relaxed) >> shift & 1 != 0,
+    fn set_word(&self, number: usize, word: u64) {
+        match self.tags.get(number) {
+            Some(tags) => tags.store(word, Ordering::Relaxed),
+            None => self.last_tags.store(word as u32, Ordering::Relaxed),
         }
     }
 
-    /// Notes that an entry of a kind is behind this bucket.
-    fn set_behind(&self, kind: usize) {
-        let bit = 1u64 << (kind % LANES * 16 + 15);
-        match self.tags.get(kind / LANES) {
-            Some(word) => word.store(word.load(Ordering::Relaxed) | bit, Ordering::Relaxed),
-            None => {
-                let word = self.last_tags.load(Ordering::Relaxed) | bit as u32;
-                self.last_tags.store(word, Ordering::Relaxed);
-            }
-        }
-    }
-
-    fn clear_behind(&self) {
-        for word in &self.tags {
-            word.store(word.load(Ordering::Relaxed) & !HIGH, Ordering::Relaxed);
-        }
-        let word = self.last_tags.load(Ordering::Relaxed) & !(HIGH as u32);
-        self.last_tags.store(word, Ordering::Relaxed);
+    #[inline(always)]
+    fn tag(&self, at: usize) -> u64 {
+        self.word(at / LANES) >> (at % LANES * 16) & 0x7fff
     }
 
     #[inline(always)]
     fn set_tag(&self, at: usize, tag: u64) {
         let shift = at % LANES * 16;
-        let with = |word: u64| word & !(0x7fff << shift) | tag << shift;
-        match self.tags.get(at / LANES) {
-            Some(word) => word.store(with(word.load(Ordering::Relaxed)), Ordering::Relaxed),
-            None => {
-                let word = with(self.last_tags.load(Ordering::Relaxed).into());
-                self.last_tags.store(word as u32, Ordering::Relaxed);
-            }
-        }
+        let others = self.word(at / LANES) & !(0x7fff << shift);
+        self.set_word(at / LANES, others | tag << shift);
+    }
+
+    /// Whether an entry of a kind may be behind this bucket.
+    #[inline(always)]
+    fn has_behind(&self, kind: usize) -> bool {
+        self.word(kind / LANES) >> (kind % LANES * 16 + 15) & 1 != 0
+    }
+
+    /// Notes that an entry of a kind is behind this bucket.
+    fn set_behind(&self, kind: usize) {
+        let bit = 1 << (kind % LANES * 16 + 15);
+        self.set_word(kind / LANES, self.word(kind / LANES) | bit);
+    }
+
+    fn clear_behind(&self) {
+        (0..WORDS).for_each(|number| self.set_word(number, self.word(number) & !HIGH));
     }
 }
 
@@ -309,17 +301,8 @@ impl Form for Narrow {
     }
 
     #[inline(always)]
-    fn find(bucket: &Bucket, tag: u64, mut matches: impl FnMut(u64) -> bool) -> Option<usize> {
-        let mut hits = same_tags(bucket, tag >> TAG_SHIFT);
-        while hits != 0 {
-            let at = hits.trailing_zeros() as usize;
-            // Acquire: a cleaner has written the entry before it stored the reference.
-            if matches(bucket.references[at].load(Ordering::Acquire).into()) {
-                return Some(at);
-            }
-            hits &= hits - 1;
-        }
-        None
+    fn with_tag(bucket: &Bucket, tag: u64) -> u32 {
+        same_tags(bucket, tag >> TAG_SHIFT)
     }
 
     #[inline(always)]

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Buckets that are merged at once where room was made for too many entries.
 const ROOM_ENDS_AT_ONCE: usize = 128;
 
-/// An index whose buckets have one form.
+/// An index whose buckets have one form. What [`Index`](super::Index) has too is told there.
 pub(crate) struct Table<S: BlockSource, F: Form> {
     view: Arc<View<F>>,
     pub(super) blocks: Blocks<S, F::Bucket>,
@@ -161,12 +161,10 @@ impl<S: BlockSource, F: Form> Table<S, F> {
         })
     }
 
-    /// What cleaners hold of the index.
     pub(super) fn view(&self) -> Arc<View<F>> {
         Arc::clone(&self.view)
     }
 
-    /// Entries in the index.
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.entries
@@ -193,7 +191,6 @@ impl<S: BlockSource, F: Form> Table<S, F> {
         !F::HAS_WORDS || self.words.grow_to(buckets.div_ceil(Words::EACH))
     }
 
-    /// Where a hash belongs. Asks for nothing and looks at nothing.
     #[inline(always)]
     pub(super) fn place(&self, hash: u64) -> Approach<'_, F> {
         let (tag, number) = (F::tag_of(hash), self.bucket_number(hash));
@@ -208,13 +205,11 @@ impl<S: BlockSource, F: Form> Table<S, F> {
         unsafe { found.bucket.cast().as_ref() }
     }
 
-    /// The reference in a slot now: a cleaner may have changed it since it was found.
     #[inline]
     pub(super) fn reference(&self, found: Found) -> u64 {
         F::reference(self.bucket_of(found), found.at)
     }
 
-    /// Replaces the reference in a slot if it is `expected`; else says what it is.
     #[inline]
     pub(super) fn replace_exact(
         &mut self,
@@ -226,12 +221,10 @@ impl<S: BlockSource, F: Form> Table<S, F> {
         F::exchange(self.bucket_of(found), at, tag | expected, tag | new).map_err(reference_in)
     }
 
-    /// Replaces the reference in a slot and returns the one that it held.
     pub(super) fn replace(&mut self, found: Found, new: u64) -> u64 {
         reference_in(F::swap(self.bucket_of(found), found.at, found.tag | new))
     }
 
-    /// Empties a slot and returns the reference that it held.
     pub(super) fn remove(&mut self, found: Found) -> u64 {
         let bucket = self.bucket_of(found);
         let reference = reference_in(F::empty(bucket, found.at));
@@ -251,9 +244,6 @@ impl<S: BlockSource, F: Form> Table<S, F> {
         self.entries * 100 < self.buckets * F::SLOTS * F::LOAD_LOW
     }
 
-    /// Gives an empty index the buckets that so many entries will need: a split that moves nothing
-    /// costs next to nothing, and none is needed later. A block is taken at a time; true while there
-    /// is more to take. Without memory, or where something is in it, it grows as ever.
     pub(super) fn make_room(&mut self, entries: usize) -> bool {
         let wanted = entries.saturating_mul(100).div_ceil(F::SLOTS * F::LOAD_HIGH);
         if self.entries > 0 || self.buckets >= wanted {
@@ -273,8 +263,6 @@ impl<S: BlockSource, F: Form> Table<S, F> {
         buckets < wanted
     }
 
-    /// What room was made for is there: it shrinks as ever from now on, and at once by some of what
-    /// turned out to be too much.
     pub(super) fn end_room(&mut self) {
         self.has_room = false;
         for _ in 0..ROOM_ENDS_AT_ONCE {
@@ -284,7 +272,6 @@ impl<S: BlockSource, F: Form> Table<S, F> {
         }
     }
 
-    /// Adds a reference under a hash. At most one bucket is split on the way.
     #[inline]
     pub(super) fn insert(
         &mut self,
@@ -327,25 +314,20 @@ impl<S: BlockSource, F: Form> Table<S, F> {
         Ok(())
     }
 
-    /// Sees to it that an insert will find memory, however late, if the promise is redeemed right before
-    /// it ([`Index::redeem`]).
     #[inline]
     pub(super) fn promise(&mut self) -> bool {
         self.overflow.promise(&mut self.blocks)
     }
 
-    /// Inserts to which memory is promised.
     pub(super) fn promised(&self) -> usize {
         self.overflow.promised()
     }
 
-    /// Redeems a promise: by an insert, which comes next, or by doing without it.
     #[inline]
     pub(super) fn redeem(&mut self) {
         self.overflow.redeem();
     }
 
-    /// Sees to it that the next insert finds memory, if nothing is removed before.
     #[inline]
     pub(super) fn prepare_insert(&mut self) -> bool {
         self.overflow.ensure(1, &mut self.blocks)

@@ -43,17 +43,6 @@ pub(super) fn is_link(slot: u64) -> bool {
     slot >> TAG_SHIFT == LINK_TAG
 }
 
-/// Which slots of a bucket have a tag, one bit each.
-#[inline(always)]
-fn same_tags(bucket: &Bucket, tag: u64) -> u32 {
-    let mut hits = 0;
-    for (at, slot) in bucket.slots.iter().enumerate() {
-        let same = slot.load(Ordering::Relaxed) ^ tag <= REFERENCE_BITS;
-        hits |= u32::from(same) << at;
-    }
-    hits
-}
-
 fn link_to(bucket: NonNull<Bucket>) -> u64 {
     let address = bucket.as_ptr().expose_provenance() as u64;
     assert!(address <= REFERENCE_BITS, "addresses of user space have 48 bits");
@@ -166,17 +155,13 @@ impl Form for Wide {
     }
 
     #[inline(always)]
-    fn find(bucket: &Bucket, tag: u64, mut matches: impl FnMut(u64) -> bool) -> Option<usize> {
-        let mut hits = same_tags(bucket, tag);
-        while hits != 0 {
-            let at = hits.trailing_zeros() as usize;
-            // Acquire: a cleaner has written the entry before it stored the reference.
-            if matches(reference_in(bucket.slots[at].load(Ordering::Acquire))) {
-                return Some(at);
-            }
-            hits &= hits - 1;
+    fn with_tag(bucket: &Bucket, tag: u64) -> u32 {
+        let mut hits = 0;
+        for (at, slot) in bucket.slots.iter().enumerate() {
+            let same = slot.load(Ordering::Relaxed) ^ tag <= REFERENCE_BITS;
+            hits |= u32::from(same) << at;
         }
-        None
+        hits
     }
 
     #[inline(always)]
@@ -189,7 +174,8 @@ impl Form for Wide {
         let mut slots = tags::slots_with(word.load(Ordering::Relaxed), tag);
         debug_assert!(
             (0..SLOTS)
-                .all(|at| same_tags(bucket, tag) >> at & 1 == 0 || slots >> (8 * at + 7) & 1 == 1)
+                .all(|at| Wide::with_tag(bucket, tag) >> at & 1 == 0
+                    || slots >> (8 * at + 7) & 1 == 1)
         );
         while slots != 0 {
             let at = slots.trailing_zeros() as usize / 8;

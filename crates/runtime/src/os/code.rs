@@ -24,7 +24,7 @@ const DF_TEXTREL: u64 = 4;
 /// and its libraries, and free pages of the heap. What is used all the same comes again, each for the price of a fault.
 /// Returns how many bytes of code and constants may have gone.
 ///
-/// What a debugger wrote over the code, such as a breakpoint, goes as well.
+/// What a debugger wrote over the code, such as a breakpoint, goes as well, and what a library wrote over its own.
 pub fn give_start_back() -> usize {
     // SAFETY: it takes what is free, under the locks of its own.
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
