@@ -390,6 +390,10 @@ impl Worker for Flusher {
         self.alarm.ring();
         Step::Idle
     }
+
+    fn waits_for_devices(&self) -> bool {
+        true
+    }
 }
 
 impl Flusher {

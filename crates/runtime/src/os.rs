@@ -6,6 +6,7 @@ mod memory;
 mod poller;
 mod returns;
 mod signals;
+mod slices;
 mod threads;
 mod ticks;
 mod together;

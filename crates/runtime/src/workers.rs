@@ -23,6 +23,12 @@ pub enum Step {
 pub trait Worker: Send {
     /// Does a bounded piece of work.
     fn step(&mut self, files: &mut dyn Files) -> Step;
+
+    /// Whether it mostly waits for a device, and works for a moment when that is done: on a processor that it shares
+    /// it then goes first.
+    fn waits_for_devices(&self) -> bool {
+        false
+    }
 }
 
 /// Wakes a worker.
@@ -48,8 +54,9 @@ impl WorkerBell {
     /// Sees to it that the worker has a step soon.
     pub fn ring(&self) {
         if !self.0.rung.swap(true, Ordering::SeqCst) {
-            let asleep = self.0.asleep.lock().unwrap_or_else(PoisonError::into_inner);
-            if *asleep {
+            let asleep = *self.0.asleep.lock().unwrap_or_else(PoisonError::into_inner);
+            // Without the lock: on the same processor it may run at once, and would have to wait for it.
+            if asleep {
                 self.0.wakes.notify_one();
             }
         }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use thunderhead_log::filter::{Filter, Partitions};
 use thunderhead_log::{
     Damage, KeyHash, Log, LogId, Memory, NoReplication, Options, Rebuild, Recorder, ReplayError,
-    Replica, SegmentId, TabletRange,
+    Replica, SegmentId, TableId, TabletRange,
 };
 
 /// What to run.
@@ -24,6 +24,9 @@ pub struct Arguments {
     /// needed: 1.9 GB for the default.
     #[arg(long, default_value_t = 512 << 20)]
     bytes: u64,
+    /// Says where the time of a replay goes, instead of how fast it is.
+    #[arg(long)]
+    timeline: bool,
     /// For programs.
     #[arg(long)]
     json: bool,
@@ -101,6 +104,119 @@ pub enum Way {
 /// Entries and bytes of a slice: as a recovery master takes them.
 const SLICE: (usize, usize) = (64, 32 << 10);
 
+/// The segments of a log with so many objects of one size.
+fn recorded(
+    value_bytes: usize,
+    objects: u64,
+    memory_bytes: usize,
+) -> Result<BTreeMap<SegmentId, Replica>> {
+    let recorder = Recorder::new();
+    let memory = Memory::new(memory_bytes)?;
+    let replicator = Box::new(recorder.clone());
+    let mut log = Log::new(&memory, LogId(1), options(), replicator)?;
+    log.create_tablet(TabletRange::whole(TABLE))?;
+    let value = vec![7; value_bytes];
+    for number in 0..objects {
+        log.write(TABLE, &key(number), &value)?;
+    }
+    log.turn();
+    drop(log);
+    recorder.into_replicas().ok_or_else(|| anyhow!("the recorder is shared"))
+}
+
+/// An empty log with memory that it has from the kernel.
+fn fresh(memory_bytes: usize) -> Result<Log> {
+    let memory = Memory::new(memory_bytes)?;
+    memory.populate(&mut |_| true);
+    Ok(Log::new(&memory, LogId(2), options(), Box::new(NoReplication::default()))?)
+}
+
+/// By the log's statistics, as a recovery master is told.
+fn make_room(rebuild: &Rebuild, log: &mut Log, objects: u64) {
+    while rebuild.make_room(log, TabletRange::whole(TABLE), objects) {
+        log.turn();
+    }
+}
+
+fn replay(
+    rebuild: &mut Rebuild,
+    log: &mut Log,
+    segments: &BTreeMap<SegmentId, Replica>,
+    way: Way,
+) -> Result<(), ReplayError> {
+    let (entries, bytes) = match way {
+        Way::AtOnce => (usize::MAX, usize::MAX),
+        Way::InSlices => SLICE,
+    };
+    segments.values().try_for_each(|replica| {
+        let mut at = Some(0);
+        while let Some(from) = at {
+            at = rebuild.step(log, &replica.bytes, from, entries, bytes)?;
+            if way == Way::InSlices {
+                log.turn();
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Where the time of a replay in slices goes, by differences: nanoseconds for each object.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Timeline {
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Entries are read and verified: a replay of tablets that none of them belongs to.
+    pub reading: f64,
+    /// Keys are hashed and looked for: the same entries once more, which are all there.
+    pub looking_up: f64,
+    /// Objects are appended and put into the index.
+    pub appending: f64,
+    /// Room is made in the index, before.
+    pub room: f64,
+    /// All of it.
+    pub whole: f64,
+}
+
+/// Measures a timeline; medians of three times.
+///
+/// # Errors
+/// When a log cannot be made, or the replay fails.
+pub fn timeline(value_bytes: usize, bytes: u64) -> Result<Timeline> {
+    let objects = bytes / super::subject::entry_bytes(value_bytes);
+    let memory_bytes = log_memory_bytes(value_bytes, bytes) as usize;
+    let segments = recorded(value_bytes, objects, memory_bytes)?;
+    machine::pin(0);
+    let mut turns = Vec::new();
+    for _ in 0..3 {
+        let mut log = fresh(memory_bytes)?;
+        let other = TabletRange::whole(TableId(TABLE.0 + 1));
+        let mut rebuild = Rebuild::begin(&mut log, [(other, SegmentId::NONE)])?;
+        let (reading, result) =
+            seconds(|| replay(&mut rebuild, &mut log, &segments, Way::InSlices));
+        result?;
+        rebuild.finish(&mut log)?;
+        let whole = TabletRange::whole(TABLE);
+        let mut rebuild = Rebuild::begin(&mut log, [(whole, SegmentId::NONE)])?;
+        let (room, ()) = seconds(|| make_room(&rebuild, &mut log, objects));
+        let (taking, result) = seconds(|| replay(&mut rebuild, &mut log, &segments, Way::InSlices));
+        result?;
+        let (again, result) = seconds(|| replay(&mut rebuild, &mut log, &segments, Way::InSlices));
+        result?;
+        assert_eq!(rebuild.finish(&mut log)?.taken, objects, "every object is taken in once");
+        turns.push([reading, room, taking, again]);
+    }
+    let each = |at: usize| median(turns.iter().map(|it| it[at] * 1e9 / objects as f64).collect());
+    let [reading, room, taking, again] = [0, 1, 2, 3].map(each);
+    Ok(Timeline {
+        value_bytes,
+        reading,
+        looking_up: again - reading,
+        appending: taking - again,
+        room,
+        whole: room + taking,
+    })
+}
+
 /// Replays so many bytes of objects of one size; the median of three times.
 ///
 /// # Errors
@@ -108,49 +224,18 @@ const SLICE: (usize, usize) = (64, 32 << 10);
 pub fn measure(value_bytes: usize, bytes: u64, way: Way) -> Result<Figures> {
     let objects = bytes / super::subject::entry_bytes(value_bytes);
     let memory_bytes = log_memory_bytes(value_bytes, bytes) as usize;
-    let recorder = Recorder::new();
-    {
-        let memory = Memory::new(memory_bytes)?;
-        let replicator = Box::new(recorder.clone());
-        let mut log = Log::new(&memory, LogId(1), options(), replicator)?;
-        log.create_tablet(TabletRange::whole(TABLE))?;
-        let value = vec![7; value_bytes];
-        for number in 0..objects {
-            log.write(TABLE, &key(number), &value)?;
-        }
-        log.turn();
-    }
+    let segments = recorded(value_bytes, objects, memory_bytes)?;
     machine::pin(0);
-    let segments = recorder.into_replicas().ok_or_else(|| anyhow!("the recorder is shared"))?;
     let (mut times, mut cuts, mut shares) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..3 {
         cuts.push(cut(&segments)?);
-        let memory = Memory::new(memory_bytes)?;
-        memory.populate(&mut |_| true);
-        let replicator = Box::new(NoReplication::default());
-        let mut log = Log::new(&memory, LogId(2), options(), replicator)?;
+        let mut log = fresh(memory_bytes)?;
         let whole = TabletRange::whole(TABLE);
         let mut rebuild = Rebuild::begin(&mut log, [(whole, SegmentId::NONE)])?;
-        let (entries, bytes) = match way {
-            Way::AtOnce => (usize::MAX, usize::MAX),
-            Way::InSlices => SLICE,
-        };
         let before = machine::thread_time();
         let (took, result) = seconds(|| {
-            // By the log's statistics, as a recovery master is told.
-            while rebuild.make_room(&mut log, whole, objects) {
-                log.turn();
-            }
-            segments.values().try_for_each(|replica| {
-                let mut at = Some(0);
-                while let Some(from) = at {
-                    at = rebuild.step(&mut log, &replica.bytes, from, entries, bytes)?;
-                    if way == Way::InSlices {
-                        log.turn();
-                    }
-                }
-                Ok::<(), ReplayError>(())
-            })
+            make_room(&rebuild, &mut log, objects);
+            replay(&mut rebuild, &mut log, &segments, way)
         });
         shares.push((machine::thread_time() - before).as_secs_f64() / took);
         result?;
@@ -191,6 +276,9 @@ impl Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     arguments.check()?;
     machine::ensure_memory(arguments.memory_bytes(), "--bytes")?;
+    if arguments.timeline {
+        return show_timelines(arguments);
+    }
     let all: Result<Vec<Figures>> =
         arguments.sizes.iter().map(|size| measure(*size, arguments.bytes, Way::AtOnce)).collect();
     let all = all?;
@@ -208,13 +296,44 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     show(arguments.json, &table, &all)
 }
 
+fn show_timelines(arguments: &Arguments) -> Result<()> {
+    let all = arguments.sizes.iter().map(|size| timeline(*size, arguments.bytes));
+    let all: Vec<Timeline> = all.collect::<Result<_>>()?;
+    let columns = [
+        "value",
+        "room in the index, before",
+        "reading, verifying",
+        "hashing, looking up",
+        "appending, putting into the index",
+        "all",
+    ];
+    let mut table = Table::new("Replay in slices on one core: ns for each object", &columns);
+    for it in &all {
+        let parts = [it.room, it.reading, it.looking_up, it.appending, it.whole];
+        let cells = parts.map(|part| format!("{part:.0}"));
+        table.row(
+            &std::iter::once(format!("{} B", it.value_bytes)).chain(cells).collect::<Vec<_>>(),
+        );
+    }
+    show(arguments.json, &table, &all)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn the_parts_of_a_timeline_are_the_whole() {
+        let it = timeline(100, 4 << 20).unwrap();
+        let sum = it.room + it.reading + it.looking_up + it.appending;
+        assert!((sum - it.whole).abs() < 1e-6 * it.whole, "{it:?}");
+    }
+
+    #[test]
     fn what_cannot_be_replayed_is_refused() {
-        let check = |size, bytes| Arguments { sizes: vec![size], bytes, json: false }.check();
+        let check = |size, bytes| {
+            Arguments { sizes: vec![size], bytes, timeline: false, json: false }.check()
+        };
         for (size, bytes) in [(100, 0), (10_000, 1 << 20), (2 << 20, 1 << 40), (1, u64::MAX)] {
             assert!(check(size, bytes).is_err(), "{size} {bytes}");
         }

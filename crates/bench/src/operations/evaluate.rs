@@ -8,6 +8,7 @@ mod churn;
 mod copies;
 mod loads;
 mod many;
+mod messages;
 mod reads;
 mod writes;
 
@@ -97,6 +98,7 @@ pub fn run(quick: bool, minutes: Option<f64>, only: &[Part], json: bool) -> Resu
     }
     if wants(Part::Many) {
         many::rows(&scale, &mut rows)?;
+        messages::rows(&scale, &mut rows)?;
     }
     if wants(Part::Copies) {
         copies::rows(&scale, &mut rows)?;

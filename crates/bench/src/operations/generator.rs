@@ -438,38 +438,48 @@ fn wrong(kind: Kind, number: u64, error: CallError) -> anyhow::Error {
 /// Checks an answer to many. Those that are to be sent again stay in the list.
 #[inline]
 fn judge_many(plan: &Plan, flight: &mut Flight, body: &[u8]) -> Result<Verdict> {
+    let mut busy = Vec::new();
+    check_many(flight.kind, plan.value_bytes, &flight.numbers, body, |number| busy.push(number))?;
+    if busy.is_empty() {
+        return Ok(Verdict::Done);
+    }
+    flight.done += (flight.numbers.len() - busy.len()) as u64;
+    flight.numbers = busy;
+    Ok(Verdict::Again)
+}
+
+/// Checks an answer to a message about these objects, whose values have so many bytes; `busy` is told for which of them
+/// the shard was too busy.
+#[inline]
+pub(super) fn check_many(
+    kind: Kind,
+    value_bytes: usize,
+    numbers: &[u64],
+    body: &[u8],
+    mut busy: impl FnMut(u64),
+) -> Result<()> {
     let mut rest = body;
-    let (mut kept, count) = (0, flight.numbers.len());
-    for at in 0..count {
-        let number = flight.numbers[at];
+    let count = numbers.len();
+    for (at, number) in numbers.iter().copied().enumerate() {
         let Some((head, value, behind)) = PartHead::take(rest) else {
             bail!("an answer to {count} operations ends after {at}");
         };
         rest = behind;
-        let is_read = flight.kind == Kind::MultiRead;
         match Status::of_code(head.status()) {
-            Some(Status::Ok) if !is_read => {}
+            Some(Status::Ok) if kind != Kind::MultiRead => {}
             Some(Status::Ok) => ensure!(
-                value.len() == plan.value_bytes && is_right(value, number),
+                value.len() == value_bytes && is_right(value, number),
                 "object {number} has a value of {} bytes that nobody wrote for it",
                 value.len()
             ),
-            Some(Status::Busy) => {
-                flight.numbers[kept] = number;
-                kept += 1;
-            }
+            Some(Status::Busy) => busy(number),
             Some(status) => {
                 let error = CallError::Refused { status, hint: 0, detail: 0 };
-                return Err(wrong(flight.kind, number, error));
+                return Err(wrong(kind, number, error));
             }
             None => bail!("object {number} was answered with status {}", head.status()),
         }
     }
     ensure!(rest.is_empty(), "an answer to {count} operations goes on behind them");
-    if kept == 0 {
-        return Ok(Verdict::Done);
-    }
-    flight.done += (count - kept) as u64;
-    flight.numbers.truncate(kept);
-    Ok(Verdict::Again)
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! Workers as threads.
 
 use super::disk::Directory;
+use super::slices::{self, Slice};
 use crate::workers::{Step, Worker, WorkerBell, Workers};
 use std::io;
 use std::sync::Arc;
@@ -22,13 +23,15 @@ pub struct Threads {
     directory: Directory,
     stop: Arc<AtomicBool>,
     running: Vec<(WorkerBell, JoinHandle<()>)>,
+    /// The reactor lets those that wait for devices go first.
+    gives_way: bool,
 }
 
 impl Threads {
     /// No threads yet; theirs will be the files of this directory.
     #[must_use]
     pub fn new(directory: Directory) -> Threads {
-        Threads { directory, stop: Arc::default(), running: Vec::new() }
+        Threads { directory, stop: Arc::default(), running: Vec::new(), gives_way: false }
     }
 }
 
@@ -46,7 +49,13 @@ impl Workers for Threads {
         let bell = WorkerBell::new();
         let (rings, stop) = (bell.clone(), Arc::clone(&self.stop));
         let mut files = self.directory.clone();
+        let slice = if worker.waits_for_devices() { Slice::Usual } else { Slice::Longest };
+        if slice == Slice::Usual && !std::mem::replace(&mut self.gives_way, true) {
+            slices::set(Slice::Longer);
+        }
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            // It has that of who started it.
+            slices::set(slice);
             while !stop.load(Ordering::SeqCst) {
                 let _ = rings.was_rung();
                 let working = Working::begin();

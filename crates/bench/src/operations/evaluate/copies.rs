@@ -32,12 +32,20 @@ use thunderhead_rpc::Opcode;
 use thunderhead_runtime::polling::Polling;
 
 /// Objects in the clusters: what matters here is not how many there are.
-const OBJECTS: u64 = 100_000;
+pub(super) const OBJECTS: u64 = 100_000;
+
+/// Clusters of which each does one thing more than the one before: replicas, whether they are on other servers, and
+/// what that thing is.
+pub(super) const STEPS: [(u32, bool, &str); 3] = [
+    (1, false, "replication and the backup's work, in the same process (R = 1, own disk)"),
+    (1, true, "network to a backup and back, and wake-ups (R = 1, another server)"),
+    (3, true, "two more copies (R = 3, four servers)"),
+];
 
 /// Requests in flight while what a write costs is measured, so that nobody waits for long.
 const DEPTH: usize = 16;
 
-fn cluster(replicas: u32, is_remote: bool) -> Own {
+pub(super) fn cluster(replicas: u32, is_remote: bool) -> Own {
     // Where several servers have one core among them they do not spin, whatever is said here.
     let polling = Polling::default();
     Own { replicas, is_remote, polling, ..Own::holding(OBJECTS, 100, 0.1) }
@@ -96,14 +104,9 @@ fn price(scale: &Scale, channel: Channel, place: &Place, workload: Workload) -> 
 
 pub(super) fn rows(scale: &Scale, rows: &mut Rows) -> Result<()> {
     for channel in [Channel::Shm, Channel::Tcp] {
-        let steps = [
-            (0, false, "the shard: log, index, record, answer"),
-            (1, false, "replication and the backup's work, in the same process (R = 1, own disk)"),
-            (1, true, "network to a backup and back, and wake-ups (R = 1, another server)"),
-            (3, true, "two more copies (R = 3, four servers)"),
-        ];
+        let alone = (0, false, "the shard: log, index, record, answer");
         let mut before = 0.0;
-        for (replicas, is_remote, what) in steps {
+        for (replicas, is_remote, what) in std::iter::once(alone).chain(STEPS) {
             let own = cluster(replicas, is_remote);
             let [ping, write, tail] =
                 own.in_cluster(channel, |place| measure(scale, channel, place))?;

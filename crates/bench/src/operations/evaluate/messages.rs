@@ -1,0 +1,159 @@
+//! Messages about many objects: where the time of one goes. By differences, as [`copies`](super::copies) does it
+//! for one object: one client has one message on its way at a time.
+//!
+//! | What is asked | has in it |
+//! | --- | --- |
+//! | echo of as many bytes there and back | client, network there and back, a turn of the node |
+//! | the message, no copies | and the shard's work |
+//! | the same, R = 1 on its own disk | and the replication's bookkeeping, and the backup's work |
+//! | the same, R = 1 on another server | and the bytes to there and the answer back, and two more wake-ups |
+//! | the same, R = 3 | and two more copies of that, side by side |
+//!
+//! A message is laid out before the clock runs, and what its answer says is looked at when it has stopped.
+
+use super::super::generator::{To, check_many, open_lease};
+use super::super::message::Bodies;
+use super::super::run::load;
+use super::super::target::{Channel, Own};
+use super::super::workload::{Kind, Workload};
+use super::copies::{OBJECTS, cluster};
+use super::{Scale, medians, name, plan};
+use crate::machine::median;
+use crate::rpc::floors::PATIENCE;
+use crate::rpc::subject::caller;
+use crate::table::Rows;
+use anyhow::Result;
+use std::time::Instant;
+use thunderhead_rpc::{CallError, Caller, Opcode};
+use thunderhead_runtime::Random;
+use thunderhead_wire::Status;
+use thunderhead_wire::operations::Identity;
+
+/// Objects in a message, and bytes of a value.
+const PARTS: usize = 70;
+const VALUE_BYTES: usize = 100;
+
+/// One client, and what it says.
+struct Client {
+    caller: Caller,
+    to: To,
+    bodies: Bodies,
+    random: Random,
+    lease: u64,
+    sequence: u64,
+    /// Of the last message.
+    bytes: (usize, usize),
+}
+
+impl Client {
+    fn new(channel: Channel, to: To) -> Result<Client> {
+        let mut caller = caller(channel.setup())?;
+        // A shard without coordinators takes any, and this is the only client that writes to it one message at a time.
+        let lease = match to.coordinator {
+            Some(coordinator) => open_lease(&mut caller, coordinator)?,
+            None => u64::MAX,
+        };
+        let (bodies, random) = (Bodies::new(VALUE_BYTES, PARTS), Random::from_seed(1));
+        Ok(Client { caller, to, bodies, random, lease, sequence: 1, bytes: (0, 0) })
+    }
+
+    /// How long a message and its answer take, in nanoseconds; nothing where the shard was too busy for any of it.
+    fn message(&mut self, kind: Kind) -> Result<Option<f64>> {
+        let numbers: [u64; PARTS] = std::array::from_fn(|_| self.random.below(OBJECTS));
+        let identity = Identity::new(self.lease, self.sequence, self.sequence);
+        self.sequence += PARTS as u64;
+        let (opcode, body) = self.bodies.many(kind, identity, &numbers, self.sequence);
+        let began = Instant::now();
+        let answered = self.caller.call(self.to.shard, opcode, &[body], Some(PATIENCE), |answer| {
+            let took = began.elapsed().as_nanos() as f64;
+            let mut busy = 0;
+            let checked = check_many(kind, VALUE_BYTES, &numbers, answer, |_| busy += 1);
+            (took, checked.map(|()| busy == 0), answer.len())
+        });
+        let (took, checked, bytes) = match answered {
+            // It finds out about a lease first.
+            Err(CallError::Refused { status: Status::Busy, .. }) => return Ok(None),
+            answered => answered?,
+        };
+        self.bytes = (body.len(), bytes);
+        Ok(checked?.then_some(took))
+    }
+
+    /// The same of an echo with as many bytes as the last message and its answer had.
+    fn echo(&mut self) -> Result<f64> {
+        let (there, back) = self.bytes;
+        let mut body = vec![b'v'; there.max(4)];
+        body[..4].copy_from_slice(&(back as u32).to_le_bytes());
+        let began = Instant::now();
+        let took =
+            self.caller.call(self.to.shard, Opcode::Echo, &[&body], Some(PATIENCE), |_| {
+                began.elapsed().as_nanos() as f64
+            })?;
+        Ok(took)
+    }
+}
+
+/// The median of some messages, after a few that do not count.
+fn some(rounds: u64, mut one: impl FnMut() -> Result<Option<f64>>) -> Result<f64> {
+    let mut times = Vec::new();
+    for round in 0..rounds + rounds / 10 {
+        if let Some(took) = one()?
+            && round >= rounds / 10
+        {
+            times.push(took);
+        }
+    }
+    Ok(median(times))
+}
+
+/// Medians of an echo, where the node echoes, and of a message; and how many bytes that has, and its answer.
+fn measure(
+    scale: &Scale,
+    channel: Channel,
+    to: To,
+    kind: Kind,
+    echoes: bool,
+) -> Result<([f64; 2], (usize, usize))> {
+    load(&plan(Workload::MultiWrite, OBJECTS, 1), channel, to)?;
+    let mut client = Client::new(channel, to)?;
+    let rounds = scale.rounds / 8;
+    some(rounds, || client.message(kind))?;
+    let mut turns = Vec::new();
+    for _ in 0..scale.turns.min(15) {
+        let echo = if echoes { some(rounds, || client.echo().map(Some))? } else { 0.0 };
+        turns.push([echo, some(rounds, || client.message(kind))?]);
+    }
+    Ok((medians(&turns), client.bytes))
+}
+
+pub(super) fn rows(scale: &Scale, rows: &mut Rows) -> Result<()> {
+    for channel in [Channel::Shm, Channel::Tcp] {
+        for (kind, work) in [
+            (Kind::MultiRead, "look-ups, values copied into the answer"),
+            (Kind::MultiWrite, "log, index, records, answer"),
+        ] {
+            let own = Own { cleaners: 0, ..Own::holding(OBJECTS, VALUE_BYTES, 0.1) };
+            let ([echo, mut before], (there, back)) =
+                own.beside(channel, |address| measure(scale, channel, address.into(), kind, true))?;
+            let what = format!(
+                "timeline of a {} of {PARTS}, {}: client, network, turn ({there} B there, {back} B back)",
+                kind.name(),
+                name(channel)
+            );
+            rows.reported(&what, echo / 1e3, "µs");
+            let what = format!("timeline, then the shard: {work}");
+            rows.reported(&what, (before - echo) / 1e3, "µs");
+            if kind == Kind::MultiRead {
+                continue;
+            }
+            for (replicas, is_remote, what) in super::copies::STEPS {
+                let own = cluster(replicas, is_remote);
+                let ([_, message], _) = own
+                    .in_cluster(channel, |place| measure(scale, channel, place.to, kind, false))?;
+                rows.reported(&format!("timeline, then {what}"), (message - before) / 1e3, "µs");
+                before = message;
+            }
+        }
+    }
+    Ok(())
+}
