@@ -174,6 +174,10 @@ impl<D: Driver> Worker for LaneWorker<D> {
         self.answers.push(done);
         Step::Again
     }
+
+    fn waits_for_devices(&self) -> bool {
+        true
+    }
 }
 
 impl<D> Drop for LaneWorker<D> {

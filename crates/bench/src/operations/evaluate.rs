@@ -17,7 +17,7 @@ use super::target::Channel;
 use super::workload::Workload;
 use crate::machine::median;
 use crate::table::Rows;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ pub fn run(quick: bool, minutes: Option<f64>, only: &[Part], json: bool) -> Resu
         }
     };
     if let Some(minutes) = minutes {
-        anyhow::ensure!(
+        ensure!(
             (0.01..=1440.0).contains(&minutes),
             "--minutes is {minutes}; it must be 0.01 to 1440"
         );
@@ -142,6 +142,21 @@ fn latencies(client: &mut Generator, rounds: u64) -> Result<Histogram<u64>> {
     }
     client.finish()?;
     Ok(latencies)
+}
+
+/// The median of some times in nanoseconds, after a few that do not count. Where there was none, as of a shard that
+/// was too busy, none is counted.
+fn median_of(rounds: u64, mut one: impl FnMut() -> Result<Option<f64>>) -> Result<f64> {
+    let warm_up = rounds / 10;
+    let mut times = Vec::new();
+    for round in 0..rounds + warm_up {
+        let took = one()?;
+        if round >= warm_up {
+            times.extend(took);
+        }
+    }
+    ensure!(!times.is_empty(), "the shard was too busy for any of {rounds} requests");
+    Ok(median(times))
 }
 
 /// The medians of each column of some turns.

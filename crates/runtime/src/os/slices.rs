@@ -12,7 +12,7 @@
 
 #![allow(unsafe_code, reason = "two calls of the kernel with a structure of ours")]
 
-/// How long a thread's slice is beside the usual one, in eighths of that.
+/// How long a thread's slice is beside the usual one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slice {
     /// As usual: a thread that mostly waits for a device.

@@ -23,15 +23,13 @@ pub struct Threads {
     directory: Directory,
     stop: Arc<AtomicBool>,
     running: Vec<(WorkerBell, JoinHandle<()>)>,
-    /// The reactor lets those that wait for devices go first.
-    gives_way: bool,
 }
 
 impl Threads {
     /// No threads yet; theirs will be the files of this directory.
     #[must_use]
     pub fn new(directory: Directory) -> Threads {
-        Threads { directory, stop: Arc::default(), running: Vec::new(), gives_way: false }
+        Threads { directory, stop: Arc::default(), running: Vec::new() }
     }
 }
 
@@ -50,7 +48,8 @@ impl Workers for Threads {
         let (rings, stop) = (bell.clone(), Arc::clone(&self.stop));
         let mut files = self.directory.clone();
         let slice = if worker.waits_for_devices() { Slice::Usual } else { Slice::Longest };
-        if slice == Slice::Usual && !std::mem::replace(&mut self.gives_way, true) {
+        if slice == Slice::Usual {
+            // The reactor, whose thread this is, lets it go first.
             slices::set(Slice::Longer);
         }
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {

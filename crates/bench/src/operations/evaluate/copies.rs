@@ -21,8 +21,7 @@ use super::super::local::Place;
 use super::super::run::{Times, load, run};
 use super::super::target::{Channel, Own};
 use super::super::workload::Workload;
-use super::{Scale, latencies, medians, name, plan};
-use crate::machine::median;
+use super::{Scale, latencies, median_of, medians, name, plan};
 use crate::rpc::floors::PATIENCE;
 use crate::rpc::subject::caller;
 use crate::table::Rows;
@@ -53,15 +52,11 @@ pub(super) fn cluster(replicas: u32, is_remote: bool) -> Own {
 
 fn ping(scale: &Scale, channel: Channel, to: To) -> Result<f64> {
     let mut caller = caller(channel.setup())?;
-    let mut times = Vec::new();
-    for round in 0..scale.rounds {
+    median_of(scale.rounds, || {
         let began = Instant::now();
         caller.call(to.shard, Opcode::Ping, &[&[]], Some(PATIENCE), |_| ())?;
-        if round >= scale.rounds / 10 {
-            times.push(began.elapsed().as_nanos() as f64);
-        }
-    }
-    Ok(median(times))
+        Ok(Some(began.elapsed().as_nanos() as f64))
+    })
 }
 
 /// Medians of a ping and a write, and the 99 % of that, in nanoseconds.

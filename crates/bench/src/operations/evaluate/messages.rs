@@ -9,8 +9,8 @@
 //! | the same, R = 1 on another server | and the bytes to there and the answer back, and two more wake-ups |
 //! | the same, R = 3 | and two more copies of that, side by side |
 //!
-//! The first two are of a bare shard that spins, the others of servers of a cluster, whose reactors also sleep: that is in
-//! the third line too.
+//! The first two are of a bare shard that also echoes. What copies add is beside a server of a cluster without any: a
+//! server's reactor may sleep, and has more to look after.
 //!
 //! A message is laid out before the clock runs, and what its answer says is looked at when it has stopped.
 
@@ -20,12 +20,11 @@ use super::super::run::load;
 use super::super::target::{Channel, Own};
 use super::super::workload::{Kind, Workload};
 use super::copies::{OBJECTS, cluster};
-use super::{Scale, medians, name, plan};
-use crate::machine::median;
+use super::{Scale, median_of, medians, name, plan};
 use crate::rpc::floors::PATIENCE;
 use crate::rpc::subject::caller;
 use crate::table::Rows;
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use std::time::Instant;
 use thunderhead_rpc::{CallError, Caller, Opcode};
 use thunderhead_runtime::Random;
@@ -96,20 +95,6 @@ impl Client {
     }
 }
 
-/// The median of some messages, after a few that do not count.
-fn some(rounds: u64, mut one: impl FnMut() -> Result<Option<f64>>) -> Result<f64> {
-    let mut times = Vec::new();
-    for round in 0..rounds + rounds / 10 {
-        if let Some(took) = one()?
-            && round >= rounds / 10
-        {
-            times.push(took);
-        }
-    }
-    ensure!(!times.is_empty(), "the shard was too busy for any of {rounds} messages");
-    Ok(median(times))
-}
-
 /// Medians of an echo, where the node echoes, and of a message; and how many bytes that has, and its answer.
 fn measure(
     scale: &Scale,
@@ -121,11 +106,11 @@ fn measure(
     load(&plan(Workload::MultiWrite, OBJECTS, 1), channel, to)?;
     let mut client = Client::new(channel, to)?;
     let rounds = scale.rounds / 8;
-    some(rounds, || client.message(kind))?;
+    median_of(rounds, || client.message(kind))?;
     let mut turns = Vec::new();
     for _ in 0..scale.turns.min(15) {
-        let echo = if echoes { some(rounds, || client.echo().map(Some))? } else { 0.0 };
-        turns.push([echo, some(rounds, || client.message(kind))?]);
+        let echo = if echoes { median_of(rounds, || client.echo().map(Some))? } else { 0.0 };
+        turns.push([echo, median_of(rounds, || client.message(kind))?]);
     }
     Ok((medians(&turns), client.bytes))
 }
@@ -137,7 +122,7 @@ pub(super) fn rows(scale: &Scale, rows: &mut Rows) -> Result<()> {
             (Kind::MultiWrite, "log, index, records, answer"),
         ] {
             let own = Own { cleaners: 0, ..Own::holding(OBJECTS, VALUE_BYTES, 0.1) };
-            let ([echo, mut before], (there, back)) =
+            let ([echo, message], (there, back)) =
                 own.beside(channel, |address| measure(scale, channel, address.into(), kind, true))?;
             let what = format!(
                 "timeline of a {} of {PARTS}, {}: client, network, turn ({there} B there, {back} B back)",
@@ -146,14 +131,21 @@ pub(super) fn rows(scale: &Scale, rows: &mut Rows) -> Result<()> {
             );
             rows.reported(&what, echo / 1e3, "µs");
             let what = format!("timeline, then the shard: {work}");
-            rows.reported(&what, (before - echo) / 1e3, "µs");
+            rows.reported(&what, (message - echo) / 1e3, "µs");
             if kind == Kind::MultiRead {
                 continue;
             }
-            for (replicas, is_remote, what) in super::copies::STEPS {
+            let in_cluster = |replicas, is_remote| -> Result<f64> {
                 let own = cluster(replicas, is_remote);
-                let ([_, message], _) = own
-                    .in_cluster(channel, |place| measure(scale, channel, place.to, kind, false))?;
+                let measured =
+                    own.in_cluster(channel, |place| measure(scale, channel, place.to, kind, false));
+                Ok(measured?.0[1])
+            };
+            let mut before = in_cluster(0, false)?;
+            let what = "timeline, then a server of a cluster around it, without copies";
+            rows.reported(what, (before - message) / 1e3, "µs");
+            for (replicas, is_remote, what) in super::copies::STEPS {
+                let message = in_cluster(replicas, is_remote)?;
                 rows.reported(&format!("timeline, then {what}"), (message - before) / 1e3, "µs");
                 before = message;
             }
