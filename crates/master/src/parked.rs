@@ -78,6 +78,11 @@ impl Parked {
         }
     }
 
+    /// How many wait for more than this, or are behind one that does, nearly.
+    pub(crate) fn beyond(&self, durable: LogPosition) -> usize {
+        self.answers.len() - self.answers.partition_point(|(until, ..)| *until <= durable)
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.answers.len()
     }

@@ -48,10 +48,11 @@
 //!
 //! `segment` is what is known of a segment and its replicas; `replicator` the log's half; `placement`
 //! chooses servers; `messages` makes requests and understands answers; `copies` has bytes fetched
-//! from memory; `adopt` takes over replicas of the log's former life; `rests` has freed what is left of lost ones; `lease` knows until when reads may be answered; `link` connects it with a shard; `trial` is placement by itself, for models.
+//! from memory; `gathering` has what was written wait for more of it, where rounds take long; `adopt` takes over replicas of the log's former life; `rests` has freed what is left of lost ones; `lease` knows until when reads may be answered; `link` connects it with a shard; `trial` is placement by itself, for models.
 
 mod adopt;
 mod copies;
+mod gathering;
 mod lease;
 mod link;
 mod messages;
@@ -62,11 +63,13 @@ mod segment;
 mod trial;
 
 pub(crate) use adopt::Home;
+pub use gathering::Awaited;
 pub(crate) use link::Link;
 pub(crate) use link::Own;
 pub use link::{LocalAnswer, LocalBackup, LocalReplica, ReplicaBytes};
 pub use trial::Trial;
 
+use gathering::Gathering;
 use lease::Lease;
 use messages::{InFlight, Outgoing};
 use placement::Servers;
@@ -176,6 +179,7 @@ pub(crate) struct State {
     servers: Servers,
     frees: BTreeMap<ServerId, Frees>,
     lease: Lease,
+    gathering: Gathering,
     outgoing: VecDeque<Outgoing>,
     in_flight: Vec<InFlight>,
     /// Numbers requests and placements.
@@ -249,6 +253,7 @@ impl Replication {
             servers: Servers::default(),
             frees: BTreeMap::new(),
             lease: Lease::default(),
+            gathering: Gathering::default(),
             outgoing: VecDeque::new(),
             in_flight: Vec::new(),
             numbers: 0,
@@ -268,6 +273,11 @@ impl Replication {
     /// Learns who there is. An older list than the last one changes nothing.
     pub fn learn(&mut self, list: &ServerList) {
         self.shared.state().learn(list);
+    }
+
+    /// Learns how many answers wait for what is not durable. Who never says so has everything sent at once.
+    pub fn awaiting(&mut self, now: Time, awaited: Awaited) {
+        self.shared.state().gathering.awaiting(now, awaited);
     }
 
     /// Looks at what there is, makes the requests that it wants and says how things stand.

@@ -656,7 +656,7 @@ impl Shard {
         self.control_turn_over(context, beside);
         self.log.turn();
         if let Some(link) = &mut self.link {
-            link.run(context, &mut self.log, &mut self.asking, local);
+            link.run(context, &mut self.log, &mut self.asking, &self.parked, local);
         }
         self.parked.release(self.log.durable(), context);
         self.cleaning.turn_over(&self.log);

@@ -2,9 +2,10 @@
 //! the same process.
 
 use super::messages::Outgoing;
-use super::{Replication, Request, Standing, To};
+use super::{Awaited, Replication, Request, Standing, To};
 use crate::asking::{Asking, QuestionId};
 use crate::limits::{LOCAL_ROUNDS_MAX, REPLICATE_TIMEOUT};
+use crate::parked::Parked;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use thunderhead_log::Log;
@@ -127,6 +128,7 @@ impl Link {
         context: &mut Context<'_>,
         log: &mut Log,
         asking: &mut Asking,
+        parked: &Parked,
         mut local: Option<&mut dyn LocalBackup>,
     ) {
         let now = context.now();
@@ -137,6 +139,9 @@ impl Link {
                 }
             }
         }
+        let durable = self.replication.standing().durable;
+        let awaited = Awaited { all: parked.count(), beyond: parked.beyond(durable) };
+        self.replication.awaiting(now, awaited);
         for _ in 0..LOCAL_ROUNDS_MAX {
             self.standing = self.replication.turn(now, log);
             let mut answered = false;

@@ -222,7 +222,7 @@ impl State {
         for id in ids {
             let (may_open, is_free, may_close) = self.allowed(*id);
             let durable = self.durable;
-            let State { segments, servers, settings, spare, now, .. } = self;
+            let State { segments, servers, settings, spare, now, gathering, .. } = self;
             let Some(segment) = segments.get_mut(id) else { continue };
             let mut wake: Option<Time> = None;
             for number in 0..segment.slots.len() {
@@ -247,6 +247,14 @@ impl State {
                     let at = slot.retry_at;
                     wake = Some(wake.map_or(at, |known| known.min(at)));
                     continue;
+                }
+                let is_more = segment.is_only_longer(slot, &plan);
+                if is_more && let Some(at) = gathering.held(*now, plan.end - slot.acked) {
+                    wake = Some(wake.map_or(at, |known| known.min(at)));
+                    continue;
+                }
+                if is_more {
+                    gathering.sent(*now);
                 }
                 let at = place.unwrap_or_else(|| {
                     let life = (server, backup.generation);
@@ -323,7 +331,11 @@ impl State {
         if let (Some(freed), Some(frees)) = (freed, self.frees.get_mut(&server)) {
             frees.answered(now, freed);
         }
+        let before = self.durable;
         self.update_durable();
+        if self.durable > before {
+            self.gathering.answered(now, sent);
+        }
         self.renew_lease();
     }
 
@@ -444,6 +456,14 @@ impl State {
             // It cannot be gone on with.
             _ => self.lose(segment, sent.slot),
         }
+    }
+}
+
+impl Segment {
+    /// Whether what is to be sent for a replica of it is but more of what a head has got so far.
+    fn is_only_longer(&self, slot: &Slot, plan: &Plan) -> bool {
+        let raises = slot.epoch < self.epoch_for(slot);
+        self.is_head() && slot.copy.is_none() && plan.flags == 0 && !raises && !slot.is_doubtful
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::simulated::with_backup;
 use thunderhead_log::{Log, Memory, Options};
 use thunderhead_master::Replication;
-use thunderhead_master::replication::{Settings, To};
+use thunderhead_master::replication::{Awaited, Request, Settings, To};
 use thunderhead_rpc::Opcode;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{ServerInfo, ServerList};
@@ -17,14 +17,14 @@ fn server(id: u64) -> ServerInfo {
     with_backup(id, "10.0.0.1:1".parse().unwrap())
 }
 
-/// A log with replication to two of three servers, of which much was written in one turn.
-fn much_written() -> (Log, Replication) {
+/// A log with replication to so many of three servers.
+fn replicated(replicas: u32) -> (Log, Replication) {
     let settings = Settings {
         server: ServerId(9),
         host: "own".into(),
         rack: String::new(),
         master: MasterId(1),
-        replicas: 2,
+        replicas,
         self_backup: false,
         segment_bytes: 8 << 20,
     };
@@ -33,6 +33,12 @@ fn much_written() -> (Log, Replication) {
     let mut log = Log::new(&memory, LogId(1), Options::default(), replicator).unwrap();
     log.create_tablet(TabletRange::whole(TABLE)).unwrap();
     replication.learn(&ServerList { version: 1, servers: (1..=3).map(server).collect() });
+    (log, replication)
+}
+
+/// One to two of them, of which much was written in one turn.
+fn much_written() -> (Log, Replication) {
+    let (mut log, mut replication) = replicated(2);
     for key in 0..70_u64 {
         log.write(TABLE, &key.to_be_bytes(), &vec![key as u8; 100_000]).unwrap();
     }
@@ -77,4 +83,42 @@ fn a_message_whose_bytes_are_gone_is_not_sent_and_holds_nothing_up() {
     }
     let other = takers.iter().find(|(server, bytes)| *server != taker && *bytes > 100_000);
     assert!(other.is_some(), "another one gets all of it from memory: {takers:?}");
+}
+
+/// Has a backup have taken so much of the head.
+fn taken(replication: &mut Replication, now: Time, request: &Request, length: u32) {
+    let taken = PartAnswer::new(0, length);
+    replication.answered(now, request.number, Ok(taken.as_bytes()));
+}
+
+/// After a round that took long, what is to be sent waits for others that are likely to come, but it is sent in any case.
+#[test]
+fn what_is_held_is_sent_when_its_time_is_over_though_nobody_came() {
+    let (mut log, mut replication) = replicated(1);
+    let written = |log: &mut Log, replication: &mut Replication, now| {
+        let position = log.write(TABLE, b"key", b"value").unwrap().position;
+        log.turn();
+        (position, replication.turn(now, log))
+    };
+    let micros = |micros: u64| Time(micros * 1000);
+    let (first, _) = written(&mut log, &mut replication, micros(100));
+    let request = replication.next_request().unwrap();
+    taken(&mut replication, micros(300), &request, first.offset);
+    assert_eq!(replication.standing().durable, first, "a round of 200 us");
+
+    replication.awaiting(micros(300), Awaited { all: 2, beyond: 0 });
+    replication.awaiting(micros(310), Awaited { all: 1, beyond: 1 });
+    let (second, standing) = written(&mut log, &mut replication, micros(310));
+    assert_eq!((standing.deadline, standing.has_requests), (Some(micros(500)), false));
+    let standing = replication.turn(micros(499), &mut log);
+    assert_eq!((standing.deadline, standing.has_requests), (Some(micros(500)), false));
+    assert!(replication.turn(micros(500), &mut log).has_requests);
+    let request = replication.next_request().unwrap();
+    taken(&mut replication, micros(600), &request, second.offset);
+    assert_eq!(replication.standing().durable, second);
+
+    // That did not pay: nobody came.
+    replication.awaiting(micros(600), Awaited { all: 2, beyond: 0 });
+    replication.awaiting(micros(610), Awaited { all: 1, beyond: 1 });
+    assert!(written(&mut log, &mut replication, micros(610)).1.has_requests);
 }

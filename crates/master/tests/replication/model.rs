@@ -14,7 +14,7 @@ use thunderhead_log::{
     Cleaner, Log, LogId, LogPosition, Memory, SegmentId, TabletRange, Usage, Version,
 };
 use thunderhead_master::Replication;
-use thunderhead_master::replication::{ReplicationStatistics, Request, Settings, To};
+use thunderhead_master::replication::{Awaited, ReplicationStatistics, Request, Settings, To};
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::alarm::Alarm;
 use thunderhead_runtime::clock::Clock;
@@ -266,6 +266,9 @@ impl Cluster {
     fn turn(&mut self) {
         for _ in 0..self.random.within(1..9) {
             self.log.turn();
+            let all = self.random.below(9) as usize;
+            let beyond = self.random.below(all as u64 + 1) as usize;
+            self.replication.awaiting(self.now, Awaited { all, beyond });
             self.replication.turn(self.now, &mut self.log);
             let mut any = false;
             // Some stay until much else has happened, and what they were to bring may not be needed any more.
