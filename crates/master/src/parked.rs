@@ -78,7 +78,7 @@ impl Parked {
         }
     }
 
-    /// How many wait for more than this, or are behind one that does, nearly.
+    /// How many wait for more than this: a guess where there are reads, for answers are taken to be in order.
     pub(crate) fn beyond(&self, durable: LogPosition) -> usize {
         self.answers.len() - self.answers.partition_point(|(until, ..)| *until <= durable)
     }

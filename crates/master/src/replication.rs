@@ -275,15 +275,16 @@ impl Replication {
         self.shared.state().learn(list);
     }
 
-    /// Learns how many answers wait for what is not durable. Who never says so has everything sent at once.
-    pub fn awaiting(&mut self, now: Time, awaited: Awaited) {
-        self.shared.state().gathering.awaiting(now, awaited);
-    }
-
-    /// Looks at what there is, makes the requests that it wants and says how things stand.
-    pub fn turn(&mut self, now: Time, log: &mut Log) -> Standing {
+    /// Looks at what there is, makes the requests that it wants and says how things stand. `awaited` is asked how many
+    /// answers wait where this is durable.
+    pub fn turn(
+        &mut self,
+        now: Time,
+        log: &mut Log,
+        awaited: impl FnOnce(LogPosition) -> Awaited,
+    ) -> Standing {
         let mut state = self.shared.state();
-        state.turn(now, log);
+        state.turn(now, log, awaited);
         state.standing()
     }
 
@@ -358,11 +359,12 @@ impl State {
         }
     }
 
-    fn turn(&mut self, now: Time, log: &mut Log) {
+    fn turn(&mut self, now: Time, log: &mut Log, awaited: impl FnOnce(LogPosition) -> Awaited) {
         (self.now, self.wake) = (now, None);
         if self.settings.replicas == 0 || self.is_deposed {
             return;
         }
+        self.gathering.awaiting(now, awaited(self.durable));
         self.take_up_mending(log);
         self.tidy();
         let mut ids = std::mem::take(&mut self.scratch);

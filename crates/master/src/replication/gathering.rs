@@ -3,13 +3,13 @@
 //!
 //! Clients that a round has answered send their next updates as soon as they hear of it. If the next round began
 //! with the first of these, all others would wait for two rounds; two clients would take turns for ever. So what is
-//! to be sent is held until as many wait as did, answered or not, when the round was over: for as long as the
-//! shortest rounds take, at most. One client is never held up, and nobody is where answers come fast, or where what
-//! waits is so much that it takes the disk long by itself.
+//! to be sent is held until as many wait as did, answered or not, when the round was over, or until nobody has come for
+//! a while: for as long as the shortest rounds take, at most. An answer that nobody else waits beside is never held up, and nobody is where answers
+//! come fast, or where what waits is so much that it takes the disk long by itself.
 //!
 //! Where that does not pay (those who were answered do not come again at once), it is not tried the next time, then
-//! the next two times, and so on. It pays if the time that those lose who are held up is no more than what those gain
-//! who come with them: a round each.
+//! the next two times, and so on. Those who are held up lose the time of the hold. Those who come meanwhile gain what
+//! is left of a round: without it they would have waited until the first one's is over, and for one of their own.
 
 use std::time::Duration;
 use thunderhead_runtime::Time;
@@ -20,6 +20,9 @@ const ROUND_MIN: Duration = Duration::from_micros(100);
 /// The longest that anything is held.
 const HOLD_MAX: Duration = Duration::from_millis(1);
 
+/// Nobody is waited for where nobody has come for this part of that time.
+const PATIENCE: u32 = 4;
+
 /// More than this is not held.
 const BYTES_MAX: u32 = 256 << 10;
 
@@ -29,7 +32,7 @@ const MISSES_MAX: u32 = 6;
 /// How many answers wait for backups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Awaited {
-    /// All of them, those included that are about to be sent.
+    /// All of them, those included that are about to be sent because what they waited for is durable.
     pub all: usize,
     /// Of these, those that wait for more than what is durable.
     pub beyond: usize,
@@ -38,8 +41,8 @@ pub struct Awaited {
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Gathering {
-    /// What the shortest rounds take; none has been seen yet.
-    least: Option<Duration>,
+    /// What the last round took, and what the shortest ones do; none has been seen yet.
+    rounds: Option<(Duration, Duration)>,
     /// A round was over, and nobody has looked how many wait.
     is_over: bool,
     awaited: Awaited,
@@ -54,51 +57,79 @@ pub(super) struct Gathering {
 struct Hold {
     until: Time,
     expected: usize,
+    /// Where nobody comes for so long, nobody is waited for any more.
+    patience: Duration,
     /// When there was something for the first time, and how many waited for it.
     first: Option<(Time, usize)>,
+    /// When somebody came last, and how many waited then.
+    last: (Time, usize),
 }
 
 impl Gathering {
-    /// A round that began then was answered.
+    /// A round that began then was answered, and what is durable is more.
     pub(super) fn answered(&mut self, now: Time, sent: Time) {
         let took = now.since(sent);
         // It forgets, for disks change.
-        self.least = Some(self.least.map_or(took, |least| took.min(least + least / 64)));
-        (self.is_over, self.hold) = (true, None);
+        let longer = |least: Duration| least + (least / 64).max(Duration::from_micros(1));
+        let least = self.rounds.map_or(took, |(_, least)| took.min(longer(least)));
+        self.rounds = Some((took, least));
+        self.is_over = true;
     }
 
     /// So many answers wait now.
     pub(super) fn awaiting(&mut self, now: Time, awaited: Awaited) {
         self.awaited = awaited;
-        if !std::mem::take(&mut self.is_over) || awaited.beyond >= awaited.all {
+        if !std::mem::take(&mut self.is_over) {
             return;
         }
-        let Some(least) = self.least.filter(|least| *least >= ROUND_MIN) else { return };
+        // With several backups the last round of one may be over while something is held for another.
+        if self.hold.is_some_and(|hold| hold.first.is_some()) {
+            return;
+        }
+        self.hold = None;
+        let Some((_, least)) = self.rounds.filter(|(_, least)| *least >= ROUND_MIN) else { return };
+        if awaited.beyond >= awaited.all {
+            return;
+        }
         if self.left_out > 0 {
             self.left_out -= 1;
             return;
         }
-        let until = now + least.min(HOLD_MAX);
-        self.hold = Some(Hold { until, expected: awaited.all, first: None });
+        let most = least.min(HOLD_MAX);
+        self.hold = Some(Hold {
+            until: now + most,
+            expected: awaited.all,
+            patience: most / PATIENCE,
+            first: None,
+            last: (now, awaited.beyond),
+        });
     }
 
     /// Until when so many bytes, which could be sent, are held.
     pub(super) fn held(&mut self, now: Time, bytes: u32) -> Option<Time> {
         let hold = self.hold.as_mut()?;
         let waiting = self.awaited.beyond;
-        if bytes > BYTES_MAX || waiting >= hold.expected || now >= hold.until {
+        if waiting > hold.last.1 {
+            hold.last = (now, waiting);
+        }
+        let until = hold.until.min(hold.last.0 + hold.patience);
+        if bytes > BYTES_MAX || waiting >= hold.expected || now >= until {
             return None;
         }
         hold.first.get_or_insert((now, waiting));
-        Some(hold.until)
+        Some(until)
     }
 
     /// They were sent.
     pub(super) fn sent(&mut self, now: Time) {
         let Some(Hold { first: Some((first, waited)), .. }) = self.hold.take() else { return };
-        let gained = self.awaited.beyond.saturating_sub(waited) as u128;
-        let lost = waited as u128 * now.since(first).as_nanos();
-        if gained * self.least.unwrap_or_default().as_nanos() >= lost {
+        if waited == 0 {
+            return; // Nobody asked for it.
+        }
+        let held = now.since(first);
+        let round = self.rounds.map_or(Duration::ZERO, |(took, _)| took);
+        let came = self.awaited.beyond.saturating_sub(waited) as u128;
+        if came * round.saturating_sub(held).as_nanos() >= waited as u128 * held.as_nanos() {
             self.misses = 0;
         } else {
             self.left_out = 1 << self.misses;
@@ -110,6 +141,9 @@ impl Gathering {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cmp::Reverse;
+    use std::collections::BinaryHeap;
+    use thunderhead_runtime::Random;
 
     const ROUND: Duration = Duration::from_micros(200);
 
@@ -128,15 +162,23 @@ mod tests {
     #[test]
     fn the_others_are_waited_for_but_not_for_long() {
         let mut gathering = after_a_round(16, 4);
-        assert_eq!(gathering.held(at(1000), 500), Some(at(1200)));
+        assert_eq!(gathering.held(at(1000), 500), Some(at(1050)));
         gathering.awaiting(at(1040), Awaited { all: 15, beyond: 15 });
-        assert_eq!(gathering.held(at(1040), 2000), Some(at(1200)));
+        assert_eq!(gathering.held(at(1040), 2000), Some(at(1090)));
         gathering.awaiting(at(1050), Awaited { all: 16, beyond: 16 });
         assert_eq!(gathering.held(at(1050), 2200), None, "all are there");
 
         let mut gathering = after_a_round(16, 4);
-        assert_eq!(gathering.held(at(1199), 500), Some(at(1200)));
-        assert_eq!(gathering.held(at(1200), 500), None, "they do not come");
+        assert_eq!(gathering.held(at(1049), 500), Some(at(1050)));
+        assert_eq!(gathering.held(at(1050), 500), None, "they do not come");
+
+        let mut gathering = after_a_round(16, 4);
+        for came in 0..8 {
+            let now = at(1000 + 25 * came);
+            gathering.awaiting(now, Awaited { all: 16, beyond: 4 + came as usize });
+            assert!(gathering.held(now, 500).is_some());
+        }
+        assert_eq!(gathering.held(at(1200), 500), None, "they take too long");
     }
 
     #[test]
@@ -189,14 +231,109 @@ mod tests {
     }
 
     #[test]
+    fn what_is_held_for_one_backup_is_held_no_longer_because_another_one_answers() {
+        let mut gathering = after_a_round(16, 4);
+        assert_eq!(gathering.held(at(1000), 500), Some(at(1050)));
+        gathering.answered(at(1040), at(840));
+        gathering.awaiting(at(1040), Awaited { all: 8, beyond: 4 });
+        assert_eq!(gathering.held(at(1040), 500), Some(at(1050)));
+        assert_eq!(gathering.held(at(1050), 500), None);
+        gathering.sent(at(1050));
+        assert_eq!(gathering.left_out, 1, "nobody came, and four were held up");
+    }
+
+    #[test]
+    fn what_nobody_waits_for_says_nothing() {
+        let mut gathering = after_a_round(16, 0);
+        gathering.misses = 3;
+        assert!(gathering.held(at(1000), 500).is_some());
+        gathering.sent(at(1200));
+        assert_eq!((gathering.misses, gathering.left_out), (3, 0));
+    }
+
+    #[test]
     fn what_a_round_takes_is_learned_anew() {
         let mut gathering = Gathering::default();
-        gathering.answered(at(1000), at(800));
-        for _ in 0..200 {
+        gathering.answered(at(1000), at(1000));
+        for _ in 0..600 {
             gathering.answered(at(5000), at(1000));
         }
-        assert!(gathering.least > Some(10 * ROUND), "{gathering:?}");
+        assert!(gathering.rounds.unwrap().1 > 10 * ROUND, "{gathering:?}");
         gathering.answered(at(1000), at(800));
-        assert_eq!(gathering.least, Some(ROUND));
+        assert_eq!(gathering.rounds.unwrap().1, ROUND);
+    }
+
+    /// Who comes next, and when.
+    type Arrivals<'a> = &'a mut dyn FnMut(&mut BinaryHeap<Reverse<u64>>, Time);
+
+    /// Has updates come to a backup that takes a round's time for whatever there is, and says how long they
+    /// take on average. `answered` is told of each.
+    fn simulated(
+        is_used: bool,
+        mut coming: BinaryHeap<Reverse<u64>>,
+        next: Arrivals<'_>,
+    ) -> Duration {
+        let mut gathering = Gathering::default();
+        let (mut waiting, mut under_way): (Vec<Time>, Vec<Time>) = (Vec::new(), Vec::new());
+        let (mut sent, mut took, mut count) = (Time(0), Duration::ZERO, 0);
+        for micros in 0..400_000 {
+            let now = at(micros);
+            while coming.peek().is_some_and(|it| at(it.0) <= now) {
+                coming.pop();
+                waiting.push(now);
+            }
+            let is_over = !under_way.is_empty() && now.since(sent) >= ROUND;
+            if is_over {
+                gathering.answered(now, sent);
+            }
+            if is_used {
+                let all = waiting.len() + under_way.len();
+                let beyond = if is_over { waiting.len() } else { all };
+                gathering.awaiting(now, Awaited { all, beyond });
+            }
+            if is_over {
+                for came in under_way.drain(..) {
+                    took += now.since(came);
+                    count += 1;
+                    next(&mut coming, now);
+                }
+            }
+            let may = under_way.is_empty() && !waiting.is_empty();
+            if may && gathering.held(now, 500).is_none() {
+                gathering.sent(now);
+                std::mem::swap(&mut waiting, &mut under_way);
+                sent = now;
+            }
+        }
+        took / count
+    }
+
+    #[test]
+    fn clients_that_come_again_wait_for_less_and_those_that_come_when_they_like_for_no_more() {
+        // What part of them comes again at once; the others do something else first.
+        for (at_once, clients) in [(1.0, 2), (1.0, 4), (1.0, 16), (0.8, 16), (0.25, 16), (0.25, 4)]
+        {
+            let mean = |is_used| {
+                let mut random = Random::from_seed(clients);
+                let coming = (0..clients).map(|client| Reverse(client * 7)).collect();
+                let mut again = |coming: &mut BinaryHeap<Reverse<u64>>, now: Time| {
+                    let most = if random.chance(at_once) { 40 } else { 2000 };
+                    coming.push(Reverse(now.0 / 1000 + random.within(10..most)));
+                };
+                simulated(is_used, coming, &mut again)
+            };
+            let (without, with) = (mean(false), mean(true));
+            let allowed = if at_once < 0.5 { without * 21 / 20 } else { without * 4 / 5 };
+            assert!(with < allowed, "{clients}, {at_once}: {with:?}, it was {without:?}");
+        }
+        for a_round in [1, 2, 4, 8, 16, 64] {
+            let mut random = Random::from_seed(a_round);
+            let count = 2000 * a_round;
+            let coming: BinaryHeap<_> =
+                (0..count).map(|_| Reverse(random.below(400_000))).collect();
+            let mean = |is_used| simulated(is_used, coming.clone(), &mut |_, _| {});
+            let (without, with) = (mean(false), mean(true));
+            assert!(with < without * 21 / 20, "{a_round}: {with:?}, it was {without:?}");
+        }
     }
 }

@@ -8,13 +8,18 @@ use crate::limits::{LOCAL_ROUNDS_MAX, REPLICATE_TIMEOUT};
 use crate::parked::Parked;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use thunderhead_log::Log;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
 use thunderhead_runtime::Time;
+use thunderhead_runtime::timers::TimerId;
 use thunderhead_wire::{ServerId, Status};
 
 /// The number of the manager's timer.
 const TIMER: u64 = (1 << 32) + 0x100;
+
+/// A turn that is not wanted any more is taken back where it would be so soon. The others are rare.
+const SOON: Duration = Duration::from_millis(2);
 
 /// What the backup of the same process says to a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +72,7 @@ pub(crate) struct Link {
     calls: BTreeMap<CallId, u64>,
     questions: BTreeMap<QuestionId, u64>,
     locals: BTreeMap<u64, u64>,
-    timer_at: Option<Time>,
+    timer: Option<(Time, TimerId)>,
 }
 
 impl Link {
@@ -79,7 +84,7 @@ impl Link {
             calls: BTreeMap::new(),
             questions: BTreeMap::new(),
             locals: BTreeMap::new(),
-            timer_at: None,
+            timer: None,
         }
     }
 
@@ -116,7 +121,7 @@ impl Link {
 
     pub(crate) fn timer(&mut self, number: u64) -> bool {
         if number == TIMER {
-            self.timer_at = None;
+            self.timer = None;
         }
         number == TIMER
     }
@@ -139,11 +144,9 @@ impl Link {
                 }
             }
         }
-        let durable = self.replication.standing().durable;
-        let awaited = Awaited { all: parked.count(), beyond: parked.beyond(durable) };
-        self.replication.awaiting(now, awaited);
+        let awaited = |durable| Awaited { all: parked.count(), beyond: parked.beyond(durable) };
         for _ in 0..LOCAL_ROUNDS_MAX {
-            self.standing = self.replication.turn(now, log);
+            self.standing = self.replication.turn(now, log, awaited);
             let mut answered = false;
             if self.standing.has_requests {
                 while let Some(request) = self.replication.next_outgoing() {
@@ -157,12 +160,26 @@ impl Link {
                 break;
             }
         }
-        if let Some(at) = self.standing.deadline
-            && self.timer_at.is_none_or(|set| at < set)
-        {
-            context.set_timer(at, TIMER);
-            self.timer_at = Some(at);
+        self.set_timer(context);
+    }
+
+    /// Sees to it that there is a turn when one is wanted. Where it is wanted later than it was, as after each
+    /// round, nothing changes, unless that would be a turn for nothing soon.
+    fn set_timer(&mut self, context: &mut Context<'_>) {
+        let wanted = self.standing.deadline;
+        let keeps = match (self.timer, wanted) {
+            (None, None) => true,
+            (None, Some(_)) => false,
+            (Some((set, _)), None) => set > context.now() + SOON,
+            (Some((set, _)), Some(at)) => set == at || (set < at && set > context.now() + SOON),
+        };
+        if keeps {
+            return;
         }
+        if let Some((_, timer)) = self.timer.take() {
+            context.cancel_timer(timer);
+        }
+        self.timer = wanted.map(|at| (at, context.set_timer(at, TIMER)));
     }
 
     /// Sends a request; true if it was answered at once.

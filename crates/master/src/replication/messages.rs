@@ -225,6 +225,7 @@ impl State {
             let State { segments, servers, settings, spare, now, gathering, .. } = self;
             let Some(segment) = segments.get_mut(id) else { continue };
             let mut wake: Option<Time> = None;
+            let waiting = segment.length.saturating_sub(segment.durable_length);
             for number in 0..segment.slots.len() {
                 let Some(slot) = segment.slots.get(number) else { continue };
                 let Some(server) = slot.server else { continue };
@@ -249,7 +250,7 @@ impl State {
                     continue;
                 }
                 let is_more = segment.is_only_longer(slot, &plan);
-                if is_more && let Some(at) = gathering.held(*now, plan.end - slot.acked) {
+                if is_more && let Some(at) = gathering.held(*now, waiting) {
                     wake = Some(wake.map_or(at, |known| known.min(at)));
                     continue;
                 }
@@ -460,10 +461,11 @@ impl State {
 }
 
 impl Segment {
-    /// Whether what is to be sent for a replica of it is but more of what a head has got so far.
+    /// Whether what is to be sent for a replica of it is but more of what an open head has got so far.
     fn is_only_longer(&self, slot: &Slot, plan: &Plan) -> bool {
         let raises = slot.epoch < self.epoch_for(slot);
-        self.is_head() && slot.copy.is_none() && plan.flags == 0 && !raises && !slot.is_doubtful
+        let is_usual = slot.is_there() && !slot.is_uncertain && !slot.is_doubtful && !raises;
+        self.is_head() && !self.is_closed && slot.copy.is_none() && plan.flags == 0 && is_usual
     }
 }
 

@@ -43,7 +43,7 @@ fn much_written() -> (Log, Replication) {
         log.write(TABLE, &key.to_be_bytes(), &vec![key as u8; 100_000]).unwrap();
     }
     log.turn();
-    replication.turn(Time(1), &mut log);
+    replication.turn(Time(1), &mut log, |_| Awaited::default());
     (log, replication)
 }
 
@@ -75,7 +75,7 @@ fn a_message_whose_bytes_are_gone_is_not_sent_and_holds_nothing_up() {
     replication.learn(&ServerList { version: 3, servers: (1..=3).map(server).collect() });
     let mut takers = Vec::new();
     for nanosecond in 3..10 {
-        replication.turn(Time(nanosecond), &mut log);
+        replication.turn(Time(nanosecond), &mut log, |_| Awaited::default());
         while let Some(request) = replication.next_request() {
             let To::Backup(server, _) = request.to else { continue };
             takers.push((server, request.body.len()));
@@ -95,30 +95,32 @@ fn taken(replication: &mut Replication, now: Time, request: &Request, length: u3
 #[test]
 fn what_is_held_is_sent_when_its_time_is_over_though_nobody_came() {
     let (mut log, mut replication) = replicated(1);
-    let written = |log: &mut Log, replication: &mut Replication, now| {
+    let micros = |micros: u64| Time(micros * 1000);
+    let written = |log: &mut Log| {
         let position = log.write(TABLE, b"key", b"value").unwrap().position;
         log.turn();
-        (position, replication.turn(now, log))
+        position
     };
-    let micros = |micros: u64| Time(micros * 1000);
-    let (first, _) = written(&mut log, &mut replication, micros(100));
+    // One is about to be answered, and comes again.
+    let two = |_| Awaited { all: 2, beyond: 1 };
+    let one = |_| Awaited { all: 1, beyond: 1 };
+    let first = written(&mut log);
+    replication.turn(micros(100), &mut log, one);
     let request = replication.next_request().unwrap();
     taken(&mut replication, micros(300), &request, first.offset);
     assert_eq!(replication.standing().durable, first, "a round of 200 us");
 
-    replication.awaiting(micros(300), Awaited { all: 2, beyond: 0 });
-    replication.awaiting(micros(310), Awaited { all: 1, beyond: 1 });
-    let (second, standing) = written(&mut log, &mut replication, micros(310));
-    assert_eq!((standing.deadline, standing.has_requests), (Some(micros(500)), false));
-    let standing = replication.turn(micros(499), &mut log);
-    assert_eq!((standing.deadline, standing.has_requests), (Some(micros(500)), false));
-    assert!(replication.turn(micros(500), &mut log).has_requests);
+    let second = written(&mut log);
+    let standing = replication.turn(micros(300), &mut log, two);
+    assert_eq!((standing.deadline, standing.has_requests), (Some(micros(350)), false));
+    let standing = replication.turn(micros(349), &mut log, one);
+    assert_eq!((standing.deadline, standing.has_requests), (Some(micros(350)), false));
+    assert!(replication.turn(micros(350), &mut log, one).has_requests);
     let request = replication.next_request().unwrap();
     taken(&mut replication, micros(600), &request, second.offset);
     assert_eq!(replication.standing().durable, second);
 
     // That did not pay: nobody came.
-    replication.awaiting(micros(600), Awaited { all: 2, beyond: 0 });
-    replication.awaiting(micros(610), Awaited { all: 1, beyond: 1 });
-    assert!(written(&mut log, &mut replication, micros(610)).1.has_requests);
+    written(&mut log);
+    assert!(replication.turn(micros(600), &mut log, two).has_requests);
 }

@@ -268,8 +268,7 @@ impl Cluster {
             self.log.turn();
             let all = self.random.below(9) as usize;
             let beyond = self.random.below(all as u64 + 1) as usize;
-            self.replication.awaiting(self.now, Awaited { all, beyond });
-            self.replication.turn(self.now, &mut self.log);
+            self.replication.turn(self.now, &mut self.log, |_| Awaited { all, beyond });
             let mut any = false;
             // Some stay until much else has happened, and what they were to bring may not be needed any more.
             while self.random.below(8) > 0
