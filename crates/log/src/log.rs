@@ -352,7 +352,7 @@ impl Log {
         for key in gone {
             if let Some(current) = self.current(at, KeyHash::of(&key), &key) {
                 let reference = self.tablets.list[at].index.remove(current.found);
-                self.bury(at, reference, &current.entry);
+                self.bury(at, reference, &current.old);
                 self.count_mutation();
             }
         }

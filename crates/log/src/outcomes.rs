@@ -64,7 +64,10 @@ impl GroupFields {
     #[inline]
     pub(crate) fn put(into: &mut Vec<u8>, first: u64, outcome: &Outcome<'_>) {
         let Outcome { sequence, table, key_hash, result } = *outcome;
-        let mut bytes = [0; OUTCOME_BYTES_MAX];
+        // Nothing is put together elsewhere and copied: who reads what was just written in pieces waits.
+        let start = into.len();
+        into.extend_from_slice(&[0; OUTCOME_BYTES_MAX]);
+        let Some(bytes) = into[start..].first_chunk_mut::<OUTCOME_BYTES_MAX>() else { return };
         bytes[0] = sequence.wrapping_sub(first) as u8;
         let behind_table = match u8::try_from(table.0) {
             Ok(table) if table < 0x80 => {
@@ -79,10 +82,7 @@ impl GroupFields {
         bytes[behind_table + 8] = result.len() as u8;
         let at = behind_table + 9;
         bytes[at..at + result.len()].copy_from_slice(result);
-        // A number of bytes that is known is copied in a few instructions.
-        let end = into.len() + at + result.len();
-        into.extend_from_slice(&bytes);
-        into.truncate(end);
+        into.truncate(start + at + result.len());
     }
 }
 

@@ -31,36 +31,40 @@ pub(crate) fn update(
             Met::Refused(refused) => return refused,
         }
     }
-    let outcome = match part.kind {
+    let done = match part.kind {
         UpdateKind::Write => put(log, identity, (table, key), (part.argument, None), condition),
-        UpdateKind::Increment => increment(log, identity, part, key, condition),
+        UpdateKind::Increment => match increment(log, identity, part, key, condition) {
+            Ok((version, sum)) => return Outcome { sum: Some(sum), ..Outcome::done(version) },
+            Err(refused) => Err(refused),
+        },
         UpdateKind::Delete => delete(log, identity, (table, part.key), condition),
     };
-    match outcome {
-        Ok(outcome) => outcome,
-        Err(refused) if identity.lease() != 0 => {
-            let recorded = if refused.depends_on_object() {
-                record(log, identity, (table, part.key), refused)
-            } else {
-                Err(refused)
-            };
-            recorded.unwrap_or_else(|refused| {
-                clients.not_made(identity);
-                refused
-            })
-        }
+    let refused = match done {
+        Ok(version) => return Outcome::done(version),
         Err(refused) => refused,
+    };
+    if identity.lease() == 0 {
+        return refused;
     }
+    let recorded = if refused.depends_on_object() {
+        record(log, identity, (table, part.key), refused)
+    } else {
+        Err(refused)
+    };
+    recorded.unwrap_or_else(|refused| {
+        clients.not_made(identity);
+        refused
+    })
 }
 
-/// Adds to a number.
+/// Adds to a number. Returns the sum's version, and the sum.
 fn increment(
     log: &mut Log,
     identity: Identity,
     part: &UpdatePart<'_>,
     key: Hashed<'_>,
     condition: Condition,
-) -> Result<Outcome, Outcome> {
+) -> Result<(Version, [u8; 8]), Outcome> {
     let table = part.head.table();
     let object = log.read(table, part.key).map_err(|error| Outcome::of_error(&error))?;
     let current = object.as_ref().map_or(Version::NONE, |object| object.version());
@@ -84,7 +88,8 @@ fn increment(
         Version::NONE => Condition::Absent,
         version => Condition::VersionIs(version),
     };
-    put(log, identity, (table, key), (&sum, Some(sum)), condition)
+    let version = put(log, identity, (table, key), (&sum, Some(sum)), condition)?;
+    Ok((version, sum))
 }
 
 fn exactly_eight(bytes: &[u8]) -> Option<[u8; 8]> {
@@ -110,42 +115,39 @@ fn put(
     (table, key): (TableId, Hashed<'_>),
     (value, sum): (&[u8], Option<[u8; 8]>),
     condition: Condition,
-) -> Result<Outcome, Outcome> {
-    let outcome = |version| Outcome { sum, ..Outcome::done(version) };
+) -> Result<Version, Outcome> {
     let refused = |error: Error| Outcome::of_error(&error);
     if identity.lease() == 0 {
         let written = log.write_expected(table, key, value, condition).map_err(refused)?;
-        return Ok(outcome(written.version));
+        return Ok(written.version);
     }
     let first = identity.first_unacknowledged();
-    let to_record = |version| outcome(version).to_record(first);
+    let to_record = |version| Outcome { sum, ..Outcome::done(version) }.to_record(first);
     let name = (identity.lease(), identity.sequence());
     let written = log.write_recorded(table, key, value, condition, name, to_record);
-    let written = written.map_err(refused)?;
-    Ok(outcome(written.version))
+    Ok(written.map_err(refused)?.version)
 }
 
-/// Deletes an object.
+/// Deletes an object. Returns the version that it had.
 fn delete(
     log: &mut Log,
     identity: Identity,
     (table, key): (TableId, &[u8]),
     condition: Condition,
-) -> Result<Outcome, Outcome> {
+) -> Result<Version, Outcome> {
     let refused = |error: Error| Outcome::of_error(&error);
     if identity.lease() == 0 {
         let deleted = log.delete(table, key, condition).map_err(refused)?;
-        return Ok(Outcome::done(deleted.unwrap_or(Version::NONE)));
+        return Ok(deleted.unwrap_or(Version::NONE));
     }
     // The record holds the outcome, so the version must be known before.
     let object = log.read(table, key).map_err(refused)?;
     let current = object.map_or(Version::NONE, |object| object.version());
-    let outcome = Outcome::done(current);
-    let result = outcome.to_record(identity.first_unacknowledged());
+    let result = Outcome::done(current).to_record(identity.first_unacknowledged());
     let (lease, sequence) = (identity.lease(), identity.sequence());
     let completion = Completion { lease, sequence, result: result.as_ref() };
     log.delete_completed(table, key, condition, completion).map_err(refused)?;
-    Ok(outcome)
+    Ok(current)
 }
 
 /// Records that an update was refused. Where there is no room for that, it has not been.

@@ -79,19 +79,19 @@ impl Outcome {
         let bytes_of = |number: u64| (u64::BITS - number.leading_zeros()).div_ceil(8) as usize;
         let (first, version) = (bytes_of(first_unacknowledged), bytes_of(self.version.0));
         let has_sum = if self.sum.is_some() { HAS_SUM } else { 0 };
-        let mut bytes = [0; RECORD_BYTES_MAX];
-        bytes[0] = (first | version << 4) as u8;
-        bytes[1..3].copy_from_slice(&(self.status.code() | has_sum).to_le_bytes());
-        // Each is written whole; its upper bytes are zero, and what follows is written over them.
-        bytes[3..11].copy_from_slice(&first_unacknowledged.to_le_bytes());
-        let at = 3 + first;
-        bytes[at..at + 8].copy_from_slice(&self.version.0.to_le_bytes());
-        let mut length = at + version;
+        let head = (first | version << 4) as u128 | u128::from(self.status.code() | has_sum) << 8;
+        let behind = 24 + 8 * first;
+        let low =
+            head | u128::from(first_unacknowledged) << 24 | u128::from(self.version.0) << behind;
+        let high = if behind > 64 { self.version.0 >> (128 - behind) } else { 0 };
+        let mut record = Record { bytes: [0; RECORD_BYTES_MAX], length: 3 + first + version };
+        record.bytes[..16].copy_from_slice(&low.to_le_bytes());
+        record.bytes[16..24].copy_from_slice(&high.to_le_bytes());
         if let Some(sum) = self.sum {
-            bytes[length..length + 8].copy_from_slice(&sum);
-            length += 8;
+            record.bytes[record.length..record.length + 8].copy_from_slice(&sum);
+            record.length += 8;
         }
-        Record { bytes, length }
+        record
     }
 
     /// Reads what was recorded: the first update of which the client may still ask, and the outcome.
@@ -161,6 +161,27 @@ mod tests {
             for first in [0, 255, 256, u64::MAX] {
                 let record = outcome.to_record(first);
                 assert_eq!(Outcome::of_record(record.as_ref()), Some((first, outcome)));
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_of_any_length_lie_one_behind_the_other() {
+        let numbers = (0..=64).map(|bits| 0x9a7b_5c3d_1e2f_4a6b_u64.unbounded_shr(64 - bits));
+        for (first, version) in numbers.clone().flat_map(|it| numbers.clone().map(move |v| (it, v)))
+        {
+            for sum in [None, Some([7; 8])] {
+                let record = Outcome { sum, ..Outcome::done(Version(version)) }.to_record(first);
+                let short = |number: u64| {
+                    let bytes = number.to_le_bytes();
+                    let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
+                    bytes[..used].to_vec()
+                };
+                let lengths = (short(first).len() | short(version).len() << 4) as u8;
+                let status = if sum.is_some() { [0, 0x80] } else { [0, 0] };
+                let sum = sum.map_or(Vec::new(), Vec::from);
+                let whole = [vec![lengths], status.to_vec(), short(first), short(version), sum];
+                assert_eq!(record.as_ref(), whole.concat(), "{first:x} {version:x}");
             }
         }
     }

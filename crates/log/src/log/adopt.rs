@@ -207,14 +207,14 @@ impl Log {
     ) -> Result<(), Error> {
         let Some(current) = current else { return self.insert(tablet, hash, at) };
         let old = self.tablets.list[tablet].index.replace(current.found, at);
-        self.bury(tablet, old, &current.entry);
+        self.bury(tablet, old, &current.old);
         Ok(())
     }
 
     /// An adopted tombstone kills what an index points at. It needs no other one.
     pub(crate) fn unpoint(&mut self, tablet: usize, current: Current) {
         let at = self.tablets.list[tablet].index.remove(current.found);
-        self.bury(tablet, at, &current.entry);
+        self.bury(tablet, at, &current.old);
     }
 
     /// Names the adopted segments in a digest: from the moment that is durable this log is complete

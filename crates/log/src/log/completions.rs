@@ -110,14 +110,14 @@ impl Log {
         self.check_sizes(key, value)?;
         let tablet = self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
         let current = self.current(tablet, hash, key);
-        let existing = current.as_ref().map(|current| current.entry.fields.version);
+        let existing = current.as_ref().map(|current| current.old.version);
         check(condition, existing.unwrap_or(Version::NONE))?;
         let version = self.version_after(existing)?;
         let result = result(version);
         let completion = Completion { lease, sequence, result: result.as_ref() };
         self.check_sizes(&[0], completion.result)?;
         if self.is_grouped(completion.result, Log::grouped_bytes(key.len(), value.len()))? {
-            let old_bytes = current.as_ref().map_or(0, |current| current.entry.entry_bytes());
+            let old_bytes = current.as_ref().map_or(0, |current| current.old.bytes());
             let most = key.len() + value.len() + 64 + OUTCOME_BYTES_MAX;
             self.admit(most as u64, old_bytes as u64)?;
             let from = self.head.position();
@@ -128,7 +128,7 @@ impl Log {
             return Ok(Written { version, position });
         }
         let most = key.len() * 2 + value.len() + completion.result.len() + 512;
-        let old_bytes = current.as_ref().map_or(0, |current| current.entry.entry_bytes());
+        let old_bytes = current.as_ref().map_or(0, |current| current.old.bytes());
         self.admit(most as u64, old_bytes as u64)?;
         self.make_room(most, self.shared.reserves.for_writes())?;
 
@@ -172,7 +172,7 @@ impl Log {
         let hash = KeyHash::of(key);
         let tablet = self.tablets.find(table, hash).ok_or(Error::UnknownTablet { table })?;
         let current = self.current(tablet, hash, key);
-        let existing = current.as_ref().map(|current| current.entry.fields.version);
+        let existing = current.as_ref().map(|current| current.old.version);
         check(condition, existing.unwrap_or(Version::NONE))?;
         if self.is_grouped(completion.result, Log::grouped_bytes(key.len(), 0))? {
             let from = self.head.position();

@@ -47,10 +47,33 @@ impl<'a> Hashed<'a> {
     }
 }
 
-/// What an update found in the index.
+/// What an update found in the index, and what it has to know of the entry there.
 pub(crate) struct Current {
     pub(crate) found: Found,
-    pub(crate) entry: Located,
+    pub(crate) old: Old,
+}
+
+/// What has to be known of an entry of which there is a later one. It is less than [`Located`], which would be copied
+/// several times on the way.
+#[derive(Clone, Copy)]
+pub(crate) struct Old {
+    pub(crate) at: Reference,
+    pub(crate) version: Version,
+    bytes: usize,
+    guarded_bytes: usize,
+}
+
+impl Old {
+    #[inline]
+    pub(crate) fn of(entry: &Located) -> Old {
+        let (bytes, guarded_bytes) = (entry.entry_bytes(), entry.guarded_bytes());
+        Old { at: entry.at, version: entry.fields.version, bytes, guarded_bytes }
+    }
+
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
 }
 
 /// A version of an object that is to be appended.
@@ -132,7 +155,7 @@ impl Log {
         condition: Condition,
     ) -> Result<Written, Error> {
         let current = self.current(tablet, hash, key);
-        let existing = current.as_ref().map(|current| current.entry.fields.version);
+        let existing = current.as_ref().map(|current| current.old.version);
         check(condition, existing.unwrap_or(Version::NONE))?;
         let version = self.version_after(existing)?;
         let new = NewVersion { tablet, table, hash, key, value, version };
@@ -158,7 +181,7 @@ impl Log {
         new: NewVersion<'_>,
         current: Option<Current>,
     ) -> Result<LogPosition, Error> {
-        let old_bytes = current.as_ref().map_or(0, |current| current.entry.entry_bytes());
+        let old_bytes = current.as_ref().map_or(0, |current| current.old.bytes());
         self.admit((new.key.len() + new.value.len() + 64) as u64, old_bytes as u64)?;
         self.put_admitted(new, current)
     }
@@ -211,9 +234,9 @@ impl Log {
         self.live_bytes += entry_bytes as u64;
         self.tablets.list[tablet].live_bytes += entry_bytes as u64;
         if let (Some(replaced), Some(current)) = (replaced, current) {
-            self.bury(tablet, replaced, &current.entry);
+            self.bury(tablet, replaced, &current.old);
             if !folded {
-                let version = current.entry.fields.version;
+                let version = current.old.version;
                 let prior = Some(self.memory.segment_of(replaced));
                 self.append_tombstone(ObjectFields { table, version, birth, prior }, key);
             }
@@ -277,21 +300,21 @@ impl Log {
     /// Looks up what a key has now.
     #[inline]
     pub(crate) fn current(&self, tablet: usize, hash: KeyHash, key: &[u8]) -> Option<Current> {
-        let mut entry = None;
+        let mut old = None;
         let index = &self.tablets.list[tablet].index;
         let found = index.find(hash.0, |at| {
-            entry = self.entry_of(at, key, Purpose::Update);
-            entry.is_some()
+            old = self.entry_of(at, key, Purpose::Update).map(|entry| Old::of(&entry));
+            old.is_some()
         })?;
-        Some(Current { found, entry: entry? })
+        Some(Current { found, old: old? })
     }
 
     /// Counts a live entry of a tablet as dead, wherever it was when the index let go of it.
     #[inline]
-    pub(super) fn bury(&mut self, tablet: usize, at: Reference, entry: &Located) {
-        let bytes = entry.entry_bytes();
+    pub(super) fn bury(&mut self, tablet: usize, at: Reference, old: &Old) {
+        let bytes = old.bytes();
         segment::mark_dead(&self.memory, at);
-        self.memory.count_dead(at, bytes, entry.guarded_bytes());
+        self.memory.count_dead(at, bytes, old.guarded_bytes);
         self.live_bytes -= bytes as u64;
         self.tablets.list[tablet].live_bytes -= bytes as u64;
     }
@@ -341,7 +364,7 @@ impl Log {
             check(condition, Version::NONE)?;
             return Ok(None);
         };
-        check(condition, current.entry.fields.version)?;
+        check(condition, current.old.version)?;
         self.make_room(key.len() + 128, self.shared.reserves.for_deletes())?;
         Ok(Some(self.delete_placed(tablet, table, key, &current)))
     }
@@ -354,12 +377,12 @@ impl Log {
         key: &[u8],
         current: &Current,
     ) -> Version {
-        let version = current.entry.fields.version;
+        let version = current.old.version;
         let index = &mut self.tablets.list[tablet].index;
         let at = index.remove(current.found);
         let prior = Some(self.memory.segment_of(at));
         self.safe_version = self.safe_version.max(version);
-        self.bury(tablet, at, &current.entry);
+        self.bury(tablet, at, &current.old);
         let fields = ObjectFields { table, version, birth: self.head.born, prior };
         self.append_tombstone(fields, key);
         version

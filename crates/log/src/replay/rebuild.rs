@@ -468,7 +468,7 @@ impl Rebuild {
             return Ok(());
         }
         let current = log.current(tablet, hash, record.key);
-        if current.as_ref().is_some_and(|it| it.entry.fields.version >= record.version) {
+        if current.as_ref().is_some_and(|it| it.old.version >= record.version) {
             return Ok(());
         }
         let Record { table, key, value, version, .. } = *record;
@@ -491,7 +491,7 @@ impl Rebuild {
         log.note_safe_version(record.version);
         self.remembered.remember(log, hash, record)?;
         let current = log.current(tablet, hash, record.key);
-        if current.is_some_and(|it| it.entry.fields.version <= record.version) {
+        if current.is_some_and(|it| it.old.version <= record.version) {
             log.delete_in(tablet, record.table, hash, record.key, Condition::Always)?;
         }
         Ok(())

@@ -292,12 +292,11 @@ impl Rebuild {
         };
         let killed = self.remembered.version(log, hash, record.table, record.key);
         let current = log.current(tablet, hash, record.key);
-        if current.as_ref().is_some_and(|it| it.entry.at == at) {
+        if current.as_ref().is_some_and(|it| it.old.at == at) {
             return Ok(()); // This step was interrupted behind it.
         }
         let is_known = |version| version >= record.version;
-        if is_known(killed) || current.as_ref().is_some_and(|it| is_known(it.entry.fields.version))
-        {
+        if is_known(killed) || current.as_ref().is_some_and(|it| is_known(it.old.version)) {
             log.dead_on_arrival(at);
             return Ok(());
         }
@@ -320,7 +319,7 @@ impl Rebuild {
         self.report.tombstones += 1;
         self.remembered.remember_at(log, hash, record, at)?;
         let current = log.current(tablet, hash, record.key);
-        if let Some(current) = current.filter(|it| it.entry.fields.version <= record.version) {
+        if let Some(current) = current.filter(|it| it.old.version <= record.version) {
             log.unpoint(tablet, current);
         }
         Ok(())
