@@ -79,6 +79,13 @@ impl Gathering {
     /// So many answers wait now.
     pub(super) fn awaiting(&mut self, now: Time, awaited: Awaited) {
         self.awaited = awaited;
+        if let Some(Hold { first, last, .. }) = &mut self.hold {
+            // Where another backup has brought some of them their answers, they may come again.
+            last.1 = last.1.min(awaited.beyond);
+            if let Some((_, waited)) = first {
+                *waited = (*waited).min(awaited.beyond);
+            }
+        }
         if !std::mem::take(&mut self.is_over) {
             return;
         }
@@ -118,6 +125,11 @@ impl Gathering {
         }
         hold.first.get_or_insert((now, waiting));
         Some(until)
+    }
+
+    /// They were sent, but not because of a decision here: a segment was full, for example.
+    pub(super) fn let_go(&mut self) {
+        self.hold = None;
     }
 
     /// They were sent.
@@ -240,6 +252,27 @@ mod tests {
         assert_eq!(gathering.held(at(1050), 500), None);
         gathering.sent(at(1050));
         assert_eq!(gathering.left_out, 1, "nobody came, and four were held up");
+    }
+
+    #[test]
+    fn who_is_answered_meanwhile_and_comes_again_has_come() {
+        let mut gathering = after_a_round(16, 10);
+        assert!(gathering.held(at(1000), 500).is_some());
+        gathering.awaiting(at(1020), Awaited { all: 10, beyond: 2 });
+        gathering.awaiting(at(1040), Awaited { all: 10, beyond: 10 });
+        assert_eq!(gathering.held(at(1040), 700), Some(at(1090)));
+        gathering.sent(at(1090));
+        assert_eq!((gathering.misses, gathering.left_out), (0, 0), "eight came, two were held up");
+    }
+
+    #[test]
+    fn what_goes_for_another_reason_says_nothing() {
+        let mut gathering = after_a_round(16, 4);
+        assert!(gathering.held(at(1000), 500).is_some());
+        gathering.let_go();
+        gathering.answered(at(2000), at(1800));
+        gathering.awaiting(at(2000), Awaited { all: 16, beyond: 4 });
+        assert_eq!(gathering.held(at(2000), 500), Some(at(2050)), "the next round is as any");
     }
 
     #[test]

@@ -63,6 +63,16 @@ pub trait LocalBackup {
 /// The backup of the same process, and which server that is.
 pub(crate) type Own<'a> = Option<(ServerId, &'a mut dyn LocalBackup)>;
 
+/// Whether a timer that was set may stay as it is. What is wanted changes with each round. A turn that comes too early
+/// brings the timer up to date, so that is done before only where it would be soon, as after what was held is sent.
+fn keeps(set: Option<Time>, wanted: Option<Time>, now: Time) -> bool {
+    match (set, wanted) {
+        (None, wanted) => wanted.is_none(),
+        (Some(set), Some(at)) if set >= at => set == at,
+        (Some(set), _) => set > now + SOON,
+    }
+}
+
 /// See the module's documentation.
 pub(crate) struct Link {
     pub(crate) replication: Replication,
@@ -145,9 +155,10 @@ impl Link {
             }
         }
         let awaited = |durable| Awaited { all: parked.count(), beyond: parked.beyond(durable) };
+        let mut answered = false;
         for _ in 0..LOCAL_ROUNDS_MAX {
             self.standing = self.replication.turn(now, log, awaited);
-            let mut answered = false;
+            answered = false;
             if self.standing.has_requests {
                 while let Some(request) = self.replication.next_outgoing() {
                     answered |= self.send(context, asking, request, &mut local);
@@ -160,20 +171,16 @@ impl Link {
                 break;
             }
         }
+        if answered {
+            // There is more to do than a turn is for.
+            self.standing.deadline = Some(now);
+        }
         self.set_timer(context);
     }
 
-    /// Sees to it that there is a turn when one is wanted. Where it is wanted later than it was, as after each
-    /// round, nothing changes, unless that would be a turn for nothing soon.
     fn set_timer(&mut self, context: &mut Context<'_>) {
         let wanted = self.standing.deadline;
-        let keeps = match (self.timer, wanted) {
-            (None, None) => true,
-            (None, Some(_)) => false,
-            (Some((set, _)), None) => set > context.now() + SOON,
-            (Some((set, _)), Some(at)) => set == at || (set < at && set > context.now() + SOON),
-        };
-        if keeps {
+        if keeps(self.timer.map(|(set, _)| set), wanted, context.now()) {
             return;
         }
         if let Some((_, timer)) = self.timer.take() {
@@ -229,5 +236,29 @@ impl Link {
             }
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_that_is_wanted_comes_and_one_that_is_not_is_taken_back_where_it_is_near() {
+        let now = Time(1_000_000_000);
+        let after = |micros: i64| Time(now.0.saturating_add_signed(micros * 1000));
+        let (past, near, far) = (after(-50), after(100), after(100_000));
+        for at in [past, near, far] {
+            assert!(!keeps(None, Some(at), now), "none is set");
+            assert!(keeps(Some(at), Some(at), now));
+            assert!(!keeps(Some(Time(at.0 + 1)), Some(at), now), "it would be late");
+        }
+        assert!(keeps(None, None, now));
+        for near in [past, near] {
+            assert!(!keeps(Some(near), Some(far), now));
+            assert!(!keeps(Some(near), None, now));
+        }
+        assert!(keeps(Some(far), Some(after(200_000)), now));
+        assert!(keeps(Some(far), None, now));
     }
 }

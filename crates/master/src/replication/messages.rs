@@ -256,6 +256,8 @@ impl State {
                 }
                 if is_more {
                     gathering.sent(*now);
+                } else if segment.is_head() && slot.copy.is_none() {
+                    gathering.let_go();
                 }
                 let at = place.unwrap_or_else(|| {
                     let life = (server, backup.generation);
@@ -464,7 +466,8 @@ impl Segment {
     /// Whether what is to be sent for a replica of it is but more of what an open head has got so far.
     fn is_only_longer(&self, slot: &Slot, plan: &Plan) -> bool {
         let raises = slot.epoch < self.epoch_for(slot);
-        let is_usual = slot.is_there() && !slot.is_uncertain && !slot.is_doubtful && !raises;
+        let is_well = slot.failures == 0 && !slot.is_uncertain && !slot.is_doubtful;
+        let is_usual = slot.is_there() && is_well && !raises;
         self.is_head() && !self.is_closed && slot.copy.is_none() && plan.flags == 0 && is_usual
     }
 }
