@@ -137,7 +137,7 @@ impl Step {
                 run("cargo", &["test", "--workspace", "--quiet"])
             }
             Step::Loom => run_with(
-                &["test", "--package", "thunderhead-log", "--release", "--lib", "loom_"],
+                &["test", "--package", "thunderhead-log", "--profile", "once", "--lib", "loom_"],
                 &[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")],
             ),
             Step::Asan => asan(),

@@ -280,7 +280,7 @@ impl Log {
     /// True when it was here.
     pub fn drop_tablet(&mut self, range: TabletRange) -> bool {
         let Some(tablet) = self.tablets.remove(range) else {
-            let is_piece = |tablet: &&Tablet| tablet.pieces().contains(&range);
+            let is_piece = |tablet: &&Tablet| tablet.pieces().any(|piece| piece == range);
             return self.tablets.list.iter().any(|it| is_piece(&it)) && self.cut_tablet(range);
         };
         self.has_dropped(&tablet);
@@ -307,16 +307,18 @@ impl Log {
                 at += 1;
                 continue;
             }
-            let pieces = tablet.pieces();
-            if let [only] = pieces.as_slice()
+            let mut pieces = tablet.pieces();
+            if let (Some(only), None) = (pieces.next(), pieces.next())
                 && range.first <= only.first
                 && only.last <= range.last
             {
-                has_cut |= self.drop_tablet(*only);
+                drop(pieces);
+                has_cut |= self.drop_tablet(only);
                 continue;
             }
+            drop(pieces);
             has_cut |= tablet.cut(range);
-            if tablet.pieces().is_empty() {
+            if tablet.pieces().next().is_none() {
                 // Several pieces at once.
                 let tablet = self.tablets.list.remove(at);
                 self.has_dropped(&tablet);
@@ -372,14 +374,14 @@ impl Log {
     /// these to [`Replay`](crate::Replay) to rebuild them.
     pub fn tablets(&self) -> impl Iterator<Item = (TabletRange, SegmentId)> + '_ {
         let list = self.tablets.list.iter();
-        list.flat_map(|tablet| tablet.pieces().into_iter().map(|piece| (piece, tablet.since)))
+        list.flat_map(|tablet| tablet.pieces().map(|piece| (piece, tablet.since)))
     }
 
     /// Objects and bytes of each tablet. What is left of one that was cut is counted as a whole, at
     /// its first piece.
     pub fn statistics(&self) -> impl Iterator<Item = TabletStatistics> + '_ {
         self.tablets.list.iter().flat_map(|tablet| {
-            tablet.pieces().into_iter().enumerate().map(|(number, piece)| {
+            tablet.pieces().enumerate().map(|(number, piece)| {
                 let (objects, bytes) = match number {
                     0 => (tablet.index.len() as u64, tablet.live_bytes),
                     _ => (0, 0),
@@ -409,7 +411,7 @@ impl Log {
         let views = self.tablets.list.iter().flat_map(|tablet| {
             let view =
                 |range| TabletView { range, since: tablet.since, index: tablet.index.view() };
-            tablet.published().into_iter().map(view)
+            tablet.published().map(view)
         });
         let mut tablets: Vec<TabletView> = views.collect();
         tablets.sort_unstable_by_key(|view| view.range);

@@ -52,12 +52,17 @@ impl Tablet {
     }
 
     /// What is left of it.
-    pub(crate) fn pieces(&self) -> Vec<TabletRange> {
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = TabletRange> + '_ {
         without(self.range, &self.holes)
     }
 
+    /// Whether this piece is all that is left of it.
+    pub(crate) fn is_left_as(&self, range: TabletRange) -> bool {
+        self.pieces().eq([range])
+    }
+
     /// What cleaners are to know of it.
-    pub(crate) fn published(&self) -> Vec<TabletRange> {
+    pub(crate) fn published(&self) -> impl Iterator<Item = TabletRange> + '_ {
         without(self.range, &self.cleared)
     }
 
@@ -66,12 +71,12 @@ impl Tablet {
         let holds = |piece: &TabletRange| {
             piece.table == range.table && piece.first <= range.first && range.last <= piece.last
         };
-        self.pieces().into_iter().find(holds)
+        self.pieces().find(holds)
     }
 
     /// Makes a hole of a range; says whether anything has changed.
     pub(crate) fn cut(&mut self, range: TabletRange) -> bool {
-        if !self.pieces().iter().any(|piece| piece.overlaps(&range)) {
+        if !self.pieces().any(|piece| piece.overlaps(&range)) {
             return false;
         }
         let (first, last) = (range.first.max(self.range.first), range.last.min(self.range.last));
@@ -93,18 +98,22 @@ impl Tablet {
 }
 
 /// What is left of a range without some parts, which are sorted and apart from each other.
-fn without(range: TabletRange, holes: &[(KeyHash, KeyHash)]) -> Vec<TabletRange> {
-    let mut pieces = Vec::with_capacity(holes.len() + 1);
-    let mut next = Some(range.first);
-    for (first, last) in holes {
-        if let Some(from) = next.filter(|from| from < first) {
-            pieces.push(TabletRange { first: from, last: KeyHash(first.0 - 1), ..range });
-        }
-        next = last.0.checked_add(1).map(KeyHash);
-    }
-    let rest = next.filter(|from| *from <= range.last);
-    pieces.extend(rest.map(|first| TabletRange { first, ..range }));
-    pieces
+fn without(
+    range: TabletRange,
+    holes: &[(KeyHash, KeyHash)],
+) -> impl Iterator<Item = TabletRange> + '_ {
+    // Before each of them, and behind the last.
+    (0..=holes.len()).filter_map(move |at| {
+        let first = match at.checked_sub(1) {
+            Some(before) => KeyHash(holes[before].1.0.checked_add(1)?),
+            None => range.first,
+        };
+        let last = match holes.get(at) {
+            Some((hole, _)) => KeyHash(hole.0.checked_sub(1)?),
+            None => range.last,
+        };
+        (first <= last).then_some(TabletRange { first, last, ..range })
+    })
 }
 
 /// All tablets of a log, sorted by table and range.
@@ -148,8 +157,8 @@ impl Tablets {
     }
 
     pub(crate) fn overlapping(&self, range: TabletRange) -> Option<TabletRange> {
-        let mut pieces = self.list.iter().flat_map(Tablet::pieces);
-        pieces.find(|other| other.overlaps(&range))
+        let near = self.list.iter().filter(|tablet| tablet.range.overlaps(&range));
+        near.flat_map(Tablet::pieces).find(|other| other.overlaps(&range))
     }
 
     /// Whether something of a range is still in an index that should not be.
@@ -164,7 +173,40 @@ impl Tablets {
 
     /// Takes out a tablet of which only this piece is left.
     pub(crate) fn remove(&mut self, range: TabletRange) -> Option<Tablet> {
-        let at = self.list.iter().position(|tablet| tablet.pieces() == [range])?;
+        let at = self.list.iter().position(|tablet| tablet.is_left_as(range))?;
         Some(self.list.remove(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// At either end of what a hash can be: what is left are the longest runs that no hole has.
+        #[test]
+        fn what_is_left_is_what_no_hole_has(
+            high in any::<bool>(),
+            first in 0..4u64,
+            holed in proptest::collection::vec(any::<bool>(), 1..12),
+        ) {
+            let count = holed.len() as u64;
+            let base = if high { u64::MAX - (count - 1) } else { first };
+            let hash = |at: usize| KeyHash(base + at as u64);
+            let runs = |of: bool| {
+                let mut runs: Vec<(KeyHash, KeyHash)> = Vec::new();
+                for (at, _) in holed.iter().enumerate().filter(|(_, it)| **it == of) {
+                    match runs.last_mut() {
+                        Some((_, last)) if last.0 + 1 == hash(at).0 => *last = hash(at),
+                        _ => runs.push((hash(at), hash(at))),
+                    }
+                }
+                runs
+            };
+            let range = TabletRange { table: TableId(1), first: hash(0), last: hash(holed.len() - 1) };
+            let left: Vec<_> = without(range, &runs(true)).map(|it| (it.first, it.last)).collect();
+            prop_assert_eq!(left, runs(false));
+        }
     }
 }
