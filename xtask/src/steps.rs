@@ -17,7 +17,7 @@ const CLUSTER_SWARMS: [&[&str]; 4] = [
     &["--cluster", "--swarm", "3000", "--verdicts"],
     &["--cluster", "--swarm", "1000", "--verdicts", "--migrations"],
     &["--cluster", "--swarm", "200", "--leaving"],
-    &["--cluster", "--swarm", "150", "--scenes"],
+    &["--cluster", "--swarm", "200", "--scenes"],
 ];
 
 /// The versions of the tools that `cargo install` brings.
@@ -364,8 +364,7 @@ fn tool((name, version): (&str, &str)) -> Result<String> {
         println!("building {name} {version}: this takes a few minutes, once");
         let root = root.display().to_string();
         let build = workspace().join("target/tools/build").display().to_string();
-        run(
-            "cargo",
+        run_with(
             &[
                 "install",
                 "--quiet",
@@ -380,6 +379,7 @@ fn tool((name, version): (&str, &str)) -> Result<String> {
                 version,
                 name,
             ],
+            &[("CARGO_PROFILE_DEV_DEBUG", "false")],
         )?;
     }
     Ok(path.display().to_string())

@@ -34,6 +34,8 @@ pub(crate) enum Scene {
     LateWords,
     /// All backups of a head are restarted, and its master dies while it makes replicas in the place of those.
     BegunAnew,
+    /// The power goes in the midst of rounds of all backups.
+    TornRounds,
     /// Segments are replicated anew from memory while a head is not durable, and its master dies.
     CopiedEarly,
 }
@@ -202,23 +204,29 @@ impl Plan {
     /// Servers whose network and disks work, and one scene, again and again.
     pub(crate) fn of_scenes(random: &mut Random) -> Plan {
         let plan = Plan::draw(random, Extras { verdicts: true, ..Extras::default() });
-        let scene = match random.below(4) {
+        let scene = match random.below(6) {
             0 => Scene::LateWords,
             1 => Scene::BegunAnew,
+            2 => Scene::TornRounds,
             _ => Scene::CopiedEarly,
         };
         let (servers, replicas) = match scene {
             Scene::LateWords => (random.within(3..6), random.within(1..3)),
             // So few that replicas are made anew where they were.
             Scene::BegunAnew => [(2, 1), (3, 2)][random.below(2) as usize],
+            // No other replica makes up for what one has lost.
+            Scene::TornRounds => ([1, 3][random.below(2) as usize], 1),
             Scene::CopiedEarly => (random.within(5..7), 1),
         };
         let segment_bytes = 32 << 10;
         let settings = Settings {
             replicas: replicas as u32,
             segment_bytes,
-            self_backup: false,
-            ..plan.settings
+            self_backup: servers == 1,
+            durability: match scene {
+                Scene::TornRounds => "synced".to_owned(),
+                _ => plan.settings.durability,
+            },
         };
         let trouble = Duration::from_millis(random.within(6000..12_000));
         Plan {

@@ -14,6 +14,7 @@ impl World {
         match scene {
             Scene::LateWords => self.hears_late(number, random),
             Scene::BegunAnew => self.dies_while_all_is_begun_anew(number, random),
+            Scene::TornRounds => self.loses_power_in_rounds(random),
             Scene::CopiedEarly => self.dies_after_copies(number, random),
         }
     }
@@ -85,6 +86,19 @@ impl World {
         });
         self.run_for(far.delay.mul_f64(12.0 * random.fraction()));
         self.stop(number, self.seeing.plan.lasts_for_a_verdict(random));
+    }
+
+    /// All servers lose their power, each at an operation of its disk, while much is written: some of a round is there
+    /// then, its headers without its data among it.
+    fn loses_power_in_rounds(&mut self, random: &mut Random) {
+        self.seeing.press(Duration::from_secs(1));
+        self.run_for(millis(random, 20..500));
+        for place in self.places.clone() {
+            self.simulation.stop_at_disk_operation(place.first(), random.within(1..12), true);
+        }
+        self.run_for(millis(random, 200..1000));
+        // Who would overwrite what is lost now would not notice it.
+        self.seeing.press(Duration::ZERO);
     }
 
     /// Nothing that a master appends gets to one server, which may have its head; another one is lost, so
