@@ -307,16 +307,13 @@ impl Log {
                 at += 1;
                 continue;
             }
-            let mut pieces = tablet.pieces();
-            if let (Some(only), None) = (pieces.next(), pieces.next())
+            if let Some(only) = tablet.only_piece()
                 && range.first <= only.first
                 && only.last <= range.last
             {
-                drop(pieces);
                 has_cut |= self.drop_tablet(only);
                 continue;
             }
-            drop(pieces);
             has_cut |= tablet.cut(range);
             if tablet.pieces().next().is_none() {
                 // Several pieces at once.

@@ -56,9 +56,11 @@ impl Tablet {
         without(self.range, &self.holes)
     }
 
-    /// Whether this piece is all that is left of it.
-    pub(crate) fn is_left_as(&self, range: TabletRange) -> bool {
-        self.pieces().eq([range])
+    /// What is left of it, where that is one piece.
+    pub(crate) fn only_piece(&self) -> Option<TabletRange> {
+        let mut pieces = self.pieces();
+        let first = pieces.next();
+        first.filter(|_| pieces.next().is_none())
     }
 
     /// What cleaners are to know of it.
@@ -173,7 +175,7 @@ impl Tablets {
 
     /// Takes out a tablet of which only this piece is left.
     pub(crate) fn remove(&mut self, range: TabletRange) -> Option<Tablet> {
-        let at = self.list.iter().position(|tablet| tablet.is_left_as(range))?;
+        let at = self.list.iter().position(|tablet| tablet.only_piece() == Some(range))?;
         Some(self.list.remove(at))
     }
 }
