@@ -1,4 +1,8 @@
 //! Workers as threads.
+//!
+//! A worker that panics ends the process. The reactor counts on its workers and does not watch them: without its
+//! flusher a backup would go on acknowledging what never reaches the disk. A process that ends is found dead by the
+//! cluster, and the memory that outlasts it has what it acknowledged.
 
 use super::disk::Directory;
 use super::slices::{self, Slice};
@@ -52,7 +56,9 @@ impl Workers for Threads {
             // The reactor, whose thread this is, lets it go first.
             slices::set(Slice::Longer);
         }
+        let watched = EndsProcess { worker: name.to_owned() };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let _watched = watched;
             // It has that of who started it.
             slices::set(slice);
             while !stop.load(Ordering::SeqCst) {
@@ -65,6 +71,21 @@ impl Workers for Threads {
         })?;
         self.running.push((bell.clone(), thread));
         Ok(bell)
+    }
+}
+
+/// Ends the process where the worker's thread panics.
+struct EndsProcess {
+    worker: String,
+}
+
+impl Drop for EndsProcess {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The panic's own message is on the standard error already. This one also reaches the log.
+            tracing::error!(worker = %self.worker, "a worker has panicked; the process ends");
+            std::process::abort();
+        }
     }
 }
 
@@ -89,7 +110,7 @@ impl Drop for Threads {
         self.stop.store(true, Ordering::SeqCst);
         for (bell, thread) in self.running.drain(..) {
             bell.ring();
-            // A worker that panicked has said so already.
+            // A worker that panics has ended the process.
             let _ = thread.join();
         }
     }
@@ -98,7 +119,47 @@ impl Drop for Threads {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::Files;
     use crate::os::world_without_files;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    /// Set in the process whose worker panics.
+    const PANICS: &str = "THUNDERHEAD_WORKER_PANICS";
+
+    struct Panics;
+
+    impl Worker for Panics {
+        fn step(&mut self, _: &mut dyn Files) -> Step {
+            panic!("a worker that fails")
+        }
+    }
+
+    #[test]
+    fn a_worker_that_panics_ends_the_process() {
+        if std::env::var_os(PANICS).is_some() {
+            let mut world = world_without_files().unwrap();
+            world.workers.start("flusher", Box::new(Panics)).unwrap();
+            // The reactor has nothing to do with its worker, and would go on for ever.
+            loop {
+                std::thread::park();
+            }
+        }
+        let name = "os::threads::tests::a_worker_that_panics_ends_the_process";
+        let output = Command::new("timeout")
+            .args(["10"])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(PANICS, "1")
+            .output()
+            .unwrap();
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(words.contains("a worker that fails") && words.contains("flusher"), "{words}");
+        // `timeout` passes on how its child ended, and says 124 where it had to end it.
+        let aborted = output.status.signal() == Some(libc::SIGABRT)
+            || output.status.code() == Some(128 + libc::SIGABRT);
+        assert!(aborted, "{:?}: {words}", output.status);
+    }
 
     #[test]
     fn a_program_without_files_has_none_and_its_threads_end_by_themselves() {

@@ -67,3 +67,28 @@ impl Workers for Starter {
         Ok(bell)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+    use crate::sim::disk::{DiskModel, SimDisk};
+
+    struct Panics;
+
+    impl Worker for Panics {
+        fn step(&mut self, _: &mut dyn Files) -> Step {
+            panic!("a worker that fails")
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a worker that fails")]
+    fn a_worker_that_panics_ends_the_simulation() {
+        let disk = SimDisk::new(DiskModel::default(), Random::from_seed(1));
+        let workers = SimWorkers::default();
+        let mut starter = workers.starter(move || Box::new(disk.files()));
+        starter.start("flusher", Box::new(Panics)).unwrap();
+        workers.step(0);
+    }
+}
