@@ -24,6 +24,7 @@
 //!   That nobody listens somewhere counts if any other server has answered meanwhile.
 //! - A check that took longer than it should counts for nothing: this process was late, and may have
 //!   been deaf. It asks anew. What has arrived is read before it is decided.
+//! - A server that this process could not ask, for it has no descriptors left, is not silent.
 //! - A verdict that could not be written soon is dropped; then it is asked anew.
 //! - Verdicts are writes of the reign, under its fence, like all others.
 //!
@@ -112,6 +113,8 @@ enum Answer {
     Refused,
     /// Nothing came, or it cannot be reached.
     Nothing(CallError),
+    /// It was not asked, for a reason of this process.
+    Unasked(CallError),
 }
 
 /// A check that goes on.
@@ -121,6 +124,8 @@ struct Check {
     over: Cell<Option<&'static str>>,
     refused: Cell<u32>,
     asked: Cell<u32>,
+    /// Why it could not be asked at least once.
+    unasked: Cell<Option<CallError>>,
     /// Raised with every answer.
     changed: Signal,
 }
@@ -182,7 +187,7 @@ pub(crate) async fn watch(reign: &Rc<Reign>) {
                 Answer::Here => None,
                 Answer::Over(why) => Some(why.to_owned()),
                 Answer::Refused => Some("nobody listens there".to_owned()),
-                Answer::Nothing(error) => Some(error.to_string()),
+                Answer::Nothing(error) | Answer::Unasked(error) => Some(error.to_string()),
             };
             busy.watch.probes.set(busy.watch.probes.get() - 1);
             if let Some(why) = why {
@@ -317,6 +322,9 @@ async fn look_for(reign: &Rc<Reign>, server: ServerId, generation: u64) -> Found
         if check.refused.get() >= REFUSALS && heard > 0 {
             return Found::Over("nobody listens at its address".to_owned());
         }
+        if let Some(error) = check.unasked.get() {
+            return Found::Unknown(format!("this coordinator could not ask it: {error}"));
+        }
         if let Some(why) = witnesses.lack(heard) {
             return Found::Unknown(why);
         }
@@ -353,6 +361,7 @@ async fn attempt(
             Answer::Over(why) => check.over.set(Some(why)),
             Answer::Refused => check.refused.set(check.refused.get() + 1),
             Answer::Nothing(_) => {}
+            Answer::Unasked(error) => check.unasked.set(Some(error)),
         }
         check.changed.raise();
         reign.sleep(PAUSE).await;
@@ -411,6 +420,7 @@ async fn ask(reign: &Reign, record: &ServerRecord, timeout: Duration) -> Answer 
             Answer::Here
         }
         Err(error) if error.nobody_listens() => Answer::Refused,
+        Err(error) if error.is_own() => Answer::Unasked(error),
         Err(error) => Answer::Nothing(error),
     };
     if matches!(answer, Answer::Here) {

@@ -24,6 +24,7 @@
 mod budget;
 pub mod os;
 mod peer;
+mod room;
 pub mod shm;
 pub mod sim;
 mod table;

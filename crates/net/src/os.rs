@@ -17,6 +17,7 @@
 //! rings, and the connection goes on in them instead of the socket. If anything about that fails,
 //! it stays on the socket.
 
+mod accept;
 mod budget;
 mod connection;
 mod door;
@@ -27,9 +28,9 @@ mod turn;
 
 use crate::budget::half;
 use crate::peer::{Cause, ConnectionId, Counters, Limits, Peer};
-use crate::shm;
 use crate::table::{self, Table};
 use crate::{Handler, Transport};
+use crate::{room, shm};
 use connection::{Carrier, Connection, Stage};
 use door::Doorway;
 use rustix::fd::OwnedFd;
@@ -150,6 +151,8 @@ pub struct OsTransport {
     timed: BTreeSet<ConnectionId>,
     /// Connections that wait until there is room for the long message that they have begun.
     queued: VecDeque<ConnectionId>,
+    /// Provisional connections in the order in which they came; some have greeted since, or are gone.
+    provisional: VecDeque<ConnectionId>,
     /// Buffers of long messages that have come or gone, for the next ones.
     spares: Spares<Vec<u8>>,
     listeners: Vec<OwnedFd>,
@@ -171,6 +174,7 @@ impl OsTransport {
             held_bytes_mark: half(options.limits.held_bytes_max) as u64,
             tight: false,
             queued: VecDeque::new(),
+            provisional: VecDeque::new(),
             options,
             poller: Poller::new(world.alarm.clone())?,
             connections: Table::default(),
@@ -291,8 +295,7 @@ impl Transport for OsTransport {
         let id = self.connections.insert(connection);
         self.timed.insert(id);
         self.counters.open += 1;
-        let limit = self.options.limits.connections_max;
-        if self.connections.count() > limit {
+        if self.connections.count() > room::connections_max(&self.options.limits) {
             self.failed.push((id, Cause::TooMany));
             return id;
         }
@@ -304,14 +307,10 @@ impl Transport for OsTransport {
                     connection.carry_by(socket);
                 }
                 if added.is_err() {
-                    self.failed.push((id, Cause::Reset));
+                    self.failed.push((id, Cause::Exhausted));
                 }
             }
-            // Only if it is the other machine that says so: it may be ours that has no room.
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
-                self.failed.push((id, Cause::Refused));
-            }
-            Err(_) => self.failed.push((id, Cause::Reset)),
+            Err(error) => self.failed.push((id, socket::cause(error))),
         }
         id
     }

@@ -90,6 +90,17 @@ causes! {
         raise the limit or ask for less at once";
     /// More connections than allowed.
     TooMany, "there are more connections than allowed; raise the limit or use fewer clients";
+    /// This process or machine has no descriptors or ports for it. The peer was not asked.
+    Exhausted, "this process has no descriptors or ports left; raise its limit of open files or use fewer \
+        connections";
+}
+
+impl Cause {
+    /// Whether this end alone is the reason: such a failure says nothing about the peer.
+    #[must_use]
+    pub fn is_own(self) -> bool {
+        matches!(self, Cause::ByUs | Cause::TooMany | Cause::Exhausted)
+    }
 }
 
 impl std::fmt::Display for Cause {
@@ -103,8 +114,11 @@ impl std::fmt::Display for Cause {
 pub struct Limits {
     /// The longest message that may come in.
     pub message_bytes_max: usize,
-    /// Connections that may be open at once.
+    /// Connections that may be open at once. More clients are turned away.
     pub connections_max: usize,
+    /// Connections beyond those that servers and coordinators of the cluster may have. As many again are kept
+    /// for connections that this end asks for.
+    pub connections_reserved: usize,
     /// Bytes waiting for a peer at which we take no more requests from it.
     pub waiting_bytes_high: usize,
     /// Bytes waiting for a peer at which its connection is closed.
@@ -131,6 +145,8 @@ impl Default for Limits {
             // The largest object is 1 MB; a multi-operation carries several.
             message_bytes_max: 8 << 20,
             connections_max: 16_384,
+            // Each shard of each other server has one; and coordinators.
+            connections_reserved: 4096,
             waiting_bytes_high: 1 << 20,
             // More than what one request can ask for beyond the mark above.
             waiting_bytes_max: 64 << 20,
@@ -180,6 +196,11 @@ impl Counters {
     #[must_use]
     pub fn closed(&self, why: Cause) -> u64 {
         self.closed[why as usize]
+    }
+
+    /// Whether a connection was closed for a cause.
+    pub(crate) fn has_closed(&self, why: Cause) -> bool {
+        self.closed(why) > 0
     }
 
     /// Counts a connection that was closed; says whether it is the first for this cause.

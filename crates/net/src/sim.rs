@@ -133,6 +133,8 @@ struct Host {
     inbox: VecDeque<Packet>,
     /// How many more messages its process sends before it dies.
     sends_left: Option<u64>,
+    /// It has no descriptors for connections that its processes ask for.
+    is_exhausted: bool,
     /// The ends of connections here, with the other host.
     ends: BTreeMap<Wire, IpAddr>,
 }
@@ -284,6 +286,29 @@ impl Network {
             }
         }
         (state.turn.host, state.turn.takes) = (None, 0);
+    }
+
+    /// Leaves a host without descriptors for connections that its processes ask for, or gives it some again.
+    /// The connections that it has stay.
+    pub fn set_exhausted(&self, host: IpAddr, is_exhausted: bool) {
+        self.0.borrow_mut().hosts.entry(host).or_default().is_exhausted = is_exhausted;
+    }
+
+    fn is_exhausted(&self, host: IpAddr) -> bool {
+        self.0.borrow().hosts.get(&host).is_some_and(|host| host.is_exhausted)
+    }
+
+    /// Breaks all connections between two hosts: both ends hear of it.
+    pub fn break_connections(&self, one: IpAddr, other: IpAddr) {
+        let mut state = self.0.borrow_mut();
+        let ends = state.hosts.get(&one).map(|host| host.ends.clone()).unwrap_or_default();
+        for (wire, peer) in ends {
+            if peer == other {
+                let reset = Content::Reset { refused: false };
+                state.send(wire, one, other, reset.clone(), None);
+                state.send(far_end(wire, one, other), other, one, reset, None);
+            }
+        }
     }
 
     /// The process of a host is to die in the turn in which it sends its nth message from now on,

@@ -13,6 +13,7 @@ use thunderhead_net::{Cause, ConnectionId, Handler, Limits, Transport, Via};
 use thunderhead_runtime::sim::clock::TrueTime;
 use thunderhead_runtime::sim::trace::Trace;
 use thunderhead_runtime::{Random, Time, os};
+use thunderhead_wire::frame::MEMBER;
 
 /// What one end was told.
 #[derive(Default)]
@@ -57,18 +58,29 @@ struct Pair {
 const FEATURES: u64 = 0b101;
 
 fn limits() -> Limits {
-    Limits { message_bytes_max: 1 << 20, connections_max: 4, ..Limits::default() }
+    Limits {
+        message_bytes_max: 1 << 20,
+        connections_max: 4,
+        connections_reserved: 0,
+        ..Limits::default()
+    }
 }
 
-fn on_this_machine(name: &'static str, listen: &str, shared_memory: bool, limits: Limits) -> Pair {
-    let options = Options { limits, features: FEATURES, shared_memory, ..Options::default() };
+fn on_this_machine(
+    name: &'static str,
+    listen: &str,
+    shared_memory: bool,
+    limits: Limits,
+    (at_server, at_client): (u64, u64),
+) -> Pair {
+    let options = |features| Options { limits, features, shared_memory, ..Options::default() };
     // One of its own: whoever makes one while another removes it finds it neither there nor not.
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let name_of_it = format!("thunderhead-net-{}-{number}", std::process::id());
     let directory = std::env::temp_dir().join(name_of_it);
-    let mut server = OsTransport::new(&os::world(&directory).unwrap(), options).unwrap();
-    let client = OsTransport::new(&os::world(&directory).unwrap(), options).unwrap();
+    let mut server = OsTransport::new(&os::world(&directory).unwrap(), options(at_server)).unwrap();
+    let client = OsTransport::new(&os::world(&directory).unwrap(), options(at_client)).unwrap();
     // Nothing is written there.
     let _ = std::fs::remove_dir(&directory);
     let address = server.listen(listen.parse().unwrap()).unwrap();
@@ -85,14 +97,19 @@ fn on_this_machine(name: &'static str, listen: &str, shared_memory: bool, limits
     }
 }
 
-fn simulated(name: &'static str, streams: bool, limits: Limits) -> Pair {
+fn simulated(
+    name: &'static str,
+    streams: bool,
+    limits: Limits,
+    (at_server, at_client): (u64, u64),
+) -> Pair {
     let truth: TrueTime = Rc::new(Cell::new(0));
     let trace = Trace::new(Rc::clone(&truth), false);
     let link = Link { streams, ..Link::default() };
     let network = Network::new(Rc::clone(&truth), Random::from_seed(7), trace, link);
     let hosts = ["10.0.0.1", "10.0.0.2"].map(|host| host.parse().unwrap());
-    let mut server = SimTransport::new(&network, hosts[0], limits, FEATURES);
-    let client = SimTransport::new(&network, hosts[1], limits, FEATURES);
+    let mut server = SimTransport::new(&network, hosts[0], limits, at_server);
+    let client = SimTransport::new(&network, hosts[1], limits, at_client);
     let address = server.listen(SocketAddr::new(hosts[0], 7000)).unwrap();
     Pair {
         name,
@@ -117,12 +134,17 @@ fn every_transport() -> [Pair; 5] {
 }
 
 fn every_transport_with(limits: Limits) -> [Pair; 5] {
+    every_transport_of(limits, FEATURES, FEATURES)
+}
+
+fn every_transport_of(limits: Limits, server: u64, client: u64) -> [Pair; 5] {
+    let features = (server, client);
     [
-        on_this_machine("tcp", "127.0.0.1:0", false, limits),
-        on_this_machine("tcp6", "[::1]:0", false, limits),
-        on_this_machine("shm", "127.0.0.1:0", true, limits),
-        simulated("streams", true, limits),
-        simulated("datagrams", false, limits),
+        on_this_machine("tcp", "127.0.0.1:0", false, limits, features),
+        on_this_machine("tcp6", "[::1]:0", false, limits, features),
+        on_this_machine("shm", "127.0.0.1:0", true, limits, features),
+        simulated("streams", true, limits, features),
+        simulated("datagrams", false, limits, features),
     ]
 }
 
@@ -294,6 +316,32 @@ fn more_connections_than_allowed_are_turned_away_and_the_others_stay() {
         // The client's own limit.
         let fifth = pair.client.connect(pair.address);
         pair.until("turned away", |it| it.at_client.closed.contains(&(fifth, Cause::TooMany)));
+    }
+}
+
+#[test]
+fn members_are_accepted_when_there_is_no_room_for_clients() {
+    const RESERVED: usize = 2;
+    let limits = Limits { connections_reserved: RESERVED, ..limits() };
+    for (client_features, accepted) in [(FEATURES, 0), (FEATURES | MEMBER, RESERVED)] {
+        for mut pair in every_transport_of(limits, FEATURES | MEMBER, client_features) {
+            for _ in 0..limits.connections_max {
+                pair.open();
+            }
+            for number in 0..RESERVED + 1 {
+                let (opened, closed) = (pair.at_server.opened.len(), pair.at_client.closed.len());
+                let connection = pair.client.connect(pair.address);
+                pair.until("accepted or turned away", |it| {
+                    it.at_server.opened.len() > opened || it.at_client.closed.len() > closed
+                });
+                let is_accepted = pair.at_client.closed.iter().all(|(id, _)| *id != connection);
+                assert_eq!(is_accepted, number < accepted, "{} {number}", pair.name);
+            }
+            let refused = (RESERVED + 1 - accepted) as u64;
+            assert_eq!(pair.server.counters().closed(Cause::TooMany), refused, "{}", pair.name);
+            let is_refusal = pair.at_client.closed.iter().any(|(_, why)| *why == Cause::Refused);
+            assert!(!is_refusal, "{}: a full server does not look like a dead one", pair.name);
+        }
     }
 }
 

@@ -3,15 +3,47 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use thunderhead_net::os::{Options, OsTransport};
-use thunderhead_net::{ConnectionId, Handler, Transport};
+use thunderhead_net::{Cause, ConnectionId, Handler, Transport};
 use thunderhead_runtime::{Time, os};
+use thunderhead_wire::frame::MEMBER;
 
 struct Nobody;
 
 impl Handler for Nobody {
     fn message(&mut self, _: &mut dyn Transport, _: ConnectionId, _: &[u8]) {}
+}
+
+/// The limit is the whole program's: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What an end of connections was told.
+#[derive(Default)]
+struct Told {
+    opened: Vec<ConnectionId>,
+    closed: Vec<(ConnectionId, Cause)>,
+}
+
+impl Handler for Told {
+    fn opened(&mut self, _: &mut dyn Transport, connection: ConnectionId) {
+        self.opened.push(connection);
+    }
+
+    fn message(&mut self, _: &mut dyn Transport, _: ConnectionId, _: &[u8]) {}
+
+    fn closed(&mut self, _: &mut dyn Transport, connection: ConnectionId, why: Cause) {
+        self.closed.push((connection, why));
+    }
+}
+
+fn transport(features: u64) -> OsTransport {
+    let options = Options { features, shared_memory: false, ..Options::default() };
+    OsTransport::new(&os::world_without_files().unwrap(), options).unwrap()
 }
 
 /// Allows no descriptor beyond those that are open; returns what was allowed before.
@@ -31,6 +63,7 @@ fn connect(address: SocketAddr) -> TcpStream {
 
 #[test]
 fn a_server_without_descriptors_hears_again_when_there_are_some() {
+    let _alone = alone();
     for shared_memory in [true, false] {
         let directory =
             std::env::temp_dir().join(format!("thunderhead-fds-{}", std::process::id()));
@@ -70,4 +103,61 @@ fn a_server_without_descriptors_hears_again_when_there_are_some() {
         server.poll(now, &mut Nobody);
         assert_eq!(server.counters().accepted, 2, "it listens as before");
     }
+}
+
+#[test]
+fn a_connection_that_finds_no_descriptor_does_not_accuse_the_peer() {
+    let _alone = alone();
+    let (mut server, mut client) = (transport(0), transport(0));
+    let address = server.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let before = allow_no_more();
+    let connection = client.connect(address);
+    let mut told = Told::default();
+    client.poll(Time(1), &mut told);
+    setrlimit(Resource::Nofile, before).unwrap();
+    assert_eq!(told.closed, [(connection, Cause::Exhausted)]);
+    assert!(Cause::Exhausted.is_own());
+}
+
+#[test]
+fn clients_cannot_take_the_descriptors_that_members_and_the_server_itself_need() {
+    const LIMIT: u64 = 256;
+    let _alone = alone();
+    let before = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(LIMIT), ..before }).unwrap();
+    let (mut server, mut client, mut member) = (transport(MEMBER), transport(0), transport(MEMBER));
+    let (mut at_server, mut at_client, mut at_member) =
+        (Told::default(), Told::default(), Told::default());
+    let address = server.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let mut now = Time(1);
+    let mut turns = |server: &mut OsTransport, other: &mut OsTransport, told: &mut Told| {
+        for _ in 0..30 {
+            now = now + Duration::from_micros(10);
+            other.poll(now, told);
+            server.poll(now, &mut at_server);
+        }
+    };
+    // Clients, until some are turned away. Their own sockets take descriptors of the same program.
+    while at_client.closed.is_empty() {
+        client.connect(address);
+        turns(&mut server, &mut client, &mut at_client);
+    }
+    let clients = at_client.opened.len() - at_client.closed.len();
+    assert!(clients > 50, "{clients}");
+    // Peers that say nothing fill the room of members: a member replaces the oldest of them.
+    let _silent: Vec<TcpStream> = (0..20).map(|_| connect(address)).collect();
+    turns(&mut server, &mut client, &mut at_client);
+    let joined = member.connect(address);
+    turns(&mut server, &mut member, &mut at_member);
+    assert_eq!((&at_member.opened[..], &at_member.closed[..]), (&[joined][..], &[][..]));
+    // And the server can still connect itself, and use files.
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let own = server.connect(other.local_addr().unwrap());
+    turns(&mut server, &mut client, &mut at_client);
+    let files: Result<Vec<_>, _> =
+        (0..10).map(|_| std::net::UdpSocket::bind("127.0.0.1:0")).collect();
+    assert!(files.is_ok(), "{files:?}");
+    drop(turns);
+    assert!(at_server.closed.iter().all(|(id, _)| *id != own), "{:?}", at_server.closed);
+    setrlimit(Resource::Nofile, before).unwrap();
 }

@@ -53,6 +53,13 @@ pub enum CallError {
 }
 
 impl CallError {
+    /// Whether this process alone is the reason, such as one without descriptors. The server was not asked: its
+    /// silence says nothing about it.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        matches!(self, CallError::Unreachable(cause) if cause.is_own())
+    }
+
     /// Whether the server's machine says that nobody listens at that address.
     #[must_use]
     pub fn nobody_listens(&self) -> bool {

@@ -1,6 +1,7 @@
 //! The world of the machine: its files, its threads, and the loop that gives a process its turns.
 
 mod code;
+mod descriptors;
 mod disk;
 mod memory;
 mod poller;
@@ -12,6 +13,7 @@ mod ticks;
 mod together;
 
 pub use code::give_start_back;
+pub use descriptors::{descriptor_limit, raise_descriptor_limit};
 pub use disk::Directory;
 pub use memory::MemoryDirectory;
 pub use poller::{Poller, Ready};

@@ -1,7 +1,7 @@
 //! A coordinator on this machine: a thread.
 
 use crate::life::{Ended, Life};
-use crate::process::Machine;
+use crate::process::{Machine, make_room};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use thunderhead_net::os::{Options as NetOptions, OsTransport};
 use thunderhead_rpc::Node;
 use thunderhead_runtime::polling::Polling;
 use thunderhead_runtime::{World, os};
+use thunderhead_wire::frame::MEMBER;
 
 /// How long a coordinator that ends waits until the metastore knows that it does not lead any more.
 const RESIGNING: Duration = Duration::from_secs(1);
@@ -104,6 +105,7 @@ impl RunningCoordinator {
         truth: Truth,
         machine: &Machine,
     ) -> io::Result<RunningCoordinator> {
+        make_room();
         let (ready, is_ready) = channel();
         let (life, machine) = (Life::new(), machine.clone());
         let of = life.clone();
@@ -177,7 +179,8 @@ fn begin(
     let store = truth.open(&mut world)?;
     // Who asks a coordinator asks rarely, and it sleeps meanwhile: not worth a quarter of a megabyte of rings for each
     // that may ask, in both processes.
-    let net = NetOptions { shared_memory: false, ..machine.net };
+    let features = machine.net.features | MEMBER;
+    let net = NetOptions { features, shared_memory: false, ..machine.net };
     let mut transport: Box<dyn thunderhead_net::Transport> =
         Box::new(OsTransport::new(&world, net)?);
     let address = transport.listen(listen).map_err(|error| {

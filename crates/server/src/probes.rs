@@ -48,6 +48,8 @@ pub(crate) struct Probes {
     has_begun: bool,
     /// How often there was nobody to ask.
     lonely: u32,
+    /// The log says that probes cannot be sent.
+    has_warned: bool,
 }
 
 /// What came of a call.
@@ -72,6 +74,7 @@ impl Probes {
             reports: BTreeMap::new(),
             has_begun: false,
             lonely: 0,
+            has_warned: false,
         }
     }
 
@@ -191,9 +194,18 @@ impl Probes {
                 | CallError::TooLong
                 | CallError::Congested,
             ) => return,
+            // Otherwise a server without descriptors would accuse healthy ones.
+            Err(error) if error.is_own() => return self.could_not_ask(whom, &error),
             Err(error) => error.to_string(),
         };
         self.report(context, life, whom, why);
+    }
+
+    /// A probe could not be sent, and the reason is this process.
+    fn could_not_ask(&mut self, (server, _): (ServerId, u64), error: &CallError) {
+        if !std::mem::replace(&mut self.has_warned, true) {
+            tracing::warn!(%server, "a probe cannot be sent: {error}");
+        }
     }
 
     /// Tells the coordinator of a server that does not answer.

@@ -6,6 +6,7 @@ use crate::server::Server;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -13,10 +14,13 @@ use thunderhead_net::os::{Options as NetOptions, OsTransport};
 use thunderhead_rpc::Node;
 use thunderhead_runtime::os;
 use thunderhead_runtime::polling::Polling;
-use thunderhead_wire::frame::LONG_MESSAGES;
+use thunderhead_wire::frame::{LONG_MESSAGES, MEMBER};
 
 /// The pause before a server that was given up begins a new life.
 const NEXT_LIFE_AFTER: Duration = Duration::from_secs(1);
+
+/// With fewer descriptors than this a server says that they may not be enough.
+const DESCRIPTORS_MIN: u64 = 4096;
 
 /// How the nodes of a process use the machine.
 #[derive(Clone, Debug)]
@@ -59,6 +63,7 @@ impl Running {
     }
 
     fn begin(options: &Arc<Options>, machine: &Machine, life: Life) -> io::Result<Running> {
+        make_room();
         let mut threads = Vec::new();
         // All listen before any begins: the first tells the coordinator where all of them are.
         let mut go = Vec::new();
@@ -129,6 +134,24 @@ fn begin_again(first: Running, options: &Arc<Options>, machine: &Machine) {
     }
 }
 
+/// Allows this process as many descriptors as its system lets it have: each connection takes one.
+pub(crate) fn make_room() {
+    let limit = match os::raise_descriptor_limit() {
+        Ok(limit) => limit,
+        Err(error) => {
+            tracing::warn!("the limit of open files cannot be raised: {error}");
+            os::descriptor_limit()
+        }
+    };
+    static HAS_WARNED: AtomicBool = AtomicBool::new(false);
+    if limit < DESCRIPTORS_MIN && !HAS_WARNED.swap(true, Ordering::Relaxed) {
+        tracing::warn!(
+            limit,
+            "few files may be open: raise the hard limit (ulimit -Hn) for more clients"
+        );
+    }
+}
+
 /// Ends the life also where the thread panics: the others must not wait for it.
 struct EndsWith<'a>(&'a Life);
 
@@ -175,7 +198,7 @@ fn begin(
     let directory: &Path = &machine.directory;
     let world = os::world(directory)?;
     let alarm = world.alarm.clone();
-    let features = machine.net.features | LONG_MESSAGES;
+    let features = machine.net.features | LONG_MESSAGES | MEMBER;
     let net = NetOptions { features, ..machine.net };
     let transport = Box::new(OsTransport::new(&world, net)?);
     let server = Server::new(Arc::clone(options), life.clone(), number);

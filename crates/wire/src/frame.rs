@@ -30,6 +30,10 @@ pub const PAYLOAD_BYTES_MAX: usize = (1 << 24) - 1;
 /// between them are long as well.
 pub const LONG_MESSAGES: u64 = 1;
 
+/// A feature: the sender is a member of the cluster, a server or a coordinator. A server that has no room for
+/// more clients still accepts members, so that probes and replicas get through.
+pub const MEMBER: u64 = 2;
+
 /// The protocol version that this code speaks, and the oldest that it still understands.
 pub const VERSIONS: std::ops::RangeInclusive<u16> = 1..=1;
 

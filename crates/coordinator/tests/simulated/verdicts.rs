@@ -283,3 +283,26 @@ fn with_probes_switched_off_nobody_is_given_up() {
     world.simulation.run_for(Duration::from_secs(10));
     assert_eq!(down(&world), []);
 }
+
+#[test]
+fn a_coordinator_without_descriptors_gives_nobody_up_that_it_cannot_ask() {
+    for seed in 60..65 {
+        let mut world = world(seed, 1, 4, &watchful());
+        let network = world.simulation.network().clone();
+        let coordinator = world.simulation.address(world.coordinators[0].host);
+        let server = world.simulation.address(world.servers[1].0);
+        // Its connections to all others stay, so there are witnesses enough.
+        network.set_exhausted(coordinator, true);
+        network.break_connections(coordinator, server);
+        world.simulation.run_for(Duration::from_secs(5));
+        assert_eq!(down(&world), [], "seed {seed}");
+        let said = remarks(&mut world);
+        assert!(said.contains("no descriptors"), "{said}");
+        network.set_exhausted(coordinator, false);
+        world.simulation.run_for(Duration::from_secs(1));
+        assert_eq!(remarks(&mut world), "", "seed {seed}");
+        // A server that is really gone is noticed again.
+        world.simulation.crash(world.servers[1].0);
+        until_down(&mut world, 1);
+    }
+}

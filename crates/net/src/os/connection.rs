@@ -87,6 +87,8 @@ pub(super) struct Connection {
     pub(super) admitted: Option<Box<shm::Channel>>,
     /// What of the input is counted among what all connections hold.
     input_counted: usize,
+    /// Clients were turned away when it was accepted: it must greet as a member of the cluster.
+    pub(super) is_provisional: bool,
     /// By when it must be open.
     open_by: Time,
 }
@@ -113,6 +115,7 @@ impl Connection {
             waits_for_room: false,
             taken: Time(0),
             begun: Time(0),
+            is_provisional: false,
             open_by,
         }
     }

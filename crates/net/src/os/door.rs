@@ -1,14 +1,15 @@
 //! The server's side of handing over shared memory: who knocked, and whose connection it is.
 
+use super::accept::{ACCEPTS, room_for};
 use super::connection::Connection;
-use super::turn::ACCEPTS;
 use crate::peer::ConnectionId;
+use crate::room::Room;
 use crate::shm::{Door, Knock};
 use crate::table::Token;
 use std::collections::BTreeMap;
 use std::io;
 use thunderhead_runtime::Time;
-use thunderhead_runtime::os::Poller;
+use thunderhead_runtime::os::{Poller, descriptor_limit};
 use thunderhead_wire::frame::Offer;
 
 /// Those at the door at once; more have to stay on their sockets.
@@ -48,12 +49,15 @@ impl Doorway {
 
     /// Lets in who stands at the door; false when the door had to be taken out of epoll.
     pub(super) fn accept(&mut self, poller: &Poller, until: Time) -> bool {
+        let limit = descriptor_limit();
         for _ in 0..ACCEPTS {
             match self.door.accept() {
                 Ok(Some(knock)) => {
                     self.count = self.count.wrapping_add(1);
                     let token = Token::Knock(self.count).number();
-                    let room = self.knocks.len() < KNOCKS_MAX;
+                    // Without room the client stays on its socket.
+                    let room = self.knocks.len() < KNOCKS_MAX
+                        && room_for(knock.fd(), limit) == Room::Everyone;
                     if room && poller.add(knock.fd(), token, true, false).is_ok() {
                         self.knocks.insert(self.count, (knock, until));
                     }

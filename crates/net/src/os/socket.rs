@@ -1,6 +1,8 @@
 //! TCP sockets: non-blocking, without Nagle's delay, closed on exec.
 
+use crate::peer::Cause;
 use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use std::io;
 use std::net::SocketAddr;
@@ -13,13 +15,13 @@ const BACKLOG: i32 = 4096;
 /// kernel gives up: longer than we wait ourselves, for we know the cause.
 const SILENT_MS: u32 = 45_000;
 
-fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
+fn socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    Ok(net::socket_with(family, SocketType::STREAM, flags, None)?)
+    net::socket_with(family, SocketType::STREAM, flags, None)
 }
 
 /// What every connection is given; where the kernel refuses, it goes without.
@@ -53,19 +55,32 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
 }
 
 /// Begins to connect.
-pub(super) fn connect(address: SocketAddr) -> io::Result<OwnedFd> {
+pub(super) fn connect(address: SocketAddr) -> Result<OwnedFd, Errno> {
     let socket = socket(address)?;
     tune(&socket, address);
     match net::connect(&socket, &address) {
-        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket),
-        Err(error) => Err(error.into()),
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error),
+    }
+}
+
+/// Why a connection that was asked for cannot be had. Only the peer's machine can refuse; where this one has no
+/// descriptors, no ports or no memory for it, the peer is not to blame.
+pub(super) fn cause(error: Errno) -> Cause {
+    match error {
+        Errno::CONNREFUSED => Cause::Refused,
+        Errno::MFILE
+        | Errno::NFILE
+        | Errno::NOBUFS
+        | Errno::NOMEM
+        | Errno::ADDRNOTAVAIL
+        | Errno::AGAIN => Cause::Exhausted,
+        _ => Cause::Reset,
     }
 }
 
 /// Accepts one connection, if one waits.
-pub(super) fn accept(
-    listener: &OwnedFd,
-) -> Result<Option<(OwnedFd, SocketAddr)>, rustix::io::Errno> {
+pub(super) fn accept(listener: &OwnedFd) -> Result<Option<(OwnedFd, SocketAddr)>, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     match net::acceptfrom_with(listener, flags) {
         Ok((socket, address)) => {
@@ -75,7 +90,7 @@ pub(super) fn accept(
                 (socket, address)
             }))
         }
-        Err(rustix::io::Errno::AGAIN) => Ok(None),
+        Err(Errno::AGAIN) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -86,6 +101,6 @@ pub(super) fn local(socket: impl AsFd) -> Option<SocketAddr> {
 }
 
 /// The error of a connection that was begun, if it failed.
-pub(super) fn error(socket: impl AsFd) -> Option<rustix::io::Errno> {
+pub(super) fn error(socket: impl AsFd) -> Option<Errno> {
     sockopt::socket_error(socket).map_or_else(Some, Result::err)
 }

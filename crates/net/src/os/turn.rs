@@ -13,7 +13,7 @@
 //! [`OsTransport::poll`]: crate::Transport::poll
 //! [`expect_returns`]: thunderhead_runtime::os::expect_returns
 
-use super::connection::{Broken, Carrier, Connection, Stage};
+use super::connection::{Broken, Carrier, Stage};
 use super::{
     LEADS_FOR, LOOK_EVERY, LOOK_SLACK, LOOK_SOON, Options, OsTransport, READ_BYTES, STREAK, SWEEP,
     socket,
@@ -22,10 +22,9 @@ use crate::peer::{Cause, ConnectionId, Peer, Via};
 use crate::shm;
 use crate::table::Token;
 use crate::{Handler, Transport};
-use rustix::io::Errno;
 use std::time::Duration;
 use thunderhead_runtime::os::Ready;
-use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, LONG_MESSAGES, Mismatch, Preface};
+use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, LONG_MESSAGES, MEMBER, Mismatch, Preface};
 
 /// The longest greeting that is listened to.
 const GREETING_BYTES_MAX: usize = 1024;
@@ -39,9 +38,6 @@ const HOT_PAUSES: u32 = 10;
 
 /// How often rings are looked at in one turn: a fraction of a microsecond.
 const RING_TRIES: u32 = 8;
-
-/// Those let in in one turn, at a listener and at the door.
-pub(super) const ACCEPTS: usize = 64;
 
 impl From<Broken> for Cause {
     fn from(broken: Broken) -> Cause {
@@ -270,57 +266,12 @@ impl OsTransport {
                 self.unsent.push(id);
                 self.watch(id);
             }
-            Some(Errno::CONNREFUSED) => self.fail(id, Cause::Refused, handler),
-            Some(_) => self.fail(id, Cause::Reset, handler),
+            Some(error) => self.fail(id, socket::cause(error), handler),
         }
     }
 
-    fn preface(&self, offer: Option<thunderhead_wire::frame::Offer>) -> Preface {
+    pub(super) fn preface(&self, offer: Option<thunderhead_wire::frame::Offer>) -> Preface {
         Preface::new(self.options.features, self.options.limits.message_bytes_max, offer)
-    }
-
-    fn accept(&mut self, number: usize) {
-        for _ in 0..ACCEPTS {
-            let Some(listener) = self.listeners.get(number) else { return };
-            let (socket, address) = match socket::accept(listener) {
-                Ok(Some(accepted)) => accepted,
-                Ok(None) => return,
-                // The one that waited is gone already.
-                Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => continue,
-                Err(error) => {
-                    // Out of descriptors, mostly. The others are served on; the next sweep looks
-                    // again.
-                    if !std::mem::replace(&mut self.warned, true) {
-                        tracing::warn!("cannot accept connections at the moment: {error}");
-                    }
-                    self.poller.remove(listener);
-                    self.deaf = true;
-                    return;
-                }
-            };
-            if self.connections.count() >= self.options.limits.connections_max {
-                if self.counters.count_closed(Cause::TooMany) {
-                    tracing::warn!(peer = %address, "connection closed: {}", Cause::TooMany);
-                }
-                continue;
-            }
-            let open_by = self.now + self.options.limits.greeting;
-            let id = self.connections.insert(Connection::accepted(socket, address, open_by));
-            self.timed.insert(id);
-            self.counters.open += 1;
-            self.counters.accepted += 1;
-            let offer = self.doorway.as_mut().and_then(|doorway| doorway.offer(id));
-            let preface = self.preface(offer);
-            let Some(connection) = self.connections.get_mut(id) else { return };
-            connection.offered = offer;
-            self.counters.held_bytes += connection.greet(&preface) as u64;
-            let token = Token::Connection(id).number();
-            let added = connection.fd().map(|fd| self.poller.add(fd, token, true, false));
-            if !matches!(added, Some(Ok(()))) {
-                self.failed.push((id, Cause::Reset));
-            }
-            self.unsent.push(id);
-        }
     }
 
     /// Someone at our door has shown a token: hands over the rings if it is a good one.
@@ -661,6 +612,9 @@ impl OsTransport {
                 return self.fail(id, Cause::Version, handler);
             }
         };
+        if connection.is_provisional && agreement.features & MEMBER == 0 {
+            return self.fail(id, Cause::TooMany, handler);
+        }
         let (address, via) = (connection.address, connection.via());
         connection.peer = Some(Peer { address, via, agreement });
         if let Some(offer) = agreement.offer

@@ -9,13 +9,14 @@
 use super::{Content, Network, Packet, Wire, far_end};
 use crate::budget::those_that_hold_most;
 use crate::peer::{Cause, ConnectionId, Counters, Limits, Peer, Via};
+use crate::room::{self, Room};
 use crate::table::Table;
 use crate::{Handler, Transport};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use thunderhead_runtime::Time;
-use thunderhead_wire::frame::{Kind, Mismatch, Preface};
+use thunderhead_wire::frame::{Kind, MEMBER, Mismatch, Preface};
 use zerocopy::IntoBytes;
 
 /// After what time a datagram that asks for a connection is sent again.
@@ -260,12 +261,16 @@ impl SimTransport {
         preface: Vec<u8>,
         handler: &mut dyn Handler,
     ) {
-        let full = self.connections.count() >= self.limits.connections_max;
-        if full || !self.ports.contains(&port) {
-            if full {
+        let is_member = Preface::agree(&preface, self.features)
+            .is_ok_and(|agreement| agreement.features & MEMBER != 0);
+        let needed = if is_member { Room::Members } else { Room::Everyone };
+        let is_full = Room::beside(self.connections.count(), &self.limits) < needed;
+        if is_full || !self.ports.contains(&port) {
+            if is_full {
                 self.counters.count_closed(Cause::TooMany);
             }
-            let reset = Content::Reset { refused: true };
+            // A server that is full accepts and closes; its machine does not say that nobody listens.
+            let reset = Content::Reset { refused: !is_full };
             self.network.0.borrow_mut().send(wire, self.host, from, reset, None);
             return;
         }
@@ -513,8 +518,12 @@ impl Transport for SimTransport {
             state.count
         };
         let id = self.add(wire, address);
-        if self.connections.count() > self.limits.connections_max {
+        if self.connections.count() > room::connections_max(&self.limits) {
             self.failed.push((id, Cause::TooMany));
+            return id;
+        }
+        if self.network.is_exhausted(self.host) {
+            self.failed.push((id, Cause::Exhausted));
             return id;
         }
         self.counters.connected += 1;

@@ -1,0 +1,102 @@
+//! Accepts connections as long as there is room ([`Room`]), and only those of members when there is little.
+
+use super::OsTransport;
+use super::connection::{Connection, Stage};
+use super::socket;
+use crate::peer::{Cause, ConnectionId};
+use crate::room::Room;
+use crate::table::Token;
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::io::Errno;
+use std::net::SocketAddr;
+use thunderhead_runtime::os::descriptor_limit;
+
+/// The connections that are accepted in one turn, at a listener and at the door.
+pub(super) const ACCEPTS: usize = 64;
+
+impl OsTransport {
+    /// Accepts the connections that wait at a listener.
+    #[cold]
+    pub(super) fn accept(&mut self, number: usize) {
+        let limit = descriptor_limit();
+        for _ in 0..ACCEPTS {
+            let Some(listener) = self.listeners.get(number) else { return };
+            let (socket, address) = match socket::accept(listener) {
+                Ok(Some(accepted)) => accepted,
+                Ok(None) => return,
+                // The one that waited is gone already.
+                Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => continue,
+                Err(error) => {
+                    // Out of descriptors, mostly. The others are served on; the next sweep looks
+                    // again.
+                    if !std::mem::replace(&mut self.warned, true) {
+                        tracing::warn!("cannot accept connections at the moment: {error}");
+                    }
+                    self.poller.remove(listener);
+                    self.deaf = true;
+                    return;
+                }
+            };
+            let room = room_for(&socket, limit)
+                .min(Room::beside(self.connections.count(), &self.options.limits));
+            if room < Room::Everyone && !self.counters.has_closed(Cause::TooMany) {
+                let connections = self.counters.open;
+                tracing::warn!(connections, limit, "no room for more clients: {}", Cause::TooMany);
+            }
+            if room == Room::Own && !self.replace_provisional() {
+                self.counters.count_closed(Cause::TooMany);
+                continue;
+            }
+            self.accepted(socket, address, room < Room::Everyone);
+        }
+    }
+
+    /// Greets a connection that was accepted.
+    fn accepted(&mut self, socket: OwnedFd, address: SocketAddr, is_provisional: bool) {
+        let open_by = self.now + self.options.limits.greeting;
+        let id = self.connections.insert(Connection::accepted(socket, address, open_by));
+        self.timed.insert(id);
+        self.counters.open += 1;
+        self.counters.accepted += 1;
+        let offer = self.doorway.as_mut().and_then(|doorway| doorway.offer(id));
+        let preface = self.preface(offer);
+        let Some(connection) = self.connections.get_mut(id) else { return };
+        connection.offered = offer;
+        connection.is_provisional = is_provisional;
+        self.counters.held_bytes += connection.greet(&preface) as u64;
+        let token = Token::Connection(id).number();
+        let added = connection.fd().map(|fd| self.poller.add(fd, token, true, false));
+        if !matches!(added, Some(Ok(()))) {
+            self.failed.push((id, Cause::Reset));
+        }
+        self.unsent.push(id);
+        if is_provisional {
+            self.forget_settled();
+            self.provisional.push_back(id);
+        }
+    }
+
+    /// Closes the oldest provisional connection that has not greeted yet, for a newer one. Says whether there was
+    /// one. Otherwise silent connections could keep members out.
+    fn replace_provisional(&mut self) -> bool {
+        self.forget_settled();
+        let Some(oldest) = self.provisional.pop_front() else { return false };
+        // The handler has not heard of it.
+        self.drop_connection(oldest, Cause::TooMany).is_some()
+    }
+
+    /// Takes those at the front of the provisional connections out that have greeted or are closed.
+    fn forget_settled(&mut self) {
+        let waits = |connections: &crate::table::Table<Connection>, id: ConnectionId| {
+            connections.get(id).is_some_and(|connection| connection.stage == Stage::Greeting)
+        };
+        while self.provisional.front().is_some_and(|id| !waits(&self.connections, *id)) {
+            self.provisional.pop_front();
+        }
+    }
+}
+
+/// Who may have a socket, by the number of its descriptor.
+pub(super) fn room_for(socket: impl AsFd, limit: u64) -> Room {
+    Room::at(socket.as_fd().as_raw_fd().unsigned_abs().into(), limit)
+}
