@@ -66,8 +66,9 @@ pub struct Report {
     pub superblock: Superblock,
     /// Every frame.
     pub frames: Vec<FrameReport>,
-    /// Replicas that a killed server has left in memory. They come to the disk when it is started.
-    pub in_memory: u32,
+    /// Replicas that a killed server has left in memory, which come to the disk when it is started; or why
+    /// that memory cannot be looked at.
+    pub in_memory: Result<u32, String>,
 }
 
 impl Report {
@@ -129,9 +130,12 @@ pub fn check(
         progress(frame + 1, total);
     }
     files.close(file);
-    let pool = crate::pool::Pool::find(memories, &superblock)?;
-    let in_memory = pool.map_or(0, |pool| {
-        (0..pool.buffers()).filter(|buffer| pool.claimed(*buffer).is_some()).count() as u32
+    // Where another process has it, what is checked here is a copy of what that process uses.
+    let pool = crate::pool::Pool::find(memories, &superblock).map_err(|error| error.to_string());
+    let in_memory = pool.map(|pool| {
+        pool.map_or(0, |pool| {
+            (0..pool.buffers()).filter(|buffer| pool.claimed(*buffer).is_some()).count() as u32
+        })
     });
     Ok(Report { superblock, frames, in_memory })
 }

@@ -104,6 +104,12 @@ pub enum OpenError {
     /// Another process has the store.
     #[error("another process uses this backup storage; stop it first, or give this one another")]
     InUse,
+    /// Another process has the buffers of the store.
+    #[error(
+        "another process has the buffers of this storage: it runs with a copy of this directory, or with a link to \
+         its storage; stop that process first"
+    )]
+    CopyInUse,
     /// The file is not a backup's.
     #[error("the file is no backup storage: move it away, or give another directory")]
     Foreign,
@@ -189,6 +195,7 @@ impl OpenError {
             OpenError::NoRoom { .. } => 9,
             OpenError::NoMemory { .. } => 10,
             OpenError::Io(_) => 11,
+            OpenError::CopyInUse => 12,
         }
     }
 }

@@ -454,7 +454,10 @@ impl Start {
     ) -> Result<Pool, OpenError> {
         let superblock = self.rounds.superblock;
         let bytes = pool::bytes(superblock.geometry, options.buffers);
-        let no_memory = |error| OpenError::NoMemory { bytes, error };
+        let no_memory = |error: io::Error| match error.kind() {
+            io::ErrorKind::WouldBlock => OpenError::CopyInUse,
+            _ => OpenError::NoMemory { bytes, error },
+        };
         // What was read may not be on the disk, for the process before this one was killed. It must be, before what is
         // beside it is written over.
         files.sync(file)?;

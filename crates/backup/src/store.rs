@@ -230,6 +230,8 @@ struct Filling {
 struct UnderWay {
     tickets: Ticket,
     frames: Vec<u32>,
+    /// Frames that had changed too, and whose buffers do not hold what they should.
+    lost: Vec<u32>,
     /// What was replaced by then, and by which frames.
     succeeded: BTreeMap<u32, u32>,
 }

@@ -82,7 +82,8 @@ struct Facts {
     server: u64,
     segment_bytes: u32,
     frames_damaged: usize,
-    replicas_in_memory: u32,
+    /// `null` where the memory cannot be looked at.
+    replicas_in_memory: Option<u32>,
     frames: Vec<FrameFacts>,
 }
 
@@ -112,7 +113,7 @@ fn facts(report: &Report) -> Facts {
         server: report.superblock.identity.server.0,
         segment_bytes: report.superblock.geometry.segment_bytes,
         frames_damaged: report.damaged(),
-        replicas_in_memory: report.in_memory,
+        replicas_in_memory: report.in_memory.as_ref().ok().copied(),
         frames: report.frames.iter().map(frame_facts).collect(),
     }
 }
@@ -183,12 +184,16 @@ fn print(report: &Report, all: bool, out: &mut dyn Write) -> std::io::Result<()>
     }
     let free = report.frames.iter().filter(|frame| frame.content == Content::Free).count();
     writeln!(out, "{free} free, {} used, {} damaged", total - free, report.damaged())?;
-    if report.in_memory > 0 {
-        writeln!(
+    match &report.in_memory {
+        Ok(0) => {}
+        Ok(count) => writeln!(
             out,
-            "{} replicas that a killed server left in memory come to the disk when it is started",
-            report.in_memory
-        )?;
+            "{count} replicas that a killed server left in memory come to the disk when it is started"
+        )?,
+        Err(why) => writeln!(
+            out,
+            "the memory in which a killed server leaves replicas cannot be looked at: {why}"
+        )?,
     }
     Ok(())
 }

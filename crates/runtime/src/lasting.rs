@@ -104,18 +104,22 @@ fn merge(word: &AtomicU64, at: usize, bytes: &[u8]) {
 }
 
 /// The lasting memories of a machine, by name.
+///
+/// Each belongs to one process at a time, from when the process found or made it until its last handle is gone. A
+/// simulated machine has one process at a time.
 pub trait Memories {
     /// The memory that has this name, if there is one.
     ///
     /// # Errors
-    /// As the operating system has them; also for a name that is not plain.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) when another process has it; else as the operating
+    /// system has them; also for a name that is not plain.
     fn find(&mut self, name: &str) -> io::Result<Option<Lasting>>;
 
     /// Makes memory of a name, all zeroes, in place of what had it. All of it is there at once:
     /// to touch it later neither waits nor fails. Its size is rounded up to a page.
     ///
     /// # Errors
-    /// As the operating system has them, for example when there is not so much.
+    /// As [`find`](Memories::find), and for example when there is not so much.
     fn make(&mut self, name: &str, bytes: usize) -> io::Result<Lasting>;
 
     /// A number of the time since the machine's power came: another one after each loss of it.
@@ -128,7 +132,7 @@ pub trait Memories {
     /// Removes the name; the memory goes with its last user. Nothing happens if there is none.
     ///
     /// # Errors
-    /// As the operating system has them.
+    /// As [`find`](Memories::find).
     fn remove(&mut self, name: &str) -> io::Result<()>;
 }
 

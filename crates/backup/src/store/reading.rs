@@ -19,8 +19,14 @@ impl Store {
         if self.reads_under_way >= READS_MAX {
             return Err(Refusal::Overloaded);
         }
-        let claimed = frame.buffer.and_then(|buffer| self.parts.pool.claimed(buffer));
-        let in_buffer = claimed.map(|claimed| (claimed.buffer, claimed.used));
+        let in_buffer = match frame.buffer {
+            // What the disk has of it is older: it does not take the place of what was in the buffer.
+            Some(buffer) => {
+                let used = self.in_buffer(number).map_err(|_| Refusal::NotFound(id))?;
+                Some((buffer, used))
+            }
+            None => None,
+        };
         if let Some((buffer, _)) = &in_buffer {
             *self.pins.entry(*buffer).or_default() += 1;
         }

@@ -83,17 +83,15 @@ impl Store {
     }
 
     fn rests(&mut self, number: u32) {
-        let frame = self.parts.frames[number as usize];
-        let claimed = frame.buffer.and_then(|buffer| self.parts.pool.claimed(buffer));
-        let Some(claimed) = claimed else { return };
+        let Ok(used) = self.in_buffer(number) else { return };
         self.is_busy(number);
         self.filling.remove(&number);
-        self.resting.insert(number, claimed.used.chunks);
+        self.resting.insert(number, used.chunks);
         let frame = &mut self.parts.frames[number as usize];
         frame.state = State::Resting;
         let buffer = frame.buffer.take();
         self.release(buffer);
-        tracing::debug!("{} gives its buffer up", claimed.used.id);
+        tracing::debug!("{} gives its buffer up", used.id);
     }
 
     /// What the header is to say of a frame that rests, or did until it was closed.

@@ -2,11 +2,15 @@
 
 use super::{Event, Frame, State, Store, UnderWay};
 use crate::flusher::{self, Job};
-use crate::layout::Header;
+use crate::layout::{Header, Used};
 use crate::limits::{AGAIN, PROVE_AFTER};
 use std::collections::BTreeMap;
 use std::io;
 use thunderhead_runtime::Time;
+
+/// A buffer does not hold what this process has put there: another process has written to the shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BufferLost;
 
 impl Store {
     pub(super) fn hand_over(&mut self, now: Time) -> bool {
@@ -28,55 +32,85 @@ impl Store {
         }
         let mut touched = std::mem::take(&mut self.touched);
         touched.retain(|number| !self.succeeded.contains_key(number));
-        let jobs: Vec<Job> = touched.iter().filter_map(|number| self.job(*number)).collect();
+        let (mut jobs, mut lost) = (Vec::new(), Vec::new());
+        for number in touched {
+            match self.job(number) {
+                Ok(job) => jobs.extend(job),
+                Err(BufferLost) => lost.push(number),
+            }
+        }
         (self.touched_since, self.urgent, self.prove_at) = (None, false, None);
-        self.hand(jobs);
+        self.hand(jobs, lost);
         true
     }
 
     /// Has it said on the disk that the last round was durable, once it is time.
     fn prove(&mut self, now: Time) -> bool {
         let Some(_) = self.prove_at.take_if(|at| *at <= now) else { return false };
-        self.hand(Vec::new());
+        self.hand(Vec::new(), Vec::new());
         true
     }
 
-    fn hand(&mut self, jobs: Vec<Job>) {
+    fn hand(&mut self, jobs: Vec<Job>, lost: Vec<u32>) {
         let frames = jobs.iter().map(|job| job.frame).collect();
         let succeeded = self.succeeded.clone();
-        self.under_way = Some(UnderWay { tickets: self.issued, frames, succeeded });
+        self.under_way = Some(UnderWay { tickets: self.issued, frames, lost, succeeded });
         flusher::lock(&self.parts.exchange).round = Some(jobs);
         self.parts.flusher.ring();
     }
 
-    /// What is to be on the disk of a frame, as of now.
-    fn job(&mut self, number: u32) -> Option<Job> {
+    /// What is to be on the disk of a frame, as of now; `None` if nothing is.
+    fn job(&mut self, number: u32) -> Result<Option<Job>, BufferLost> {
         let frame = &self.parts.frames[number as usize];
         let (buffer, header) = match frame.state {
             State::Freeing => (None, Header::Free),
             State::Filling | State::Resting | State::Closing => match frame.buffer {
-                Some(buffer) => (Some(buffer), Header::Used(self.parts.pool.claimed(buffer)?.used)),
-                None => (None, Header::Used(self.as_it_rests(number)?)),
+                Some(buffer) => (Some(buffer), Header::Used(self.in_buffer(number)?)),
+                None => (None, Header::Used(self.as_it_rests(number).ok_or(BufferLost)?)),
             },
-            _ => return None,
+            _ => return Ok(None),
         };
         if let (Some(filling), Header::Used(used)) = (self.filling.get_mut(&number), &header) {
             filling.flushed = used.length;
         }
-        Some(Job { frame: number, buffer, header })
+        Ok(Some(Job { frame: number, buffer, header }))
+    }
+
+    /// What the buffer of a frame holds, which must be what this process has put there.
+    pub(super) fn in_buffer(&self, number: u32) -> Result<Used, BufferLost> {
+        let frame = &self.parts.frames[number as usize];
+        let claimed = frame.buffer.and_then(|buffer| self.parts.pool.claimed(buffer));
+        let claimed = claimed.filter(|it| it.frame == number).ok_or(BufferLost)?;
+        let Used { id, epoch, closed, committed, length, .. } = claimed.used;
+        let own = (frame.id, frame.epoch, frame.closed, frame.committed, frame.length);
+        if own == (id, epoch, closed, committed, length) {
+            Ok(claimed.used)
+        } else {
+            Err(BufferLost)
+        }
     }
 
     pub(super) fn take_finished(&mut self, now: Time, tell: &mut dyn FnMut(Event)) -> bool {
         let finished = flusher::lock(&self.parts.exchange).finished.take();
         let Some(finished) = finished else { return false };
-        let Some(UnderWay { tickets, mut frames, succeeded }) = self.under_way.take() else {
+        let Some(UnderWay { tickets, mut frames, lost, succeeded }) = self.under_way.take() else {
             return false;
         };
         self.parts.sequence = self.parts.sequence.max(finished.sequence);
         // One that only was to prove something has failed.
         let after = if frames.is_empty() { AGAIN } else { PROVE_AFTER };
         self.prove_at = finished.unproven.then_some(now + after);
-        let failed: BTreeMap<u32, io::ErrorKind> = finished.failed.into_iter().collect();
+        let mut failed: BTreeMap<u32, io::ErrorKind> = finished.failed.into_iter().collect();
+        for number in lost {
+            if !self.refused.contains(&number) {
+                let id = self.parts.frames[number as usize].id;
+                tracing::error!(
+                    "the buffer of {id} in shared memory does not hold what was written there: \
+                     does another process use it? The replica is not written to the disk"
+                );
+            }
+            failed.insert(number, io::ErrorKind::InvalidData);
+        }
         frames.retain(|number| !failed.contains_key(number));
         // The headers that are on the disk now say that these count.
         let is_durable = |(_, by): &(&u32, &u32)| frames.contains(by);

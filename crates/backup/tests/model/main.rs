@@ -14,8 +14,10 @@ use machine::*;
 use promises::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use thunderhead_backup::{Ack, Durability, Event, ReplicaId};
+use thunderhead_runtime::lasting::Memories;
 use thunderhead_runtime::sim::disk::DiskModel;
 use thunderhead_wire::{Epoch, MasterId, SegmentId};
 
@@ -291,6 +293,39 @@ fn what_a_disk_does_not_take_is_kept_and_written_when_it_does() {
         let found = machine.start(durability).unwrap().read_all(&machine.disk);
         assert_eq!(found.len(), 1);
         assert_eq!(found[&replica(2)].bytes, b"on the disk, in memory!");
+    }
+}
+
+/// As another process would that took this one's shared memory for what a killed one had left.
+#[test]
+fn a_replica_whose_buffer_another_process_has_taken_is_not_called_durable() {
+    for claimed_anew in [false, true] {
+        let mut machine = Machine::new(8);
+        let mut life = machine.start(Durability::Synced).unwrap();
+        let name = format!("thunderhead-backup-{:016x}", life.store.superblock().store);
+        let memory = machine.memories.find(&name).unwrap().expect("the buffers of the store");
+        life.store.open(replica(1), Epoch(1), false).unwrap();
+        life.settle(&machine.disk);
+        let Ack::When(ticket) = life.store.append(replica(1), Epoch(1), 0, b"lost").unwrap() else {
+            panic!("it is to be synced")
+        };
+        // A buffer's page begins with its claim; its extent says how much of it counts.
+        let (page, extent) = (512, 6);
+        let claimed = (1..=3).map(|buffer| buffer * page);
+        let claimed = claimed.clone().find(|at| memory.words()[*at].load(Relaxed) != 0).unwrap();
+        let word = if claimed_anew { claimed + extent } else { claimed };
+        memory.words()[word].store(0, Relaxed);
+        let events = life.settle(&machine.disk);
+        let failed = |it: &Event| matches!(it, Event::Failed(it) if *it == ticket);
+        let durable = |it: &Event| matches!(it, Event::Durable(it) if *it == ticket);
+        assert!(events.iter().any(failed) && !events.iter().any(durable), "{events:?}");
+        assert!(!life.store.is_settled(), "something is not on the disk");
+        assert_eq!(life.store.read(replica(1)).unwrap_err().code(), 3);
+        let refused = life.store.append(replica(1), Epoch(1), 4, b"more").unwrap_err();
+        assert_eq!(refused.code(), 9, "its master makes another one");
+        life.store.free(replica(1));
+        life.settle(&machine.disk);
+        assert!(life.store.is_settled());
     }
 }
 

@@ -11,16 +11,21 @@
 
 use crate::files::check_name;
 use crate::lasting::{Lasting, Memories, WORD_BYTES};
-use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, fstat, ftruncate, open, unlink};
+use rustix::fs::{
+    FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstat, ftruncate, lstat, open,
+    unlink,
+};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::ops::Deref;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
 
 /// Where Linux has a file system in memory.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -32,6 +37,8 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 #[derive(Clone, Debug)]
 pub struct MemoryDirectory {
     path: PathBuf,
+    /// Files that this process has locked, by their names.
+    held: BTreeMap<String, Weak<OwnedFd>>,
 }
 
 impl Default for MemoryDirectory {
@@ -46,23 +53,76 @@ impl MemoryDirectory {
     /// disk everything works too, but the kernel writes out what changes whenever it likes.
     #[must_use]
     pub fn at(path: &Path) -> MemoryDirectory {
-        MemoryDirectory { path: path.to_owned() }
+        MemoryDirectory { path: path.to_owned(), held: BTreeMap::new() }
     }
 
     fn path_of(&self, name: &str) -> io::Result<PathBuf> {
         check_name(name)?;
         Ok(self.path.join(name))
     }
+
+    /// The file of a name, locked against other processes; `None` if there is none.
+    fn locked(&mut self, name: &str) -> io::Result<Option<Arc<OwnedFd>>> {
+        let path = self.path_of(name)?;
+        loop {
+            let own = self.held.get(name).and_then(Weak::upgrade);
+            let file = match own {
+                Some(own) => own,
+                None => match open_known(&path)? {
+                    Some(file) => Arc::new(file),
+                    None => return Ok(None),
+                },
+            };
+            // For one that is locked already, by this very descriptor, this changes nothing.
+            lock(&file, &path)?;
+            // A process that had it before may have removed or replaced it since it was opened.
+            if !is_at(&file, &path)? {
+                self.held.remove(name);
+                continue;
+            }
+            self.held.insert(name.to_owned(), Arc::downgrade(&file));
+            return Ok(Some(file));
+        }
+    }
+}
+
+/// Opens the file of a memory; `None` if there is none.
+fn open_known(path: &Path) -> io::Result<Option<OwnedFd>> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    match open(path, flags, Mode::empty()) {
+        Ok(file) => Ok(Some(file)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Locks a file for this process.
+fn lock(file: &OwnedFd, path: &Path) -> io::Result<()> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(in_use(path)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn in_use(path: &Path) -> io::Error {
+    let why = format!("another process has {}", path.display());
+    io::Error::new(io::ErrorKind::WouldBlock, why)
+}
+
+/// Whether a path leads to this file.
+fn is_at(file: &OwnedFd, path: &Path) -> io::Result<bool> {
+    let own = fstat(file)?;
+    match lstat(path) {
+        Ok(there) => Ok((there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)),
+        Err(Errno::NOENT) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 impl Memories for MemoryDirectory {
     fn find(&mut self, name: &str) -> io::Result<Option<Lasting>> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = match open(self.path_of(name)?, flags, Mode::empty()) {
-            Ok(file) => file,
-            Err(Errno::NOENT) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
+        let Some(file) = self.locked(name)? else { return Ok(None) };
         let bytes = fstat(&file)?.st_size as usize / WORD_BYTES * WORD_BYTES;
         if bytes == 0 {
             return Ok(None);
@@ -72,23 +132,31 @@ impl Memories for MemoryDirectory {
 
     fn make(&mut self, name: &str, bytes: usize) -> io::Result<Lasting> {
         let path = self.path_of(name)?;
+        // The lock of the one before keeps others away until the new one is locked.
+        let _before = self.locked(name)?;
         self.remove(name)?;
         let page = rustix::param::page_size();
         let bytes = bytes.max(1).div_ceil(page) * page;
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = open(
+        let file = match open(
             &path,
             flags | OFlags::CREATE | OFlags::EXCL,
             // What clients store is nobody else's to read.
             Mode::RUSR | Mode::WUSR,
-        )?;
+        ) {
+            Ok(file) => Arc::new(file),
+            Err(Errno::EXIST) => return Err(in_use(&path)),
+            Err(error) => return Err(error.into()),
+        };
+        lock(&file, &path)?;
         // Every page is taken now: a hole that could not be filled later would be a signal.
         let made = ftruncate(&file, bytes as u64)
             .and_then(|()| fallocate(&file, FallocateFlags::empty(), 0, bytes as u64))
             .map_err(io::Error::from)
             .and_then(|()| map(&file, bytes));
-        if made.is_err() {
-            let _ = unlink(&path);
+        match made {
+            Ok(_) => _ = self.held.insert(name.to_owned(), Arc::downgrade(&file)),
+            Err(_) => _ = unlink(&path),
         }
         made
     }
@@ -102,7 +170,10 @@ impl Memories for MemoryDirectory {
     }
 
     fn remove(&mut self, name: &str) -> io::Result<()> {
-        match unlink(self.path_of(name)?) {
+        let path = self.path_of(name)?;
+        let Some(_locked) = self.locked(name)? else { return Ok(()) };
+        self.held.remove(name);
+        match unlink(path) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -110,7 +181,7 @@ impl Memories for MemoryDirectory {
 }
 
 /// Maps so many bytes of a file, a multiple of a word.
-fn map(file: &OwnedFd, bytes: usize) -> io::Result<Lasting> {
+fn map(file: &Arc<OwnedFd>, bytes: usize) -> io::Result<Lasting> {
     // SAFETY: a new mapping at an address of the kernel's choice changes no memory that this
     // process has.
     let address = unsafe {
@@ -120,19 +191,22 @@ fn map(file: &OwnedFd, bytes: usize) -> io::Result<Lasting> {
             ProtFlags::READ | ProtFlags::WRITE,
             // Touched in advance, so that no turn waits for a page.
             MapFlags::SHARED | MapFlags::POPULATE,
-            file,
+            file.as_fd(),
             0,
         )
     }?;
     let address = NonNull::new(address.cast::<AtomicU64>())
         .ok_or_else(|| io::Error::other("the system mapped memory at address 0"))?;
-    Ok(Lasting::new(Mapping { address, words: bytes / WORD_BYTES }))
+    let words = bytes / WORD_BYTES;
+    Ok(Lasting::new(Mapping { address, words, _file: Arc::clone(file) }))
 }
 
 /// A mapped file. It is unmapped when this is dropped.
 struct Mapping {
     address: NonNull<AtomicU64>,
     words: usize,
+    /// The lock belongs to it.
+    _file: Arc<OwnedFd>,
 }
 
 // SAFETY: the mapping belongs to this value until it is dropped, on whatever thread, and is
@@ -225,6 +299,32 @@ mod tests {
         assert_eq!(&found, b"twelve bytes");
         memories.remove("pool").unwrap();
         memories.remove("pool").unwrap();
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_memory_belongs_to_one_process_at_a_time() {
+        let path = std::env::temp_dir().join(format!("thunderhead-owned-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        let (mut first, mut second) = (MemoryDirectory::at(&path), MemoryDirectory::at(&path));
+        let memory = first.make("pool", 4096).unwrap();
+        let refused = |error: io::Error| assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        refused(second.find("pool").unwrap_err());
+        refused(second.make("pool", 4096).unwrap_err());
+        refused(second.remove("pool").unwrap_err());
+        // In the place of the one before, which is still mapped.
+        let again = first.make("pool", 8192).unwrap();
+        drop(memory);
+        refused(second.find("pool").unwrap_err());
+        again.write(0, b"kept");
+        drop(again);
+        let found = second.find("pool").unwrap().unwrap();
+        let mut kept = [0; 4];
+        found.read(0, &mut kept);
+        assert_eq!(&kept, b"kept");
+        refused(first.find("pool").unwrap_err());
+        second.remove("pool").unwrap();
+        assert!(first.find("pool").unwrap().is_none());
         std::fs::remove_dir_all(path).unwrap();
     }
 
