@@ -174,6 +174,9 @@ pub enum OpenError {
         /// What the system says.
         error: io::Error,
     },
+    /// The memory for the buffers is not this process's, or must not be used.
+    #[error("the shared memory for the buffers cannot be used: {0}")]
+    Untrusted(io::Error),
     /// The disk failed.
     #[error("the storage cannot be read or written: {0}")]
     Io(#[from] io::Error),
@@ -196,6 +199,7 @@ impl OpenError {
             OpenError::NoMemory { .. } => 10,
             OpenError::Io(_) => 11,
             OpenError::CopyInUse => 12,
+            OpenError::Untrusted(_) => 13,
         }
     }
 }

@@ -456,6 +456,7 @@ impl Start {
         let bytes = pool::bytes(superblock.geometry, options.buffers);
         let no_memory = |error: io::Error| match error.kind() {
             io::ErrorKind::WouldBlock => OpenError::CopyInUse,
+            io::ErrorKind::PermissionDenied => OpenError::Untrusted(error),
             _ => OpenError::NoMemory { bytes, error },
         };
         // What was read may not be on the disk, for the process before this one was killed. It must be, before what is

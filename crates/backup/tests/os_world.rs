@@ -2,6 +2,7 @@
 //! want the same store, and what the check says of all that.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use thunderhead_backup::check::{Content, check};
@@ -224,6 +225,67 @@ fn a_copy_of_a_store_that_is_in_use_is_refused_until_that_ends() {
     let (world, store, opened) = start(&copy.0, options).unwrap();
     assert_eq!((opened.replicas, opened.recovered), (0, 0));
     leave(world, store);
+}
+
+/// Runs a command as a user with no rights; `None` where only root could.
+fn as_another_user(script: &str) -> Option<bool> {
+    let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+    is_root.then(|| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script]);
+        command.stderr(Stdio::null()).status().unwrap().success()
+    })
+}
+
+#[test]
+fn another_user_can_neither_read_nor_change_nor_forge_a_store() {
+    let scrap = Scrap::new("rights");
+    let options = options(Durability::Replicated);
+    let (world, mut store, _) = start(&scrap.0, options.clone()).unwrap();
+    store.open(replica(1), Epoch(1), false).unwrap();
+    store.append(replica(1), Epoch(1), 0, b"nobody else's").unwrap();
+    let pool = format!("/dev/shm/thunderhead-backup-{:016x}", store.superblock().store);
+    let others = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o077;
+    assert_eq!((others(&scrap.0), others(Path::new(&pool))), (0, 0));
+    // Also where the directory was made by somebody who lets others in.
+    std::fs::set_permissions(&scrap.0, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for file in std::fs::read_dir(&scrap.0).unwrap() {
+        let path = file.unwrap().path();
+        assert_eq!(others(&path), 0, "{}", path.display());
+        for script in [format!("cat {}", path.display()), format!(": > {}", path.display())] {
+            assert_ne!(as_another_user(&script), Some(true), "{script}");
+        }
+    }
+    for script in [format!("cat {pool}"), format!(": > {pool}"), format!("rm -f {pool}")] {
+        assert_ne!(as_another_user(&script), Some(true), "{script}");
+    }
+    leave(world, store);
+
+    // The name is free now, and anybody may take it.
+    let refused = |made: Option<bool>| {
+        if made.is_some() {
+            assert_eq!(made, Some(true));
+            let error = start(&scrap.0, options.clone()).err().expect("it is not to be trusted");
+            assert_eq!(error.code(), 13, "{error}");
+            assert!(error.to_string().contains(&pool), "{error}");
+            std::fs::remove_file(&pool).unwrap();
+        }
+    };
+    let frames = scrap.0.join(FILE_NAME);
+    refused(as_another_user(&format!("head -c 1000000 /dev/zero > {pool}; chmod 600 {pool}")));
+    refused(as_another_user(&format!("ln -s {} {pool}", frames.display())));
+    refused(as_another_user(&format!("mkfifo {pool}")));
+    let (world, store, opened) = start(&scrap.0, options.clone()).unwrap();
+    assert_eq!((opened.replicas, opened.recovered, opened.pool_damaged), (1, 0, 0));
+    leave(world, store);
+
+    // A storage that another user has put where anybody may put files.
+    std::fs::remove_file(&frames).unwrap();
+    std::fs::set_permissions(&scrap.0, std::fs::Permissions::from_mode(0o1777)).unwrap();
+    if as_another_user(&format!("head -c 1000000 /dev/zero > {}", frames.display())).is_some() {
+        let error = start(&scrap.0, options).err().expect("it belongs to another user");
+        assert!(error.to_string().contains("belongs to user 65534"), "{error}");
+    }
 }
 
 #[test]

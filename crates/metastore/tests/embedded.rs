@@ -82,6 +82,15 @@ fn opened(path: &Path) -> Embedded {
 }
 
 #[test]
+fn other_users_have_no_right_to_the_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let scrap = Scrap::new("rights");
+    let _store = Embedded::open(&scrap.file()).expect("a new file");
+    let mode = std::fs::metadata(scrap.file()).expect("the file").permissions().mode();
+    assert_eq!(mode & 0o7777, 0o600);
+}
+
+#[test]
 fn what_was_answered_survives_a_kill() {
     if let Some(path) = std::env::var_os(FILE) {
         // This is the child.

@@ -13,7 +13,9 @@ use crate::key::{Key, LeaseName, Prefix};
 use crate::limits::{PAGE_BYTES_MAX, PAGE_ENTRIES_MAX};
 use crate::request::{Answer, Change, Entry, Page, Token, Version};
 use redb::{DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableDefinition};
+use std::fs::OpenOptions;
 use std::ops::Bound;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -231,6 +233,9 @@ fn make(path: &Path) -> Result<(), OpenError> {
     let unfinished = PathBuf::from(unfinished);
     // A process with our number may have died here.
     let _ = std::fs::remove_file(&unfinished);
+    // What is in it is for this user alone to read.
+    let mut own = OpenOptions::new();
+    own.write(true).create_new(true).mode(0o600).open(&unfinished)?;
     let database =
         redb::Database::create(&unfinished).map_err(|error| refusal(&unfinished, error))?;
     let write = database.begin_write().map_err(|error| refused(error.into()))?;

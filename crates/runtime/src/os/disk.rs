@@ -1,4 +1,9 @@
 //! The files of one directory of this machine.
+//!
+//! What clients store is nobody else's to read or to change: directories are made with mode 0700 and files with 0600. A
+//! file is used only if it is a regular one that belongs to a user who may do anything here anyway: this process's,
+//! root, or the directory's owner. A name may be a link to such a file. In a directory like `/tmp`, where anybody may make
+//! names, those of others are refused; a directory in which anybody may also remove them is refused itself.
 
 use super::together::{Queue, Source};
 use crate::files::{Content, DIRECT_BYTES, FileId, FileLock, Files, Opening, Piece, check_name};
@@ -6,10 +11,10 @@ use crate::lasting::{Lasting, WORD_BYTES};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
@@ -36,7 +41,7 @@ impl Directory {
     /// When it cannot be made.
     pub fn open(path: &Path) -> io::Result<Directory> {
         let is_new = !path.exists();
-        std::fs::create_dir_all(path)?;
+        DirBuilder::new().recursive(true).mode(OWN_DIRECTORY).create(path)?;
         if is_new {
             // A directory that was made is there for good only once its own names are.
             // Those further above may not be ours to open; they were there before, mostly.
@@ -69,6 +74,80 @@ impl Directory {
 
     fn sync_names(&self) -> io::Result<()> {
         sync_names(&self.path)
+    }
+
+    /// Opens a file that may be trusted, or makes one.
+    fn open_trusted(&self, name: &str, options: &OpenOptions) -> io::Result<File> {
+        let path = self.path_of(name)?;
+        let directory = std::fs::metadata(&self.path)?;
+        check_directory(&self.path, &directory)?;
+        let trust = Trust { path: &path, owner: directory.uid() };
+        // Before it is opened: to open something else, such as a pipe, may wait for ever.
+        match std::fs::symlink_metadata(&path) {
+            Ok(named) if named.is_symlink() => {
+                trust.check_owner(&named)?;
+                trust.check(&std::fs::metadata(&path)?)?;
+            }
+            Ok(named) => trust.check(&named)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        let file = options.clone().mode(OWN_FILE).open(&path)?;
+        // The name may be another file's since.
+        trust.check(&file.metadata()?)?;
+        Ok(file)
+    }
+}
+
+/// Modes: others have no rights.
+const OWN_DIRECTORY: u32 = 0o700;
+const OWN_FILE: u32 = 0o600;
+
+/// Rights of others in a directory.
+const OTHERS_WRITE: u32 = 0o002;
+/// Names in a directory are removed by their owners only.
+const STICKY: u32 = 0o1000;
+
+/// Refuses a directory in which any user may remove or replace files, whoever they belong to.
+pub(super) fn check_directory(path: &Path, directory: &Metadata) -> io::Result<()> {
+    if directory.mode() & (OTHERS_WRITE | STICKY) == OTHERS_WRITE {
+        let path = path.display();
+        return Err(refusal(format!(
+            "any user may change {path}: take that right away (chmod o-w)"
+        )));
+    }
+    Ok(())
+}
+
+pub(super) fn refusal(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, why)
+}
+
+/// Which files of a directory are used.
+struct Trust<'a> {
+    path: &'a Path,
+    /// The directory's owner.
+    owner: u32,
+}
+
+impl Trust<'_> {
+    /// Refuses what is not a regular file, or not of one of the users who may be trusted here.
+    fn check(&self, file: &Metadata) -> io::Result<()> {
+        let path = self.path.display();
+        if !file.is_file() {
+            return Err(refusal(format!("{path} is not a regular file")));
+        }
+        self.check_owner(file)
+    }
+
+    fn check_owner(&self, file: &Metadata) -> io::Result<()> {
+        let (path, user) = (self.path.display(), file.uid());
+        let own = rustix::process::geteuid().as_raw();
+        if ![own, 0, self.owner].contains(&user) {
+            let why = format!("{path} belongs to user {user} and this process to user {own}");
+            return Err(refusal(why));
+        }
+        Ok(())
     }
 }
 
@@ -166,21 +245,20 @@ impl Files for Directory {
     }
 
     fn open_with(&mut self, name: &str, how: Opening) -> io::Result<FileId> {
-        let path = self.path_of(name)?;
         let mut options = OpenOptions::new();
         options.read(true).write(!how.read_only).create(how.create).truncate(false);
         let file = if how.direct {
             let flags = OFlags::DIRECT.bits().cast_signed();
-            let direct = options.clone().custom_flags(flags).open(&path);
+            let direct = self.open_trusted(name, options.clone().custom_flags(flags));
             match direct {
                 // A file system without direct I/O.
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
-                    options.open(&path)
+                    self.open_trusted(name, &options)
                 }
                 opened => opened,
             }
         } else {
-            options.open(&path)
+            self.open_trusted(name, &options)
         }?;
         if how.create {
             // Also when it is there already: whoever made it may not have come as far as this.
@@ -235,12 +313,9 @@ impl Files for Directory {
     }
 
     fn lock(&mut self, name: &str) -> io::Result<FileLock> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(self.path_of(name)?)?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let file = self.open_trusted(name, &options)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(FileLock::of(file.into()))
     }
@@ -354,6 +429,53 @@ mod tests {
             is_whole(&mut files, "frames", &expected);
             std::fs::remove_dir_all(path).unwrap();
         }
+    }
+
+    #[test]
+    fn others_have_no_rights_in_what_is_made() {
+        use std::os::unix::fs::PermissionsExt;
+        let (path, _) = directory("modes");
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        let inner = path.join("a/b");
+        let mut files = Directory::open(&inner).unwrap();
+        files.open("plain", true).unwrap();
+        direct(&mut files, "direct");
+        let _lock = files.lock("lock").unwrap();
+        for made in [&path, &path.join("a"), &inner] {
+            assert_eq!(mode(made), 0o700, "{}", made.display());
+        }
+        for name in ["plain", "direct", "lock"] {
+            assert_eq!(mode(&inner.join(name)), 0o600, "{name}");
+        }
+        // Where others may remove what is made, it is of no use to have made it.
+        let all = |mode| std::fs::set_permissions(&inner, PermissionsExt::from_mode(mode)).unwrap();
+        all(0o777);
+        let refused = files.open("plain", false).unwrap_err();
+        assert!(refused.to_string().contains("any user may change"), "{refused}");
+        all(0o1777);
+        files.open("plain", false).unwrap();
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_name_stands_for_a_regular_file_or_a_link_to_one() {
+        let (path, mut files) = directory("links");
+        std::fs::create_dir(path.join("directory")).unwrap();
+        std::os::unix::fs::symlink("directory", path.join("link to it")).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", path.join("link to a device")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, path.join("pipe"), rustix::fs::Mode::RUSR).unwrap();
+        for name in ["directory", "link to it", "link to a device", "pipe"] {
+            for create in [false, true] {
+                let refused = files.open(name, create).unwrap_err().to_string();
+                assert!(refused.contains("not a regular file"), "{refused}");
+            }
+            assert!(files.lock(name).is_err());
+        }
+        std::fs::create_dir(path.join("disk")).unwrap();
+        std::fs::write(path.join("disk/frames"), b"elsewhere").unwrap();
+        std::os::unix::fs::symlink("disk/frames", path.join("frames")).unwrap();
+        is_whole(&mut files, "frames", b"elsewhere");
+        std::fs::remove_dir_all(path).unwrap();
     }
 
     /// What the kernel has not done, or not all of, is done.

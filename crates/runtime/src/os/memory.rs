@@ -9,14 +9,16 @@
 
 #![allow(unsafe_code, reason = "mapping memory, and lending it to the kernel")]
 
+use super::disk::{check_directory, refusal};
 use crate::files::check_name;
 use crate::lasting::{Lasting, Memories, WORD_BYTES};
 use rustix::fs::{
-    FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstat, ftruncate, lstat, open,
-    unlink,
+    FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat, fallocate, flock, fstat,
+    ftruncate, lstat, open, unlink,
 };
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::process::geteuid;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -64,6 +66,7 @@ impl MemoryDirectory {
     /// The file of a name, locked against other processes; `None` if there is none.
     fn locked(&mut self, name: &str) -> io::Result<Option<Arc<OwnedFd>>> {
         let path = self.path_of(name)?;
+        check_directory(&self.path, &std::fs::metadata(&self.path)?)?;
         loop {
             let own = self.held.get(name).and_then(Weak::upgrade);
             let file = match own {
@@ -88,12 +91,42 @@ impl MemoryDirectory {
 
 /// Opens the file of a memory; `None` if there is none.
 fn open_known(path: &Path) -> io::Result<Option<OwnedFd>> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    // A pipe with this name must not keep us waiting.
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let named = match lstat(path) {
+        Ok(named) => named,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    check_own(&named, path)?;
     match open(path, flags, Mode::empty()) {
-        Ok(file) => Ok(Some(file)),
+        Ok(file) => {
+            // The name may be another file's since.
+            check_own(&fstat(&file)?, path)?;
+            Ok(Some(file))
+        }
         Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Refuses what is not a file of this process's user alone.
+fn check_own(file: &Stat, path: &Path) -> io::Result<()> {
+    let path = path.display();
+    if FileType::from_raw_mode(file.st_mode) != FileType::RegularFile {
+        return Err(refusal(format!("{path} is not a regular file; remove it")));
+    }
+    let (user, own) = (file.st_uid, geteuid().as_raw());
+    if user != own {
+        let why = format!("{path} belongs to user {user} and this process to user {own}");
+        return Err(refusal(format!("{why}; it is not to be trusted and must be removed")));
+    }
+    let rights = file.st_mode & 0o7777;
+    if rights & 0o077 != 0 {
+        let why = format!("other users have rights to {path}, which has mode {rights:o}");
+        return Err(refusal(format!("{why}: it is not to be trusted and must be removed")));
+    }
+    Ok(())
 }
 
 /// Locks a file for this process.
@@ -305,7 +338,7 @@ mod tests {
     #[test]
     fn a_memory_belongs_to_one_process_at_a_time() {
         let path = std::env::temp_dir().join(format!("thunderhead-owned-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
+        let _ = Directory::open(&path).unwrap();
         let (mut first, mut second) = (MemoryDirectory::at(&path), MemoryDirectory::at(&path));
         let memory = first.make("pool", 4096).unwrap();
         let refused = |error: io::Error| assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
@@ -325,6 +358,41 @@ mod tests {
         refused(first.find("pool").unwrap_err());
         second.remove("pool").unwrap();
         assert!(first.find("pool").unwrap().is_none());
+        std::fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_memory_is_a_regular_file_to_which_no_other_user_has_a_right() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("thunderhead-rights-{}", std::process::id()));
+        let _ = Directory::open(&path).unwrap();
+        let mut memories = MemoryDirectory::at(&path);
+        let mut refused = |name: &str, why: &str| {
+            for error in [memories.find(name).err(), memories.make(name, 4096).err()] {
+                let error = error.unwrap();
+                assert!(error.to_string().contains(why), "{name}: {error}");
+                assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+            }
+            assert!(memories.remove(name).is_err());
+        };
+        let mode = |name: &str, mode| {
+            let rights = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(path.join(name), rights).unwrap();
+        };
+        std::fs::write(path.join("readable"), [0; 4096]).unwrap();
+        mode("readable", 0o640);
+        refused("readable", "mode 640");
+        std::os::unix::fs::symlink("readable", path.join("link")).unwrap();
+        refused("link", "not a regular file");
+        std::fs::create_dir(path.join("directory")).unwrap();
+        refused("directory", "not a regular file");
+        rustix::fs::mkfifoat(rustix::fs::CWD, path.join("pipe"), Mode::RUSR).unwrap();
+        refused("pipe", "not a regular file");
+        mode("readable", 0o600);
+        assert!(memories.find("readable").unwrap().is_some());
+        mode("", 0o777);
+        let error = memories.find("readable").unwrap_err();
+        assert!(error.to_string().contains("any user may change"), "{error}");
         std::fs::remove_dir_all(path).unwrap();
     }
 
