@@ -4,8 +4,9 @@ use crate::exit::{Exit, Failure};
 use crate::store::{Objects, Store};
 use std::net::SocketAddr;
 use std::time::Duration;
-use thunderhead_client::{Answer, Client, Error, Number, Operation, Options};
+use thunderhead_client::{Addresses, Answer, Client, Error, Number, Operation, Options};
 use thunderhead_config::{Address, ClientConfig};
+use thunderhead_runtime::os::addresses_of;
 use thunderhead_wire::control::{BackupStatus, ClusterStatus, Map, ShardStatus, TableInfo};
 use thunderhead_wire::{Condition, KeyHash, MasterId, Status, TableId, Version};
 
@@ -33,20 +34,14 @@ pub(crate) fn beside(coordinator: SocketAddr, deadline: Duration) -> Result<Clie
     Client::connect(&Options::new([coordinator]).deadline(Some(deadline)))
 }
 
-/// Where coordinators are. A name that stands for nothing is a failure only when no other is left.
-pub(crate) fn resolve(coordinators: &[Address]) -> Result<Vec<SocketAddr>, Failure> {
-    let (mut found, mut tried) = (Vec::new(), Vec::new());
-    for coordinator in coordinators {
-        match coordinator.resolve() {
-            Ok(addresses) => found.extend(addresses),
-            Err(error) => tried.push(format!("{coordinator}: {error}")),
-        }
-    }
-    if found.is_empty() {
-        let message = format!("no coordinator can be found ({})", tried.join("; "));
-        return Err(Failure::new(Exit::Unreachable, "unreachable", message));
-    }
-    Ok(found)
+/// The addresses of coordinators, whose names are resolved again when none of them answers. A name that stands for
+/// nothing is a failure only when no other one stands for something.
+pub(crate) fn resolve(coordinators: &[Address]) -> Result<Addresses, Failure> {
+    let hosts = coordinators.iter().map(|it| (it.host.clone(), it.port)).collect();
+    addresses_of(hosts).map_err(|error| {
+        let message = format!("no coordinator can be found ({error}); check --coordinators");
+        Failure::new(Exit::Unreachable, "unreachable", message)
+    })
 }
 
 /// How long one of many servers is asked how it is: some may be dead, and one wants to know that soon.
@@ -84,7 +79,15 @@ impl Store for Cluster {
     }
 
     fn migrate(&mut self, table: &str, first: KeyHash, to: MasterId) -> Result<TableInfo, Failure> {
-        self.0.migrate(table, first, to).map_err(|error| of_table(table, error))
+        self.0.migrate(table, first, to).map_err(|error| match error {
+            Error::Refused(Status::NoSuchServer) => {
+                let message = format!(
+                    "there is no {to}; `thunderhead status` prints a line `master N` for each"
+                );
+                Failure::new(Exit::Negative, "no_such_server", message)
+            }
+            error => of_table(table, error),
+        })
     }
 
     fn status(&mut self) -> Result<ClusterStatus, Failure> {

@@ -295,7 +295,7 @@ impl Store for Fake {
         if self.reverses {
             order.reverse();
         }
-        let mut results = vec![Err(Error::Unknown); count];
+        let mut results = vec![Err(Error::Unknown(Obstacle::NoAnswer)); count];
         for (at, operation) in order {
             results[at] = self.operate(operation);
         }

@@ -563,7 +563,7 @@ mod tests {
     fn what_the_cluster_says_becomes_a_status() {
         let cases = [
             (Error::TimedOut(Obstacle::NoAnswer), Exit::Unreachable),
-            (Error::Unknown, Exit::Unknown),
+            (Error::Unknown(Obstacle::NoAnswer), Exit::Unknown),
         ];
         for (error, exit) in cases {
             let mut fake = fake();

@@ -31,7 +31,7 @@ mod promise;
 use crate::client::{self, Options};
 use crate::core::Results;
 use crate::enumeration::Enumeration;
-use crate::error::Error;
+use crate::error::{Error, Obstacle};
 use crate::operation::{Action, Answer, Number, Object, Operation, Value};
 use crate::question::{Question, Reply, id_of};
 use driver::{Job, Shared, SharedClock};
@@ -228,7 +228,9 @@ impl AsyncClient {
         let count = operations.len();
         match self.begin(|promise| driver::Work::Operations(operations, promise)) {
             // The driver died of a bug; nobody knows what it had done.
-            Ok(wait) => wait.await.unwrap_or_else(|| vec![Err(Error::Unknown); count]),
+            Ok(wait) => {
+                wait.await.unwrap_or_else(|| vec![Err(Error::Unknown(Obstacle::NoAnswer)); count])
+            }
             Err(error) => vec![Err(error); count],
         }
     }
@@ -353,7 +355,7 @@ impl AsyncClient {
     /// See [`Error`].
     pub async fn ask(&self, question: Question) -> Result<Reply, Error> {
         let wait = self.begin(|promise| driver::Work::Question(question, promise))?;
-        wait.await.unwrap_or(Err(Error::Unknown))
+        wait.await.unwrap_or(Err(Error::Unknown(Obstacle::NoAnswer)))
     }
 
     /// Closes the client, for all handles: what is under way ends, what is begun from now on fails

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_net::os::{Options as NetOptions, OsTransport};
 use thunderhead_rpc::Caller;
+use thunderhead_runtime::names::Addresses;
 use thunderhead_runtime::polling::Polling;
 use thunderhead_runtime::{World, os};
 use thunderhead_wire::control::{
@@ -22,7 +23,7 @@ use thunderhead_wire::{Condition, KeyHash, MasterId, Status, TableId, Version};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The coordinators: all of them, or those that are known. One that is there is enough.
-    pub coordinators: Vec<SocketAddr>,
+    pub coordinators: Addresses,
     /// How long an operation may take, with everything that is tried again on the way; none: for
     /// ever. 10 seconds if nothing is said.
     pub deadline: Option<Duration>,
@@ -42,7 +43,7 @@ const IN_FLIGHT_MAX: usize = 8192;
 impl Options {
     /// The usual, for a cluster with these coordinators.
     #[must_use]
-    pub fn new(coordinators: impl Into<Vec<SocketAddr>>) -> Options {
+    pub fn new(coordinators: impl Into<Addresses>) -> Options {
         Options {
             coordinators: coordinators.into(),
             deadline: Some(DEADLINE),
@@ -61,7 +62,7 @@ impl Options {
 
 /// What a front needs to call from the thread it is on.
 pub(crate) fn engine(options: &Options, mut world: World) -> Result<(Session, Caller), Error> {
-    if options.coordinators.is_empty() {
+    if options.coordinators.list().is_empty() {
         return Err(Error::NoCoordinators);
     }
     let transport = OsTransport::new(&world, options.net);
@@ -74,11 +75,10 @@ pub(crate) fn world() -> Result<World, Error> {
     os::world_without_files().map_err(|error| Error::System(error.kind()))
 }
 
-/// A client of a cluster, for one thread.
+/// A client of a cluster, for one thread at a time.
 ///
-/// The thread that calls does all the work, and waits for the answer. It stays on the thread that
-/// made it: a program with several threads has each make its own, or uses an
-/// [`AsyncClient`](crate::AsyncClient).
+/// The thread that calls does all the work, and waits for the answer. A client can be moved to another thread;
+/// threads that work at the same time each make their own, or share an [`AsyncClient`](crate::AsyncClient).
 ///
 /// ```no_run
 /// use thunderhead_client::{Client, Condition, Number, Options};

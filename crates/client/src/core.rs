@@ -402,6 +402,7 @@ impl Core {
                 part.state = State::Ready;
                 self.ready.push((ticket, at));
             } else if self.map.has_table(table) {
+                part.obstacle = Obstacle::NoOwner;
                 let wait = GAP + Duration::from_nanos(self.random.below(GAP.as_nanos() as u64));
                 part.state = State::Waiting(now + wait);
                 batch.wakes.push(now + wait);
@@ -410,7 +411,7 @@ impl Core {
                 // Of a table that is gone nothing will be done any more; what was sent before
                 // may have been.
                 let error = Error::NoSuchTable(table);
-                let error = if part.may_be_done { Error::Unknown } else { error };
+                let error = if part.may_be_done { Error::Unknown(part.obstacle) } else { error };
                 end(&mut self.identities, part, &mut batch.open, Err(error));
                 self.finish(ticket);
             }
@@ -478,7 +479,7 @@ impl Core {
                     let result = match result {
                         // An earlier attempt may have been done by a server that knows nothing of it.
                         Err(error) if part.may_be_done && !is_definite(error) => {
-                            Err(Error::Unknown)
+                            Err(Error::Unknown(part.obstacle))
                         }
                         result => result,
                     };
@@ -507,7 +508,7 @@ impl Core {
         } else {
             let is_known = part.sent == 1 && !part.may_be_done;
             let ended = Error::Refused(Status::LeaseEnded);
-            let error = if is_known { ended } else { Error::Unknown };
+            let error = if is_known { ended } else { Error::Unknown(part.obstacle) };
             end(&mut self.identities, part, &mut batch.open, Err(error));
         }
         if let Some(lease) = lease {
@@ -537,9 +538,11 @@ impl Core {
                 part.may_be_done = true;
                 part.obstacle = Obstacle::NoAnswer;
             }
-            CallError::Refused { status: Status::NoSpace, .. } => part.obstacle = Obstacle::NoSpace,
-            CallError::Refused { status: Status::Busy, .. } => part.obstacle = Obstacle::Busy,
-            CallError::Refused { .. } => part.obstacle = Obstacle::NoMap,
+            CallError::Refused { status, .. } => {
+                // The update is in the log of a server that may still lose it.
+                part.may_be_done |= status == Status::AwaitingReplicas;
+                part.obstacle = Obstacle::of_status(status);
+            }
             _ => part.obstacle = Obstacle::NoAnswer,
         }
         match part.retry.decide(error, now, &mut self.random) {
@@ -713,7 +716,7 @@ impl Core {
         self.forget(ticket, &batch);
         let results = batch.parts.into_iter().map(|part| match part.state {
             State::Done(result) => result,
-            _ => Err(Error::Unknown),
+            _ => Err(Error::Unknown(Obstacle::NoAnswer)),
         });
         self.done.push_back((ticket, results.collect()));
     }
@@ -743,7 +746,7 @@ fn is_definite(error: Error) -> bool {
 fn expired(part: &Part) -> Error {
     let is_on_its_way = matches!(part.state, State::Sent);
     if part.operation.is_update() && (part.may_be_done || is_on_its_way) {
-        Error::Unknown
+        Error::Unknown(part.obstacle)
     } else {
         Error::TimedOut(part.obstacle)
     }

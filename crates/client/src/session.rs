@@ -8,7 +8,7 @@
 //!
 //! There is a list of coordinators, and a guess which of them leads. One that says that it does not,
 //! or does not answer, loses the guess to the next of the list. When a question has gone all the way
-//! round it waits a little, longer each time. Nothing is remembered of those who do not answer: they
+//! round it waits a little, longer each time, and the names of the coordinators are resolved again. Nothing is remembered of those who do not answer: they
 //! are asked again when their turn comes.
 //!
 //! A coordinator that has lost its office without knowing may tell of an old map. A map that is
@@ -29,9 +29,9 @@ use crate::map::TabletMap;
 use crate::operation::Operation;
 use crate::question::{Question, Reply, id_of, table_of};
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_rpc::{CallError, Opcode};
+use thunderhead_runtime::names::{Addresses, KnownAddresses};
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{self, Empty, LeaseOpened, Map, MapRequest};
 use thunderhead_wire::{ClusterId, Next, Status, TableId};
@@ -57,7 +57,7 @@ pub struct Session {
     core: Core,
     random: Random,
     now: Time,
-    coordinators: Vec<SocketAddr>,
+    coordinators: KnownAddresses,
     /// Which of them is taken for the leader.
     leader: usize,
     cluster: Option<ClusterId>,
@@ -121,10 +121,11 @@ enum State {
 impl Session {
     /// A session with a cluster that has these coordinators.
     #[must_use]
-    pub fn new(coordinators: Vec<SocketAddr>, mut random: Random) -> Session {
+    pub fn new(coordinators: impl Into<Addresses>, mut random: Random) -> Session {
+        let coordinators = KnownAddresses::of(coordinators.into());
         let core = Core::without_lease(random.split());
         // So that not all clients ask the same one first.
-        let leader = random.below(coordinators.len() as u64) as usize;
+        let leader = random.below(coordinators.list().len() as u64) as usize;
         Session { coordinators, leader, ..Session::around(core, random) }
     }
 
@@ -136,7 +137,7 @@ impl Session {
             core,
             random,
             now: Time(0),
-            coordinators: Vec::new(),
+            coordinators: KnownAddresses::of(Addresses::fixed(Vec::new())),
             leader: 0,
             cluster: None,
             version: 0,
@@ -188,7 +189,7 @@ impl Session {
         };
         let error = match question.server() {
             Some(_) => Error::TimedOut(Obstacle::NoAnswer),
-            None if self.coordinators.is_empty() => {
+            None if self.coordinators.list().is_empty() => {
                 self.answers.push_back((ticket, Err(Error::NoCoordinators)));
                 return ticket;
             }
@@ -253,7 +254,7 @@ impl Session {
             }
             let error = Error::TimedOut(Obstacle::NoCoordinator);
             match self.core.next_output() {
-                Some(Output::Learn) if !self.coordinators.is_empty() => {
+                Some(Output::Learn) if !self.coordinators.list().is_empty() => {
                     if !self.has(|it| *it == Purpose::Learn) {
                         self.start(Purpose::Learn, Time::NEVER, error);
                     }
@@ -262,7 +263,7 @@ impl Session {
                 Some(output) => return Some(output),
                 None => {}
             }
-            if self.core.wants_lease() && self.coordinators.is_empty() {
+            if self.core.wants_lease() && self.coordinators.list().is_empty() {
                 self.core.lease_refused(self.now, Error::NoCoordinators);
             } else if self.core.wants_lease() && !self.has(|it| *it == Purpose::OpenLease) {
                 self.start(Purpose::OpenLease, Time::NEVER, error);
@@ -298,7 +299,8 @@ impl Session {
             if let Purpose::User(ticket, question, _) = it.purpose {
                 let is_on_its_way = matches!(it.state, State::Sent { .. });
                 let is_unknown = question.is_change() && (it.may_be_done || is_on_its_way);
-                let error = if is_unknown { Error::Unknown } else { it.error };
+                let error =
+                    if is_unknown { Error::Unknown(obstacle_of(it.error)) } else { it.error };
                 self.answers.push_back((ticket, Err(error)));
             }
         }
@@ -331,12 +333,17 @@ impl Session {
                 self.pending.insert(number, it);
             }
             Verdict::Elsewhere => {
-                if via == Some(self.leader) && !self.coordinators.is_empty() {
-                    self.leader = (self.leader + 1) % self.coordinators.len();
+                if via == Some(self.leader) && !self.coordinators.list().is_empty() {
+                    self.leader = (self.leader + 1) % self.coordinators.list().len();
                 }
                 it.tried += 1;
-                let is_round = via.is_none() || it.tried % self.coordinators.len().max(1) == 0;
+                let is_round =
+                    via.is_none() || it.tried % self.coordinators.list().len().max(1) == 0;
                 let wait = if is_round { self.backoff(&mut it) } else { Duration::ZERO };
+                if is_round {
+                    // None of them answers as the leader: they may be elsewhere.
+                    self.coordinators.resolve_again();
+                }
                 it.state = State::Waiting(now + wait);
                 self.pending.insert(number, it);
             }
@@ -371,6 +378,9 @@ impl Session {
 
     /// Sends the questions whose time has come.
     fn send_due(&mut self) {
+        if self.coordinators.refresh() {
+            self.leader %= self.coordinators.list().len().max(1);
+        }
         let due: Vec<Number> = self
             .pending
             .iter()
@@ -386,7 +396,8 @@ impl Session {
                 _ => None,
             };
             let via = server.is_none().then_some(self.leader);
-            let Some(to) = server.or_else(|| self.coordinators.get(self.leader).copied()) else {
+            let Some(to) = server.or_else(|| self.coordinators.list().get(self.leader).copied())
+            else {
                 continue;
             };
             it.state = State::Sent { at: self.now, via };
@@ -518,6 +529,10 @@ impl Session {
         let looks = Step::Look(None);
         match (&mut it.purpose, status) {
             (_, Status::NotLeader) => return Verdict::Elsewhere,
+            (_, Status::LeadershipLost | Status::DeadlineExceeded) => {
+                it.error = Error::TimedOut(Obstacle::NoLeader);
+                return self.unanswered(it);
+            }
             (Purpose::User(_, Question::CreateTable(_), step), Status::TableExists)
                 if it.may_be_done =>
             {
@@ -576,7 +591,7 @@ impl Session {
             Purpose::CloseLease(_) => Verdict::Ended,
             Purpose::User(ticket, question, _) => {
                 let is_unknown = it.may_be_done && question.is_change();
-                let error = if is_unknown { Error::Unknown } else { error };
+                let error = if is_unknown { Error::Unknown(obstacle_of(it.error)) } else { error };
                 self.answers.push_back((*ticket, Err(error)));
                 Verdict::Ended
             }
@@ -588,6 +603,15 @@ impl Session {
         let most = WAIT_MIN.saturating_mul(1 << it.failures.min(16)).min(WAIT_MAX);
         it.failures += 1;
         most / 2 + Duration::from_nanos(self.random.below(most.as_nanos() as u64 / 2))
+    }
+}
+
+/// What was in the way of a question that ends with this error.
+fn obstacle_of(error: Error) -> Obstacle {
+    match error {
+        Error::TimedOut(obstacle) => obstacle,
+        Error::Refused(status) => Obstacle::of_status(status),
+        _ => Obstacle::NoCoordinator,
     }
 }
 

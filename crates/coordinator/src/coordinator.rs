@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_metastore::{Fence, Holder, Keeper, LeaseName, Metastore, News, Request as Ask};
-use thunderhead_rpc::{Calling, Context, Opcode, Repeat, ReplyTo, Request, Service, ServiceKind};
+use thunderhead_rpc::{Calling, Context, Opcode, ReplyTo, Request, Service, ServiceKind};
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::timers::TimerId;
 use thunderhead_runtime::{Random, Time};
@@ -289,19 +289,12 @@ struct Asked {
     shared: Rc<Shared>,
     reply_to: ReplyTo,
     outcome: Option<Outcome>,
-    /// What is said when the leadership ends before there is an outcome.
-    or_else: Status,
 }
 
 impl Asked {
-    fn new(shared: &Rc<Shared>, opcode: Opcode, reply_to: ReplyTo) -> Asked {
+    fn new(shared: &Rc<Shared>, reply_to: ReplyTo) -> Asked {
         shared.waiting.set(shared.waiting.get() + 1);
-        // It may have been done. Who may repeat it asks the next leader.
-        let or_else = match opcode.repeat() {
-            Repeat::Never => Status::DeadlineExceeded,
-            Repeat::Safe | Repeat::Identified => Status::NotLeader,
-        };
-        Asked { shared: Rc::clone(shared), reply_to, outcome: None, or_else }
+        Asked { shared: Rc::clone(shared), reply_to, outcome: None }
     }
 
     fn end(mut self, outcome: Outcome) {
@@ -312,7 +305,7 @@ impl Asked {
 impl Drop for Asked {
     fn drop(&mut self) {
         self.shared.waiting.set(self.shared.waiting.get() - 1);
-        let outcome = self.outcome.take().unwrap_or(Err(self.or_else.into()));
+        let outcome = self.outcome.take().unwrap_or(Err(Status::LeadershipLost.into()));
         self.shared.answers.borrow_mut().push((self.reply_to, outcome));
     }
 }
@@ -442,7 +435,7 @@ impl Service for Coordinator {
                 answer(context, reply_to, &Err(Status::Busy.into()));
             }
             Some(Course::Later(wanted)) => {
-                let asked = Asked::new(&self.shared, opcode, reply_to);
+                let asked = Asked::new(&self.shared, reply_to);
                 let busy = Rc::clone(&reign);
                 reign.spawn(async move {
                     let outcome = wanted.done_by(&busy).await;

@@ -195,7 +195,7 @@ impl Clients {
                 if wanted.len() < WANTED_MAX {
                     wanted.insert(lease);
                 }
-                Met::Refused(refused(Status::Busy, LEASE_US))
+                Met::Refused(refused(Status::AwaitingLease, LEASE_US))
             }
         }
     }
@@ -385,7 +385,7 @@ fn unknown(wanted: &mut BTreeSet<u64>, ended: &BTreeSet<u64>, lease: u64) -> Out
     if wanted.len() < WANTED_MAX {
         wanted.insert(lease);
     }
-    refused(Status::Busy, LEASE_US)
+    refused(Status::AwaitingLease, LEASE_US)
 }
 
 fn refused(status: Status, hint: u32) -> Outcome {

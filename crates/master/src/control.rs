@@ -34,6 +34,7 @@ use thunderhead_wire::{KeyHash, MasterId, SegmentId, Status, TableId, TabletRang
 pub(crate) const TIMER_ASK: u64 = (1 << 32) + 1;
 pub(crate) const TIMER_LEASES: u64 = (1 << 32) + 2;
 const TIMER_WORK: u64 = (1 << 32) + 3;
+pub(crate) const TIMER_PARKED: u64 = (1 << 32) + 4;
 
 /// What the coordinator waits in microseconds where something is in the way.
 const IN_PROGRESS_US: u32 = 50_000;
@@ -156,7 +157,7 @@ impl Shard {
                 Err(Error::MemoryFull { .. }) => return Err((Status::NoSpace, NO_SPACE_US)),
                 Err(_) => {
                     self.cleaning.is_urgent = true;
-                    return Err((Status::Busy, BUSY_US));
+                    return Err((Status::AwaitingMemory, BUSY_US));
                 }
             }
         }
@@ -231,7 +232,7 @@ impl Shard {
         }
         let came = control.migrations.come(log, clients, head, body, context.now());
         let (until, answer) = came.inspect_err(|(status, _)| {
-            self.cleaning.is_urgent |= *status == Status::Busy;
+            self.cleaning.is_urgent |= *status == Status::AwaitingMemory;
         })?;
         self.answer_at(context, until, reply_to, &Answer::new(Status::Ok, 0, &answer));
         Ok(())
@@ -391,6 +392,7 @@ impl Shard {
             }
             // Turns do the work.
             TIMER_WORK => self.control.wakes_at = None,
+            TIMER_PARKED => self.on_parked_timer(context),
             _ => return self.asking.timer(context, number),
         }
         true

@@ -407,7 +407,7 @@ fn has(log: &Log, range: TabletRange) -> bool {
 
 fn refused(error: &Error) -> Refused {
     match error {
-        Error::CleanerBehind => (Status::Busy, BUSY_US),
+        Error::CleanerBehind => (Status::AwaitingMemory, BUSY_US),
         Error::MemoryFull { .. } => (Status::NoSpace, 0),
         _ => (Status::Refused, 0),
     }

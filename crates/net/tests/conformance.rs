@@ -1,10 +1,8 @@
 //! What every transport promises, tried on each: TCP over IPv4 and IPv6, shared memory, and the
 //! simulated network as streams and as datagrams.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use thunderhead_net::os::{Options, OsTransport};
@@ -103,10 +101,10 @@ fn simulated(
     limits: Limits,
     (at_server, at_client): (u64, u64),
 ) -> Pair {
-    let truth: TrueTime = Rc::new(Cell::new(0));
-    let trace = Trace::new(Rc::clone(&truth), false);
+    let truth = TrueTime::default();
+    let trace = Trace::new(truth.clone(), false);
     let link = Link { streams, ..Link::default() };
-    let network = Network::new(Rc::clone(&truth), Random::from_seed(7), trace, link);
+    let network = Network::new(truth.clone(), Random::from_seed(7), trace, link);
     let hosts = ["10.0.0.1", "10.0.0.2"].map(|host| host.parse().unwrap());
     let mut server = SimTransport::new(&network, hosts[0], limits, at_server);
     let client = SimTransport::new(&network, hosts[1], limits, at_client);

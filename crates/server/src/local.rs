@@ -139,7 +139,7 @@ impl Local {
             address
         });
         let of_server = Options {
-            coordinators: vec![of_coordinator],
+            coordinators: [of_coordinator].into(),
             listen: listen.collect(),
             advertise: None,
             memory_bytes: options.memory_bytes,

@@ -3,13 +3,14 @@
 use std::net::{IpAddr, SocketAddr};
 use thunderhead_backup::Durability;
 use thunderhead_coordinator::Probing;
+use thunderhead_runtime::names::Addresses;
 
 /// What a server is started with. What holds for the whole cluster (replicas, durability, segments)
 /// it learns from the coordinator.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where coordinators listen; one of them leads.
-    pub coordinators: Vec<SocketAddr>,
+    pub coordinators: Addresses,
     /// Where each shard listens: as many addresses, so many shards. Port 0 stands for any.
     pub listen: Vec<SocketAddr>,
     /// The address that others are told, where that is another one than it listens at.

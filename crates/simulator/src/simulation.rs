@@ -90,8 +90,8 @@ impl Simulation {
         let Options { seed, keeps_text, link, disk, scheduling } = options;
         let truth = TrueTime::default();
         let mut random = Random::from_seed(seed);
-        let trace = Trace::new(Rc::clone(&truth), keeps_text);
-        let network = Network::new(Rc::clone(&truth), random.split(), trace.clone(), link);
+        let trace = Trace::new(truth.clone(), keeps_text);
+        let network = Network::new(truth.clone(), random.split(), trace.clone(), link);
         Simulation {
             truth,
             trace,
@@ -157,7 +157,7 @@ impl Simulation {
     /// The true time, in nanoseconds; what it points to moves on with the simulation.
     #[must_use]
     pub fn truth(&self) -> TrueTime {
-        Rc::clone(&self.truth)
+        self.truth.clone()
     }
 
     /// The true time now.

@@ -613,7 +613,7 @@ fn a_cluster_keeps_the_settings_that_it_was_made_with() {
     let store = world.store.clone();
     let truth = world.simulation.truth();
     assert!(truth.get() > 0);
-    let client = store.client(thunderhead_runtime::clock::Clock::Sim(std::rc::Rc::new(
+    let client = store.client(thunderhead_runtime::clock::Clock::Sim(std::sync::Arc::new(
         thunderhead_runtime::sim::clock::SimClock::new(truth, thunderhead_runtime::Time(0), 0),
     )));
     let second = thunderhead_coordinator::Coordinator::new(Box::new(client), other);

@@ -14,6 +14,7 @@ use thunderhead_metastore::{Answer, Key, Prefix, Request as Ask};
 use thunderhead_rpc::{
     CallError, Calling, Context, Node, Opcode, Repeat, Request, Service, ServiceKind,
 };
+use thunderhead_runtime::sim::clock::TrueTime;
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::{Process, Random};
 use thunderhead_simulator::{Boot, HostId, Options as Simulated, Simulation};
@@ -106,7 +107,7 @@ pub(crate) struct Common {
     pub(crate) servers: Rc<RefCell<Vec<Shared>>>,
     /// Bytes of live objects in a whole table.
     pub(crate) table_bytes: Rc<Cell<u64>>,
-    truth: Rc<Cell<u64>>,
+    truth: TrueTime,
 }
 
 impl Common {

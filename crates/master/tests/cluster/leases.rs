@@ -26,7 +26,10 @@ fn an_update_waits_until_its_lease_is_known_and_is_refused_when_it_is_over() {
                 let body = update(Identity::new(5, 1, 1), OTHER, b"k", b"v");
                 let first = user.call(Opcode::Write, body.clone()).await;
                 let busy = |it: &Result<Vec<u8>, CallError>| {
-                    matches!(it, Err(CallError::Refused { status: Status::Busy, hint: 1.., .. }))
+                    matches!(
+                        it,
+                        Err(CallError::Refused { status: Status::AwaitingLease, hint: 1.., .. })
+                    )
                 };
                 assert!(busy(&first), "{first:?}");
                 let version = user.insist(Opcode::Write, body.clone()).await.unwrap();
@@ -74,7 +77,7 @@ fn what_is_remembered_of_clients_is_bounded() {
                 user.tasks.sleep(Duration::from_millis(5)).await;
                 last = user.call(Opcode::Write, body.clone()).await;
             }
-            matches!(last, Err(CallError::Refused { status: Status::Busy, hint: 1.., .. }))
+            matches!(last, Err(CallError::Refused { status: Status::AwaitingLease, hint: 1.., .. }))
         };
         for sequence in 1..5 {
             assert!(!busy(1, sequence, 1).await && !busy(2, sequence, 1).await);

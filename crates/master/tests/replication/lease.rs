@@ -228,6 +228,39 @@ fn a_master_that_hears_nothing_of_its_backups_stops_in_time_and_goes_on_when_it_
 }
 
 #[test]
+fn an_answer_that_waits_for_backups_for_long_says_so() {
+    let mut scene = scene(2, 2);
+    scene.simulation.run_for(ms(1000));
+    scene.separate(true);
+    let to = address(scene.simulation.address(scene.shard), PORT);
+    let outcome: Rc<RefCell<Option<Asked>>> = Rc::default();
+    let (truth, own) = (scene.simulation.truth(), Rc::clone(&outcome));
+    scene.simulation.add_host("writer", move |boot| {
+        let node = Node::new(boot.world, boot.transport, ());
+        let (calling, truth, own) = (node.calling(), truth.clone(), Rc::clone(&own));
+        node.tasks().spawn(async move {
+            let nobody = Identity::new(0, 0, 0);
+            let body = [nobody.as_bytes(), &object(Condition::Always), b"later"].concat();
+            let outcome = calling.call(to, Opcode::Write, body, Some(ms(5000))).await.map(drop);
+            let answered = Duration::from_nanos(truth.get());
+            own.replace(Some(Asked { opcode: Opcode::Write, answered, outcome }));
+        });
+        Box::new(node)
+    });
+    scene.simulation.run_for(ms(1000));
+    let asked = outcome.take().expect("the write is answered");
+    let CallError::Refused { status, .. } = asked.outcome.unwrap_err() else { panic!() };
+    assert_eq!(status, Status::AwaitingReplicas);
+    assert!((ms(1390)..ms(1900)).contains(&asked.answered), "{:?}", asked.answered);
+    // Reads are refused for the same reason once the lease is over.
+    let silent = scene.answered(ms(1100) + READ_LEASE, ms(1900));
+    let is_told = |it: &Asked| {
+        matches!(it.outcome, Err(CallError::Refused { status: Status::AwaitingReplicas, .. }))
+    };
+    assert!(silent.iter().any(is_told), "{silent:?}");
+}
+
+#[test]
 fn reads_do_not_wait_for_a_backup_that_died_once_others_have_its_replicas() {
     let mut stopped = 0;
     for backup in 0..3 {

@@ -16,6 +16,7 @@ use thunderhead_client::{
     Reply, TableId, Version,
 };
 use thunderhead_runtime::Random;
+use thunderhead_runtime::sim::clock::TrueTime;
 use thunderhead_simulator::linearizability::{
     self, Action as Judged, Operation as Judgeable, Outcome,
 };
@@ -73,7 +74,7 @@ pub(crate) struct Seen {
 #[derive(Clone)]
 pub(crate) struct Seeing {
     pub(crate) seen: Rc<RefCell<Seen>>,
-    pub(crate) time: Rc<Cell<u64>>,
+    pub(crate) time: TrueTime,
     pub(crate) plan: Rc<Plan>,
 }
 
@@ -412,7 +413,7 @@ impl User {
                 self.seen_version = found;
                 Outcome::Refused(version(found))
             }
-            Err(Error::Unknown) => return,
+            Err(Error::Unknown(_)) => return,
             // Of a datagram that came twice the first may have been refused, and the second not.
             Err(Error::TimedOut(_)) if !self.seeing.plan.link.streams => return,
             // It says that nothing was done: the judge must not need it. A read is nothing.

@@ -132,7 +132,7 @@ impl User {
     /// What may be said while much is wrong.
     fn may_fail(&self, answer: &Result<Reply, Error>) {
         match answer {
-            Err(Error::TimedOut(_) | Error::Unknown) => {}
+            Err(Error::TimedOut(_) | Error::Unknown(_)) => {}
             // Nothing changes while the metastore is away, or while something else is being done; one
             // place is split once.
             Err(Error::Refused(

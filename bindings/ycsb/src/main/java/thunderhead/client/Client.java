@@ -217,6 +217,8 @@ public final class Client implements Closeable {
             break;
           case WAIT:
             obstacle = status;
+            // The update is in the log of a server that may still lose it.
+            attempts.mayBeDone |= isUpdate && status == Status.AWAITING_REPLICAS;
             if (!attempts.waitFor(reply.hint)) {
               return Outcome.failed(status, attempts.mayBeDone);
             }
