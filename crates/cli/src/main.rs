@@ -123,7 +123,7 @@ fn dispatch(
     };
     match command {
         Command::Dev(flags) => {
-            serve::dev(&resolve(flags.into_given(), session)?.dev, until(&common))
+            serve::dev(&resolve(flags.into_given(), session)?.dev, until(&common), common.json)
         }
         Command::Server(flags) => {
             serve::server(&resolve(flags.into_given(), session)?.server, until(&common))

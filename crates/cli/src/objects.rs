@@ -443,7 +443,7 @@ pub(crate) fn write_line(
         out.write_all(b",")?;
         text::write_json(out, "value", value)?;
     }
-    writeln!(out, ",\"version\":{}}}", version.0)
+    writeln!(out, ",\"version\":{}}}", text::json_number(version.0))
 }
 
 #[cfg(test)]

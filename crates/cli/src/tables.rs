@@ -7,6 +7,7 @@ use crate::text;
 use clap::Subcommand;
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::str::FromStr;
 use thunderhead_wire::control::{TableInfo, TabletInfo};
 use thunderhead_wire::{KeyHash, MasterId};
 
@@ -54,10 +55,27 @@ pub(crate) enum Command {
         /// The tablet's first hash.
         #[arg(long, value_name = "HASH", value_parser = hash)]
         first: KeyHash,
-        /// The shard that is to have it, by its master's number; `thunderhead status` lists them.
+        /// The master that is to have it, by its number: `thunderhead status` prints a line `master N` for each.
         #[arg(long, value_name = "MASTER")]
-        to: u64,
+        to: MasterNumber,
     },
+}
+
+/// The number of a master, as a person gives it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MasterNumber(MasterId);
+
+impl FromStr for MasterNumber {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<MasterNumber, String> {
+        let digits = text.strip_prefix("master ").unwrap_or(text);
+        let number = digits.parse().map(|number| MasterNumber(MasterId(number)));
+        number.map_err(|_| {
+            "give the number of a master, not an address: `thunderhead status` prints a line `master N` for each"
+                .to_owned()
+        })
+    }
 }
 
 /// A hash, in hexadecimal with 0x before it, or in decimal.
@@ -99,7 +117,7 @@ pub(crate) fn run(
             show(&table, session)?;
         }
         Command::Migrate { name, first, to } => {
-            let table = store.migrate(&name, first, MasterId(to))?;
+            let table = store.migrate(&name, first, to.0)?;
             show(&table, session)?;
         }
     }

@@ -111,10 +111,16 @@ pub const KEYS: &[Key] = &[
         "Where the coordinator listens. 0.0.0.0 is all of the machine's addresses.",
     ),
     entry(
+        "coordinator.data",
+        Kind::Path,
+        Some("thunderhead-coordinator"),
+        "The directory of the embedded metastore, in a file `metastore`. Not used with etcd, ZooKeeper or `embedded:PATH`.",
+    ),
+    entry(
         "coordinator.metastore",
         Kind::Metastore,
-        Some("embedded:thunderhead-coordinator/metastore"),
-        "Where it keeps what must not be lost. `embedded:PATH`: a file, for one coordinator. `etcd:…` and `zookeeper:…`: several coordinators may stand in for each other.",
+        Some("embedded"),
+        "Where it keeps what must not be lost. `embedded`: a file in `coordinator.data`, for one coordinator. `embedded:PATH`: this file. `etcd:…` and `zookeeper:…`: several coordinators may stand in for each other.",
     ),
     entry(
         "coordinator.root",
@@ -220,6 +226,12 @@ pub const KEYS: &[Key] = &[
         Some("thunderhead-data"),
         "The directory where `thunderhead dev` keeps everything.",
     ),
+    entry(
+        "dev.ephemeral",
+        Kind::Flag,
+        Some("false"),
+        "A temporary store for tests: one server with 64 MiB of memory on a free port, without replicas. Nothing of it is left when its process ends, however that ends.",
+    ),
     entry("dev.servers", Kind::Count(1, 64), Some("1"), "Servers of `thunderhead dev`."),
     entry(
         "dev.replicas",
@@ -234,7 +246,7 @@ pub const KEYS: &[Key] = &[
         "dev.backup_bytes",
         DISK,
         None,
-        "Disk space of each server for replicas. If it is not set: three times its memory for each replica.",
+        "Disk space of each server for replicas, taken as it is used. If it is not set: three times its memory for each replica.",
     ),
     entry("dev.durability", Kind::Durability, Some("replicated"), "As `cluster.durability`."),
     entry("dev.segment_bytes", SEGMENT_BYTES, Some("8MiB"), "As `cluster.segment_bytes`."),

@@ -45,6 +45,9 @@ pub struct BackupOptions {
     pub buffers: Option<u32>,
     /// The storage is written through once when it is made.
     pub populate: bool,
+    /// The storage takes room on the disk as it is used, where the file system can do that. Then a write may find the
+    /// disk full.
+    pub sparse: bool,
 }
 
 /// What all buffers of a backup take together, about, if nobody says otherwise.

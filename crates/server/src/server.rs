@@ -250,6 +250,7 @@ impl Server {
                 buffers: wanted.buffers(segment_bytes),
                 durability,
                 populate: wanted.populate,
+                sparse: wanted.sparse,
                 ..backup::Options::new(identity, frames)
             };
             match Store::start(context.world(), options) {

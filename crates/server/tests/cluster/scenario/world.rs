@@ -157,6 +157,7 @@ impl World {
                         disk_bytes: None,
                         buffers: Some(buffers),
                         populate: false,
+                        sparse: false,
                     }),
                     probing,
                     host: format!("machine {number}"),
