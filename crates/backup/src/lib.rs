@@ -38,6 +38,7 @@
 //! [lasting memory]: thunderhead_runtime::lasting
 #![forbid(unsafe_code)]
 
+mod around;
 pub mod block;
 pub mod check;
 pub mod error;

@@ -46,6 +46,13 @@ pub(crate) const RESTS_AFTER: Duration = Duration::from_millis(500);
 /// Reads under way at most: each holds a segment of memory.
 pub(crate) const READS_MAX: usize = 8;
 
+/// A block that a disk cannot read is tried so often again at the start. Disks try by themselves too, some for
+/// seconds.
+pub(crate) const READ_ATTEMPTS: u32 = 6;
+
+/// Unreadable blocks of one read at most: a disk that cannot read more is not worth waiting for.
+pub(crate) const UNREADABLE_MAX: usize = 64;
+
 /// Frames whose reading is timed at the start.
 pub(crate) const TIMED_FRAMES: u32 = 4;
 

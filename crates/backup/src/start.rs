@@ -7,6 +7,7 @@
 //! that nothing proves, the data is read and compared; it counts if all is there, and is then written again, too:
 //! if a sync had failed, and the process was killed, what can be read may not be on the disk.
 
+use crate::around::read_around;
 use crate::block::{Block, crc};
 use crate::error::OpenError;
 use crate::flusher::{Failed, Flusher, Job, OnDisk, Rounds, Syncs};
@@ -226,8 +227,7 @@ pub fn forget_memory(files: &mut dyn Files, memories: &mut dyn Memories) -> Resu
 /// # Errors
 /// When it is not ours, or of another version, or damaged.
 pub fn read_superblock(files: &mut dyn Files, file: FileId) -> Result<Superblock, OpenError> {
-    let mut slots = [Block::ZERO; 2];
-    files.read_at(file, 0, slots.as_mut_bytes())?;
+    let slots = read_superblocks(files, file)?;
     let found = slots.map(|block| Superblock::decode(&block));
     let newest = found.iter().filter_map(|it| it.ok()).max_by_key(|(sequence, _)| *sequence);
     let Some((_, superblock)) = newest else {
@@ -251,14 +251,27 @@ pub fn read_superblock(files: &mut dyn Files, file: FileId) -> Result<Superblock
     Ok(superblock)
 }
 
+/// The two slots of the superblock; zeroes for one that cannot be read.
+fn read_superblocks(files: &mut dyn Files, file: FileId) -> io::Result<[Block; 2]> {
+    let mut slots = [Block::ZERO; 2];
+    let mut read = |slot: Slot| {
+        let at = slot as u64 * BLOCK_BYTES as u64;
+        let block = &mut slots[slot as usize];
+        files.read_at(file, at, block.as_mut_bytes()).inspect_err(|_| *block = Block::ZERO)
+    };
+    if let [Err(error), Err(_)] = Slot::BOTH.map(&mut read) {
+        return Err(error);
+    }
+    Ok(slots)
+}
+
 /// Has a file of an earlier build say what its headers may be: before one of them is.
 fn say_one_sync(
     files: &mut dyn Files,
     file: FileId,
     superblock: &Superblock,
 ) -> Result<(), OpenError> {
-    let mut slots = [Block::ZERO; 2];
-    files.read_at(file, 0, slots.as_mut_bytes())?;
+    let slots = read_superblocks(files, file)?;
     let sequences = slots.map(|block| Superblock::decode(&block).map_or(0, |it| it.0));
     let older = if sequences[0] > sequences[1] { Slot::B } else { Slot::A };
     let block = superblock.encode(sequences[0].max(sequences[1]) + 1);
@@ -279,7 +292,8 @@ fn agrees(superblock: &Superblock, options: &Options) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Reads all headers: the two slots of each frame, one after the other.
+/// Reads all headers: the two slots of each frame, one after the other. A slot that the disk cannot read is
+/// damaged, and nothing is known of its age.
 pub(crate) fn read_headers(
     files: &mut dyn Files,
     file: FileId,
@@ -293,11 +307,7 @@ pub(crate) fn read_headers(
         let count = (frames - first).min(128);
         blocks.clear();
         blocks.resize(2 * count as usize, Block::ZERO);
-        files.read_at(
-            file,
-            superblock.geometry.header_at(first, Slot::A),
-            blocks.as_mut_bytes(),
-        )?;
+        read_around(files, file, superblock.geometry.header_at(first, Slot::A), &mut blocks)?;
         for (number, slots) in blocks.as_chunks::<2>().0.iter().enumerate() {
             all.push(slots.map(|block| {
                 let mut found = Header::decode(&block, superblock, first + number as u32);
@@ -314,6 +324,9 @@ pub(crate) fn read_headers(
 }
 
 /// Which rounds count. Where headers do not say whether the last was durable, its data does.
+///
+/// Data that the disk cannot read does not say that it was not: the round may have been acknowledged, and what all its
+/// other data says holds. Whoever reads such a replica finds its data damaged, and uses another one.
 pub(crate) fn what_counts(
     files: &mut dyn Files,
     file: FileId,
@@ -347,8 +360,12 @@ fn in_doubt(headers: &[[Found; 2]], round: u64) -> impl Iterator<Item = (u32, Do
     })
 }
 
-/// Blocks, and where in a frame they are.
-type Doubtful = (usize, Vec<Block>);
+/// Data of a frame: where it begins there, its blocks, and whether the disk can read all of them.
+struct Doubtful {
+    from: usize,
+    blocks: Vec<Block>,
+    is_readable: bool,
+}
 
 /// The data of a replica that was written together with its header; nothing where it is not what the header says.
 fn read_doubtful(
@@ -363,20 +380,26 @@ fn read_doubtful(
     let first = doubt.from as usize / chunk_bytes;
     let (from, to) = (first * chunk_bytes, used.length as usize);
     if doubt.from as usize >= to {
-        return Ok(Some((from, Vec::new())));
+        return Ok(Some(Doubtful { from, blocks: Vec::new(), is_readable: true }));
     }
     let mut blocks = Block::vec(to - from);
     let at = superblock.geometry.data_at(frame) + from as u64;
-    // It may have been acknowledged or not, and only its bytes can say: without them nobody knows what counts.
-    let length = files.read_at(file, at, blocks.as_mut_bytes()).map_err(|error| {
+    let unreadable = read_around(files, file, at, &mut blocks).map_err(|error| {
         let why = format!("frame {frame} was written last and cannot be read: {error}");
         io::Error::new(error.kind(), why)
     })?;
-    blocks.as_mut_bytes().get_mut(length..).unwrap_or_default().fill(0);
     let bytes = blocks.as_bytes().get(..to - from).unwrap_or_default();
     let sums = used.chunks.get(first..).unwrap_or_default();
-    let is_there = bytes.chunks(chunk_bytes).map(crc).eq(sums.iter().copied());
-    Ok(is_there.then_some((from, blocks)))
+    let chunks = bytes.chunks(chunk_bytes);
+    let is_unreadable =
+        |chunk: usize| unreadable.iter().any(|block| block * BLOCK_BYTES / chunk_bytes == chunk);
+    let is_there = chunks.len() == sums.len()
+        && chunks
+            .zip(sums)
+            .enumerate()
+            .all(|(number, (chunk, sum))| crc(chunk) == *sum || is_unreadable(number));
+    let is_readable = unreadable.is_empty();
+    Ok(is_there.then_some(Doubtful { from, blocks, is_readable }))
 }
 
 /// A start under way.
@@ -496,6 +519,7 @@ impl Start {
         };
         let mut failed = self.write_doubtful(files, file, &mut jobs)?;
         failed.extend(self.rounds.write(files, file, &pool, Syncs::Two, jobs.clone()));
+        failed.extend(self.write_both_slots(files, file, &pool, &jobs, &failed));
         // Only then, and only where the other one is on the disk: until it is, this one stays.
         let mut keep = Vec::new();
         older.retain_mut(|job| {
@@ -539,6 +563,24 @@ impl Start {
         Ok(self.count(pool))
     }
 
+    /// Writes again the headers of frames of which no slot could be believed: the other slot is still damaged, and
+    /// may be taken for a newer one by the next start.
+    fn write_both_slots(
+        &mut self,
+        files: &mut dyn Files,
+        file: FileId,
+        pool: &Pool,
+        jobs: &[Job],
+        failed: &Failed,
+    ) -> Failed {
+        let is_half = |job: &&Job| {
+            let has_failed = failed.iter().any(|(frame, _)| *frame == job.frame);
+            self.judged[job.frame as usize].newest.is_none() && !has_failed
+        };
+        let again = jobs.iter().filter(is_half).cloned().collect();
+        self.rounds.write(files, file, pool, Syncs::Two, again)
+    }
+
     /// Writes again what is not in the pool of the newest round, if only its data says that it counts. Frames
     /// that it cannot be written to have no jobs then.
     fn write_doubtful(
@@ -555,9 +597,9 @@ impl Start {
                 continue;
             }
             let data = read_doubtful(files, file, superblock, *frame, *doubt, used)?;
-            let Some((from, blocks)) = data.filter(|(_, blocks)| !blocks.is_empty()) else {
-                continue;
-            };
+            // What cannot be read cannot be written again.
+            let data = data.filter(|data| data.is_readable && !data.blocks.is_empty());
+            let Some(Doubtful { from, blocks, .. }) = data else { continue };
             let at = superblock.geometry.data_at(*frame) + from as u64;
             match files.write_at(file, at, blocks.as_bytes()) {
                 Ok(()) => wrote = true,

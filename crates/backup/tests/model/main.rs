@@ -16,9 +16,11 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use thunderhead_backup::{Ack, Durability, Event, ReplicaId};
+use thunderhead_backup::check::{Content, check};
+use thunderhead_backup::layout::Slot;
+use thunderhead_backup::{Ack, Durability, Event, FILE_NAME, ReplicaId};
 use thunderhead_runtime::lasting::Memories;
-use thunderhead_runtime::sim::disk::DiskModel;
+use thunderhead_runtime::sim::disk::{DiskModel, Unreadable};
 use thunderhead_wire::{Epoch, MasterId, SegmentId};
 
 proptest! {
@@ -619,6 +621,125 @@ fn a_sync_that_fails_once_costs_nothing() {
         let found = life.read_all(&machine.disk);
         for segment in kept {
             assert_eq!(found[&replica(segment)].bytes, vec![segment as u8; 10_000], "seed {seed}");
+        }
+    }
+}
+
+/// Three replicas, the first of which is closed; all of it is on the disk, and nothing is left to be said.
+fn three_replicas(machine: &mut Machine) -> State {
+    let mut life = machine.start(Durability::Replicated).unwrap();
+    for segment in 1..=3 {
+        life.store.open(replica(segment), Epoch(1), false).unwrap();
+        life.store.append(replica(segment), Epoch(1), 0, &[7; 19_999]).unwrap();
+        life.settle(&machine.disk);
+    }
+    life.store.close(replica(1), Epoch(1), 19_999).unwrap();
+    life.settle(&machine.disk);
+    life.read_all(&machine.disk)
+}
+
+#[test]
+fn an_unreadable_block_of_superblocks_or_headers_costs_one_replica_at_most() {
+    let blocks = 2 + 2 * u64::from(FRAMES);
+    let mut lost = 0;
+    for (block, seed) in (0..blocks).flat_map(|block| (0..6).map(move |seed| (block, seed))) {
+        let mut machine = Machine::new(seed);
+        let before = three_replicas(&mut machine);
+        if seed % 2 == 0 {
+            machine.lose_power();
+        } else {
+            machine.disk.restart();
+        }
+        let how = if seed < 3 { Unreadable::UntilWritten } else { Unreadable::ForGood };
+        assert!(machine.disk.spoil(FILE_NAME, block * 4096 + 512 * seed, how));
+        let mut files = machine.disk.files();
+        let report = check(&mut files, &mut machine.memories, FILE_NAME, &mut |_, _| {}).unwrap();
+        let unreadable = report.frames.iter().filter(|it| it.content == Content::HeaderDamaged);
+        assert_eq!(unreadable.count(), usize::from(block > 1), "block {block}");
+        for _ in 0..2 {
+            let mut life = machine.start(Durability::Replicated).unwrap();
+            // One that a killed process left in memory cannot be brought to a frame that cannot be written.
+            let missing = (life.opened.damaged + life.opened.bad) as usize;
+            assert!(missing <= 1, "block {block}");
+            let found = life.read_all(&machine.disk);
+            assert!(found.iter().all(|(id, held)| before[id] == *held), "block {block}");
+            assert!(found.len() + missing >= before.len(), "block {block}");
+            lost += before.len() - found.len();
+            drop(life);
+            machine.lose_power();
+        }
+    }
+    assert!(lost > 0, "headers of replicas were hit");
+}
+
+/// Its data says whether the last round counts, and some of that cannot be read.
+#[test]
+fn unreadable_data_of_the_last_round_costs_that_replica_alone() {
+    for (seed, how) in (0..40).zip([Unreadable::UntilWritten, Unreadable::ForGood].iter().cycle()) {
+        let mut machine = Machine::new(seed);
+        let mut life = machine.start(Durability::Synced).unwrap();
+        for segment in [1, 2] {
+            life.store.open(replica(segment), Epoch(1), false).unwrap();
+        }
+        life.settle(&machine.disk);
+        let mut last = None;
+        for segment in [1, 2] {
+            let bytes = vec![segment as u8; 9000];
+            last = Some(life.store.append(replica(segment), Epoch(1), 0, &bytes).unwrap());
+        }
+        let Some(Ack::When(ticket)) = last else { panic!("it is to be synced") };
+        life.wait_for(ticket);
+        let data_at = life.store.superblock().geometry.data_at(0);
+        drop(life);
+        machine.lose_power();
+        // The first frame is that of the first replica.
+        assert!(machine.disk.spoil(FILE_NAME, data_at + 4096 + 512 * (seed % 8), *how));
+        for _ in 0..2 {
+            let mut life = machine.start(Durability::Synced).unwrap();
+            let lengths: Vec<u32> = life.store.replicas().map(|it| it.length).collect();
+            assert_eq!(lengths, [9000, 9000], "seed {seed}: both were acknowledged");
+            let mut read = |segment| {
+                life.store.read(replica(segment)).unwrap();
+                let events = life.settle(&machine.disk);
+                events.into_iter().find_map(|event| match event {
+                    Event::Read(_, outcome) => Some(outcome.map(|it| it.bytes().to_vec())),
+                    _ => None,
+                })
+            };
+            assert!(read(1).unwrap().is_err(), "seed {seed}");
+            assert_eq!(read(2).unwrap().unwrap(), [2; 9000], "seed {seed}");
+            drop(life);
+            machine.lose_power();
+        }
+    }
+}
+
+/// What a killed process has left in memory goes to a frame of which a header cannot be read.
+#[test]
+fn what_comes_from_memory_to_a_frame_with_an_unreadable_header_stays_there() {
+    for (seed, slot) in (0..40).zip([Slot::A, Slot::B].into_iter().cycle()) {
+        for how in [Unreadable::UntilWritten, Unreadable::ForGood] {
+            let mut machine = Machine::new(seed);
+            let mut life = machine.start(Durability::Replicated).unwrap();
+            life.store.open(replica(1), Epoch(1), false).unwrap();
+            life.store.append(replica(1), Epoch(1), 0, b"on the disk").unwrap();
+            life.settle(&machine.disk);
+            life.store.append(replica(1), Epoch(1), 11, b", in memory").unwrap();
+            let header_at = life.store.superblock().geometry.header_at(0, slot);
+            drop(life);
+            machine.disk.restart();
+            assert!(machine.disk.spoil(FILE_NAME, header_at, how));
+            let mut life = machine.start(Durability::Replicated).unwrap();
+            let is_written = how == Unreadable::UntilWritten;
+            assert_eq!(life.opened.bad, u32::from(!is_written), "seed {seed}");
+            if is_written {
+                let found = life.read_all(&machine.disk);
+                assert_eq!(found[&replica(1)].bytes, b"on the disk, in memory");
+                drop(life);
+                machine.lose_power();
+                let mut life = machine.start(Durability::Replicated).unwrap();
+                assert_eq!(life.read_all(&machine.disk), found, "seed {seed}");
+            }
         }
     }
 }

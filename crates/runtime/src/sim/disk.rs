@@ -5,7 +5,7 @@
 //! each sector of each write that was not synced is kept or lost by itself, so writes are torn and
 //! overtake one another. Changes of names are durable when they return without an error.
 //!
-//! Faults: a full disk; a slow one; bits that turn over; and operations that fail:
+//! Faults: a full disk; a slow one; bits that turn over; sectors that stay unreadable; and operations that fail:
 //!
 //! - a write, after any part of it was done;
 //! - a sync, after any part of what it was for became durable. The rest never will: no later sync
@@ -17,6 +17,7 @@
 //! from there on nothing reaches the disk.
 
 mod bytes;
+mod sectors;
 #[cfg(test)]
 mod tests;
 
@@ -24,11 +25,14 @@ use crate::files::{FileId, Files, Piece, check_name};
 use crate::random::Random;
 use crate::sim::trace::{fold, hash};
 use bytes::Bytes;
+use sectors::Sectors;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
+
+pub use sectors::Unreadable;
 
 /// What is written whole or not at all.
 const SECTOR: usize = 512;
@@ -89,6 +93,8 @@ struct Content {
     unsynced: Vec<Change>,
     /// A sync has failed: some of what is seen may be in no file that was stored.
     is_doubtful: bool,
+    /// What the disk cannot read.
+    sectors: Sectors,
 }
 
 #[derive(Clone, Debug)]
@@ -274,6 +280,18 @@ impl SimDisk {
         true
     }
 
+    /// The sector at an offset of a file becomes unreadable; false when there is none.
+    pub fn spoil(&self, name: &str, offset: u64, how: Unreadable) -> bool {
+        let state = self.0.borrow();
+        let Some(content) = state.files.get(name) else { return false };
+        let mut content = content.borrow_mut();
+        let is_there = offset < content.seen.len() as u64;
+        if is_there {
+            content.sectors.spoil(offset as usize, how);
+        }
+        is_there
+    }
+
     /// What the operations since the last call took.
     #[must_use]
     pub fn take_spent(&self) -> Duration {
@@ -395,7 +413,11 @@ impl Files for SimFiles {
         self.disk.0.borrow_mut().begin(into.len(), false)?;
         let content = self.content(file)?;
         let content = content.borrow();
-        Ok(content.seen.read(usize::try_from(offset).unwrap_or(usize::MAX), into))
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+        if !content.sectors.can_read(offset..offset.saturating_add(into.len())) {
+            return Err(rustix::io::Errno::IO.into());
+        }
+        Ok(content.seen.read(offset, into))
     }
 
     fn write_at(&mut self, file: FileId, offset: u64, bytes: &[u8]) -> io::Result<()> {
@@ -416,6 +438,9 @@ impl Files for SimFiles {
             return begun.and(Err(rustix::io::Errno::NOSPC.into()));
         }
         let change = Change::Write { offset, bytes: bytes.to_vec() };
+        if !content.sectors.write(offset..offset + bytes.len()) {
+            return Err(rustix::io::Errno::IO.into());
+        }
         if begun.is_ok() {
             content.change(change);
             return Ok(());

@@ -276,3 +276,30 @@ fn names_that_lead_elsewhere_are_refused() {
     files.remove("new").unwrap();
     assert_eq!(files.remove("new").unwrap_err().kind(), io::ErrorKind::NotFound);
 }
+
+#[test]
+fn an_unreadable_sector_stays_so_until_it_is_written_or_for_good() {
+    for (how, heals) in [(Unreadable::UntilWritten, true), (Unreadable::ForGood, false)] {
+        let disk = disk(1);
+        let mut files = disk.files();
+        let file = files.open("data", true).unwrap();
+        files.write_at(file, 0, &[1; 4 * SECTOR]).unwrap();
+        files.sync(file).unwrap();
+        assert!(disk.spoil("data", SECTOR as u64 + 7, how));
+        assert!(!disk.spoil("data", 4 * SECTOR as u64, how) && !disk.spoil("none", 0, how));
+        let mut into = [0; SECTOR];
+        for _ in 0..3 {
+            let mut reads = |offset: usize| files.read_at(file, offset as u64, &mut into).is_ok();
+            let which = [0, 1, SECTOR, 2 * SECTOR - 1, 2 * SECTOR].map(&mut reads);
+            assert_eq!(which, [true, false, false, false, true]);
+            disk.restart();
+            disk.lose_power();
+            files = disk.files();
+            assert_eq!(files.open("data", false).unwrap(), file);
+        }
+        assert!(files.write_at(file, SECTOR as u64, b"a part").is_err());
+        assert_eq!(files.write_at(file, 512, &[2; 2 * SECTOR]).is_ok(), heals);
+        assert_eq!(files.read_at(file, SECTOR as u64, &mut into).is_ok(), heals);
+        assert_eq!(into[0], if heals { 2 } else { 1 });
+    }
+}

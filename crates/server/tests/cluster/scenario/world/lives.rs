@@ -9,13 +9,16 @@ use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_backup::FILE_NAME;
 use thunderhead_net::sim::Link;
-use thunderhead_runtime::sim::disk::{DiskModel, SimDisk};
+use thunderhead_runtime::sim::disk::{DiskModel, SimDisk, Unreadable};
 use thunderhead_runtime::{Random, files::Files};
 use thunderhead_simulator::HostId;
 use thunderhead_wire::control::ServerState;
 
 /// Where frames begin in a backup's storage: `docs/format.md`.
 const DATA_AT: u64 = 1 << 20;
+
+/// Where the second slot of the superblock begins, which headers follow.
+const SECOND_SUPERBLOCK_AT: u64 = 4096;
 
 impl World {
     /// Something that a server is given up for, and what is worst while others rebuild its tablets.
@@ -225,6 +228,9 @@ impl World {
         let usual = disk.model();
         disk.set_model(DiskModel { failure: 0.0, ..usual });
         self.rotted += rot(disk, random);
+        if random.chance(0.3) {
+            spoil(disk, random);
+        }
         disk.set_model(usual);
         let _ = disk.take_spent();
     }
@@ -245,4 +251,21 @@ fn rot(disk: &SimDisk, random: &mut Random) -> u64 {
     };
     // It may be that the machine is to stop at one of these.
     (0..bits).take_while(|_| turns()).count() as u64
+}
+
+/// Has sectors become unreadable, in headers as in replicas. One superblock stays whole: without it the store is
+/// another one.
+fn spoil(disk: &SimDisk, random: &mut Random) {
+    let mut files = disk.files();
+    let Ok(file) = files.open(FILE_NAME, false) else { return };
+    let length = files.length(file).unwrap_or(0);
+    for _ in 0..random.magnitude(1..20) {
+        let until =
+            if random.chance(0.5) { SECOND_SUPERBLOCK_AT..DATA_AT } else { DATA_AT..length };
+        let how = match random.chance(0.5) {
+            true => Unreadable::UntilWritten,
+            false => Unreadable::ForGood,
+        };
+        disk.spoil(FILE_NAME, random.within(until), how);
+    }
 }
