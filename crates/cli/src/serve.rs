@@ -232,6 +232,7 @@ pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure>
         memory_bytes: memory(config.memory_bytes)?,
         populate: config.populate,
         seglet_bytes: None,
+        message_bytes: None,
         cleaners: config.cleaners as usize,
         backup: config.backup.then(|| BackupOptions {
             disk_bytes: config.backup_bytes,

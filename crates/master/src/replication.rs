@@ -22,6 +22,12 @@
 //!   one is made elsewhere, in atomic mode; it and those that are left get a higher epoch; the
 //!   coordinator notes that epoch; only then do bytes count again. In this order: if the coordinator
 //!   knew the epoch before the replicas did, a crash in between would leave none that counts.
+//! - **An open replica counts only if its segment is a head.** Survivors and side segments come into the log by a
+//!   digest that is written once all their replicas are closed. So their replicas are begun in atomic mode and count
+//!   when they are closed: a part of one that was left on a backup, and was made again elsewhere, must not
+//!   pass for the whole segment. The epoch cannot tell it, for the coordinator notes epochs of heads only.
+//!   The coordinator does not rely on this: it uses an open replica only if that holds a digest that names its
+//!   own segment, as every head's does.
 //! - **A replica of a closed segment that was lost is made again in the background,** a few at a
 //!   time, from memory. Compaction may have made that shorter than the other replicas. All of them are
 //!   whole: a recovery takes any closed one, and must not expect that they are of one length. What
@@ -110,7 +116,12 @@ pub struct Settings {
     pub self_backup: bool,
     /// Bytes of a full segment.
     pub segment_bytes: u32,
+    /// Bytes of a message to a backup at most, but for the heads of its last parts: [`MESSAGE_BYTES`], or less.
+    pub message_bytes: u32,
 }
+
+/// Bytes of a message to a backup, where nothing else is wanted.
+pub const MESSAGE_BYTES: u32 = 1 << 20;
 
 /// To whom a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

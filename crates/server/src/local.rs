@@ -144,6 +144,7 @@ impl Local {
             advertise: None,
             memory_bytes: options.memory_bytes,
             seglet_bytes: None,
+            message_bytes: None,
             populate: options.populate,
             cleaners: options.cleaners,
             backup: options.backup.clone(),

@@ -19,6 +19,9 @@ pub struct Options {
     /// Bytes of the pieces that the memory is handed out in; `None`: the usual size. Small ones are for
     /// tests, whose servers are small.
     pub seglet_bytes: Option<usize>,
+    /// Bytes of a message to a backup at most; `None`: the usual number. Small ones are for tests, whose segments
+    /// are small: so that a replica takes more than one message.
+    pub message_bytes: Option<u32>,
     /// All of the memory is touched before anybody is served, so that no write has to wait until the
     /// kernel has found and cleared a page. A GB takes some tenths of a second.
     pub populate: bool,

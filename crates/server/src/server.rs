@@ -18,7 +18,7 @@ use thunderhead_backup::start::read_superblock;
 use thunderhead_backup::{self as backup, FILE_NAME, Store};
 use thunderhead_log::{Log, LogId, Memory, Options as LogOptions, SegmentId};
 use thunderhead_master::asking::{Asking, Heard, QuestionId};
-use thunderhead_master::replication::Settings as ReplicationSettings;
+use thunderhead_master::replication::{MESSAGE_BYTES, Settings as ReplicationSettings};
 use thunderhead_master::{LocalBackup, Options as ShardOptions, Replication, Shard};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, Request, Service, ServiceKind};
 use thunderhead_runtime::files::Opening;
@@ -361,6 +361,7 @@ impl Server {
             replicas: settings.replicas,
             self_backup: settings.self_backup,
             segment_bytes: settings.segment_bytes,
+            message_bytes: self.options.message_bytes.unwrap_or(MESSAGE_BYTES),
         };
         let random = context.random();
         let (replication, replicator) = Replication::new(of_replication, random.split());

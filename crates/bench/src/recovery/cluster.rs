@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use thunderhead_coordinator::model::Placed;
-use thunderhead_master::replication::{Settings, Trial};
+use thunderhead_master::replication::{MESSAGE_BYTES, Settings, Trial};
 use thunderhead_runtime::Random;
 use thunderhead_wire::control::{BackupInfo, ServerInfo, ServerList, ServerState, ShardInfo};
 use thunderhead_wire::{MasterId, SegmentId, ServerId};
@@ -54,6 +54,7 @@ pub(super) fn settings(replicas: u32) -> Settings {
         replicas,
         self_backup: false,
         segment_bytes: SEGMENT_BYTES,
+        message_bytes: MESSAGE_BYTES,
     }
 }
 

@@ -6,6 +6,11 @@
 //! copies whose end is torn are used only if no intact one is left, and those that are damaged elsewhere
 //! never. What does not answer for long is not used, if others do.
 //!
+//! **An open copy is used only if it is a head's.** Every head begins with a digest that names the head itself, and
+//! an open copy that counts has all of it. Survivors and side segments have none: while they are open they may be of
+//! any length, and no epoch is noted by which one that was left behind could be told from a whole one. A digest
+//! that counts names them only after all their replicas were closed, so there is a closed one to wait for.
+//!
 //! **A log that cannot be proved complete is not used**: a segment that the digest names and that
 //! is nowhere, or damaged in all copies, is what is missing. That no replica can be found at all is
 //! incomplete, too: a shard takes tablets only once its log's first head is durable, so a master that
@@ -122,13 +127,19 @@ impl Survey {
                     wait |= !long;
                     why.push(format!("{server} does not say what it has"));
                 }
-                Some(Asked::Said(head)) => match &head.torn {
-                    None => intact.push((copy, head)),
-                    Some(damage) => {
-                        why.push(format!("{server}: {damage}"));
-                        torn.push((copy, head));
+                Some(Asked::Said(head)) => {
+                    let digest = head.digest.as_ref().filter(|it| it.contains(&segment));
+                    match (digest, &head.torn) {
+                        (None, _) => {
+                            why.push(format!("{server}: it is open and has no digest of its own"));
+                        }
+                        (Some(_), None) => intact.push((copy, head)),
+                        (Some(_), Some(damage)) => {
+                            why.push(format!("{server}: {damage}"));
+                            torn.push((copy, head));
+                        }
                     }
-                },
+                }
                 Some(Asked::Useless(damage)) => why.push(format!("{server}: {damage}")),
             }
         }
@@ -159,20 +170,13 @@ impl Survey {
         }
         let mut reasons = String::new();
         for segment in copies.open() {
-            let (head_copies, head) = match self.open(&copies, segment) {
+            match self.open(&copies, segment) {
                 Open::Ask(questions) => return Verdict::Ask(questions),
                 Open::Wait => return Verdict::Wait,
-                Open::Useless(why) => {
-                    reasons += &format!("; {segment} cannot be used: {why}");
-                    continue;
+                Open::Useless(why) => reasons += &format!("; {segment} cannot be used: {why}"),
+                Open::Usable(usable, head) => {
+                    return self.all_of(crashed, &copies, (segment, usable), &head);
                 }
-                Open::Usable(copies, head) => (copies, head),
-            };
-            match &head.digest {
-                Some(digest) if digest.contains(&segment) => {
-                    return self.all_of(crashed, &copies, (segment, head_copies), &head, digest);
-                }
-                _ => reasons += &format!("; {segment} has no digest"),
             }
         }
         Verdict::Missing(format!(
@@ -187,8 +191,8 @@ impl Survey {
         copies: &Copies,
         (head, head_copies): (SegmentId, Vec<Copy>),
         said: &Head,
-        digest: &[SegmentId],
     ) -> Verdict {
+        let digest = said.digest.as_deref().unwrap_or_default();
         let missing = copies.missing(digest);
         if !missing.is_empty() {
             let names: Vec<String> = missing.iter().take(8).map(ToString::to_string).collect();
@@ -286,7 +290,7 @@ mod tests {
         assert_eq!(questions.iter().map(|it| it.segment.0).collect::<Vec<_>>(), [4]);
         say(&mut survey, 4, 2, Asked::Waits { long: false });
         assert_eq!(survey.verdict(GONE, &[]), Verdict::Wait);
-        // One that has no digest is none; the next one is asked everywhere at once.
+        // One that has no digest is no head; the next one is asked everywhere at once.
         say(&mut survey, 4, 2, Asked::Said(Head::default()));
         let Verdict::Ask(questions) = survey.verdict(GONE, &[]) else { panic!("the next one") };
         let asked: Vec<_> = questions.iter().map(|it| (it.segment.0, it.server.0)).collect();
@@ -307,7 +311,7 @@ mod tests {
         let missing = survey.verdict(GONE, &[]);
         assert!(
             matches!(&missing, Verdict::Missing(why)
-            if why.contains("burnt") && why.contains("segment 4 has no digest")),
+            if why.contains("burnt") && why.contains("segment 4 cannot be used: server 2: it is open and")),
             "{missing:?}"
         );
     }
@@ -324,8 +328,8 @@ mod tests {
         say(&mut survey, 2, 2, Asked::Said(head(&[1, 2])));
         let Verdict::Ask(questions) = survey.verdict(GONE, &epochs) else { panic!("the other") };
         assert_eq!(questions.len(), 2);
-        say(&mut survey, 1, 1, torn(Head::default()));
-        say(&mut survey, 1, 2, Asked::Said(Head::default()));
+        say(&mut survey, 1, 1, torn(head(&[1])));
+        say(&mut survey, 1, 2, Asked::Said(head(&[1])));
         assert_eq!(order(&survey.verdict(GONE, &epochs)), [(2, vec![2]), (1, vec![2])]);
         for server in [1, 2] {
             say(&mut survey, 1, server, Asked::Useless("burnt".into()));
@@ -344,6 +348,23 @@ mod tests {
         let missing = survey.verdict(GONE, &epochs);
         assert!(matches!(&missing, Verdict::Missing(why) if why.contains("segment 1 cannot")));
         assert_eq!(survey.asked.len(), 1);
+    }
+
+    /// A backup has a part of a survivor that was made again elsewhere.
+    #[test]
+    fn an_open_copy_that_is_no_heads_is_not_used_and_a_closed_one_is_awaited() {
+        let mut survey = Survey::default();
+        hear(&mut survey, 1, vec![replica(1, 0, false), replica(2, 0, false)]);
+        say(&mut survey, 2, 1, Asked::Said(head(&[1, 2])));
+        for said in [Asked::Said(Head::default()), torn(Head::default()), torn(head(&[2]))] {
+            say(&mut survey, 1, 1, said);
+            let missing = survey.verdict(GONE, &[]);
+            assert!(
+                matches!(&missing, Verdict::Missing(why) if why.contains("no digest of its own"))
+            );
+        }
+        hear(&mut survey, 3, vec![replica(1, 1, true)]);
+        assert_eq!(order(&survey.verdict(GONE, &[])), [(2, vec![1]), (1, vec![3])]);
     }
 
     /// Whatever is said: what is found is complete, of copies that count, from backups that were

@@ -5,7 +5,7 @@
 //! request that comes to nothing is made again, later each time; the bytes are the same.
 
 use super::segment::{Segment, Slot};
-use super::{Request, State, To};
+use super::{MESSAGE_BYTES, Request, State, To};
 use std::time::Duration;
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Time;
@@ -15,9 +15,6 @@ use thunderhead_wire::replication::{
 };
 use thunderhead_wire::{Epoch, SegmentId, ServerId, Status};
 use zerocopy::IntoBytes;
-
-/// Bytes of a message at most, but for the heads of its last parts.
-const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// Parts of a message at most.
 pub(super) const PARTS_MAX: usize = 256;
@@ -121,9 +118,9 @@ impl Draft {
         Draft { server, body, spans: Vec::new(), parts: Vec::new() }
     }
 
-    fn room(&self) -> usize {
+    fn room(&self, message_bytes: usize) -> usize {
         let spanned: u32 = self.spans.iter().map(|span| span.end - span.from).sum();
-        let room = MESSAGE_BYTES_MAX.saturating_sub(self.body.len() + spanned as usize);
+        let room = message_bytes.saturating_sub(self.body.len() + spanned as usize);
         if self.parts.len() < PARTS_MAX { room } else { 0 }
     }
 }
@@ -219,6 +216,7 @@ impl State {
     /// Makes all requests that can be made now.
     pub(super) fn make_messages(&mut self, ids: &[SegmentId]) {
         let mut drafts: Vec<Draft> = Vec::new();
+        let message_bytes = self.settings.message_bytes.clamp(1, MESSAGE_BYTES) as usize;
         for id in ids {
             let (may_open, is_free, may_close) = self.allowed(*id);
             let durable = self.durable;
@@ -234,8 +232,8 @@ impl State {
                     continue;
                 }
                 let place = drafts.iter().position(|draft| draft.server == server);
-                let room =
-                    place.and_then(|at| drafts.get(at)).map_or(MESSAGE_BYTES_MAX, Draft::room);
+                let draft = place.and_then(|at| drafts.get(at));
+                let room = draft.map_or(message_bytes, |draft| draft.room(message_bytes));
                 if room == 0 {
                     wake = Some(*now);
                     continue;
@@ -494,7 +492,8 @@ fn plan(segment: &Segment, slot: &Slot, limit: u32, may_end: bool, room: usize) 
     let mut flags = 0;
     if !slot.is_opened {
         flags |= OPEN;
-        if slot.is_atomic {
+        // A segment that is no head counts when it is closed, for only then it is whole.
+        if slot.is_atomic || !segment.is_head() {
             flags |= ATOMIC;
         }
     }

@@ -56,7 +56,7 @@ impl Rest {
     /// Whether a recovery can go by it.
     fn counts(&self, segment: &Segment) -> bool {
         let is_open = self.was_committed && !segment.is_whole;
-        let is_current = self.has_epoch >= segment.registered || !segment.is_head();
+        let is_current = self.has_epoch >= segment.registered;
         self.was_closed || is_open && is_current && self.acked >= segment.durable_length
     }
 }

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_backup::Durability;
 use thunderhead_log::TabletRange;
+use thunderhead_master::replication::MESSAGE_BYTES;
 use thunderhead_net::sim::{Link, address};
 use thunderhead_rpc::{CallError, Node, Opcode};
 use thunderhead_simulator::{HostId, Options, Simulation};
@@ -78,8 +79,9 @@ fn scene(replicas: u32, backups: u64) -> Scene {
     });
     let to_coordinator = address(simulation.address(coordinator), PORT);
     let own = Rc::clone(&known);
-    let shard =
-        simulation.add_host("shard", move |boot| master_node(boot, &own, replicas, to_coordinator));
+    let shard = simulation.add_host("shard", move |boot| {
+        master_node(boot, &own, replicas, MESSAGE_BYTES, to_coordinator)
+    });
     let to = address(simulation.address(shard), PORT);
     let addresses: Vec<SocketAddr> =
         hosts.iter().map(|host| address(simulation.address(*host), PORT)).collect();

@@ -3,7 +3,7 @@
 use crate::simulated::with_backup;
 use thunderhead_log::{Log, Memory, Options};
 use thunderhead_master::Replication;
-use thunderhead_master::replication::{Awaited, Request, Settings, To};
+use thunderhead_master::replication::{Awaited, MESSAGE_BYTES, Request, Settings, To};
 use thunderhead_rpc::Opcode;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{ServerInfo, ServerList};
@@ -27,6 +27,7 @@ fn replicated(replicas: u32) -> (Log, Replication) {
         replicas,
         self_backup: false,
         segment_bytes: 8 << 20,
+        message_bytes: MESSAGE_BYTES,
     };
     let (mut replication, replicator) = Replication::new(settings, Random::from_seed(1));
     let memory = Memory::new(256 << 20).unwrap();

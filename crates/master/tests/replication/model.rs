@@ -5,7 +5,9 @@
 //! content, all but any R - 1 are enough. And a master that was given up without its knowledge does not
 //! answer reads for longer than its lease.
 
-use crate::recovery::{Found, TABLE, choose, open_with_data, options, rebuild};
+use crate::recovery::{
+    Found, TABLE, choose, drawn_message_bytes, open_with_data, options, rebuild,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -176,6 +178,7 @@ impl Cluster {
             replicas,
             self_backup: false,
             segment_bytes: 32 << 10,
+            message_bytes: drawn_message_bytes(&mut random),
         };
         let (replication, replicator) = Replication::new(settings, random.split());
         // So little that the cleaners have to work, or so much that they need not.

@@ -6,6 +6,8 @@ use thunderhead_log::{
     Log, LogId, Memory, NoReplication, Options, Replay, SegmentId, SegmentKind, TableId,
     TabletRange,
 };
+use thunderhead_master::replication::MESSAGE_BYTES;
+use thunderhead_runtime::Random;
 use thunderhead_wire::Epoch;
 
 pub(crate) const TABLE: TableId = TableId(1);
@@ -60,6 +62,13 @@ pub(crate) fn choose(
     found: &[Found],
     epochs: &BTreeMap<SegmentId, Epoch>,
 ) -> Result<Vec<Found>, String> {
+    let of_survivor = |it: &&Found| {
+        let reader = SegmentReader::new(&it.bytes);
+        !it.closed && reader.is_ok_and(|it| it.header().kind == SegmentKind::Survivor)
+    };
+    if let Some(open) = found.iter().find(of_survivor) {
+        panic!("a replica of survivor {} is offered though it is open", open.segment);
+    }
     let counts = |it: &&Found| counts(it, epochs);
     let mut heads: Vec<(&Found, Vec<SegmentId>)> = found
         .iter()
@@ -105,4 +114,9 @@ pub(crate) fn rebuild(segments: &[Found]) -> Log {
     }
     replay.finish().unwrap();
     log
+}
+
+/// Bytes of a message at most: half of the time far fewer than a segment has.
+pub(crate) fn drawn_message_bytes(random: &mut Random) -> u32 {
+    if random.chance(0.5) { MESSAGE_BYTES } else { random.magnitude(1 << 10..32 << 10) as u32 }
 }

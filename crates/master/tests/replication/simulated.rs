@@ -3,7 +3,9 @@
 //! end the shard is gone for good, and what is left of its log on the backups is read from them. What
 //! the clients saw, and what was found in the end, must be linearizable together.
 
-use crate::recovery::{Found, TABLE, choose, open_with_data, options, rebuild};
+use crate::recovery::{
+    Found, TABLE, choose, drawn_message_bytes, open_with_data, options, rebuild,
+};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,7 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_backup::{Durability, Identity, Options as StoreOptions, Service, Store};
 use thunderhead_log::{Log, LogId, Memory, SegmentId, TabletRange};
-use thunderhead_master::replication::Settings;
+use thunderhead_master::replication::{MESSAGE_BYTES, Settings};
 use thunderhead_master::{LocalAnswer, LocalBackup, Replication, Shard};
 use thunderhead_net::sim::{Link, address};
 use thunderhead_rpc::{
@@ -112,6 +114,7 @@ pub(crate) fn master_node(
     boot: Boot,
     known: &Shared,
     replicas: u32,
+    message_bytes: u32,
     coordinator: SocketAddr,
 ) -> Box<dyn Process> {
     let mut world = boot.world;
@@ -123,6 +126,7 @@ pub(crate) fn master_node(
         replicas,
         self_backup: false,
         segment_bytes: 32 << 10,
+        message_bytes,
     };
     let (replication, replicator) = Replication::new(settings, world.random.split());
     let memory = Memory::with_seglets(3 << 20, 4096).unwrap();
@@ -339,8 +343,14 @@ fn run(seed: u64, flaw: Flaw) -> Result<usize, String> {
     });
     let coordinator = address(simulation.address(coordinator), PORT);
     let own = Rc::clone(&known);
-    let shard =
-        simulation.add_host("shard", move |boot| master_node(boot, &own, replicas, coordinator));
+    let message_bytes = match flaw {
+        Flaw::None => drawn_message_bytes(&mut Random::from_seed(!seed)),
+        // It shows in few seeds, and with short messages in fewer.
+        Flaw::ForgetsEpochs => MESSAGE_BYTES,
+    };
+    let shard = simulation.add_host("shard", move |boot| {
+        master_node(boot, &own, replicas, message_bytes, coordinator)
+    });
     let to = address(simulation.address(shard), PORT);
     known.borrow_mut().list = first_list(to, &addresses);
 
@@ -539,6 +549,7 @@ fn alone(boot: Boot, durability: Durability, most_parked: &Rc<Cell<usize>>) -> B
         replicas: 1,
         self_backup: true,
         segment_bytes: 32 << 10,
+        message_bytes: drawn_message_bytes(&mut world.random),
     };
     let identity = Identity { cluster: ClusterId(1), server: own };
     let store = StoreOptions {

@@ -1,6 +1,7 @@
 //! What a seed's scenario is made of.
 
 use std::time::Duration;
+use thunderhead_master::replication::MESSAGE_BYTES;
 use thunderhead_metastore::sim::Faults;
 use thunderhead_net::sim::Link;
 use thunderhead_runtime::Random;
@@ -38,6 +39,9 @@ pub(crate) enum Scene {
     TornRounds,
     /// Segments are replicated anew from memory while a head is not durable, and its master dies.
     CopiedEarly,
+    /// A backup that has parts of survivors is given up, and comes again before they are freed there; then their
+    /// master dies, and others are silent.
+    PartsLeft,
 }
 
 /// What a seed's scenario is made of.
@@ -51,6 +55,8 @@ pub(crate) struct Plan {
     /// Of each shard.
     pub(crate) memory_bytes: usize,
     pub(crate) buffers: u32,
+    /// Of a message to a backup at most.
+    pub(crate) message_bytes: u32,
     pub(crate) link: Link,
     pub(crate) disk: DiskModel,
     pub(crate) scheduling: Scheduling,
@@ -131,6 +137,11 @@ impl Plan {
                 enough => enough,
             },
             settings,
+            // Mostly fewer than a segment has, so that its replicas are open for longer than a message takes.
+            message_bytes: match random.chance(0.3) {
+                true => MESSAGE_BYTES,
+                false => random.magnitude(1 << 10..32 << 10) as u32,
+            },
             link: swarm::drawn_link(random),
             disk,
             scheduling: Scheduling { hiccups },
@@ -204,10 +215,11 @@ impl Plan {
     /// Servers whose network and disks work, and one scene, again and again.
     pub(crate) fn of_scenes(random: &mut Random) -> Plan {
         let plan = Plan::draw(random, Extras { verdicts: true, ..Extras::default() });
-        let scene = match random.below(6) {
+        let scene = match random.below(8) {
             0 => Scene::LateWords,
             1 => Scene::BegunAnew,
             2 => Scene::TornRounds,
+            3 | 4 => Scene::PartsLeft,
             _ => Scene::CopiedEarly,
         };
         let (servers, replicas) = match scene {
@@ -217,6 +229,13 @@ impl Plan {
             // No other replica makes up for what one has lost.
             Scene::TornRounds => ([1, 3][random.below(2) as usize], 1),
             Scene::CopiedEarly => (random.within(5..7), 1),
+            // So many that hardly any other segment is only where nobody answers.
+            Scene::PartsLeft => (7, 3),
+        };
+        let (message_bytes, stable) = match scene {
+            // What is rebuilt takes many messages.
+            Scene::PartsLeft => (random.within(1 << 10..2 << 10) as u32, random.within(60..150)),
+            _ => (plan.message_bytes, plan.stable),
         };
         let segment_bytes = 32 << 10;
         let settings = Settings {
@@ -236,6 +255,8 @@ impl Plan {
             settings,
             memory_bytes: segment_bytes as usize * random.within(13..18) as usize,
             buffers: 24,
+            message_bytes,
+            stable,
             link: Link {
                 delay: Duration::from_micros(random.within(5..100)),
                 streams: plan.link.streams,

@@ -139,6 +139,7 @@ impl World {
         let life = Rc::new(RefCell::new(Life::new()));
         let memory_bytes = plan.memory_bytes * plan.shards;
         let (shards, buffers, probing) = (plan.shards, plan.buffers, plan.probing);
+        let message_bytes = plan.message_bytes;
         let mut hosts = Vec::new();
         for shard in 0..shards {
             let (shown, coordinators) = (Rc::clone(&life), self.coordinators());
@@ -150,6 +151,7 @@ impl World {
                     advertise: None,
                     memory_bytes,
                     seglet_bytes: Some(SEGLET_BYTES),
+                    message_bytes: Some(message_bytes),
                     populate: false,
                     cleaners: 1,
                     backup: Some(BackupOptions {

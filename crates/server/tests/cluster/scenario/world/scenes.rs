@@ -16,6 +16,7 @@ impl World {
             Scene::BegunAnew => self.dies_while_all_is_begun_anew(number, random),
             Scene::TornRounds => self.loses_power_in_rounds(random),
             Scene::CopiedEarly => self.dies_after_copies(number, random),
+            Scene::PartsLeft => self.dies_with_parts_left(number, random),
         }
     }
 
@@ -131,5 +132,52 @@ impl World {
         self.stop(number, millis(random, 1000..3000));
         // Who would overwrite what is lost now would not notice it.
         self.seeing.press(Duration::ZERO);
+    }
+
+    /// A server is lost. A backup far from the one that rebuilds its tablets is given up while it has parts of
+    /// side segments; it comes again, and does not hear that it is to free them. When they are made again
+    /// elsewhere, and the tablets are served, their master dies, and three servers with it that may have the
+    /// whole ones.
+    fn dies_with_parts_left(&mut self, lost: usize, random: &mut Random) {
+        let usual = self.seeing.plan.link;
+        let Some((server, generation)) = self.identity(lost) else { return };
+        self.stop(lost, millis(random, 3000..5000));
+        self.give_up(server, generation);
+        self.until(Duration::from_secs(2), |world| world.rebuilds().is_some());
+        let Some(number) = self.rebuilds() else { return };
+        let mut others = self.others(number);
+        others.retain(|other| *other != lost);
+        let left = others.swap_remove(random.below(others.len() as u64) as usize);
+        let far = Link { delay: millis(random, 10..30), ..usual };
+        self.set_links(number, left, far, Duration::from_secs(1));
+        self.run_for(millis(random, 30..250));
+        let Some((server, generation)) = self.identity(left) else { return };
+        self.stop(left, Duration::from_secs(5));
+        self.give_up(server, generation);
+        self.until(Duration::from_secs(2), |world| world.rebuilds().is_none());
+        self.run_for(millis(random, 5..150));
+        self.places[left].starts_at.set(Some(self.simulation.now() + millis(random, 1..100)));
+        let identity = self.identity(number);
+        for _ in 0..3 {
+            let silent = others.swap_remove(random.below(others.len() as u64) as usize);
+            self.stop(silent, millis(random, 2000..3000));
+        }
+        self.stop(number, millis(random, 2000..3000));
+        if let Some((server, generation)) = identity {
+            self.give_up(server, generation);
+        }
+        self.run_for(Duration::from_millis(2000));
+    }
+
+    /// A server that rebuilds tablets.
+    fn rebuilds(&self) -> Option<usize> {
+        let leader = self.leader()?;
+        let recoveries = leader.recoveries()?;
+        let by = recoveries.iter().find_map(|it| it.masters.first()).copied()?;
+        let list = leader.servers()?;
+        let mut shards = list.servers.iter().flat_map(|it| &it.shards);
+        let ip = shards.find(|it| it.master == by)?.address.ip();
+        let is_it = |host: &HostId| self.simulation.address(*host) == ip;
+        self.places.iter().position(|place| place.hosts.iter().any(is_it))
     }
 }
