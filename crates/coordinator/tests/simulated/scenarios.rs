@@ -654,3 +654,21 @@ fn who_has_nothing_to_do_hardly_has_a_turn() {
     let turns = world.simulation.turns() - before;
     assert!(turns / seconds < 30, "{} turns a second", turns / seconds);
 }
+
+#[test]
+fn a_coordinator_that_stood_still_leads_again_at_once() {
+    let mut world = World::new(19, 1, 1, &options());
+    world.until_all_are_there();
+    create(&mut world, "t", 1).unwrap();
+    // Just longer than the lease, and much longer: renewals are under way or not.
+    for pause in [1_800, 2_100, 2_600, 10_000].map(Duration::from_millis) {
+        let host = world.coordinators[0].host;
+        world.simulation.pause(host, pause);
+        world.simulation.run_for(pause);
+        let woken = world.simulation.now();
+        world.until("it leads again", |world| world.leader().is_some());
+        let after = world.simulation.now() - woken;
+        assert!(after < Duration::from_millis(100), "{after:?} after a pause of {pause:?}");
+    }
+    assert_eq!(map(&mut world).tables.len(), 1);
+}
