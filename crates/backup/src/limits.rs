@@ -100,6 +100,15 @@ pub(crate) const WAITING_MAX: usize = 16_384;
 /// one of them back.
 pub(crate) const GRAVES_MAX: usize = 4096;
 
+/// Masters in one answer to who has replicas here: looking them up takes less than a slice.
+pub(crate) const MASTERS_MAX: usize = 256;
+
+/// Masters that are gone and are remembered as such.
+pub(crate) const GONE_MAX: usize = 1 << 16;
+
+/// Masters in all lineages. Beyond that those are forgotten of which there is no replica here.
+pub(crate) const LINEAGES_MAX: usize = 4096;
+
 /// What a caller waits in microseconds before it tries again.
 pub(crate) const BUSY_US: u32 = 1_000;
 

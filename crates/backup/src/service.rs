@@ -37,7 +37,7 @@ mod recovery;
 mod replicate;
 
 use crate::error::{ReadError, Refusal, Unserved};
-use crate::limits::{BUSY_US, WAITING_MAX};
+use crate::limits::{BUSY_US, GONE_MAX, MASTERS_MAX, WAITING_MAX};
 use crate::reader::ReplicaBytes;
 use crate::store::{Event, Store, Ticket};
 use graves::Graves;
@@ -49,8 +49,8 @@ use std::sync::Arc;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request};
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::{
-    BackupStatus, BeginRecovery, Empty, FreeRest, HeadOf, Inventory, InventoryOf, OfMaster,
-    ReplicaInfo, RestLeft, ServerList, ServerState, of_body, to_body,
+    BackupStatus, BeginRecovery, Empty, FreeRest, HeadOf, Inventory, InventoryOf, MastersAfter,
+    MastersHere, OfMaster, ReplicaInfo, RestLeft, ServerList, ServerState, of_body, to_body,
 };
 use thunderhead_wire::replication::{PartAnswer, ReplicateHead};
 use thunderhead_wire::{MasterId, SegmentId, Status};
@@ -224,6 +224,14 @@ impl Service {
                 }
                 None => context.refuse(reply_to, Status::Malformed, 0, &[]),
             },
+            Opcode::MastersHere => match of_body::<MastersAfter>(body) {
+                Some(MastersAfter { after }) => {
+                    let masters = self.store.masters_after(after, MASTERS_MAX);
+                    let more = masters.len() == MASTERS_MAX;
+                    context.reply(reply_to, &[&to_body(&MastersHere { masters, more })]);
+                }
+                None => context.refuse(reply_to, Status::Malformed, 0, &[]),
+            },
             Opcode::HeadOf => match of_body::<HeadOf>(body) {
                 Some(of) => {
                     self.fence(of.master);
@@ -235,7 +243,8 @@ impl Service {
                 Some(begin) => {
                     self.fence(begin.crashed);
                     self.store.learn_lineage(begin.crashed, &begin.lineage);
-                    self.recoveries.begin(context, begin, reply_to);
+                    let frames = self.store.superblock().geometry.frames;
+                    self.recoveries.begin(context, begin, frames, reply_to);
                 }
                 None => context.refuse(reply_to, Status::Malformed, 0, &[]),
             },
@@ -372,15 +381,24 @@ impl Service {
 
     /// Takes nothing more from a master, whose replicas are about to be read.
     pub fn fence(&mut self, master: MasterId) {
-        self.gone.insert(master);
+        self.is_gone(master);
         self.store.gives_way(master);
+    }
+
+    /// Remembers that a master is gone. Of very many the first are forgotten: the list of servers says by then
+    /// that they are gone, and no message of theirs is under way for so long.
+    fn is_gone(&mut self, master: MasterId) {
+        self.gone.insert(master);
+        while self.gone.len() > GONE_MAX {
+            self.gone.pop_first();
+        }
     }
 
     /// Gives up all replicas of a master, which gets no others here.
     pub fn free_master(&mut self, master: MasterId) {
         self.store.free_master(master);
         self.store.forget_lineage(master);
-        self.gone.insert(master);
+        self.is_gone(master);
         self.graves.forget(master);
         self.pages.forget(master);
         self.recoveries.forget(master);

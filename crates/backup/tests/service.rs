@@ -13,8 +13,8 @@ use thunderhead_runtime::Process;
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_simulator::{Boot, HostId, Options, Simulation};
 use thunderhead_wire::control::{
-    BackupStatus, FreeRest, Inventory, InventoryOf, OfMaster, RestLeft, ServerInfo, ServerList,
-    ServerState, ShardInfo, of_body, to_body,
+    BackupStatus, FreeRest, Inventory, InventoryOf, MastersAfter, MastersHere, OfMaster, RestLeft,
+    ServerInfo, ServerList, ServerState, ShardInfo, of_body, to_body,
 };
 use thunderhead_wire::replication::{
     ATOMIC, CLOSE, COMMIT, FREE, OPEN, PartAnswer, PieceHead, ReadHead, ReplicaPart, ReplicateHead,
@@ -211,6 +211,14 @@ fn replicas_are_written_listed_read_and_freed() {
             let status = it.call(Opcode::BackupStatus, b"{}".to_vec()).await.unwrap();
             let status: BackupStatus = of_body(&status).unwrap();
             assert_eq!((status.frames, status.read_bytes_per_second), (6, 7));
+            // It says of which masters it has replicas.
+            let body = to_body(&MastersAfter { after: MasterId(0) });
+            let here = it.call(Opcode::MastersHere, body).await.unwrap();
+            let here = of_body::<MastersHere>(&here).unwrap();
+            assert_eq!(here, MastersHere { masters: vec![MasterId(1)], more: false });
+            let body = to_body(&MastersAfter { after: MasterId(1) });
+            let here = it.call(Opcode::MastersHere, body).await.unwrap();
+            assert_eq!(of_body(&here), Some(MastersHere::default()));
             // Of a log that was taken back closed replicas that are needed stay, and nothing else.
             let keep = vec![SegmentId(6), SegmentId(7), SegmentId(99)];
             let body = to_body(&FreeRest { master: MasterId(1), keep });

@@ -156,6 +156,8 @@ opcodes! {
     Recovered = 78, "recovered", Coordinator, level 4, Safe, calls [];
     /// A server has had no answer from another one.
     Suspect = 79, "suspect", Coordinator, level 4, Safe, calls [Probe];
+    /// Has the cluster forget a server that does not come again.
+    ForgetServer = 90, "forget server", Coordinator, level 4, Safe, calls [];
     /// Tells a process who there is.
     ServersChanged = 96, "servers changed", Membership, level 0, Safe, calls [];
     /// Gives tablets to a shard: new ones, or such as it was told to prepare.
@@ -190,6 +192,8 @@ opcodes! {
     RecoveryData = 119, "recovery data", Backup, level 0, Safe, calls [];
     /// Frees what nobody needs of a master whose log was taken back.
     FreeRest = 120, "free rest", Backup, level 0, Safe, calls [];
+    /// Tells which masters a backup has replicas of.
+    MastersHere = 126, "masters here", Backup, level 0, Safe, calls [];
 }
 
 impl Opcode {
@@ -274,6 +278,7 @@ mod tests {
             (77, "raise epoch"),
             (78, "recovered"),
             (79, "suspect"),
+            (90, "forget server"),
             (96, "servers changed"),
             (97, "take tablets"),
             (98, "drop tablets"),
@@ -291,6 +296,7 @@ mod tests {
             (118, "begin recovery"),
             (119, "recovery data"),
             (120, "free rest"),
+            (126, "masters here"),
         ];
         let table: Vec<_> = Opcode::ALL.iter().map(|it| (it.code(), it.name())).collect();
         assert_eq!(table, golden, "new operations are added here too");

@@ -574,6 +574,29 @@ pub struct RestLeft {
     pub replicas: u64,
 }
 
+/// `masters here`: which masters does a backup have replicas of?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MastersAfter {
+    /// Only those with higher numbers.
+    pub after: MasterId,
+}
+
+/// The answer to [`MastersAfter`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MastersHere {
+    /// In the order of their numbers.
+    pub masters: Vec<MasterId>,
+    /// Whether there may be more behind the last of them.
+    pub more: bool,
+}
+
+/// `forget server`: a server that is down does not come again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForgetServer {
+    /// Which.
+    pub server: ServerId,
+}
+
 /// The answer to `inventory`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inventory {

@@ -123,6 +123,8 @@ statuses! {
     NotMigrated = 30, GiveUp, "the tablet stays where it was: it could not be moved; `thunderhead status` says why";
     /// What is meant is another server, or another life of this one.
     OtherLife = 31, Wait, "this is meant for another server, or for another life of this one; learn the list of servers anew";
+    /// A server that is up cannot be forgotten.
+    ServerIsUp = 40, GiveUp, "the server is up; stop it first, and wait until `thunderhead status` says that it is down";
 }
 
 impl Status {
@@ -179,6 +181,7 @@ mod tests {
             (29, InProgress),
             (30, NotMigrated),
             (31, OtherLife),
+            (40, ServerIsUp),
         ];
         assert_eq!(golden.len(), Status::ALL.len(), "new statuses are added here too");
         for (code, status) in golden {
