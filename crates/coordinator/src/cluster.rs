@@ -2,7 +2,7 @@
 //!
 //! Plain data and plain logic: no time, no waiting. Whatever is here is written down already.
 
-use crate::limits::{EPOCHS_MAX, TABLETS_MAX};
+use crate::limits::{EPOCHS_MAX, SHARDS_MAX, TABLETS_MAX};
 use crate::recoveries::{inherited, lineage};
 use crate::stored::{
     ClusterRecord, Former, Ids, Part, ServerRecord, ShardRecord, TableRecord, TabletRecord,
@@ -107,6 +107,25 @@ impl Cluster {
             self.list_changes += 1;
             self.map_changes += 1;
         }
+    }
+
+    /// Forgets a server of which nothing is left to do.
+    pub(crate) fn remove_server(&mut self, server: ServerId) {
+        let old = self.servers.remove(&server);
+        if old.as_ref().and_then(info).is_some() {
+            self.list_changes += 1;
+            self.map_changes += 1;
+        }
+    }
+
+    /// Whether nothing of a master can be needed any more: it is no master that is there, and no former one
+    /// that something is left to do for. Ids that were not given out yet are of masters to come, or of a state of
+    /// the cluster that is newer than what the metastore holds.
+    pub(crate) fn is_done_with(&self, master: MasterId) -> bool {
+        master.0 < self.ids.master
+            && !self.places.contains_key(&master)
+            && !self.former.contains_key(&master)
+            && self.to_recover(master).is_empty()
     }
 
     /// Puts a table in the place of what was known of it.
@@ -428,6 +447,20 @@ pub(crate) fn gone(record: &ServerRecord) -> ServerRecord {
     record
 }
 
+/// The server after its present life has ended, if nothing but its former masters may be left of it. A server
+/// without a storage does not know who it was: it never comes again under this id.
+pub(crate) fn ended(record: &ServerRecord) -> ServerRecord {
+    let mut record = gone(record);
+    record.forgotten = record.backup.is_none();
+    record
+}
+
+/// How many shards a server has, or had in a life of which something is left.
+pub(crate) fn shards_of(record: &ServerRecord) -> usize {
+    let former = record.former.iter().map(|former| former.shard as usize + 1);
+    former.chain([record.shards.len()]).max().unwrap_or(0).min(SHARDS_MAX)
+}
+
 /// Notes the epoch of a head; says whether that is news.
 pub(crate) fn raise_epoch(shard: &mut ShardRecord, segment: SegmentId, epoch: Epoch) -> bool {
     if segment < shard.floor {
@@ -480,7 +513,7 @@ mod tests {
             segment_bytes: 1,
             self_backup: true,
         };
-        let record = ClusterRecord { cluster: ClusterId(1), settings };
+        let record = ClusterRecord { format: 1, cluster: ClusterId(1), settings };
         Cluster::new(record, Ids::default(), 1 << 20)
     }
 
@@ -503,6 +536,7 @@ mod tests {
             shards: masters.iter().map(shard).collect(),
             backup: None,
             former: vec![],
+            forgotten: false,
         }
     }
 
@@ -602,6 +636,32 @@ mod tests {
         assert_eq!(cluster.not_of(MasterId(1), &ranges), [upper, whole(2), whole(3)]);
         assert_eq!(cluster.not_of(MasterId(2), &ranges), ranges);
         assert_eq!(cluster.orphans(&ranges), [whole(2), whole(3)]);
+    }
+
+    #[test]
+    fn the_end_of_a_life_always_finds_room_in_the_servers_record() {
+        use crate::limits::SHARD_BYTES_MAX;
+        let mut record = server(1, &[]);
+        let bytes = |record: &ServerRecord| crate::stored::to_value(record).len();
+        let (before, count) = (bytes(&record), SHARDS_MAX);
+        record.shards = (0..count as u64)
+            .map(|shard| ShardRecord {
+                master: MasterId(u64::MAX - shard),
+                address: "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff%4294967295]:65535"
+                    .parse()
+                    .unwrap(),
+                epochs: vec![(SegmentId(u64::MAX), Epoch(u64::MAX)); EPOCHS_MAX],
+                floor: SegmentId(u64::MAX),
+            })
+            .collect();
+        for mut record in [record.clone(), gone(&record)] {
+            for former in &mut record.former {
+                (former.recovery, former.heir) = (u64::MAX, Some(MasterId(u64::MAX)));
+                (former.freeing, former.inherited) = (true, true);
+            }
+            assert!(bytes(&record) - before <= count * SHARD_BYTES_MAX);
+            assert_eq!(shards_of(&record), count);
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::desk::Desk;
 use crate::leases;
-use crate::limits::{BUSY_HINT, REQUESTS_MAX};
+use crate::limits::{BUSY_HINT, EVENT_TOLD, REQUESTS_MAX};
 use crate::migrations;
 use crate::options::Options;
 use crate::probes;
@@ -20,9 +20,9 @@ use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::timers::TimerId;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{
-    CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlist, Lease, Map, MapRequest,
-    MigrateTablet, RaiseEpoch, Recovered, RecoveryInfo, Register, ServerList, SplitTablet, of_body,
-    to_body,
+    CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlist, ForgetServer, Lease, Map,
+    MapRequest, MigrateTablet, RaiseEpoch, Recovered, RecoveryInfo, Register, ServerList,
+    SplitTablet, of_body, to_body,
 };
 use thunderhead_wire::membership::Suspect;
 use thunderhead_wire::{ServerId, Status};
@@ -63,8 +63,15 @@ pub(crate) struct Shared {
     answers: RefCell<Vec<(ReplyTo, Outcome)>>,
     /// Requests that wait for tasks.
     waiting: Cell<usize>,
-    remarks: RefCell<BTreeMap<&'static str, String>>,
+    remarks: RefCell<BTreeMap<&'static str, Remark>>,
     resigned: Cell<bool>,
+}
+
+/// What an operator should know.
+struct Remark {
+    text: String,
+    /// What has happened is told until then. What is so is told until it is over.
+    until: Option<Time>,
 }
 
 /// A cluster's coordinator, or one that stands by. See the crate's documentation.
@@ -164,7 +171,7 @@ impl Handle {
     /// What an operator should know, in sentences.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
-        self.0.remarks.borrow().values().cloned().collect()
+        self.0.remarks_at(self.0.now())
     }
 
     /// Everybody there is, if it leads.
@@ -216,18 +223,50 @@ impl Shared {
         self.reign.borrow().clone()
     }
 
-    /// Notes what an operator should know; one sentence for each subject.
+    /// Notes and logs what is so, and what an operator should know; one sentence for each subject.
     pub(crate) fn remark(&self, about: &'static str, text: &str) {
-        self.remarks.borrow_mut().insert(about, text.to_owned());
+        self.put_remark(about, text, None);
     }
 
-    /// That is over.
+    /// Notes and logs what has happened. The status tells of it for a while.
+    pub(crate) fn remark_event(&self, about: &'static str, text: &str) {
+        self.put_remark(about, text, Some(self.now() + EVENT_TOLD));
+    }
+
+    fn put_remark(&self, about: &'static str, text: &str, until: Option<Time>) {
+        let remark = Remark { text: text.to_owned(), until };
+        let before = self.remarks.borrow_mut().insert(about, remark);
+        if before.is_none_or(|before| before.text != text) {
+            tracing::warn!(about, "{text}");
+        }
+    }
+
+    /// Notes that what was so is over.
     pub(crate) fn unremark(&self, about: &'static str) {
-        self.remarks.borrow_mut().remove(about);
+        if let Some(Remark { text, .. }) = self.remarks.borrow_mut().remove(about) {
+            tracing::info!(about, "over: {text}");
+        }
+    }
+
+    /// Whether there is a remark on a subject.
+    pub(crate) fn has_remark(&self, about: &'static str) -> bool {
+        self.remarks.borrow().contains_key(about)
+    }
+
+    /// The remarks that are not over.
+    fn remarks_at(&self, now: Time) -> Vec<String> {
+        let mut remarks = self.remarks.borrow_mut();
+        remarks.retain(|_, remark| remark.until.is_none_or(|until| now < until));
+        remarks.values().map(|remark| remark.text.clone()).collect()
     }
 
     /// A keeper as somebody that nobody was before.
     fn renew_keeper(&self) {
+        self.renew_keeper_at(Time(0));
+    }
+
+    /// The same, which does not ask for the leadership before a time.
+    fn renew_keeper_at(&self, time: Time) {
         if self.resigned.get() {
             return;
         }
@@ -236,17 +275,23 @@ impl Shared {
         // The name is a good one.
         let lease = LeaseName::new(LEADERSHIP).ok();
         let ttl = self.options.leadership_ttl;
-        *self.keeper.borrow_mut() = lease.map(|lease| Keeper::new(lease, holder, ttl));
+        let keeper = lease.map(|lease| Keeper::new(lease, holder, ttl).not_before(time));
+        *self.keeper.borrow_mut() = keeper;
     }
 
     /// Ends a reign, and wants the leadership anew.
     pub(crate) fn dethrone(&self, reign: &Reign) {
+        self.dethrone_until(reign, Time(0));
+    }
+
+    /// Ends a reign, and does not want the leadership before a time: another coordinator may do better.
+    pub(crate) fn dethrone_until(&self, reign: &Reign, time: Time) {
         if self.reign.borrow().as_ref().is_some_and(|it| std::ptr::eq(&raw const **it, reign)) {
             self.reign.take();
         }
         reign.end();
         self.release(reign.fence());
-        self.renew_keeper();
+        self.renew_keeper_at(time);
     }
 
     /// Gives back what the store may think that we have still.
@@ -259,6 +304,13 @@ impl Shared {
         if let Some(keeper) = &mut *self.keeper.borrow_mut() {
             self.desk.turn(now, keeper);
             news.extend(std::iter::from_fn(|| keeper.news()));
+            // A leader finds out by its writes.
+            let trouble = keeper.trouble().filter(|_| self.reign.borrow().is_none());
+            match trouble.map(ToString::to_string) {
+                Some(trouble) => self.remark("leadership lease", &trouble),
+                None if self.has_remark("leadership lease") => self.unremark("leadership lease"),
+                None => {}
+            }
         }
         for news in news {
             match news {
@@ -267,6 +319,7 @@ impl Shared {
                     self.reign.replace(Some(reign));
                 }
                 News::Lost(fence) => {
+                    tracing::warn!("this coordinator leads no more: it did not renew its lease");
                     if let Some(reign) = self.reign.take() {
                         reign.end();
                     }
@@ -329,6 +382,7 @@ enum Wanted {
     CloseLease(Lease),
     RaiseEpoch(RaiseEpoch),
     Recovered(Recovered),
+    ForgetServer(ForgetServer),
 }
 
 impl Wanted {
@@ -344,6 +398,7 @@ impl Wanted {
             Wanted::CloseLease(Lease { lease }) => leases::close(reign, lease).await,
             Wanted::RaiseEpoch(message) => servers::raise(reign, message).await,
             Wanted::Recovered(message) => recoveries::recovered(reign, message).await,
+            Wanted::ForgetServer(message) => servers::forget(reign, message.server).await,
         }
     }
 }
@@ -370,6 +425,7 @@ fn course(reign: &Rc<Reign>, opcode: Opcode, body: &[u8]) -> Option<Course> {
         Opcode::CloseLease => later(Wanted::CloseLease(of_body(body)?)),
         Opcode::RaiseEpoch => later(Wanted::RaiseEpoch(of_body(body)?)),
         Opcode::Recovered => later(Wanted::Recovered(of_body(body)?)),
+        Opcode::ForgetServer => later(Wanted::ForgetServer(of_body(body)?)),
         Opcode::OpenLease => {
             of_body::<Empty>(body)?;
             later(Wanted::OpenLease)
@@ -392,7 +448,7 @@ fn course(reign: &Rc<Reign>, opcode: Opcode, body: &[u8]) -> Option<Course> {
 
 fn status(reign: &Reign) -> ClusterStatus {
     let cluster = reign.cluster();
-    let remarks = reign.shared.remarks.borrow();
+    let remarks = reign.shared.remarks_at(reign.now());
     ClusterStatus {
         cluster: cluster.record.cluster,
         settings: cluster.record.settings.clone(),
@@ -400,7 +456,7 @@ fn status(reign: &Reign) -> ClusterStatus {
         map: cluster.map(None),
         leases: reign.leases.count(),
         recoveries: recoveries::status(reign),
-        remarks: remarks.values().cloned().chain(probes::remarks(reign)).collect(),
+        remarks: remarks.into_iter().chain(probes::remarks(reign)).collect(),
     }
 }
 
@@ -431,7 +487,7 @@ impl Service for Coordinator {
         };
         if !reign.is_loaded() {
             // It cannot say anything before it has read everything.
-            let is_stuck = self.shared.remarks.borrow().contains_key("loading");
+            let is_stuck = self.shared.has_remark("loading");
             let refusal = if is_stuck { Refusal::METASTORE } else { Refusal::LOADING };
             return answer(context, reply_to, &Err(refusal));
         }

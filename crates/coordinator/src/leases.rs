@@ -7,7 +7,7 @@
 //! it that a number that somebody made up, and was told is no lease, does not become one later.
 
 use crate::coordinator::{Outcome, Refusal};
-use crate::limits::{BUSY_HINT, ENDINGS_MAX, LEASES_AT_ONCE};
+use crate::limits::{BUSY_HINT, ENDINGS_MAX, LEASES_AT_ONCE, LEASES_MAX, METASTORE_HINT};
 use crate::reign::Reign;
 use crate::stored::{LEASE_IDS, LEASES, LeaseIds, key_of, to_value};
 use crate::waiting::{Lock, Signal, all, within};
@@ -92,6 +92,11 @@ impl Leases {
 /// A client begins.
 pub(crate) async fn open(reign: &Rc<Reign>) -> Outcome {
     let (leases, ttl) = (&reign.leases, reign.shared.options.lease_ttl);
+    if leases.count() >= LEASES_MAX {
+        let text = format!("{LEASES_MAX} clients have leases: more wait until some end");
+        reign.shared.remark_event("leases", &text);
+        return Err(Refusal { status: Status::Busy, hint: METASTORE_HINT });
+    }
     let count = loop {
         let (next, end) = leases.counts.get();
         if next < end {

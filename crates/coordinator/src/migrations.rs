@@ -133,7 +133,7 @@ pub(crate) async fn see_to(reign: &Rc<Reign>, table: TableId, number: u64) {
                     let (range, to) = (message.range, message.to);
                     if !message.give_up {
                         let remark = format!("{range} did not move to {to}: {why}");
-                        reign.shared.remark(REMARK, &remark);
+                        reign.shared.remark_event(REMARK, &remark);
                     }
                     known.kept = true;
                     true

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  former ──► surveyed ──► divided ──► begun ──► rebuilt ──► freeing ──► forgotten
-//!     ▲          │            │ parts:   │ BeginRecovery,   │ all backups said so
+//!     ▲          │            │ parts:   │ BeginRecovery,   │ backups that are up said so
 //!     │          │            │ written  │ Recover          │
 //!     └──────────┴────────────┴──────────┴── what is left: pause, under a new number
 //!                                        └── each part by itself: owners written
@@ -120,7 +120,7 @@ enum Step {
     AskHeir(MasterId),
     /// It has no tablets any more.
     Free,
-    /// All backups have freed its replicas.
+    /// All backups that are up have freed its replicas. Others free what nobody knows when they come again.
     Forget,
 }
 
@@ -275,5 +275,8 @@ async fn forget(reign: &Rc<Reign>, crashed: MasterId) -> bool {
     let record = reign.cluster().server_of_former(crashed).cloned();
     let Some(mut record) = record else { return true };
     record.former.retain(|former| former.master != crashed);
+    if record.forgotten && record.former.is_empty() {
+        return reign.remove_server(record.server).await.is_ok();
+    }
     reign.put_server(record).await.is_ok()
 }

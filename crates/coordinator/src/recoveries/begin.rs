@@ -18,8 +18,8 @@ use super::order::{Order, order};
 use super::partitions::{cuts, expected, loads, pack, target};
 use super::survey::Found;
 use super::taking_back;
-use crate::cluster::{Cluster, split};
-use crate::limits::RETRY_MIN;
+use crate::cluster::{Cluster, shards_of, split};
+use crate::limits::{RETRY_MIN, SHARD_BYTES_MAX};
 use crate::reign::{Backoff, Reign};
 use crate::stored::{Former, Part, ServerRecord, to_value};
 use crate::waiting::{all, within};
@@ -195,7 +195,9 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
     let Some(former) = record.former.get_mut(number) else { return true };
     (former.recovery, former.parts) = (recovery, parts);
     former.heir = heir.or(former.heir);
-    let parts = fit(&mut record, number, VALUE_BYTES_MAX);
+    // The end of the server's present life, or the next one, finds room too.
+    let room = VALUE_BYTES_MAX - shards_of(&record) * SHARD_BYTES_MAX;
+    let parts = fit(&mut record, number, room);
     if parts.is_empty() {
         drop(pen);
         let why = format!("what is written of {} leaves no room for its parts", record.server);

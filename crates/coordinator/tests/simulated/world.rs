@@ -19,8 +19,9 @@ use thunderhead_runtime::{Process, Random};
 use thunderhead_simulator::{Boot, HostId, Options as Simulated, Simulation};
 use thunderhead_wire::control::{
     BackupInfo, BeginRecovery, Empty, Enlist, Enlisted, FreeRest, Head, HeadOf, Inventory,
-    InventoryOf, Known, OfMaster, Owned, Recover, Recovered, Register, Registered, ReplicaInfo,
-    RestLeft, ServerList, Settings, ShardStatus, TabletStatus, Tablets, Taken, of_body, to_body,
+    InventoryOf, Known, MastersAfter, MastersHere, OfMaster, Owned, Recover, Recovered, Register,
+    Registered, ReplicaInfo, RestLeft, ServerList, Settings, ShardStatus, TabletStatus, Tablets,
+    Taken, of_body, to_body,
 };
 use thunderhead_wire::membership::{Presence, Probe, Probed};
 use thunderhead_wire::{Epoch, MasterId, SegmentId, ServerId, Status, TabletRange};
@@ -516,6 +517,19 @@ impl Service for FakeServer {
                 replicas.retain(|it| it.closed && keep.contains(&it.segment));
                 let left = RestLeft { replicas: replicas.len() as u64 };
                 return context.reply(request.reply_to, &[&to_body(&left)]);
+            }
+            Opcode::MastersHere => {
+                let MastersAfter { after } = of_body(request.body).unwrap();
+                let server = self.shared.borrow();
+                if server.backup_is_deaf {
+                    return;
+                }
+                // Few at a time, so that there are several pages.
+                let here = server.replicas.iter().filter(|(_, it)| !it.is_empty());
+                let behind = here.map(|(master, _)| *master).filter(|it| *it > after);
+                let masters: Vec<MasterId> = behind.take(3).collect();
+                let here = MastersHere { more: masters.len() == 3, masters };
+                return context.reply(request.reply_to, &[&to_body(&here)]);
             }
             Opcode::FreeMaster => {
                 let OfMaster { master } = of_body(request.body).unwrap();
