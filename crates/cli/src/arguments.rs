@@ -4,7 +4,7 @@ use crate::exit::Failure;
 use crate::session::Session;
 use crate::settings::{Coordinator, Dev, Everywhere, Flags, Server};
 use crate::store::Store;
-use crate::{backup, configuration, demo, objects, shell, status, tables, transfer};
+use crate::{backup, configuration, demo, objects, servers, shell, status, tables, transfer};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -55,8 +55,8 @@ fn pair(text: &str) -> Result<(String, String), String> {
 pub(crate) enum Command {
     /// Run a whole cluster in this process, for development. What it stores stays.
     Dev(Flags<Dev>),
-    /// Run a server.
-    Server(Flags<Server>),
+    /// Run a server, or have the cluster forget one.
+    Server(ServerCommand),
     /// Run a coordinator.
     Coordinator(Flags<Coordinator>),
     #[command(flatten)]
@@ -80,6 +80,15 @@ pub(crate) enum Command {
     /// Print the reference of commands and configuration, docs/cli.md.
     #[command(hide = true)]
     Reference,
+}
+
+/// A server to run, or what is to be done about one.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServerCommand {
+    #[command(subcommand)]
+    pub(crate) action: Option<servers::Command>,
+    #[command(flatten)]
+    pub(crate) flags: Flags<Server>,
 }
 
 /// What is asked of a running cluster. The shell knows these too.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use thunderhead_client::{Answer, Client, Error, Number, Operation, Options};
 use thunderhead_config::{Address, ClientConfig};
 use thunderhead_wire::control::{BackupStatus, ClusterStatus, Map, ShardStatus, TableInfo};
-use thunderhead_wire::{Condition, KeyHash, MasterId, Status, TableId, Version};
+use thunderhead_wire::{Condition, KeyHash, MasterId, ServerId, Status, TableId, Version};
 
 /// Connects to a cluster.
 pub(crate) fn connect(config: &ClientConfig) -> Result<Box<dyn Store>, Failure> {
@@ -85,6 +85,10 @@ impl Store for Cluster {
 
     fn migrate(&mut self, table: &str, first: KeyHash, to: MasterId) -> Result<TableInfo, Failure> {
         self.0.migrate(table, first, to).map_err(|error| of_table(table, error))
+    }
+
+    fn forget_server(&mut self, server: ServerId) -> Result<(), Failure> {
+        Ok(self.0.forget_server(server)?)
     }
 
     fn status(&mut self) -> Result<ClusterStatus, Failure> {

@@ -153,6 +153,7 @@ fn of_status(status: Status) -> (Exit, &'static str) {
         Status::NoSuchTable => (Exit::Negative, "no_such_table"),
         Status::TableExists => (Exit::Negative, "table_exists"),
         Status::NoSuchServer => (Exit::Negative, "no_such_server"),
+        Status::ServerIsUp => (Exit::Negative, "server_is_up"),
         Status::ConditionFailed => (Exit::Negative, "condition_failed"),
         Status::DeadlineExceeded => (Exit::Unknown, "unknown_outcome"),
         Status::NotLeader | Status::MetastoreUnavailable => (Exit::Unreachable, "unreachable"),

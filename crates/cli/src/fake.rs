@@ -171,6 +171,14 @@ impl Store for Fake {
         Ok(info.clone())
     }
 
+    fn forget_server(&mut self, server: ServerId) -> Result<(), Failure> {
+        match server.0 {
+            1 => Err(Status::ServerIsUp.into()),
+            2 => Ok(()),
+            _ => Err(Status::NoSuchServer.into()),
+        }
+    }
+
     fn status(&mut self) -> Result<ClusterStatus, Failure> {
         let server = |id: u64, state| ServerInfo {
             lineages: Vec::new(),

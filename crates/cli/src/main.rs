@@ -19,6 +19,7 @@ mod objects;
 mod progress;
 mod reference;
 mod serve;
+mod servers;
 mod session;
 mod settings;
 mod shell;
@@ -28,7 +29,7 @@ mod tables;
 mod text;
 mod transfer;
 
-use arguments::{Arguments, Command, Common};
+use arguments::{Arguments, Command, Common, ServerCommand};
 use clap::Parser;
 use exit::{Exit, Failure};
 use session::Session;
@@ -125,8 +126,13 @@ fn dispatch(
         Command::Dev(flags) => {
             serve::dev(&resolve(flags.into_given(), session)?.dev, until(&common))
         }
-        Command::Server(flags) => {
+        Command::Server(ServerCommand { action: None, flags }) => {
             serve::server(&resolve(flags.into_given(), session)?.server, until(&common))
+        }
+        Command::Server(ServerCommand { action: Some(command), .. }) => {
+            let client = resolve(Vec::new(), session)?.client;
+            let mut store = connect::connect(&client)?;
+            servers::run(command, store.as_mut(), session)
         }
         Command::Coordinator(flags) => {
             serve::coordinator(&resolve(flags.into_given(), session)?.coordinator, until(&common))

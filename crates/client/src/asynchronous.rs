@@ -46,10 +46,10 @@ use std::time::Duration;
 use thunderhead_runtime::Time;
 use thunderhead_runtime::alarm::Alarm;
 use thunderhead_wire::control::{
-    BackupStatus, ClusterStatus, CreateTable, DropTable, Map, MigrateTablet, ShardStatus,
-    SplitTablet, TableInfo,
+    BackupStatus, ClusterStatus, CreateTable, DropTable, ForgetServer, Map, MigrateTablet,
+    ShardStatus, SplitTablet, TableInfo,
 };
-use thunderhead_wire::{Condition, KeyHash, MasterId, Status, TableId, Version};
+use thunderhead_wire::{Condition, KeyHash, MasterId, ServerId, Status, TableId, Version};
 
 /// A client of a cluster, for any number of tasks.
 ///
@@ -312,6 +312,16 @@ impl AsyncClient {
     ) -> Result<TableInfo, Error> {
         let question = MigrateTablet { table: name.to_owned(), first, to };
         client::table(self.ask(Question::MigrateTablet(question)).await)
+    }
+
+    /// Has the cluster forget a server that is down and does not come again. What it had in memory is recovered
+    /// before; the replicas on its disk are lost.
+    ///
+    /// # Errors
+    /// [`Status::ServerIsUp`] or [`Status::NoSuchServer`] as [`Error::Refused`], or see [`Error`].
+    pub async fn forget_server(&self, server: ServerId) -> Result<(), Error> {
+        let question = ForgetServer { server };
+        self.ask(Question::ForgetServer(question)).await.map(drop)
     }
 
     /// How the cluster is.

@@ -13,10 +13,10 @@ use thunderhead_rpc::Caller;
 use thunderhead_runtime::polling::Polling;
 use thunderhead_runtime::{World, os};
 use thunderhead_wire::control::{
-    BackupStatus, ClusterStatus, CreateTable, DropTable, Map, MigrateTablet, ShardStatus,
-    SplitTablet, TableInfo,
+    BackupStatus, ClusterStatus, CreateTable, DropTable, ForgetServer, Map, MigrateTablet,
+    ShardStatus, SplitTablet, TableInfo,
 };
-use thunderhead_wire::{Condition, KeyHash, MasterId, Status, TableId, Version};
+use thunderhead_wire::{Condition, KeyHash, MasterId, ServerId, Status, TableId, Version};
 
 /// How a client is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -215,6 +215,16 @@ impl Client {
     ) -> Result<TableInfo, Error> {
         let question = MigrateTablet { table: name.to_owned(), first, to };
         table(self.inner.ask(Question::MigrateTablet(question)))
+    }
+
+    /// Has the cluster forget a server that is down and does not come again. What it had in memory is recovered
+    /// before; the replicas on its disk are lost.
+    ///
+    /// # Errors
+    /// [`Status::ServerIsUp`] or [`Status::NoSuchServer`] as [`Error::Refused`], or see [`Error`].
+    pub fn forget_server(&mut self, server: ServerId) -> Result<(), Error> {
+        let question = ForgetServer { server };
+        self.inner.ask(Question::ForgetServer(question)).map(drop)
     }
 
     /// How the cluster is.

@@ -208,6 +208,9 @@ impl Server {
             Err(CallError::Refused { status: Status::Deposed, .. }) => {
                 return self.end(Ended::Deposed);
             }
+            Err(CallError::Refused { status: Status::NoSuchServer, .. }) => {
+                return self.fail(FORGOTTEN);
+            }
             Err(error) => return self.fail(format!("the coordinator says: {error}")),
         };
         match self.phase {
@@ -592,6 +595,10 @@ impl Service for Server {
         }
     }
 }
+
+/// What a server says that the cluster does not know any more.
+const FORGOTTEN: &str = "the cluster has forgotten this server, so nothing in its storage is needed; to begin as a \
+                         new server, give it an empty data directory";
 
 /// What is said when a coordinator's answer makes no sense.
 const INCOMPREHENSIBLE: &str =
