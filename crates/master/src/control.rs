@@ -43,8 +43,9 @@ const NO_SPACE_US: u32 = 100_000;
 /// Looking at a bucket of records for such as have no tablet.
 const SWEEPING: Duration = Duration::from_micros(5);
 
-/// Remarks that are kept.
+/// Remarks that are kept, and for how long: they are about what has happened.
 const REMARKS_MAX: usize = 16;
+const REMARKS_STAY: Duration = Duration::from_secs(10 * 60);
 
 /// Work that goes on over turns.
 #[derive(Default)]
@@ -56,7 +57,8 @@ pub(crate) struct Control {
     has_forgotten: bool,
     /// When the timer goes off.
     wakes_at: Option<Time>,
-    remarks: VecDeque<String>,
+    /// With the times at which they were made.
+    remarks: VecDeque<(Time, String)>,
     pub(crate) migrations: Migrations,
 }
 
@@ -87,11 +89,18 @@ impl Control {
         self.recoveries.brings(range) || self.migrations.hides_tablet(range)
     }
 
-    fn remark(&mut self, remark: String) {
-        self.remarks.push_back(remark);
+    fn remark(&mut self, now: Time, remark: String) {
+        // The same failure again is told once.
+        self.remarks.retain(|(_, known)| *known != remark);
+        self.remarks.push_back((now, remark));
         while self.remarks.len() > REMARKS_MAX {
             self.remarks.pop_front();
         }
+    }
+
+    /// Drops remarks on what happened long ago.
+    fn drop_old_remarks(&mut self, now: Time) {
+        self.remarks.retain(|(at, _)| now.since(*at) < REMARKS_STAY);
     }
 }
 
@@ -100,6 +109,7 @@ impl Shard {
         let Request { opcode, body, reply_to } = request;
         let refused = match opcode {
             Opcode::ShardStatus => {
+                self.control.drop_old_remarks(context.now());
                 let status = control::to_body(&self.status());
                 return context.reply(reply_to, &[&status]);
             }
@@ -303,7 +313,7 @@ impl Shard {
             .map(|it| TabletStatus { range: it.tablet, objects: it.objects, bytes: it.bytes })
             .collect();
         let control = &self.control;
-        let mut remarks: Vec<String> = control.remarks.iter().cloned().collect();
+        let mut remarks: Vec<String> = control.remarks.iter().map(|(_, it)| it.clone()).collect();
         let replication = self.link.as_ref().map(|link| &link.replication);
         remarks.extend(replication.into_iter().flat_map(|it| it.remarks()));
         ShardStatus {
@@ -467,7 +477,8 @@ impl Shard {
     fn work_on_migrations(&mut self, context: &mut Context<'_>, budget: &mut Budget) {
         let Shard { control, log, options, .. } = self;
         let worked = control.migrations.work(context, log, budget, options);
-        worked.remarks.into_iter().for_each(|remark| control.remark(remark));
+        let now = context.now();
+        worked.remarks.into_iter().for_each(|remark| control.remark(now, remark));
         if worked.sweep {
             control.sweep = Some(Cursor::default());
         }
@@ -487,7 +498,7 @@ impl Shard {
         let worked = control.recoveries.work(context, log, clients, asking, budget, own);
         cleaning.is_urgent |= worked.is_short;
         for failure in worked.failures {
-            control.remark(failure);
+            control.remark(context.now(), failure);
             control.sweep = Some(Cursor::default());
         }
         if worked.again {
@@ -524,6 +535,22 @@ fn covers(parts: &[TabletRange], tablet: TabletRange) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn remarks_on_what_happened_are_told_once_and_for_a_while() {
+        let mut control = Control::default();
+        let at = |seconds| Time(0) + Duration::from_secs(seconds);
+        for number in 0..3 * REMARKS_MAX {
+            control.remark(at(0), format!("{}", number % (REMARKS_MAX + 1)));
+        }
+        assert_eq!(control.remarks.len(), REMARKS_MAX);
+        control.remark(at(300), "again".to_owned());
+        control.remark(at(301), "again".to_owned());
+        control.drop_old_remarks(at(600));
+        assert_eq!(control.remarks, [(at(301), "again".to_owned())]);
+        control.drop_old_remarks(at(901));
+        assert!(control.remarks.is_empty());
+    }
 
     #[test]
     fn parts_make_up_a_tablet_or_do_not() {
