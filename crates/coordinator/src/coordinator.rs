@@ -60,7 +60,7 @@ pub(crate) struct Shared {
     keeper: RefCell<Option<Keeper>>,
     reign: RefCell<Option<Rc<Reign>>>,
     /// What tasks have decided to answer.
-    answers: RefCell<Vec<(ReplyTo, Outcome)>>,
+    answers: RefCell<Vec<Decided>>,
     /// Requests that wait for tasks.
     waiting: Cell<usize>,
     remarks: RefCell<BTreeMap<&'static str, String>>,
@@ -284,6 +284,14 @@ impl Shared {
     }
 }
 
+/// What a task has decided to answer.
+struct Decided {
+    to: ReplyTo,
+    outcome: Outcome,
+    /// The answer if the leadership was over before the task was done.
+    or_else: Status,
+}
+
 /// A request that a task sees to. It is answered in the end, whatever becomes of the task.
 struct Asked {
     shared: Rc<Shared>,
@@ -312,8 +320,9 @@ impl Asked {
 impl Drop for Asked {
     fn drop(&mut self) {
         self.shared.waiting.set(self.shared.waiting.get() - 1);
-        let outcome = self.outcome.take().unwrap_or(Err(self.or_else.into()));
-        self.shared.answers.borrow_mut().push((self.reply_to, outcome));
+        let (to, or_else) = (self.reply_to, self.or_else);
+        let outcome = self.outcome.take().unwrap_or(Err(or_else.into()));
+        self.shared.answers.borrow_mut().push(Decided { to, outcome, or_else });
     }
 }
 
@@ -426,7 +435,10 @@ impl Service for Coordinator {
         if opcode.service() != ServiceKind::Coordinator {
             return answer(context, reply_to, &Err(Status::UnknownOpcode.into()));
         }
-        let Some(reign) = self.shared.reign_at(context.now()) else {
+        // By a time that was read after the request had come: a process that was stopped between the
+        // turn's beginning and this would answer out of a leadership that has ended meanwhile.
+        let now = context.now_or_later();
+        let Some(reign) = self.shared.reign_at(now) else {
             return answer(context, reply_to, &Err(Status::NotLeader.into()));
         };
         if !reign.is_loaded() {
@@ -455,8 +467,15 @@ impl Service for Coordinator {
     fn turn_over(&mut self, context: &mut Context<'_>) {
         self.shared.turn(context.now());
         let answers = std::mem::take(&mut *self.shared.answers.borrow_mut());
-        for (to, outcome) in answers {
-            answer(context, to, &outcome);
+        if !answers.is_empty() {
+            // Tasks decide by what this leader knows, some without a write that would prove that it
+            // still leads. So the clock is read after they have.
+            let now = context.world().clock.now();
+            let leads = self.shared.reign_at(now).is_some();
+            for Decided { to, outcome, or_else } in answers {
+                let outcome = if leads { outcome } else { Err(or_else.into()) };
+                answer(context, to, &outcome);
+            }
         }
         let deadline = self.shared.deadline();
         if self.timer.map(|(at, _)| at) == deadline {

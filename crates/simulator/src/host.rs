@@ -62,6 +62,10 @@ pub(crate) struct Running {
     pub(crate) held_until: u64,
     /// It is held up before this turn, and will not be again.
     pub(crate) is_late: bool,
+    /// The clock as its next turn has read it, where the thread is stopped behind that.
+    pub(crate) has_read: Option<Time>,
+    /// For how long its thread is to be stopped behind its next look at the clock.
+    pub(crate) stops_for: Option<Duration>,
 }
 
 impl Host {
@@ -95,6 +99,8 @@ impl Host {
             turn_at: None,
             held_until: 0,
             is_late: false,
+            has_read: None,
+            stops_for: None,
         });
     }
 }
