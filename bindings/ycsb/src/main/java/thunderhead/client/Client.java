@@ -43,6 +43,10 @@ public final class Client implements Closeable {
   private final long deadlineNanos;
   private final Map<InetSocketAddress, Connection> connections = new HashMap<>();
   private Connection coordinator;
+
+  /** The cluster of the first server that named one; of no other from then on. */
+  private long cluster;
+
   private int leader;
   private TabletMap map;
   private long lease;
@@ -261,10 +265,18 @@ public final class Client implements Closeable {
     return new Outcome(status, isUnknown, version, NOTHING);
   }
 
+  private Connection connect(InetSocketAddress to, int patienceMillis) throws IOException {
+    Connection connection = new Connection(to, patienceMillis, cluster);
+    if (cluster == 0) {
+      cluster = connection.cluster();
+    }
+    return connection;
+  }
+
   private Connection connection(InetSocketAddress to) throws IOException {
     Connection connection = connections.get(to);
     if (connection == null) {
-      connection = new Connection(to, PATIENCE_MILLIS);
+      connection = connect(to, PATIENCE_MILLIS);
       connections.put(to, connection);
     }
     return connection;
@@ -320,7 +332,7 @@ public final class Client implements Closeable {
       IOException failed;
       try {
         if (coordinator == null) {
-          coordinator = new Connection(coordinators.get(leader), COORDINATOR_PATIENCE_MILLIS);
+          coordinator = connect(coordinators.get(leader), COORDINATOR_PATIENCE_MILLIS);
         }
         Wire.Reply reply =
             coordinator.call(opcode, body, COORDINATOR_PATIENCE_MILLIS * 1000);
