@@ -8,6 +8,7 @@ use crate::question::{Question, Reply, id_of};
 use crate::session::Session;
 use std::net::SocketAddr;
 use std::time::Duration;
+use thunderhead_net::OwnCluster;
 use thunderhead_net::os::{Options as NetOptions, OsTransport};
 use thunderhead_rpc::Caller;
 use thunderhead_runtime::polling::Polling;
@@ -16,7 +17,7 @@ use thunderhead_wire::control::{
     BackupStatus, ClusterStatus, CreateTable, DropTable, Map, MigrateTablet, ShardStatus,
     SplitTablet, TableInfo,
 };
-use thunderhead_wire::{Condition, KeyHash, MasterId, Status, TableId, Version};
+use thunderhead_wire::{ClusterId, Condition, KeyHash, MasterId, Status, TableId, Version};
 
 /// How a client is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +53,14 @@ impl Options {
         }
     }
 
+    /// Of this cluster, and no other: coordinators and servers of others are not spoken to. If nothing is
+    /// said, it is the cluster of the first coordinator that answers.
+    #[must_use]
+    pub fn of_cluster(mut self, cluster: ClusterId) -> Options {
+        self.net.cluster = OwnCluster::Known(cluster);
+        self
+    }
+
     /// With another deadline.
     #[must_use]
     pub fn deadline(self, deadline: Option<Duration>) -> Options {
@@ -64,7 +73,12 @@ pub(crate) fn engine(options: &Options, mut world: World) -> Result<(Session, Ca
     if options.coordinators.is_empty() {
         return Err(Error::NoCoordinators);
     }
-    let transport = OsTransport::new(&world, options.net);
+    // The first coordinator that answers says which cluster it is; no other is spoken to then.
+    let cluster = match options.net.cluster {
+        OwnCluster::Unknown => OwnCluster::FirstMet,
+        demanded => demanded,
+    };
+    let transport = OsTransport::new(&world, NetOptions { cluster, ..options.net });
     let transport = Box::new(transport.map_err(|error| Error::System(error.kind()))?);
     let caller = Caller::new(&world, transport, options.polling);
     Ok((Session::new(options.coordinators.clone(), world.random.split()), caller))

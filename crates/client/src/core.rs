@@ -540,6 +540,7 @@ impl Core {
             CallError::Refused { status: Status::NoSpace, .. } => part.obstacle = Obstacle::NoSpace,
             CallError::Refused { status: Status::Busy, .. } => part.obstacle = Obstacle::Busy,
             CallError::Refused { .. } => part.obstacle = Obstacle::NoMap,
+            error if error.is_of_another_cluster() => part.obstacle = Obstacle::OtherCluster,
             _ => part.obstacle = Obstacle::NoAnswer,
         }
         match part.retry.decide(error, now, &mut self.random) {

@@ -60,6 +60,12 @@ pub enum Obstacle {
     /// No coordinator answered.
     #[error("no coordinator answers; check its address and that it runs")]
     NoCoordinator,
+    /// Another cluster is where the client's cluster was.
+    #[error(
+        "another cluster is at the addresses where this client's cluster was; check them, and make a \
+         new client if that one is meant"
+    )]
+    OtherCluster,
 }
 
 impl Error {
@@ -81,6 +87,7 @@ impl Error {
             Error::NoCoordinators => 10,
             Error::System(_) => 11,
             Error::Closed => 12,
+            Error::TimedOut(Obstacle::OtherCluster) => 13,
         }
     }
 
@@ -97,7 +104,7 @@ mod tests {
 
     #[test]
     fn codes_are_stable_and_every_error_says_something() {
-        use Obstacle::{Busy, NoAnswer, NoCoordinator, NoMap, NoSpace};
+        use Obstacle::{Busy, NoAnswer, NoCoordinator, NoMap, NoSpace, OtherCluster};
         let golden = [
             (1, Error::ConditionFailed { version: Version(1) }),
             (2, Error::NoSuchTable(TableId(1))),
@@ -111,6 +118,8 @@ mod tests {
             (10, Error::NoCoordinators),
             (11, Error::System(std::io::ErrorKind::OutOfMemory)),
             (12, Error::Closed),
+            (13, Error::TimedOut(OtherCluster)),
+            (1023, Error::Refused(Status::WrongCluster)),
             (1020, Error::Refused(Status::NoSuchTable)),
         ];
         for (code, error) in golden {

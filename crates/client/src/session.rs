@@ -103,6 +103,8 @@ struct Pending {
     state: State,
     /// Coordinators in a row that did not answer as the leader does.
     tried: usize,
+    /// Of these, of another cluster.
+    strangers: usize,
     failures: u32,
     /// A request of which nobody knows whether it was carried out.
     may_be_done: bool,
@@ -326,7 +328,7 @@ impl Session {
         match ended {
             Verdict::Ended => {}
             Verdict::Again(wait) => {
-                it.tried = 0;
+                (it.tried, it.strangers) = (0, 0);
                 it.state = State::Waiting(now + wait);
                 self.pending.insert(number, it);
             }
@@ -364,8 +366,17 @@ impl Session {
     fn start(&mut self, purpose: Purpose, deadline: Time, error: Error) {
         let number = self.core.number();
         let state = State::Waiting(self.now);
-        let (tried, failures, may_be_done, table) = (0, 0, false, None);
-        let it = Pending { purpose, deadline, state, tried, failures, may_be_done, error, table };
+        let it = Pending {
+            purpose,
+            deadline,
+            state,
+            tried: 0,
+            strangers: 0,
+            failures: 0,
+            may_be_done: false,
+            error,
+            table: None,
+        };
         self.pending.insert(number, it);
     }
 
@@ -506,18 +517,26 @@ impl Session {
     /// What an error means.
     fn refused(&mut self, it: &mut Pending, error: CallError) -> Verdict {
         if matches!(error, CallError::Broken | CallError::Late) {
+            it.strangers = 0;
             return self.unanswered(it);
         }
         let (status, hint) = match error {
             CallError::Refused { status, hint, .. } => (status, hint),
-            CallError::Unreachable(_) => return Verdict::Elsewhere,
+            error if error.is_of_another_cluster() => return self.met_stranger(it),
+            CallError::Unreachable(_) => {
+                it.strangers = 0;
+                return Verdict::Elsewhere;
+            }
             CallError::Congested => return Verdict::Again(self.backoff(it)),
             CallError::TooLong => return self.fail(it, Error::Refused(Status::Malformed)),
             _ => return self.fail(it, Error::Incomprehensible),
         };
         let looks = Step::Look(None);
         match (&mut it.purpose, status) {
-            (_, Status::NotLeader) => return Verdict::Elsewhere,
+            (_, Status::NotLeader) => {
+                it.strangers = 0;
+                return Verdict::Elsewhere;
+            }
             (Purpose::User(_, Question::CreateTable(_), step), Status::TableExists)
                 if it.may_be_done =>
             {
@@ -534,6 +553,17 @@ impl Session {
             Next::Refresh => Verdict::Elsewhere,
             Next::Take | Next::GiveUp => self.fail(it, Error::Refused(status)),
         }
+    }
+
+    /// A coordinator of another cluster is there, or a server of one.
+    fn met_stranger(&mut self, it: &mut Pending) -> Verdict {
+        it.strangers += 1;
+        let is_user = matches!(it.purpose, Purpose::User(..));
+        if is_user && it.strangers >= self.coordinators.len() {
+            // No coordinator is left that could be the right one.
+            return self.fail(it, Error::Refused(Status::WrongCluster));
+        }
+        Verdict::Elsewhere
     }
 
     /// Nobody knows whether a request was carried out.

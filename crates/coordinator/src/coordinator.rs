@@ -477,6 +477,13 @@ impl Service for Coordinator {
                 answer(context, to, &outcome);
             }
         }
+        // Before the next request is taken: none is answered by a leader that has not said of which cluster
+        // it is.
+        if let Some(reign) = &*self.shared.reign.borrow()
+            && reign.is_loaded()
+        {
+            context.set_cluster(reign.cluster().record.cluster);
+        }
         let deadline = self.shared.deadline();
         if self.timer.map(|(at, _)| at) == deadline {
             return;

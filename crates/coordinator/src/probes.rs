@@ -421,6 +421,9 @@ async fn ask(reign: &Reign, record: &ServerRecord, timeout: Duration) -> Answer 
         }
         Err(error) if error.nobody_listens() => Answer::Refused,
         Err(error) if error.is_own() => Answer::Unasked(error),
+        Err(error) if error.is_of_another_cluster() => {
+            Answer::Over("a server of another cluster is at its address")
+        }
         Err(error) => Answer::Nothing(error),
     };
     if matches!(answer, Answer::Here) {

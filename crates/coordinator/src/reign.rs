@@ -423,9 +423,9 @@ impl Reign {
         }
     }
 
-    /// Makes the cluster.
+    /// Makes the cluster. 0 stands for none in greetings.
     async fn found(&self) -> Result<ClusterRecord, String> {
-        let cluster = ClusterId(self.shared.random.borrow_mut().number());
+        let cluster = ClusterId(self.shared.random.borrow_mut().number().max(1));
         let record = ClusterRecord { cluster, settings: self.shared.options.settings.clone() };
         let key = Key::new(CLUSTER).map_err(|error| error.to_string())?;
         let written = self.write(&key, Some(to_value(&record))).await;

@@ -43,6 +43,8 @@ pub struct Asking {
     timer: u64,
     questions: BTreeMap<QuestionId, Question>,
     asked: u64,
+    /// Coordinators of another cluster that were met, one after the other.
+    strangers: usize,
 }
 
 struct Question {
@@ -62,12 +64,19 @@ impl Asking {
     /// Asks these. `timer` is the number of a timer that nobody else uses.
     #[must_use]
     pub fn new(coordinators: Vec<SocketAddr>, timer: u64) -> Asking {
-        Asking { coordinators, first: 0, timer, questions: BTreeMap::new(), asked: 0 }
+        Asking { coordinators, first: 0, timer, questions: BTreeMap::new(), asked: 0, strangers: 0 }
     }
 
     /// The coordinators are others from now on. What was asked of the former ones is waited for.
     pub fn set_coordinators(&mut self, coordinators: Vec<SocketAddr>) {
         (self.coordinators, self.first) = (coordinators, 0);
+    }
+
+    /// Whether all coordinators that are known were found to be of another cluster when they were asked
+    /// last. They are asked again all the same: an address may come back to whom it was meant for.
+    #[must_use]
+    pub fn meets_only_strangers(&self) -> bool {
+        self.strangers >= self.coordinators.len() && self.strangers > 0
     }
 
     /// Asks something.
@@ -122,6 +131,10 @@ impl Asking {
             _ => None,
         });
         let Some((id, question, whom)) = ours else { return Heard::NotOurs };
+        match &outcome {
+            Err(error) if error.is_of_another_cluster() => self.strangers += 1,
+            _ => self.strangers = 0,
+        }
         let (asked, another) = match outcome {
             Ok(_) => (None, false),
             Err(CallError::Refused { status, hint, .. }) => match status.next() {

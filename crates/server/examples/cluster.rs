@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-const USAGE: &str = "usage: sim --cluster SEED [--leaving] [--verdicts] [--migrations] [--scenes] | sim --cluster --swarm COUNT [--first SEED] [--until-failure] …";
+const USAGE: &str = "usage: sim --cluster SEED [--leaving] [--verdicts] [--migrations] [--scenes] [--clusters] | sim --cluster --swarm COUNT [--first SEED] [--until-failure] …";
 
 /// How often a seed of a swarm is run again, to see that it is the same.
 const REPEATED: u64 = 25;
@@ -38,6 +38,7 @@ fn arguments() -> Option<Arguments> {
             "--verdicts" => found.extras.verdicts = true,
             "--leaving" => found.extras.leaving = true,
             "--scenes" => found.extras.scenes = true,
+            "--clusters" => found.extras.clusters = true,
             "--migrations" => found.extras.migrations = true,
             seed => found.seed = seed.parse().ok()?,
         }
@@ -47,12 +48,13 @@ fn arguments() -> Option<Arguments> {
 
 /// The flags that these come from.
 fn flags(extras: Extras) -> String {
-    let Extras { migrations, verdicts, leaving, scenes } = extras;
+    let Extras { migrations, verdicts, leaving, scenes, clusters } = extras;
     let all = [
         (migrations, " --migrations"),
         (verdicts, " --verdicts"),
         (leaving, " --leaving"),
         (scenes, " --scenes"),
+        (clusters, " --clusters"),
     ];
     all.into_iter().filter_map(|(is_set, flag)| is_set.then_some(flag)).collect()
 }

@@ -55,6 +55,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
+    cluster: Option<ClusterId>,
     identity: Option<Arc<Identity>>,
     list: Arc<ServerList>,
     addresses: Vec<SocketAddr>,
@@ -92,6 +93,21 @@ impl Life {
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.state().addresses.clone()
+    }
+
+    /// The cluster, once that is known: before the rest.
+    #[must_use]
+    pub fn cluster(&self) -> Option<ClusterId> {
+        self.state().cluster
+    }
+
+    /// The storage or the coordinator says to which cluster the server belongs.
+    pub(crate) fn is_of(&self, cluster: ClusterId) {
+        let mut state = self.state();
+        if state.cluster != Some(cluster) {
+            state.cluster = Some(cluster);
+            self.changed(&state);
+        }
     }
 
     /// Who it is, once that is known.

@@ -27,7 +27,7 @@ use thunderhead_wire::control::{
     BackupInfo, Empty, Enlist, Enlisted, Known, Register, Registered, ServerList, of_body, to_body,
 };
 use thunderhead_wire::membership::Probe;
-use thunderhead_wire::{MasterId, Status};
+use thunderhead_wire::{ClusterId, MasterId, Status};
 
 /// The timer for what is asked again.
 const ASK_AGAIN: u64 = 3 << 32;
@@ -134,6 +134,12 @@ impl Server {
         self.phase == Phase::Serving
     }
 
+    /// Whether it looks for its cluster where another one is. Once it serves it goes on all the same.
+    fn is_among_strangers(&self) -> bool {
+        let begins = matches!(self.phase, Phase::Registering | Phase::Enlisting);
+        begins && self.asking.meets_only_strangers()
+    }
+
     fn fail(&mut self, why: impl Into<String>) {
         self.end(Ended::Failed(why.into()));
     }
@@ -172,11 +178,20 @@ impl Server {
         self.phase = Phase::Registering;
         match self.known(context) {
             Ok(known) => {
+                if let Some(known) = known {
+                    self.is_of(context, known.cluster);
+                }
                 let body = to_body(&Register { known, nonce: self.nonce });
                 self.question = Some(self.asking.ask(context, Opcode::Register, body));
             }
             Err(why) => self.fail(why),
         }
+    }
+
+    /// The cluster that it belongs to is known: it says so from now on.
+    fn is_of(&mut self, context: &mut Context<'_>, cluster: ClusterId) {
+        self.life.is_of(cluster);
+        context.set_cluster(cluster);
     }
 
     fn enlist(&mut self, context: &mut Context<'_>) {
@@ -230,6 +245,7 @@ impl Server {
             return self.fail(format!("the cluster's durability is {setting:?}, which this program does not know; upgrade it"));
         };
         tracing::info!(server = %registered.server, "the cluster knows this server");
+        self.is_of(context, registered.cluster);
         if let Some(wanted) = &self.options.backup {
             let identity =
                 backup::Identity { cluster: registered.cluster, server: registered.server };
@@ -533,6 +549,7 @@ impl Service for Server {
                 self.question = None;
                 self.answered(context, answer);
             }
+            Heard::Later if self.is_among_strangers() => self.fail(OTHER_CLUSTER),
             Heard::Later if self.warns_from <= context.now() => {
                 self.warns_from = context.now() + WARN_EVERY;
                 tracing::warn!("no coordinator that leads has answered yet; asking again");
@@ -565,6 +582,9 @@ impl Service for Server {
         if changes != self.seen_changes {
             self.seen_changes = changes;
             self.is_leaving |= self.life.is_leaving();
+            if let Some(cluster) = self.life.cluster() {
+                context.set_cluster(cluster);
+            }
             match self.phase {
                 Phase::Waiting if self.life.identity().is_some() => self.serve(context),
                 Phase::Serving => self.learn(),
@@ -591,6 +611,10 @@ impl Service for Server {
         }
     }
 }
+
+/// What is said where all coordinators are of another cluster than the storage.
+const OTHER_CLUSTER: &str = "the coordinators that it is to ask belong to another cluster than its \
+     storage; check their addresses, or give the server the data directory of this cluster";
 
 /// What is said when a coordinator's answer makes no sense.
 const INCOMPREHENSIBLE: &str =

@@ -4,7 +4,8 @@ use std::time::Duration;
 use thunderhead_client::{Client, Condition, Options, TableId};
 use thunderhead_coordinator::Options as CoordinatorOptions;
 use thunderhead_server::{
-    BackupOptions, Ended, Local, LocalOptions, Machine, RunningCoordinator, Truth,
+    BackupOptions, Ended, Local, LocalOptions, Machine, Options as ServerOptions, Running,
+    RunningCoordinator, Truth,
 };
 
 fn options(directory: &std::path::Path) -> LocalOptions {
@@ -72,6 +73,43 @@ fn a_server_that_was_given_up_begins_a_new_life_and_ends_in_order_then() {
     local.leave();
     assert_eq!(local.join(), Ended::Asked);
     std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_server_whose_storage_is_of_another_cluster_says_so_and_ends() {
+    let directories = ["one-cluster", "other-cluster"].map(directory);
+    let first = Local::start(&options(&directories[0])).unwrap();
+    drop(client(&first));
+    first.leave();
+    assert_eq!(first.join(), Ended::Asked);
+    let other = Local::start(&options(&directories[1])).unwrap();
+    let of_machine = options(&directories[0]);
+    let machine = Machine {
+        directory: directories[0].join("server-1"),
+        polling: of_machine.polling,
+        net: of_machine.net,
+    };
+    let of_server = ServerOptions {
+        coordinators: vec![other.coordinator()],
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        advertise: None,
+        memory_bytes: of_machine.memory_bytes,
+        seglet_bytes: None,
+        populate: false,
+        cleaners: 1,
+        backup: of_machine.backup.clone(),
+        probing: of_machine.probing,
+        host: "localhost".to_owned(),
+        rack: String::new(),
+    };
+    let ended = Running::start(of_server, &machine).unwrap().join();
+    let words = ended.to_string();
+    assert!(words.contains("another cluster than its storage"), "{words}");
+    other.servers()[0].life().wait_until_serving();
+    assert_eq!(client(&other).status().unwrap().servers.servers.len(), 1, "it is not registered");
+    other.leave();
+    assert_eq!(other.join(), Ended::Asked);
+    directories.iter().for_each(|it| std::fs::remove_dir_all(it).unwrap());
 }
 
 #[test]

@@ -636,10 +636,8 @@ type Said = Vec<Result<Vec<u8>, CallError>>;
 fn a_leader_that_was_stopped_behind_the_clock_does_not_answer_out_of_its_former_leadership() {
     // One is answered at once, the other by a task that needs no write for it.
     let create = CreateTable { name: "old".into(), server_span: 1 };
-    let asked = [
-        (Opcode::Map, to_body(&MapRequest::default())),
-        (Opcode::CreateTable, to_body(&create)),
-    ];
+    let asked =
+        [(Opcode::Map, to_body(&MapRequest::default())), (Opcode::CreateTable, to_body(&create))];
     for (opcode, body) in asked {
         let mut world = World::new(16, 2, 2, &options());
         world.until_all_are_there();

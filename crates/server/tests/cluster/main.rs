@@ -40,6 +40,14 @@ fn what_was_acknowledged_outlasts_servers_that_leave_in_order() {
 }
 
 #[test]
+fn two_clusters_whose_addresses_change_hands_have_nothing_to_do_with_each_other() {
+    let clusters = Extras { clusters: true, ..Extras::default() };
+    all_are_well(0..8, clusters);
+    let runs = [(); 2].map(|()| run(3, clusters, false).digest);
+    assert_eq!(runs[0], runs[1]);
+}
+
+#[test]
 fn a_seed_gives_the_same_run_again() {
     for seed in [1, 5, 7] {
         let runs = [(); 2].map(|()| run(seed, Extras::default(), true));

@@ -20,6 +20,7 @@
 //! what becomes of servers that do not come back is not looked at here.
 
 mod client;
+mod clusters;
 pub(crate) mod plan;
 pub(crate) mod user;
 pub(crate) mod world;
@@ -103,6 +104,9 @@ impl std::ops::AddAssign for Met {
 /// Runs the scenario of a seed.
 #[must_use]
 pub(crate) fn run(seed: u64, extras: Extras, keeps_text: bool) -> Outcomes {
+    if extras.clusters {
+        return clusters::run(seed, keeps_text);
+    }
     let mut random = Random::from_seed(seed ^ 0x636c_7573_7465_7200);
     let plan = match extras {
         Extras { leaving: true, .. } => Plan::that_leaves(&mut random),

@@ -25,6 +25,8 @@ pub(crate) struct Extras {
     pub(crate) leaving: bool,
     /// Another scenario: little is wrong but one [`Scene`], again and again.
     pub(crate) scenes: bool,
+    /// Another scenario: two clusters whose addresses change hands (`clusters.rs`).
+    pub(crate) clusters: bool,
 }
 
 /// What takes many things in a certain order, which chance alone hardly ever brings about.

@@ -15,6 +15,7 @@ use std::time::Duration;
 use thunderhead_client::Session;
 use thunderhead_coordinator::{Coordinator, Handle, Options as CoordinatorOptions, Parts};
 use thunderhead_metastore::sim::{ClientId, Faults, SimStore};
+use thunderhead_net::OwnCluster;
 use thunderhead_net::sim::Link;
 use thunderhead_rpc::Node;
 use thunderhead_runtime::sim::disk::DiskModel;
@@ -55,9 +56,9 @@ impl Place {
 }
 
 /// A thread of a server: it ends with its server's life.
-struct OneLife {
-    node: Node<Server>,
-    life: Life,
+pub(super) struct OneLife {
+    pub(super) node: Node<Server>,
+    pub(super) life: Life,
 }
 
 impl Process for OneLife {
@@ -188,6 +189,8 @@ impl World {
         let ended = Rc::new(Cell::new(false));
         seeing.seen.borrow_mut().working += 1;
         self.simulation.add_host(name, move |mut boot| {
+            // As every client: of the first cluster that it meets.
+            boot.transport.set_cluster(OwnCluster::FirstMet);
             let random = boot.world.random.split();
             let session = Session::new(coordinators.clone(), boot.world.random.split());
             let node = Node::new(boot.world, boot.transport, ());
