@@ -43,6 +43,7 @@ use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::tasks::Sleep;
 use thunderhead_wire::control::to_body;
+use thunderhead_wire::leadership::Leadership;
 use thunderhead_wire::{ClusterId, MasterId, ServerId, Status, TableId};
 
 /// One leadership.
@@ -133,6 +134,11 @@ impl Reign {
         &self.fence
     }
 
+    /// What commands to servers begin with.
+    fn leadership(&self) -> Leadership {
+        Leadership::new(self.cluster().record.cluster, self.fence.token.0)
+    }
+
     /// Whether everything was read.
     pub(crate) fn is_loaded(&self) -> bool {
         self.loaded.get().is_some()
@@ -210,7 +216,10 @@ impl Reign {
         message: &impl Serialize,
         timeout: Duration,
     ) -> Result<Vec<u8>, CallError> {
-        self.shared.calling().call(to, opcode, to_body(message), Some(timeout)).await
+        let message = to_body(message);
+        let is_command = opcode.is_command();
+        let body = if is_command { self.leadership().command(&message) } else { message };
+        self.shared.calling().call(to, opcode, body, Some(timeout)).await
     }
 
     /// Waits for the pen, but not for long: whoever asked tries again later.

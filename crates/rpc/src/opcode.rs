@@ -193,6 +193,29 @@ opcodes! {
 }
 
 impl Opcode {
+    /// Whether only a coordinator asks for it, and has something done by it: its body begins with the
+    /// leadership that it comes from ([`Leadership`](thunderhead_wire::leadership::Leadership)).
+    #[must_use]
+    pub fn is_command(self) -> bool {
+        use Opcode::{
+            BeginRecovery, DropTablets, FreeMaster, FreeRest, HeadOf, Inventory, MigrateOut,
+            Recover, ServersChanged, TakeTablets,
+        };
+        matches!(
+            self,
+            ServersChanged
+                | TakeTablets
+                | DropTablets
+                | Recover
+                | MigrateOut
+                | Inventory
+                | HeadOf
+                | BeginRecovery
+                | FreeMaster
+                | FreeRest
+        )
+    }
+
     /// The number that goes over the wire.
     #[inline]
     #[must_use]
@@ -234,6 +257,13 @@ mod tests {
     fn no_operation_can_wait_for_itself() {
         let checked = check_levels(Opcode::ALL, Opcode::level, |it| it.calls().to_vec());
         assert_eq!(checked, Ok(()));
+    }
+
+    #[test]
+    fn what_servers_and_clients_ask_each_other_is_no_command() {
+        let commands = Opcode::ALL.iter().filter(|it| it.is_command());
+        let codes: Vec<u16> = commands.map(|it| it.code()).collect();
+        assert_eq!(codes, [96, 97, 98, 99, 100, 113, 115, 117, 118, 120]);
     }
 
     #[test]

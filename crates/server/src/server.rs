@@ -26,6 +26,7 @@ use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{
     BackupInfo, Empty, Enlist, Enlisted, Known, Register, Registered, ServerList, of_body, to_body,
 };
+use thunderhead_wire::leadership::Leadership;
 use thunderhead_wire::membership::Probe;
 use thunderhead_wire::{ClusterId, MasterId, Status};
 
@@ -420,6 +421,26 @@ impl Server {
         }
     }
 
+    /// The message in a command of a coordinator, if that is one of this cluster, and no later one has
+    /// spoken yet.
+    fn command<'r>(
+        &self,
+        context: &Context<'_>,
+        request: Request<'r>,
+    ) -> Result<Request<'r>, Status> {
+        let (leadership, body) = Leadership::split(request.body).ok_or(Status::Malformed)?;
+        match context.cluster() {
+            // It cannot be told yet.
+            None => return Err(Status::Busy),
+            Some(own) if own != leadership.cluster() => return Err(Status::WrongCluster),
+            Some(_) => {}
+        }
+        if !self.life.follows(leadership.token()) {
+            return Err(Status::OldLeader);
+        }
+        Ok(Request { body, ..request })
+    }
+
     /// Somebody asks whether this server is there, in a certain life.
     fn probed(&mut self, context: &mut Context<'_>, request: Request<'_>) {
         let Some(probe) = of_body::<Probe>(request.body) else {
@@ -494,8 +515,17 @@ impl Service for Server {
     }
 
     #[inline]
-    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+    fn request(&mut self, context: &mut Context<'_>, mut request: Request<'_>) {
         let reply_to = request.reply_to;
+        if request.opcode.is_command() {
+            match self.command(context, request) {
+                Ok(command) => request = command,
+                Err(status) => {
+                    let hint = if status == Status::Busy { NOT_YET_US } else { 0 };
+                    return context.refuse(reply_to, status, hint, &[]);
+                }
+            }
+        }
         match (request.opcode.service(), &mut self.shard, &mut self.backup) {
             (ServiceKind::Shard | ServiceKind::ShardControl, Some(shard), _)
                 if self.phase == Phase::Serving && self.leaves_by.is_none() =>

@@ -22,6 +22,7 @@ use thunderhead_wire::control::{
     InventoryOf, Known, OfMaster, Owned, Recover, Recovered, Register, Registered, ReplicaInfo,
     RestLeft, ServerList, Settings, ShardStatus, TabletStatus, Tablets, Taken, of_body, to_body,
 };
+use thunderhead_wire::leadership::Leadership;
 use thunderhead_wire::membership::{Presence, Probe, Probed};
 use thunderhead_wire::{Epoch, MasterId, SegmentId, ServerId, Status, TabletRange};
 
@@ -437,9 +438,15 @@ impl Service for FakeServer {
         context.tasks().spawn(live(asker, Rc::clone(&self.shared), random, enlist));
     }
 
-    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+    fn request(&mut self, context: &mut Context<'_>, mut request: Request<'_>) {
         if self.shared.borrow().is_deaf {
             return;
+        }
+        if request.opcode.is_command() {
+            let (leadership, body) = Leadership::split(request.body).expect("it says who it is");
+            let own = self.shared.borrow().known.map(|it| it.cluster);
+            assert!(own.is_none_or(|own| own == leadership.cluster()) && leadership.token() > 0);
+            request.body = body;
         }
         let done = match request.opcode {
             Opcode::ServersChanged => {
