@@ -66,9 +66,8 @@ impl Cluster {
 
 impl Store for Cluster {
     fn create_table(&mut self, name: &str, span: u32) -> Result<TableInfo, Failure> {
-        let id = self.0.create_table(name, span)?;
-        let map = self.tables()?;
-        map.tables.into_iter().find(|it| it.id == id).ok_or_else(|| Failure::no_table(name))
+        self.0.create_table(name, span)?;
+        self.0.table_info(name).map_err(|error| of_table(name, error))
     }
 
     fn drop_table(&mut self, name: &str) -> Result<(), Failure> {

@@ -137,8 +137,12 @@ impl Store for Fake {
             master: MasterId(u64::from(n) + 1),
             address: Some(address(7071 + n as u16)),
         });
-        let info =
-            TableInfo { id: TableId(self.made), name: name.to_owned(), tablets: tablets.collect() };
+        let info = TableInfo {
+            id: TableId(self.made),
+            name: name.to_owned(),
+            tablets: tablets.collect(),
+            since: 0,
+        };
         self.tables.push((info.clone(), Content::new()));
         Ok(info)
     }
@@ -151,7 +155,7 @@ impl Store for Fake {
 
     fn tables(&mut self) -> Result<Map, Failure> {
         let tables = self.tables.iter().map(|(info, _)| info.clone()).collect();
-        Ok(Map { version: 1, tables })
+        Ok(Map { version: 1, tables, ..Map::default() })
     }
 
     fn split(&mut self, table: &str, at: KeyHash) -> Result<TableInfo, Failure> {

@@ -147,7 +147,7 @@ fn list(store: &mut dyn Store, session: &mut Session<'_>) -> Result<(), Failure>
         return Ok(());
     }
     writeln!(session.out, "{:>6}  {:>7}  name", "id", "tablets")?;
-    for TableInfo { id, name, tablets } in &map.tables {
+    for TableInfo { id, name, tablets, .. } in &map.tables {
         let name = text::escape(name.as_bytes());
         writeln!(session.out, "{:>6}  {:>7}  {name}", id.0, tablets.len())?;
     }
@@ -158,7 +158,7 @@ fn show(table: &TableInfo, session: &mut Session<'_>) -> Result<(), Failure> {
     if session.json {
         return session.put_json(table);
     }
-    let TableInfo { id, name, tablets } = table;
+    let TableInfo { id, name, tablets, .. } = table;
     let name = text::escape(name.as_bytes());
     writeln!(session.out, "table {name}, id {}", id.0)?;
     writeln!(

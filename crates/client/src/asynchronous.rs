@@ -33,7 +33,7 @@ use crate::core::Results;
 use crate::enumeration::Enumeration;
 use crate::error::Error;
 use crate::operation::{Action, Answer, Number, Object, Operation, Value};
-use crate::question::{Question, Reply, id_of};
+use crate::question::{Question, Reply, id_of, table_of};
 use driver::{Job, Shared, SharedClock};
 use promise::{Promise, promise};
 use std::future::Future;
@@ -267,6 +267,17 @@ impl AsyncClient {
     pub async fn table(&self, name: &str) -> Result<TableId, Error> {
         match self.ask(Question::Map(Some(name.to_owned()))).await? {
             Reply::Map(map) => id_of(&map, name).ok_or(Error::Refused(Status::NoSuchTable)),
+            _ => Err(Error::Incomprehensible),
+        }
+    }
+
+    /// A table, and where its tablets are.
+    ///
+    /// # Errors
+    /// [`Status::NoSuchTable`] as [`Error::Refused`], or see [`Error`].
+    pub async fn table_info(&self, name: &str) -> Result<TableInfo, Error> {
+        match self.ask(Question::Map(Some(name.to_owned()))).await? {
+            Reply::Map(map) => table_of(map, name).ok_or(Error::Refused(Status::NoSuchTable)),
             _ => Err(Error::Incomprehensible),
         }
     }

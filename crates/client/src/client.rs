@@ -4,7 +4,7 @@ use crate::blocking::{Blocking, Coordinators, DEADLINE, Scan};
 use crate::core::Results;
 use crate::error::Error;
 use crate::operation::{Action, Answer, Number, Operation, Value};
-use crate::question::{Question, Reply, id_of};
+use crate::question::{Question, Reply, id_of, table_of};
 use crate::session::Session;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -170,6 +170,17 @@ impl Client {
     pub fn table(&mut self, name: &str) -> Result<TableId, Error> {
         match self.inner.ask(Question::Map(Some(name.to_owned())))? {
             Reply::Map(map) => id_of(&map, name).ok_or(Error::Refused(Status::NoSuchTable)),
+            _ => Err(Error::Incomprehensible),
+        }
+    }
+
+    /// A table, and where its tablets are.
+    ///
+    /// # Errors
+    /// [`Status::NoSuchTable`] as [`Error::Refused`], or see [`Error`].
+    pub fn table_info(&mut self, name: &str) -> Result<TableInfo, Error> {
+        match self.inner.ask(Question::Map(Some(name.to_owned())))? {
+            Reply::Map(map) => table_of(map, name).ok_or(Error::Refused(Status::NoSuchTable)),
             _ => Err(Error::Incomprehensible),
         }
     }

@@ -28,8 +28,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_rpc::{CallError, Decision, Opcode, Retry};
 use thunderhead_runtime::{Random, Time};
+use thunderhead_wire::control::{MAP_TABLES_MAX, Map, MapRequest};
 use thunderhead_wire::operations::{Identity, PartHead};
-use thunderhead_wire::{KeyHash, Status};
+use thunderhead_wire::{KeyHash, Status, TableId};
 use zerocopy::IntoBytes;
 
 /// Operations in one message: what a shard takes.
@@ -107,6 +108,8 @@ pub struct Core {
     ready: Vec<PartOf>,
     /// Parts that wait for a map, and perhaps some that do not any more.
     lost: BTreeSet<PartOf>,
+    /// Tables whose tablets were not where the map says, or not in the map.
+    stale: BTreeSet<TableId>,
     /// Parts that wait for a lease.
     unleased: BTreeSet<PartOf>,
     /// When which batch has something to do: a part to be sent again, or its deadline.
@@ -205,6 +208,7 @@ impl Core {
             reads_max: PARTS_MAX,
             ready: Vec::new(),
             lost: BTreeSet::new(),
+            stale: BTreeSet::new(),
             unleased: BTreeSet::new(),
             due: BTreeSet::new(),
             outputs: VecDeque::new(),
@@ -386,10 +390,48 @@ impl Core {
         }
     }
 
-    /// Somebody says where the tablets are.
+    /// Takes a whole map in the place of the present one.
     pub fn learn(&mut self, now: Time, map: TabletMap) {
         self.now = now;
-        self.map = map;
+        self.map = map.whole();
+        self.stale.clear();
+        self.learned();
+    }
+
+    /// The request for what a coordinator knows better than the present map.
+    pub(crate) fn map_request(&self) -> MapRequest {
+        let stale = self.stale.iter().take(MAP_TABLES_MAX);
+        let tables = stale.map(|table| (*table, self.map.table_version(*table))).collect();
+        let since = self.map.whole_version();
+        MapRequest { is_news: true, since, tables, ..MapRequest::default() }
+    }
+
+    /// Takes in what a coordinator says of all tables or of some.
+    pub(crate) fn told(&mut self, now: Time, news: &Map) {
+        self.now = now;
+        self.map.merge(news);
+        let stale = self.stale.len();
+        if !news.is_part && news.more.is_none() {
+            self.stale.clear();
+        }
+        for table in news.tables.iter().map(|table| &table.id).chain(&news.gone) {
+            self.stale.remove(table);
+        }
+        self.learned();
+        if self.stale.is_empty() {
+            return;
+        }
+        if self.stale.len() < stale {
+            self.ask_for_map(now);
+        } else if !self.batches.is_empty() {
+            // It may say more the next time. It is not asked as fast as it can answer.
+            self.learning = Some(now + GAP);
+        }
+    }
+
+    /// Readies the parts that waited for what the map says now.
+    fn learned(&mut self) {
+        let now = self.now;
         self.learning = None;
         for (ticket, at) in std::mem::take(&mut self.lost) {
             let Some(batch) = self.batches.get_mut(&ticket) else { continue };
@@ -398,7 +440,9 @@ impl Core {
                 continue;
             }
             let table = part.operation.table;
-            if self.map.find(table, part.hash).is_some() {
+            if self.stale.contains(&table) {
+                self.lost.insert((ticket, at));
+            } else if self.map.find(table, part.hash).is_some() {
                 part.state = State::Ready;
                 self.ready.push((ticket, at));
             } else if self.map.has_table(table) {
@@ -542,9 +586,11 @@ impl Core {
             CallError::Refused { .. } => part.obstacle = Obstacle::NoMap,
             _ => part.obstacle = Obstacle::NoAnswer,
         }
+        let table = part.operation.table;
         match part.retry.decide(error, now, &mut self.random) {
             Decision::Again { refresh: true, at } if at <= now => {
                 self.lost.insert((ticket, at_part));
+                self.stale.insert(table);
                 self.ask_for_map(now);
             }
             Decision::Again { refresh, at } => {
@@ -553,6 +599,7 @@ impl Core {
                 batch.wakes.push(at);
                 self.due.insert((at, ticket));
                 if refresh {
+                    self.stale.insert(table);
                     self.ask_for_map(now);
                 }
             }
@@ -600,7 +647,10 @@ impl Core {
                 continue;
             }
             let to = self.map.find(part.operation.table, part.hash);
-            is_lost |= to.is_none();
+            if to.is_none() {
+                is_lost = true;
+                self.stale.insert(part.operation.table);
+            }
             let is_new = part.operation.is_update() && part.sequence.is_none();
             if is_new && self.identities.lease().is_none() {
                 (part.state, part.obstacle) = (State::Unleased, Obstacle::NoCoordinator);

@@ -80,7 +80,9 @@ impl Question {
             Question::DropTable(it) => control::to_body(it),
             Question::SplitTablet(it) => control::to_body(it),
             Question::MigrateTablet(it) => control::to_body(it),
-            Question::Map(table) => control::to_body(&MapRequest { table: table.clone() }),
+            Question::Map(table) => {
+                control::to_body(&MapRequest { table: table.clone(), ..MapRequest::default() })
+            }
             Question::ClusterStatus | Question::ShardStatus(_) | Question::BackupStatus(_) => {
                 control::to_body(&Empty {})
             }

@@ -95,6 +95,8 @@ enum Step {
     Ask,
     /// Look at the map for what became of it.
     Look(Option<TableId>),
+    /// Ask for the page of the map that begins with this table.
+    Page(TableId),
 }
 
 struct Pending {
@@ -110,6 +112,8 @@ struct Pending {
     error: Error,
     /// The table that is to be dropped.
     table: Option<TableId>,
+    /// The answer so far, whose map has further pages.
+    pages: Option<Reply>,
 }
 
 #[derive(Clone, Copy)]
@@ -364,8 +368,9 @@ impl Session {
     fn start(&mut self, purpose: Purpose, deadline: Time, error: Error) {
         let number = self.core.number();
         let state = State::Waiting(self.now);
-        let (tried, failures, may_be_done, table) = (0, 0, false, None);
-        let it = Pending { purpose, deadline, state, tried, failures, may_be_done, error, table };
+        let (tried, failures, may_be_done, table, pages) = (0, 0, false, None, None);
+        let it =
+            Pending { purpose, deadline, state, tried, failures, may_be_done, error, table, pages };
         self.pending.insert(number, it);
     }
 
@@ -380,7 +385,7 @@ impl Session {
         for number in due {
             let call = CallNumber(self.core.number());
             let Some(it) = self.pending.get_mut(&number) else { continue };
-            let (opcode, body, patience) = request(&it.purpose);
+            let (opcode, body, patience) = request(&it.purpose, &self.core);
             let server = match &it.purpose {
                 Purpose::User(_, question, _) => question.server(),
                 _ => None,
@@ -403,7 +408,7 @@ impl Session {
         match it.purpose.clone() {
             Purpose::Learn => match self.map_of(it, body) {
                 Some(map) => {
-                    self.core.learn(now, TabletMap::of(&map));
+                    self.core.told(now, &map);
                     Verdict::Ended
                 }
                 None => Verdict::Elsewhere,
@@ -452,14 +457,21 @@ impl Session {
         let result = match step {
             Step::Ask if matches!(question, Question::Map(_)) => match self.map_of(it, body) {
                 Some(map) => {
-                    if matches!(question, Question::Map(None)) {
-                        self.core.learn(self.now, TabletMap::of(&map));
+                    if matches!(question, Question::Map(None)) && map.more.is_none() {
+                        self.core.told(self.now, &map);
                     }
                     Ok(Reply::Map(map))
                 }
                 None => return Verdict::Elsewhere,
             },
             Step::Ask => question.understand(body),
+            Step::Page(from) => {
+                let Some(page) = control::of_body::<Map>(body) else {
+                    it.error = Error::Incomprehensible;
+                    return Verdict::Elsewhere;
+                };
+                join(it.pages.take(), page, from)
+            }
             Step::Before => {
                 let Some(map) = self.map_of(it, body) else { return Verdict::Elsewhere };
                 match id_of(&map, &name) {
@@ -486,6 +498,13 @@ impl Session {
                 }
             }
         };
+        if let Ok(reply) = &result
+            && let Some(from) = map_in(reply).and_then(|map| map.more)
+        {
+            it.pages = result.ok();
+            it.purpose = Purpose::User(ticket, question, Step::Page(from));
+            return Verdict::Again(Duration::ZERO);
+        }
         self.answers.push_back((ticket, result));
         Verdict::Ended
     }
@@ -600,12 +619,38 @@ enum Verdict {
     Elsewhere,
 }
 
+/// The map in a reply.
+fn map_in(reply: &Reply) -> Option<&Map> {
+    match reply {
+        Reply::Map(map) => Some(map),
+        Reply::Cluster(status) => Some(&status.map),
+        _ => None,
+    }
+}
+
+/// A reply with one more page of its map, which was to begin with a table.
+fn join(reply: Option<Reply>, page: Map, from: TableId) -> Result<Reply, Error> {
+    let mut reply = reply.ok_or(Error::Incomprehensible)?;
+    let map = match &mut reply {
+        Reply::Map(map) => map,
+        Reply::Cluster(status) => &mut status.map,
+        _ => return Err(Error::Incomprehensible),
+    };
+    let is_behind = |table: TableId| table >= from;
+    if !page.tables.iter().all(|it| is_behind(it.id)) || page.more.is_some_and(|it| it <= from) {
+        // Else it could go on for ever.
+        return Err(Error::Incomprehensible);
+    }
+    map.tables.extend(page.tables);
+    map.more = page.more;
+    Ok(reply)
+}
+
 /// What to ask for a purpose, and how long to wait.
-fn request(purpose: &Purpose) -> (Opcode, Vec<u8>, Duration) {
+fn request(purpose: &Purpose, core: &Core) -> (Opcode, Vec<u8>, Duration) {
     let lease = |lease: u64| control::to_body(&control::Lease { lease });
-    let whole = || control::to_body(&MapRequest::default());
     match purpose {
-        Purpose::Learn => (Opcode::Map, whole(), PATIENCE),
+        Purpose::Learn => (Opcode::Map, control::to_body(&core.map_request()), PATIENCE),
         Purpose::OpenLease => (Opcode::OpenLease, control::to_body(&Empty {}), PATIENCE),
         Purpose::RenewLease(number) => (Opcode::RenewLease, lease(*number), PATIENCE),
         Purpose::CloseLease(number) => (Opcode::CloseLease, lease(*number), PATIENCE),
@@ -614,7 +659,12 @@ fn request(purpose: &Purpose) -> (Opcode, Vec<u8>, Duration) {
         }
         Purpose::User(_, question, Step::Before | Step::Look(_)) => {
             let table = question.table().map(str::to_owned);
-            (Opcode::Map, control::to_body(&MapRequest { table }), PATIENCE)
+            let request = MapRequest { table, ..MapRequest::default() };
+            (Opcode::Map, control::to_body(&request), PATIENCE)
+        }
+        Purpose::User(_, _, Step::Page(from)) => {
+            let request = MapRequest { from: Some(*from), ..MapRequest::default() };
+            (Opcode::Map, control::to_body(&request), PATIENCE)
         }
     }
 }

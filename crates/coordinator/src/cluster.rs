@@ -2,16 +2,21 @@
 //!
 //! Plain data and plain logic: no time, no waiting. Whatever is here is written down already.
 
+mod changes;
+mod map;
+
 use crate::limits::{EPOCHS_MAX, TABLETS_MAX};
 use crate::recoveries::{inherited, lineage};
+use crate::rooms::Room;
 use crate::stored::{
     ClusterRecord, Former, Ids, Part, ServerRecord, ShardRecord, TableRecord, TabletRecord,
 };
-use std::collections::BTreeMap;
+use changes::Changes;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use thunderhead_metastore::limits::VALUE_BYTES_MAX;
 use thunderhead_wire::control::{
-    BackupInfo, Map, ServerInfo, ServerList, ServerState, ShardInfo, TableInfo, TabletInfo, Taken,
+    BackupInfo, ServerInfo, ServerList, ServerState, ShardInfo, Taken,
 };
 use thunderhead_wire::{Epoch, KeyHash, MasterId, SegmentId, ServerId, TableId, TabletRange};
 
@@ -49,6 +54,8 @@ pub(crate) struct Cluster {
     version_base: u64,
     list_changes: u64,
     map_changes: u64,
+    /// When which tablets changed.
+    changes: Changes,
 }
 
 impl Cluster {
@@ -64,12 +71,14 @@ impl Cluster {
             version_base,
             list_changes: 0,
             map_changes: 0,
+            changes: Changes::default(),
         }
     }
 
     /// What was put so far counts as the first version.
     pub(crate) fn begun_here(mut self) -> Cluster {
         (self.list_changes, self.map_changes) = (0, 0);
+        self.changes = Changes::default();
         self
     }
 
@@ -83,9 +92,15 @@ impl Cluster {
         self.version_base.saturating_add(self.list_changes)
     }
 
+    /// The version of the map.
+    pub(crate) fn map_version(&self) -> u64 {
+        self.version_base.saturating_add(self.map_changes)
+    }
+
     /// Puts a server in the place of what was known of it.
     pub(crate) fn put_server(&mut self, record: ServerRecord) {
         let server = record.server;
+        let moved = self.moved_by(&record);
         if let Some(old) = self.servers.get(&server) {
             for shard in &old.shards {
                 self.places.remove(&shard.master);
@@ -107,6 +122,18 @@ impl Cluster {
             self.list_changes += 1;
             self.map_changes += 1;
         }
+        if !moved.is_empty() {
+            self.changes.masters_moved(self.tables.values(), &moved, self.map_changes);
+        }
+    }
+
+    /// The masters whose place a new record of their server changes.
+    fn moved_by(&self, record: &ServerRecord) -> BTreeSet<MasterId> {
+        let places = |record: &ServerRecord| -> BTreeSet<(MasterId, SocketAddr)> {
+            record.shards.iter().map(|shard| (shard.master, shard.address)).collect()
+        };
+        let old = self.servers.get(&record.server).map(places).unwrap_or_default();
+        old.symmetric_difference(&places(record)).map(|(master, _)| *master).collect()
     }
 
     /// Puts a table in the place of what was known of it.
@@ -118,13 +145,15 @@ impl Cluster {
         } else {
             self.names.insert(record.name.clone(), record.id);
         }
-        self.tables.insert(record.id, record);
         self.map_changes += 1;
+        self.changes.table_put(self.tables.get(&record.id), &record, self.map_changes);
+        self.tables.insert(record.id, record);
     }
 
     /// Forgets a table that was dropped.
     pub(crate) fn remove_table(&mut self, table: TableId) {
         self.tables.remove(&table);
+        self.changes.table_removed(table);
     }
 
     pub(crate) fn server(&self, server: ServerId) -> Option<&ServerRecord> {
@@ -222,29 +251,6 @@ impl Cluster {
         ServerList { version: self.list_version(), servers }
     }
 
-    /// Where a table's tablets are, for all to know.
-    pub(crate) fn table_info(&self, table: &TableRecord) -> TableInfo {
-        let tablets = table.tablets.iter().map(|tablet| TabletInfo {
-            first: tablet.first,
-            last: tablet.last,
-            master: tablet.master,
-            address: self.place(tablet.master).filter(|_| tablet.taken).map(|place| place.address),
-        });
-        TableInfo { id: table.id, name: table.name.clone(), tablets: tablets.collect() }
-    }
-
-    /// Where all tablets are, or those of one table.
-    pub(crate) fn map(&self, only: Option<&TableRecord>) -> Map {
-        let tables = match only {
-            Some(table) => vec![self.table_info(table)],
-            None => {
-                let seen = self.tables.values().filter(|table| !table.dropped);
-                seen.map(|table| self.table_info(table)).collect()
-            }
-        };
-        Map { version: self.version_base.saturating_add(self.map_changes), tables }
-    }
-
     /// Who should have new tablets, the best first: those that have the fewest, one of each server
     /// before a second one of any.
     pub(crate) fn by_load(&self) -> Vec<MasterId> {
@@ -268,9 +274,18 @@ impl Cluster {
         order.into_iter().map(|(_, _, master)| master).collect()
     }
 
-    /// The tablets of a new table; none when nobody is there.
-    pub(crate) fn spread(&self, span: u32) -> Vec<TabletRecord> {
-        let masters = self.by_load();
+    /// Who should have new tablets, the best first. Masters that say that they have no room get none, and those
+    /// that have not answered come last.
+    pub(crate) fn with_room(&self, rooms: &BTreeMap<MasterId, Room>) -> Vec<MasterId> {
+        let mut masters = self.by_load();
+        masters.retain(|master| rooms.get(master).is_none_or(|room| room.bytes > 0));
+        // The order stays otherwise.
+        masters.sort_by_key(|master| !rooms.contains_key(master));
+        masters
+    }
+
+    /// The tablets of a new table, on some masters, the best of which come first; none where there are none.
+    pub(crate) fn spread(&self, span: u32, masters: Vec<MasterId>) -> Vec<TabletRecord> {
         let count = (span as usize).clamp(1, TABLETS_MAX).min(masters.len());
         let bound = |number: usize| {
             let hashes = (u128::from(u64::MAX) + 1) * number as u128 / count.max(1) as u128;
@@ -473,7 +488,7 @@ mod tests {
     use thunderhead_wire::ClusterId;
     use thunderhead_wire::control::Settings;
 
-    fn cluster() -> Cluster {
+    pub(super) fn cluster() -> Cluster {
         let settings = Settings {
             replicas: 1,
             durability: "replicated".into(),
@@ -484,7 +499,7 @@ mod tests {
         Cluster::new(record, Ids::default(), 1 << 20)
     }
 
-    fn server(id: u64, masters: &[u64]) -> ServerRecord {
+    pub(super) fn server(id: u64, masters: &[u64]) -> ServerRecord {
         let shard = |master: &u64| ShardRecord {
             master: MasterId(*master),
             address: ([10, 0, 0, id as u8], *master as u16).into(),
@@ -506,8 +521,9 @@ mod tests {
         }
     }
 
-    fn table(id: u64, masters: &[u64], cluster: &Cluster) -> TableRecord {
-        let tablets = cluster.spread(masters.len() as u32).into_iter().zip(masters);
+    pub(super) fn table(id: u64, masters: &[u64], cluster: &Cluster) -> TableRecord {
+        let tablets =
+            cluster.spread(masters.len() as u32, cluster.by_load()).into_iter().zip(masters);
         let tablets = tablets
             .map(|(tablet, master)| TabletRecord {
                 master: MasterId(*master),
@@ -521,11 +537,11 @@ mod tests {
     #[test]
     fn tables_are_spread_over_all_hashes_and_over_servers_before_shards() {
         let mut cluster = cluster();
-        assert!(cluster.spread(3).is_empty(), "nobody is there");
+        assert!(cluster.spread(3, cluster.by_load()).is_empty(), "nobody is there");
         cluster.put_server(server(1, &[1, 2]));
         cluster.put_server(server(2, &[3, 4]));
         for (span, masters) in [(1, 1), (2, 2), (3, 3), (4, 4), (u32::MAX, 4), (0, 1)] {
-            let tablets = cluster.spread(span);
+            let tablets = cluster.spread(span, cluster.by_load());
             assert_eq!(tablets.len(), masters);
             assert_eq!(tablets.first().map(|it| it.first), Some(KeyHash::MIN));
             assert_eq!(tablets.last().map(|it| it.last), Some(KeyHash::MAX));
@@ -533,10 +549,14 @@ mod tests {
                 assert_eq!(pair[0].last.0 + 1, pair[1].first.0);
             }
         }
-        let two: Vec<_> = cluster.spread(2).iter().map(|it| it.master).collect();
+        let two: Vec<_> = cluster.spread(2, cluster.by_load()).iter().map(|it| it.master).collect();
         assert_eq!(two, [MasterId(1), MasterId(3)]);
         cluster.put_table(table(1, &[1, 3, 4], &cluster));
-        assert_eq!(cluster.spread(1)[0].master, MasterId(2), "who has the fewest");
+        assert_eq!(
+            cluster.spread(1, cluster.by_load())[0].master,
+            MasterId(2),
+            "who has the fewest"
+        );
     }
 
     #[test]
@@ -560,11 +580,11 @@ mod tests {
         cluster.put_server(server(1, &[1]));
         cluster.put_server(server(2, &[2]));
         cluster.put_table(table(1, &[1, 2], &cluster));
-        let (list, map) = (cluster.list().version, cluster.map(None).version);
+        let (list, map) = (cluster.list().version, cluster.first_page().version);
         cluster.put_server(gone(&server(1, &[1])));
-        assert!(cluster.list().version > list && cluster.map(None).version > map);
+        assert!(cluster.list().version > list && cluster.first_page().version > map);
         let places: Vec<_> =
-            cluster.map(None).tables[0].tablets.iter().map(|it| it.address.is_some()).collect();
+            cluster.first_page().tables[0].tablets.iter().map(|it| it.address.is_some()).collect();
         assert_eq!(places, [false, true]);
         let lost = cluster.to_recover(MasterId(1));
         assert_eq!(lost.len(), 1);

@@ -181,11 +181,14 @@ impl Handle {
         Some(recoveries::status(&reign))
     }
 
-    /// Where the tablets are, if it leads.
+    /// Where all tablets are, if it leads. No message has all of it: see [`MapRequest`].
     #[must_use]
     pub fn map(&self) -> Option<Map> {
         let reign = self.0.reign_at(self.0.now()).filter(|reign| reign.is_loaded())?;
-        Some(reign.cluster().map(None))
+        let cluster = reign.cluster();
+        let tables = cluster.tables().filter(|table| !table.dropped);
+        let tables = tables.map(|table| cluster.table_info(table)).collect();
+        Some(Map { version: cluster.map_version(), tables, ..Map::default() })
     }
 }
 
@@ -397,7 +400,7 @@ fn status(reign: &Reign) -> ClusterStatus {
         cluster: cluster.record.cluster,
         settings: cluster.record.settings.clone(),
         servers: cluster.list(),
-        map: cluster.map(None),
+        map: cluster.first_page(),
         leases: reign.leases.count(),
         recoveries: recoveries::status(reign),
         remarks: remarks.values().cloned().chain(probes::remarks(reign)).collect(),

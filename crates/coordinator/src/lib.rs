@@ -55,6 +55,7 @@ mod probes;
 mod probing;
 mod recoveries;
 mod reign;
+mod rooms;
 mod servers;
 mod stored;
 mod tables;

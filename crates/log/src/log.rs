@@ -253,7 +253,7 @@ impl Log {
         let index = self.new_index();
         // With the index taken: what it left over is what the cleaners must get by with.
         let limit_bytes = self.shared.limits().writes;
-        if limit_bytes < self.live_bytes + self.shared.options.entry_bytes_max() {
+        if !self.has_room_for_tablet(limit_bytes) {
             drop(index);
             self.turn();
             return Err(Error::MemoryFull { live_bytes: self.live_bytes, limit_bytes });
@@ -274,6 +274,19 @@ impl Log {
         self.tablets.insert(Tablet::new(range, index, since));
         self.publish_tablets();
         Ok(())
+    }
+
+    /// A tablet without room for an object is of no use.
+    fn has_room_for_tablet(&self, limit_bytes: u64) -> bool {
+        limit_bytes >= self.live_bytes + self.shared.options.entry_bytes_max()
+    }
+
+    /// Bytes of live entries that still find room; 0 where no tablet can be created.
+    #[must_use]
+    pub fn room_bytes(&self) -> u64 {
+        let limit_bytes = self.shared.limits().writes;
+        let room = limit_bytes.saturating_sub(self.live_bytes);
+        if self.has_room_for_tablet(limit_bytes) { room } else { 0 }
     }
 
     /// Makes a tablet and all its objects be gone from here, without looking at any of them.

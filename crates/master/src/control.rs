@@ -25,8 +25,8 @@ use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::slice::Budget;
 use thunderhead_wire::control::{
-    self, Empty, MigrateOut, MigratedTablets, MigrationBegin, Recover, ShardStatus, TabletStatus,
-    Tablets,
+    self, Empty, MigrateOut, MigratedTablets, MigrationBegin, Recover, STATUS_TABLETS_MAX,
+    ShardStatus, ShardStatusOf, TabletStatus, Tablets,
 };
 use thunderhead_wire::{KeyHash, MasterId, SegmentId, Status, TableId, TabletRange, migration};
 
@@ -100,8 +100,10 @@ impl Shard {
         let Request { opcode, body, reply_to } = request;
         let refused = match opcode {
             Opcode::ShardStatus => {
-                let status = control::to_body(&self.status());
-                return context.reply(reply_to, &[&status]);
+                // Any other body asks for all of it.
+                let asked = control::of_body::<ShardStatusOf>(body).unwrap_or_default();
+                let status = if asked.is_brief { self.brief_status() } else { self.status() };
+                return context.reply(reply_to, &[&control::to_body(&status)]);
             }
             Opcode::TakeTablets => self.take_tablets(context, body, reply_to),
             Opcode::DropTablets => self.drop_tablets(context, body, reply_to),
@@ -295,34 +297,42 @@ impl Shard {
     /// The shard's account of itself.
     #[must_use]
     pub fn status(&self) -> ShardStatus {
+        let tablets = self.log.statistics().filter(|it| !self.control.hides_tablet(it.tablet));
+        let mut tablets: Vec<TabletStatus> = tablets
+            .map(|it| TabletStatus { range: it.tablet, objects: it.objects, bytes: it.bytes })
+            .collect();
+        let objects = tablets.iter().map(|it| it.objects).sum();
+        let tablets_left = tablets.len().saturating_sub(STATUS_TABLETS_MAX) as u64;
+        tablets.truncate(STATUS_TABLETS_MAX);
+        let has_taken_back = self.control.recoveries.has_taken_back();
+        let inherited = has_taken_back.then(|| self.log.inherited_segments().collect());
+        ShardStatus { objects, tablets, tablets_left, inherited, ..self.brief_status() }
+    }
+
+    /// The same without lists and without sums over tablets.
+    fn brief_status(&self) -> ShardStatus {
         let usage = self.log.usage();
         let memory_bytes = usage.log_bytes + usage.index_bytes;
         let statistics = self.statistics();
-        let tablets = self.log.statistics().filter(|it| !self.control.hides_tablet(it.tablet));
-        let tablets: Vec<TabletStatus> = tablets
-            .map(|it| TabletStatus { range: it.tablet, objects: it.objects, bytes: it.bytes })
-            .collect();
         let control = &self.control;
         let mut remarks: Vec<String> = control.remarks.iter().cloned().collect();
         let replication = self.link.as_ref().map(|link| &link.replication);
         remarks.extend(replication.into_iter().flat_map(|it| it.remarks()));
+        let recovering = control.recoveries.progress();
+        let coming = recovering.map_or(0, |(done, all)| all.saturating_sub(done));
         ShardStatus {
             master: self.master.unwrap_or_default(),
             memory_bytes,
             used_bytes: memory_bytes.saturating_sub(usage.free_bytes),
             live_bytes: usage.live_bytes,
-            objects: tablets.iter().map(|it| it.objects).sum(),
-            tablets,
+            room_bytes: Some(self.log.room_bytes().saturating_sub(coming)),
             reads: statistics.reads,
             updates: statistics.updates,
             records: statistics.records as u64,
             segments_short: replication.map_or(0, |it| it.statistics().segments_short),
-            inherited: control
-                .recoveries
-                .has_taken_back()
-                .then(|| self.log.inherited_segments().collect()),
-            recovering: control.recoveries.progress(),
+            recovering,
             remarks,
+            ..ShardStatus::default()
         }
     }
 

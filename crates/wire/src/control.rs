@@ -209,12 +209,42 @@ pub struct Enlisted {
     pub servers: ServerList,
 }
 
+/// Bytes of tables in one [`Map`], about: the coordinator ends a page behind the table that exceeds it. A
+/// table has at most as many tablets as fit into one value of the metastore, so every page, with
+/// the table that exceeds it, is shorter than 1 MiB.
+pub const MAP_PAGE_BYTES: usize = 256 << 10;
+
+/// Tables that one [`MapRequest`] names at most. The coordinator passes over the others.
+pub const MAP_TABLES_MAX: usize = 1024;
+
 /// `map`: where are the tablets?
+///
+/// There are three kinds of requests:
+///
+/// - *One table*, by its `table` name.
+/// - *A page*: the tables from the id `from` on. The answer says where the next page begins.
+///   The empty request asks for the first page.
+/// - *News*: `is_news`. The answer has everything that has changed since the version `since`, if that fits
+///   into one page. Otherwise it has only the tables that `tables` names. So a client of a small
+///   cluster keeps the whole map by one short message for each change, and a client of a large cluster hears only of
+///   the tables that it uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MapRequest {
-    /// Only of this table.
-    #[serde(default)]
+    /// Only the table of this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<String>,
+    /// Tables with this id or a higher one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<TableId>,
+    /// The client asks for news.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_news: bool,
+    /// The version of the whole map that the client has; 0 if it has none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub since: u64,
+    /// The tables that the client needs, and the version that it has of each, or 0.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<(TableId, u64)>,
 }
 
 /// The answer to [`MapRequest`].
@@ -224,6 +254,19 @@ pub struct Map {
     pub version: u64,
     /// The tables, by id.
     pub tables: Vec<TableInfo>,
+    /// Tables that are not listed here are as they were in the map of this version. 0: they do not
+    /// exist, but for those of further pages.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub since: u64,
+    /// Only tables that the request named are listed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_part: bool,
+    /// Tables that the request named and that do not exist.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<TableId>,
+    /// The next page begins with this table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more: Option<TableId>,
 }
 
 /// A table.
@@ -235,6 +278,9 @@ pub struct TableInfo {
     pub name: String,
     /// Its tablets, by their first hashes, without gaps.
     pub tablets: Vec<TabletInfo>,
+    /// Only tablets that have changed since the map of this version are listed. 0: all are.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub since: u64,
 }
 
 /// A tablet.
@@ -456,6 +502,10 @@ fn is_false(it: &bool) -> bool {
     !it
 }
 
+fn is_zero(it: &u64) -> bool {
+    *it == 0
+}
+
 /// Where a segment's replicas are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replicas {
@@ -638,7 +688,18 @@ pub struct RecoveryInfo {
     pub for_ms: u64,
 }
 
-/// The answer to `shard status`, whose body is [`Empty`], or names the master that is meant.
+/// `shard status`. The answer is a [`ShardStatus`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardStatusOf {
+    /// The answer lists neither tablets nor inherited segments.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_brief: bool,
+}
+
+/// Tablets that a [`ShardStatus`] lists at most: it stays below 1 MiB.
+pub const STATUS_TABLETS_MAX: usize = 4096;
+
+/// The answer to `shard status`, whose body is a [`ShardStatusOf`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ShardStatus {
@@ -650,10 +711,17 @@ pub struct ShardStatus {
     pub used_bytes: u64,
     /// Of these, what is live.
     pub live_bytes: u64,
+    /// Bytes of live entries that still find room, beside what recoveries are about to bring. With 0 the shard
+    /// refuses new tablets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub room_bytes: Option<u64>,
     /// Objects in all tablets.
     pub objects: u64,
-    /// Its tablets.
+    /// Its tablets, or the first of them.
     pub tablets: Vec<TabletStatus>,
+    /// How many tablets are not listed.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub tablets_left: u64,
     /// Objects that were asked for since it began.
     pub reads: u64,
     /// Updates since it began.
@@ -738,6 +806,7 @@ mod tests {
             tables: vec![TableInfo {
                 id: TableId(7),
                 name: "x".into(),
+                since: 0,
                 tablets: vec![TabletInfo {
                     first: KeyHash::MIN,
                     last: KeyHash::MAX,
@@ -745,9 +814,23 @@ mod tests {
                     address: Some(([127, 0, 0, 1], 7071).into()),
                 }],
             }],
+            ..Map::default()
         };
         let golden = r#"{"version":3,"tables":[{"id":7,"name":"x","tablets":[{"first":0,"last":18446744073709551615,"master":2,"address":"127.0.0.1:7071"}]}]}"#;
         assert_eq!(to_body(&map), golden.as_bytes());
         assert_eq!(of_body(golden.as_bytes()), Some(map));
+        let golden = r#"{"is_news":true,"since":5,"tables":[[7,4],[8,0]]}"#;
+        let tables = vec![(TableId(7), 4), (TableId(8), 0)];
+        let news = MapRequest { is_news: true, since: 5, tables, ..MapRequest::default() };
+        assert_eq!(to_body(&news), golden.as_bytes());
+        assert_eq!(of_body(golden.as_bytes()), Some(news));
+        assert_eq!(to_body(&MapRequest::default()), b"{}");
+        let golden = r#"{"version":6,"tables":[{"id":7,"name":"x","tablets":[],"since":4}],"is_part":true,"gone":[8]}"#;
+        let (id, name, tablets) = (TableId(7), "x".to_owned(), Vec::new());
+        let tables = vec![TableInfo { id, name, tablets, since: 4 }];
+        let gone = vec![TableId(8)];
+        let part = Map { version: 6, tables, is_part: true, gone, ..Map::default() };
+        assert_eq!(to_body(&part), golden.as_bytes());
+        assert_eq!(of_body(golden.as_bytes()), Some(part));
     }
 }

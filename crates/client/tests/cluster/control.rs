@@ -522,3 +522,60 @@ fn what_is_given_up_is_not_told_of_and_others_in_its_message_are() {
     assert_eq!(stage.session.next_done(), None);
     assert!(stage.session.is_idle());
 }
+
+/// The cluster has more tables than fit into a message: whole lists come in pages, and operations ask for
+/// their own tables.
+#[test]
+fn a_client_of_a_large_cluster_asks_for_its_own_tables() {
+    let mut stage = Stage::new();
+    let tables: Vec<TableId> = (0..7).map(|number| stage.create(&format!("t{number}"))).collect();
+    stage.cluster.page = 3;
+    for question in [Question::Map(None), Question::ClusterStatus] {
+        stage.ask(question.clone());
+        let map = match stage.answered() {
+            Ok(Reply::Map(map)) => map,
+            Ok(Reply::Cluster(status)) => status.map,
+            other => panic!("{other:?}"),
+        };
+        let ids: Vec<TableId> = map.tables.iter().map(|table| table.id).collect();
+        assert_eq!((ids, map.more), (tables.clone(), None), "{question:?}");
+    }
+    let asked = stage.count(Opcode::Map);
+    assert_eq!(asked, 5, "three pages, and two behind the status");
+    stage.write(tables[2]);
+    assert!(stage.written().is_ok());
+    assert_eq!(stage.count(Opcode::Map), asked + 1);
+    // Another one is another matter.
+    stage.write(tables[1]);
+    assert!(stage.written().is_ok());
+    assert_eq!(stage.count(Opcode::Map), asked + 2);
+    stage.write(tables[2]);
+    assert!(stage.written().is_ok());
+    assert_eq!(stage.count(Opcode::Map), asked + 2, "it is known");
+    // One that was dropped is asked for once.
+    stage.write(TableId(99));
+    assert_eq!(stage.written(), Err(Error::NoSuchTable(TableId(99))));
+    assert_eq!(stage.count(Opcode::Map), asked + 3);
+}
+
+/// The coordinator that answers says nothing of the table that it was asked for.
+#[test]
+fn a_coordinator_that_says_nothing_is_not_asked_as_fast_as_it_answers() {
+    let mut stage = Stage::new();
+    stage.write(TableId(5));
+    for _ in 0..20 {
+        for call in stage.calls() {
+            match call.opcode {
+                Opcode::Map => {
+                    let empty = Map { version: 7, is_part: true, ..Map::default() };
+                    let body = thunderhead_client::control::to_body(&empty);
+                    stage.session.answered(stage.now, call.number, Ok(&body));
+                }
+                _ => stage.answer(&call),
+            }
+        }
+        stage.pass(Duration::from_millis(1));
+    }
+    let asked = stage.count(Opcode::Map);
+    assert!((1..=4).contains(&asked), "{asked} times in 20 ms");
+}

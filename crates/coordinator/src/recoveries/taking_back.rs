@@ -30,6 +30,7 @@ use super::survey::Found;
 use crate::cluster::Cluster;
 use crate::coordinator::Refusal;
 use crate::reign::Reign;
+use crate::rooms::Room;
 use crate::stored::{Former, ServerRecord};
 use std::collections::BTreeMap;
 use thunderhead_wire::MasterId;
@@ -84,7 +85,7 @@ pub(super) fn who(
     former: &Former,
     tablets: &[Taken],
     found: &Found,
-    room: &BTreeMap<MasterId, u64>,
+    rooms: &BTreeMap<MasterId, Room>,
     attempt: Option<&Attempt>,
 ) -> Option<MasterId> {
     let record = cluster.server_of_former(former.master)?;
@@ -92,7 +93,8 @@ pub(super) fn who(
     let is_first = |other: &Former| other.heir != Some(by);
     // Room beside it for what the log needs to go on.
     let bytes = found.bytes();
-    let has_room = room.get(&by).is_some_and(|room| bytes.saturating_add(bytes / 8) <= *room);
+    let needed = bytes.saturating_add(bytes / 8);
+    let has_room = rooms.get(&by).is_some_and(|room| needed <= room.memory_bytes);
     let waiting = cluster.formers().filter(|it| !it.freeing);
     let waiting = waiting.filter(|it| !cluster.to_recover(it.master).is_empty()).count();
     let masters = cluster.by_load().len();

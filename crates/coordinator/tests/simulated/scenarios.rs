@@ -67,6 +67,46 @@ pub(crate) fn mapped(map: &Map) -> BTreeSet<(MasterId, TabletRange)> {
     map.tables.iter().flat_map(of).collect()
 }
 
+/// The servers that have a table's tablets.
+fn servers_of(table: &TableInfo) -> BTreeSet<std::net::IpAddr> {
+    table.tablets.iter().filter_map(|it| Some(it.address?.ip())).collect()
+}
+
+#[test]
+fn tablets_go_to_shards_with_room_whether_or_not_full_ones_say_so() {
+    for hides in [false, true] {
+        let mut world = World::new(1, 1, 3, &options());
+        world.until_all_are_there();
+        let before = create(&mut world, "before", 3).unwrap();
+        let full = before.tablets[0].address.unwrap().ip();
+        for (_, server) in &world.servers {
+            let mut server = server.borrow_mut();
+            let is_here = |list: &ServerList| {
+                let id = server.known.unwrap().server;
+                let own = list.servers.iter().find(|it| it.server == id);
+                own.is_some_and(|own| own.shards.iter().any(|it| it.address.ip() == full))
+            };
+            server.is_full = is_here(&server.list);
+            server.hides_its_room = hides;
+        }
+        for number in 0..6 {
+            let table = create(&mut world, &format!("t{number}"), 1).unwrap();
+            let servers = servers_of(&table);
+            assert_eq!(servers.len(), 1, "it is served: {table:?}");
+            assert!(!servers.contains(&full));
+        }
+        // All of them are full now: nothing is made of which nobody could serve a tablet.
+        for (_, server) in &world.servers {
+            (server.borrow_mut().is_full, server.borrow_mut().hides_its_room) = (true, false);
+        }
+        assert_eq!(create(&mut world, "more", 2), Err(Status::NoSpace));
+        assert_eq!(map(&mut world).tables.len(), 7);
+        // One gets room again.
+        world.servers[1].1.borrow_mut().is_full = false;
+        assert_eq!(servers_of(&create(&mut world, "more", 2).unwrap()).len(), 1);
+    }
+}
+
 #[test]
 fn tables_come_are_found_and_go() {
     let mut world = World::new(1, 1, 2, &options());
@@ -80,12 +120,12 @@ fn tables_come_are_found_and_go() {
     assert_eq!(all.tables, std::slice::from_ref(&table));
     assert_eq!(held(&world), mapped(&all));
     assert_eq!(create(&mut world, "users", 1), Err(Status::TableExists));
-    let message = MapRequest { table: Some("users".into()) };
+    let message = MapRequest { table: Some("users".into()), ..MapRequest::default() };
     assert_eq!(
         world.ask::<Map>(Opcode::Map, &message).unwrap().tables,
         std::slice::from_ref(&table)
     );
-    let message = MapRequest { table: Some("others".into()) };
+    let message = MapRequest { table: Some("others".into()), ..MapRequest::default() };
     assert_eq!(world.ask::<Map>(Opcode::Map, &message), Err(Status::NoSuchTable));
     assert_eq!(drop_table(&mut world, "users"), Ok(Empty {}));
     assert_eq!(drop_table(&mut world, "users"), Err(Status::NoSuchTable));

@@ -78,6 +78,10 @@ pub(crate) struct Server {
     pub(crate) backup_is_deaf: bool,
     /// The memory of each of its shards; 0 if it does not say so.
     pub(crate) memory_bytes: u64,
+    /// Its shards refuse tablets.
+    pub(crate) is_full: bool,
+    /// Its shards do not say that they are full.
+    pub(crate) hides_its_room: bool,
     /// What its shards say that they still need of former logs.
     pub(crate) inherited: Option<Vec<SegmentId>>,
     /// What its backup says instead of beginning to read.
@@ -459,6 +463,10 @@ impl Service for FakeServer {
                 let message: Tablets = of_body(request.body).unwrap();
                 let mine = self.is_mine(message.master);
                 let mut server = self.shared.borrow_mut();
+                if server.is_full && request.opcode == Opcode::TakeTablets {
+                    drop(server);
+                    return context.refuse(request.reply_to, Status::NoSpace, 0, &[]);
+                }
                 let has = server.tablets.entry(message.master).or_default();
                 for tablet in message.tablets {
                     if mine && request.opcode == Opcode::TakeTablets {
@@ -476,10 +484,13 @@ impl Service for FakeServer {
             Opcode::ShardStatus => {
                 let server = self.shared.borrow();
                 let (memory_bytes, inherited) = (server.memory_bytes, server.inherited.clone());
+                let says_room = memory_bytes > 0 || (server.is_full && !server.hides_its_room);
+                let room = if server.is_full { 0 } else { memory_bytes };
                 let asked = of_body::<OfMaster>(request.body).map(|of| of.master);
                 let status = ShardStatus {
                     master: asked.filter(|it| self.is_mine(*it)).unwrap_or_default(),
                     memory_bytes,
+                    room_bytes: says_room.then_some(room),
                     inherited,
                     ..ShardStatus::default()
                 };
