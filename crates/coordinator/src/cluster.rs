@@ -56,6 +56,8 @@ pub(crate) struct Cluster {
     map_changes: u64,
     /// When which tablets changed.
     changes: Changes,
+    /// The tablets of each master: their tables and first hashes. Without those of dropped tables.
+    of_master: BTreeMap<MasterId, BTreeSet<(TableId, KeyHash)>>,
 }
 
 impl Cluster {
@@ -72,6 +74,7 @@ impl Cluster {
             list_changes: 0,
             map_changes: 0,
             changes: Changes::default(),
+            of_master: BTreeMap::new(),
         }
     }
 
@@ -138,6 +141,19 @@ impl Cluster {
 
     /// Puts a table in the place of what was known of it.
     pub(crate) fn put_table(&mut self, record: TableRecord) {
+        self.put_tables([record]);
+    }
+
+    /// Puts tables in the place of what was known of them, as one change.
+    pub(crate) fn put_tables(&mut self, records: impl IntoIterator<Item = TableRecord>) {
+        self.map_changes += 1;
+        for record in records {
+            self.put_one(record);
+        }
+    }
+
+    fn put_one(&mut self, record: TableRecord) {
+        self.note_masters(&record);
         if record.dropped {
             if self.names.get(&record.name) == Some(&record.id) {
                 self.names.remove(&record.name);
@@ -145,9 +161,28 @@ impl Cluster {
         } else {
             self.names.insert(record.name.clone(), record.id);
         }
-        self.map_changes += 1;
         self.changes.table_put(self.tables.get(&record.id), &record, self.map_changes);
         self.tables.insert(record.id, record);
+    }
+
+    /// Notes which masters have the tablets of a table that takes the place of what was known of it.
+    fn note_masters(&mut self, new: &TableRecord) {
+        let keys = |table: Option<&TableRecord>| -> BTreeSet<(MasterId, KeyHash)> {
+            let tablets = table.filter(|table| !table.dropped).map(|table| &table.tablets);
+            tablets.into_iter().flatten().map(|it| (it.master, it.first)).collect()
+        };
+        let (before, after) = (keys(self.tables.get(&new.id)), keys(Some(new)));
+        for (master, first) in before.difference(&after) {
+            if let Some(tablets) = self.of_master.get_mut(master) {
+                tablets.remove(&(new.id, *first));
+                if tablets.is_empty() {
+                    self.of_master.remove(master);
+                }
+            }
+        }
+        for (master, first) in after.difference(&before) {
+            self.of_master.entry(*master).or_default().insert((new.id, *first));
+        }
     }
 
     /// Forgets a table that was dropped.
@@ -215,13 +250,22 @@ impl Cluster {
 
     /// Tablets that are to be rebuilt because their master is gone.
     pub(crate) fn to_recover(&self, crashed: MasterId) -> Vec<Taken> {
-        let tables = self.tables.values().filter(|table| !table.dropped);
-        let tablets =
-            tables.flat_map(|table| table.tablets.iter().map(move |tablet| (table.id, tablet)));
-        tablets
-            .filter(|(_, tablet)| tablet.master == crashed && tablet.taken)
-            .map(|(table, tablet)| Taken { range: tablet.range(table), since: tablet.since })
-            .collect()
+        self.left_of(crashed).collect()
+    }
+
+    /// Whether there are any.
+    pub(crate) fn has_to_recover(&self, crashed: MasterId) -> bool {
+        self.left_of(crashed).next().is_some()
+    }
+
+    fn left_of(&self, crashed: MasterId) -> impl Iterator<Item = Taken> + '_ {
+        let keys = self.of_master.get(&crashed).into_iter().flatten();
+        keys.filter_map(|(table, first)| {
+            let tablets = &self.tables.get(table)?.tablets;
+            let number = tablets.binary_search_by_key(first, |it| it.first).ok()?;
+            let tablet = tablets.get(number).filter(|it| it.taken)?;
+            Some(Taken { range: tablet.range(*table), since: tablet.since })
+        })
     }
 
     /// Backups that are there.
@@ -254,15 +298,10 @@ impl Cluster {
     /// Who should have new tablets, the best first: those that have the fewest, one of each server
     /// before a second one of any.
     pub(crate) fn by_load(&self) -> Vec<MasterId> {
-        let mut tablets: BTreeMap<MasterId, usize> = BTreeMap::new();
-        for table in self.tables.values().filter(|table| !table.dropped) {
-            for tablet in &table.tablets {
-                *tablets.entry(tablet.master).or_default() += 1;
-            }
-        }
         let mut order = Vec::new();
         for server in self.servers.values() {
-            let of = |shard: &ShardRecord| tablets.get(&shard.master).copied().unwrap_or(0);
+            let of =
+                |shard: &ShardRecord| self.of_master.get(&shard.master).map_or(0, BTreeSet::len);
             let all: usize = server.shards.iter().map(of).sum();
             let mut shards: Vec<_> = server.shards.iter().map(|it| (of(it), it.master)).collect();
             shards.sort_unstable();

@@ -24,6 +24,9 @@ pub const TABLETS_MAX: usize = 4096;
 /// Requests that may wait for the metastore: less than the metastore lets wait.
 pub const REQUESTS_MAX: usize = 512;
 
+/// Tables that are written at the same time: each write waits for the metastore.
+pub const WRITES_AT_ONCE: usize = 128;
+
 /// Leases that are ended at the same time.
 pub const ENDINGS_MAX: usize = 64;
 

@@ -72,7 +72,7 @@ pub(crate) fn status(reign: &Reign) -> Vec<RecoveryInfo> {
     let attempts = reign.attempts.borrow();
     let going_on = cluster.formers().filter(|it| !it.freeing);
     going_on
-        .filter(|it| !cluster.to_recover(it.master).is_empty())
+        .filter(|it| cluster.has_to_recover(it.master))
         .map(|it| {
             let attempt = attempts.get(&it.master);
             let stage = match attempt.map(|attempt| &attempt.stage) {
@@ -175,8 +175,7 @@ fn next_step(reign: &Rc<Reign>, crashed: MasterId) -> Step {
         reign.attempts.borrow_mut().remove(&crashed);
         return if all_freed(reign, crashed) { Step::Forget } else { Step::Wait };
     }
-    let tablets = cluster.to_recover(crashed);
-    if tablets.is_empty() {
+    if !cluster.has_to_recover(crashed) {
         // Backups need not be told any more what to read.
         reign.attempts.borrow_mut().remove(&crashed);
         let is_needed = former.heir.is_some_and(|heir| taking_back::is_needed(&cluster, heir));
@@ -187,6 +186,7 @@ fn next_step(reign: &Rc<Reign>, crashed: MasterId) -> Step {
         };
     }
     if cluster.record.settings.replicas == 0 {
+        let tablets = cluster.to_recover(crashed);
         return Step::BeginAnew(tablets.iter().map(|it| it.range.table).collect());
     }
     let mut attempts = reign.attempts.borrow_mut();

@@ -20,14 +20,16 @@ use crate::cluster::Cluster;
 use crate::coordinator::{Refusal, Shared};
 use crate::duties::{self, Duty};
 use crate::leases::Leases;
-use crate::limits::{LOADING_HINT, METASTORE_HINT, RETRY_MAX, RETRY_MIN, VERSION_BITS};
+use crate::limits::{
+    LOADING_HINT, METASTORE_HINT, RETRY_MAX, RETRY_MIN, VERSION_BITS, WRITES_AT_ONCE,
+};
 use crate::probes::Watch;
 use crate::recoveries::{Attempts, Rests};
 use crate::stored::{
     CLUSTER, ClusterRecord, IDS, Ids, LEASE_IDS, LEASES, LeaseIds, SERVERS, ServerRecord, TABLES,
     TableRecord, id_in, key_of, of_value, to_value,
 };
-use crate::waiting::{Guard, Lock, Signal, within};
+use crate::waiting::{Guard, Lock, Signal, all, within};
 use serde::Serialize;
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::{BTreeMap, BTreeSet};
@@ -240,6 +242,26 @@ impl Reign {
         self.cluster_mut().put_table(record);
         self.has_changed();
         Ok(())
+    }
+
+    /// Writes what tables are, then knows it. Where that fails some may be written, and are known.
+    pub(crate) async fn put_tables(&self, records: Vec<TableRecord>) -> Result<(), Refusal> {
+        let mut records = records.into_iter();
+        loop {
+            let some: Vec<TableRecord> = records.by_ref().take(WRITES_AT_ONCE).collect();
+            if some.is_empty() {
+                return Ok(());
+            }
+            let writes = some.iter().map(|record| async move {
+                let key = key_of(TABLES, record.id.0)?;
+                self.write(&key, Some(to_value(record))).await
+            });
+            let written = all(writes.collect()).await;
+            let known = some.into_iter().zip(&written).filter(|(_, written)| written.is_ok());
+            self.cluster_mut().put_tables(known.map(|(record, _)| record));
+            self.has_changed();
+            written.into_iter().collect::<Result<(), Refusal>>()?;
+        }
     }
 
     /// Deletes what is known of a table.

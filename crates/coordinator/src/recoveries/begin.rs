@@ -154,10 +154,8 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
         let after = split(&table, at).filter(|_| can).unwrap_or(table);
         split_tables.insert(id, after);
     }
-    for table in split_tables.into_values() {
-        if reign.put_table(table).await.is_err() {
-            return false;
-        }
+    if reign.put_tables(split_tables.into_values().collect()).await.is_err() {
+        return false;
     }
     let tablets = has_tablets(reign);
     let parts = pack(&tablets, &loads(&tablets, &found.statistics, found.bytes()), target);

@@ -73,7 +73,7 @@ fn trace(
 pub(super) fn is_needed(cluster: &Cluster, heir: MasterId) -> bool {
     // An heir that is gone may have one itself, whose log names what this one's did.
     let is_left = |former: &Former| {
-        let has_tablets = !cluster.to_recover(heir).is_empty();
+        let has_tablets = cluster.has_to_recover(heir);
         !former.freeing && (has_tablets || former.heir.is_some_and(|it| is_needed(cluster, it)))
     };
     cluster.place(heir).is_some() || cluster.former(heir).is_some_and(is_left)
@@ -96,7 +96,7 @@ pub(super) fn who(
     let needed = bytes.saturating_add(bytes / 8);
     let has_room = rooms.get(&by).is_some_and(|room| needed <= room.memory_bytes);
     let waiting = cluster.formers().filter(|it| !it.freeing);
-    let waiting = waiting.filter(|it| !cluster.to_recover(it.master).is_empty()).count();
+    let waiting = waiting.filter(|it| cluster.has_to_recover(it.master)).count();
     let masters = cluster.by_load().len();
     let may = record.log_seed != 0
         && former.heir.is_none_or(|heir| !is_needed(cluster, heir))

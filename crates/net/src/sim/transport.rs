@@ -579,6 +579,10 @@ impl Transport for SimTransport {
         let payload = parts.concat();
         self.counters.messages_out += 1;
         self.counters.bytes_out += payload.len() as u64;
+        {
+            let mut network = self.network.0.borrow_mut();
+            network.longest = network.longest.max(payload.len());
+        }
         if self.unasked.contains(&to) {
             connection.is_spoilt = true;
             return;

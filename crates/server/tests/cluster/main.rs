@@ -4,7 +4,9 @@
 mod detection;
 mod scenario;
 
+use scenario::scale::{self, Size};
 use scenario::{Extras, Met, run};
+use std::time::Duration;
 
 /// Runs seeds; says what all of them came to.
 fn all_are_well(seeds: impl Iterator<Item = u64>, extras: Extras) -> Met {
@@ -28,6 +30,16 @@ fn a_cluster_among_faults_keeps_what_it_acknowledged_and_serves_again() {
     let met = all_are_well(0..40, Extras::default());
     assert!(met.restarts > 50 && met.left > 5 && met.walks > 100, "{met:?}");
     assert!(met.splits > 50 && met.made > 50, "{met:?}");
+}
+
+/// `cargo xtask sim --cluster --scale` runs a large one.
+#[test]
+fn a_cluster_of_many_tablets_serves_again_soon_after_all_processes_ended() {
+    let size = Size { servers: 12, tables: 40 };
+    let figures = scale::run(1, size).unwrap_or_else(|why| panic!("{why}"));
+    assert_eq!(figures.tablets, 12 * 40);
+    assert!(figures.cold < Duration::from_secs(20), "{figures}");
+    assert!(figures.longest <= scale::MESSAGE_BYTES_MAX, "{figures}");
 }
 
 #[test]

@@ -21,6 +21,7 @@
 
 mod client;
 pub(crate) mod plan;
+pub(crate) mod scale;
 pub(crate) mod user;
 pub(crate) mod world;
 
@@ -117,6 +118,11 @@ pub(crate) fn run(seed: u64, extras: Extras, keeps_text: bool) -> Outcomes {
     }
     let failure = play(&mut world, &plan, &mut random).err();
     trace.extend(world.simulation.take_trace());
+    let longest = world.simulation.network().longest_message();
+    let failure = failure.or_else(|| {
+        let is_too_long = longest > scale::MESSAGE_BYTES_MAX;
+        is_too_long.then(|| format!("a message of {longest} bytes was sent"))
+    });
     let mut met = Met { restarts: world.restarts, given_up: world.given_up, ..Met::default() };
     let seen = world.seeing.seen.borrow();
     let judged = linearizability::check(&seen.history);

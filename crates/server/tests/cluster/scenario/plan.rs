@@ -1,6 +1,7 @@
 //! What a seed's scenario is made of.
 
 use std::time::Duration;
+use thunderhead_coordinator::Parts;
 use thunderhead_metastore::sim::Faults;
 use thunderhead_net::sim::Link;
 use thunderhead_runtime::Random;
@@ -83,7 +84,12 @@ pub(crate) struct Plan {
     pub(crate) churn: f64,
     /// Mostly this is what happens.
     pub(crate) scene: Option<Scene>,
+    /// How recoveries are divided. Small parts, so that what is rebuilt is divided here, too.
+    pub(crate) parts: Parts,
 }
+
+/// Small ones, so that what is rebuilt in a small cluster is divided, too.
+const PARTS: Parts = Parts { least: 4 << 10, bytes: 64 << 10 };
 
 impl Plan {
     pub(crate) fn draw(random: &mut Random, extras: Extras) -> Plan {
@@ -151,6 +157,7 @@ impl Plan {
             only_leaves: false,
             churn: 0.0,
             scene: None,
+            parts: PARTS,
         }
     }
 

@@ -173,6 +173,39 @@ impl User {
         }
     }
 
+    /// Makes tables over so many shards each.
+    pub(crate) async fn make_tables(self, count: u64, server_span: u32) {
+        for number in 0..count {
+            let table = CreateTable { name: format!("table {number}"), server_span };
+            let made = self.client.ask(Question::CreateTable(table), Duration::from_secs(60)).await;
+            if !matches!(made, Ok(Reply::Table(_))) {
+                return self.seeing.fail(format!("table {number} is not made: {made:?}"));
+            }
+        }
+        self.client.close();
+    }
+
+    /// Writes an object into each of the first tables.
+    pub(crate) async fn use_tables(self, count: u64) {
+        let patience = Duration::from_secs(10);
+        for number in 0..count {
+            let question = Question::Map(Some(format!("table {number}")));
+            let Ok(Reply::Map(map)) = self.client.ask(question, patience).await else {
+                return self.seeing.fail(format!("table {number} is not found"));
+            };
+            let Some(table) = map.tables.first().map(|table| table.id) else {
+                return self.seeing.fail(format!("table {number} is lost"));
+            };
+            let (key, action) = (b"key".to_vec(), Action::Write(b"value".to_vec()));
+            let operation = Operation { table, key, condition: Condition::Always, action };
+            let results = self.client.all(vec![operation], patience).await;
+            if let Some(error) = results.into_iter().find_map(Result::err) {
+                return self.seeing.fail(format!("table {number} is not written: {error}"));
+            }
+        }
+        self.client.close();
+    }
+
     /// Makes the tables and the objects that nobody changes.
     pub(crate) async fn found(mut self) {
         let patience = Duration::from_secs(60);
