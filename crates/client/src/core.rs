@@ -668,7 +668,10 @@ impl Core {
             let (these, others) = parts.split_at(count);
             parts = others;
             let Some(first) = these.first().and_then(|part| self.part(*part)) else { continue };
-            let identity = first.sequence.map(|sequence| self.identities.identity(sequence));
+            // The route is of this map.
+            let map = self.map.version();
+            let identity = |sequence| self.identities.identity(sequence).with_map(map);
+            let identity = first.sequence.map(identity);
             let (opcode, body) = if these.len() == 1 {
                 let operation = &first.operation;
                 (operation.opcode(), operation.body(identity.unwrap_or(Identity::new(0, 0, 0))))

@@ -83,6 +83,11 @@ impl Cluster {
         self.version_base.saturating_add(self.list_changes)
     }
 
+    /// The version of the map.
+    pub(crate) fn map_version(&self) -> u64 {
+        self.version_base.saturating_add(self.map_changes)
+    }
+
     /// Puts a server in the place of what was known of it.
     pub(crate) fn put_server(&mut self, record: ServerRecord) {
         let server = record.server;
@@ -242,7 +247,7 @@ impl Cluster {
                 seen.map(|table| self.table_info(table)).collect()
             }
         };
-        Map { version: self.version_base.saturating_add(self.map_changes), tables }
+        Map { version: self.map_version(), tables }
     }
 
     /// Who should have new tablets, the best first: those that have the fewest, one of each server

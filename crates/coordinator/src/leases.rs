@@ -50,6 +50,11 @@ impl Leases {
         leases.into_iter().for_each(|lease| self.add(lease, until));
     }
 
+    /// No lease that was opened so far has this number or a higher one.
+    pub(crate) fn next(&self) -> u64 {
+        self.counts.get().0 << RANDOM_BITS
+    }
+
     /// How many last.
     pub(crate) fn count(&self) -> u64 {
         self.open.borrow().len() as u64
@@ -122,7 +127,8 @@ pub(crate) fn renew(reign: &Reign, lease: u64) -> Outcome {
 
 /// Which of these are over?
 pub(crate) fn check(reign: &Reign, leases: &[u64]) -> Outcome {
-    Ok(to_body(&LeasesChecked { ended: reign.leases.ended(leases) }))
+    let (ended, map_version) = (reign.leases.ended(leases), reign.cluster().map_version());
+    Ok(to_body(&LeasesChecked { ended, map_version }))
 }
 
 /// A client is done. One that was done already is, too.

@@ -176,7 +176,8 @@ fn next_step(reign: &Reign, id: TableId, number: u64, known: &Known) -> Step {
     let (source, target) = (address(from), address(to));
     let range = tablet.range(id);
     let tell = |address, opcode, master| {
-        let message = MigratedTablets { migration: number, master, tablets: vec![range] };
+        let (tablets, since) = (vec![range], reign.owned_since());
+        let message = MigratedTablets { migration: number, master, tablets, since };
         Step::Tell(address, opcode, message)
     };
     if moved {

@@ -42,7 +42,7 @@ use thunderhead_metastore::{
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::tasks::Sleep;
-use thunderhead_wire::control::to_body;
+use thunderhead_wire::control::{OwnedSince, to_body};
 use thunderhead_wire::{ClusterId, MasterId, ServerId, Status, TableId};
 
 /// One leadership.
@@ -118,6 +118,12 @@ impl Reign {
         let loading = Rc::clone(&reign);
         reign.spawn(async move { loading.load_until_it_is_done(version_base).await });
         reign
+    }
+
+    /// For a master that is told that it owns tablets, which is written: from when on it does.
+    pub(crate) fn owned_since(&self) -> OwnedSince {
+        let map_version = self.cluster().map_version();
+        OwnedSince { map_version, next_lease: self.leases.next() }
     }
 
     /// Ends it: nothing of it happens any more.

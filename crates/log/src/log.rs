@@ -326,6 +326,25 @@ impl Log {
         has_cut
     }
 
+    /// Keeps two numbers with the tablet that was made for a range, for the log's user. They are in no segment and go
+    /// with the tablet; those of a new tablet are 0. False when no tablet was made for just this range.
+    pub fn note_tablet(&mut self, range: TabletRange, note: [u64; 2]) -> bool {
+        let list = &mut self.tablets.list;
+        let from = list.partition_point(|tablet| tablet.range < range);
+        let mut noted = false;
+        for tablet in list.iter_mut().skip(from).take_while(|tablet| tablet.range == range) {
+            (tablet.note, noted) = (note, true);
+        }
+        noted
+    }
+
+    /// The numbers that are kept with the tablet of a key; `None` when there is no such tablet.
+    #[must_use]
+    pub fn tablet_note(&self, table: TableId, key: Hashed<'_>) -> Option<[u64; 2]> {
+        let tablet = self.tablets.find(table, key.hash)?;
+        Some(self.tablets.list.get(tablet)?.note)
+    }
+
     /// Whether [`Log::clear_some`] has something to do.
     #[must_use]
     pub fn has_to_clear(&self) -> bool {

@@ -248,7 +248,10 @@ impl Shard {
         self.check_master(message.master)?;
         let migrations = &mut self.control.migrations;
         if opcode == Opcode::TakeTablets {
-            migrations.serve(message.migration)?;
+            if let Some(range) = migrations.serve(message.migration)? {
+                self.clients.owned(&mut self.log, &[range], message.since);
+                self.leases.begin_anew();
+            }
         } else if migrations.drop(&mut self.log, message.migration)? {
             self.control.sweep = Some(Cursor::default());
         }
@@ -351,8 +354,11 @@ impl Shard {
             return true;
         }
         if !self.leases.answered(&mut self.clients, question, &answer) {
-            let Shard { control, log, clients, .. } = self;
+            let Shard { control, log, clients, leases, .. } = self;
             let answered = control.recoveries.answered(log, clients, question, &answer);
+            if answered != Answered::NotOurs {
+                leases.begin_anew();
+            }
             self.see_to_adopted();
             if answered == Answered::Parted {
                 self.control.sweep = Some(Cursor::default());

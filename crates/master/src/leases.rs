@@ -17,6 +17,8 @@ pub(crate) struct Leases {
     asked: Option<Asked>,
     /// The last lease of a round over all of them.
     round: Option<u64>,
+    /// Another round follows this one.
+    again: bool,
 }
 
 struct Asked {
@@ -30,6 +32,13 @@ impl Leases {
     /// It is time to ask about all.
     pub(crate) fn begin_round(&mut self) {
         self.round.get_or_insert(0);
+    }
+
+    /// A tablet has come: new updates of it need leases that are open now, so all are asked about. Those that the present
+    /// round has passed have another one.
+    pub(crate) fn begin_anew(&mut self) {
+        self.again = self.round.is_some();
+        self.begin_round();
     }
 
     /// Asks what there is to be asked.
@@ -48,6 +57,9 @@ impl Leases {
         } else if let Some(last) = self.round {
             let leases = clients.known_after(last, LEASES_MAX);
             self.round = leases.last().copied();
+            if self.round.is_none() && std::mem::take(&mut self.again) {
+                self.round = Some(0);
+            }
             leases
         } else {
             return;
@@ -72,9 +84,9 @@ impl Leases {
         };
         // Without an answer that can be read nothing is known: whoever waits asks again.
         let answer = outcome.as_ref().ok().and_then(|body| control::of_body(body));
-        if let Some(LeasesChecked { ended }) = answer {
+        if let Some(LeasesChecked { ended, map_version }) = answer {
             let ended: BTreeSet<u64> = ended.into_iter().collect();
-            clients.checked(&asked.leases, &ended, asked.wanted);
+            clients.checked(&asked.leases, (&ended, map_version), asked.wanted);
         }
         true
     }

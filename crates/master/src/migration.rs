@@ -12,7 +12,8 @@
 //! on the same way.
 //!
 //! **Exactly once.** Outcomes of updates belong to the tablet of their object and go with it. An update
-//! that was done here and is asked for again there is answered from its record.
+//! that was done here and is asked for again there is answered from its record. Of updates whose records were
+//! forgotten the new master knows nothing; [`crate::clients`] says why it does not do them again.
 //!
 //! The new master hides the tablet as one that is being rebuilt: who asks for it is sent away. What it
 //! has got is kept until the coordinator says what becomes of it, or, before it is complete, until
@@ -304,14 +305,15 @@ impl Migrations {
         self.is_over(number, false);
     }
 
-    /// The coordinator has written that a tablet is here from now on.
-    pub(crate) fn serve(&mut self, number: u64) -> Result<(), Refused> {
+    /// The coordinator has written that a tablet is here from now on. Returns which, if it was not told before.
+    pub(crate) fn serve(&mut self, number: u64) -> Result<Option<TabletRange>, Refused> {
+        let mut range = None;
         if self.incoming.get(&number).is_some_and(|it| it.complete.is_some()) {
-            self.incoming.remove(&number);
+            range = self.incoming.remove(&number).map(|it| it.range);
             self.is_over(number, true);
         }
         match self.over.get(&number) {
-            Some(true) => Ok(()),
+            Some(true) => Ok(range),
             _ => Err((Status::BadRange, 0)),
         }
     }

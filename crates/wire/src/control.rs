@@ -321,6 +321,8 @@ pub struct CheckLeases {
 pub struct LeasesChecked {
     /// Those that are over, or never were.
     pub ended: Vec<u64>,
+    /// The version of the map when the others were open.
+    pub map_version: u64,
 }
 
 /// `raise epoch`: the open head of a master lost a replica; only replicas of this epoch count from
@@ -367,6 +369,10 @@ pub struct MigratedTablets {
     pub master: MasterId,
     /// The tablet, as the only one.
     pub tablets: Vec<TabletRange>,
+    /// From when on it is the new master's. The default keeps a message without it from being taken for
+    /// [`Tablets`], which makes empty tablets.
+    #[serde(default)]
+    pub since: OwnedSince,
 }
 
 /// `migrate out`: give a tablet to another master. It is asked again until the answer is a
@@ -527,9 +533,22 @@ pub struct Recovered {
     pub keeps: bool,
 }
 
+/// The moment from which a shard owns tablets, in numbers of the coordinator that only grow. A shard
+/// tells by it which updates are older than its ownership.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnedSince {
+    /// The version of the map, which names the shard as the owner. All maps before the shard became the
+    /// owner have lower versions.
+    pub map_version: u64,
+    /// No lease from this one on was opened before the shard became the owner.
+    pub next_lease: u64,
+}
+
 /// The answer to `recovered`: what was rebuilt is the shard's from now on, but for some.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owned {
+    /// From when on.
+    pub since: OwnedSince,
     /// These it throws away before it serves the others: their tables were dropped, or they are
     /// somebody else's. Where a tablet is its own only in part, the other parts.
     #[serde(default)]

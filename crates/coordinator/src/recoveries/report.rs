@@ -59,7 +59,7 @@ pub(crate) async fn recovered(reign: &Rc<Reign>, message: Recovered) -> Outcome 
             return Err(Status::BadRange.into());
         }
         has_orphans(reign, by, reign.cluster().orphans(&ranges));
-        return Ok(to_body(&Owned { not_yours }));
+        return Ok(to_body(&Owned { since: reign.owned_since(), not_yours }));
     }
 }
 

@@ -389,7 +389,7 @@ impl FakeServer {
             let answer = asker.ask(Opcode::Recovered, body, FOR_EVER).await;
             shared.borrow_mut().telling.remove(&key);
             if let (Ok(answer), Ok(taken)) = (answer, report.outcome) {
-                let Owned { not_yours } = of_body(&answer).unwrap();
+                let Owned { not_yours, .. } = of_body(&answer).unwrap();
                 let fenced = common.fenced_at(report.crashed);
                 assert!(common.truth.get() >= fenced + 500_000_000, "it may be read elsewhere");
                 let mut server = shared.borrow_mut();

@@ -38,6 +38,8 @@ pub(crate) enum Scene {
     TornRounds,
     /// Segments are replicated anew from memory while a head is not durable, and its master dies.
     CopiedEarly,
+    /// The network holds updates of a tablet until that has moved away and back again.
+    HeldUpdates,
 }
 
 /// What a seed's scenario is made of.
@@ -204,10 +206,11 @@ impl Plan {
     /// Servers whose network and disks work, and one scene, again and again.
     pub(crate) fn of_scenes(random: &mut Random) -> Plan {
         let plan = Plan::draw(random, Extras { verdicts: true, ..Extras::default() });
-        let scene = match random.below(6) {
+        let scene = match random.below(8) {
             0 => Scene::LateWords,
             1 => Scene::BegunAnew,
             2 => Scene::TornRounds,
+            3 | 4 => Scene::HeldUpdates,
             _ => Scene::CopiedEarly,
         };
         let (servers, replicas) = match scene {
@@ -217,7 +220,9 @@ impl Plan {
             // No other replica makes up for what one has lost.
             Scene::TornRounds => ([1, 3][random.below(2) as usize], 1),
             Scene::CopiedEarly => (random.within(5..7), 1),
+            Scene::HeldUpdates => (3, random.within(1..3)),
         };
+        let holds = scene == Scene::HeldUpdates;
         let segment_bytes = 32 << 10;
         let settings = Settings {
             replicas: replicas as u32,
@@ -247,7 +252,9 @@ impl Plan {
             trouble,
             trouble_every: Duration::from_millis(300),
             weak: None,
-            churn: 0.4,
+            churn: if holds { 0.0 } else { 0.4 },
+            migrations: holds,
+            is_narrow_whole: holds,
             scene: Some(scene),
             ..plan
         }

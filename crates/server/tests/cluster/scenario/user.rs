@@ -36,6 +36,8 @@ const LONG: u64 = 3000;
 
 /// The tables that are there all the time.
 pub(crate) const TABLES: [&str; 2] = ["wide", "narrow"];
+pub(crate) const WIDE: usize = 0;
+pub(crate) const NARROW: usize = 1;
 
 /// An object, as the judge knows it: its table, and its number there.
 pub(crate) type Key = (u64, u64);
@@ -65,6 +67,8 @@ pub(crate) struct Seen {
     moving_until: u64,
     /// Until then those who hurry overwrite much, and do not wait for long.
     pressed_until: u64,
+    /// Until then those who hurry update only the table with this place in the list.
+    keep_to: (u64, usize),
     /// An object of which nothing is left but that there was one: the world lets go of its master.
     pub(crate) faded: Option<(TableId, KeyHash)>,
 }
@@ -107,6 +111,12 @@ impl Seeing {
     pub(crate) fn press(&self, lasts: Duration) {
         self.hurry(lasts);
         self.seen.borrow_mut().pressed_until = self.time.get() + lasts.as_nanos() as u64;
+    }
+
+    /// Users hurry for so long, and update only one of the tables. Only the narrow one is worth a long wait.
+    pub(crate) fn keep_to(&self, table: usize, lasts: Duration) {
+        self.rush(lasts);
+        self.seen.borrow_mut().keep_to = (self.time.get() + lasts.as_nanos() as u64, table);
     }
 
     fn is_hurried(&self) -> bool {
@@ -244,6 +254,11 @@ impl User {
                 is(seen.moving_until),
             )
         };
+        let (kept_until, kept) = self.seeing.seen.borrow().keep_to;
+        if now < kept_until {
+            self.update_one_of(kept).await;
+            return self.pause(RUSHED_WAIT_NS).await;
+        }
         if now < self.seeing.seen.borrow().pressed_until {
             self.press().await;
             return self.pause(PRESSED_WAIT_NS).await;
@@ -273,6 +288,16 @@ impl User {
         let patience = Duration::from_millis(self.random.magnitude(50..longest));
         self.begin(vec![(key, judged, operation)], patience, false).await;
         self.pause(if is_rushed { RUSHED_WAIT_NS } else { HURRIED_WAIT_NS }).await;
+    }
+
+    /// An update of one of the tables.
+    async fn update_one_of(&mut self, place: usize) {
+        let table = self.seeing.seen.borrow().tables[place];
+        let key = self.random.below(KEYS);
+        let (judged, action, condition) = self.choose(key);
+        let operation = Operation { table, key: key.to_be_bytes().to_vec(), condition, action };
+        let patience = Duration::from_millis(if place == NARROW { 8000 } else { 250 });
+        self.begin(vec![(key, judged, operation)], patience, false).await;
     }
 
     async fn pause(&mut self, mean_ns: f64) {

@@ -384,6 +384,9 @@ impl World {
         if plan.migrations && random.chance(0.2) {
             return self.moves_over_slow_links(random);
         }
+        if plan.migrations && random.chance(0.05) {
+            return self.holds_updates(random);
+        }
         match random.below(18) {
             0..3 => self.kill(&place, power),
             // Many at once.

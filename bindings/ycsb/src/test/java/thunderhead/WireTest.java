@@ -96,14 +96,15 @@ class WireTest {
     golden[20] = 3;
     assertArrayEquals(golden, object.array());
     ByteBuffer identity = Wire.buffer(Wire.IDENTITY_BYTES);
-    Wire.putIdentity(identity, 5, 6, 4);
-    byte[] words = new byte[24];
+    Wire.putIdentity(identity, 5, 6, 4, 7);
+    byte[] words = new byte[32];
     words[0] = 5;
     words[8] = 6;
     words[16] = 4;
+    words[24] = 7;
     assertArrayEquals(words, identity.array());
     byte[] update =
-        Wire.update(5, 6, 0x0102, text("key"), Condition.VERSION_IS, 9, text("value"));
+        Wire.update(5, 6, 7, 0x0102, text("key"), Condition.VERSION_IS, 9, text("value"));
     words[16] = 6;
     assertArrayEquals(concat(words, golden, text("keyvalue")), update);
     golden[8] = 0;

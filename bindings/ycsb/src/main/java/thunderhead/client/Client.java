@@ -112,7 +112,7 @@ public final class Client implements Closeable {
         Opcode.WRITE,
         key,
         (lease, sequence) ->
-            Wire.update(lease, sequence, map.table, key, condition, version, value));
+            Wire.update(lease, sequence, map.version, map.table, key, condition, version, value));
   }
 
   /** Deletes an object, if the condition holds; one that is not there is done already. */
@@ -121,7 +121,7 @@ public final class Client implements Closeable {
         Opcode.DELETE,
         key,
         (lease, sequence) ->
-            Wire.update(lease, sequence, map.table, key, condition, version, NOTHING));
+            Wire.update(lease, sequence, map.version, map.table, key, condition, version, NOTHING));
   }
 
   private interface Body {
@@ -159,21 +159,21 @@ public final class Client implements Closeable {
     int sent = 0;
     long number = 0;
     long under = 0;
-    byte[] bytes = null;
+    boolean isNumbered = false;
     Status obstacle = Status.BUSY;
     while (true) {
       InetSocketAddress to = null;
       try {
         if (isUpdate) {
           keepLease(attempts);
-          if (bytes == null) {
+          if (!isNumbered) {
             under = lease;
             number = ++sequence;
+            isNumbered = true;
           }
         }
-        if (bytes == null) {
-          bytes = body.of(under, number);
-        }
+        // Each attempt says by which map it is sent.
+        byte[] bytes = body.of(under, number);
         to = map.find(hash);
         if (to == null) {
           if (!attempts.waitFor(0)) {
@@ -198,7 +198,7 @@ public final class Client implements Closeable {
             return Outcome.failed(status, true);
           }
           sent = 0;
-          bytes = null;
+          isNumbered = false;
           if (!attempts.waitFor(0)) {
             return Outcome.failed(status, false);
           }

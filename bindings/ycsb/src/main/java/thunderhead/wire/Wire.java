@@ -26,7 +26,7 @@ public final class Wire {
   public static final int OBJECT_HEAD_BYTES = 24;
 
   /** Bytes of an identity. */
-  public static final int IDENTITY_BYTES = 24;
+  public static final int IDENTITY_BYTES = 32;
 
   /** The longest message that we take: a value of 1 MB and what is around it, with room. */
   public static final int MESSAGE_BYTES_MAX = 4 << 20;
@@ -178,10 +178,10 @@ public final class Wire {
     return bytes.put((byte) condition.code).put((byte) 0).putShort((short) 0);
   }
 
-  /** An identity. */
+  /** An identity, in a message whose shard was chosen by a map of this version. */
   public static ByteBuffer putIdentity(
-      ByteBuffer bytes, long lease, long sequence, long firstUnacknowledged) {
-    return bytes.putLong(lease).putLong(sequence).putLong(firstUnacknowledged);
+      ByteBuffer bytes, long lease, long sequence, long firstUnacknowledged, long mapVersion) {
+    return bytes.putLong(lease).putLong(sequence).putLong(firstUnacknowledged).putLong(mapVersion);
   }
 
   /** The body that reads an object. */
@@ -194,6 +194,7 @@ public final class Wire {
   public static byte[] update(
       long lease,
       long sequence,
+      long mapVersion,
       long table,
       byte[] key,
       Condition condition,
@@ -202,7 +203,7 @@ public final class Wire {
     int length = IDENTITY_BYTES + OBJECT_HEAD_BYTES + key.length + value.length;
     ByteBuffer bytes = buffer(length);
     // One update at a time: all before it have been answered.
-    putIdentity(bytes, lease, sequence, sequence);
+    putIdentity(bytes, lease, sequence, sequence, mapVersion);
     putObjectHead(bytes, table, key.length, condition, version);
     return bytes.put(key).put(value).array();
   }
