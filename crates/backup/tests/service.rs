@@ -247,7 +247,7 @@ fn a_master_that_was_given_up_is_refused() {
             }],
             backup: None,
         });
-        ServerList { version, servers: servers.collect() }
+        ServerList { version, servers: servers.collect(), ..ServerList::default() }
     };
     let lists: Lists = Rc::default();
     let own = Rc::clone(&lists);

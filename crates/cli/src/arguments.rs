@@ -4,7 +4,7 @@ use crate::exit::Failure;
 use crate::session::Session;
 use crate::settings::{Coordinator, Dev, Everywhere, Flags, Server};
 use crate::store::Store;
-use crate::{backup, configuration, demo, objects, shell, status, tables, transfer};
+use crate::{backup, cluster, configuration, demo, objects, shell, status, tables, transfer};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -104,6 +104,9 @@ pub(crate) enum DataCommand {
     Import(transfer::Import),
     /// Write a table's objects into a file.
     Export(transfer::Export),
+    /// Change what may change in a cluster that runs.
+    #[command(subcommand)]
+    Cluster(cluster::Command),
     /// Show servers, memory, tables, and what is wrong.
     Status,
 }
@@ -124,6 +127,7 @@ pub(crate) fn run(
         DataCommand::Scan(scan) => objects::scan(scan, store, session),
         DataCommand::Import(import) => transfer::import(import, store, session),
         DataCommand::Export(export) => transfer::export(export, store, session),
+        DataCommand::Cluster(command) => cluster::run(command, store, session),
         DataCommand::Status => status::run(store, session),
     }
 }

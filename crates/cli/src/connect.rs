@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_client::{Answer, Client, Error, Number, Operation, Options};
 use thunderhead_config::{Address, ClientConfig};
-use thunderhead_wire::control::{BackupStatus, ClusterStatus, Map, ShardStatus, TableInfo};
+use thunderhead_wire::control::{
+    BackupStatus, ChangeSettings, ClusterStatus, Map, Settings, ShardStatus, TableInfo,
+};
 use thunderhead_wire::{Condition, KeyHash, MasterId, Status, TableId, Version};
 
 /// Connects to a cluster.
@@ -85,6 +87,10 @@ impl Store for Cluster {
 
     fn migrate(&mut self, table: &str, first: KeyHash, to: MasterId) -> Result<TableInfo, Failure> {
         self.0.migrate(table, first, to).map_err(|error| of_table(table, error))
+    }
+
+    fn change_settings(&mut self, changes: ChangeSettings) -> Result<Settings, Failure> {
+        Ok(self.0.change_settings(changes)?)
     }
 
     fn status(&mut self) -> Result<ClusterStatus, Failure> {

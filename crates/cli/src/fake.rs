@@ -13,8 +13,8 @@ use std::net::SocketAddr;
 use std::os::unix::ffi::OsStringExt;
 use thunderhead_client::{Action, Answer, Error, Number, Object, Obstacle, Operation};
 use thunderhead_wire::control::{
-    BackupInfo, BackupStatus, ClusterStatus, Map, RecoveryInfo, ServerInfo, ServerList,
-    ServerState, Settings, ShardInfo, ShardStatus, TableInfo, TabletInfo,
+    BackupInfo, BackupStatus, ChangeSettings, ClusterStatus, Map, RecoveryInfo, ServerInfo,
+    ServerList, ServerState, Settings, ShardInfo, ShardStatus, TableInfo, TabletInfo,
 };
 use thunderhead_wire::{
     ClusterId, Condition, KeyHash, MasterId, ServerId, Status, TableId, Version,
@@ -171,6 +171,15 @@ impl Store for Fake {
         Ok(info.clone())
     }
 
+    fn change_settings(&mut self, changes: ChangeSettings) -> Result<Settings, Failure> {
+        let mut settings = self.status()?.settings;
+        match changes.min_replicas {
+            Some(wanted) if wanted > settings.replicas => return Err(Status::BadSetting.into()),
+            wanted => settings.min_replicas = wanted.unwrap_or(settings.min_replicas),
+        }
+        Ok(settings)
+    }
+
     fn status(&mut self) -> Result<ClusterStatus, Failure> {
         let server = |id: u64, state| ServerInfo {
             lineages: Vec::new(),
@@ -191,11 +200,12 @@ impl Store for Fake {
             cluster: ClusterId(77),
             settings: Settings {
                 replicas: 3,
+                min_replicas: 1,
                 durability: "replicated".to_owned(),
                 segment_bytes: 8 << 20,
                 self_backup: false,
             },
-            servers: ServerList { version: 1, servers },
+            servers: ServerList { version: 1, servers, ..ServerList::default() },
             map: self.tables()?,
             leases: 4,
             recoveries: vec![

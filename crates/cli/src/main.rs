@@ -9,6 +9,7 @@
 
 mod arguments;
 mod backup;
+mod cluster;
 mod configuration;
 mod connect;
 mod demo;

@@ -89,6 +89,7 @@ impl Lives {
 fn settings(cluster: &ClusterConfig) -> Settings {
     Settings {
         replicas: cluster.replicas,
+        min_replicas: cluster.min_replicas,
         durability: cluster.durability.to_string(),
         segment_bytes: cluster.segment_bytes,
         self_backup: cluster.self_backup,

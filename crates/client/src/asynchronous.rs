@@ -46,8 +46,8 @@ use std::time::Duration;
 use thunderhead_runtime::Time;
 use thunderhead_runtime::alarm::Alarm;
 use thunderhead_wire::control::{
-    BackupStatus, ClusterStatus, CreateTable, DropTable, Map, MigrateTablet, ShardStatus,
-    SplitTablet, TableInfo,
+    BackupStatus, ChangeSettings, ClusterStatus, CreateTable, DropTable, Map, MigrateTablet,
+    Settings, ShardStatus, SplitTablet, TableInfo,
 };
 use thunderhead_wire::{Condition, KeyHash, MasterId, Status, TableId, Version};
 
@@ -312,6 +312,17 @@ impl AsyncClient {
     ) -> Result<TableInfo, Error> {
         let question = MigrateTablet { table: name.to_owned(), first, to };
         client::table(self.ask(Question::MigrateTablet(question)).await)
+    }
+
+    /// Changes what may change in a cluster that runs, and tells what holds then.
+    ///
+    /// # Errors
+    /// [`Status::BadSetting`] as [`Error::Refused`], or see [`Error`].
+    pub async fn change_settings(&self, changes: ChangeSettings) -> Result<Settings, Error> {
+        match self.ask(Question::ChangeSettings(changes)).await? {
+            Reply::Settings(settings) => Ok(settings),
+            _ => Err(Error::Incomprehensible),
+        }
     }
 
     /// How the cluster is.

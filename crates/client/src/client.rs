@@ -13,8 +13,8 @@ use thunderhead_rpc::Caller;
 use thunderhead_runtime::polling::Polling;
 use thunderhead_runtime::{World, os};
 use thunderhead_wire::control::{
-    BackupStatus, ClusterStatus, CreateTable, DropTable, Map, MigrateTablet, ShardStatus,
-    SplitTablet, TableInfo,
+    BackupStatus, ChangeSettings, ClusterStatus, CreateTable, DropTable, Map, MigrateTablet,
+    Settings, ShardStatus, SplitTablet, TableInfo,
 };
 use thunderhead_wire::{Condition, KeyHash, MasterId, Status, TableId, Version};
 
@@ -215,6 +215,17 @@ impl Client {
     ) -> Result<TableInfo, Error> {
         let question = MigrateTablet { table: name.to_owned(), first, to };
         table(self.inner.ask(Question::MigrateTablet(question)))
+    }
+
+    /// Changes what may change in a cluster that runs, and tells what holds then.
+    ///
+    /// # Errors
+    /// [`Status::BadSetting`] as [`Error::Refused`], or see [`Error`].
+    pub fn change_settings(&mut self, changes: ChangeSettings) -> Result<Settings, Error> {
+        match self.inner.ask(Question::ChangeSettings(changes))? {
+            Reply::Settings(settings) => Ok(settings),
+            _ => Err(Error::Incomprehensible),
+        }
     }
 
     /// How the cluster is.

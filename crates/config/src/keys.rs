@@ -59,6 +59,7 @@ const SEGMENT_BYTES: Kind = Kind::Bytes(8 * SEGLET_BYTES, GIB);
 const MEMORY: Kind = Kind::Bytes(16 * MIB, 64 * TIB);
 const DISK: Kind = Kind::Bytes(16 * MIB, 1024 * TIB);
 const REPLICAS: Kind = Kind::Count(0, 16);
+const MIN_REPLICAS: Kind = Kind::Count(1, 16);
 const SHARDS: Kind = Kind::Count(1, 256);
 const CLEANERS: Kind = Kind::Count(1, 16);
 const POLLING: Kind = Kind::Choice(Polling::WORDS);
@@ -83,8 +84,14 @@ pub const KEYS: &[Key] = &[
     entry(
         "cluster.replicas",
         REPLICAS,
-        Some("3"),
-        "Replicas of each segment on backups. 0: a cache, which forgets all when it stops. Decided when the cluster is made.",
+        Some("2"),
+        "Replicas of each segment on backups, beside the one in memory. 0: a cache, which forgets all when it stops. Decided when the cluster is made.",
+    ),
+    entry(
+        "cluster.min_replicas",
+        MIN_REPLICAS,
+        Some("1"),
+        "Replicas without which no write is acknowledged: while fewer than `cluster.replicas` servers are there for them, writes go on with so many, and the others are made up for later. As many as `cluster.replicas`: writes wait instead. It is what a cluster begins with; `thunderhead cluster set min_replicas N` changes it later.",
     ),
     entry(
         "cluster.durability",
@@ -225,7 +232,7 @@ pub const KEYS: &[Key] = &[
         "dev.replicas",
         REPLICAS,
         None,
-        "Replicas of each segment. If it is not set: 1 with one server, which backs itself up; else 3, or as many as there are other servers.",
+        "Replicas of each segment. If it is not set: 1 with one server, which backs itself up; else 2, or as many as there are other servers.",
     ),
     entry("dev.memory", MEMORY, Some("512MiB"), "Memory of each server."),
     entry("dev.shards", SHARDS, Some("1"), "Shards of each server."),

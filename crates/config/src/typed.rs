@@ -33,6 +33,8 @@ pub struct Config {
 pub struct ClusterConfig {
     /// Replicas of each segment.
     pub replicas: u32,
+    /// Replicas without which no write is acknowledged, when the cluster begins.
+    pub min_replicas: u32,
     /// When a write is acknowledged. Its text is what `wire::control::Settings` carries.
     pub durability: Durability,
     /// Bytes of a full segment.
@@ -203,6 +205,7 @@ impl Config {
                 leader_ttl: it.time("coordinator.leader_ttl"),
                 cluster: ClusterConfig {
                     replicas: it.count("cluster.replicas"),
+                    min_replicas: it.count("cluster.min_replicas"),
                     durability: it.durability("cluster.durability"),
                     segment_bytes: it.segment_bytes("cluster.segment_bytes"),
                     self_backup: it.flag("cluster.self_backup"),
@@ -241,7 +244,7 @@ impl Config {
 
 fn dev(it: &Typed<'_>, probe: ProbeConfig, log: LogConfig) -> DevConfig {
     let servers = it.count("dev.servers");
-    let possible = if servers == 1 { 1 } else { (servers - 1).min(3) };
+    let possible = if servers == 1 { 1 } else { (servers - 1).min(2) };
     let replicas = it.optional_count("dev.replicas").unwrap_or(possible);
     DevConfig {
         listen: it.listen("dev.listen"),
@@ -255,6 +258,7 @@ fn dev(it: &Typed<'_>, probe: ProbeConfig, log: LogConfig) -> DevConfig {
         shm: it.flag("dev.shm"),
         cluster: ClusterConfig {
             replicas,
+            min_replicas: 1,
             durability: it.durability("dev.durability"),
             segment_bytes: it.segment_bytes("dev.segment_bytes"),
             self_backup: servers == 1,
@@ -289,6 +293,11 @@ pub(crate) fn contradictions(effective: &Effective) -> Vec<Problem> {
     let shards = dev.servers * dev.shards;
     if dev.listen.port() != 0 && beyond(dev.listen, shards) {
         say("dev.listen", format!("no ports are left for {shards} shards"));
+    }
+    let ClusterConfig { replicas, min_replicas, .. } = coordinator.cluster;
+    if min_replicas > replicas.max(1) {
+        let what = format!("there are only {replicas} replicas of each segment (cluster.replicas)");
+        say("cluster.min_replicas", what);
     }
     let possible = if dev.servers == 1 { 1 } else { dev.servers - 1 };
     if dev.cluster.replicas > possible {

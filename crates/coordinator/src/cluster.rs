@@ -109,6 +109,12 @@ impl Cluster {
         }
     }
 
+    /// Puts other settings in the place of those that held. Servers learn them with the list.
+    pub(crate) fn put_record(&mut self, record: ClusterRecord) {
+        self.record = record;
+        self.list_changes += 1;
+    }
+
     /// Puts a table in the place of what was known of it.
     pub(crate) fn put_table(&mut self, record: TableRecord) {
         if record.dropped {
@@ -219,7 +225,8 @@ impl Cluster {
     /// Everybody there is, for all to know.
     pub(crate) fn list(&self) -> ServerList {
         let servers = self.servers.values().filter_map(info).collect();
-        ServerList { version: self.list_version(), servers }
+        let min_replicas = Some(self.record.settings.min_replicas);
+        ServerList { version: self.list_version(), min_replicas, servers }
     }
 
     /// Where a table's tablets are, for all to know.
@@ -476,6 +483,7 @@ mod tests {
     fn cluster() -> Cluster {
         let settings = Settings {
             replicas: 1,
+            min_replicas: 1,
             durability: "replicated".into(),
             segment_bytes: 1,
             self_backup: true,

@@ -20,9 +20,9 @@ use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::timers::TimerId;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{
-    CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlist, Lease, Map, MapRequest,
-    MigrateTablet, RaiseEpoch, Recovered, RecoveryInfo, Register, ServerList, SplitTablet, of_body,
-    to_body,
+    ChangeSettings, CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlist, Lease, Map,
+    MapRequest, MigrateTablet, OfMaster, RaiseEpoch, Recovered, RecoveryInfo, Register, ServerList,
+    SplitTablet, of_body, to_body,
 };
 use thunderhead_wire::membership::Suspect;
 use thunderhead_wire::{ServerId, Status};
@@ -325,6 +325,7 @@ enum Wanted {
     DropTable(DropTable),
     SplitTablet(SplitTablet),
     MigrateTablet(MigrateTablet),
+    ChangeSettings(ChangeSettings),
     OpenLease,
     CloseLease(Lease),
     RaiseEpoch(RaiseEpoch),
@@ -340,6 +341,7 @@ impl Wanted {
             Wanted::DropTable(message) => tables::drop_table(reign, message).await,
             Wanted::SplitTablet(message) => tables::split(reign, message).await,
             Wanted::MigrateTablet(message) => migrations::migrate(reign, message).await,
+            Wanted::ChangeSettings(message) => servers::change_settings(reign, message).await,
             Wanted::OpenLease => leases::open(reign).await,
             Wanted::CloseLease(Lease { lease }) => leases::close(reign, lease).await,
             Wanted::RaiseEpoch(message) => servers::raise(reign, message).await,
@@ -367,6 +369,7 @@ fn course(reign: &Rc<Reign>, opcode: Opcode, body: &[u8]) -> Option<Course> {
         Opcode::DropTable => later(Wanted::DropTable(of_body(body)?)),
         Opcode::SplitTablet => later(Wanted::SplitTablet(of_body(body)?)),
         Opcode::MigrateTablet => later(Wanted::MigrateTablet(of_body(body)?)),
+        Opcode::ChangeSettings => later(Wanted::ChangeSettings(of_body(body)?)),
         Opcode::CloseLease => later(Wanted::CloseLease(of_body(body)?)),
         Opcode::RaiseEpoch => later(Wanted::RaiseEpoch(of_body(body)?)),
         Opcode::Recovered => later(Wanted::Recovered(of_body(body)?)),
@@ -378,6 +381,7 @@ fn course(reign: &Rc<Reign>, opcode: Opcode, body: &[u8]) -> Option<Course> {
         Opcode::RenewLease => now(leases::renew(reign, of_body::<Lease>(body)?.lease)),
         Opcode::CheckLeases => now(leases::check(reign, &of_body::<CheckLeases>(body)?.leases)),
         Opcode::Suspect => now(probes::suspected(reign, of_body::<Suspect>(body)?)),
+        Opcode::ConfirmMaster => now(servers::confirm(reign, of_body::<OfMaster>(body)?.master)),
         Opcode::ServerList => {
             of_body::<Empty>(body)?;
             now(Ok(to_body(&reign.cluster().list())))

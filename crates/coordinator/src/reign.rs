@@ -233,6 +233,14 @@ impl Reign {
         Ok(())
     }
 
+    /// Writes what holds in the cluster, then knows it.
+    pub(crate) async fn put_cluster(&self, record: ClusterRecord) -> Result<(), Refusal> {
+        self.write(&Key::new(CLUSTER)?, Some(to_value(&record))).await?;
+        self.cluster_mut().put_record(record);
+        self.has_changed();
+        Ok(())
+    }
+
     /// Writes what a table is, then knows it.
     pub(crate) async fn put_table(&self, record: TableRecord) -> Result<(), Refusal> {
         let key = key_of(TABLES, record.id.0)?;
@@ -434,10 +442,10 @@ impl Reign {
     }
 
     fn compare(&self, record: &ClusterRecord) {
-        if record.settings == self.shared.options.settings {
+        let others = record.settings.differences(&self.shared.options.settings);
+        if others.is_empty() {
             return self.shared.unremark("settings");
         }
-        let others = record.settings.differences(&self.shared.options.settings);
         self.shared.remark(
             "settings",
             &format!(

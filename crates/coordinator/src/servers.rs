@@ -12,8 +12,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use thunderhead_rpc::Opcode;
 use thunderhead_wire::control::{
-    Empty, Enlist, Enlisted, Known, OfMaster, RaiseEpoch, Register, Registered, RestLeft,
-    ServerState, of_body, to_body,
+    ChangeSettings, Empty, Enlist, Enlisted, Known, OfMaster, RaiseEpoch, Register, Registered,
+    RestLeft, ServerState, of_body, to_body,
 };
 use thunderhead_wire::{MasterId, SegmentId, ServerId, Status};
 
@@ -200,6 +200,33 @@ pub(crate) async fn raise(reign: &Rc<Reign>, message: RaiseEpoch) -> Outcome {
         reign.put_server(record).await?;
     }
     Ok(to_body(&Empty {}))
+}
+
+/// Tells a master whether it was declared crashed. Its reads may rest on the answer: see the master's
+/// module `replication::lease`. Backups are fenced only after a verdict that this leader knows.
+pub(crate) fn confirm(reign: &Reign, master: MasterId) -> Outcome {
+    match reign.cluster().place(master) {
+        Some(_) => Ok(to_body(&Empty {})),
+        None => Err(Status::Deposed.into()),
+    }
+}
+
+/// Changes what may change while the cluster runs.
+pub(crate) async fn change_settings(reign: &Rc<Reign>, message: ChangeSettings) -> Outcome {
+    let _pen = reign.pen().await?;
+    let mut record = reign.cluster().record.clone();
+    if let Some(wanted) = message.min_replicas {
+        if wanted == 0 || wanted > record.settings.replicas {
+            return Err(Status::BadSetting.into());
+        }
+        record.settings.min_replicas = wanted;
+    }
+    if record != reign.cluster().record {
+        reign.put_cluster(record.clone()).await?;
+        let min_replicas = record.settings.min_replicas;
+        tracing::info!(min_replicas, "the cluster's settings are changed");
+    }
+    Ok(to_body(&record.settings))
 }
 
 /// A server, if it is in this life still.

@@ -1,7 +1,7 @@
 //! What the metastore holds: one JSON value for each thing that changes by itself.
 //!
 //! ```text
-//!  cluster        its id, its settings            written once
+//!  cluster        its id, its settings            written when it is made, and when a setting changes
 //!  ids            the next id of each kind        written before an id is told
 //!  lease-ids      the numbers set aside           the same, for leases
 //!  servers/ID     a server, its present life, and what is left of its former ones

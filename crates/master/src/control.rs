@@ -316,6 +316,7 @@ impl Shard {
             reads: statistics.reads,
             updates: statistics.updates,
             records: statistics.records as u64,
+            at_risk: None,
             segments_short: replication.map_or(0, |it| it.statistics().segments_short),
             inherited: control
                 .recoveries

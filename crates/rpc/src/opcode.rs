@@ -156,6 +156,10 @@ opcodes! {
     Recovered = 78, "recovered", Coordinator, level 4, Safe, calls [];
     /// A server has had no answer from another one.
     Suspect = 79, "suspect", Coordinator, level 4, Safe, calls [Probe];
+    /// Changes what may change in a cluster that runs.
+    ChangeSettings = 84, "change settings", Coordinator, level 4, Safe, calls [];
+    /// A master asks whether it was declared crashed.
+    ConfirmMaster = 85, "confirm master", Coordinator, level 4, Safe, calls [];
     /// Tells a process who there is.
     ServersChanged = 96, "servers changed", Membership, level 0, Safe, calls [];
     /// Gives tablets to a shard: new ones, or such as it was told to prepare.
@@ -274,6 +278,8 @@ mod tests {
             (77, "raise epoch"),
             (78, "recovered"),
             (79, "suspect"),
+            (84, "change settings"),
+            (85, "confirm master"),
             (96, "servers changed"),
             (97, "take tablets"),
             (98, "drop tablets"),

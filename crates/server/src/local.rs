@@ -57,6 +57,7 @@ impl LocalOptions {
             backup: Some(BackupOptions::default()),
             settings: Settings {
                 replicas: 1,
+                min_replicas: 1,
                 durability: "replicated".to_owned(),
                 segment_bytes: 1 << 20,
                 self_backup: true,

@@ -52,11 +52,14 @@ pub fn of_body<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Empty {}
 
-/// What holds for the whole cluster. Decided when it is made.
+/// What holds for the whole cluster. Decided when it is made, but for `min_replicas`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// Replicas of each segment. 0: none, a cache.
     pub replicas: u32,
+    /// Replicas without which no write is acknowledged: 1 to `replicas`. [`ChangeSettings`] changes it.
+    #[serde(default = "one")]
+    pub min_replicas: u32,
     /// When a write is acknowledged: `replicated`, `interval:100ms` or `synced`.
     pub durability: String,
     /// Bytes of a full segment.
@@ -66,10 +69,11 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What of it is not as in the other one, for people.
+    /// What of it is not as in the other one, for people. A cluster's `min_replicas` may have been changed
+    /// since it was made, so that is no difference.
     #[must_use]
     pub fn differences(&self, other: &Settings) -> String {
-        let Settings { replicas, durability, segment_bytes, self_backup } = self;
+        let Settings { replicas, min_replicas: _, durability, segment_bytes, self_backup } = self;
         let pairs = [
             ("replicas", replicas.to_string(), other.replicas.to_string()),
             ("durability", durability.clone(), other.durability.clone()),
@@ -140,6 +144,9 @@ pub struct BackupInfo {
 pub struct ServerList {
     /// Which list this is.
     pub version: u64,
+    /// The cluster's present [`Settings::min_replicas`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_replicas: Option<u32>,
     /// The servers, by id.
     pub servers: Vec<ServerInfo>,
 }
@@ -333,6 +340,15 @@ pub struct RaiseEpoch {
     pub segment: SegmentId,
     /// Its epoch.
     pub epoch: Epoch,
+}
+
+/// `change settings`: what may change while the cluster runs. The answer is the cluster's [`Settings`]; it
+/// comes once they are written. Masters learn them with the next list of servers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeSettings {
+    /// [`Settings::min_replicas`], if that is to change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_replicas: Option<u32>,
 }
 
 /// A tablet that a master took over at a point of its log.
@@ -550,7 +566,8 @@ pub struct InventoryOf {
     pub lineage: Vec<MasterId>,
 }
 
-/// `free master`.
+/// `free master`; and `confirm master`, which a leading coordinator answers with [`Empty`] while it has not
+/// declared the master crashed, and refuses as *deposed* from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfMaster {
     /// Whose replicas.
@@ -662,6 +679,9 @@ pub struct ShardStatus {
     pub records: u64,
     /// Segments that lack replicas.
     pub segments_short: u64,
+    /// The same, with what a loss would cost; nothing where no segment lacks replicas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_risk: Option<AtRisk>,
     /// Segments of former logs that its own still has, if it has taken one back and is done with that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inherited: Option<Vec<SegmentId>>,
@@ -669,6 +689,22 @@ pub struct ShardStatus {
     pub recovering: Option<(u64, u64)>,
     /// What an operator should know, in sentences.
     pub remarks: Vec<String>,
+}
+
+/// Segments of a log that have fewer replicas than the cluster wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AtRisk {
+    /// How many.
+    pub segments: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How many replicas the worst of them has.
+    pub replicas: u32,
+    /// For how long there have been such segments, in milliseconds.
+    pub for_ms: u64,
+    /// Writes wait: the head has fewer than `min_replicas`.
+    pub is_blocked: bool,
 }
 
 /// A tablet, as its shard knows it.
@@ -719,6 +755,7 @@ mod tests {
     fn settings_that_differ_are_named_and_no_others() {
         let one = Settings {
             replicas: 3,
+            min_replicas: 1,
             durability: "replicated".into(),
             segment_bytes: 8 << 20,
             self_backup: false,

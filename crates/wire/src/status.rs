@@ -123,6 +123,8 @@ statuses! {
     NotMigrated = 30, GiveUp, "the tablet stays where it was: it could not be moved; `thunderhead status` says why";
     /// What is meant is another server, or another life of this one.
     OtherLife = 31, Wait, "this is meant for another server, or for another life of this one; learn the list of servers anew";
+    /// A setting of the cluster that makes no sense.
+    BadSetting = 40, GiveUp, "the cluster cannot have this setting: min_replicas is at least 1, and at most its number of replicas";
 }
 
 impl Status {
@@ -179,6 +181,7 @@ mod tests {
             (29, InProgress),
             (30, NotMigrated),
             (31, OtherLife),
+            (40, BadSetting),
         ];
         assert_eq!(golden.len(), Status::ALL.len(), "new statuses are added here too");
         for (code, status) in golden {

@@ -178,6 +178,7 @@ impl Cluster {
                 cluster: self.cluster,
                 settings: Settings {
                     replicas: 0,
+                    min_replicas: 1,
                     durability: "replicated".to_owned(),
                     segment_bytes: 1 << 20,
                     self_backup: false,

@@ -159,6 +159,7 @@ impl World {
         let store = SimStore::new(simulation.truth(), Random::from_seed(seed + 1), Faults::none());
         let settings = Settings {
             replicas: 0,
+            min_replicas: 1,
             durability: "replicated".into(),
             segment_bytes: 32 << 10,
             self_backup: false,

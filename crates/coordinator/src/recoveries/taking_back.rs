@@ -146,6 +146,7 @@ mod tests {
     fn the_log_of_an_heir_is_needed_as_long_as_its_own_heir_is_there() {
         let settings = thunderhead_wire::control::Settings {
             replicas: 1,
+            min_replicas: 1,
             durability: "replicated".into(),
             segment_bytes: 1,
             self_backup: true,

@@ -32,6 +32,7 @@ pub(crate) const BACKUP_PORT: u16 = 7300;
 pub(crate) fn settings() -> Settings {
     Settings {
         replicas: 2,
+        min_replicas: 1,
         durability: "replicated".into(),
         segment_bytes: 1 << 20,
         self_backup: false,

@@ -167,7 +167,7 @@ pub(crate) fn first_list(shard: SocketAddr, backups: &[SocketAddr]) -> ServerLis
     };
     let others = backups.iter().zip(1..).map(|(address, id)| with_backup(id, *address));
     let servers = std::iter::once(own).chain(others).collect();
-    ServerList { version: 1, servers }
+    ServerList { version: 1, servers, ..ServerList::default() }
 }
 
 pub(crate) fn backup_node(
@@ -571,7 +571,7 @@ fn alone(boot: Boot, durability: Durability, most_parked: &Rc<Cell<usize>>) -> B
         shards: vec![ShardInfo { master: MASTER, address }],
         backup: Some(BackupInfo { address, read_bytes_per_second: 0 }),
     };
-    let list = ServerList { version: 1, servers: vec![server] };
+    let list = ServerList { version: 1, servers: vec![server], ..ServerList::default() };
     replication.learn(&list);
     let mut backup = Service::new(store, 0);
     backup.enlisted(1, &list);

@@ -105,6 +105,7 @@ impl Plan {
         let segment_bytes = if random.chance(0.7) { 64 << 10 } else { 128 << 10 };
         let settings = Settings {
             replicas,
+            min_replicas: replicas,
             durability,
             segment_bytes,
             self_backup: is_alone || random.chance(0.2),
@@ -189,6 +190,7 @@ impl Plan {
         let servers = if random.chance(0.7) { 1 } else { 3 };
         let settings = Settings {
             replicas: 1,
+            min_replicas: 1,
             self_backup: servers == 1,
             durability: "replicated".to_owned(),
             ..plan.settings
@@ -240,6 +242,7 @@ impl Plan {
         let segment_bytes = 32 << 10;
         let settings = Settings {
             replicas: replicas as u32,
+            min_replicas: 1,
             segment_bytes,
             self_backup: servers == 1,
             durability: match scene {
