@@ -316,7 +316,7 @@ impl Shard {
             reads: statistics.reads,
             updates: statistics.updates,
             records: statistics.records as u64,
-            at_risk: None,
+            at_risk: replication.and_then(|it| it.at_risk()),
             segments_short: replication.map_or(0, |it| it.statistics().segments_short),
             inherited: control
                 .recoveries

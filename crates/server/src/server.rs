@@ -359,6 +359,7 @@ impl Server {
             rack: self.options.rack.clone(),
             master,
             replicas: settings.replicas,
+            min_replicas: settings.min_replicas,
             self_backup: settings.self_backup,
             segment_bytes: settings.segment_bytes,
             message_bytes: self.options.message_bytes.unwrap_or(MESSAGE_BYTES),

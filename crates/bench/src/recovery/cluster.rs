@@ -53,6 +53,7 @@ pub(super) fn settings(replicas: u32) -> Settings {
         rack: String::new(),
         master: MasterId(GONE.0),
         replicas,
+        min_replicas: replicas,
         self_backup: false,
         segment_bytes: SEGMENT_BYTES,
         message_bytes: MESSAGE_BYTES,

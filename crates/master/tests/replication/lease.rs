@@ -255,3 +255,32 @@ fn reads_do_not_wait_for_a_backup_that_died_once_others_have_its_replicas() {
     }
     assert_eq!(stopped, 2, "those that had a replica of the head");
 }
+
+#[test]
+fn a_shard_writes_and_reads_with_one_replica_of_two_while_a_backup_is_away() {
+    let mut scene = scene(2, 2);
+    scene.fence_at(ms(6000), 0);
+    scene.simulation.run_for(ms(1000));
+    scene.backup_dies(1);
+    scene.simulation.run_for(ms(5000));
+    scene.serves(ms(100), ms(6000));
+    // What is left is enough for a recovery, so its word is needed.
+    scene.simulation.run_for(ms(1000));
+    scene.is_silent(ms(6000) + ms(10) + READ_LEASE, ms(7000));
+}
+
+#[test]
+fn reads_go_on_by_the_word_of_the_coordinator_where_replicas_are_too_few_to_write() {
+    let mut scene = scene(2, 2);
+    scene.known.borrow_mut().list.min_replicas = Some(2);
+    scene.simulation.run_for(ms(1000));
+    scene.backup_dies(1);
+    scene.simulation.run_for(ms(5000));
+    scene.serves(ms(100), ms(6000));
+    scene.simulation.crash(scene.coordinator);
+    scene.simulation.run_for(ms(2000));
+    scene.is_silent(ms(6000) + READ_LEASE, ms(8000));
+    scene.simulation.start(scene.coordinator);
+    scene.simulation.run_for(ms(2000));
+    scene.serves(ms(8700), ms(10_000));
+}

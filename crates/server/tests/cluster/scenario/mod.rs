@@ -13,6 +13,7 @@
 //! - tables are whole, and there until they are dropped;
 //! - when nothing is wrong any more, everything is served again before long, and everybody comes to
 //!   an end;
+//! - then each segment gets all its replicas, as many as there are servers for;
 //! - no server fails.
 //!
 //! Processes die at any moment (in the midst of a turn, at an operation of their disk), servers
@@ -181,6 +182,10 @@ fn play(world: &mut World, plan: &Plan, random: &mut Random) -> Result<(), Strin
     world.add_user("last", |user| user.look_back(Duration::from_secs(20)));
     if !world.until(HEALING, |world| world.seeing.seen.borrow().working == 0) {
         return Err(format!("the last one does not come to an end: {}", world.describe()));
+    }
+    world.add_user("auditor", user::User::sees_all_replicas);
+    if !world.until(HEALING, |world| world.seeing.seen.borrow().working == 0) {
+        return Err(format!("replicas are not made up for: {}", world.describe()));
     }
     Ok(())
 }

@@ -42,6 +42,14 @@ pub(crate) enum Scene {
     /// A backup that has parts of survivors is given up, and comes again before they are freed there; then their
     /// master dies, and others are silent.
     PartsLeft,
+    /// A master goes on without a server that is away; that one comes back, and is soon the only one there.
+    LeftBehind,
+}
+
+/// So many as the servers can keep, or fewer.
+fn drawn_min_replicas(random: &mut Random, servers: usize, replicas: u32) -> u32 {
+    let most = u64::from(replicas).min(servers.saturating_sub(1).max(1) as u64);
+    random.within(1..most + 1) as u32
 }
 
 /// What a seed's scenario is made of.
@@ -95,8 +103,8 @@ impl Plan {
     pub(crate) fn draw(random: &mut Random, extras: Extras) -> Plan {
         let is_alone = random.chance(0.2);
         let servers = if is_alone { 1 } else { random.within(3..6) as usize };
-        let replicas =
-            if is_alone { 1 } else { random.within(1..4).min(servers as u64 - 1) as u32 };
+        let replicas = if is_alone { 1 } else { random.within(1..4) as u32 };
+        let min_replicas = drawn_min_replicas(random, servers, replicas);
         let durability = match random.below(5) {
             0 | 1 => "synced".to_owned(),
             2 => format!("interval:{}ms", random.within(1..200)),
@@ -105,7 +113,7 @@ impl Plan {
         let segment_bytes = if random.chance(0.7) { 64 << 10 } else { 128 << 10 };
         let settings = Settings {
             replicas,
-            min_replicas: replicas,
+            min_replicas,
             durability,
             segment_bytes,
             self_backup: is_alone || random.chance(0.2),
@@ -125,7 +133,8 @@ impl Plan {
         };
         let operations = random.within(25..60);
         let trouble = Duration::from_millis(random.within(2000..10_000));
-        let may_be_weak = extras.verdicts && settings.replicas > 1;
+        // Others have everything that it has.
+        let may_be_weak = extras.verdicts && settings.min_replicas > 1;
         let weak = may_be_weak.then(|| random.below(servers as u64) as usize);
         Plan {
             servers,
@@ -217,7 +226,8 @@ impl Plan {
     /// Servers whose network and disks work, and one scene, again and again.
     pub(crate) fn of_scenes(random: &mut Random) -> Plan {
         let plan = Plan::draw(random, Extras { verdicts: true, ..Extras::default() });
-        let scene = match random.below(8) {
+        let scene = match random.below(10) {
+            8 | 9 => Scene::LeftBehind,
             0 => Scene::LateWords,
             1 => Scene::BegunAnew,
             2 => Scene::TornRounds,
@@ -231,6 +241,8 @@ impl Plan {
             // No other replica makes up for what one has lost.
             Scene::TornRounds => ([1, 3][random.below(2) as usize], 1),
             Scene::CopiedEarly => (random.within(5..7), 1),
+            // No server is there for a replica that is lost.
+            Scene::LeftBehind => [(3, 2), (3, 3), (4, 3)][random.below(3) as usize],
             // So many that hardly any other segment is only where nobody answers.
             Scene::PartsLeft => (7, 3),
         };
@@ -242,7 +254,10 @@ impl Plan {
         let segment_bytes = 32 << 10;
         let settings = Settings {
             replicas: replicas as u32,
-            min_replicas: 1,
+            min_replicas: match scene {
+                Scene::LeftBehind => 1,
+                _ => drawn_min_replicas(random, servers as usize, replicas as u32),
+            },
             segment_bytes,
             self_backup: servers == 1,
             durability: match scene {

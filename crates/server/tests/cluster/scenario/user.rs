@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::rc::Rc;
 use std::time::Duration;
-use thunderhead_client::control::CreateTable;
+use thunderhead_client::control::{CreateTable, ShardStatus};
 use thunderhead_client::{
     Action, Answer, Condition, Enumeration, Error, KeyHash, Number, Object, Operation, Question,
     Reply, TableId, Version,
@@ -171,6 +171,34 @@ impl User {
             hurry: (0, false),
             number: 0,
         }
+    }
+
+    /// Waits until all segments have as many replicas as there can be.
+    pub(crate) async fn sees_all_replicas(self) {
+        let (patience, settings) = (Duration::from_secs(1), &self.seeing.plan.settings);
+        let others = self.seeing.plan.servers.saturating_sub(1).max(1);
+        let possible = settings.replicas.min(u32::try_from(others).unwrap_or(u32::MAX));
+        let mut missing = String::new();
+        for _ in 0..120 {
+            missing.clear();
+            let servers = match self.client.ask(Question::ClusterStatus, patience).await {
+                Ok(Reply::Cluster(status)) => status.servers.servers,
+                _ => Vec::new(),
+            };
+            for address in servers.iter().flat_map(|it| &it.shards).map(|it| it.address) {
+                match self.client.ask(Question::ShardStatus(address), patience).await {
+                    Ok(Reply::Shard(ShardStatus { at_risk: None, .. })) => {}
+                    Ok(Reply::Shard(ShardStatus { at_risk: Some(it), .. }))
+                        if it.replicas >= possible && possible < settings.replicas => {}
+                    other => missing += &format!("{address}: {other:?}; "),
+                }
+            }
+            if missing.is_empty() && !servers.is_empty() {
+                return;
+            }
+            self.client.tasks().sleep(Duration::from_millis(250)).await;
+        }
+        self.seeing.fail(format!("segments lack replicas for long: {missing}"));
     }
 
     /// Makes the tables and the objects that nobody changes.

@@ -17,6 +17,7 @@ impl World {
             Scene::TornRounds => self.loses_power_in_rounds(random),
             Scene::CopiedEarly => self.dies_after_copies(number, random),
             Scene::PartsLeft => self.dies_with_parts_left(number, random),
+            Scene::LeftBehind => self.leaves_one_behind(number, random),
         }
     }
 
@@ -179,5 +180,36 @@ impl World {
         let ip = shards.find(|it| it.master == by)?.address.ip();
         let is_it = |host: &HostId| self.simulation.address(*host) == ip;
         self.places.iter().position(|place| place.hosts.iter().any(is_it))
+    }
+
+    /// A server is away, and a master goes on without it. It comes back with what it has, and gets what it
+    /// missed over a slow link; at some moment of that it is left alone: the master and all others die. Whoever
+    /// recovers the master meets what it has first, and must not take it for the end of the log.
+    fn leaves_one_behind(&mut self, number: usize, random: &mut Random) {
+        let mut others = self.others(number);
+        let left = others.swap_remove(random.below(others.len() as u64) as usize);
+        self.seeing.rush(Duration::from_secs(2));
+        self.run_for(millis(random, 20..200));
+        let Some((server, generation)) = self.identity(left) else { return };
+        self.stop(left, millis(random, 100..600));
+        self.give_up(server, generation);
+        self.run_for(millis(random, 50..300));
+        let far = Link { delay: millis(random, 1..40), ..self.seeing.plan.link };
+        self.set_links(number, left, far, Duration::from_secs(2));
+        let is_back = |world: &World| {
+            let identity = world.identity(left);
+            identity.is_some_and(|it| it != (server, generation))
+        };
+        if !self.until(Duration::from_millis(800), is_back) {
+            return;
+        }
+        self.run_for(far.delay.mul_f64(8.0 * random.fraction()));
+        let lasts = millis(random, 1500..3000);
+        self.stop(number, lasts);
+        for other in others {
+            self.stop(other, lasts + millis(random, 0..500));
+        }
+        // Who would overwrite what is lost now would not notice it.
+        self.seeing.press(Duration::ZERO);
     }
 }
