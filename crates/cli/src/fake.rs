@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::os::unix::ffi::OsStringExt;
 use thunderhead_client::{Action, Answer, Error, Number, Object, Obstacle, Operation};
 use thunderhead_wire::control::{
-    BackupInfo, BackupStatus, ChangeSettings, ClusterStatus, Map, RecoveryInfo, ServerInfo,
+    AtRisk, BackupInfo, BackupStatus, ChangeSettings, ClusterStatus, Map, RecoveryInfo, ServerInfo,
     ServerList, ServerState, Settings, ShardInfo, ShardStatus, TableInfo, TabletInfo,
 };
 use thunderhead_wire::{
@@ -234,6 +234,13 @@ impl Store for Fake {
                 live_bytes: 256 << 20,
                 objects: 1_234_567,
                 recovering: Some((1 << 20, 4 << 20)),
+                at_risk: Some(AtRisk {
+                    segments: 12,
+                    bytes: 96 << 20,
+                    replicas: 1,
+                    for_ms: 35_900,
+                    is_blocked: true,
+                }),
                 remarks: vec!["memory is tight".to_owned()],
                 ..ShardStatus::default()
             }),
