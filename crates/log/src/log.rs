@@ -13,6 +13,7 @@ mod batch;
 mod beside;
 mod completions;
 mod groups;
+mod handover;
 mod heads;
 mod ledger;
 mod read;
@@ -32,6 +33,7 @@ use crate::cleaner::candidates::Candidate;
 use crate::entry::Seal;
 use crate::error::{Error, OptionsError};
 use crate::index::{Cursor, Entries, Index};
+use crate::limits::DROPPED_MAX;
 use crate::memory::{Memory, Reference};
 use crate::metadata::TabletStatistics;
 use crate::object::{Located, Object};
@@ -42,9 +44,10 @@ use crate::tablets::{Tablet, Tablets};
 use beside::{Aside, Given};
 use completions::Late;
 use groups::Groups;
+use handover::Coming;
 use heads::Head;
 use ledger::Ledger;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::{KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, Version};
@@ -116,14 +119,17 @@ pub struct Log {
     /// So many seglets were the indexes' when the limits were worked out.
     limits_with: usize,
     mutations: u32,
-    /// For tables that were dropped here: the head at that time.
-    dropped: BTreeMap<TableId, SegmentId>,
+    dropped: Dropped,
     /// Segments that the cleaners are kept away from.
     pinned: Vec<Candidate>,
     /// Entries go beside the log for the moment.
     aside: Option<Aside>,
     /// What is full beside the log and the replicator has not all of.
     given: VecDeque<Given>,
+    /// A finished pass of a cleaner whose survivors the replicator has not all of.
+    coming: Option<Coming>,
+    /// Bytes of survivors and side segments that the replicator was given in this turn.
+    handed_over: usize,
 }
 
 impl Log {
@@ -194,10 +200,12 @@ impl Log {
             limits: LiveLimits::default(),
             limits_with: usize::MAX,
             mutations: 0,
-            dropped: BTreeMap::new(),
+            dropped: Dropped::default(),
             pinned: Vec::new(),
             aside: None,
             given: VecDeque::new(),
+            coming: None,
+            handed_over: 0,
         };
         log.publish_tablets();
         log.turn();
@@ -264,9 +272,7 @@ impl Log {
         };
         // Entries of an earlier life in this log must not count in this one. Their births are at
         // most the head at the time of the drop, so that head must be over.
-        if self.dropped.get(&range.table).is_some_and(|head| *head >= self.head.id())
-            && !self.roll(self.shared.reserves.for_writes())
-        {
+        if self.dropped.has(range.table) && !self.roll(self.shared.reserves.for_writes()) {
             self.turn();
             return Err(Error::CleanerBehind);
         }
@@ -289,7 +295,7 @@ impl Log {
 
     fn has_dropped(&mut self, tablet: &Tablet) {
         self.live_bytes -= tablet.live_bytes;
-        self.dropped.insert(tablet.range.table, self.head.id());
+        self.dropped.note(tablet.range.table);
         self.publish_tablets();
         // After the tablets: a cleaner that sees this count sees them without this one.
         self.shared.sums.drops.fetch_add(1, Ordering::Release);
@@ -355,12 +361,11 @@ impl Log {
                 self.count_mutation();
             }
         }
-        let head = self.head.id();
         let tablet = &mut self.tablets.list[at];
         tablet.clearing = next;
         if next.is_none() {
             tablet.cleared.clone_from(&tablet.holes);
-            self.dropped.insert(tablet.range.table, head);
+            self.dropped.note(tablet.range.table);
             self.publish_tablets();
             self.shared.sums.drops.fetch_add(1, Ordering::Release);
         }
@@ -523,6 +528,34 @@ impl Drop for Log {
         if !std::thread::panicking() {
             self.turn();
         }
+    }
+}
+
+/// Tables that were dropped, in whole or in part, while the present head was open. One of them may live here
+/// again only from a later head on. So the next head makes the list empty.
+#[derive(Default)]
+struct Dropped {
+    tables: BTreeSet<TableId>,
+    /// There are more than are listed, so any table may be one of them.
+    any: bool,
+}
+
+impl Dropped {
+    fn note(&mut self, table: TableId) {
+        self.tables.insert(table);
+        if self.tables.len() > DROPPED_MAX {
+            self.tables.clear();
+            self.any = true;
+        }
+    }
+
+    fn has(&self, table: TableId) -> bool {
+        self.any || self.tables.contains(&table)
+    }
+
+    fn clear(&mut self) {
+        self.tables.clear();
+        self.any = false;
     }
 }
 

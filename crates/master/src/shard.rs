@@ -655,6 +655,10 @@ impl Shard {
         let beside = own.zip(local.as_mut().map(|it| &mut **it as &mut dyn LocalBackup));
         self.control_turn_over(context, beside);
         self.log.turn();
+        if self.log.has_to_hand_over() {
+            // A piece of it is handed over in each turn.
+            context.alarm().ring();
+        }
         if let Some(link) = &mut self.link {
             link.run(context, &mut self.log, &mut self.asking, &self.parked, local);
         }
