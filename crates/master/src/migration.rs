@@ -109,6 +109,17 @@ impl Migrations {
         comes.then_some((Status::Moved, 0))
     }
 
+    /// What the sender of an update is told while its tablet goes and more is noted than can be sent. Reads go on.
+    #[inline]
+    pub(crate) fn holds_back(&self, table: TableId, key: &[u8]) -> Option<Refused> {
+        if self.outgoing.is_empty() {
+            return None;
+        }
+        let hash = KeyHash::of(key);
+        let waits = self.outgoing.values().any(|it| it.holds_back() && it.has(table, hash));
+        waits.then_some((Status::Busy, PAUSE_US))
+    }
+
     /// Whether a tablet is one that comes.
     pub(crate) fn hides_tablet(&self, range: TabletRange) -> bool {
         self.incoming.values().any(|it| it.range.overlaps(&range))

@@ -304,7 +304,10 @@ impl Shard {
         key: Hashed<'_>,
     ) -> Outcome {
         let before = (self.log.appended(), self.log.grouped());
-        if let Some((status, hint)) = self.control.closed(part.head.table(), part.key) {
+        let (table, of_control) = (part.head.table(), &self.control);
+        let closed = of_control.closed(table, part.key);
+        let refused = closed.or_else(|| of_control.migrations.holds_back(table, part.key));
+        if let Some((status, hint)) = refused {
             return Outcome { hint, ..Outcome::refused(status, Version::NONE) };
         }
         let outcome = objects::update(&mut self.log, &mut self.clients, identity, part, key);
