@@ -86,6 +86,12 @@ pub(crate) const RANGES_MAX: usize = 1 << 16;
 /// What somebody waits in microseconds for a part that is not cut yet: less than reading takes.
 pub(crate) const COMING_US: u32 = 500;
 
+/// The longest list that the reactor reads or writes itself: some tens of microseconds. And how many longer ones
+/// may be under way: each has a message of up to 8 MiB.
+pub(crate) const LIST_BYTES_AT_ONCE: usize = 4 << 10;
+pub(crate) const LIST_ENTRIES_AT_ONCE: usize = 100;
+pub(crate) const LISTS_MAX: usize = 16;
+
 /// Requests that may wait for the disk at once.
 pub(crate) const WAITING_MAX: usize = 16_384;
 
