@@ -13,11 +13,12 @@ const FUZZ_SECONDS: u32 = 15;
 const SWARM_SEEDS: u64 = 10_000;
 
 /// Seeds of the whole cluster, with what is beside: some two minutes together on two cores.
-const CLUSTER_SWARMS: [&[&str]; 4] = [
+const CLUSTER_SWARMS: [&[&str]; 5] = [
     &["--cluster", "--swarm", "3000", "--verdicts"],
     &["--cluster", "--swarm", "1000", "--verdicts", "--migrations"],
     &["--cluster", "--swarm", "200", "--leaving"],
     &["--cluster", "--swarm", "200", "--scenes"],
+    &["--cluster", "--swarm", "50", "--clusters"],
 ];
 
 /// The versions of the tools that `cargo install` brings.
@@ -145,7 +146,7 @@ impl Step {
             Step::Swarm => {
                 sim(&["--swarm".to_owned(), SWARM_SEEDS.to_string()])?;
                 let words = |swarm: &[&str]| swarm.iter().map(ToString::to_string).collect();
-                let all: [Vec<String>; 4] = CLUSTER_SWARMS.map(words);
+                let all: [Vec<String>; 5] = CLUSTER_SWARMS.map(words);
                 all.iter().try_for_each(|swarm| sim(swarm))
             }
             Step::Hosts => {

@@ -93,12 +93,27 @@ pub(crate) const RANGES_MAX: usize = 1 << 16;
 /// What somebody waits in microseconds for a part that is not cut yet: less than reading takes.
 pub(crate) const COMING_US: u32 = 500;
 
+/// The longest list that the reactor reads or writes itself: some tens of microseconds. And how many longer ones
+/// may be under way: each has a message of up to 8 MiB.
+pub(crate) const LIST_BYTES_AT_ONCE: usize = 4 << 10;
+pub(crate) const LIST_ENTRIES_AT_ONCE: usize = 100;
+pub(crate) const LISTS_MAX: usize = 16;
+
 /// Requests that may wait for the disk at once.
 pub(crate) const WAITING_MAX: usize = 16_384;
 
 /// Freed replicas that are remembered, so that a message that was under way for long does not bring
 /// one of them back.
 pub(crate) const GRAVES_MAX: usize = 4096;
+
+/// Masters in one answer to who has replicas here: looking them up takes less than a slice.
+pub(crate) const MASTERS_MAX: usize = 256;
+
+/// Masters that are gone and are remembered as such.
+pub(crate) const GONE_MAX: usize = 1 << 16;
+
+/// Masters in all lineages. Beyond that those are forgotten of which there is no replica here.
+pub(crate) const LINEAGES_MAX: usize = 4096;
 
 /// What a caller waits in microseconds before it tries again.
 pub(crate) const BUSY_US: u32 = 1_000;

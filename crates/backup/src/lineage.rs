@@ -9,28 +9,75 @@
 //! master takes as lost, and a recovery waits for.
 
 use crate::layout::ReplicaId;
+use crate::limits::LINEAGES_MAX;
 use crate::store::{Replica, Store};
 use std::collections::BTreeMap;
 use thunderhead_wire::MasterId;
 
 /// See the module's documentation.
-#[derive(Debug, Default)]
-pub(crate) struct Lineages(BTreeMap<MasterId, Vec<MasterId>>);
+#[derive(Debug)]
+pub(crate) struct Lineages {
+    of: BTreeMap<MasterId, Vec<MasterId>>,
+    /// Masters in all of them together.
+    count: usize,
+    /// How many there may be before it is looked which of them are of use.
+    limit: usize,
+}
+
+impl Default for Lineages {
+    fn default() -> Lineages {
+        Lineages { of: BTreeMap::new(), count: 0, limit: LINEAGES_MAX }
+    }
+}
+
+impl Lineages {
+    fn learn(&mut self, master: MasterId, lineage: &[MasterId]) {
+        if lineage.is_empty() {
+            return;
+        }
+        let known = self.of.entry(master).or_default();
+        let before = known.len();
+        known.extend(lineage.iter().filter(|it| **it != master));
+        known.sort_unstable();
+        known.dedup();
+        self.count += known.len() - before;
+    }
+
+    /// Forgets masters of which there is no replica here. There never will be one: they are gone, and a backup
+    /// takes nothing more from them. So no more are left than there are frames.
+    fn prune(&mut self, has_replicas: impl Fn(MasterId) -> bool) {
+        for known in self.of.values_mut() {
+            known.retain(|master| has_replicas(*master));
+        }
+        self.of.retain(|_, known| !known.is_empty());
+        self.count = self.of.values().map(Vec::len).sum();
+        // Looking at all of them is worth it again when there are twice as many.
+        self.limit = LINEAGES_MAX.max(self.count * 2);
+    }
+
+    fn forget(&mut self, master: MasterId) {
+        let known = self.of.remove(&master);
+        self.count -= known.map_or(0, |known| known.len());
+    }
+}
 
 impl Store {
     /// Learns whose closed replicas are a master's, too.
     pub fn learn_lineage(&mut self, master: MasterId, lineage: &[MasterId]) {
-        if !lineage.is_empty() {
-            let known = self.lineages.0.entry(master).or_default();
-            known.extend(lineage.iter().filter(|it| **it != master));
-            known.sort_unstable();
-            known.dedup();
+        self.lineages.learn(master, lineage);
+        if self.lineages.count > self.lineages.limit {
+            let mut lineages = std::mem::take(&mut self.lineages);
+            lineages.prune(|master| {
+                let before = MasterId(master.0.saturating_sub(1));
+                self.masters_after(before, 1) == [master]
+            });
+            self.lineages = lineages;
         }
     }
 
     /// A master is done with, and so is its lineage.
     pub fn forget_lineage(&mut self, master: MasterId) {
-        self.lineages.0.remove(&master);
+        self.lineages.forget(master);
     }
 
     /// Under which id a master writes to what it calls so: its own, where it has begun one, or that
@@ -48,7 +95,7 @@ impl Store {
     }
 
     fn inherited(&self, id: ReplicaId) -> Option<ReplicaId> {
-        let lineage = self.lineages.0.get(&id.master)?;
+        let lineage = self.lineages.of.get(&id.master)?;
         let others = lineage.iter().map(|master| ReplicaId { master: *master, ..id });
         let mut closed = others.filter(|id| self.offered(*id).is_some_and(|it| it.closed));
         closed.next()
@@ -56,7 +103,7 @@ impl Store {
 
     /// All replicas of a master: its own, and the closed ones of its lineage.
     pub fn replicas_of(&self, master: MasterId) -> impl Iterator<Item = Replica> + '_ {
-        let lineage = self.lineages.0.get(&master).map_or(&[][..], Vec::as_slice);
+        let lineage = self.lineages.of.get(&master).map_or(&[][..], Vec::as_slice);
         self.replicas().filter(move |it| {
             let is_own = it.id.master == master;
             let is_inherited = || {
@@ -65,5 +112,26 @@ impl Store {
             };
             is_own || is_inherited()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lineages_are_bounded_by_the_masters_that_have_replicas_here() {
+        let mut lineages = Lineages::default();
+        for number in 0..10_000 {
+            lineages
+                .learn(MasterId(2 * number + 1), &[MasterId(2 * number), MasterId(2 * number + 1)]);
+            lineages.learn(MasterId(2 * number + 1), &[MasterId(2 * number)]);
+        }
+        assert_eq!((lineages.of.len(), lineages.count), (10_000, 10_000));
+        lineages.prune(|master| master.0 < 20);
+        assert_eq!((lineages.of.len(), lineages.count, lineages.limit), (10, 10, LINEAGES_MAX));
+        lineages.forget(MasterId(1));
+        lineages.forget(MasterId(77_777));
+        assert_eq!((lineages.of.len(), lineages.count), (9, 9));
     }
 }

@@ -32,16 +32,18 @@
 
 mod graves;
 mod head;
+mod lists;
 mod pages;
 mod recovery;
 mod replicate;
 
 use crate::error::{ReadError, Refusal, Unserved};
-use crate::limits::{BUSY_US, WAITING_MAX};
+use crate::limits::{BUSY_US, GONE_MAX, LIST_ENTRIES_AT_ONCE, MASTERS_MAX, WAITING_MAX};
 use crate::reader::ReplicaBytes;
 use crate::store::{Event, Store, Ticket};
 use graves::Graves;
 use head::Heads;
+use lists::{Done, Job, Lists};
 use pages::Pages;
 use recovery::Recoveries;
 use std::collections::{BTreeSet, VecDeque};
@@ -49,7 +51,7 @@ use std::sync::Arc;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request};
 use thunderhead_runtime::Time;
 use thunderhead_wire::control::{
-    BackupStatus, BeginRecovery, Empty, FreeRest, HeadOf, Inventory, InventoryOf, OfMaster,
+    BackupStatus, Empty, HeadOf, Inventory, InventoryOf, MastersAfter, MastersHere, OfMaster,
     ReplicaInfo, RestLeft, ServerList, ServerState, of_body, to_body,
 };
 use thunderhead_wire::replication::{PartAnswer, ReplicateHead};
@@ -103,6 +105,7 @@ pub struct Service {
     pages: Pages,
     heads: Heads,
     recoveries: Recoveries,
+    lists: Lists,
     locals: u64,
     locals_done: VecDeque<(u64, Vec<u8>)>,
     timer_at: Option<Time>,
@@ -125,6 +128,7 @@ impl Service {
             graves: Graves::default(),
             waiting: VecDeque::new(),
             pages: Pages::default(),
+            lists: Lists::default(),
             locals: 0,
             locals_done: VecDeque::new(),
             timer_at: None,
@@ -206,7 +210,11 @@ impl Service {
                     if deposed {
                         self.fence(master);
                     }
-                    context.reply(reply_to, &[&to_body(&self.inventory(master))]);
+                    let inventory = self.inventory(master);
+                    if inventory.replicas.len() > LIST_ENTRIES_AT_ONCE {
+                        return self.lists.begin(context, reply_to, Job::Inventory(inventory));
+                    }
+                    context.reply(reply_to, &[&to_body(&inventory)]);
                 }
                 None => context.refuse(reply_to, Status::Malformed, 0, &[]),
             },
@@ -217,13 +225,20 @@ impl Service {
                 }
                 None => context.refuse(reply_to, Status::Malformed, 0, &[]),
             },
-            Opcode::FreeRest => match of_body::<FreeRest>(body) {
-                Some(FreeRest { master, keep }) => {
-                    let replicas = self.free_rest(master, &keep.into_iter().collect());
-                    context.reply(reply_to, &[&to_body(&RestLeft { replicas })]);
+            Opcode::MastersHere => match of_body::<MastersAfter>(body) {
+                Some(MastersAfter { after }) => {
+                    let masters = self.store.masters_after(after, MASTERS_MAX);
+                    let more = masters.len() == MASTERS_MAX;
+                    context.reply(reply_to, &[&to_body(&MastersHere { masters, more })]);
                 }
                 None => context.refuse(reply_to, Status::Malformed, 0, &[]),
             },
+            Opcode::FreeRest if lists::is_long(body) => {
+                self.lists.begin(context, reply_to, Job::FreeRest(body.to_vec()));
+            }
+            Opcode::FreeRest => {
+                self.list_done(context, reply_to, Done::FreeRest(lists::free_rest(body)));
+            }
             Opcode::HeadOf => match of_body::<HeadOf>(body) {
                 Some(of) => {
                     self.fence(of.master);
@@ -231,19 +246,37 @@ impl Service {
                 }
                 None => context.refuse(reply_to, Status::Malformed, 0, &[]),
             },
-            Opcode::BeginRecovery => match of_body::<BeginRecovery>(body) {
-                Some(begin) => {
-                    self.fence(begin.crashed);
-                    self.store.learn_lineage(begin.crashed, &begin.lineage);
-                    self.recoveries.begin(context, begin, reply_to);
-                }
-                None => context.refuse(reply_to, Status::Malformed, 0, &[]),
-            },
+            Opcode::BeginRecovery if lists::is_long(body) => {
+                self.lists.begin(context, reply_to, Job::BeginRecovery(body.to_vec()));
+            }
+            Opcode::BeginRecovery => {
+                self.list_done(context, reply_to, Done::BeginRecovery(of_body(body)));
+            }
             Opcode::RecoveryData => {
                 self.recoveries.request(&self.store, context, body, reply_to);
             }
             Opcode::BackupStatus => context.reply(reply_to, &[&to_body(&self.status())]),
             _ => context.refuse(reply_to, Status::UnknownOpcode, 0, &[]),
+        }
+    }
+
+    /// A list was read, or written.
+    fn list_done(&mut self, context: &mut Context<'_>, reply_to: ReplyTo, done: Done) {
+        match done {
+            Done::FreeRest(Some((master, keep))) => {
+                let replicas = self.free_rest(master, &keep);
+                context.reply(reply_to, &[&to_body(&RestLeft { replicas })]);
+            }
+            Done::BeginRecovery(Some(begin)) => {
+                self.fence(begin.crashed);
+                self.store.learn_lineage(begin.crashed, &begin.lineage);
+                let frames = self.store.superblock().geometry.frames;
+                self.recoveries.begin(context, begin, frames, reply_to);
+            }
+            Done::FreeRest(None) | Done::BeginRecovery(None) => {
+                context.refuse(reply_to, Status::Malformed, 0, &[]);
+            }
+            Done::Body(body) => context.reply(reply_to, &[&body]),
         }
     }
 
@@ -264,6 +297,9 @@ impl Service {
     /// of what takes long.
     pub fn turn_over(&mut self, context: &mut Context<'_>) {
         self.hear(context);
+        while let Some((reply_to, done)) = self.lists.done() {
+            self.list_done(context, reply_to, done);
+        }
         self.work(context);
         let deadlines = [self.store.deadline(), self.recoveries.deadline()];
         if let Some(at) = deadlines.into_iter().flatten().min()
@@ -372,15 +408,24 @@ impl Service {
 
     /// Takes nothing more from a master, whose replicas are about to be read.
     pub fn fence(&mut self, master: MasterId) {
-        self.gone.insert(master);
+        self.is_gone(master);
         self.store.gives_way(master);
+    }
+
+    /// Remembers that a master is gone. Of very many the first are forgotten: the list of servers says by then
+    /// that they are gone, and no message of theirs is under way for so long.
+    fn is_gone(&mut self, master: MasterId) {
+        self.gone.insert(master);
+        while self.gone.len() > GONE_MAX {
+            self.gone.pop_first();
+        }
     }
 
     /// Gives up all replicas of a master, which gets no others here.
     pub fn free_master(&mut self, master: MasterId) {
         self.store.free_master(master);
         self.store.forget_lineage(master);
-        self.gone.insert(master);
+        self.is_gone(master);
         self.graves.forget(master);
         self.pages.forget(master);
         self.recoveries.forget(master);

@@ -154,7 +154,7 @@ fn make(files: &mut dyn Files, options: &Options, store: u64) -> Result<(), Open
     let new_name = format!("{}.new", options.file);
     let how = Opening { create: true, direct: true, ..Opening::default() };
     let file = files.open_with(&new_name, how)?;
-    let made = fill(files, file, &superblock, options.populate);
+    let made = fill(files, file, &superblock, options);
     files.close(file);
     if let Err(error) = made {
         let _ = files.remove(&new_name);
@@ -171,12 +171,15 @@ fn fill(
     files: &mut dyn Files,
     file: FileId,
     superblock: &Superblock,
-    populate: bool,
+    options: &Options,
 ) -> io::Result<()> {
     let geometry = superblock.geometry;
     // What an attempt before this one left is not to be mixed with.
     files.set_length(file, 0)?;
-    files.allocate(file, geometry.file_bytes())?;
+    match options.sparse {
+        true => files.set_length(file, geometry.file_bytes())?,
+        false => files.allocate(file, geometry.file_bytes())?,
+    }
     for slot in Slot::BOTH {
         let block = superblock.encode(MADE - slot as u64);
         files.write_at(file, slot as u64 * BLOCK_BYTES as u64, block.as_bytes())?;
@@ -197,7 +200,7 @@ fn fill(
     }
     // Something to time reading with: what was never written is not read from the disk.
     let probe = vec![Block([0x5a; BLOCK_BYTES]); geometry.frame_bytes() / BLOCK_BYTES];
-    let frames = if populate { geometry.frames } else { geometry.frames.min(TIMED_FRAMES) };
+    let frames = if options.populate { geometry.frames } else { geometry.frames.min(TIMED_FRAMES) };
     let mut told = 0;
     for frame in 0..frames {
         files.write_at(file, geometry.data_at(frame), probe.as_bytes())?;

@@ -94,6 +94,8 @@ pub struct Options {
     /// All frames are written once when the file is made. File systems note of each piece when it is written
     /// for the first time, and a sync waits for that.
     pub populate: bool,
+    /// The file takes room on the disk as it is used, where the file system can do that.
+    pub sparse: bool,
     /// The file's name in the process's directory.
     pub file: String,
 }
@@ -122,6 +124,7 @@ impl Options {
             buffers: 32,
             durability: Durability::Replicated,
             populate: false,
+            sparse: false,
             file: FILE_NAME.to_owned(),
         }
     }

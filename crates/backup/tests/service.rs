@@ -13,8 +13,8 @@ use thunderhead_runtime::Process;
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_simulator::{Boot, HostId, Options, Simulation};
 use thunderhead_wire::control::{
-    BackupStatus, FreeRest, Inventory, InventoryOf, OfMaster, RestLeft, ServerInfo, ServerList,
-    ServerState, ShardInfo, of_body, to_body,
+    BackupStatus, FreeRest, Inventory, InventoryOf, MastersAfter, MastersHere, OfMaster, RestLeft,
+    ServerInfo, ServerList, ServerState, ShardInfo, of_body, to_body,
 };
 use thunderhead_wire::replication::{
     ATOMIC, CLOSE, COMMIT, FREE, OPEN, PartAnswer, PieceHead, ReadHead, ReplicaPart, ReplicateHead,
@@ -211,6 +211,14 @@ fn replicas_are_written_listed_read_and_freed() {
             let status = it.call(Opcode::BackupStatus, b"{}".to_vec()).await.unwrap();
             let status: BackupStatus = of_body(&status).unwrap();
             assert_eq!((status.frames, status.read_bytes_per_second), (6, 7));
+            // It says of which masters it has replicas.
+            let body = to_body(&MastersAfter { after: MasterId(0) });
+            let here = it.call(Opcode::MastersHere, body).await.unwrap();
+            let here = of_body::<MastersHere>(&here).unwrap();
+            assert_eq!(here, MastersHere { masters: vec![MasterId(1)], more: false });
+            let body = to_body(&MastersAfter { after: MasterId(1) });
+            let here = it.call(Opcode::MastersHere, body).await.unwrap();
+            assert_eq!(of_body(&here), Some(MastersHere::default()));
             // Of a log that was taken back closed replicas that are needed stay, and nothing else.
             let keep = vec![SegmentId(6), SegmentId(7), SegmentId(99)];
             let body = to_body(&FreeRest { master: MasterId(1), keep });
@@ -232,6 +240,42 @@ fn replicas_are_written_listed_read_and_freed() {
 }
 
 #[test]
+fn a_long_list_is_read_beside_the_reactor_and_means_what_a_short_one_does() {
+    let conversation = |it: Caller| async move {
+        let closed = |segment, bytes: &'static [u8]| (segment, 1, 0, bytes, 4, OPEN | CLOSE);
+        let parts: [Part<'_>; 2] = [closed(6, b"kept"), closed(7, b"gone")];
+        assert_eq!(it.send(&parts).await, [(0, 4), (0, 4)]);
+        let keep = (8..200_000).chain([6]).map(SegmentId).collect();
+        let body = to_body(&FreeRest { master: MasterId(1), keep });
+        assert!(body.len() > 1 << 20);
+        // Who asks for less right behind it is answered first.
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let (own, told) = (it.clone(), Rc::clone(&order));
+        it.tasks.spawn(async move {
+            let left = own.call(Opcode::FreeRest, body).await.unwrap();
+            assert_eq!(of_body(&left), Some(RestLeft { replicas: 1 }));
+            told.borrow_mut().push("long");
+        });
+        it.call(Opcode::BackupStatus, b"{}".to_vec()).await.unwrap();
+        order.borrow_mut().push("short");
+        while order.borrow().len() < 2 {
+            it.tasks.sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(*order.borrow(), ["short", "long"]);
+        assert_eq!(it.inventory(1).await, [(6, 1, 4, true)]);
+        for opcode in [Opcode::FreeRest, Opcode::BeginRecovery] {
+            let refused = it.call(opcode, vec![b'['; 100_000]).await;
+            let malformed = Status::Malformed;
+            assert!(
+                matches!(refused, Err(CallError::Refused { status, .. }) if status == malformed),
+                "{refused:?}"
+            );
+        }
+    };
+    talk(Durability::Replicated, &Rc::default(), conversation, |_, _| {});
+}
+
+#[test]
 fn a_master_that_was_given_up_is_refused() {
     let list = |version, states: &[(u64, ServerState)]| {
         let servers = states.iter().map(|(master, state)| ServerInfo {
@@ -247,7 +291,7 @@ fn a_master_that_was_given_up_is_refused() {
             }],
             backup: None,
         });
-        ServerList { version, servers: servers.collect() }
+        ServerList { version, servers: servers.collect(), ..ServerList::default() }
     };
     let lists: Lists = Rc::default();
     let own = Rc::clone(&lists);

@@ -150,7 +150,7 @@ impl User<'_> {
                 self.version = version;
                 Outcome::Refused(judged(version))
             }
-            (Err(Error::Unknown | Error::Incomprehensible), _) => Outcome::Unknown,
+            (Err(Error::Unknown(_) | Error::Incomprehensible), _) => Outcome::Unknown,
             // It says that nothing was done: the judge must not need it.
             (Err(Error::TimedOut(_)), _) => {
                 self.timed_out += 1;

@@ -18,6 +18,7 @@ pub mod plot;
 pub mod recovery;
 pub mod rpc;
 pub mod table;
+pub mod turns;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -55,6 +56,7 @@ impl Arguments {
             | Command::Recovery(_)
             | Command::History(_)
             | Command::Instructions(_)
+            | Command::Turns(_)
             | Command::Evaluate { .. } => {
                 return None;
             }
@@ -75,6 +77,8 @@ enum Command {
     Peers(peers::Arguments),
     /// Recovery, modelled: larger clusters than there are here.
     Recovery(recovery::Arguments),
+    /// The longest turns of shards while they clean, give a tablet away and rebuild others' tablets.
+    Turns(turns::Arguments),
     /// Reads of single objects.
     Read(operations::Arguments),
     /// Writes of single objects.
@@ -149,6 +153,7 @@ pub fn run(arguments: Arguments) -> Result<bool> {
         Command::Backup(arguments) => backup::run(arguments).map(|()| true),
         Command::Recovery(arguments) => recovery::run(arguments).map(|()| true),
         Command::Peers(arguments) => peers::run(&arguments),
+        Command::Turns(arguments) => turns::run(&arguments),
         Command::Evaluate { area, quick, minutes, only, json, write } => match area.as_str() {
             "log" => log::evaluate::run(quick, json),
             "rpc" => rpc::evaluate::run(quick, json),

@@ -4,7 +4,9 @@ use crate::exit::Failure;
 use crate::session::Session;
 use crate::settings::{Coordinator, Dev, Everywhere, Flags, Server};
 use crate::store::Store;
-use crate::{backup, configuration, demo, objects, shell, status, tables, transfer};
+use crate::{
+    backup, cluster, configuration, demo, objects, servers, shell, status, tables, transfer,
+};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -55,8 +57,8 @@ fn pair(text: &str) -> Result<(String, String), String> {
 pub(crate) enum Command {
     /// Run a whole cluster in this process, for development. What it stores stays.
     Dev(Flags<Dev>),
-    /// Run a server.
-    Server(Flags<Server>),
+    /// Run a server, or have the cluster forget one.
+    Server(ServerCommand),
     /// Run a coordinator.
     Coordinator(Flags<Coordinator>),
     #[command(flatten)]
@@ -82,6 +84,15 @@ pub(crate) enum Command {
     Reference,
 }
 
+/// A server to run, or what is to be done about one.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServerCommand {
+    #[command(subcommand)]
+    pub(crate) action: Option<servers::Command>,
+    #[command(flatten)]
+    pub(crate) flags: Flags<Server>,
+}
+
 /// What is asked of a running cluster. The shell knows these too.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DataCommand {
@@ -104,6 +115,9 @@ pub(crate) enum DataCommand {
     Import(transfer::Import),
     /// Write a table's objects into a file.
     Export(transfer::Export),
+    /// Change what may change in a cluster that runs.
+    #[command(subcommand)]
+    Cluster(cluster::Command),
     /// Show servers, memory, tables, and what is wrong.
     Status,
 }
@@ -124,6 +138,7 @@ pub(crate) fn run(
         DataCommand::Scan(scan) => objects::scan(scan, store, session),
         DataCommand::Import(import) => transfer::import(import, store, session),
         DataCommand::Export(export) => transfer::export(export, store, session),
+        DataCommand::Cluster(command) => cluster::run(command, store, session),
         DataCommand::Status => status::run(store, session),
     }
 }

@@ -4,10 +4,13 @@ use crate::exit::{Exit, Failure};
 use crate::store::{Objects, Store};
 use std::net::SocketAddr;
 use std::time::Duration;
-use thunderhead_client::{Answer, Client, Error, Number, Operation, Options};
+use thunderhead_client::{Addresses, Answer, Client, Error, Number, Operation, Options};
 use thunderhead_config::{Address, ClientConfig};
-use thunderhead_wire::control::{BackupStatus, ClusterStatus, Map, ShardStatus, TableInfo};
-use thunderhead_wire::{Condition, KeyHash, MasterId, Status, TableId, Version};
+use thunderhead_runtime::os::addresses_of;
+use thunderhead_wire::control::{
+    BackupStatus, ChangeSettings, ClusterStatus, Map, Settings, ShardStatus, TableInfo,
+};
+use thunderhead_wire::{Condition, KeyHash, MasterId, ServerId, Status, TableId, Version};
 
 /// Connects to a cluster.
 pub(crate) fn connect(config: &ClientConfig) -> Result<Box<dyn Store>, Failure> {
@@ -33,20 +36,14 @@ pub(crate) fn beside(coordinator: SocketAddr, deadline: Duration) -> Result<Clie
     Client::connect(&Options::new([coordinator]).deadline(Some(deadline)))
 }
 
-/// Where coordinators are. A name that stands for nothing is a failure only when no other is left.
-pub(crate) fn resolve(coordinators: &[Address]) -> Result<Vec<SocketAddr>, Failure> {
-    let (mut found, mut tried) = (Vec::new(), Vec::new());
-    for coordinator in coordinators {
-        match coordinator.resolve() {
-            Ok(addresses) => found.extend(addresses),
-            Err(error) => tried.push(format!("{coordinator}: {error}")),
-        }
-    }
-    if found.is_empty() {
-        let message = format!("no coordinator can be found ({})", tried.join("; "));
-        return Err(Failure::new(Exit::Unreachable, "unreachable", message));
-    }
-    Ok(found)
+/// The addresses of coordinators, whose names are resolved again when none of them answers. A name that stands for
+/// nothing is a failure only when no other one stands for something.
+pub(crate) fn resolve(coordinators: &[Address]) -> Result<Addresses, Failure> {
+    let hosts = coordinators.iter().map(|it| (it.host.clone(), it.port)).collect();
+    addresses_of(hosts).map_err(|error| {
+        let message = format!("no coordinator can be found ({error}); check --coordinators");
+        Failure::new(Exit::Unreachable, "unreachable", message)
+    })
 }
 
 /// How long one of many servers is asked how it is: some may be dead, and one wants to know that soon.
@@ -66,9 +63,8 @@ impl Cluster {
 
 impl Store for Cluster {
     fn create_table(&mut self, name: &str, span: u32) -> Result<TableInfo, Failure> {
-        let id = self.0.create_table(name, span)?;
-        let map = self.tables()?;
-        map.tables.into_iter().find(|it| it.id == id).ok_or_else(|| Failure::no_table(name))
+        self.0.create_table(name, span)?;
+        self.0.table_info(name).map_err(|error| of_table(name, error))
     }
 
     fn drop_table(&mut self, name: &str) -> Result<(), Failure> {
@@ -84,7 +80,23 @@ impl Store for Cluster {
     }
 
     fn migrate(&mut self, table: &str, first: KeyHash, to: MasterId) -> Result<TableInfo, Failure> {
-        self.0.migrate(table, first, to).map_err(|error| of_table(table, error))
+        self.0.migrate(table, first, to).map_err(|error| match error {
+            Error::Refused(Status::NoSuchServer) => {
+                let message = format!(
+                    "there is no {to}; `thunderhead status` prints a line `master N` for each"
+                );
+                Failure::new(Exit::Negative, "no_such_server", message)
+            }
+            error => of_table(table, error),
+        })
+    }
+
+    fn forget_server(&mut self, server: ServerId) -> Result<(), Failure> {
+        Ok(self.0.forget_server(server)?)
+    }
+
+    fn change_settings(&mut self, changes: ChangeSettings) -> Result<Settings, Failure> {
+        Ok(self.0.change_settings(changes)?)
     }
 
     fn status(&mut self) -> Result<ClusterStatus, Failure> {

@@ -131,8 +131,11 @@ impl From<Error> for Failure {
             Error::Refused(status) => of_status(status),
             Error::TimedOut(Obstacle::NoSpace) => (Exit::Unreachable, "no_space"),
             Error::TimedOut(Obstacle::Busy) => (Exit::Unreachable, "busy"),
+            Error::TimedOut(Obstacle::Replicas) => (Exit::Unreachable, "awaiting_replicas"),
+            Error::TimedOut(Obstacle::Lease) => (Exit::Unreachable, "awaiting_lease"),
+            Error::TimedOut(Obstacle::Memory) => (Exit::Unreachable, "awaiting_memory"),
             Error::TimedOut(_) => (Exit::Unreachable, "unreachable"),
-            Error::Unknown | Error::Incomprehensible => (Exit::Unknown, "unknown_outcome"),
+            Error::Unknown(_) | Error::Incomprehensible => (Exit::Unknown, "unknown_outcome"),
             // Of this machine, not of the cluster.
             _ => (Exit::Usage, "client"),
         };
@@ -153,8 +156,12 @@ fn of_status(status: Status) -> (Exit, &'static str) {
         Status::NoSuchTable => (Exit::Negative, "no_such_table"),
         Status::TableExists => (Exit::Negative, "table_exists"),
         Status::NoSuchServer => (Exit::Negative, "no_such_server"),
+        Status::ServerIsUp => (Exit::Negative, "server_is_up"),
         Status::ConditionFailed => (Exit::Negative, "condition_failed"),
-        Status::DeadlineExceeded => (Exit::Unknown, "unknown_outcome"),
+        Status::DeadlineExceeded | Status::LeadershipLost => (Exit::Unknown, "unknown_outcome"),
+        Status::AwaitingReplicas => (Exit::Unreachable, "awaiting_replicas"),
+        Status::AwaitingLease => (Exit::Unreachable, "awaiting_lease"),
+        Status::AwaitingMemory => (Exit::Unreachable, "awaiting_memory"),
         Status::NotLeader | Status::MetastoreUnavailable => (Exit::Unreachable, "unreachable"),
         Status::NoServers => (Exit::Unreachable, "no_servers"),
         Status::NoSpace => (Exit::Unreachable, "no_space"),
@@ -179,7 +186,7 @@ mod tests {
             (Error::Refused(Status::NoSuchTable), Exit::Negative),
             (Error::TimedOut(Obstacle::NoAnswer), Exit::Unreachable),
             (Error::TimedOut(Obstacle::NoSpace), Exit::Unreachable),
-            (Error::Unknown, Exit::Unknown),
+            (Error::Unknown(Obstacle::NoAnswer), Exit::Unknown),
             (Error::Incomprehensible, Exit::Unknown),
         ];
         for (error, exit) in cases {

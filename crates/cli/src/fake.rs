@@ -13,8 +13,8 @@ use std::net::SocketAddr;
 use std::os::unix::ffi::OsStringExt;
 use thunderhead_client::{Action, Answer, Error, Number, Object, Obstacle, Operation};
 use thunderhead_wire::control::{
-    BackupInfo, BackupStatus, ClusterStatus, Map, RecoveryInfo, ServerInfo, ServerList,
-    ServerState, Settings, ShardInfo, ShardStatus, TableInfo, TabletInfo,
+    AtRisk, BackupInfo, BackupStatus, ChangeSettings, ClusterStatus, Map, RecoveryInfo, ServerInfo,
+    ServerList, ServerState, Settings, ShardInfo, ShardStatus, TableInfo, TabletInfo,
 };
 use thunderhead_wire::{
     ClusterId, Condition, KeyHash, MasterId, ServerId, Status, TableId, Version,
@@ -137,8 +137,12 @@ impl Store for Fake {
             master: MasterId(u64::from(n) + 1),
             address: Some(address(7071 + n as u16)),
         });
-        let info =
-            TableInfo { id: TableId(self.made), name: name.to_owned(), tablets: tablets.collect() };
+        let info = TableInfo {
+            id: TableId(self.made),
+            name: name.to_owned(),
+            tablets: tablets.collect(),
+            since: 0,
+        };
         self.tables.push((info.clone(), Content::new()));
         Ok(info)
     }
@@ -151,7 +155,7 @@ impl Store for Fake {
 
     fn tables(&mut self) -> Result<Map, Failure> {
         let tables = self.tables.iter().map(|(info, _)| info.clone()).collect();
-        Ok(Map { version: 1, tables })
+        Ok(Map { version: 1, tables, ..Map::default() })
     }
 
     fn split(&mut self, table: &str, at: KeyHash) -> Result<TableInfo, Failure> {
@@ -169,6 +173,23 @@ impl Store for Fake {
         let found = info.tablets.iter_mut().find(|it| it.first == first);
         found.ok_or_else(|| Failure::from(Status::BadRange))?.master = to;
         Ok(info.clone())
+    }
+
+    fn forget_server(&mut self, server: ServerId) -> Result<(), Failure> {
+        match server.0 {
+            1 => Err(Status::ServerIsUp.into()),
+            2 => Ok(()),
+            _ => Err(Status::NoSuchServer.into()),
+        }
+    }
+
+    fn change_settings(&mut self, changes: ChangeSettings) -> Result<Settings, Failure> {
+        let mut settings = self.status()?.settings;
+        match changes.min_replicas {
+            Some(wanted) if wanted > settings.replicas => return Err(Status::BadSetting.into()),
+            wanted => settings.min_replicas = wanted.unwrap_or(settings.min_replicas),
+        }
+        Ok(settings)
     }
 
     fn status(&mut self) -> Result<ClusterStatus, Failure> {
@@ -191,11 +212,12 @@ impl Store for Fake {
             cluster: ClusterId(77),
             settings: Settings {
                 replicas: 3,
+                min_replicas: 1,
                 durability: "replicated".to_owned(),
                 segment_bytes: 8 << 20,
                 self_backup: false,
             },
-            servers: ServerList { version: 1, servers },
+            servers: ServerList { version: 1, servers, ..ServerList::default() },
             map: self.tables()?,
             leases: 4,
             recoveries: vec![
@@ -224,6 +246,13 @@ impl Store for Fake {
                 live_bytes: 256 << 20,
                 objects: 1_234_567,
                 recovering: Some((1 << 20, 4 << 20)),
+                at_risk: Some(AtRisk {
+                    segments: 12,
+                    bytes: 96 << 20,
+                    replicas: 1,
+                    for_ms: 35_900,
+                    is_blocked: true,
+                }),
                 remarks: vec!["memory is tight".to_owned()],
                 ..ShardStatus::default()
             }),
@@ -295,7 +324,7 @@ impl Store for Fake {
         if self.reverses {
             order.reverse();
         }
-        let mut results = vec![Err(Error::Unknown); count];
+        let mut results = vec![Err(Error::Unknown(Obstacle::NoAnswer)); count];
         for (at, operation) in order {
             results[at] = self.operate(operation);
         }

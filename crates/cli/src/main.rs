@@ -9,6 +9,7 @@
 
 mod arguments;
 mod backup;
+mod cluster;
 mod configuration;
 mod connect;
 mod demo;
@@ -19,6 +20,7 @@ mod objects;
 mod progress;
 mod reference;
 mod serve;
+mod servers;
 mod session;
 mod settings;
 mod shell;
@@ -28,7 +30,7 @@ mod tables;
 mod text;
 mod transfer;
 
-use arguments::{Arguments, Command, Common};
+use arguments::{Arguments, Command, Common, ServerCommand};
 use clap::Parser;
 use exit::{Exit, Failure};
 use session::Session;
@@ -123,10 +125,15 @@ fn dispatch(
     };
     match command {
         Command::Dev(flags) => {
-            serve::dev(&resolve(flags.into_given(), session)?.dev, until(&common))
+            serve::dev(&resolve(flags.into_given(), session)?.dev, until(&common), common.json)
         }
-        Command::Server(flags) => {
+        Command::Server(ServerCommand { action: None, flags }) => {
             serve::server(&resolve(flags.into_given(), session)?.server, until(&common))
+        }
+        Command::Server(ServerCommand { action: Some(command), .. }) => {
+            let client = resolve(Vec::new(), session)?.client;
+            let mut store = connect::connect(&client)?;
+            servers::run(command, store.as_mut(), session)
         }
         Command::Coordinator(flags) => {
             serve::coordinator(&resolve(flags.into_given(), session)?.coordinator, until(&common))

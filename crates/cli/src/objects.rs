@@ -443,7 +443,7 @@ pub(crate) fn write_line(
         out.write_all(b",")?;
         text::write_json(out, "value", value)?;
     }
-    writeln!(out, ",\"version\":{}}}", version.0)
+    writeln!(out, ",\"version\":{}}}", text::json_number(version.0))
 }
 
 #[cfg(test)]
@@ -563,7 +563,7 @@ mod tests {
     fn what_the_cluster_says_becomes_a_status() {
         let cases = [
             (Error::TimedOut(Obstacle::NoAnswer), Exit::Unreachable),
-            (Error::Unknown, Exit::Unknown),
+            (Error::Unknown(Obstacle::NoAnswer), Exit::Unknown),
         ];
         for (error, exit) in cases {
             let mut fake = fake();

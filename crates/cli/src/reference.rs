@@ -100,7 +100,8 @@ fn command_and_below(command: &Command, above: &str, text: &mut String) -> std::
     }
     let inner: Vec<&Command> =
         command.get_subcommands().filter(|it| it.get_name() != "help").collect();
-    if !inner.is_empty() && command.get_name() != "bench" {
+    let is_bench = command.get_name() == "bench";
+    if !inner.is_empty() && !is_bench && command.is_subcommand_required_set() {
         return inner.into_iter().try_for_each(|it| command_and_below(it, &name, text));
     }
     let about = command.get_long_about().or(command.get_about());
@@ -109,7 +110,9 @@ fn command_and_below(command: &Command, above: &str, text: &mut String) -> std::
     let usage = command.clone().render_usage().to_string();
     writeln!(text, "```text\n{}\n```", usage.trim_start_matches("Usage: "))?;
     let own = command.get_arguments().filter(|it| !it.is_global_set() && it.get_id() != "help");
-    arguments(own, text)
+    arguments(own, text)?;
+    let inner = inner.into_iter().filter(|_| !is_bench);
+    inner.into_iter().try_for_each(|it| command_and_below(it, &name, text))
 }
 
 fn arguments<'a>(all: impl Iterator<Item = &'a Arg>, text: &mut String) -> std::fmt::Result {

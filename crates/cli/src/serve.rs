@@ -6,6 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use thunderhead_config::{
@@ -15,7 +16,7 @@ use thunderhead_config::{
 use thunderhead_coordinator::Options as CoordinatorOptions;
 use thunderhead_metastore::Key;
 use thunderhead_net::os::Options as NetOptions;
-use thunderhead_runtime::os::{give_start_back, on_end_asked};
+use thunderhead_runtime::os::{entropy, give_start_back, on_end_asked};
 use thunderhead_runtime::polling::Polling;
 use thunderhead_server::{
     BackupOptions, Ended, Life, Local, LocalOptions, Machine, Options, Probing, Running,
@@ -89,6 +90,7 @@ impl Lives {
 fn settings(cluster: &ClusterConfig) -> Settings {
     Settings {
         replicas: cluster.replicas,
+        min_replicas: cluster.min_replicas,
         durability: cluster.durability.to_string(),
         segment_bytes: cluster.segment_bytes,
         self_backup: cluster.self_backup,
@@ -99,26 +101,70 @@ fn net(shared_memory: bool) -> NetOptions {
     NetOptions { shared_memory, ..NetOptions::default() }
 }
 
+/// The directory of a temporary store. Its files are needed while it starts; from then on they have no name, so that
+/// nothing is left of them however the process ends.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    fn new() -> Temporary {
+        let name = format!("thunderhead-ephemeral-{}-{:x}", std::process::id(), entropy());
+        Temporary(std::env::temp_dir().join(name))
+    }
+
+    fn remove(&self) {
+        // What cannot be removed now is tried again at the end.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// Says, in one line of JSON, that a cluster serves and how to reach it.
+fn tell_ready(config: &DevConfig, coordinator: SocketAddr) -> Result<(), Failure> {
+    let data = (!config.is_ephemeral).then(|| config.data.display().to_string());
+    let ready = serde_json::json!({
+        "coordinators": [coordinator.to_string()],
+        "servers": config.servers,
+        "memory_bytes": config.memory_bytes,
+        "ephemeral": config.is_ephemeral,
+        "data": data,
+        "pid": std::process::id(),
+    });
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{ready}")?;
+    Ok(out.flush()?)
+}
+
 /// `thunderhead dev`: a whole cluster in this process.
-pub(crate) fn dev(config: &DevConfig, until: Until) -> Result<(), Failure> {
+pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Failure> {
     log(config.log);
     let lives = Lives::listening(until)?;
+    let temporary = config.is_ephemeral.then(Temporary::new);
+    let directory = temporary.as_ref().map_or_else(|| config.data.clone(), |it| it.0.clone());
     let options = LocalOptions {
-        directory: config.data.clone(),
+        directory,
         listen: config.listen,
         servers: config.servers,
         shards: config.shards,
         cleaners: config.cleaners as usize,
         memory_bytes: memory(config.memory_bytes)?,
         populate: false,
-        backup: (config.cluster.replicas > 0)
-            .then(|| BackupOptions { disk_bytes: config.backup_bytes, ..BackupOptions::default() }),
+        backup: (config.cluster.replicas > 0).then(|| BackupOptions {
+            disk_bytes: config.backup_bytes,
+            // Most who try a cluster write little.
+            sparse: true,
+            ..BackupOptions::default()
+        }),
         settings: settings(&config.cluster),
         probing: probing(config.probe),
         polling: polling(config.polling),
         net: net(config.shm),
     };
-    let data = config.data.display();
+    let data = options.directory.display();
     let local =
         Local::start(&options).map_err(|error| cannot(format!("start in {data}"), error))?;
     let all: Vec<Life> = local.servers().iter().map(|it| it.life().clone()).collect();
@@ -126,12 +172,22 @@ pub(crate) fn dev(config: &DevConfig, until: Until) -> Result<(), Failure> {
     if let Some(remarks) = wait_until_ready(&local, &all)? {
         remarks.iter().for_each(|remark| tracing::warn!("{remark}"));
         let at = local.coordinator();
+        if let Some(temporary) = &temporary {
+            temporary.remove();
+        }
+        if json {
+            tell_ready(config, at)?;
+            return serve(|| local.join());
+        }
         let count = match config.servers {
             1 => "one server".to_owned(),
             count => format!("{count} servers"),
         };
         let mut out = std::io::stdout().lock();
-        writeln!(out, "Thunderhead serves at {at}: {count}, data in {data}.")?;
+        match temporary {
+            Some(_) => writeln!(out, "Thunderhead serves at {at}: {count}, nothing is kept.")?,
+            None => writeln!(out, "Thunderhead serves at {at}: {count}, data in {data}.")?,
+        }
         writeln!(out)?;
         writeln!(out, "Try, in another terminal:")?;
         let program = std::env::args().next().unwrap_or_else(|| "thunderhead".to_owned());
@@ -141,7 +197,12 @@ pub(crate) fn dev(config: &DevConfig, until: Until) -> Result<(), Failure> {
             writeln!(out, "  {program} {command}")?;
         }
         writeln!(out)?;
-        writeln!(out, "Ctrl-C ends it. What was acknowledged is kept, however it ends.")?;
+        match temporary {
+            Some(_) => writeln!(out, "Ctrl-C ends it, and all that it stores is gone.")?,
+            None => {
+                writeln!(out, "Ctrl-C ends it. What was acknowledged is kept, however it ends.")?
+            }
+        }
         out.flush()?;
     }
     serve(|| local.join())
@@ -265,7 +326,9 @@ pub(crate) fn coordinator(config: &CoordinatorConfig, until: Until) -> Result<()
     let root = Key::new(&config.root)
         .map_err(|error| cannot(format!("use coordinator.root {:?}", config.root), error))?;
     let truth = match &config.metastore {
-        Metastore::Embedded(path) => Truth::File(path.clone()),
+        Metastore::Embedded(path) => {
+            Truth::File(path.clone().unwrap_or_else(|| config.data.join("metastore")))
+        }
         Metastore::Etcd(urls) => {
             // The configuration takes no other URLs.
             let endpoint =

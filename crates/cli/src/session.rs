@@ -1,6 +1,7 @@
 //! What a command has around it: where its output goes, and whom it can ask.
 
 use crate::exit::Failure;
+use crate::text;
 use serde::Serialize;
 use std::io::{Read, Write};
 
@@ -21,10 +22,12 @@ pub(crate) struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Prints a value for programs, in one line.
+    /// Prints a value for programs, in one line. Numbers that many programs cannot read exactly are strings:
+    /// see [`text::exact`].
     pub(crate) fn put_json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
-        let line = serde_json::to_string(value).map_err(std::io::Error::from)?;
-        writeln!(self.out, "{line}")?;
+        let mut value = serde_json::to_value(value).map_err(std::io::Error::from)?;
+        text::exact(&mut value);
+        writeln!(self.out, "{value}")?;
         Ok(())
     }
 

@@ -13,7 +13,8 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use thunderhead_wire::MasterId;
 use thunderhead_wire::control::{
-    BackupStatus, ClusterStatus, RecoveryInfo, ServerInfo, ServerState, ShardStatus, TableInfo,
+    AtRisk, BackupStatus, ClusterStatus, RecoveryInfo, ServerInfo, ServerState, ShardStatus,
+    TableInfo,
 };
 
 /// Everything, for programs too.
@@ -68,12 +69,14 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let down = if down == 0 { String::new() } else { format!(", {down} DOWN") };
     writeln!(
         out,
-        "{cluster}: {}{down}; {}, {}; {}",
+        "{cluster}: {}{down}; {} (at least {}), {}; {}",
         plural(up as u64, "server"),
         plural(u64::from(settings.replicas), "replica"),
+        settings.min_replicas,
         settings.durability,
         plural(*leases, "client")
     )?;
+    print_risk(report, out)?;
     let mut remarks: Vec<String> = noted.iter().map(|it| line(it)).collect();
     for server in &servers.servers {
         print_server(server, report, &mut remarks, out)?;
@@ -90,6 +93,34 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     }
     for remark in remarks {
         writeln!(out, "! {remark}")?;
+    }
+    Ok(())
+}
+
+/// What another failure could lose, of all shards together. Each shard says more in a remark.
+fn print_risk(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let (mut all, mut blocked) = (AtRisk::default(), 0u64);
+    for answered in report.shards.values() {
+        let Answered::Status(ShardStatus { at_risk: Some(risk), .. }) = answered else { continue };
+        all.segments = all.segments.saturating_add(risk.segments);
+        all.bytes = all.bytes.saturating_add(risk.bytes);
+        all.for_ms = all.for_ms.max(risk.for_ms);
+        blocked += u64::from(risk.is_blocked);
+    }
+    let AtRisk { segments, bytes, for_ms, .. } = all;
+    if segments == 0 {
+        return Ok(());
+    }
+    let (wanted, seconds) = (report.cluster.settings.replicas, for_ms / 1000);
+    let segments = plural(segments, "segment");
+    writeln!(
+        out,
+        "AT RISK: {segments} ({}) with fewer than {wanted} replicas, for {seconds} s",
+        amount(bytes)
+    )?;
+    if blocked > 0 {
+        let (shards, min) = (plural(blocked, "shard"), report.cluster.settings.min_replicas);
+        writeln!(out, "WRITES WAIT on {shards}: fewer than {min} replicas can be kept")?;
     }
     Ok(())
 }
@@ -153,10 +184,6 @@ fn print_server(
         match report.shards.get(&address) {
             Some(Answered::Status(status)) => {
                 print_shard(master, address, status, out)?;
-                if status.segments_short > 0 {
-                    let segments = plural(status.segments_short, "segment");
-                    remarks.push(format!("{master}: {segments} short of replicas"));
-                }
                 remarks.extend(status.remarks.iter().map(|it| format!("{master}: {}", line(it))));
             }
             Some(Answered::Error(why)) => {
@@ -267,7 +294,9 @@ mod tests {
         run(&mut fake, "table create t").unwrap();
         let text = run(&mut fake, "status").unwrap();
         let expected = [
-            "cluster 77: 1 server, 1 DOWN; 3 replicas, replicated; 4 clients",
+            "cluster 77: 1 server, 1 DOWN; 3 replicas (at least 1), replicated; 4 clients",
+            "AT RISK: 12 segments (96.0 MiB) with fewer than 3 replicas, for 35 s",
+            "WRITES WAIT on 1 shard: fewer than 1 replicas can be kept",
             "server 1  up  host here, life 2",
             "[#####=====..........]  256 MiB live, 512 MiB used of 1.0 GiB; 1,234,567 objects, recovering: 1.0 MiB of 4.0 MiB",
             "40 of 100 frames",

@@ -3,8 +3,10 @@
 use crate::exit::Failure;
 use std::net::SocketAddr;
 use thunderhead_client::{Answer, Error, Number, Object, Operation};
-use thunderhead_wire::control::{BackupStatus, ClusterStatus, Map, ShardStatus, TableInfo};
-use thunderhead_wire::{Condition, KeyHash, MasterId, TableId, Version};
+use thunderhead_wire::control::{
+    BackupStatus, ChangeSettings, ClusterStatus, Map, Settings, ShardStatus, TableInfo,
+};
+use thunderhead_wire::{Condition, KeyHash, MasterId, ServerId, TableId, Version};
 
 /// Objects, one after the other.
 pub(crate) type Objects<'a> = Box<dyn Iterator<Item = Result<Object, Error>> + 'a>;
@@ -17,6 +19,8 @@ pub(crate) trait Store {
     fn tables(&mut self) -> Result<Map, Failure>;
     fn split(&mut self, table: &str, at: KeyHash) -> Result<TableInfo, Failure>;
     fn migrate(&mut self, table: &str, first: KeyHash, to: MasterId) -> Result<TableInfo, Failure>;
+    fn forget_server(&mut self, server: ServerId) -> Result<(), Failure>;
+    fn change_settings(&mut self, changes: ChangeSettings) -> Result<Settings, Failure>;
     fn status(&mut self) -> Result<ClusterStatus, Failure>;
     fn shard_status(&mut self, address: SocketAddr) -> Result<ShardStatus, Failure>;
     fn backup_status(&mut self, address: SocketAddr) -> Result<BackupStatus, Failure>;

@@ -7,6 +7,7 @@ use crate::text;
 use clap::Subcommand;
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::str::FromStr;
 use thunderhead_wire::control::{TableInfo, TabletInfo};
 use thunderhead_wire::{KeyHash, MasterId};
 
@@ -54,10 +55,27 @@ pub(crate) enum Command {
         /// The tablet's first hash.
         #[arg(long, value_name = "HASH", value_parser = hash)]
         first: KeyHash,
-        /// The shard that is to have it, by its master's number; `thunderhead status` lists them.
+        /// The master that is to have it, by its number: `thunderhead status` prints a line `master N` for each.
         #[arg(long, value_name = "MASTER")]
-        to: u64,
+        to: MasterNumber,
     },
+}
+
+/// The number of a master, as a person gives it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MasterNumber(MasterId);
+
+impl FromStr for MasterNumber {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<MasterNumber, String> {
+        let digits = text.strip_prefix("master ").unwrap_or(text);
+        let number = digits.parse().map(|number| MasterNumber(MasterId(number)));
+        number.map_err(|_| {
+            "give the number of a master, not an address: `thunderhead status` prints a line `master N` for each"
+                .to_owned()
+        })
+    }
 }
 
 /// A hash, in hexadecimal with 0x before it, or in decimal.
@@ -99,7 +117,7 @@ pub(crate) fn run(
             show(&table, session)?;
         }
         Command::Migrate { name, first, to } => {
-            let table = store.migrate(&name, first, MasterId(to))?;
+            let table = store.migrate(&name, first, to.0)?;
             show(&table, session)?;
         }
     }
@@ -147,7 +165,7 @@ fn list(store: &mut dyn Store, session: &mut Session<'_>) -> Result<(), Failure>
         return Ok(());
     }
     writeln!(session.out, "{:>6}  {:>7}  name", "id", "tablets")?;
-    for TableInfo { id, name, tablets } in &map.tables {
+    for TableInfo { id, name, tablets, .. } in &map.tables {
         let name = text::escape(name.as_bytes());
         writeln!(session.out, "{:>6}  {:>7}  {name}", id.0, tablets.len())?;
     }
@@ -158,7 +176,7 @@ fn show(table: &TableInfo, session: &mut Session<'_>) -> Result<(), Failure> {
     if session.json {
         return session.put_json(table);
     }
-    let TableInfo { id, name, tablets } = table;
+    let TableInfo { id, name, tablets, .. } = table;
     let name = text::escape(name.as_bytes());
     writeln!(session.out, "table {name}, id {}", id.0)?;
     writeln!(

@@ -114,6 +114,33 @@ pub(crate) fn put_json(object: &mut serde_json::Map<String, Value>, name: &str, 
     };
 }
 
+/// The largest whole number up to which a floating-point number of 64 bits has each one. JavaScript and many
+/// readers of JSON have no other numbers.
+const EXACT_MAX: u64 = 1 << 53;
+
+/// Makes strings of the whole numbers that a reader of JSON may round: those beyond 2⁵³.
+pub(crate) fn exact(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            let beyond = number.as_u64().is_some_and(|it| it > EXACT_MAX)
+                || number.as_i64().is_some_and(|it| it.unsigned_abs() > EXACT_MAX);
+            if beyond {
+                *value = Value::String(number.to_string());
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(exact),
+        Value::Object(members) => members.values_mut().for_each(exact),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+/// A whole number as JSON: see [`exact`].
+pub(crate) fn json_number(number: u64) -> Value {
+    let mut value = Value::from(number);
+    exact(&mut value);
+    value
+}
+
 /// Writes a member of a JSON object, as [`put_json`] does.
 pub(crate) fn write_json(out: &mut dyn io::Write, name: &str, bytes: &[u8]) -> io::Result<()> {
     match str::from_utf8(bytes) {

@@ -4,6 +4,8 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
+use thunderhead_client::{Client, Condition, Error, Obstacle, Options, Status};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_thunderhead");
 
@@ -26,8 +28,12 @@ fn command(arguments: &[&str]) -> Command {
 impl Dev {
     /// Starts one, and waits until it says that it serves.
     fn start(data: &Path, more: &[&str]) -> Dev {
+        Dev::start_at("127.0.0.1:0", data, more)
+    }
+
+    fn start_at(listen: &str, data: &Path, more: &[&str]) -> Dev {
         let data = data.to_str().unwrap();
-        let mut arguments = vec!["dev", "--listen", "127.0.0.1:0", "--data", data];
+        let mut arguments = vec!["dev", "--listen", listen, "--data", data];
         arguments.extend(["--memory", "64MiB", "--segment-bytes", "1MiB", "--log-level", "warn"]);
         arguments.extend(more);
         let mut process = command(&arguments).stdout(Stdio::piped()).spawn().unwrap();
@@ -118,6 +124,59 @@ fn four_servers_that_keep_replicas_for_each_other() {
 #[test]
 fn two_shards_in_one_server() {
     everything_acknowledged_is_there_again("shards", &["--shards", "2"]);
+}
+
+/// An address whose port, and the one after it, nobody has.
+fn free_address() -> String {
+    for _ in 0..100 {
+        let first = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut address = first.local_addr().unwrap();
+        let found = address.to_string();
+        let Some(next) = address.port().checked_add(1) else { continue };
+        address.set_port(next);
+        if std::net::TcpListener::bind(address).is_ok() {
+            return found;
+        }
+    }
+    panic!("no two ports are free");
+}
+
+#[test]
+fn a_client_that_is_left_open_does_not_take_another_cluster_at_the_same_ports_for_its_own() {
+    let data = ["ours", "theirs"].map(directory);
+    let at = free_address();
+    let dev = Dev::start_at(&at, &data[0], &[]);
+    dev.says(&["table", "create", "t"]);
+    dev.says(&["put", "t", "key", "ours"]);
+    let deadline = Duration::from_secs(3);
+    let options = Options::new([at.parse().unwrap()]).deadline(Some(deadline));
+    let mut client = Client::connect(&options).unwrap();
+    let table = client.table("t").unwrap();
+    let cluster = client.status().unwrap().cluster;
+    assert_eq!(client.read(table, b"key").unwrap().unwrap().1, b"ours");
+    client.write(table, b"written", b"1", Condition::Always).unwrap();
+    dev.kill();
+    // The same ports, and a table of the same id.
+    let dev = Dev::start_at(&at, &data[1], &[]);
+    dev.says(&["table", "create", "t"]);
+    dev.says(&["put", "t", "key", "theirs"]);
+    let other = Error::TimedOut(Obstacle::OtherCluster);
+    assert_eq!(client.read(table, b"key"), Err(other));
+    let written = client.write(table, b"key", b"ours", Condition::Always);
+    assert!(matches!(written, Err(error) if !error.is_unknown()), "{written:?}");
+    assert_eq!(client.table("t"), Err(Error::Refused(Status::WrongCluster)));
+    let demanding = Options::new([at.parse().unwrap()]).of_cluster(cluster);
+    let refused = Client::connect(&demanding).err();
+    assert_eq!(refused, Some(Error::Refused(Status::WrongCluster)));
+    assert_eq!(dev.says(&["get", "t", "key"]), "theirs");
+    dev.kill();
+    let dev = Dev::start_at(&at, &data[0], &[]);
+    client.set_deadline(Some(Duration::from_secs(20)));
+    assert_eq!(client.read(table, b"key").unwrap().unwrap().1, b"ours");
+    assert_eq!(client.read(table, b"written").unwrap().unwrap().1, b"1");
+    client.write(table, b"key", b"ours again", Condition::Always).unwrap();
+    assert_eq!(dev.end(), Some(0));
+    data.iter().for_each(|it| drop(std::fs::remove_dir_all(it)));
 }
 
 #[test]

@@ -31,9 +31,9 @@ mod promise;
 use crate::client::{self, Options};
 use crate::core::Results;
 use crate::enumeration::Enumeration;
-use crate::error::Error;
+use crate::error::{Error, Obstacle};
 use crate::operation::{Action, Answer, Number, Object, Operation, Value};
-use crate::question::{Question, Reply, id_of};
+use crate::question::{Question, Reply, id_of, table_of};
 use driver::{Job, Shared, SharedClock};
 use promise::{Promise, promise};
 use std::future::Future;
@@ -46,10 +46,10 @@ use std::time::Duration;
 use thunderhead_runtime::Time;
 use thunderhead_runtime::alarm::Alarm;
 use thunderhead_wire::control::{
-    BackupStatus, ClusterStatus, CreateTable, DropTable, Map, MigrateTablet, ShardStatus,
-    SplitTablet, TableInfo,
+    BackupStatus, ChangeSettings, ClusterStatus, CreateTable, DropTable, ForgetServer, Map,
+    MigrateTablet, Settings, ShardStatus, SplitTablet, TableInfo,
 };
-use thunderhead_wire::{Condition, KeyHash, MasterId, Status, TableId, Version};
+use thunderhead_wire::{Condition, KeyHash, MasterId, ServerId, Status, TableId, Version};
 
 /// A client of a cluster, for any number of tasks.
 ///
@@ -228,7 +228,9 @@ impl AsyncClient {
         let count = operations.len();
         match self.begin(|promise| driver::Work::Operations(operations, promise)) {
             // The driver died of a bug; nobody knows what it had done.
-            Ok(wait) => wait.await.unwrap_or_else(|| vec![Err(Error::Unknown); count]),
+            Ok(wait) => {
+                wait.await.unwrap_or_else(|| vec![Err(Error::Unknown(Obstacle::NoAnswer)); count])
+            }
             Err(error) => vec![Err(error); count],
         }
     }
@@ -267,6 +269,17 @@ impl AsyncClient {
     pub async fn table(&self, name: &str) -> Result<TableId, Error> {
         match self.ask(Question::Map(Some(name.to_owned()))).await? {
             Reply::Map(map) => id_of(&map, name).ok_or(Error::Refused(Status::NoSuchTable)),
+            _ => Err(Error::Incomprehensible),
+        }
+    }
+
+    /// A table, and where its tablets are.
+    ///
+    /// # Errors
+    /// [`Status::NoSuchTable`] as [`Error::Refused`], or see [`Error`].
+    pub async fn table_info(&self, name: &str) -> Result<TableInfo, Error> {
+        match self.ask(Question::Map(Some(name.to_owned()))).await? {
+            Reply::Map(map) => table_of(map, name).ok_or(Error::Refused(Status::NoSuchTable)),
             _ => Err(Error::Incomprehensible),
         }
     }
@@ -314,6 +327,27 @@ impl AsyncClient {
         client::table(self.ask(Question::MigrateTablet(question)).await)
     }
 
+    /// Has the cluster forget a server that is down and does not come again. What it had in memory is recovered
+    /// before; the replicas on its disk are lost.
+    ///
+    /// # Errors
+    /// [`Status::ServerIsUp`] or [`Status::NoSuchServer`] as [`Error::Refused`], or see [`Error`].
+    pub async fn forget_server(&self, server: ServerId) -> Result<(), Error> {
+        let question = ForgetServer { server };
+        self.ask(Question::ForgetServer(question)).await.map(drop)
+    }
+
+    /// Changes what may change in a cluster that runs, and tells what holds then.
+    ///
+    /// # Errors
+    /// [`Status::BadSetting`] as [`Error::Refused`], or see [`Error`].
+    pub async fn change_settings(&self, changes: ChangeSettings) -> Result<Settings, Error> {
+        match self.ask(Question::ChangeSettings(changes)).await? {
+            Reply::Settings(settings) => Ok(settings),
+            _ => Err(Error::Incomprehensible),
+        }
+    }
+
     /// How the cluster is.
     ///
     /// # Errors
@@ -353,7 +387,7 @@ impl AsyncClient {
     /// See [`Error`].
     pub async fn ask(&self, question: Question) -> Result<Reply, Error> {
         let wait = self.begin(|promise| driver::Work::Question(question, promise))?;
-        wait.await.unwrap_or(Err(Error::Unknown))
+        wait.await.unwrap_or(Err(Error::Unknown(Obstacle::NoAnswer)))
     }
 
     /// Closes the client, for all handles: what is under way ends, what is begun from now on fails

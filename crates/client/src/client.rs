@@ -4,25 +4,29 @@ use crate::blocking::{Blocking, Coordinators, DEADLINE, Scan};
 use crate::core::Results;
 use crate::error::Error;
 use crate::operation::{Action, Answer, Number, Operation, Value};
-use crate::question::{Question, Reply, id_of};
+use crate::question::{Question, Reply, id_of, table_of};
 use crate::session::Session;
 use std::net::SocketAddr;
 use std::time::Duration;
+use thunderhead_net::OwnCluster;
 use thunderhead_net::os::{Options as NetOptions, OsTransport};
 use thunderhead_rpc::Caller;
+use thunderhead_runtime::names::Addresses;
 use thunderhead_runtime::polling::Polling;
 use thunderhead_runtime::{World, os};
 use thunderhead_wire::control::{
-    BackupStatus, ClusterStatus, CreateTable, DropTable, Map, MigrateTablet, ShardStatus,
-    SplitTablet, TableInfo,
+    BackupStatus, ChangeSettings, ClusterStatus, CreateTable, DropTable, ForgetServer, Map,
+    MigrateTablet, Settings, ShardStatus, SplitTablet, TableInfo,
 };
-use thunderhead_wire::{Condition, KeyHash, MasterId, Status, TableId, Version};
+use thunderhead_wire::{
+    ClusterId, Condition, KeyHash, MasterId, ServerId, Status, TableId, Version,
+};
 
 /// How a client is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The coordinators: all of them, or those that are known. One that is there is enough.
-    pub coordinators: Vec<SocketAddr>,
+    pub coordinators: Addresses,
     /// How long an operation may take, with everything that is tried again on the way; none: for
     /// ever. 10 seconds if nothing is said.
     pub deadline: Option<Duration>,
@@ -42,7 +46,7 @@ const IN_FLIGHT_MAX: usize = 8192;
 impl Options {
     /// The usual, for a cluster with these coordinators.
     #[must_use]
-    pub fn new(coordinators: impl Into<Vec<SocketAddr>>) -> Options {
+    pub fn new(coordinators: impl Into<Addresses>) -> Options {
         Options {
             coordinators: coordinators.into(),
             deadline: Some(DEADLINE),
@@ -50,6 +54,14 @@ impl Options {
             polling: Polling::default(),
             in_flight_max: IN_FLIGHT_MAX,
         }
+    }
+
+    /// Of this cluster, and no other: coordinators and servers of others are not spoken to. If nothing is
+    /// said, it is the cluster of the first coordinator that answers.
+    #[must_use]
+    pub fn of_cluster(mut self, cluster: ClusterId) -> Options {
+        self.net.cluster = OwnCluster::Known(cluster);
+        self
     }
 
     /// With another deadline.
@@ -61,10 +73,15 @@ impl Options {
 
 /// What a front needs to call from the thread it is on.
 pub(crate) fn engine(options: &Options, mut world: World) -> Result<(Session, Caller), Error> {
-    if options.coordinators.is_empty() {
+    if options.coordinators.list().is_empty() {
         return Err(Error::NoCoordinators);
     }
-    let transport = OsTransport::new(&world, options.net);
+    // The first coordinator that answers says which cluster it is; no other is spoken to then.
+    let cluster = match options.net.cluster {
+        OwnCluster::Unknown => OwnCluster::FirstMet,
+        demanded => demanded,
+    };
+    let transport = OsTransport::new(&world, NetOptions { cluster, ..options.net });
     let transport = Box::new(transport.map_err(|error| Error::System(error.kind()))?);
     let caller = Caller::new(&world, transport, options.polling);
     Ok((Session::new(options.coordinators.clone(), world.random.split()), caller))
@@ -74,11 +91,10 @@ pub(crate) fn world() -> Result<World, Error> {
     os::world_without_files().map_err(|error| Error::System(error.kind()))
 }
 
-/// A client of a cluster, for one thread.
+/// A client of a cluster, for one thread at a time.
 ///
-/// The thread that calls does all the work, and waits for the answer. It stays on the thread that
-/// made it: a program with several threads has each make its own, or uses an
-/// [`AsyncClient`](crate::AsyncClient).
+/// The thread that calls does all the work, and waits for the answer. A client can be moved to another thread;
+/// threads that work at the same time each make their own, or share an [`AsyncClient`](crate::AsyncClient).
 ///
 /// ```no_run
 /// use thunderhead_client::{Client, Condition, Number, Options};
@@ -174,6 +190,17 @@ impl Client {
         }
     }
 
+    /// A table, and where its tablets are.
+    ///
+    /// # Errors
+    /// [`Status::NoSuchTable`] as [`Error::Refused`], or see [`Error`].
+    pub fn table_info(&mut self, name: &str) -> Result<TableInfo, Error> {
+        match self.inner.ask(Question::Map(Some(name.to_owned())))? {
+            Reply::Map(map) => table_of(map, name).ok_or(Error::Refused(Status::NoSuchTable)),
+            _ => Err(Error::Incomprehensible),
+        }
+    }
+
     /// All tables, and where their tablets are.
     ///
     /// # Errors
@@ -215,6 +242,27 @@ impl Client {
     ) -> Result<TableInfo, Error> {
         let question = MigrateTablet { table: name.to_owned(), first, to };
         table(self.inner.ask(Question::MigrateTablet(question)))
+    }
+
+    /// Has the cluster forget a server that is down and does not come again. What it had in memory is recovered
+    /// before; the replicas on its disk are lost.
+    ///
+    /// # Errors
+    /// [`Status::ServerIsUp`] or [`Status::NoSuchServer`] as [`Error::Refused`], or see [`Error`].
+    pub fn forget_server(&mut self, server: ServerId) -> Result<(), Error> {
+        let question = ForgetServer { server };
+        self.inner.ask(Question::ForgetServer(question)).map(drop)
+    }
+
+    /// Changes what may change in a cluster that runs, and tells what holds then.
+    ///
+    /// # Errors
+    /// [`Status::BadSetting`] as [`Error::Refused`], or see [`Error`].
+    pub fn change_settings(&mut self, changes: ChangeSettings) -> Result<Settings, Error> {
+        match self.inner.ask(Question::ChangeSettings(changes))? {
+            Reply::Settings(settings) => Ok(settings),
+            _ => Err(Error::Incomprehensible),
+        }
     }
 
     /// How the cluster is.

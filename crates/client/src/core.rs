@@ -28,8 +28,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_rpc::{CallError, Decision, Opcode, Retry};
 use thunderhead_runtime::{Random, Time};
+use thunderhead_wire::control::{MAP_TABLES_MAX, Map, MapRequest};
 use thunderhead_wire::operations::{Identity, PartHead};
-use thunderhead_wire::{KeyHash, Status};
+use thunderhead_wire::{KeyHash, Status, TableId};
 use zerocopy::IntoBytes;
 
 /// Operations in one message: what a shard takes.
@@ -107,6 +108,8 @@ pub struct Core {
     ready: Vec<PartOf>,
     /// Parts that wait for a map, and perhaps some that do not any more.
     lost: BTreeSet<PartOf>,
+    /// Tables whose tablets were not where the map says, or not in the map.
+    stale: BTreeSet<TableId>,
     /// Parts that wait for a lease.
     unleased: BTreeSet<PartOf>,
     /// When which batch has something to do: a part to be sent again, or its deadline.
@@ -205,6 +208,7 @@ impl Core {
             reads_max: PARTS_MAX,
             ready: Vec::new(),
             lost: BTreeSet::new(),
+            stale: BTreeSet::new(),
             unleased: BTreeSet::new(),
             due: BTreeSet::new(),
             outputs: VecDeque::new(),
@@ -386,10 +390,48 @@ impl Core {
         }
     }
 
-    /// Somebody says where the tablets are.
+    /// Takes a whole map in the place of the present one.
     pub fn learn(&mut self, now: Time, map: TabletMap) {
         self.now = now;
-        self.map = map;
+        self.map = map.whole();
+        self.stale.clear();
+        self.learned();
+    }
+
+    /// The request for what a coordinator knows better than the present map.
+    pub(crate) fn map_request(&self) -> MapRequest {
+        let stale = self.stale.iter().take(MAP_TABLES_MAX);
+        let tables = stale.map(|table| (*table, self.map.table_version(*table))).collect();
+        let since = self.map.whole_version();
+        MapRequest { is_news: true, since, tables, ..MapRequest::default() }
+    }
+
+    /// Takes in what a coordinator says of all tables or of some.
+    pub(crate) fn told(&mut self, now: Time, news: &Map) {
+        self.now = now;
+        self.map.merge(news);
+        let stale = self.stale.len();
+        if !news.is_part && news.more.is_none() {
+            self.stale.clear();
+        }
+        for table in news.tables.iter().map(|table| &table.id).chain(&news.gone) {
+            self.stale.remove(table);
+        }
+        self.learned();
+        if self.stale.is_empty() {
+            return;
+        }
+        if self.stale.len() < stale {
+            self.ask_for_map(now);
+        } else if !self.batches.is_empty() {
+            // It may say more the next time. It is not asked as fast as it can answer.
+            self.learning = Some(now + GAP);
+        }
+    }
+
+    /// Readies the parts that waited for what the map says now.
+    fn learned(&mut self) {
+        let now = self.now;
         self.learning = None;
         for (ticket, at) in std::mem::take(&mut self.lost) {
             let Some(batch) = self.batches.get_mut(&ticket) else { continue };
@@ -398,10 +440,13 @@ impl Core {
                 continue;
             }
             let table = part.operation.table;
-            if self.map.find(table, part.hash).is_some() {
+            if self.stale.contains(&table) {
+                self.lost.insert((ticket, at));
+            } else if self.map.find(table, part.hash).is_some() {
                 part.state = State::Ready;
                 self.ready.push((ticket, at));
             } else if self.map.has_table(table) {
+                part.obstacle = Obstacle::NoOwner;
                 let wait = GAP + Duration::from_nanos(self.random.below(GAP.as_nanos() as u64));
                 part.state = State::Waiting(now + wait);
                 batch.wakes.push(now + wait);
@@ -410,7 +455,7 @@ impl Core {
                 // Of a table that is gone nothing will be done any more; what was sent before
                 // may have been.
                 let error = Error::NoSuchTable(table);
-                let error = if part.may_be_done { Error::Unknown } else { error };
+                let error = if part.may_be_done { Error::Unknown(part.obstacle) } else { error };
                 end(&mut self.identities, part, &mut batch.open, Err(error));
                 self.finish(ticket);
             }
@@ -478,7 +523,7 @@ impl Core {
                     let result = match result {
                         // An earlier attempt may have been done by a server that knows nothing of it.
                         Err(error) if part.may_be_done && !is_definite(error) => {
-                            Err(Error::Unknown)
+                            Err(Error::Unknown(part.obstacle))
                         }
                         result => result,
                     };
@@ -507,7 +552,7 @@ impl Core {
         } else {
             let is_known = part.sent == 1 && !part.may_be_done;
             let ended = Error::Refused(Status::LeaseEnded);
-            let error = if is_known { ended } else { Error::Unknown };
+            let error = if is_known { ended } else { Error::Unknown(part.obstacle) };
             end(&mut self.identities, part, &mut batch.open, Err(error));
         }
         if let Some(lease) = lease {
@@ -537,14 +582,19 @@ impl Core {
                 part.may_be_done = true;
                 part.obstacle = Obstacle::NoAnswer;
             }
-            CallError::Refused { status: Status::NoSpace, .. } => part.obstacle = Obstacle::NoSpace,
-            CallError::Refused { status: Status::Busy, .. } => part.obstacle = Obstacle::Busy,
-            CallError::Refused { .. } => part.obstacle = Obstacle::NoMap,
+            CallError::Refused { status, .. } => {
+                // The update is in the log of a server that may still lose it.
+                part.may_be_done |= status == Status::AwaitingReplicas;
+                part.obstacle = Obstacle::of_status(status);
+            }
+            error if error.is_of_another_cluster() => part.obstacle = Obstacle::OtherCluster,
             _ => part.obstacle = Obstacle::NoAnswer,
         }
+        let table = part.operation.table;
         match part.retry.decide(error, now, &mut self.random) {
             Decision::Again { refresh: true, at } if at <= now => {
                 self.lost.insert((ticket, at_part));
+                self.stale.insert(table);
                 self.ask_for_map(now);
             }
             Decision::Again { refresh, at } => {
@@ -553,6 +603,7 @@ impl Core {
                 batch.wakes.push(at);
                 self.due.insert((at, ticket));
                 if refresh {
+                    self.stale.insert(table);
                     self.ask_for_map(now);
                 }
             }
@@ -600,7 +651,10 @@ impl Core {
                 continue;
             }
             let to = self.map.find(part.operation.table, part.hash);
-            is_lost |= to.is_none();
+            if to.is_none() {
+                is_lost = true;
+                self.stale.insert(part.operation.table);
+            }
             let is_new = part.operation.is_update() && part.sequence.is_none();
             if is_new && self.identities.lease().is_none() {
                 (part.state, part.obstacle) = (State::Unleased, Obstacle::NoCoordinator);
@@ -668,7 +722,10 @@ impl Core {
             let (these, others) = parts.split_at(count);
             parts = others;
             let Some(first) = these.first().and_then(|part| self.part(*part)) else { continue };
-            let identity = first.sequence.map(|sequence| self.identities.identity(sequence));
+            // The route is of this map.
+            let map = self.map.version();
+            let identity = |sequence| self.identities.identity(sequence).with_map(map);
+            let identity = first.sequence.map(identity);
             let (opcode, body) = if these.len() == 1 {
                 let operation = &first.operation;
                 (operation.opcode(), operation.body(identity.unwrap_or(Identity::new(0, 0, 0))))
@@ -713,7 +770,7 @@ impl Core {
         self.forget(ticket, &batch);
         let results = batch.parts.into_iter().map(|part| match part.state {
             State::Done(result) => result,
-            _ => Err(Error::Unknown),
+            _ => Err(Error::Unknown(Obstacle::NoAnswer)),
         });
         self.done.push_back((ticket, results.collect()));
     }
@@ -743,7 +800,7 @@ fn is_definite(error: Error) -> bool {
 fn expired(part: &Part) -> Error {
     let is_on_its_way = matches!(part.state, State::Sent);
     if part.operation.is_update() && (part.may_be_done || is_on_its_way) {
-        Error::Unknown
+        Error::Unknown(part.obstacle)
     } else {
         Error::TimedOut(part.obstacle)
     }

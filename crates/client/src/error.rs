@@ -28,8 +28,8 @@ pub enum Error {
     #[error("it could not be done in time, and was not done: {0}")]
     TimedOut(Obstacle),
     /// The deadline passed, and the update may have been done or not.
-    #[error("no answer came in time; it may have been done or not: read it to find out")]
-    Unknown,
+    #[error("it may have been done or not, read it to find out: {0}")]
+    Unknown(Obstacle),
     /// A client was to be made without any coordinator to ask.
     #[error("no coordinator was named; give the address of at least one")]
     NoCoordinators,
@@ -48,8 +48,8 @@ pub enum Obstacle {
     /// No server answered.
     #[error("no server answered; check that the cluster runs and can be reached")]
     NoAnswer,
-    /// Nobody said where the object belongs.
-    #[error("nobody says which server has it; check that the coordinator runs")]
+    /// No coordinator said where the object belongs.
+    #[error("no coordinator says which server has it; check that the coordinator runs")]
     NoMap,
     /// The servers have no memory left.
     #[error("the server has no memory left; delete something or add servers")]
@@ -60,6 +60,44 @@ pub enum Obstacle {
     /// No coordinator answered.
     #[error("no coordinator answers; check its address and that it runs")]
     NoCoordinator,
+    /// The server waited for its backups.
+    #[error("{}", Status::AwaitingReplicas)]
+    Replicas,
+    /// The server waited for a coordinator to confirm the client's lease.
+    #[error("{}", Status::AwaitingLease)]
+    Lease,
+    /// The server waited for its cleaners to free memory.
+    #[error("{}", Status::AwaitingMemory)]
+    Memory,
+    /// The object's tablet had no owner.
+    #[error(
+        "no server has the object at the moment: it is recovered or moved; `thunderhead status` shows how far"
+    )]
+    NoOwner,
+    /// The coordinator that was asked lost its leadership.
+    #[error("{}", Status::LeadershipLost)]
+    NoLeader,
+    /// Another cluster is where the client's cluster was.
+    #[error(
+        "another cluster is at the addresses where this client's cluster was; check them, and make a \
+         new client if that one is meant"
+    )]
+    OtherCluster,
+}
+
+impl Obstacle {
+    /// The obstacle that a server names by refusing an operation for now.
+    pub(crate) fn of_status(status: Status) -> Obstacle {
+        match status {
+            Status::NoSpace => Obstacle::NoSpace,
+            Status::AwaitingReplicas => Obstacle::Replicas,
+            Status::AwaitingLease => Obstacle::Lease,
+            Status::AwaitingMemory => Obstacle::Memory,
+            Status::LeadershipLost => Obstacle::NoLeader,
+            Status::Moved => Obstacle::NoOwner,
+            _ => Obstacle::Busy,
+        }
+    }
 }
 
 impl Error {
@@ -76,18 +114,24 @@ impl Error {
             Error::TimedOut(Obstacle::NoMap) => 5,
             Error::TimedOut(Obstacle::NoSpace) => 6,
             Error::TimedOut(Obstacle::Busy) => 7,
-            Error::Unknown => 8,
+            Error::Unknown(_) => 8,
             Error::TimedOut(Obstacle::NoCoordinator) => 9,
             Error::NoCoordinators => 10,
             Error::System(_) => 11,
             Error::Closed => 12,
+            Error::TimedOut(Obstacle::Replicas) => 13,
+            Error::TimedOut(Obstacle::Lease) => 14,
+            Error::TimedOut(Obstacle::Memory) => 15,
+            Error::TimedOut(Obstacle::NoOwner) => 16,
+            Error::TimedOut(Obstacle::NoLeader) => 17,
+            Error::TimedOut(Obstacle::OtherCluster) => 18,
         }
     }
 
     /// Whether an update may have been done though it failed.
     #[must_use]
     pub fn is_unknown(&self) -> bool {
-        matches!(self, Error::Unknown | Error::Incomprehensible)
+        matches!(self, Error::Unknown(_) | Error::Incomprehensible)
     }
 }
 
@@ -97,7 +141,10 @@ mod tests {
 
     #[test]
     fn codes_are_stable_and_every_error_says_something() {
-        use Obstacle::{Busy, NoAnswer, NoCoordinator, NoMap, NoSpace};
+        use Obstacle::{
+            Busy, Lease, Memory, NoAnswer, NoCoordinator, NoLeader, NoMap, NoOwner, NoSpace,
+            OtherCluster, Replicas,
+        };
         let golden = [
             (1, Error::ConditionFailed { version: Version(1) }),
             (2, Error::NoSuchTable(TableId(1))),
@@ -106,11 +153,19 @@ mod tests {
             (5, Error::TimedOut(NoMap)),
             (6, Error::TimedOut(NoSpace)),
             (7, Error::TimedOut(Busy)),
-            (8, Error::Unknown),
+            (8, Error::Unknown(NoAnswer)),
+            (8, Error::Unknown(Replicas)),
             (9, Error::TimedOut(NoCoordinator)),
             (10, Error::NoCoordinators),
             (11, Error::System(std::io::ErrorKind::OutOfMemory)),
             (12, Error::Closed),
+            (13, Error::TimedOut(Replicas)),
+            (14, Error::TimedOut(Lease)),
+            (15, Error::TimedOut(Memory)),
+            (16, Error::TimedOut(NoOwner)),
+            (17, Error::TimedOut(NoLeader)),
+            (18, Error::TimedOut(OtherCluster)),
+            (1023, Error::Refused(Status::WrongCluster)),
             (1020, Error::Refused(Status::NoSuchTable)),
         ];
         for (code, error) in golden {

@@ -48,6 +48,7 @@ pub use map::TabletMap;
 pub use operation::{Action, Answer, Number, Object, Operation, Value};
 pub use question::{Question, Reply};
 pub use session::Session;
+pub use thunderhead_runtime::names::Addresses;
 pub use thunderhead_wire::{
     Condition, KeyHash, MasterId, ServerId, Status, TableId, Version, control,
 };

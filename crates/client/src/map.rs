@@ -1,16 +1,22 @@
 //! Which shard has which tablet.
+//!
+//! A client of a small cluster knows the *whole* map. A client of a large one knows the tables that it uses,
+//! each as of some version. Either asks for *news*, and merges what it is told.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use thunderhead_wire::{KeyHash, TableId, TabletRange, control};
 
-/// Which shard has which tablet, as somebody knew it once.
+/// Which shard has which tablet, as a coordinator knew it once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TabletMap {
     /// Of maps that a coordinator tells of, the newest has the highest.
     version: u64,
-    /// All tables there are, also those of which no tablet can be had at the moment.
-    tables: BTreeSet<TableId>,
+    /// Tables that do not belong to `tables` do not exist, and those that do are as of `version`.
+    is_whole: bool,
+    /// The known tables, also those of which no tablet can be had at the moment; and as of which version each is
+    /// known, where the map is not whole.
+    tables: BTreeMap<TableId, u64>,
     /// By table and last hash: the first hash, and where.
     tablets: BTreeMap<(TableId, KeyHash), (KeyHash, SocketAddr)>,
 }
@@ -19,16 +25,15 @@ impl TabletMap {
     /// What a coordinator says. Tablets that are being recovered are nowhere.
     #[must_use]
     pub fn of(map: &control::Map) -> TabletMap {
-        let mut tablets = BTreeMap::new();
-        for table in &map.tables {
-            for tablet in &table.tablets {
-                if let Some(address) = tablet.address {
-                    tablets.insert((table.id, tablet.last), (tablet.first, address));
-                }
-            }
-        }
-        let tables = map.tables.iter().map(|table| table.id).collect();
-        TabletMap { version: map.version, tables, tablets }
+        let mut this = TabletMap::default();
+        this.merge(map);
+        this
+    }
+
+    /// The same map, in which tables that it lacks do not exist.
+    pub(crate) fn whole(mut self) -> TabletMap {
+        self.is_whole = true;
+        self
     }
 
     /// Which map this is; 0 for one that no coordinator told of.
@@ -37,15 +42,76 @@ impl TabletMap {
         self.version
     }
 
+    /// As of which version the whole map is known; 0 where it is not.
+    pub(crate) fn whole_version(&self) -> u64 {
+        if self.is_whole { self.version } else { 0 }
+    }
+
+    /// As of which version a table is known; 0 where it is not.
+    pub(crate) fn table_version(&self, table: TableId) -> u64 {
+        let known = self.tables.get(&table).copied().unwrap_or(0);
+        if self.is_whole { self.version } else { known }
+    }
+
+    /// Takes in what a coordinator says: the whole map, or news for a version that is known here, or some
+    /// tables. Older answers change nothing.
+    pub(crate) fn merge(&mut self, news: &control::Map) {
+        if news.version < self.version {
+            return;
+        }
+        let is_all = !news.is_part && news.more.is_none();
+        if is_all && news.since == 0 {
+            *self = TabletMap { is_whole: true, ..TabletMap::default() };
+        } else if self.is_whole && (!is_all || news.since > self.version) {
+            // From now on each table is known as of a version of its own.
+            self.tables.values_mut().for_each(|version| *version = self.version);
+            self.is_whole = false;
+        }
+        self.version = news.version;
+        for table in &news.gone {
+            self.remove(*table);
+        }
+        for table in &news.tables {
+            if table.since == 0 {
+                self.remove(table.id);
+            } else if table.since > self.table_version(table.id) {
+                // Changes before these are not known.
+                continue;
+            }
+            self.tables.insert(table.id, news.version);
+            for tablet in &table.tablets {
+                let range = TabletRange { table: table.id, first: tablet.first, last: tablet.last };
+                self.clear(range);
+                if let Some(address) = tablet.address {
+                    self.tablets.insert((table.id, tablet.last), (tablet.first, address));
+                }
+            }
+        }
+    }
+
+    /// Forgets a table.
+    fn remove(&mut self, table: TableId) {
+        if self.tables.remove(&table).is_some() {
+            self.clear(TabletRange::whole(table));
+        }
+    }
+
+    /// Forgets the tablets that overlap a range.
+    fn clear(&mut self, range: TabletRange) {
+        let TabletRange { table, first, last } = range;
+        let from = self.tablets.range((table, first)..=(table, KeyHash::MAX));
+        let overlap = from.take_while(|(_, (first, _))| *first <= last);
+        let keys: Vec<_> = overlap.map(|(key, _)| *key).collect();
+        for key in keys {
+            self.tablets.remove(&key);
+        }
+    }
+
     /// Notes where a tablet is. One that overlaps others takes their place.
     pub fn insert(&mut self, range: TabletRange, address: SocketAddr) {
-        let TabletRange { table, first, last } = range;
-        self.tablets.retain(|(other, other_last), (other_first, _)| {
-            let range = TabletRange { table: *other, first: *other_first, last: *other_last };
-            !range.overlaps(&TabletRange { table, first, last })
-        });
-        self.tables.insert(table);
-        self.tablets.insert((table, last), (first, address));
+        self.clear(range);
+        self.tables.entry(range.table).or_insert(0);
+        self.tablets.insert((range.table, range.last), (range.first, address));
     }
 
     /// Where a key belongs.
@@ -56,10 +122,10 @@ impl TabletMap {
         (*found == table && *first <= hash).then_some(*address)
     }
 
-    /// Whether there is such a table.
+    /// Whether the table is known.
     #[must_use]
     pub fn has_table(&self, table: TableId) -> bool {
-        self.tables.contains(&table)
+        self.tables.contains_key(&table)
     }
 }
 
@@ -100,9 +166,62 @@ mod tests {
             address: None,
         };
         let (id, name) = (TableId(4), "t".to_owned());
-        let table = control::TableInfo { id, name, tablets: vec![tablet] };
-        let map = TabletMap::of(&control::Map { version: 3, tables: vec![table] });
+        let table = control::TableInfo { id, name, tablets: vec![tablet], since: 0 };
+        let tables = vec![table];
+        let map = TabletMap::of(&control::Map { version: 3, tables, ..control::Map::default() });
         assert!(map.has_table(id) && map.version() == 3);
         assert_eq!(map.find(id, KeyHash(1)), None);
+    }
+
+    #[test]
+    fn news_take_the_place_of_what_was_known_and_of_nothing_else() {
+        let tablet = |first, last, port| control::TabletInfo {
+            first: KeyHash(first),
+            last: KeyHash(last),
+            master: thunderhead_wire::MasterId(1),
+            address: (port > 0).then(|| ([10, 0, 0, 1], port).into()),
+        };
+        let table = |id, since, tablets: &[control::TabletInfo]| control::TableInfo {
+            id: TableId(id),
+            name: id.to_string(),
+            tablets: tablets.to_vec(),
+            since,
+        };
+        let news = |version, since, tables| control::Map {
+            version,
+            since,
+            tables,
+            ..control::Map::default()
+        };
+        let end = u64::MAX;
+        let find = |map: &TabletMap, table, hash| {
+            map.find(TableId(table), KeyHash(hash)).map(|address| address.port())
+        };
+        let both = vec![table(1, 0, &[tablet(0, end, 1)]), table(2, 0, &[tablet(0, end, 2)])];
+        let mut map = TabletMap::of(&news(10, 0, both));
+        assert_eq!(map.whole_version(), 10);
+        // One is split, and a half of it is being recovered.
+        map.merge(&news(12, 10, vec![table(1, 10, &[tablet(0, 9, 1), tablet(10, end, 0)])]));
+        assert_eq!(
+            (find(&map, 1, 9), find(&map, 1, 10), find(&map, 2, 5)),
+            (Some(1), None, Some(2))
+        );
+        assert!(map.whole_version() == 12 && map.table_version(TableId(2)) == 12);
+        // Older ones change nothing.
+        map.merge(&news(11, 0, vec![]));
+        assert_eq!(find(&map, 2, 5), Some(2));
+        // The cluster has become large: what is known of others is as old as it was.
+        let part = |version, tables| control::Map { is_part: true, ..news(version, 0, tables) };
+        map.merge(&part(20, vec![table(1, 12, &[tablet(10, end, 3)])]));
+        assert_eq!((find(&map, 1, 9), find(&map, 1, 10)), (Some(1), Some(3)));
+        let versions = [1, 2, 3].map(|id| map.table_version(TableId(id)));
+        assert_eq!((map.whole_version(), versions), (0, [20, 12, 0]));
+        // Changes since a version that is not known here say too little.
+        map.merge(&part(30, vec![table(2, 15, &[tablet(0, 4, 7)])]));
+        assert_eq!((find(&map, 2, 3), map.table_version(TableId(2))), (Some(2), 12));
+        map.merge(&control::Map { gone: vec![TableId(1)], ..part(31, vec![]) });
+        assert!(!map.has_table(TableId(1)) && find(&map, 1, 9).is_none());
+        map.merge(&news(32, 0, vec![]));
+        assert!(map.whole_version() == 32 && !map.has_table(TableId(2)));
     }
 }

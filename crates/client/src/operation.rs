@@ -6,7 +6,7 @@ use thunderhead_wire::operations::{
     EnumerateHead, FLOAT, FoundHead, Identity, ObjectHead, PageHead, PartHead, UpdateKind,
     UpdatePart,
 };
-use thunderhead_wire::{Condition, KeyHash, Status, TableId, TabletRange, Version};
+use thunderhead_wire::{Condition, KeyHash, Next, Status, TableId, TabletRange, Version};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// A number to add, and the number that comes of it.
@@ -236,7 +236,7 @@ impl Operation {
         match status {
             Status::NotFound if !self.is_update() => Ok(Ok(Answer::Absent)),
             Status::ConditionFailed => Ok(Err(Error::ConditionFailed { version: Version(detail) })),
-            Status::Moved | Status::Busy | Status::NoSpace => {
+            status if matches!(status.next(), Next::Refresh | Next::Wait) => {
                 Err(CallError::Refused { status, hint: 0, detail })
             }
             status => Ok(Err(Error::Refused(status))),

@@ -6,8 +6,8 @@ use std::time::Duration;
 use thunderhead_rpc::Opcode;
 use thunderhead_wire::TableId;
 use thunderhead_wire::control::{
-    self, BackupStatus, ClusterStatus, CreateTable, DropTable, Empty, Map, MapRequest,
-    MigrateTablet, ShardStatus, SplitTablet, TableInfo,
+    self, BackupStatus, ChangeSettings, ClusterStatus, CreateTable, DropTable, Empty, ForgetServer,
+    Map, MapRequest, MigrateTablet, Settings, ShardStatus, SplitTablet, TableInfo,
 };
 
 /// What can be asked for.
@@ -27,6 +27,10 @@ pub enum Question {
     SplitTablet(SplitTablet),
     /// Move a tablet; answered with [`Reply::Table`] when it has moved.
     MigrateTablet(MigrateTablet),
+    /// Forget a server that does not come again; answered with [`Reply::Done`].
+    ForgetServer(ForgetServer),
+    /// Change what may change in a cluster that runs; answered with [`Reply::Settings`].
+    ChangeSettings(ChangeSettings),
     /// Where the tablets are: of one table, or of all; answered with [`Reply::Map`].
     Map(Option<String>),
     /// How the cluster is; answered with [`Reply::Cluster`].
@@ -46,6 +50,8 @@ pub enum Reply {
     Table(TableInfo),
     /// Tables.
     Map(Map),
+    /// What holds in the cluster.
+    Settings(Settings),
     /// How the cluster is.
     Cluster(ClusterStatus),
     /// How a shard is.
@@ -67,6 +73,8 @@ impl Question {
             Question::DropTable(_) => Opcode::DropTable,
             Question::SplitTablet(_) => Opcode::SplitTablet,
             Question::MigrateTablet(_) => Opcode::MigrateTablet,
+            Question::ForgetServer(_) => Opcode::ForgetServer,
+            Question::ChangeSettings(_) => Opcode::ChangeSettings,
             Question::Map(_) => Opcode::Map,
             Question::ClusterStatus => Opcode::ClusterStatus,
             Question::ShardStatus(_) => Opcode::ShardStatus,
@@ -80,7 +88,11 @@ impl Question {
             Question::DropTable(it) => control::to_body(it),
             Question::SplitTablet(it) => control::to_body(it),
             Question::MigrateTablet(it) => control::to_body(it),
-            Question::Map(table) => control::to_body(&MapRequest { table: table.clone() }),
+            Question::Map(table) => {
+                control::to_body(&MapRequest { table: table.clone(), ..MapRequest::default() })
+            }
+            Question::ForgetServer(it) => control::to_body(it),
+            Question::ChangeSettings(it) => control::to_body(it),
             Question::ClusterStatus | Question::ShardStatus(_) | Question::BackupStatus(_) => {
                 control::to_body(&Empty {})
             }
@@ -109,8 +121,18 @@ impl Question {
 
     /// Whether something is changed by it.
     pub(crate) fn is_change(&self) -> bool {
-        use Question::{CreateTable, DropTable, MigrateTablet, SplitTablet};
-        matches!(self, CreateTable(_) | DropTable(_) | SplitTablet(_) | MigrateTablet(_))
+        use Question::{
+            ChangeSettings, CreateTable, DropTable, ForgetServer, MigrateTablet, SplitTablet,
+        };
+        matches!(
+            self,
+            CreateTable(_)
+                | DropTable(_)
+                | SplitTablet(_)
+                | MigrateTablet(_)
+                | ForgetServer(_)
+                | ChangeSettings(_)
+        )
     }
 
     pub(crate) fn patience(&self) -> Duration {
@@ -122,7 +144,8 @@ impl Question {
             Question::CreateTable(_) | Question::SplitTablet(_) | Question::MigrateTablet(_) => {
                 control::of_body(body).map(Reply::Table)
             }
-            Question::DropTable(_) => Some(Reply::Done),
+            Question::DropTable(_) | Question::ForgetServer(_) => Some(Reply::Done),
+            Question::ChangeSettings(_) => control::of_body(body).map(Reply::Settings),
             Question::Map(_) => control::of_body(body).map(Reply::Map),
             Question::ClusterStatus => control::of_body(body).map(Reply::Cluster),
             Question::ShardStatus(_) => control::of_body(body).map(Reply::Shard),

@@ -8,7 +8,7 @@
 //!
 //! There is a list of coordinators, and a guess which of them leads. One that says that it does not,
 //! or does not answer, loses the guess to the next of the list. When a question has gone all the way
-//! round it waits a little, longer each time. Nothing is remembered of those who do not answer: they
+//! round it waits a little, longer each time, and the names of the coordinators are resolved again. Nothing is remembered of those who do not answer: they
 //! are asked again when their turn comes.
 //!
 //! A coordinator that has lost its office without knowing may tell of an old map. A map that is
@@ -29,9 +29,9 @@ use crate::map::TabletMap;
 use crate::operation::Operation;
 use crate::question::{Question, Reply, id_of, table_of};
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_rpc::{CallError, Opcode};
+use thunderhead_runtime::names::{Addresses, KnownAddresses};
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{self, Empty, LeaseOpened, Map, MapRequest};
 use thunderhead_wire::{ClusterId, Next, Status, TableId};
@@ -57,7 +57,7 @@ pub struct Session {
     core: Core,
     random: Random,
     now: Time,
-    coordinators: Vec<SocketAddr>,
+    coordinators: KnownAddresses,
     /// Which of them is taken for the leader.
     leader: usize,
     cluster: Option<ClusterId>,
@@ -95,6 +95,8 @@ enum Step {
     Ask,
     /// Look at the map for what became of it.
     Look(Option<TableId>),
+    /// Ask for the page of the map that begins with this table.
+    Page(TableId),
 }
 
 struct Pending {
@@ -103,6 +105,8 @@ struct Pending {
     state: State,
     /// Coordinators in a row that did not answer as the leader does.
     tried: usize,
+    /// Of these, of another cluster.
+    strangers: usize,
     failures: u32,
     /// A request of which nobody knows whether it was carried out.
     may_be_done: bool,
@@ -110,6 +114,8 @@ struct Pending {
     error: Error,
     /// The table that is to be dropped.
     table: Option<TableId>,
+    /// The answer so far, whose map has further pages.
+    pages: Option<Reply>,
 }
 
 #[derive(Clone, Copy)]
@@ -121,10 +127,11 @@ enum State {
 impl Session {
     /// A session with a cluster that has these coordinators.
     #[must_use]
-    pub fn new(coordinators: Vec<SocketAddr>, mut random: Random) -> Session {
+    pub fn new(coordinators: impl Into<Addresses>, mut random: Random) -> Session {
+        let coordinators = KnownAddresses::of(coordinators.into());
         let core = Core::without_lease(random.split());
         // So that not all clients ask the same one first.
-        let leader = random.below(coordinators.len() as u64) as usize;
+        let leader = random.below(coordinators.list().len() as u64) as usize;
         Session { coordinators, leader, ..Session::around(core, random) }
     }
 
@@ -136,7 +143,7 @@ impl Session {
             core,
             random,
             now: Time(0),
-            coordinators: Vec::new(),
+            coordinators: KnownAddresses::of(Addresses::fixed(Vec::new())),
             leader: 0,
             cluster: None,
             version: 0,
@@ -188,7 +195,7 @@ impl Session {
         };
         let error = match question.server() {
             Some(_) => Error::TimedOut(Obstacle::NoAnswer),
-            None if self.coordinators.is_empty() => {
+            None if self.coordinators.list().is_empty() => {
                 self.answers.push_back((ticket, Err(Error::NoCoordinators)));
                 return ticket;
             }
@@ -253,7 +260,7 @@ impl Session {
             }
             let error = Error::TimedOut(Obstacle::NoCoordinator);
             match self.core.next_output() {
-                Some(Output::Learn) if !self.coordinators.is_empty() => {
+                Some(Output::Learn) if !self.coordinators.list().is_empty() => {
                     if !self.has(|it| *it == Purpose::Learn) {
                         self.start(Purpose::Learn, Time::NEVER, error);
                     }
@@ -262,7 +269,7 @@ impl Session {
                 Some(output) => return Some(output),
                 None => {}
             }
-            if self.core.wants_lease() && self.coordinators.is_empty() {
+            if self.core.wants_lease() && self.coordinators.list().is_empty() {
                 self.core.lease_refused(self.now, Error::NoCoordinators);
             } else if self.core.wants_lease() && !self.has(|it| *it == Purpose::OpenLease) {
                 self.start(Purpose::OpenLease, Time::NEVER, error);
@@ -298,7 +305,8 @@ impl Session {
             if let Purpose::User(ticket, question, _) = it.purpose {
                 let is_on_its_way = matches!(it.state, State::Sent { .. });
                 let is_unknown = question.is_change() && (it.may_be_done || is_on_its_way);
-                let error = if is_unknown { Error::Unknown } else { it.error };
+                let error =
+                    if is_unknown { Error::Unknown(obstacle_of(it.error)) } else { it.error };
                 self.answers.push_back((ticket, Err(error)));
             }
         }
@@ -326,17 +334,22 @@ impl Session {
         match ended {
             Verdict::Ended => {}
             Verdict::Again(wait) => {
-                it.tried = 0;
+                (it.tried, it.strangers) = (0, 0);
                 it.state = State::Waiting(now + wait);
                 self.pending.insert(number, it);
             }
             Verdict::Elsewhere => {
-                if via == Some(self.leader) && !self.coordinators.is_empty() {
-                    self.leader = (self.leader + 1) % self.coordinators.len();
+                if via == Some(self.leader) && !self.coordinators.list().is_empty() {
+                    self.leader = (self.leader + 1) % self.coordinators.list().len();
                 }
                 it.tried += 1;
-                let is_round = via.is_none() || it.tried % self.coordinators.len().max(1) == 0;
+                let is_round =
+                    via.is_none() || it.tried % self.coordinators.list().len().max(1) == 0;
                 let wait = if is_round { self.backoff(&mut it) } else { Duration::ZERO };
+                if is_round {
+                    // None of them answers as the leader: they may be elsewhere.
+                    self.coordinators.resolve_again();
+                }
                 it.state = State::Waiting(now + wait);
                 self.pending.insert(number, it);
             }
@@ -364,13 +377,26 @@ impl Session {
     fn start(&mut self, purpose: Purpose, deadline: Time, error: Error) {
         let number = self.core.number();
         let state = State::Waiting(self.now);
-        let (tried, failures, may_be_done, table) = (0, 0, false, None);
-        let it = Pending { purpose, deadline, state, tried, failures, may_be_done, error, table };
+        let it = Pending {
+            purpose,
+            deadline,
+            state,
+            tried: 0,
+            strangers: 0,
+            failures: 0,
+            may_be_done: false,
+            error,
+            table: None,
+            pages: None,
+        };
         self.pending.insert(number, it);
     }
 
     /// Sends the questions whose time has come.
     fn send_due(&mut self) {
+        if self.coordinators.refresh() {
+            self.leader %= self.coordinators.list().len().max(1);
+        }
         let due: Vec<Number> = self
             .pending
             .iter()
@@ -380,13 +406,14 @@ impl Session {
         for number in due {
             let call = CallNumber(self.core.number());
             let Some(it) = self.pending.get_mut(&number) else { continue };
-            let (opcode, body, patience) = request(&it.purpose);
+            let (opcode, body, patience) = request(&it.purpose, &self.core);
             let server = match &it.purpose {
                 Purpose::User(_, question, _) => question.server(),
                 _ => None,
             };
             let via = server.is_none().then_some(self.leader);
-            let Some(to) = server.or_else(|| self.coordinators.get(self.leader).copied()) else {
+            let Some(to) = server.or_else(|| self.coordinators.list().get(self.leader).copied())
+            else {
                 continue;
             };
             it.state = State::Sent { at: self.now, via };
@@ -403,7 +430,7 @@ impl Session {
         match it.purpose.clone() {
             Purpose::Learn => match self.map_of(it, body) {
                 Some(map) => {
-                    self.core.learn(now, TabletMap::of(&map));
+                    self.core.told(now, &map);
                     Verdict::Ended
                 }
                 None => Verdict::Elsewhere,
@@ -452,14 +479,21 @@ impl Session {
         let result = match step {
             Step::Ask if matches!(question, Question::Map(_)) => match self.map_of(it, body) {
                 Some(map) => {
-                    if matches!(question, Question::Map(None)) {
-                        self.core.learn(self.now, TabletMap::of(&map));
+                    if matches!(question, Question::Map(None)) && map.more.is_none() {
+                        self.core.told(self.now, &map);
                     }
                     Ok(Reply::Map(map))
                 }
                 None => return Verdict::Elsewhere,
             },
             Step::Ask => question.understand(body),
+            Step::Page(from) => {
+                let Some(page) = control::of_body::<Map>(body) else {
+                    it.error = Error::Incomprehensible;
+                    return Verdict::Elsewhere;
+                };
+                join(it.pages.take(), page, from)
+            }
             Step::Before => {
                 let Some(map) = self.map_of(it, body) else { return Verdict::Elsewhere };
                 match id_of(&map, &name) {
@@ -486,6 +520,13 @@ impl Session {
                 }
             }
         };
+        if let Ok(reply) = &result
+            && let Some(from) = map_in(reply).and_then(|map| map.more)
+        {
+            it.pages = result.ok();
+            it.purpose = Purpose::User(ticket, question, Step::Page(from));
+            return Verdict::Again(Duration::ZERO);
+        }
         self.answers.push_back((ticket, result));
         Verdict::Ended
     }
@@ -506,18 +547,31 @@ impl Session {
     /// What an error means.
     fn refused(&mut self, it: &mut Pending, error: CallError) -> Verdict {
         if matches!(error, CallError::Broken | CallError::Late) {
+            it.strangers = 0;
             return self.unanswered(it);
         }
         let (status, hint) = match error {
             CallError::Refused { status, hint, .. } => (status, hint),
-            CallError::Unreachable(_) => return Verdict::Elsewhere,
+            error if error.is_of_another_cluster() => return self.met_stranger(it),
+            CallError::Unreachable(_) => {
+                it.strangers = 0;
+                return Verdict::Elsewhere;
+            }
             CallError::Congested => return Verdict::Again(self.backoff(it)),
             CallError::TooLong => return self.fail(it, Error::Refused(Status::Malformed)),
             _ => return self.fail(it, Error::Incomprehensible),
         };
         let looks = Step::Look(None);
         match (&mut it.purpose, status) {
-            (_, Status::NotLeader) => return Verdict::Elsewhere,
+            (_, Status::NotLeader) => {
+                it.strangers = 0;
+                return Verdict::Elsewhere;
+            }
+            (_, Status::LeadershipLost | Status::DeadlineExceeded) => {
+                it.strangers = 0;
+                it.error = Error::TimedOut(Obstacle::NoLeader);
+                return self.unanswered(it);
+            }
             (Purpose::User(_, Question::CreateTable(_), step), Status::TableExists)
                 if it.may_be_done =>
             {
@@ -534,6 +588,17 @@ impl Session {
             Next::Refresh => Verdict::Elsewhere,
             Next::Take | Next::GiveUp => self.fail(it, Error::Refused(status)),
         }
+    }
+
+    /// A coordinator of another cluster is there, or a server of one.
+    fn met_stranger(&mut self, it: &mut Pending) -> Verdict {
+        it.strangers += 1;
+        let is_user = matches!(it.purpose, Purpose::User(..));
+        if is_user && it.strangers >= self.coordinators.list().len() {
+            // No coordinator is left that could be the right one.
+            return self.fail(it, Error::Refused(Status::WrongCluster));
+        }
+        Verdict::Elsewhere
     }
 
     /// Nobody knows whether a request was carried out.
@@ -576,7 +641,7 @@ impl Session {
             Purpose::CloseLease(_) => Verdict::Ended,
             Purpose::User(ticket, question, _) => {
                 let is_unknown = it.may_be_done && question.is_change();
-                let error = if is_unknown { Error::Unknown } else { error };
+                let error = if is_unknown { Error::Unknown(obstacle_of(it.error)) } else { error };
                 self.answers.push_back((*ticket, Err(error)));
                 Verdict::Ended
             }
@@ -591,6 +656,15 @@ impl Session {
     }
 }
 
+/// What was in the way of a question that ends with this error.
+fn obstacle_of(error: Error) -> Obstacle {
+    match error {
+        Error::TimedOut(obstacle) => obstacle,
+        Error::Refused(status) => Obstacle::of_status(status),
+        _ => Obstacle::NoCoordinator,
+    }
+}
+
 /// What becomes of a question that was answered.
 enum Verdict {
     Ended,
@@ -600,12 +674,38 @@ enum Verdict {
     Elsewhere,
 }
 
+/// The map in a reply.
+fn map_in(reply: &Reply) -> Option<&Map> {
+    match reply {
+        Reply::Map(map) => Some(map),
+        Reply::Cluster(status) => Some(&status.map),
+        _ => None,
+    }
+}
+
+/// A reply with one more page of its map, which was to begin with a table.
+fn join(reply: Option<Reply>, page: Map, from: TableId) -> Result<Reply, Error> {
+    let mut reply = reply.ok_or(Error::Incomprehensible)?;
+    let map = match &mut reply {
+        Reply::Map(map) => map,
+        Reply::Cluster(status) => &mut status.map,
+        _ => return Err(Error::Incomprehensible),
+    };
+    let is_behind = |table: TableId| table >= from;
+    if !page.tables.iter().all(|it| is_behind(it.id)) || page.more.is_some_and(|it| it <= from) {
+        // Else it could go on for ever.
+        return Err(Error::Incomprehensible);
+    }
+    map.tables.extend(page.tables);
+    map.more = page.more;
+    Ok(reply)
+}
+
 /// What to ask for a purpose, and how long to wait.
-fn request(purpose: &Purpose) -> (Opcode, Vec<u8>, Duration) {
+fn request(purpose: &Purpose, core: &Core) -> (Opcode, Vec<u8>, Duration) {
     let lease = |lease: u64| control::to_body(&control::Lease { lease });
-    let whole = || control::to_body(&MapRequest::default());
     match purpose {
-        Purpose::Learn => (Opcode::Map, whole(), PATIENCE),
+        Purpose::Learn => (Opcode::Map, control::to_body(&core.map_request()), PATIENCE),
         Purpose::OpenLease => (Opcode::OpenLease, control::to_body(&Empty {}), PATIENCE),
         Purpose::RenewLease(number) => (Opcode::RenewLease, lease(*number), PATIENCE),
         Purpose::CloseLease(number) => (Opcode::CloseLease, lease(*number), PATIENCE),
@@ -614,7 +714,12 @@ fn request(purpose: &Purpose) -> (Opcode, Vec<u8>, Duration) {
         }
         Purpose::User(_, question, Step::Before | Step::Look(_)) => {
             let table = question.table().map(str::to_owned);
-            (Opcode::Map, control::to_body(&MapRequest { table }), PATIENCE)
+            let request = MapRequest { table, ..MapRequest::default() };
+            (Opcode::Map, control::to_body(&request), PATIENCE)
+        }
+        Purpose::User(_, _, Step::Page(from)) => {
+            let request = MapRequest { from: Some(*from), ..MapRequest::default() };
+            (Opcode::Map, control::to_body(&request), PATIENCE)
         }
     }
 }

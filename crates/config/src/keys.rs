@@ -59,6 +59,7 @@ const SEGMENT_BYTES: Kind = Kind::Bytes(8 * SEGLET_BYTES, GIB);
 const MEMORY: Kind = Kind::Bytes(16 * MIB, 64 * TIB);
 const DISK: Kind = Kind::Bytes(16 * MIB, 1024 * TIB);
 const REPLICAS: Kind = Kind::Count(0, 16);
+const MIN_REPLICAS: Kind = Kind::Count(1, 16);
 const SHARDS: Kind = Kind::Count(1, 256);
 const CLEANERS: Kind = Kind::Count(1, 16);
 const POLLING: Kind = Kind::Choice(Polling::WORDS);
@@ -83,8 +84,14 @@ pub const KEYS: &[Key] = &[
     entry(
         "cluster.replicas",
         REPLICAS,
-        Some("3"),
-        "Replicas of each segment on backups. 0: a cache, which forgets all when it stops. Decided when the cluster is made.",
+        Some("2"),
+        "Replicas of each segment on backups, beside the one in memory. 0: a cache, which forgets all when it stops. Decided when the cluster is made.",
+    ),
+    entry(
+        "cluster.min_replicas",
+        MIN_REPLICAS,
+        Some("1"),
+        "Replicas without which no write is acknowledged: while fewer than `cluster.replicas` servers are there for them, writes go on with so many, and the others are made up for later. As many as `cluster.replicas`: writes wait instead. It is what a cluster begins with; `thunderhead cluster set min_replicas N` changes it later.",
     ),
     entry(
         "cluster.durability",
@@ -111,10 +118,16 @@ pub const KEYS: &[Key] = &[
         "Where the coordinator listens. 0.0.0.0 is all of the machine's addresses.",
     ),
     entry(
+        "coordinator.data",
+        Kind::Path,
+        Some("thunderhead-coordinator"),
+        "The directory of the embedded metastore, in a file `metastore`. Not used with etcd, ZooKeeper or `embedded:PATH`.",
+    ),
+    entry(
         "coordinator.metastore",
         Kind::Metastore,
-        Some("embedded:thunderhead-coordinator/metastore"),
-        "Where it keeps what must not be lost. `embedded:PATH`: a file, for one coordinator. `etcd:…` and `zookeeper:…`: several coordinators may stand in for each other.",
+        Some("embedded"),
+        "Where it keeps what must not be lost. `embedded`: a file in `coordinator.data`, for one coordinator. `embedded:PATH`: this file. `etcd:…` and `zookeeper:…`: several coordinators may stand in for each other.",
     ),
     entry(
         "coordinator.root",
@@ -220,12 +233,18 @@ pub const KEYS: &[Key] = &[
         Some("thunderhead-data"),
         "The directory where `thunderhead dev` keeps everything.",
     ),
+    entry(
+        "dev.ephemeral",
+        Kind::Flag,
+        Some("false"),
+        "A temporary store for tests: one server with 64 MiB of memory on a free port, without replicas. Nothing of it is left when its process ends, however that ends.",
+    ),
     entry("dev.servers", Kind::Count(1, 64), Some("1"), "Servers of `thunderhead dev`."),
     entry(
         "dev.replicas",
         REPLICAS,
         None,
-        "Replicas of each segment. If it is not set: 1 with one server, which backs itself up; else 3, or as many as there are other servers.",
+        "Replicas of each segment. If it is not set: 1 with one server, which backs itself up; else 2, or as many as there are other servers.",
     ),
     entry("dev.memory", MEMORY, Some("512MiB"), "Memory of each server."),
     entry("dev.shards", SHARDS, Some("1"), "Shards of each server."),
@@ -234,7 +253,7 @@ pub const KEYS: &[Key] = &[
         "dev.backup_bytes",
         DISK,
         None,
-        "Disk space of each server for replicas. If it is not set: three times its memory for each replica.",
+        "Disk space of each server for replicas, taken as it is used. If it is not set: three times its memory for each replica.",
     ),
     entry("dev.durability", Kind::Durability, Some("replicated"), "As `cluster.durability`."),
     entry("dev.segment_bytes", SEGMENT_BYTES, Some("8MiB"), "As `cluster.segment_bytes`."),

@@ -3,7 +3,7 @@
 use crate::address::Address;
 use crate::error::Problem;
 use crate::keys::by_name;
-use crate::sources::Effective;
+use crate::sources::{Effective, Origin};
 use crate::units::bytes_text;
 use crate::value::{Durability, LogFormat, LogLevel, Metastore, Polling, Value};
 use std::net::SocketAddr;
@@ -33,6 +33,8 @@ pub struct Config {
 pub struct ClusterConfig {
     /// Replicas of each segment.
     pub replicas: u32,
+    /// Replicas without which no write is acknowledged, when the cluster begins.
+    pub min_replicas: u32,
     /// When a write is acknowledged. Its text is what `wire::control::Settings` carries.
     pub durability: Durability,
     /// Bytes of a full segment.
@@ -50,6 +52,8 @@ pub struct CoordinatorConfig {
     pub coordinators: Vec<Address>,
     /// Where it keeps its truth.
     pub metastore: Metastore,
+    /// The directory of an embedded metastore that names no file.
+    pub data: PathBuf,
     /// Below which path of etcd or ZooKeeper.
     pub root: String,
     /// How long a client may be silent.
@@ -110,6 +114,8 @@ pub struct DevConfig {
     pub listen: SocketAddr,
     /// The directory of everything.
     pub data: PathBuf,
+    /// Nothing is kept when it ends: there is no directory, and there are no replicas.
+    pub is_ephemeral: bool,
     /// Servers.
     pub servers: u32,
     /// Memory of each server.
@@ -198,11 +204,13 @@ impl Config {
                 listen: it.listen("coordinator.listen"),
                 coordinators: it.addresses("coordinators"),
                 metastore: it.metastore("coordinator.metastore"),
+                data: it.text("coordinator.data").into(),
                 root: it.text("coordinator.root"),
                 lease_ttl: it.time("coordinator.lease_ttl"),
                 leader_ttl: it.time("coordinator.leader_ttl"),
                 cluster: ClusterConfig {
                     replicas: it.count("cluster.replicas"),
+                    min_replicas: it.count("cluster.min_replicas"),
                     durability: it.durability("cluster.durability"),
                     segment_bytes: it.segment_bytes("cluster.segment_bytes"),
                     self_backup: it.flag("cluster.self_backup"),
@@ -239,15 +247,35 @@ impl Config {
     }
 }
 
+/// Memory of a temporary store. With everything beside it the process stays below 100 MB.
+const EPHEMERAL_BYTES: u64 = 64 << 20;
+
+/// Segments of a temporary store: its memory has 64 of them.
+const EPHEMERAL_SEGMENT_BYTES: u32 = 1 << 20;
+
 fn dev(it: &Typed<'_>, probe: ProbeConfig, log: LogConfig) -> DevConfig {
     let servers = it.count("dev.servers");
-    let possible = if servers == 1 { 1 } else { (servers - 1).min(3) };
-    let replicas = it.optional_count("dev.replicas").unwrap_or(possible);
+    let possible = if servers == 1 { 1 } else { (servers - 1).min(2) };
+    let is_ephemeral = it.flag("dev.ephemeral");
+    let usual = if is_ephemeral { 0 } else { possible };
+    let replicas = it.optional_count("dev.replicas").unwrap_or(usual);
+    let (mut listen, mut memory_bytes) = (it.listen("dev.listen"), it.bytes("dev.memory"));
+    if is_ephemeral && it.is_default("dev.listen") {
+        listen.set_port(0);
+    }
+    if is_ephemeral && it.is_default("dev.memory") {
+        memory_bytes = EPHEMERAL_BYTES;
+    }
+    let segment_bytes = match is_ephemeral && it.is_default("dev.segment_bytes") {
+        true => EPHEMERAL_SEGMENT_BYTES,
+        false => it.segment_bytes("dev.segment_bytes"),
+    };
     DevConfig {
-        listen: it.listen("dev.listen"),
+        listen,
         data: it.text("dev.data").into(),
+        is_ephemeral,
         servers,
-        memory_bytes: it.bytes("dev.memory"),
+        memory_bytes,
         shards: it.count("dev.shards"),
         cleaners: it.count("dev.cleaners"),
         backup_bytes: it.optional_bytes("dev.backup_bytes"),
@@ -255,9 +283,10 @@ fn dev(it: &Typed<'_>, probe: ProbeConfig, log: LogConfig) -> DevConfig {
         shm: it.flag("dev.shm"),
         cluster: ClusterConfig {
             replicas,
+            min_replicas: 1,
             durability: it.durability("dev.durability"),
-            segment_bytes: it.segment_bytes("dev.segment_bytes"),
-            self_backup: servers == 1,
+            segment_bytes,
+            self_backup: servers == 1 && replicas > 0,
         },
         probe,
         log,
@@ -282,6 +311,21 @@ pub(crate) fn contradictions(effective: &Effective) -> Vec<Problem> {
                     under which they can";
         say("server.listen", what.to_owned());
     }
+    if dev.is_ephemeral {
+        let is_set = |name| effective.get(name).is_some_and(|it| it.origin != Origin::Default);
+        for name in
+            ["dev.data", "dev.servers", "dev.replicas", "dev.backup_bytes", "dev.durability"]
+        {
+            if is_set(name) {
+                let what = "a temporary store (dev.ephemeral) has one server and keeps nothing; leave this away";
+                say(name, what.to_owned());
+            }
+        }
+        if dev.memory_bytes > EPHEMERAL_BYTES {
+            let what = format!("a temporary store has {} at most", bytes_text(EPHEMERAL_BYTES));
+            say("dev.memory", what);
+        }
+    }
     let beyond = |listen: SocketAddr, more: u32| u32::from(listen.port()) + more > 65_535;
     if server.listen.port() != 0 && beyond(server.listen, server.shards - 1) {
         say("server.listen", format!("no ports are left for {} shards", server.shards));
@@ -289,6 +333,11 @@ pub(crate) fn contradictions(effective: &Effective) -> Vec<Problem> {
     let shards = dev.servers * dev.shards;
     if dev.listen.port() != 0 && beyond(dev.listen, shards) {
         say("dev.listen", format!("no ports are left for {shards} shards"));
+    }
+    let ClusterConfig { replicas, min_replicas, .. } = coordinator.cluster;
+    if min_replicas > replicas.max(1) {
+        let what = format!("there are only {replicas} replicas of each segment (cluster.replicas)");
+        say("cluster.min_replicas", what);
     }
     let possible = if dev.servers == 1 { 1 } else { dev.servers - 1 };
     if dev.cluster.replicas > possible {
@@ -341,6 +390,11 @@ macro_rules! values {
 }
 
 impl Typed<'_> {
+    /// Whether a key has the value that the table says.
+    fn is_default(&self, name: &str) -> bool {
+        self.0.get(name).is_none_or(|setting| setting.origin == Origin::Default)
+    }
+
     fn value(&self, name: &str) -> Option<&Value> {
         let setting = self.0.get(name).unwrap_or_else(|| panic!("{name} is not in the table"));
         setting.value.as_ref()

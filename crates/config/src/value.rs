@@ -136,7 +136,7 @@ impl Kind {
             Kind::Choice(words) => words.join(", "),
             Kind::Durability => "replicated, interval:TIME, synced".to_owned(),
             Kind::Metastore => {
-                "embedded:PATH, etcd:URL[,URL…], zookeeper:HOST:PORT[,HOST:PORT…]".to_owned()
+                "embedded[:PATH], etcd:URL[,URL…], zookeeper:HOST:PORT[,HOST:PORT…]".to_owned()
             }
         }
     }
@@ -217,8 +217,8 @@ impl fmt::Display for Durability {
 /// Where a coordinator keeps its truth.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Metastore {
-    /// In a file of its own: one coordinator.
-    Embedded(PathBuf),
+    /// In a file of its own, for one coordinator: this file, or one in the coordinator's directory.
+    Embedded(Option<PathBuf>),
     /// In a cluster of etcd, at these URLs.
     Etcd(Vec<String>),
     /// In an ensemble of ZooKeeper.
@@ -234,10 +234,13 @@ impl FromStr for Metastore {
             parts.filter(|part| !part.is_empty()).collect()
         };
         match text.trim().split_once(':') {
+            None if text.trim() == "embedded" => Ok(Metastore::Embedded(None)),
             Some(("embedded", path)) if !path.is_empty() && !path.chars().any(char::is_control) => {
-                Ok(Metastore::Embedded(path.into()))
+                Ok(Metastore::Embedded(Some(path.into())))
             }
-            Some(("embedded", _)) => Err("name a file: embedded:PATH".to_owned()),
+            Some(("embedded", _)) => {
+                Err("name a file, embedded:PATH, or write `embedded`".to_owned())
+            }
             Some(("etcd", rest)) => {
                 let urls = list(rest);
                 if urls.is_empty() {
@@ -268,7 +271,8 @@ impl FromStr for Metastore {
 impl fmt::Display for Metastore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Metastore::Embedded(path) => write!(f, "embedded:{}", path.display()),
+            Metastore::Embedded(None) => f.write_str("embedded"),
+            Metastore::Embedded(Some(path)) => write!(f, "embedded:{}", path.display()),
             Metastore::Etcd(urls) => write!(f, "etcd:{}", urls.join(",")),
             Metastore::ZooKeeper(addresses) => write!(f, "zookeeper:{}", joined(addresses)),
         }

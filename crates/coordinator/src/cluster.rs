@@ -2,16 +2,21 @@
 //!
 //! Plain data and plain logic: no time, no waiting. Whatever is here is written down already.
 
-use crate::limits::{EPOCHS_MAX, TABLETS_MAX};
+mod changes;
+mod map;
+
+use crate::limits::{EPOCHS_MAX, SHARDS_MAX, TABLETS_MAX};
 use crate::recoveries::{inherited, lineage};
+use crate::rooms::Room;
 use crate::stored::{
     ClusterRecord, Former, Ids, Part, ServerRecord, ShardRecord, TableRecord, TabletRecord,
 };
-use std::collections::BTreeMap;
+use changes::Changes;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use thunderhead_metastore::limits::VALUE_BYTES_MAX;
 use thunderhead_wire::control::{
-    BackupInfo, Map, ServerInfo, ServerList, ServerState, ShardInfo, TableInfo, TabletInfo, Taken,
+    BackupInfo, ServerInfo, ServerList, ServerState, ShardInfo, Taken,
 };
 use thunderhead_wire::{Epoch, KeyHash, MasterId, SegmentId, ServerId, TableId, TabletRange};
 
@@ -49,6 +54,10 @@ pub(crate) struct Cluster {
     version_base: u64,
     list_changes: u64,
     map_changes: u64,
+    /// When which tablets changed.
+    changes: Changes,
+    /// The tablets of each master: their tables and first hashes. Without those of dropped tables.
+    of_master: BTreeMap<MasterId, BTreeSet<(TableId, KeyHash)>>,
 }
 
 impl Cluster {
@@ -64,12 +73,15 @@ impl Cluster {
             version_base,
             list_changes: 0,
             map_changes: 0,
+            changes: Changes::default(),
+            of_master: BTreeMap::new(),
         }
     }
 
     /// What was put so far counts as the first version.
     pub(crate) fn begun_here(mut self) -> Cluster {
         (self.list_changes, self.map_changes) = (0, 0);
+        self.changes = Changes::default();
         self
     }
 
@@ -83,9 +95,15 @@ impl Cluster {
         self.version_base.saturating_add(self.list_changes)
     }
 
+    /// The version of the map.
+    pub(crate) fn map_version(&self) -> u64 {
+        self.version_base.saturating_add(self.map_changes)
+    }
+
     /// Puts a server in the place of what was known of it.
     pub(crate) fn put_server(&mut self, record: ServerRecord) {
         let server = record.server;
+        let moved = self.moved_by(&record);
         if let Some(old) = self.servers.get(&server) {
             for shard in &old.shards {
                 self.places.remove(&shard.master);
@@ -107,10 +125,60 @@ impl Cluster {
             self.list_changes += 1;
             self.map_changes += 1;
         }
+        if !moved.is_empty() {
+            self.changes.masters_moved(self.tables.values(), &moved, self.map_changes);
+        }
+    }
+
+    /// The masters whose place a new record of their server changes.
+    fn moved_by(&self, record: &ServerRecord) -> BTreeSet<MasterId> {
+        let places = |record: &ServerRecord| -> BTreeSet<(MasterId, SocketAddr)> {
+            record.shards.iter().map(|shard| (shard.master, shard.address)).collect()
+        };
+        let old = self.servers.get(&record.server).map(places).unwrap_or_default();
+        old.symmetric_difference(&places(record)).map(|(master, _)| *master).collect()
+    }
+
+    /// Forgets a server of which nothing is left to do.
+    pub(crate) fn remove_server(&mut self, server: ServerId) {
+        let old = self.servers.remove(&server);
+        if old.as_ref().and_then(info).is_some() {
+            self.list_changes += 1;
+            self.map_changes += 1;
+        }
+    }
+
+    /// Whether nothing of a master can be needed any more: it is no master that is there, and no former one
+    /// that something is left to do for. Ids that were not given out yet are of masters to come, or of a state of
+    /// the cluster that is newer than what the metastore holds.
+    pub(crate) fn is_done_with(&self, master: MasterId) -> bool {
+        master.0 < self.ids.master
+            && !self.places.contains_key(&master)
+            && !self.former.contains_key(&master)
+            && self.to_recover(master).is_empty()
+    }
+
+    /// Puts other settings in the place of those that held. Servers learn them with the list.
+    pub(crate) fn put_record(&mut self, record: ClusterRecord) {
+        self.record = record;
+        self.list_changes += 1;
     }
 
     /// Puts a table in the place of what was known of it.
     pub(crate) fn put_table(&mut self, record: TableRecord) {
+        self.put_tables([record]);
+    }
+
+    /// Puts tables in the place of what was known of them, as one change.
+    pub(crate) fn put_tables(&mut self, records: impl IntoIterator<Item = TableRecord>) {
+        self.map_changes += 1;
+        for record in records {
+            self.put_one(record);
+        }
+    }
+
+    fn put_one(&mut self, record: TableRecord) {
+        self.note_masters(&record);
         if record.dropped {
             if self.names.get(&record.name) == Some(&record.id) {
                 self.names.remove(&record.name);
@@ -118,13 +186,34 @@ impl Cluster {
         } else {
             self.names.insert(record.name.clone(), record.id);
         }
+        self.changes.table_put(self.tables.get(&record.id), &record, self.map_changes);
         self.tables.insert(record.id, record);
-        self.map_changes += 1;
+    }
+
+    /// Notes which masters have the tablets of a table that takes the place of what was known of it.
+    fn note_masters(&mut self, new: &TableRecord) {
+        let keys = |table: Option<&TableRecord>| -> BTreeSet<(MasterId, KeyHash)> {
+            let tablets = table.filter(|table| !table.dropped).map(|table| &table.tablets);
+            tablets.into_iter().flatten().map(|it| (it.master, it.first)).collect()
+        };
+        let (before, after) = (keys(self.tables.get(&new.id)), keys(Some(new)));
+        for (master, first) in before.difference(&after) {
+            if let Some(tablets) = self.of_master.get_mut(master) {
+                tablets.remove(&(new.id, *first));
+                if tablets.is_empty() {
+                    self.of_master.remove(master);
+                }
+            }
+        }
+        for (master, first) in after.difference(&before) {
+            self.of_master.entry(*master).or_default().insert((new.id, *first));
+        }
     }
 
     /// Forgets a table that was dropped.
     pub(crate) fn remove_table(&mut self, table: TableId) {
         self.tables.remove(&table);
+        self.changes.table_removed(table);
     }
 
     pub(crate) fn server(&self, server: ServerId) -> Option<&ServerRecord> {
@@ -186,13 +275,22 @@ impl Cluster {
 
     /// Tablets that are to be rebuilt because their master is gone.
     pub(crate) fn to_recover(&self, crashed: MasterId) -> Vec<Taken> {
-        let tables = self.tables.values().filter(|table| !table.dropped);
-        let tablets =
-            tables.flat_map(|table| table.tablets.iter().map(move |tablet| (table.id, tablet)));
-        tablets
-            .filter(|(_, tablet)| tablet.master == crashed && tablet.taken)
-            .map(|(table, tablet)| Taken { range: tablet.range(table), since: tablet.since })
-            .collect()
+        self.left_of(crashed).collect()
+    }
+
+    /// Whether there are any.
+    pub(crate) fn has_to_recover(&self, crashed: MasterId) -> bool {
+        self.left_of(crashed).next().is_some()
+    }
+
+    fn left_of(&self, crashed: MasterId) -> impl Iterator<Item = Taken> + '_ {
+        let keys = self.of_master.get(&crashed).into_iter().flatten();
+        keys.filter_map(|(table, first)| {
+            let tablets = &self.tables.get(table)?.tablets;
+            let number = tablets.binary_search_by_key(first, |it| it.first).ok()?;
+            let tablet = tablets.get(number).filter(|it| it.taken)?;
+            Some(Taken { range: tablet.range(*table), since: tablet.since })
+        })
     }
 
     /// Backups that are there.
@@ -219,44 +317,17 @@ impl Cluster {
     /// Everybody there is, for all to know.
     pub(crate) fn list(&self) -> ServerList {
         let servers = self.servers.values().filter_map(info).collect();
-        ServerList { version: self.list_version(), servers }
-    }
-
-    /// Where a table's tablets are, for all to know.
-    pub(crate) fn table_info(&self, table: &TableRecord) -> TableInfo {
-        let tablets = table.tablets.iter().map(|tablet| TabletInfo {
-            first: tablet.first,
-            last: tablet.last,
-            master: tablet.master,
-            address: self.place(tablet.master).filter(|_| tablet.taken).map(|place| place.address),
-        });
-        TableInfo { id: table.id, name: table.name.clone(), tablets: tablets.collect() }
-    }
-
-    /// Where all tablets are, or those of one table.
-    pub(crate) fn map(&self, only: Option<&TableRecord>) -> Map {
-        let tables = match only {
-            Some(table) => vec![self.table_info(table)],
-            None => {
-                let seen = self.tables.values().filter(|table| !table.dropped);
-                seen.map(|table| self.table_info(table)).collect()
-            }
-        };
-        Map { version: self.version_base.saturating_add(self.map_changes), tables }
+        let min_replicas = Some(self.record.settings.min_replicas);
+        ServerList { version: self.list_version(), min_replicas, servers }
     }
 
     /// Who should have new tablets, the best first: those that have the fewest, one of each server
     /// before a second one of any.
     pub(crate) fn by_load(&self) -> Vec<MasterId> {
-        let mut tablets: BTreeMap<MasterId, usize> = BTreeMap::new();
-        for table in self.tables.values().filter(|table| !table.dropped) {
-            for tablet in &table.tablets {
-                *tablets.entry(tablet.master).or_default() += 1;
-            }
-        }
         let mut order = Vec::new();
         for server in self.servers.values() {
-            let of = |shard: &ShardRecord| tablets.get(&shard.master).copied().unwrap_or(0);
+            let of =
+                |shard: &ShardRecord| self.of_master.get(&shard.master).map_or(0, BTreeSet::len);
             let all: usize = server.shards.iter().map(of).sum();
             let mut shards: Vec<_> = server.shards.iter().map(|it| (of(it), it.master)).collect();
             shards.sort_unstable();
@@ -268,9 +339,18 @@ impl Cluster {
         order.into_iter().map(|(_, _, master)| master).collect()
     }
 
-    /// The tablets of a new table; none when nobody is there.
-    pub(crate) fn spread(&self, span: u32) -> Vec<TabletRecord> {
-        let masters = self.by_load();
+    /// Who should have new tablets, the best first. Masters that say that they have no room get none, and those
+    /// that have not answered come last.
+    pub(crate) fn with_room(&self, rooms: &BTreeMap<MasterId, Room>) -> Vec<MasterId> {
+        let mut masters = self.by_load();
+        masters.retain(|master| rooms.get(master).is_none_or(|room| room.bytes > 0));
+        // The order stays otherwise.
+        masters.sort_by_key(|master| !rooms.contains_key(master));
+        masters
+    }
+
+    /// The tablets of a new table, on some masters, the best of which come first; none where there are none.
+    pub(crate) fn spread(&self, span: u32, masters: Vec<MasterId>) -> Vec<TabletRecord> {
         let count = (span as usize).clamp(1, TABLETS_MAX).min(masters.len());
         let bound = |number: usize| {
             let hashes = (u128::from(u64::MAX) + 1) * number as u128 / count.max(1) as u128;
@@ -428,6 +508,20 @@ pub(crate) fn gone(record: &ServerRecord) -> ServerRecord {
     record
 }
 
+/// The server after its present life has ended, if nothing but its former masters may be left of it. A server
+/// without a storage does not know who it was: it never comes again under this id.
+pub(crate) fn ended(record: &ServerRecord) -> ServerRecord {
+    let mut record = gone(record);
+    record.forgotten = record.backup.is_none();
+    record
+}
+
+/// How many shards a server has, or had in a life of which something is left.
+pub(crate) fn shards_of(record: &ServerRecord) -> usize {
+    let former = record.former.iter().map(|former| former.shard as usize + 1);
+    former.chain([record.shards.len()]).max().unwrap_or(0).min(SHARDS_MAX)
+}
+
 /// Notes the epoch of a head; says whether that is news.
 pub(crate) fn raise_epoch(shard: &mut ShardRecord, segment: SegmentId, epoch: Epoch) -> bool {
     if segment < shard.floor {
@@ -473,18 +567,19 @@ mod tests {
     use thunderhead_wire::ClusterId;
     use thunderhead_wire::control::Settings;
 
-    fn cluster() -> Cluster {
+    pub(super) fn cluster() -> Cluster {
         let settings = Settings {
             replicas: 1,
+            min_replicas: 1,
             durability: "replicated".into(),
             segment_bytes: 1,
             self_backup: true,
         };
-        let record = ClusterRecord { cluster: ClusterId(1), settings };
+        let record = ClusterRecord { format: 1, cluster: ClusterId(1), settings };
         Cluster::new(record, Ids::default(), 1 << 20)
     }
 
-    fn server(id: u64, masters: &[u64]) -> ServerRecord {
+    pub(super) fn server(id: u64, masters: &[u64]) -> ServerRecord {
         let shard = |master: &u64| ShardRecord {
             master: MasterId(*master),
             address: ([10, 0, 0, id as u8], *master as u16).into(),
@@ -503,11 +598,13 @@ mod tests {
             shards: masters.iter().map(shard).collect(),
             backup: None,
             former: vec![],
+            forgotten: false,
         }
     }
 
-    fn table(id: u64, masters: &[u64], cluster: &Cluster) -> TableRecord {
-        let tablets = cluster.spread(masters.len() as u32).into_iter().zip(masters);
+    pub(super) fn table(id: u64, masters: &[u64], cluster: &Cluster) -> TableRecord {
+        let tablets =
+            cluster.spread(masters.len() as u32, cluster.by_load()).into_iter().zip(masters);
         let tablets = tablets
             .map(|(tablet, master)| TabletRecord {
                 master: MasterId(*master),
@@ -521,11 +618,11 @@ mod tests {
     #[test]
     fn tables_are_spread_over_all_hashes_and_over_servers_before_shards() {
         let mut cluster = cluster();
-        assert!(cluster.spread(3).is_empty(), "nobody is there");
+        assert!(cluster.spread(3, cluster.by_load()).is_empty(), "nobody is there");
         cluster.put_server(server(1, &[1, 2]));
         cluster.put_server(server(2, &[3, 4]));
         for (span, masters) in [(1, 1), (2, 2), (3, 3), (4, 4), (u32::MAX, 4), (0, 1)] {
-            let tablets = cluster.spread(span);
+            let tablets = cluster.spread(span, cluster.by_load());
             assert_eq!(tablets.len(), masters);
             assert_eq!(tablets.first().map(|it| it.first), Some(KeyHash::MIN));
             assert_eq!(tablets.last().map(|it| it.last), Some(KeyHash::MAX));
@@ -533,10 +630,14 @@ mod tests {
                 assert_eq!(pair[0].last.0 + 1, pair[1].first.0);
             }
         }
-        let two: Vec<_> = cluster.spread(2).iter().map(|it| it.master).collect();
+        let two: Vec<_> = cluster.spread(2, cluster.by_load()).iter().map(|it| it.master).collect();
         assert_eq!(two, [MasterId(1), MasterId(3)]);
         cluster.put_table(table(1, &[1, 3, 4], &cluster));
-        assert_eq!(cluster.spread(1)[0].master, MasterId(2), "who has the fewest");
+        assert_eq!(
+            cluster.spread(1, cluster.by_load())[0].master,
+            MasterId(2),
+            "who has the fewest"
+        );
     }
 
     #[test]
@@ -560,11 +661,11 @@ mod tests {
         cluster.put_server(server(1, &[1]));
         cluster.put_server(server(2, &[2]));
         cluster.put_table(table(1, &[1, 2], &cluster));
-        let (list, map) = (cluster.list().version, cluster.map(None).version);
+        let (list, map) = (cluster.list().version, cluster.first_page().version);
         cluster.put_server(gone(&server(1, &[1])));
-        assert!(cluster.list().version > list && cluster.map(None).version > map);
+        assert!(cluster.list().version > list && cluster.first_page().version > map);
         let places: Vec<_> =
-            cluster.map(None).tables[0].tablets.iter().map(|it| it.address.is_some()).collect();
+            cluster.first_page().tables[0].tablets.iter().map(|it| it.address.is_some()).collect();
         assert_eq!(places, [false, true]);
         let lost = cluster.to_recover(MasterId(1));
         assert_eq!(lost.len(), 1);
@@ -602,6 +703,32 @@ mod tests {
         assert_eq!(cluster.not_of(MasterId(1), &ranges), [upper, whole(2), whole(3)]);
         assert_eq!(cluster.not_of(MasterId(2), &ranges), ranges);
         assert_eq!(cluster.orphans(&ranges), [whole(2), whole(3)]);
+    }
+
+    #[test]
+    fn the_end_of_a_life_always_finds_room_in_the_servers_record() {
+        use crate::limits::SHARD_BYTES_MAX;
+        let mut record = server(1, &[]);
+        let bytes = |record: &ServerRecord| crate::stored::to_value(record).len();
+        let (before, count) = (bytes(&record), SHARDS_MAX);
+        record.shards = (0..count as u64)
+            .map(|shard| ShardRecord {
+                master: MasterId(u64::MAX - shard),
+                address: "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff%4294967295]:65535"
+                    .parse()
+                    .unwrap(),
+                epochs: vec![(SegmentId(u64::MAX), Epoch(u64::MAX)); EPOCHS_MAX],
+                floor: SegmentId(u64::MAX),
+            })
+            .collect();
+        for mut record in [record.clone(), gone(&record)] {
+            for former in &mut record.former {
+                (former.recovery, former.heir) = (u64::MAX, Some(MasterId(u64::MAX)));
+                (former.freeing, former.inherited) = (true, true);
+            }
+            assert!(bytes(&record) - before <= count * SHARD_BYTES_MAX);
+            assert_eq!(shards_of(&record), count);
+        }
     }
 
     #[test]

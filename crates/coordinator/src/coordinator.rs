@@ -2,7 +2,7 @@
 
 use crate::desk::Desk;
 use crate::leases;
-use crate::limits::{BUSY_HINT, REQUESTS_MAX};
+use crate::limits::{BUSY_HINT, EVENT_TOLD, REQUESTS_MAX};
 use crate::migrations;
 use crate::options::Options;
 use crate::probes;
@@ -15,14 +15,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_metastore::{Fence, Holder, Keeper, LeaseName, Metastore, News, Request as Ask};
-use thunderhead_rpc::{Calling, Context, Opcode, Repeat, ReplyTo, Request, Service, ServiceKind};
+use thunderhead_rpc::{Calling, Context, Opcode, ReplyTo, Request, Service, ServiceKind};
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::timers::TimerId;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{
-    CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlist, Lease, Map, MapRequest,
-    MigrateTablet, RaiseEpoch, Recovered, RecoveryInfo, Register, ServerList, SplitTablet, of_body,
-    to_body,
+    ChangeSettings, CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlist,
+    ForgetServer, Lease, Map, MapRequest, MigrateTablet, OfMaster, RaiseEpoch, Recovered,
+    RecoveryInfo, Register, ServerList, SplitTablet, of_body, to_body,
 };
 use thunderhead_wire::membership::Suspect;
 use thunderhead_wire::{ServerId, Status};
@@ -60,11 +60,18 @@ pub(crate) struct Shared {
     keeper: RefCell<Option<Keeper>>,
     reign: RefCell<Option<Rc<Reign>>>,
     /// What tasks have decided to answer.
-    answers: RefCell<Vec<(ReplyTo, Outcome)>>,
+    answers: RefCell<Vec<Decided>>,
     /// Requests that wait for tasks.
     waiting: Cell<usize>,
-    remarks: RefCell<BTreeMap<&'static str, String>>,
+    remarks: RefCell<BTreeMap<&'static str, Remark>>,
     resigned: Cell<bool>,
+}
+
+/// What an operator should know.
+struct Remark {
+    text: String,
+    /// What has happened is told until then. What is so is told until it is over.
+    until: Option<Time>,
 }
 
 /// A cluster's coordinator, or one that stands by. See the crate's documentation.
@@ -164,7 +171,7 @@ impl Handle {
     /// What an operator should know, in sentences.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
-        self.0.remarks.borrow().values().cloned().collect()
+        self.0.remarks_at(self.0.now())
     }
 
     /// Everybody there is, if it leads.
@@ -181,11 +188,14 @@ impl Handle {
         Some(recoveries::status(&reign))
     }
 
-    /// Where the tablets are, if it leads.
+    /// Where all tablets are, if it leads. No message has all of it: see [`MapRequest`].
     #[must_use]
     pub fn map(&self) -> Option<Map> {
         let reign = self.0.reign_at(self.0.now()).filter(|reign| reign.is_loaded())?;
-        Some(reign.cluster().map(None))
+        let cluster = reign.cluster();
+        let tables = cluster.tables().filter(|table| !table.dropped);
+        let tables = tables.map(|table| cluster.table_info(table)).collect();
+        Some(Map { version: cluster.map_version(), tables, ..Map::default() })
     }
 }
 
@@ -216,18 +226,50 @@ impl Shared {
         self.reign.borrow().clone()
     }
 
-    /// Notes what an operator should know; one sentence for each subject.
+    /// Notes and logs what is so, and what an operator should know; one sentence for each subject.
     pub(crate) fn remark(&self, about: &'static str, text: &str) {
-        self.remarks.borrow_mut().insert(about, text.to_owned());
+        self.put_remark(about, text, None);
     }
 
-    /// That is over.
+    /// Notes and logs what has happened. The status tells of it for a while.
+    pub(crate) fn remark_event(&self, about: &'static str, text: &str) {
+        self.put_remark(about, text, Some(self.now() + EVENT_TOLD));
+    }
+
+    fn put_remark(&self, about: &'static str, text: &str, until: Option<Time>) {
+        let remark = Remark { text: text.to_owned(), until };
+        let before = self.remarks.borrow_mut().insert(about, remark);
+        if before.is_none_or(|before| before.text != text) {
+            tracing::warn!(about, "{text}");
+        }
+    }
+
+    /// Notes that what was so is over.
     pub(crate) fn unremark(&self, about: &'static str) {
-        self.remarks.borrow_mut().remove(about);
+        if let Some(Remark { text, .. }) = self.remarks.borrow_mut().remove(about) {
+            tracing::info!(about, "over: {text}");
+        }
+    }
+
+    /// Whether there is a remark on a subject.
+    pub(crate) fn has_remark(&self, about: &'static str) -> bool {
+        self.remarks.borrow().contains_key(about)
+    }
+
+    /// The remarks that are not over.
+    fn remarks_at(&self, now: Time) -> Vec<String> {
+        let mut remarks = self.remarks.borrow_mut();
+        remarks.retain(|_, remark| remark.until.is_none_or(|until| now < until));
+        remarks.values().map(|remark| remark.text.clone()).collect()
     }
 
     /// A keeper as somebody that nobody was before.
     fn renew_keeper(&self) {
+        self.renew_keeper_at(Time(0));
+    }
+
+    /// The same, which does not ask for the leadership before a time.
+    fn renew_keeper_at(&self, time: Time) {
         if self.resigned.get() {
             return;
         }
@@ -236,17 +278,23 @@ impl Shared {
         // The name is a good one.
         let lease = LeaseName::new(LEADERSHIP).ok();
         let ttl = self.options.leadership_ttl;
-        *self.keeper.borrow_mut() = lease.map(|lease| Keeper::new(lease, holder, ttl));
+        let keeper = lease.map(|lease| Keeper::new(lease, holder, ttl).not_before(time));
+        *self.keeper.borrow_mut() = keeper;
     }
 
     /// Ends a reign, and wants the leadership anew.
     pub(crate) fn dethrone(&self, reign: &Reign) {
+        self.dethrone_until(reign, Time(0));
+    }
+
+    /// Ends a reign, and does not want the leadership before a time: another coordinator may do better.
+    pub(crate) fn dethrone_until(&self, reign: &Reign, time: Time) {
         if self.reign.borrow().as_ref().is_some_and(|it| std::ptr::eq(&raw const **it, reign)) {
             self.reign.take();
         }
         reign.end();
         self.release(reign.fence());
-        self.renew_keeper();
+        self.renew_keeper_at(time);
     }
 
     /// Gives back what the store may think that we have still.
@@ -259,6 +307,13 @@ impl Shared {
         if let Some(keeper) = &mut *self.keeper.borrow_mut() {
             self.desk.turn(now, keeper);
             news.extend(std::iter::from_fn(|| keeper.news()));
+            // A leader finds out by its writes.
+            let trouble = keeper.trouble().filter(|_| self.reign.borrow().is_none());
+            match trouble.map(ToString::to_string) {
+                Some(trouble) => self.remark("leadership lease", &trouble),
+                None if self.has_remark("leadership lease") => self.unremark("leadership lease"),
+                None => {}
+            }
         }
         for news in news {
             match news {
@@ -267,6 +322,7 @@ impl Shared {
                     self.reign.replace(Some(reign));
                 }
                 News::Lost(fence) => {
+                    tracing::warn!("this coordinator leads no more: it did not renew its lease");
                     if let Some(reign) = self.reign.take() {
                         reign.end();
                     }
@@ -284,24 +340,23 @@ impl Shared {
     }
 }
 
+/// What a task has decided to answer.
+struct Decided {
+    to: ReplyTo,
+    outcome: Outcome,
+}
+
 /// A request that a task sees to. It is answered in the end, whatever becomes of the task.
 struct Asked {
     shared: Rc<Shared>,
     reply_to: ReplyTo,
     outcome: Option<Outcome>,
-    /// What is said when the leadership ends before there is an outcome.
-    or_else: Status,
 }
 
 impl Asked {
-    fn new(shared: &Rc<Shared>, opcode: Opcode, reply_to: ReplyTo) -> Asked {
+    fn new(shared: &Rc<Shared>, reply_to: ReplyTo) -> Asked {
         shared.waiting.set(shared.waiting.get() + 1);
-        // It may have been done. Who may repeat it asks the next leader.
-        let or_else = match opcode.repeat() {
-            Repeat::Never => Status::DeadlineExceeded,
-            Repeat::Safe | Repeat::Identified => Status::NotLeader,
-        };
-        Asked { shared: Rc::clone(shared), reply_to, outcome: None, or_else }
+        Asked { shared: Rc::clone(shared), reply_to, outcome: None }
     }
 
     fn end(mut self, outcome: Outcome) {
@@ -312,8 +367,8 @@ impl Asked {
 impl Drop for Asked {
     fn drop(&mut self) {
         self.shared.waiting.set(self.shared.waiting.get() - 1);
-        let outcome = self.outcome.take().unwrap_or(Err(self.or_else.into()));
-        self.shared.answers.borrow_mut().push((self.reply_to, outcome));
+        let outcome = self.outcome.take().unwrap_or(Err(Status::LeadershipLost.into()));
+        self.shared.answers.borrow_mut().push(Decided { to: self.reply_to, outcome });
     }
 }
 
@@ -325,10 +380,12 @@ enum Wanted {
     DropTable(DropTable),
     SplitTablet(SplitTablet),
     MigrateTablet(MigrateTablet),
+    ChangeSettings(ChangeSettings),
     OpenLease,
     CloseLease(Lease),
     RaiseEpoch(RaiseEpoch),
     Recovered(Recovered),
+    ForgetServer(ForgetServer),
 }
 
 impl Wanted {
@@ -340,10 +397,12 @@ impl Wanted {
             Wanted::DropTable(message) => tables::drop_table(reign, message).await,
             Wanted::SplitTablet(message) => tables::split(reign, message).await,
             Wanted::MigrateTablet(message) => migrations::migrate(reign, message).await,
+            Wanted::ChangeSettings(message) => servers::change_settings(reign, message).await,
             Wanted::OpenLease => leases::open(reign).await,
             Wanted::CloseLease(Lease { lease }) => leases::close(reign, lease).await,
             Wanted::RaiseEpoch(message) => servers::raise(reign, message).await,
             Wanted::Recovered(message) => recoveries::recovered(reign, message).await,
+            Wanted::ForgetServer(message) => servers::forget(reign, message.server).await,
         }
     }
 }
@@ -367,9 +426,11 @@ fn course(reign: &Rc<Reign>, opcode: Opcode, body: &[u8]) -> Option<Course> {
         Opcode::DropTable => later(Wanted::DropTable(of_body(body)?)),
         Opcode::SplitTablet => later(Wanted::SplitTablet(of_body(body)?)),
         Opcode::MigrateTablet => later(Wanted::MigrateTablet(of_body(body)?)),
+        Opcode::ChangeSettings => later(Wanted::ChangeSettings(of_body(body)?)),
         Opcode::CloseLease => later(Wanted::CloseLease(of_body(body)?)),
         Opcode::RaiseEpoch => later(Wanted::RaiseEpoch(of_body(body)?)),
         Opcode::Recovered => later(Wanted::Recovered(of_body(body)?)),
+        Opcode::ForgetServer => later(Wanted::ForgetServer(of_body(body)?)),
         Opcode::OpenLease => {
             of_body::<Empty>(body)?;
             later(Wanted::OpenLease)
@@ -378,6 +439,7 @@ fn course(reign: &Rc<Reign>, opcode: Opcode, body: &[u8]) -> Option<Course> {
         Opcode::RenewLease => now(leases::renew(reign, of_body::<Lease>(body)?.lease)),
         Opcode::CheckLeases => now(leases::check(reign, &of_body::<CheckLeases>(body)?.leases)),
         Opcode::Suspect => now(probes::suspected(reign, of_body::<Suspect>(body)?)),
+        Opcode::ConfirmMaster => now(servers::confirm(reign, of_body::<OfMaster>(body)?.master)),
         Opcode::ServerList => {
             of_body::<Empty>(body)?;
             now(Ok(to_body(&reign.cluster().list())))
@@ -392,15 +454,15 @@ fn course(reign: &Rc<Reign>, opcode: Opcode, body: &[u8]) -> Option<Course> {
 
 fn status(reign: &Reign) -> ClusterStatus {
     let cluster = reign.cluster();
-    let remarks = reign.shared.remarks.borrow();
+    let remarks = reign.shared.remarks_at(reign.now());
     ClusterStatus {
         cluster: cluster.record.cluster,
         settings: cluster.record.settings.clone(),
         servers: cluster.list(),
-        map: cluster.map(None),
+        map: cluster.first_page(),
         leases: reign.leases.count(),
         recoveries: recoveries::status(reign),
-        remarks: remarks.values().cloned().chain(probes::remarks(reign)).collect(),
+        remarks: remarks.into_iter().chain(probes::remarks(reign)).collect(),
     }
 }
 
@@ -426,12 +488,15 @@ impl Service for Coordinator {
         if opcode.service() != ServiceKind::Coordinator {
             return answer(context, reply_to, &Err(Status::UnknownOpcode.into()));
         }
-        let Some(reign) = self.shared.reign_at(context.now()) else {
+        // By a time that was read after the request had come: a process that was stopped between the
+        // turn's beginning and this would answer out of a leadership that has ended meanwhile.
+        let now = context.now_or_later();
+        let Some(reign) = self.shared.reign_at(now) else {
             return answer(context, reply_to, &Err(Status::NotLeader.into()));
         };
         if !reign.is_loaded() {
             // It cannot say anything before it has read everything.
-            let is_stuck = self.shared.remarks.borrow().contains_key("loading");
+            let is_stuck = self.shared.has_remark("loading");
             let refusal = if is_stuck { Refusal::METASTORE } else { Refusal::LOADING };
             return answer(context, reply_to, &Err(refusal));
         }
@@ -442,7 +507,7 @@ impl Service for Coordinator {
                 answer(context, reply_to, &Err(Status::Busy.into()));
             }
             Some(Course::Later(wanted)) => {
-                let asked = Asked::new(&self.shared, opcode, reply_to);
+                let asked = Asked::new(&self.shared, reply_to);
                 let busy = Rc::clone(&reign);
                 reign.spawn(async move {
                     let outcome = wanted.done_by(&busy).await;
@@ -455,8 +520,22 @@ impl Service for Coordinator {
     fn turn_over(&mut self, context: &mut Context<'_>) {
         self.shared.turn(context.now());
         let answers = std::mem::take(&mut *self.shared.answers.borrow_mut());
-        for (to, outcome) in answers {
-            answer(context, to, &outcome);
+        if !answers.is_empty() {
+            // Tasks decide by what this leader knows, some without a write that would prove that it
+            // still leads. So the clock is read after they have.
+            let now = context.world().clock.now();
+            let leads = self.shared.reign_at(now).is_some();
+            for Decided { to, outcome } in answers {
+                let outcome = if leads { outcome } else { Err(Status::LeadershipLost.into()) };
+                answer(context, to, &outcome);
+            }
+        }
+        // Before the next request is taken: none is answered by a leader that has not said of which cluster
+        // it is.
+        if let Some(reign) = &*self.shared.reign.borrow()
+            && reign.is_loaded()
+        {
+            context.set_cluster(reign.cluster().record.cluster);
         }
         let deadline = self.shared.deadline();
         if self.timer.map(|(at, _)| at) == deadline {

@@ -31,6 +31,8 @@ pub(crate) enum Duty {
     Expire,
     /// Servers are looked after.
     Watch,
+    /// A metastore that refused a write is tried again.
+    TryMetastore,
 }
 
 /// Begins a duty, unless somebody is at it already.
@@ -48,6 +50,7 @@ pub(crate) fn employ(reign: &Rc<Reign>, duty: Duty) {
             Duty::Recover(master) => recoveries::see_to(&busy, master).await,
             Duty::Expire => leases::expire(&busy).await,
             Duty::Watch => probes::watch(&busy).await,
+            Duty::TryMetastore => busy.try_metastore().await,
         }
         // It found nothing more to do in this very turn.
         busy.duties.borrow_mut().remove(&duty);
@@ -56,7 +59,7 @@ pub(crate) fn employ(reign: &Rc<Reign>, duty: Duty) {
 
 /// Begins all that is unfinished.
 pub(crate) fn employ_all(reign: &Rc<Reign>) {
-    let mut duties = vec![Duty::Expire, Duty::Watch];
+    let mut duties = vec![Duty::Expire, Duty::Watch, Duty::TryMetastore];
     let cluster = reign.cluster();
     for server in cluster.servers() {
         if server.state == ServerState::Up {

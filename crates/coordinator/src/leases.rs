@@ -7,7 +7,7 @@
 //! it that a number that somebody made up, and was told is no lease, does not become one later.
 
 use crate::coordinator::{Outcome, Refusal};
-use crate::limits::{BUSY_HINT, ENDINGS_MAX, LEASES_AT_ONCE};
+use crate::limits::{BUSY_HINT, ENDINGS_MAX, LEASES_AT_ONCE, LEASES_MAX, METASTORE_HINT};
 use crate::reign::Reign;
 use crate::stored::{LEASE_IDS, LEASES, LeaseIds, key_of, to_value};
 use crate::waiting::{Lock, Signal, all, within};
@@ -48,6 +48,11 @@ impl Leases {
     pub(crate) fn load(&self, next: u64, leases: Vec<u64>, until: Time) {
         self.counts.set((next, next));
         leases.into_iter().for_each(|lease| self.add(lease, until));
+    }
+
+    /// No lease that was opened so far has this number or a higher one.
+    pub(crate) fn next(&self) -> u64 {
+        self.counts.get().0 << RANDOM_BITS
     }
 
     /// How many last.
@@ -92,6 +97,11 @@ impl Leases {
 /// A client begins.
 pub(crate) async fn open(reign: &Rc<Reign>) -> Outcome {
     let (leases, ttl) = (&reign.leases, reign.shared.options.lease_ttl);
+    if leases.count() >= LEASES_MAX {
+        let text = format!("{LEASES_MAX} clients have leases: more wait until some end");
+        reign.shared.remark_event("leases", &text);
+        return Err(Refusal { status: Status::Busy, hint: METASTORE_HINT });
+    }
     let count = loop {
         let (next, end) = leases.counts.get();
         if next < end {
@@ -122,7 +132,8 @@ pub(crate) fn renew(reign: &Reign, lease: u64) -> Outcome {
 
 /// Which of these are over?
 pub(crate) fn check(reign: &Reign, leases: &[u64]) -> Outcome {
-    Ok(to_body(&LeasesChecked { ended: reign.leases.ended(leases) }))
+    let (ended, map_version) = (reign.leases.ended(leases), reign.cluster().map_version());
+    Ok(to_body(&LeasesChecked { ended, map_version }))
 }
 
 /// A client is done. One that was done already is, too.

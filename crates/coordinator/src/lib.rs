@@ -36,7 +36,7 @@
 //!
 //! - A verdict is no proof: a server that lives may be given up (module `probes` says when). It is
 //!   fenced by the backups, and begins a new life.
-//! - A server that never comes again keeps the records of masters whose replicas it was to free.
+//! - A server that never comes again stays known until an operator has it forgotten, unless it has no storage.
 //! - What a leader sent before it was deposed may arrive later. All messages can be repeated, and
 //!   ids are not used twice, so at worst a shard has an empty tablet of a table that was dropped.
 //! - The tables are not kept in slices: a request for the map of very many tablets takes as long as
@@ -55,6 +55,7 @@ mod probes;
 mod probing;
 mod recoveries;
 mod reign;
+mod rooms;
 mod servers;
 mod stored;
 mod tables;

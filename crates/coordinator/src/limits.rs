@@ -1,6 +1,7 @@
 //! What a coordinator takes, and how much of it.
 
 use std::time::Duration;
+use thunderhead_metastore::limits::VALUE_BYTES_MAX;
 use thunderhead_wire::control::READ_LEASE;
 
 /// Bytes of a table's name.
@@ -23,6 +24,9 @@ pub const TABLETS_MAX: usize = 4096;
 
 /// Requests that may wait for the metastore: less than the metastore lets wait.
 pub const REQUESTS_MAX: usize = 512;
+
+/// Tables that are written at the same time: each write waits for the metastore.
+pub const WRITES_AT_ONCE: usize = 128;
 
 /// Leases that are ended at the same time.
 pub const ENDINGS_MAX: usize = 64;
@@ -65,6 +69,29 @@ pub const LOADING_HINT: Duration = Duration::from_millis(10);
 
 /// What a caller is told to wait while too many others do.
 pub const BUSY_HINT: Duration = Duration::from_millis(50);
+
+/// How long `status` tells of what has happened and is not so any more.
+pub const EVENT_TOLD: Duration = Duration::from_secs(10 * 60);
+
+/// Leases that may last at once. Each is a value in the metastore, and a new leader reads them all.
+pub const LEASES_MAX: u64 = 1 << 18;
+
+/// How long a coordinator that cannot read what the metastore holds does not want to lead: long enough for
+/// each other coordinator to ask for the leadership.
+pub const STANDS_BACK: Duration = Duration::from_secs(12);
+
+/// How often a leader tries whether a metastore that refused a write takes writes again.
+pub const METASTORE_TRIED: Duration = Duration::from_secs(1);
+
+/// Servers that are registered and have never had a life. A server that begins its first life is one for less
+/// than a second; a server that ends again and again before it can is one for ever.
+pub const UNBORN_MAX: usize = 1000;
+
+/// Bytes of one shard in a server's record, now or when it is a former master, without the parts that others
+/// rebuild: its numbers, and each epoch with two numbers of up to 20 digits.
+pub const SHARD_BYTES_MAX: usize = 400 + EPOCHS_MAX * 44;
+
+const _: () = assert!(SHARDS_MAX * SHARD_BYTES_MAX < VALUE_BYTES_MAX * 9 / 10);
 
 /// The first wait before something that failed is tried again; each is twice the one before.
 pub const RETRY_MIN: Duration = Duration::from_millis(50);

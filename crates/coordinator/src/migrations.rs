@@ -133,7 +133,7 @@ pub(crate) async fn see_to(reign: &Rc<Reign>, table: TableId, number: u64) {
                     let (range, to) = (message.range, message.to);
                     if !message.give_up {
                         let remark = format!("{range} did not move to {to}: {why}");
-                        reign.shared.remark(REMARK, &remark);
+                        reign.shared.remark_event(REMARK, &remark);
                     }
                     known.kept = true;
                     true
@@ -176,7 +176,8 @@ fn next_step(reign: &Reign, id: TableId, number: u64, known: &Known) -> Step {
     let (source, target) = (address(from), address(to));
     let range = tablet.range(id);
     let tell = |address, opcode, master| {
-        let message = MigratedTablets { migration: number, master, tablets: vec![range] };
+        let (tablets, since) = (vec![range], reign.owned_since());
+        let message = MigratedTablets { migration: number, master, tablets, since };
         Step::Tell(address, opcode, message)
     };
     if moved {

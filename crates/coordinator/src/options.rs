@@ -32,7 +32,8 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             settings: Settings {
-                replicas: 3,
+                replicas: 2,
+                min_replicas: 1,
                 durability: "replicated".into(),
                 segment_bytes: 8 << 20,
                 self_backup: false,

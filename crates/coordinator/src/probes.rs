@@ -96,6 +96,16 @@ pub(crate) struct Watch {
     probes: Cell<usize>,
 }
 
+impl Watch {
+    /// Forgets a server that the cluster has forgotten.
+    pub(crate) fn forget(&self, server: ServerId) {
+        self.cleared.borrow_mut().remove(&server);
+        self.verdicts.borrow_mut().remove(&server);
+        self.heard.borrow_mut().remove(&server);
+        self.unjudged.borrow_mut().remove(&server);
+    }
+}
+
 struct Judged {
     server: ServerId,
     generation: u64,
@@ -421,6 +431,9 @@ async fn ask(reign: &Reign, record: &ServerRecord, timeout: Duration) -> Answer 
         }
         Err(error) if error.nobody_listens() => Answer::Refused,
         Err(error) if error.is_own() => Answer::Unasked(error),
+        Err(error) if error.is_of_another_cluster() => {
+            Answer::Over("a server of another cluster is at its address")
+        }
         Err(error) => Answer::Nothing(error),
     };
     if matches!(answer, Answer::Here) {
@@ -435,7 +448,9 @@ async fn ask(reign: &Reign, record: &ServerRecord, timeout: Duration) -> Answer 
 /// What an operator should know of servers that are down, or do not answer.
 pub(crate) fn remarks(reign: &Reign) -> Vec<String> {
     let (cluster, verdicts) = (reign.cluster(), reign.watch.verdicts.borrow());
-    let down = cluster.servers().filter(|it| it.generation > 0 && it.state == ServerState::Down);
+    let down = cluster
+        .servers()
+        .filter(|it| it.generation > 0 && it.state == ServerState::Down && !it.forgotten);
     let text = |it: &ServerRecord| {
         let server = it.server;
         match verdicts.get(&server).filter(|(generation, ..)| *generation == it.generation) {
@@ -445,7 +460,10 @@ pub(crate) fn remarks(reign: &Reign) -> Vec<String> {
                     "{server} was given up {since} s ago: {why}; start it again when it is repaired"
                 )
             }
-            None => format!("{server} is down; start it again when it is repaired"),
+            None => format!(
+                "{server} is down; start it again when it is repaired, or `thunderhead server forget {}`",
+                server.0
+            ),
         }
     };
     let unjudged = reign.watch.unjudged.borrow();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  former ──► surveyed ──► divided ──► begun ──► rebuilt ──► freeing ──► forgotten
-//!     ▲          │            │ parts:   │ BeginRecovery,   │ all backups said so
+//!     ▲          │            │ parts:   │ BeginRecovery,   │ backups that are up said so
 //!     │          │            │ written  │ Recover          │
 //!     └──────────┴────────────┴──────────┴── what is left: pause, under a new number
 //!                                        └── each part by itself: owners written
@@ -72,7 +72,7 @@ pub(crate) fn status(reign: &Reign) -> Vec<RecoveryInfo> {
     let attempts = reign.attempts.borrow();
     let going_on = cluster.formers().filter(|it| !it.freeing);
     going_on
-        .filter(|it| !cluster.to_recover(it.master).is_empty())
+        .filter(|it| cluster.has_to_recover(it.master))
         .map(|it| {
             let attempt = attempts.get(&it.master);
             let stage = match attempt.map(|attempt| &attempt.stage) {
@@ -120,7 +120,7 @@ enum Step {
     AskHeir(MasterId),
     /// It has no tablets any more.
     Free,
-    /// All backups have freed its replicas.
+    /// All backups that are up have freed its replicas. Others free what nobody knows when they come again.
     Forget,
 }
 
@@ -175,8 +175,7 @@ fn next_step(reign: &Rc<Reign>, crashed: MasterId) -> Step {
         reign.attempts.borrow_mut().remove(&crashed);
         return if all_freed(reign, crashed) { Step::Forget } else { Step::Wait };
     }
-    let tablets = cluster.to_recover(crashed);
-    if tablets.is_empty() {
+    if !cluster.has_to_recover(crashed) {
         // Backups need not be told any more what to read.
         reign.attempts.borrow_mut().remove(&crashed);
         let is_needed = former.heir.is_some_and(|heir| taking_back::is_needed(&cluster, heir));
@@ -187,6 +186,7 @@ fn next_step(reign: &Rc<Reign>, crashed: MasterId) -> Step {
         };
     }
     if cluster.record.settings.replicas == 0 {
+        let tablets = cluster.to_recover(crashed);
         return Step::BeginAnew(tablets.iter().map(|it| it.range.table).collect());
     }
     let mut attempts = reign.attempts.borrow_mut();
@@ -275,5 +275,8 @@ async fn forget(reign: &Rc<Reign>, crashed: MasterId) -> bool {
     let record = reign.cluster().server_of_former(crashed).cloned();
     let Some(mut record) = record else { return true };
     record.former.retain(|former| former.master != crashed);
+    if record.forgotten && record.former.is_empty() {
+        return reign.remove_server(record.server).await.is_ok();
+    }
     reign.put_server(record).await.is_ok()
 }

@@ -20,15 +20,19 @@ use crate::cluster::Cluster;
 use crate::coordinator::{Refusal, Shared};
 use crate::duties::{self, Duty};
 use crate::leases::Leases;
-use crate::limits::{LOADING_HINT, METASTORE_HINT, RETRY_MAX, RETRY_MIN, VERSION_BITS};
+use crate::limits::{
+    LOADING_HINT, METASTORE_HINT, METASTORE_TRIED, RETRY_MAX, RETRY_MIN, STANDS_BACK, VERSION_BITS,
+    WRITES_AT_ONCE,
+};
 use crate::probes::Watch;
 use crate::recoveries::{Attempts, Rests};
 use crate::stored::{
-    CLUSTER, ClusterRecord, IDS, Ids, LEASE_IDS, LEASES, LeaseIds, SERVERS, ServerRecord, TABLES,
-    TableRecord, id_in, key_of, of_value, to_value,
+    CLUSTER, ClusterRecord, FORMAT, IDS, Ids, LEASE_IDS, LEASES, LeaseIds, SERVERS, ServerRecord,
+    TABLES, TableRecord, check_format, id_in, key_of, of_value, to_value,
 };
-use crate::waiting::{Guard, Lock, Signal, within};
+use crate::waiting::{Guard, Lock, Signal, all, within};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, pending, poll_fn};
@@ -42,7 +46,8 @@ use thunderhead_metastore::{
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::tasks::Sleep;
-use thunderhead_wire::control::to_body;
+use thunderhead_wire::control::{OwnedSince, to_body};
+use thunderhead_wire::leadership::Leadership;
 use thunderhead_wire::{ClusterId, MasterId, ServerId, Status, TableId};
 
 /// One leadership.
@@ -61,6 +66,8 @@ pub(crate) struct Reign {
     pen: Lock,
     /// Raised when something changed that a duty may have waited for.
     pub(crate) changed: Signal,
+    /// Raised when the metastore has refused a write.
+    troubled: Signal,
     pub(crate) duties: RefCell<BTreeSet<Duty>>,
     pub(crate) leases: Leases,
     /// Which backups have freed which masters' replicas.
@@ -71,6 +78,20 @@ pub(crate) struct Reign {
     pub(crate) attempts: Attempts,
     /// Who does not answer.
     pub(crate) watch: Watch,
+}
+
+/// Why a new leader does not know what the metastore holds.
+enum Unread {
+    /// The metastore does not answer. It is asked again.
+    Unavailable(String),
+    /// A newer coordinator wrote it, or it is damaged. Another coordinator may be able to read it.
+    Incomprehensible(String),
+}
+
+impl From<Error> for Unread {
+    fn from(error: Error) -> Unread {
+        Unread::Unavailable(error.to_string())
+    }
 }
 
 /// How long to wait before something is tried again.
@@ -94,7 +115,7 @@ impl Reign {
     /// Begins a reign: reads everything, then serves.
     pub(crate) fn begin(shared: Rc<Shared>, fence: Fence) -> Rc<Reign> {
         let settings = shared.options.settings.clone();
-        let nothing = ClusterRecord { cluster: ClusterId(0), settings };
+        let nothing = ClusterRecord { format: FORMAT, cluster: ClusterId(0), settings };
         // Tokens grow, so the versions of this reign are above all those before.
         let version_base = fence.token.0.saturating_mul(1 << VERSION_BITS);
         let reign = Rc::new(Reign {
@@ -108,6 +129,7 @@ impl Reign {
             cluster: RefCell::new(Cluster::new(nothing, Ids::default(), version_base)),
             pen: Lock::default(),
             changed: Signal::default(),
+            troubled: Signal::default(),
             duties: RefCell::default(),
             leases: Leases::default(),
             freed: RefCell::default(),
@@ -118,6 +140,12 @@ impl Reign {
         let loading = Rc::clone(&reign);
         reign.spawn(async move { loading.load_until_it_is_done(version_base).await });
         reign
+    }
+
+    /// For a master that is told that it owns tablets, which is written: from when on it does.
+    pub(crate) fn owned_since(&self) -> OwnedSince {
+        let map_version = self.cluster().map_version();
+        OwnedSince { map_version, next_lease: self.leases.next() }
     }
 
     /// Ends it: nothing of it happens any more.
@@ -131,6 +159,11 @@ impl Reign {
     /// What proves the leadership.
     pub(crate) fn fence(&self) -> &Fence {
         &self.fence
+    }
+
+    /// What commands to servers begin with.
+    fn leadership(&self) -> Leadership {
+        Leadership::new(self.cluster().record.cluster, self.fence.token.0)
     }
 
     /// Whether everything was read.
@@ -210,7 +243,10 @@ impl Reign {
         message: &impl Serialize,
         timeout: Duration,
     ) -> Result<Vec<u8>, CallError> {
-        self.shared.calling().call(to, opcode, to_body(message), Some(timeout)).await
+        let message = to_body(message);
+        let is_command = opcode.is_command();
+        let body = if is_command { self.leadership().command(&message) } else { message };
+        self.shared.calling().call(to, opcode, body, Some(timeout)).await
     }
 
     /// Waits for the pen, but not for long: whoever asked tries again later.
@@ -233,6 +269,23 @@ impl Reign {
         Ok(())
     }
 
+    /// Deletes what is known of a server.
+    pub(crate) async fn remove_server(&self, server: ServerId) -> Result<(), Refusal> {
+        self.write(&key_of(SERVERS, server.0)?, None).await?;
+        self.cluster_mut().remove_server(server);
+        self.watch.forget(server);
+        self.has_changed();
+        Ok(())
+    }
+
+    /// Writes what holds in the cluster, then knows it.
+    pub(crate) async fn put_cluster(&self, record: ClusterRecord) -> Result<(), Refusal> {
+        self.write(&Key::new(CLUSTER)?, Some(to_value(&record))).await?;
+        self.cluster_mut().put_record(record);
+        self.has_changed();
+        Ok(())
+    }
+
     /// Writes what a table is, then knows it.
     pub(crate) async fn put_table(&self, record: TableRecord) -> Result<(), Refusal> {
         let key = key_of(TABLES, record.id.0)?;
@@ -240,6 +293,26 @@ impl Reign {
         self.cluster_mut().put_table(record);
         self.has_changed();
         Ok(())
+    }
+
+    /// Writes what tables are, then knows it. Where that fails some may be written, and are known.
+    pub(crate) async fn put_tables(&self, records: Vec<TableRecord>) -> Result<(), Refusal> {
+        let mut records = records.into_iter();
+        loop {
+            let some: Vec<TableRecord> = records.by_ref().take(WRITES_AT_ONCE).collect();
+            if some.is_empty() {
+                return Ok(());
+            }
+            let writes = some.iter().map(|record| async move {
+                let key = key_of(TABLES, record.id.0)?;
+                self.write(&key, Some(to_value(record))).await
+            });
+            let written = all(writes.collect()).await;
+            let known = some.into_iter().zip(&written).filter(|(_, written)| written.is_ok());
+            self.cluster_mut().put_tables(known.map(|(record, _)| record));
+            self.has_changed();
+            written.into_iter().collect::<Result<(), Refusal>>()?;
+        }
     }
 
     /// Deletes what is known of a table.
@@ -265,7 +338,7 @@ impl Reign {
         self.changed.raise();
         if self.cluster().changes() + 1 >= 1 << VERSION_BITS {
             // The next reign's versions begin above.
-            self.shared.remark("leadership", "a leader made as many changes as it may");
+            self.shared.remark_event("leadership", "a leader made as many changes as it may");
             self.shared.dethrone(self);
         }
     }
@@ -299,12 +372,17 @@ impl Reign {
                 Ok(Answer::Conflict(_)) => {
                     self.give_up("somebody else writes into the metastore").await;
                 }
-                Ok(Answer::Deposed) => self.give_up("another coordinator leads").await,
+                Ok(Answer::Deposed) => {
+                    tracing::warn!("this coordinator leads no more: its lease is another one's");
+                    self.shared.dethrone(self);
+                    pending::<()>().await;
+                }
                 Ok(other) => {
                     self.give_up(&format!("the metastore answered a write with {other:?}")).await;
                 }
                 Err(error) => {
                     self.shared.remark("metastore", &error.to_string());
+                    self.troubled.raise();
                     unsure |= error.may_have_happened();
                     if !unsure {
                         return Err(error.into());
@@ -348,7 +426,7 @@ impl Reign {
 
     /// Ends the reign from within: what is known here may be wrong. Never returns.
     async fn give_up(&self, why: &str) {
-        self.shared.remark("leadership", why);
+        self.shared.remark_event("leadership", why);
         self.shared.dethrone(self);
         pending::<()>().await;
     }
@@ -356,8 +434,18 @@ impl Reign {
     async fn load_until_it_is_done(self: &Rc<Self>, version_base: u64) {
         let mut backoff = Backoff::default();
         while let Err(why) = self.load(version_base).await {
-            self.shared.remark("loading", &why);
-            self.sleep(backoff.next()).await;
+            match why {
+                Unread::Unavailable(why) => {
+                    self.shared.remark("loading", &why);
+                    self.sleep(backoff.next()).await;
+                }
+                Unread::Incomprehensible(why) => {
+                    self.shared
+                        .remark("loading", &format!("this coordinator does not lead: {why}"));
+                    self.shared.dethrone_until(self, self.now() + STANDS_BACK);
+                    return pending().await;
+                }
+            }
         }
         self.shared.unremark("loading");
         self.loaded.set(Some(self.now()));
@@ -365,9 +453,27 @@ impl Reign {
         duties::employ_all(self);
     }
 
+    /// Duty: as long as the metastore has refused the last write, it is tried whether it takes writes again.
+    /// So what the status says of it ends when it is over, though nobody wants to change anything.
+    pub(crate) async fn try_metastore(self: &Rc<Self>) {
+        loop {
+            let seen = self.troubled.seen();
+            if !self.shared.has_remark("metastore") {
+                self.troubled.after(seen).await;
+                continue;
+            }
+            self.sleep(METASTORE_TRIED).await;
+            let _pen = self.pen_for_long().await;
+            if self.shared.has_remark("metastore") {
+                // An error is a remark already.
+                let _ = self.take_ids(|_| {}).await;
+            }
+        }
+    }
+
     /// Reads everything there is.
-    async fn load(&self, version_base: u64) -> Result<(), String> {
-        let entries = self.read_all().await.map_err(|error| error.to_string())?;
+    async fn load(&self, version_base: u64) -> Result<(), Unread> {
+        let entries = self.read_all().await?;
         let versions = entries.iter().map(|entry| (entry.key.clone(), entry.version));
         self.versions.replace(versions.collect());
         let (mut record, mut ids) = (None, Ids::default());
@@ -375,14 +481,14 @@ impl Reign {
         let mut lease_ids = LeaseIds { next: 1 };
         for Entry { key, value, .. } in &entries {
             match key.as_str() {
-                CLUSTER => record = Some(of_value::<ClusterRecord>(key, value)?),
-                IDS => ids = of_value(key, value)?,
-                LEASE_IDS => lease_ids = of_value(key, value)?,
+                CLUSTER => record = Some(read::<ClusterRecord>(key, value)?),
+                IDS => ids = read(key, value)?,
+                LEASE_IDS => lease_ids = read(key, value)?,
                 _ if id_in(SERVERS, key).is_some() => {
-                    servers.push(of_value::<ServerRecord>(key, value)?);
+                    servers.push(read::<ServerRecord>(key, value)?);
                 }
                 _ if id_in(TABLES, key).is_some() => {
-                    tables.push(of_value::<TableRecord>(key, value)?);
+                    tables.push(read::<TableRecord>(key, value)?);
                 }
                 // What a newer version keeps there is not ours.
                 _ => leases.extend(id_in(LEASES, key)),
@@ -390,8 +496,9 @@ impl Reign {
         }
         let record = match record {
             Some(record) => record,
-            None => self.found().await?,
+            None => self.found().await.map_err(Unread::Unavailable)?,
         };
+        check_format(&record).map_err(Unread::Incomprehensible)?;
         self.compare(&record);
         let mut cluster = Cluster::new(record, ids, version_base);
         servers.into_iter().for_each(|record| cluster.put_server(record));
@@ -423,10 +530,11 @@ impl Reign {
         }
     }
 
-    /// Makes the cluster.
+    /// Makes the cluster. 0 stands for none in greetings.
     async fn found(&self) -> Result<ClusterRecord, String> {
-        let cluster = ClusterId(self.shared.random.borrow_mut().number());
-        let record = ClusterRecord { cluster, settings: self.shared.options.settings.clone() };
+        let cluster = ClusterId(self.shared.random.borrow_mut().number().max(1));
+        let settings = self.shared.options.settings.clone();
+        let record = ClusterRecord { format: FORMAT, cluster, settings };
         let key = Key::new(CLUSTER).map_err(|error| error.to_string())?;
         let written = self.write(&key, Some(to_value(&record))).await;
         written.map_err(|_| "the cluster cannot be written into the metastore".to_owned())?;
@@ -434,10 +542,10 @@ impl Reign {
     }
 
     fn compare(&self, record: &ClusterRecord) {
-        if record.settings == self.shared.options.settings {
+        let others = record.settings.differences(&self.shared.options.settings);
+        if others.is_empty() {
             return self.shared.unremark("settings");
         }
-        let others = record.settings.differences(&self.shared.options.settings);
         self.shared.remark(
             "settings",
             &format!(
@@ -446,6 +554,10 @@ impl Reign {
             ),
         );
     }
+}
+
+fn read<T: DeserializeOwned>(key: &Key, value: &[u8]) -> Result<T, Unread> {
+    of_value(key, value).map_err(Unread::Incomprehensible)
 }
 
 impl Refusal {

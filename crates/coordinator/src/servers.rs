@@ -1,19 +1,22 @@
 //! Servers: who they are, whether they are there, and what all of them are told.
 
-use crate::cluster::{gone, raise_epoch};
+use crate::cluster::{ended, gone, raise_epoch};
 use crate::coordinator::{Outcome, Refusal};
 use crate::duties::{Duty, employ};
-use crate::limits::{LIVES_MAX, PLACE_BYTES_MAX, SERVERS_MAX, SHARDS_MAX};
+use crate::limits::{
+    BUSY_HINT, LIVES_MAX, PLACE_BYTES_MAX, SERVERS_MAX, SHARD_BYTES_MAX, SHARDS_MAX, UNBORN_MAX,
+};
 use crate::recoveries::{is_told, rest_to_free};
 use crate::reign::{Backoff, Reign};
-use crate::stored::{ServerRecord, ShardRecord};
+use crate::stored::{ServerRecord, ShardRecord, to_value};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use thunderhead_rpc::Opcode;
+use thunderhead_metastore::limits::VALUE_BYTES_MAX;
+use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_wire::control::{
-    Empty, Enlist, Enlisted, Known, OfMaster, RaiseEpoch, Register, Registered, RestLeft,
-    ServerState, of_body, to_body,
+    ChangeSettings, Empty, Enlist, Enlisted, Known, MastersAfter, MastersHere, OfMaster,
+    RaiseEpoch, Register, Registered, RestLeft, ServerState, of_body, to_body,
 };
 use thunderhead_wire::{MasterId, SegmentId, ServerId, Status};
 
@@ -23,7 +26,7 @@ pub(crate) async fn register(reign: &Rc<Reign>, message: Register) -> Outcome {
         if cluster != reign.cluster().record.cluster {
             return Err(Status::WrongCluster.into());
         }
-        if reign.cluster().server(server).is_none() {
+        if reign.cluster().server(server).is_none_or(|it| it.forgotten) {
             return Err(Status::NoSuchServer.into());
         }
         return Ok(registered(reign, server));
@@ -34,6 +37,7 @@ pub(crate) async fn register(reign: &Rc<Reign>, message: Register) -> Outcome {
     if let Some(server) = known {
         return Ok(registered(reign, server));
     }
+    forget_unborn(reign).await?;
     if reign.cluster().servers_count() >= SERVERS_MAX {
         return Err(Status::NoSpace.into());
     }
@@ -50,9 +54,54 @@ pub(crate) async fn register(reign: &Rc<Reign>, message: Register) -> Outcome {
         shards: Vec::new(),
         backup: None,
         former: Vec::new(),
+        forgotten: false,
     };
     reign.put_server(record).await?;
     Ok(registered(reign, server))
+}
+
+/// Forgets the first of very many servers that were registered and have never had a life.
+async fn forget_unborn(reign: &Rc<Reign>) -> Result<(), Refusal> {
+    let unborn: Vec<ServerId> = {
+        let cluster = reign.cluster();
+        let unborn = cluster.servers().filter(|it| it.generation == 0 && it.former.is_empty());
+        unborn.map(|it| it.server).collect()
+    };
+    if let [first, ..] = unborn[..]
+        && unborn.len() >= UNBORN_MAX
+    {
+        reign.remove_server(first).await?;
+    }
+    Ok(())
+}
+
+/// An operator says that a server does not come again.
+pub(crate) async fn forget(reign: &Rc<Reign>, server: ServerId) -> Outcome {
+    let _pen = reign.pen().await?;
+    let Some(mut record) = reign.cluster().server(server).cloned() else {
+        // Ids are never used twice.
+        let was_known = (1..reign.cluster().ids.server).contains(&server.0);
+        return if was_known { Ok(to_body(&Empty {})) } else { Err(Status::NoSuchServer.into()) };
+    };
+    if record.state == ServerState::Up {
+        return Err(Status::ServerIsUp.into());
+    }
+    let is_recovering = {
+        let cluster = reign.cluster();
+        cluster.formers().any(|former| !cluster.to_recover(former.master).is_empty())
+    };
+    if is_recovering {
+        // The replicas of the server may be the only ones.
+        return Err(Refusal { status: Status::InProgress, hint: BUSY_HINT });
+    }
+    tracing::info!(%server, "a server is to be forgotten");
+    if record.former.is_empty() {
+        reign.remove_server(server).await?;
+    } else if !record.forgotten {
+        record.forgotten = true;
+        reign.put_server(record).await?;
+    }
+    Ok(to_body(&Empty {}))
 }
 
 fn registered(reign: &Reign, server: ServerId) -> Vec<u8> {
@@ -70,8 +119,12 @@ pub(crate) async fn enlist(reign: &Rc<Reign>, message: Enlist) -> Outcome {
         return Err(Status::WrongCluster.into());
     }
     let _pen = reign.pen().await?;
-    let Some(old) = reign.cluster().server(message.server).cloned() else {
-        return Err(Status::NoSuchServer.into());
+    let old = reign.cluster().server(message.server).filter(|it| !it.forgotten).cloned();
+    let Some(old) = old else {
+        // It was registered once, and is forgotten since: this life is over. Its next one registers anew.
+        let was_known = (1..reign.cluster().ids.server).contains(&message.server.0);
+        let status = if was_known { Status::Deposed } else { Status::NoSuchServer };
+        return Err(status.into());
     };
     if old.lives.contains(&message.nonce) {
         let is_present = old.state == ServerState::Up && old.lives.last() == Some(&message.nonce);
@@ -102,6 +155,17 @@ pub(crate) async fn enlist(reign: &Rc<Reign>, message: Enlist) -> Outcome {
     let excess = record.lives.len().saturating_sub(LIVES_MAX);
     record.lives.drain(..excess);
     (record.host, record.rack, record.backup) = (message.host, message.rack, message.backup);
+    // The end of this life is written into the same value, and must never be too long for it.
+    if to_value(&record).len() + record.shards.len() * SHARD_BYTES_MAX > VALUE_BYTES_MAX {
+        let text = format!(
+            "{} has {} former masters of which something is left to do: it gets no further life before some \
+             are recovered",
+            record.server,
+            record.former.len()
+        );
+        reign.shared.remark_event("lives", &text);
+        return Err(Status::Busy.into());
+    }
     reign.put_server(record.clone()).await?;
     let ServerRecord { server, generation, host, .. } = &record;
     tracing::info!(%server, generation, host, "a server is up");
@@ -126,7 +190,7 @@ async fn end_whose_place_it_takes(reign: &Rc<Reign>, message: &Enlist) -> Result
     };
     for old in others {
         let (server, at) = (old.server, old.shards.first().map(|shard| shard.address));
-        let record = gone(&old);
+        let record = ended(&old);
         reign.put_server(record.clone()).await?;
         for former in &record.former {
             employ(reign, Duty::Recover(former.master));
@@ -136,7 +200,7 @@ async fn end_whose_place_it_takes(reign: &Rc<Reign>, message: &Enlist) -> Result
             message.server,
             at.map_or_else(String::new, |at| format!(" at {at}")),
         );
-        reign.shared.remark("places", &text);
+        reign.shared.remark_event("places", &text);
     }
     Ok(())
 }
@@ -181,7 +245,7 @@ pub(crate) async fn end_life(
     if old.generation != generation || old.state != ServerState::Up {
         return Ok(());
     }
-    let record = gone(&old);
+    let record = ended(&old);
     reign.put_server(record.clone()).await?;
     for former in &record.former {
         employ(reign, Duty::Recover(former.master));
@@ -200,6 +264,33 @@ pub(crate) async fn raise(reign: &Rc<Reign>, message: RaiseEpoch) -> Outcome {
         reign.put_server(record).await?;
     }
     Ok(to_body(&Empty {}))
+}
+
+/// Tells a master whether it was declared crashed. Its reads may rest on the answer: see the master's
+/// module `replication::lease`. Backups are fenced only after a verdict that this leader knows.
+pub(crate) fn confirm(reign: &Reign, master: MasterId) -> Outcome {
+    match reign.cluster().place(master) {
+        Some(_) => Ok(to_body(&Empty {})),
+        None => Err(Status::Deposed.into()),
+    }
+}
+
+/// Changes what may change while the cluster runs.
+pub(crate) async fn change_settings(reign: &Rc<Reign>, message: ChangeSettings) -> Outcome {
+    let _pen = reign.pen().await?;
+    let mut record = reign.cluster().record.clone();
+    if let Some(wanted) = message.min_replicas {
+        if wanted == 0 || wanted > record.settings.replicas {
+            return Err(Status::BadSetting.into());
+        }
+        record.settings.min_replicas = wanted;
+    }
+    if record != reign.cluster().record {
+        reign.put_cluster(record.clone()).await?;
+        let min_replicas = record.settings.min_replicas;
+        tracing::info!(min_replicas, "the cluster's settings are changed");
+    }
+    Ok(to_body(&record.settings))
 }
 
 /// A server, if it is in this life still.
@@ -230,8 +321,46 @@ pub(crate) async fn tell(reign: &Rc<Reign>, server: ServerId, generation: u64) {
     }
 }
 
+/// Frees the replicas that a backup has of masters that nobody needs any more: what it was to free while it was
+/// away, and what it freed in a former life that ended before the disk heard of it.
+async fn free_unknown(reign: &Rc<Reign>, server: ServerId, generation: u64) {
+    let mut backoff = Backoff::default();
+    let mut after = MasterId(0);
+    while let Some(to) = lives(reign, server, generation).and_then(|record| record.backup) {
+        let asked = reign.call(to.address, Opcode::MastersHere, &MastersAfter { after }).await;
+        let page = match asked {
+            Ok(answer) => of_body::<MastersHere>(&answer),
+            // One that does not know the question has nothing to say.
+            Err(CallError::Refused { status: Status::UnknownOpcode, .. }) => return,
+            Err(_) => None,
+        };
+        let Some(MastersHere { masters, more }) = page else {
+            reign.sleep(backoff.next()).await;
+            continue;
+        };
+        let mut all_freed = true;
+        for master in &masters {
+            let is_of_no_use = {
+                let cluster = reign.cluster();
+                let former = cluster.former(*master);
+                former.is_some_and(|it| it.freeing) || cluster.is_done_with(*master)
+            };
+            if is_of_no_use {
+                let message = OfMaster { master: *master };
+                all_freed &= reign.call(to.address, Opcode::FreeMaster, &message).await.is_ok();
+            }
+        }
+        match masters.last() {
+            _ if !all_freed => reign.sleep(backoff.next()).await,
+            Some(last) if more && *last > after => (after, backoff) = (*last, Backoff::default()),
+            _ => return,
+        }
+    }
+}
+
 /// Duty: a backup is told whose replicas are not needed any more, as long as it lives.
 pub(crate) async fn free(reign: &Rc<Reign>, server: ServerId, generation: u64) {
+    free_unknown(reign, server, generation).await;
     let mut backoff = Backoff::default();
     loop {
         let seen = reign.changed.seen();
@@ -270,10 +399,11 @@ fn to_free(reign: &Reign, server: ServerId) -> Option<MasterId> {
     masters.find(is_left)
 }
 
-/// Whether all backups there ever were have freed a master's replicas.
+/// Whether all backups that are up have freed a master's replicas. One that is away is not waited for: when it
+/// comes again it is asked of which masters it has replicas, and frees those that nobody knows.
 pub(crate) fn all_freed(reign: &Reign, master: MasterId) -> bool {
     let freed = reign.freed.borrow();
     let cluster = reign.cluster();
-    let mut backups = cluster.servers().filter(|it| it.backup.is_some());
+    let mut backups = cluster.backups();
     backups.all(|it| freed.get(&master).is_some_and(|by| by.contains(&it.server)))
 }

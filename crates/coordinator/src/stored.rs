@@ -1,7 +1,7 @@
 //! What the metastore holds: one JSON value for each thing that changes by itself.
 //!
 //! ```text
-//!  cluster        its id, its settings            written once
+//!  cluster        its id, its settings            written when it is made, and when a setting changes
 //!  ids            the next id of each kind        written before an id is told
 //!  lease-ids      the numbers set aside           the same, for leases
 //!  servers/ID     a server, its present life, and what is left of its former ones
@@ -13,6 +13,18 @@
 //! *former* ones, and that is also the record of what is to be done about them. So is a tablet's
 //! owner, and whether the owner has heard of it. Nothing else says what is unfinished; a new leader
 //! finds it there.
+//!
+//! # Versions of these records
+//!
+//! A coordinator rewrites whole records. If it dropped a field that it does not know, it would undo what a newer
+//! coordinator wrote: without `heir`, for example, it would free replicas that a log names. So:
+//!
+//! - A coordinator leads only if it knows every field of every record, at every depth. An older stand-by that
+//!   finds another field gives the leadership back ([`of_value`]).
+//! - The cluster's record says in which *format* all records are ([`FORMAT`]). A coordinator that does not know
+//!   the format does not lead either, though it may know all fields.
+//! - A field or a meaning that is new belongs to a new format, and is written only while the cluster's record
+//!   says so. A start writes the format of a cluster that it makes, and never changes that of one that is there.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -36,9 +48,15 @@ pub(crate) const TABLES: &str = "tables/";
 /// What the keys of leases begin with.
 pub(crate) const LEASES: &str = "leases/";
 
+/// The newest format of records that this coordinator knows, and the format of clusters that it makes.
+pub(crate) const FORMAT: u64 = 1;
+
 /// The cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ClusterRecord {
+    /// The format of all records: who leads must know it.
+    #[serde(default = "one")]
+    pub(crate) format: u64,
     pub(crate) cluster: ClusterId,
     pub(crate) settings: Settings,
 }
@@ -99,6 +117,9 @@ pub(crate) struct ServerRecord {
     /// Masters of former lives that are not done with.
     #[serde(default)]
     pub(crate) former: Vec<Former>,
+    /// It does not come again, and is forgotten when its former masters are done with.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) forgotten: bool,
 }
 
 /// A shard in its server's present life.
@@ -212,11 +233,35 @@ pub(crate) fn to_value<T: Serialize>(record: &T) -> Vec<u8> {
     serde_json::to_vec(record).unwrap_or_default()
 }
 
-/// What a value says; or what an operator should know about it.
+/// What a value says; or what an operator should know about it. A value with a field that is not known here
+/// was written by a newer coordinator: who rewrites it would lose the field.
 pub(crate) fn of_value<T: DeserializeOwned>(key: &Key, value: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(value).map_err(|error| {
+    let damaged = |error: serde_json::Error| {
         format!("the value {key} in the metastore makes no sense ({error}); restore it from a copy")
-    })
+    };
+    let mut unknown = None;
+    let mut bytes = serde_json::Deserializer::from_slice(value);
+    let note = |path: serde_ignored::Path<'_>| unknown = Some(path.to_string());
+    let record = serde_ignored::deserialize(&mut bytes, note).map_err(damaged)?;
+    bytes.end().map_err(damaged)?;
+    match unknown {
+        None => Ok(record),
+        Some(field) => Err(format!(
+            "the value {key} in the metastore has a field {field:?} that this coordinator does not know: a newer \
+             one wrote it; upgrade this coordinator"
+        )),
+    }
+}
+
+/// Refuses a format that is newer than this coordinator.
+pub(crate) fn check_format(record: &ClusterRecord) -> Result<(), String> {
+    let ClusterRecord { format, .. } = record;
+    if *format <= FORMAT {
+        return Ok(());
+    }
+    Err(format!(
+        "the cluster's records have format {format}, and this coordinator knows format {FORMAT}; upgrade it"
+    ))
 }
 
 /// The key of one of many things.
@@ -260,5 +305,33 @@ mod tests {
         assert!(damaged.contains("tables/3"), "{damaged}");
         assert_eq!(id_in(TABLES, &key), Some(3));
         assert_eq!(id_in(SERVERS, &key), None);
+    }
+
+    #[test]
+    fn a_value_of_a_newer_coordinator_is_not_rewritten() {
+        let key = Key::new("servers/1").expect("a good key");
+        let values = [
+            (
+                r#"{"server":1,"registered":5,"generation":0,"state":"down","colour":"red"}"#,
+                "colour",
+            ),
+            (
+                r#"{"server":1,"registered":5,"generation":0,"state":"down",
+                   "former":[{"master":2,"shard":0},{"master":3,"shard":0,"colour":null}]}"#,
+                "former.1.colour",
+            ),
+        ];
+        for (value, field) in values {
+            let refused = of_value::<ServerRecord>(&key, value.as_bytes()).expect_err(field);
+            assert!(refused.contains(field) && refused.contains("servers/1"), "{refused}");
+        }
+        let more = br#"{"server":1,"registered":5,"generation":0,"state":"down"} {}"#;
+        of_value::<ServerRecord>(&key, more).expect_err("there is more behind it");
+        let cluster =
+            br#"{"format":2,"cluster":9,"settings":{"replicas":3,"durability":"replicated",
+            "segment_bytes":8,"self_backup":false}}"#;
+        let record: ClusterRecord = of_value(&key, cluster).expect("all fields are known");
+        check_format(&record).expect_err("its format is not");
+        check_format(&ClusterRecord { format: FORMAT, ..record }).expect("this one is");
     }
 }

@@ -13,12 +13,13 @@ use crate::coordinator::Outcome;
 use crate::duties::{Duty, employ};
 use crate::limits::{NAME_BYTES_MAX, TABLES_MAX};
 use crate::reign::{Backoff, Reign};
+use crate::rooms;
 use crate::stored::TableRecord;
 use crate::waiting::{all, within};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use thunderhead_rpc::Opcode;
+use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_wire::control::{
     CreateTable, DropTable, Empty, MapRequest, SplitTablet, Tablets, to_body,
 };
@@ -26,12 +27,8 @@ use thunderhead_wire::{MasterId, SegmentId, Status, TableId, TabletRange};
 
 /// Where are the tablets?
 pub(crate) fn map(reign: &Reign, message: &MapRequest) -> Outcome {
-    let cluster = reign.cluster();
-    let only = match &message.table {
-        None => None,
-        Some(name) => Some(cluster.named(name).ok_or(Status::NoSuchTable)?),
-    };
-    Ok(to_body(&cluster.map(only)))
+    let map = reign.cluster().map(message);
+    map.map(|map| to_body(&map)).ok_or_else(|| Status::NoSuchTable.into())
 }
 
 fn is_good(name: &str) -> bool {
@@ -47,6 +44,7 @@ pub(crate) async fn create(reign: &Rc<Reign>, message: CreateTable) -> Outcome {
     if message.server_span == 0 {
         return Err(Status::Malformed.into());
     }
+    let rooms = rooms::for_tablets(reign, message.server_span as usize).await;
     let pen = reign.pen().await?;
     if reign.cluster().named(&message.name).is_some() {
         return Err(Status::TableExists.into());
@@ -57,9 +55,12 @@ pub(crate) async fn create(reign: &Rc<Reign>, message: CreateTable) -> Outcome {
     if reign.cluster().by_load().is_empty() {
         return Err(Status::NoServers.into());
     }
+    let masters = reign.cluster().with_room(&rooms);
+    if masters.is_empty() {
+        return Err(Status::NoSpace.into());
+    }
     let id = TableId(reign.take_ids(|ids| ids.table += 1).await?.table);
-    // Nobody else changes anything while we have the pen.
-    let tablets = reign.cluster().spread(message.server_span);
+    let tablets = reign.cluster().spread(message.server_span, masters);
     let record = TableRecord { id, name: message.name, tablets, dropped: false };
     reign.put_table(record).await?;
     employ(reign, Duty::Settle(id));
@@ -147,18 +148,24 @@ enum Step {
 /// Duty: a table's tablets are taken by their masters; or dropped, if it is.
 pub(crate) async fn settle(reign: &Rc<Reign>, table: TableId) {
     let mut dropped = BTreeSet::new();
+    let mut answers = Answers::default();
     let mut backoff = Backoff::default();
     loop {
         let seen = reign.changed.seen();
-        let done = match next_step(reign, table, &dropped) {
+        let done = match next_step(reign, table, &dropped, &answers.full) {
             Step::Settled => return,
             Step::Wait => {
                 reign.changed.after(seen).await;
                 true
             }
-            Step::PlaceAnew => place_anew(reign, table).await,
+            Step::PlaceAnew => {
+                let done = place_anew(reign, table, &answers.full).await;
+                // Where nobody else has room either they are asked again: something may have been deleted.
+                answers.full.clear();
+                done
+            }
             Step::Tell(opcode, masters) => {
-                let told = tell(reign, opcode, &masters).await;
+                let told = tell(reign, opcode, &masters, &mut answers).await;
                 let done = told.len() == masters.len();
                 if opcode == Opcode::TakeTablets {
                     note_taken(reign, table, &told).await && done
@@ -180,18 +187,57 @@ pub(crate) async fn settle(reign: &Rc<Reign>, table: TableId) {
     }
 }
 
-fn next_step(reign: &Reign, id: TableId, dropped: &BTreeSet<MasterId>) -> Step {
+/// What masters answered that were told to take tablets.
+#[derive(Default)]
+struct Answers {
+    /// Masters that refused tablets because they have no room, and certainly have none of them.
+    full: BTreeSet<MasterId>,
+    /// Masters from which an answer was lost. They may have the tablets, or take them when a late message
+    /// arrives, so these tablets stay where they are.
+    unsure: BTreeSet<MasterId>,
+}
+
+impl Answers {
+    fn hear(&mut self, master: MasterId, error: &CallError) {
+        match error {
+            CallError::Refused { status: Status::NoSpace, .. }
+                if !self.unsure.contains(&master) =>
+            {
+                self.full.insert(master);
+            }
+            CallError::Broken | CallError::Late => {
+                self.unsure.insert(master);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn next_step(
+    reign: &Reign,
+    id: TableId,
+    dropped: &BTreeSet<MasterId>,
+    full: &BTreeSet<MasterId>,
+) -> Step {
     let cluster = reign.cluster();
     let Some(table) = cluster.table(id) else { return Step::Settled };
     let mut masters: BTreeMap<_, (SocketAddr, Vec<_>)> = BTreeMap::new();
     // What moves comes to its end first, or is called off.
     let moves = table.tablets.iter().any(|tablet| tablet.migrating.is_some());
+    let mut is_moving = false;
     for tablet in &table.tablets {
         let place = cluster.place(tablet.master);
+        if !table.dropped && !tablet.taken && tablet.migrating.is_some() {
+            // Its former master is still to drop what it has given. If the tablet came back there before, that
+            // would be dropped.
+            is_moving = true;
+            continue;
+        }
         let told = match (table.dropped, place) {
             (false, _) if tablet.taken => continue,
             (false, None) if cluster.by_load().is_empty() => return Step::Wait,
             (false, None) => return Step::PlaceAnew,
+            (false, Some(_)) if full.contains(&tablet.master) => return Step::PlaceAnew,
             (true, Some(_)) if dropped.contains(&tablet.master) => continue,
             (_, Some(place)) => place,
             (true, None) => {
@@ -206,6 +252,7 @@ fn next_step(reign: &Reign, id: TableId, dropped: &BTreeSet<MasterId>) -> Step {
     match (masters.is_empty(), table.dropped) {
         (false, false) => Step::Tell(Opcode::TakeTablets, masters),
         (false, true) => Step::Tell(Opcode::DropTablets, masters),
+        (true, false) if is_moving => Step::Wait,
         (true, false) => Step::Settled,
         (true, true) if moves => Step::Wait,
         (true, true) => Step::Delete,
@@ -217,15 +264,23 @@ async fn tell(
     reign: &Rc<Reign>,
     opcode: Opcode,
     masters: &BTreeMap<MasterId, (SocketAddr, Vec<TabletRange>)>,
+    answers: &mut Answers,
 ) -> BTreeMap<MasterId, Vec<TabletRange>> {
     let calls = masters.iter().map(|(master, (to, tablets))| {
         let message = Tablets { master: *master, tablets: tablets.clone() };
         async move {
             let answer = reign.call(*to, opcode, &message).await;
-            answer.is_ok().then_some((message.master, message.tablets))
+            (message, answer)
         }
     });
-    all(calls.collect()).await.into_iter().flatten().collect()
+    let mut told = BTreeMap::new();
+    for (Tablets { master, tablets }, answer) in all(calls.collect()).await {
+        match answer {
+            Ok(_) => _ = told.insert(master, tablets),
+            Err(error) => answers.hear(master, &error),
+        }
+    }
+    told
 }
 
 /// Writes that masters have taken tablets; says whether that could be done.
@@ -250,15 +305,20 @@ async fn note_taken(
     reign.put_table(table).await.is_ok()
 }
 
-/// Gives tablets that were not taken, and whose masters are gone, to others.
-async fn place_anew(reign: &Rc<Reign>, id: TableId) -> bool {
+/// Gives tablets that were not taken, and whose masters are gone or full, to others; says whether all of them
+/// have a place.
+async fn place_anew(reign: &Rc<Reign>, id: TableId, full: &BTreeSet<MasterId>) -> bool {
+    let rooms = rooms::for_tablets(reign, full.len() + 1).await;
     let _pen = reign.pen_for_long().await;
     let Some(mut table) = reign.cluster().table(id).cloned() else { return true };
-    let masters = reign.cluster().by_load();
+    let mut masters = reign.cluster().with_room(&rooms);
+    masters.retain(|master| !full.contains(master));
     let mut masters = masters.iter().cycle();
     for tablet in &mut table.tablets {
-        if !tablet.taken && reign.cluster().place(tablet.master).is_none() {
-            let Some(master) = masters.next() else { return true };
+        let has_place = reign.cluster().place(tablet.master).is_some();
+        let is_lost = !has_place || full.contains(&tablet.master);
+        if !tablet.taken && tablet.migrating.is_none() && is_lost {
+            let Some(master) = masters.next() else { return false };
             (tablet.master, tablet.since) = (*master, SegmentId::NONE);
         }
     }

@@ -1,4 +1,5 @@
 //! The same coordinator on a machine: sockets, threads and the embedded store in a file.
+#![allow(clippy::print_stderr, reason = "a test says why it is skipped")]
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,8 +12,8 @@ use thunderhead_runtime::polling::Polling;
 use thunderhead_runtime::{Process, World, os};
 use thunderhead_wire::Status;
 use thunderhead_wire::control::{
-    CreateTable, Empty, Enlist, Enlisted, Map, MapRequest, Register, Registered, ServerList,
-    ServerState, TableInfo, of_body, to_body,
+    ClusterStatus, CreateTable, Empty, Enlist, Enlisted, Map, MapRequest, Register, Registered,
+    ServerList, ServerState, TableInfo, of_body, to_body,
 };
 
 /// A directory that goes when the test ends.
@@ -69,24 +70,37 @@ impl Machine {
         opcode: Opcode,
         message: &impl serde::Serialize,
     ) -> T {
-        let (coordinator, at) = self.coordinator.as_mut().unwrap();
         loop {
-            let timeout = Some(Duration::from_secs(20));
-            self.caller.begin(*at, opcode, &[&to_body(message)], timeout).unwrap();
-            let mut answer = None;
-            while answer.is_none() {
-                coordinator.turn_now();
-                self.shard.0.turn_now();
-                self.caller.poll(&mut |_, outcome| answer = Some(outcome.map(<[u8]>::to_vec)));
+            match self.ask_once(opcode, message) {
+                Ok(answer) => return answer,
+                Err(
+                    Status::NotLeader | Status::MetastoreUnavailable | Status::DeadlineExceeded,
+                ) => {}
+                Err(status) => panic!("{opcode}: {status}"),
             }
-            match answer {
-                Some(Ok(body)) => return of_body(&body).unwrap(),
-                Some(Err(CallError::Refused {
-                    status: Status::NotLeader | Status::MetastoreUnavailable,
-                    ..
-                })) => {}
-                other => panic!("{opcode}: {other:?}"),
-            }
+        }
+    }
+
+    /// Asks and says what was answered within a few seconds.
+    fn ask_once<T: serde::de::DeserializeOwned>(
+        &mut self,
+        opcode: Opcode,
+        message: &impl serde::Serialize,
+    ) -> Result<T, Status> {
+        let (coordinator, at) = self.coordinator.as_mut().unwrap();
+        let timeout = Some(Duration::from_secs(5));
+        self.caller.begin(*at, opcode, &[&to_body(message)], timeout).unwrap();
+        let mut answer = None;
+        while answer.is_none() {
+            coordinator.turn_now();
+            self.shard.0.turn_now();
+            self.caller.poll(&mut |_, outcome| answer = Some(outcome.map(<[u8]>::to_vec)));
+        }
+        match answer {
+            Some(Ok(body)) => Ok(of_body(&body).unwrap()),
+            Some(Err(CallError::Refused { status, .. })) => Err(status),
+            Some(Err(CallError::Late)) => Err(Status::DeadlineExceeded),
+            other => panic!("{opcode}: {other:?}"),
         }
     }
 }
@@ -137,4 +151,86 @@ fn what_was_made_is_there_after_it_was_killed_and_started_again() {
     });
     assert!(turns < 100, "{turns} turns");
     assert!(coordinator.deadline().is_some());
+}
+
+/// The file system of a child that has one of its own.
+const SMALL_DISK: &str = "THUNDERHEAD_COORDINATOR_TEST_DISK";
+
+/// A disk that is full for a moment costs nothing but that moment. The test needs a small file system, which it
+/// mounts in a name space of its own; only root may do that.
+#[test]
+fn a_disk_that_was_full_for_a_while_is_used_again() {
+    if let Some(disk) = std::env::var_os(SMALL_DISK) {
+        return fills_its_disk(Path::new(&disk));
+    }
+    let disk = Scrap::new("disk");
+    std::fs::create_dir_all(&disk.0).unwrap();
+    let name = "a_disk_that_was_full_for_a_while_is_used_again";
+    let mount =
+        "mount -t tmpfs -o size=4m tmpfs \"$1\" || exit 77; exec \"$0\" --exact \"$2\" --nocapture";
+    let child = std::process::Command::new("unshare")
+        .args(["--mount", "sh", "-c", mount])
+        .arg(std::env::current_exe().unwrap())
+        .arg(&disk.0)
+        .arg(name)
+        .env(SMALL_DISK, &disk.0)
+        .output();
+    match child {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stderr).into_owned()
+                + &String::from_utf8_lossy(&output.stdout);
+            let may_not = output.status.code() == Some(77) || text.contains("unshare failed");
+            assert!(may_not, "{text}");
+            eprintln!("skipped: a file system of its own cannot be mounted here: {text}");
+        }
+        Err(error) => eprintln!("skipped: there is no `unshare`: {error}"),
+    }
+}
+
+fn fills_its_disk(disk: &Path) {
+    let (other, third) = (Scrap::new("shard-of-full"), Scrap::new("caller-of-full"));
+    let shard = node(os::world(&other.0).unwrap(), Willing);
+    let world = os::world(&third.0).unwrap();
+    let transport = OsTransport::new(&world, NetOptions::default()).unwrap();
+    let caller = Caller::new(&world, Box::new(transport), Polling::Always);
+    let mut machine = Machine { coordinator: Some(coordinator(disk)), shard, caller };
+    let mut nonce = 100;
+    let mut register = |machine: &mut Machine| {
+        nonce += 1;
+        machine.ask_once::<Registered>(Opcode::Register, &Register { known: None, nonce })
+    };
+    let remarks = |machine: &mut Machine| {
+        machine.ask::<ClusterStatus>(Opcode::ClusterStatus, &Empty {}).remarks
+    };
+    let until = |what: &str, machine: &mut Machine, holds: &mut dyn FnMut(&mut Machine) -> bool| {
+        let clock = thunderhead_runtime::clock::Clock::os();
+        let end = clock.now() + Duration::from_secs(60);
+        while !holds(machine) {
+            assert!(clock.now() < end, "in vain: {what}; {:?}", remarks(machine));
+        }
+    };
+    until("it leads", &mut machine, &mut |it| register(it).is_ok());
+    for _ in 0..2 {
+        // Something else fills the disk, to the last byte.
+        let filler = disk.join("filler");
+        let mut file = std::fs::File::options().create(true).append(true).open(&filler).unwrap();
+        while std::io::Write::write(&mut file, &[1; 4096]).is_ok() {}
+        while std::io::Write::write(&mut file, &[1]).is_ok() {}
+        until("a write is refused", &mut machine, &mut |it| register(it).is_err());
+        let said = remarks(&mut machine);
+        assert!(said.iter().any(|it| it.contains("No space left")), "{said:?}");
+        // It leads on meanwhile, and tells what there is.
+        machine.ask::<Map>(Opcode::Map, &MapRequest::default());
+        drop(file);
+        std::fs::remove_file(&filler).unwrap();
+        until("the remark is gone", &mut machine, &mut |it| remarks(it).is_empty());
+        until("a write is done", &mut machine, &mut |it| register(it).is_ok());
+    }
+    // All of it is in the file.
+    let list: ClusterStatus = machine.ask(Opcode::ClusterStatus, &Empty {});
+    machine.coordinator = None;
+    machine.coordinator = Some(coordinator(disk));
+    let again: ClusterStatus = machine.ask(Opcode::ClusterStatus, &Empty {});
+    assert_eq!(again.cluster, list.cluster);
 }

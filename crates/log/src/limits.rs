@@ -37,5 +37,9 @@ pub(crate) const SEGLETS_MAX: usize = (u32::MAX - 1) as usize;
 /// Bytes of one memory: what an address holds in a process of today, and so a reference.
 pub(crate) const MEMORY_BYTES_MAX: usize = (1 << 47) - 1;
 
+/// Tables that were dropped since the head was opened and are listed by name: one that is created again needs
+/// another head. With more of them, every table that is created does.
+pub(crate) const DROPPED_MAX: usize = 1024;
+
 const _: () = assert!(BODY_BYTES_MAX > KEY_BYTES_MAX + VALUE_BYTES_MAX + HEADER_BYTES_MAX);
 const _: () = assert!(BATCH.is_power_of_two());

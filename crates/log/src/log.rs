@@ -13,6 +13,7 @@ mod batch;
 mod beside;
 mod completions;
 mod groups;
+mod handover;
 mod heads;
 mod ledger;
 mod read;
@@ -32,6 +33,7 @@ use crate::cleaner::candidates::Candidate;
 use crate::entry::Seal;
 use crate::error::{Error, OptionsError};
 use crate::index::{Cursor, Entries, Index};
+use crate::limits::DROPPED_MAX;
 use crate::memory::{Memory, Reference};
 use crate::metadata::TabletStatistics;
 use crate::object::{Located, Object};
@@ -42,9 +44,10 @@ use crate::tablets::{Tablet, Tablets};
 use beside::{Aside, Given};
 use completions::Late;
 use groups::Groups;
+use handover::Coming;
 use heads::Head;
 use ledger::Ledger;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::{KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, Version};
@@ -116,14 +119,17 @@ pub struct Log {
     /// So many seglets were the indexes' when the limits were worked out.
     limits_with: usize,
     mutations: u32,
-    /// For tables that were dropped here: the head at that time.
-    dropped: BTreeMap<TableId, SegmentId>,
+    dropped: Dropped,
     /// Segments that the cleaners are kept away from.
     pinned: Vec<Candidate>,
     /// Entries go beside the log for the moment.
     aside: Option<Aside>,
     /// What is full beside the log and the replicator has not all of.
     given: VecDeque<Given>,
+    /// A finished pass of a cleaner whose survivors the replicator has not all of.
+    coming: Option<Coming>,
+    /// Bytes of survivors and side segments that the replicator was given in this turn.
+    handed_over: usize,
 }
 
 impl Log {
@@ -194,10 +200,12 @@ impl Log {
             limits: LiveLimits::default(),
             limits_with: usize::MAX,
             mutations: 0,
-            dropped: BTreeMap::new(),
+            dropped: Dropped::default(),
             pinned: Vec::new(),
             aside: None,
             given: VecDeque::new(),
+            coming: None,
+            handed_over: 0,
         };
         log.publish_tablets();
         log.turn();
@@ -253,7 +261,7 @@ impl Log {
         let index = self.new_index();
         // With the index taken: what it left over is what the cleaners must get by with.
         let limit_bytes = self.shared.limits().writes;
-        if limit_bytes < self.live_bytes + self.shared.options.entry_bytes_max() {
+        if !self.has_room_for_tablet(limit_bytes) {
             drop(index);
             self.turn();
             return Err(Error::MemoryFull { live_bytes: self.live_bytes, limit_bytes });
@@ -264,9 +272,7 @@ impl Log {
         };
         // Entries of an earlier life in this log must not count in this one. Their births are at
         // most the head at the time of the drop, so that head must be over.
-        if self.dropped.get(&range.table).is_some_and(|head| *head >= self.head.id())
-            && !self.roll(self.shared.reserves.for_writes())
-        {
+        if self.dropped.has(range.table) && !self.roll(self.shared.reserves.for_writes()) {
             self.turn();
             return Err(Error::CleanerBehind);
         }
@@ -274,6 +280,19 @@ impl Log {
         self.tablets.insert(Tablet::new(range, index, since));
         self.publish_tablets();
         Ok(())
+    }
+
+    /// A tablet without room for an object is of no use.
+    fn has_room_for_tablet(&self, limit_bytes: u64) -> bool {
+        limit_bytes >= self.live_bytes + self.shared.options.entry_bytes_max()
+    }
+
+    /// Bytes of live entries that still find room; 0 where no tablet can be created.
+    #[must_use]
+    pub fn room_bytes(&self) -> u64 {
+        let limit_bytes = self.shared.limits().writes;
+        let room = limit_bytes.saturating_sub(self.live_bytes);
+        if self.has_room_for_tablet(limit_bytes) { room } else { 0 }
     }
 
     /// Makes a tablet and all its objects be gone from here, without looking at any of them.
@@ -289,7 +308,7 @@ impl Log {
 
     fn has_dropped(&mut self, tablet: &Tablet) {
         self.live_bytes -= tablet.live_bytes;
-        self.dropped.insert(tablet.range.table, self.head.id());
+        self.dropped.note(tablet.range.table);
         self.publish_tablets();
         // After the tablets: a cleaner that sees this count sees them without this one.
         self.shared.sums.drops.fetch_add(1, Ordering::Release);
@@ -326,6 +345,25 @@ impl Log {
         has_cut
     }
 
+    /// Keeps two numbers with the tablet that was made for a range, for the log's user. They are in no segment and go
+    /// with the tablet; those of a new tablet are 0. False when no tablet was made for just this range.
+    pub fn note_tablet(&mut self, range: TabletRange, note: [u64; 2]) -> bool {
+        let list = &mut self.tablets.list;
+        let from = list.partition_point(|tablet| tablet.range < range);
+        let mut noted = false;
+        for tablet in list.iter_mut().skip(from).take_while(|tablet| tablet.range == range) {
+            (tablet.note, noted) = (note, true);
+        }
+        noted
+    }
+
+    /// The numbers that are kept with the tablet of a key; `None` when there is no such tablet.
+    #[must_use]
+    pub fn tablet_note(&self, table: TableId, key: Hashed<'_>) -> Option<[u64; 2]> {
+        let tablet = self.tablets.find(table, key.hash)?;
+        Some(self.tablets.list.get(tablet)?.note)
+    }
+
     /// Whether [`Log::clear_some`] has something to do.
     #[must_use]
     pub fn has_to_clear(&self) -> bool {
@@ -355,12 +393,11 @@ impl Log {
                 self.count_mutation();
             }
         }
-        let head = self.head.id();
         let tablet = &mut self.tablets.list[at];
         tablet.clearing = next;
         if next.is_none() {
             tablet.cleared.clone_from(&tablet.holes);
-            self.dropped.insert(tablet.range.table, head);
+            self.dropped.note(tablet.range.table);
             self.publish_tablets();
             self.shared.sums.drops.fetch_add(1, Ordering::Release);
         }
@@ -523,6 +560,34 @@ impl Drop for Log {
         if !std::thread::panicking() {
             self.turn();
         }
+    }
+}
+
+/// Tables that were dropped, in whole or in part, while the present head was open. One of them may live here
+/// again only from a later head on. So the next head makes the list empty.
+#[derive(Default)]
+struct Dropped {
+    tables: BTreeSet<TableId>,
+    /// There are more than are listed, so any table may be one of them.
+    any: bool,
+}
+
+impl Dropped {
+    fn note(&mut self, table: TableId) {
+        self.tables.insert(table);
+        if self.tables.len() > DROPPED_MAX {
+            self.tables.clear();
+            self.any = true;
+        }
+    }
+
+    fn has(&self, table: TableId) -> bool {
+        self.any || self.tables.contains(&table)
+    }
+
+    fn clear(&mut self) {
+        self.tables.clear();
+        self.any = false;
     }
 }
 

@@ -27,7 +27,8 @@ use thunderhead_wire::{LogPosition, SegmentId};
 ///
 /// - A new head's digest is appended before the old head is closed, and the old one is closed before
 ///   data is appended to the new one. So at every moment some open head has a digest.
-/// - A survivor is opened, appended whole and closed at once, between the calls for a head.
+/// - A survivor is opened, appended in pieces and closed, between the calls for a head: a piece a turn, so that
+///   its copying holds nobody up. One survivor of a cleaner after the other; side segments beside them.
 /// - The bytes of a segment are appended in order and without gaps.
 /// - `freed` comes for a segment that no durable digest names any more.
 ///
@@ -41,7 +42,7 @@ pub trait Replicator: Send {
     /// A segment exists and will get bytes. Ids never come again.
     fn opened(&mut self, segment: SegmentId, kind: SegmentKind);
 
-    /// Bytes were added to a segment, from this offset on. A survivor comes whole, in one call.
+    /// Bytes were added to a segment, from this offset on.
     fn appended(&mut self, segment: SegmentId, offset: u32, bytes: SegmentBytes<'_>);
 
     /// A segment has this many bytes and will get no more.
@@ -107,18 +108,18 @@ impl<'a> SegmentBytes<'a> {
 #[derive(Debug, Default)]
 pub struct NoReplication {
     appended: LogPosition,
-    survivor: SegmentId,
+    head: SegmentId,
 }
 
 impl Replicator for NoReplication {
     fn opened(&mut self, segment: SegmentId, kind: SegmentKind) {
-        if kind == SegmentKind::Survivor {
-            self.survivor = segment;
+        if kind != SegmentKind::Survivor {
+            self.head = segment;
         }
     }
 
     fn appended(&mut self, segment: SegmentId, offset: u32, bytes: SegmentBytes<'_>) {
-        if segment != self.survivor {
+        if segment == self.head {
             self.appended = LogPosition { segment, offset: offset + bytes.len() as u32 };
         }
     }

@@ -54,6 +54,13 @@ impl Segment {
         self.seglets[0]
     }
 
+    /// Where a byte of it is.
+    pub(crate) fn reference_at(&self, memory: &Memory, offset: usize) -> Reference {
+        let seglet_bytes = memory.seglet_bytes();
+        let seglet = self.seglets[offset / seglet_bytes];
+        memory.seglet_start(seglet) + (offset % seglet_bytes) as u64
+    }
+
     /// Whether nothing in it is alive, as the counts say: what is dead and what never lives is all of it. Once this
     /// is so it stays so. Of an adopted segment nobody has counted what never lives, so it is never so.
     pub(crate) fn holds_nothing(&self, memory: &Memory) -> bool {

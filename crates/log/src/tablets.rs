@@ -34,12 +34,15 @@ pub(crate) struct Tablet {
     pub(crate) cleared: Vec<(KeyHash, KeyHash)>,
     /// How far the search for what is left of the others has come.
     pub(crate) clearing: Option<Cursor>,
+    /// Numbers that the log's user keeps with it: see `Log::note_tablet`.
+    pub(crate) note: [u64; 2],
 }
 
 impl Tablet {
     pub(crate) fn new(range: TabletRange, index: Index<IndexBlocks>, since: SegmentId) -> Tablet {
         let (holes, cleared) = (Vec::new(), Vec::new());
-        Tablet { range, index, live_bytes: 0, since, holes, cleared, clearing: None }
+        let note = [0; 2];
+        Tablet { range, index, live_bytes: 0, since, holes, cleared, clearing: None, note }
     }
 
     #[inline]

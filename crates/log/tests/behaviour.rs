@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
-    Cleaner, Completion, Condition, Cursor, Damage, Error, KEY_BYTES_MAX, KeyHash, Log, LogId,
-    Memory, NoReplication, Options, Put, Recorder, Replay, ReplayError, Replicator, SegmentId,
-    Step, TableId, TabletRange, Tombstones, Version,
+    Cleaner, Completion, Condition, Cursor, Damage, Error, Hashed, KEY_BYTES_MAX, KeyHash, Log,
+    LogId, Memory, NoReplication, Options, Put, Recorder, Replay, ReplayError, Replicator,
+    SegmentId, Step, TableId, TabletRange, Tombstones, Version,
 };
 
 const TABLE: TableId = TableId(1);
@@ -340,6 +340,28 @@ fn a_table_made_anew_does_not_bring_its_old_self_along() {
     let found = keys(&rebuilt, TabletRange::whole(TABLE));
     assert_eq!(found, BTreeMap::from([(b"both".to_vec(), b"2".to_vec())]));
     assert_eq!(report.elsewhere, 2);
+}
+
+#[test]
+fn what_is_noted_of_a_tablet_goes_with_it_and_not_with_one_that_comes_in_its_place() {
+    let mut log = log();
+    let (whole, key) = (TabletRange::whole(TABLE), b"k");
+    let hash = KeyHash::of(key);
+    let part = TabletRange { first: hash, ..whole };
+    let note = |log: &Log| log.tablet_note(TABLE, Hashed::of(key));
+    assert_eq!(note(&log), Some([0, 0]));
+    assert!(!log.note_tablet(part, [1, 1]), "no tablet was made for that");
+    assert!(log.note_tablet(whole, [5, 6]));
+    assert!(log.cut_tablet(part));
+    assert_eq!(note(&log), None);
+    while log.clear_some() {}
+    log.turn();
+    log.create_tablet(part).unwrap();
+    assert_eq!(note(&log), Some([0, 0]));
+    assert!(log.note_tablet(part, [8, 9]));
+    assert_eq!(note(&log), Some([8, 9]));
+    assert!(log.drop_tablet(part));
+    assert_eq!((note(&log), log.tablet_note(TableId(9), Hashed::of(key))), (None, None));
 }
 
 #[test]

@@ -3,13 +3,13 @@
 //! Several coordinators may be there and one of them leads. Who asks does not know which, so it
 //! asks the one that answered last, and the next one when that does not lead or does not answer.
 //! What a coordinator refuses for good comes back as the answer. Everything asked this way may be
-//! asked again.
+//! asked again. When none of them answers, their names are resolved again.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
 use thunderhead_runtime::Time;
+use thunderhead_runtime::names::{Addresses, KnownAddresses};
 use thunderhead_wire::Next;
 
 /// How long one coordinator has for an answer.
@@ -36,13 +36,15 @@ pub enum Heard {
 
 /// Asks the coordinator that leads.
 pub struct Asking {
-    coordinators: Vec<SocketAddr>,
+    coordinators: KnownAddresses,
     /// The one that is asked first.
     first: usize,
     /// The timer that is used to ask again.
     timer: u64,
     questions: BTreeMap<QuestionId, Question>,
     asked: u64,
+    /// Coordinators of another cluster that were met, one after the other.
+    strangers: usize,
 }
 
 struct Question {
@@ -61,13 +63,21 @@ enum State {
 impl Asking {
     /// Asks these. `timer` is the number of a timer that nobody else uses.
     #[must_use]
-    pub fn new(coordinators: Vec<SocketAddr>, timer: u64) -> Asking {
-        Asking { coordinators, first: 0, timer, questions: BTreeMap::new(), asked: 0 }
+    pub fn new(coordinators: impl Into<Addresses>, timer: u64) -> Asking {
+        let coordinators = KnownAddresses::of(coordinators.into());
+        Asking { coordinators, first: 0, timer, questions: BTreeMap::new(), asked: 0, strangers: 0 }
     }
 
     /// The coordinators are others from now on. What was asked of the former ones is waited for.
-    pub fn set_coordinators(&mut self, coordinators: Vec<SocketAddr>) {
-        (self.coordinators, self.first) = (coordinators, 0);
+    pub fn set_coordinators(&mut self, coordinators: impl Into<Addresses>) {
+        (self.coordinators, self.first) = (KnownAddresses::of(coordinators.into()), 0);
+    }
+
+    /// Whether all coordinators that are known were found to be of another cluster when they were asked
+    /// last. They are asked again all the same: an address may come back to whom it was meant for.
+    #[must_use]
+    pub fn meets_only_strangers(&self) -> bool {
+        self.strangers >= self.coordinators.list().len() && self.strangers > 0
     }
 
     /// Asks something.
@@ -93,13 +103,16 @@ impl Asking {
 
     fn ask_what_is_due(&mut self, context: &mut Context<'_>) {
         let now = context.now();
+        if self.coordinators.refresh() {
+            self.first = 0;
+        }
         for question in self.questions.values_mut() {
             let State::Due(at) = question.state else { continue };
             if at > now {
                 continue;
             }
             let whom = self.first;
-            let Some(coordinator) = self.coordinators.get(whom) else {
+            let Some(coordinator) = self.coordinators.list().get(whom) else {
                 question.state = State::Due(now + WAIT_MAX);
                 context.set_timer(now + WAIT_MAX, self.timer);
                 continue;
@@ -122,6 +135,10 @@ impl Asking {
             _ => None,
         });
         let Some((id, question, whom)) = ours else { return Heard::NotOurs };
+        match &outcome {
+            Err(error) if error.is_of_another_cluster() => self.strangers += 1,
+            _ => self.strangers = 0,
+        }
         let (asked, another) = match outcome {
             Ok(_) => (None, false),
             Err(CallError::Refused { status, hint, .. }) => match status.next() {
@@ -147,8 +164,13 @@ impl Asking {
         question.state = State::Due(at);
         context.set_timer(at, self.timer);
         // Unless another question has found that out already.
-        if another && whom == self.first && !self.coordinators.is_empty() {
-            self.first = (self.first + 1) % self.coordinators.len();
+        let count = self.coordinators.list().len();
+        if another && whom == self.first && count > 0 {
+            self.first = (self.first + 1) % count;
+        }
+        if another && (failures as usize).is_multiple_of(count.max(1)) {
+            // All of them have failed: they may be elsewhere.
+            self.coordinators.resolve_again();
         }
         Heard::Later
     }

@@ -25,8 +25,8 @@ use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request};
 use thunderhead_runtime::Time;
 use thunderhead_runtime::slice::Budget;
 use thunderhead_wire::control::{
-    self, Empty, MigrateOut, MigratedTablets, MigrationBegin, Recover, ShardStatus, TabletStatus,
-    Tablets,
+    self, Empty, MigrateOut, MigratedTablets, MigrationBegin, Recover, STATUS_TABLETS_MAX,
+    ShardStatus, ShardStatusOf, TabletStatus, Tablets,
 };
 use thunderhead_wire::{KeyHash, MasterId, SegmentId, Status, TableId, TabletRange, migration};
 
@@ -34,6 +34,7 @@ use thunderhead_wire::{KeyHash, MasterId, SegmentId, Status, TableId, TabletRang
 pub(crate) const TIMER_ASK: u64 = (1 << 32) + 1;
 pub(crate) const TIMER_LEASES: u64 = (1 << 32) + 2;
 const TIMER_WORK: u64 = (1 << 32) + 3;
+pub(crate) const TIMER_PARKED: u64 = (1 << 32) + 4;
 
 /// What the coordinator waits in microseconds where something is in the way.
 const IN_PROGRESS_US: u32 = 50_000;
@@ -43,8 +44,9 @@ const NO_SPACE_US: u32 = 100_000;
 /// Looking at a bucket of records for such as have no tablet.
 const SWEEPING: Duration = Duration::from_micros(5);
 
-/// Remarks that are kept.
+/// Remarks that are kept, and for how long: they are about what has happened.
 const REMARKS_MAX: usize = 16;
+const REMARKS_STAY: Duration = Duration::from_secs(10 * 60);
 
 /// Work that goes on over turns.
 #[derive(Default)]
@@ -56,7 +58,8 @@ pub(crate) struct Control {
     has_forgotten: bool,
     /// When the timer goes off.
     wakes_at: Option<Time>,
-    remarks: VecDeque<String>,
+    /// With the times at which they were made.
+    remarks: VecDeque<(Time, String)>,
     pub(crate) migrations: Migrations,
 }
 
@@ -87,11 +90,18 @@ impl Control {
         self.recoveries.brings(range) || self.migrations.hides_tablet(range)
     }
 
-    fn remark(&mut self, remark: String) {
-        self.remarks.push_back(remark);
+    fn remark(&mut self, now: Time, remark: String) {
+        // The same failure again is told once.
+        self.remarks.retain(|(_, known)| *known != remark);
+        self.remarks.push_back((now, remark));
         while self.remarks.len() > REMARKS_MAX {
             self.remarks.pop_front();
         }
+    }
+
+    /// Drops remarks on what happened long ago.
+    fn drop_old_remarks(&mut self, now: Time) {
+        self.remarks.retain(|(at, _)| now.since(*at) < REMARKS_STAY);
     }
 }
 
@@ -100,8 +110,11 @@ impl Shard {
         let Request { opcode, body, reply_to } = request;
         let refused = match opcode {
             Opcode::ShardStatus => {
-                let status = control::to_body(&self.status());
-                return context.reply(reply_to, &[&status]);
+                self.control.drop_old_remarks(context.now());
+                // Any other body asks for all of it.
+                let asked = control::of_body::<ShardStatusOf>(body).unwrap_or_default();
+                let status = if asked.is_brief { self.brief_status() } else { self.status() };
+                return context.reply(reply_to, &[&control::to_body(&status)]);
             }
             Opcode::TakeTablets => self.take_tablets(context, body, reply_to),
             Opcode::DropTablets => self.drop_tablets(context, body, reply_to),
@@ -156,7 +169,7 @@ impl Shard {
                 Err(Error::MemoryFull { .. }) => return Err((Status::NoSpace, NO_SPACE_US)),
                 Err(_) => {
                     self.cleaning.is_urgent = true;
-                    return Err((Status::Busy, BUSY_US));
+                    return Err((Status::AwaitingMemory, BUSY_US));
                 }
             }
         }
@@ -231,7 +244,7 @@ impl Shard {
         }
         let came = control.migrations.come(log, clients, head, body, context.now());
         let (until, answer) = came.inspect_err(|(status, _)| {
-            self.cleaning.is_urgent |= *status == Status::Busy;
+            self.cleaning.is_urgent |= *status == Status::AwaitingMemory;
         })?;
         self.answer_at(context, until, reply_to, &Answer::new(Status::Ok, 0, &answer));
         Ok(())
@@ -248,7 +261,10 @@ impl Shard {
         self.check_master(message.master)?;
         let migrations = &mut self.control.migrations;
         if opcode == Opcode::TakeTablets {
-            migrations.serve(message.migration)?;
+            if let Some(range) = migrations.serve(message.migration)? {
+                self.clients.owned(&mut self.log, &[range], message.since);
+                self.leases.begin_anew();
+            }
         } else if migrations.drop(&mut self.log, message.migration)? {
             self.control.sweep = Some(Cursor::default());
         }
@@ -295,34 +311,43 @@ impl Shard {
     /// The shard's account of itself.
     #[must_use]
     pub fn status(&self) -> ShardStatus {
+        let tablets = self.log.statistics().filter(|it| !self.control.hides_tablet(it.tablet));
+        let mut tablets: Vec<TabletStatus> = tablets
+            .map(|it| TabletStatus { range: it.tablet, objects: it.objects, bytes: it.bytes })
+            .collect();
+        let objects = tablets.iter().map(|it| it.objects).sum();
+        let tablets_left = tablets.len().saturating_sub(STATUS_TABLETS_MAX) as u64;
+        tablets.truncate(STATUS_TABLETS_MAX);
+        let has_taken_back = self.control.recoveries.has_taken_back();
+        let inherited = has_taken_back.then(|| self.log.inherited_segments().collect());
+        ShardStatus { objects, tablets, tablets_left, inherited, ..self.brief_status() }
+    }
+
+    /// The same without lists and without sums over tablets.
+    fn brief_status(&self) -> ShardStatus {
         let usage = self.log.usage();
         let memory_bytes = usage.log_bytes + usage.index_bytes;
         let statistics = self.statistics();
-        let tablets = self.log.statistics().filter(|it| !self.control.hides_tablet(it.tablet));
-        let tablets: Vec<TabletStatus> = tablets
-            .map(|it| TabletStatus { range: it.tablet, objects: it.objects, bytes: it.bytes })
-            .collect();
         let control = &self.control;
-        let mut remarks: Vec<String> = control.remarks.iter().cloned().collect();
+        let mut remarks: Vec<String> = control.remarks.iter().map(|(_, it)| it.clone()).collect();
         let replication = self.link.as_ref().map(|link| &link.replication);
         remarks.extend(replication.into_iter().flat_map(|it| it.remarks()));
+        let recovering = control.recoveries.progress();
+        let coming = recovering.map_or(0, |(done, all)| all.saturating_sub(done));
         ShardStatus {
             master: self.master.unwrap_or_default(),
             memory_bytes,
             used_bytes: memory_bytes.saturating_sub(usage.free_bytes),
             live_bytes: usage.live_bytes,
-            objects: tablets.iter().map(|it| it.objects).sum(),
-            tablets,
+            room_bytes: Some(self.log.room_bytes().saturating_sub(coming)),
             reads: statistics.reads,
             updates: statistics.updates,
             records: statistics.records as u64,
+            at_risk: replication.and_then(|it| it.at_risk()),
             segments_short: replication.map_or(0, |it| it.statistics().segments_short),
-            inherited: control
-                .recoveries
-                .has_taken_back()
-                .then(|| self.log.inherited_segments().collect()),
-            recovering: control.recoveries.progress(),
+            recovering,
             remarks,
+            ..ShardStatus::default()
         }
     }
 
@@ -351,8 +376,11 @@ impl Shard {
             return true;
         }
         if !self.leases.answered(&mut self.clients, question, &answer) {
-            let Shard { control, log, clients, .. } = self;
+            let Shard { control, log, clients, leases, .. } = self;
             let answered = control.recoveries.answered(log, clients, question, &answer);
+            if answered != Answered::NotOurs {
+                leases.begin_anew();
+            }
             self.see_to_adopted();
             if answered == Answered::Parted {
                 self.control.sweep = Some(Cursor::default());
@@ -391,6 +419,7 @@ impl Shard {
             }
             // Turns do the work.
             TIMER_WORK => self.control.wakes_at = None,
+            TIMER_PARKED => self.on_parked_timer(context),
             _ => return self.asking.timer(context, number),
         }
         true
@@ -467,7 +496,8 @@ impl Shard {
     fn work_on_migrations(&mut self, context: &mut Context<'_>, budget: &mut Budget) {
         let Shard { control, log, options, .. } = self;
         let worked = control.migrations.work(context, log, budget, options);
-        worked.remarks.into_iter().for_each(|remark| control.remark(remark));
+        let now = context.now();
+        worked.remarks.into_iter().for_each(|remark| control.remark(now, remark));
         if worked.sweep {
             control.sweep = Some(Cursor::default());
         }
@@ -487,7 +517,7 @@ impl Shard {
         let worked = control.recoveries.work(context, log, clients, asking, budget, own);
         cleaning.is_urgent |= worked.is_short;
         for failure in worked.failures {
-            control.remark(failure);
+            control.remark(context.now(), failure);
             control.sweep = Some(Cursor::default());
         }
         if worked.again {
@@ -524,6 +554,22 @@ fn covers(parts: &[TabletRange], tablet: TabletRange) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn remarks_on_what_happened_are_told_once_and_for_a_while() {
+        let mut control = Control::default();
+        let at = |seconds| Time(0) + Duration::from_secs(seconds);
+        for number in 0..3 * REMARKS_MAX {
+            control.remark(at(0), format!("{}", number % (REMARKS_MAX + 1)));
+        }
+        assert_eq!(control.remarks.len(), REMARKS_MAX);
+        control.remark(at(300), "again".to_owned());
+        control.remark(at(301), "again".to_owned());
+        control.drop_old_remarks(at(600));
+        assert_eq!(control.remarks, [(at(301), "again".to_owned())]);
+        control.drop_old_remarks(at(901));
+        assert!(control.remarks.is_empty());
+    }
 
     #[test]
     fn parts_make_up_a_tablet_or_do_not() {

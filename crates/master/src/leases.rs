@@ -17,6 +17,10 @@ pub(crate) struct Leases {
     asked: Option<Asked>,
     /// The last lease of a round over all of them.
     round: Option<u64>,
+    /// The last question was about wanted leases. The round goes on with the next one, however many are wanted.
+    is_rounds_turn: bool,
+    /// Another round follows this one.
+    again: bool,
 }
 
 struct Asked {
@@ -32,6 +36,13 @@ impl Leases {
         self.round.get_or_insert(0);
     }
 
+    /// A tablet has come: new updates of it need leases that are open now, so all are asked about. Those that the present
+    /// round has passed have another one.
+    pub(crate) fn begin_anew(&mut self) {
+        self.again = self.round.is_some();
+        self.begin_round();
+    }
+
     /// Asks what there is to be asked.
     pub(crate) fn ask(
         &mut self,
@@ -42,22 +53,30 @@ impl Leases {
         if self.asked.is_some() {
             return;
         }
-        let wanted = clients.wants_to_ask();
-        let leases = if wanted {
-            clients.take_wanted(LEASES_MAX)
-        } else if let Some(last) = self.round {
-            let leases = clients.known_after(last, LEASES_MAX);
-            self.round = leases.last().copied();
-            leases
-        } else {
-            return;
-        };
-        if leases.is_empty() {
-            return;
-        }
+        let Some((leases, wanted)) = self.next(clients) else { return };
         let body = control::to_body(&CheckLeases { leases: leases.clone() });
         let question = asking.ask(context, Opcode::CheckLeases, body);
         self.asked = Some(Asked { question, leases, wanted });
+    }
+
+    /// The leases of the next question, and whether updates wait for the answer.
+    fn next(&mut self, clients: &mut Clients) -> Option<(Vec<u64>, bool)> {
+        if let Some(last) = self.round
+            && (self.is_rounds_turn || !clients.wants_to_ask())
+        {
+            self.is_rounds_turn = false;
+            let leases = clients.known_after(last, LEASES_MAX);
+            self.round = leases.last().copied();
+            if self.round.is_none() && std::mem::take(&mut self.again) {
+                self.round = Some(0);
+            }
+            if !leases.is_empty() {
+                return Some((leases, false));
+            }
+        }
+        self.is_rounds_turn = true;
+        let leases = clients.take_wanted(LEASES_MAX);
+        (!leases.is_empty()).then_some((leases, true))
     }
 
     /// A question was answered; true if it was this one's.
@@ -72,10 +91,40 @@ impl Leases {
         };
         // Without an answer that can be read nothing is known: whoever waits asks again.
         let answer = outcome.as_ref().ok().and_then(|body| control::of_body(body));
-        if let Some(LeasesChecked { ended }) = answer {
+        if let Some(LeasesChecked { ended, map_version }) = answer {
             let ended: BTreeSet<u64> = ended.into_iter().collect();
-            clients.checked(&asked.leases, &ended, asked.wanted);
+            clients.checked(&asked.leases, (&ended, map_version), asked.wanted);
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_over_all_leases_ends_though_some_are_wanted_all_the_time() {
+        let (mut leases, mut clients) = (Leases::default(), Clients::default());
+        let count = 10 * LEASES_MAX as u64;
+        for lease in 1..=count {
+            clients.came(lease, 2, &[]);
+        }
+        leases.begin_round();
+        let mut rounds = BTreeSet::new();
+        for number in 0..22 {
+            // New clients come with each answer.
+            for lease in 0..LEASES_MAX as u64 {
+                let _ = clients.admit_message((number + 2) << 32 | lease);
+            }
+            let (asked, wanted) = leases.next(&mut clients).expect("there is something to ask");
+            assert_eq!(asked.iter().all(|lease| *lease > count), wanted);
+            if !wanted {
+                rounds.extend(asked);
+            }
+        }
+        assert_eq!((rounds.len() as u64, leases.round), (count, None));
+        // With nothing in between it goes on with the wanted ones.
+        assert!(leases.next(&mut clients).is_some_and(|(_, wanted)| wanted));
     }
 }

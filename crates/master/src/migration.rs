@@ -12,7 +12,8 @@
 //! on the same way.
 //!
 //! **Exactly once.** Outcomes of updates belong to the tablet of their object and go with it. An update
-//! that was done here and is asked for again there is answered from its record.
+//! that was done here and is asked for again there is answered from its record. Of updates whose records were
+//! forgotten the new master knows nothing; [`crate::clients`] says why it does not do them again.
 //!
 //! The new master hides the tablet as one that is being rebuilt: who asks for it is sent away. What it
 //! has got is kept until the coordinator says what becomes of it, or, before it is complete, until
@@ -107,6 +108,17 @@ impl Migrations {
         }
         let comes = self.incoming.values().any(|it| it.range.contains(table, hash));
         comes.then_some((Status::Moved, 0))
+    }
+
+    /// What the sender of an update is told while its tablet goes and more is noted than can be sent. Reads go on.
+    #[inline]
+    pub(crate) fn holds_back(&self, table: TableId, key: &[u8]) -> Option<Refused> {
+        if self.outgoing.is_empty() {
+            return None;
+        }
+        let hash = KeyHash::of(key);
+        let waits = self.outgoing.values().any(|it| it.holds_back() && it.has(table, hash));
+        waits.then_some((Status::Busy, PAUSE_US))
     }
 
     /// Whether a tablet is one that comes.
@@ -304,14 +316,15 @@ impl Migrations {
         self.is_over(number, false);
     }
 
-    /// The coordinator has written that a tablet is here from now on.
-    pub(crate) fn serve(&mut self, number: u64) -> Result<(), Refused> {
+    /// The coordinator has written that a tablet is here from now on. Returns which, if it was not told before.
+    pub(crate) fn serve(&mut self, number: u64) -> Result<Option<TabletRange>, Refused> {
+        let mut range = None;
         if self.incoming.get(&number).is_some_and(|it| it.complete.is_some()) {
-            self.incoming.remove(&number);
+            range = self.incoming.remove(&number).map(|it| it.range);
             self.is_over(number, true);
         }
         match self.over.get(&number) {
-            Some(true) => Ok(()),
+            Some(true) => Ok(range),
             _ => Err((Status::BadRange, 0)),
         }
     }
@@ -407,7 +420,7 @@ fn has(log: &Log, range: TabletRange) -> bool {
 
 fn refused(error: &Error) -> Refused {
     match error {
-        Error::CleanerBehind => (Status::Busy, BUSY_US),
+        Error::CleanerBehind => (Status::AwaitingMemory, BUSY_US),
         Error::MemoryFull { .. } => (Status::NoSpace, 0),
         _ => (Status::Refused, 0),
     }

@@ -19,7 +19,7 @@ pub(crate) fn update(
         return Outcome::refused(Status::Malformed, Version::NONE);
     };
     if identity.lease() != 0 {
-        match clients.meet(log, identity) {
+        match clients.meet(log, identity, (table, key)) {
             Met::New => {}
             Met::Done => {
                 let recorded = log.completion(identity.lease(), identity.sequence());

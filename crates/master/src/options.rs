@@ -24,6 +24,9 @@ pub struct Options {
     /// The same while it is not served because it is about to move: what a pause lasts at most, but
     /// for the time that the coordinator takes.
     pub migration_pause: Duration,
+    /// An answer that has waited for backups for this long, and up to twice as long, is refused with
+    /// `AwaitingReplicas`, so that its client learns the reason. Less than a client waits for one answer.
+    pub parked_patience: Duration,
 }
 
 impl Default for Options {
@@ -37,6 +40,7 @@ impl Default for Options {
             recovery_patience: Duration::from_secs(10),
             migration_patience: Duration::from_secs(5),
             migration_pause: Duration::from_secs(1),
+            parked_patience: Duration::from_millis(400),
         }
     }
 }

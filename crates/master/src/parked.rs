@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 use thunderhead_rpc::{Context, ReplyTo};
 use thunderhead_wire::{LogPosition, Status};
 
+/// What a client waits in microseconds before it asks again, after its answer waited for too long.
+const AGAIN_US: u32 = 1_000;
+
 /// The longest body that is kept in place.
 const SMALL: usize = 16;
 
@@ -61,6 +64,8 @@ pub(crate) struct Parked {
     answers: VecDeque<(LogPosition, ReplyTo, Answer)>,
     /// What the long ones take up.
     bytes: usize,
+    /// How many of the first answers were there already when [`Parked::refuse_overdue`] was called last.
+    overdue: usize,
 }
 
 impl Parked {
@@ -74,8 +79,19 @@ impl Parked {
         let answers = &mut self.answers;
         while let Some((_, to, answer)) = answers.pop_front_if(|(until, ..)| *until <= durable) {
             self.bytes -= answer.bytes();
+            self.overdue = self.overdue.saturating_sub(1);
             answer.send(context, to);
         }
+    }
+
+    /// Refuses the answers that were parked before the previous call: the log waits for backups. An update whose
+    /// answer is refused stays in the log; its client asks again under the same identity.
+    pub(crate) fn refuse_overdue(&mut self, context: &mut Context<'_>) {
+        for (_, to, answer) in self.answers.drain(..self.overdue) {
+            self.bytes -= answer.bytes();
+            context.refuse(to, Status::AwaitingReplicas, AGAIN_US, &[]);
+        }
+        self.overdue = self.answers.len();
     }
 
     /// How many wait for more than this: a guess where there are reads, for answers are taken to be in order.

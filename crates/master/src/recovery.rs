@@ -247,10 +247,17 @@ impl Recovery {
                 self.failure = Some(why);
                 self.drop_tablets(log, clients);
             }
+            // That it failed is heard.
+            _ if self.failure.is_some() => {}
             Err(_) => {}
             Ok(body) => {
-                self.says("the part is served");
-                if self.drop_what_is_not_ours(log, body) {
+                let Some(owned) = control::of_body(body) else {
+                    // The tablets are this shard's, but without their numbers none of them may be served: it is told
+                    // again.
+                    self.stage = Stage::Durable(log.durable());
+                    return answered;
+                };
+                if self.begin_to_serve(log, clients, &owned) {
                     answered = Answered::Parted;
                 }
             }
@@ -267,21 +274,22 @@ impl Recovery {
         tracing::info!(%master, %crashed, recovery, partition, mib, "{what}");
     }
 
-    /// The coordinator has said what of the tablets is somebody else's, or nobody's, by now.
+    /// The tablets are this shard's from now on, but for those that the coordinator names.
     /// True if something is gone.
-    fn drop_what_is_not_ours(&self, log: &mut Log, answer: &[u8]) -> bool {
-        // What is written must not be dropped, whatever an answer looks like.
-        let Owned { not_yours } = control::of_body(answer).unwrap_or_default();
+    fn begin_to_serve(&self, log: &mut Log, clients: &mut Clients, owned: &Owned) -> bool {
+        self.says("the part is served");
         let mut has_dropped = false;
-        for range in not_yours {
+        for range in &owned.not_yours {
             let is_around = |taken: &&Taken| {
                 let TabletRange { table, first, last } = taken.range;
                 table == range.table && first <= range.first && range.last <= last
             };
             if self.has_tablets && self.task.tablets.iter().any(|it| is_around(&it)) {
-                has_dropped |= log.cut_tablet(range);
+                has_dropped |= log.cut_tablet(*range);
             }
         }
+        let ranges: Vec<TabletRange> = self.task.tablets.iter().map(|it| it.range).collect();
+        clients.owned(log, &ranges, owned.since);
         has_dropped
     }
 

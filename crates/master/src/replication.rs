@@ -16,8 +16,10 @@
 //!   the old one is closed once the new one's digest is; data goes to the new one once that is closed.
 //!   So what a crash leaves is what some prefix of the log's calls made, and some open head has a
 //!   digest of a complete log.
-//! - **A byte counts once all R replicas have it.** When there are not enough backups nothing more
-//!   becomes durable, and [`Replication::remarks`] says so.
+//! - **A byte counts once all replicas have it, and there are `min_replicas` at least.** A place in which no
+//!   server can keep a replica is *waived*: the segment goes on without it, until one can. With fewer than
+//!   `min_replicas` nothing more becomes durable, and [`Replication::remarks`] says so.
+//!   `docs/design/2026-11-26-min-replicas.md` has the argument.
 //! - **A replica of an open segment that was lost is told from those that go on by its epoch.** A new
 //!   one is made elsewhere, in atomic mode; it and those that are left get a higher epoch; the
 //!   coordinator notes that epoch; only then do bytes count again. In this order: if the coordinator
@@ -28,8 +30,10 @@
 //!   pass for the whole segment. The epoch cannot tell it, for the coordinator notes epochs of heads only.
 //!   The coordinator does not rely on this: it uses an open replica only if that holds a digest that names its
 //!   own segment, as every head's does.
+//! - **A replica of an open head that joins the others counts from the moment when COMMIT is sent to it:** a recovery
+//!   may use it from then on, so bytes wait for it from then on. Before it is invisible, and its place waived or empty.
 //! - **A replica of a closed segment that was lost is made again in the background,** a few at a
-//!   time, from memory. Compaction may have made that shorter than the other replicas. All of them are
+//!   time, the oldest first, from memory. Compaction may have made that shorter than the other replicas. All of them are
 //!   whole: a recovery takes any closed one, and must not expect that they are of one length. What
 //!   compaction dropped was replaced by something appended before, so the copy is closed only once
 //!   that is durable ([`thunderhead_log::Log::segment_bytes`]).
@@ -54,7 +58,7 @@
 //!
 //! `segment` is what is known of a segment and its replicas; `replicator` the log's half; `placement`
 //! chooses servers; `messages` makes requests and understands answers; `copies` has bytes fetched
-//! from memory; `gathering` has what was written wait for more of it, where rounds take long; `adopt` takes over replicas of the log's former life; `rests` has freed what is left of lost ones; `lease` knows until when reads may be answered; `link` connects it with a shard; `trial` is placement by itself, for models.
+//! from memory; `gathering` has what was written wait for more of it, where rounds take long; `adopt` takes over replicas of the log's former life; `rests` has freed what is left of lost ones; `risk` knows what has too few; `lease` knows until when reads may be answered; `link` connects it with a shard; `trial` is placement by itself, for models.
 
 mod adopt;
 mod copies;
@@ -65,6 +69,7 @@ mod messages;
 mod placement;
 mod replicator;
 mod rests;
+mod risk;
 mod segment;
 mod trial;
 
@@ -80,6 +85,7 @@ use lease::Lease;
 use messages::{InFlight, Outgoing};
 use placement::Servers;
 use rests::Frees;
+use risk::Risk;
 use segment::Segment;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -90,7 +96,7 @@ use thunderhead_log::{Log, Replicator};
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::spares::Spares;
 use thunderhead_runtime::{Random, Time};
-use thunderhead_wire::control::ServerList;
+use thunderhead_wire::control::{AtRisk, ServerList};
 use thunderhead_wire::{LogPosition, MasterId, SegmentId, ServerId};
 
 /// Buffers of segments that are kept while there are new ones: so many at most, of such lengths, and how often it is
@@ -112,6 +118,8 @@ pub struct Settings {
     pub master: MasterId,
     /// Replicas of each segment. 0: none, everything counts at once.
     pub replicas: u32,
+    /// Replicas without which nothing counts: 1 to `replicas`. A list of servers may bring another number.
+    pub min_replicas: u32,
     /// The own server may keep a replica, where there is no other one.
     pub self_backup: bool,
     /// Bytes of a full segment.
@@ -187,6 +195,9 @@ pub(crate) struct State {
     mend_from: SegmentId,
     /// Of these, those that are being made: few.
     copying: Vec<SegmentId>,
+    /// When it is looked again which of them can be made.
+    mend_at: Time,
+    risk: Risk,
     servers: Servers,
     frees: BTreeMap<ServerId, Frees>,
     lease: Lease,
@@ -261,6 +272,8 @@ impl Replication {
             to_mend: BTreeSet::new(),
             mend_from: SegmentId::NONE,
             copying: Vec::new(),
+            mend_at: Time(0),
+            risk: Risk::default(),
             servers: Servers::default(),
             frees: BTreeMap::new(),
             lease: Lease::default(),
@@ -352,6 +365,12 @@ impl Replication {
         self.shared.state().remarks()
     }
 
+    /// Segments that have fewer replicas than they should, if there are some.
+    #[must_use]
+    pub fn at_risk(&self) -> Option<AtRisk> {
+        self.shared.state().at_risk()
+    }
+
     /// What it has done, and what there is.
     #[must_use]
     pub fn statistics(&self) -> ReplicationStatistics {
@@ -389,11 +408,14 @@ impl State {
         self.make_messages(&ids);
         self.ask_for_words();
         for id in &ids {
-            if self.segments.get(id).is_none_or(Segment::is_at_rest) {
+            let segment = self.segments.get(id);
+            self.risk.assess(*id, segment);
+            if segment.is_none_or(Segment::is_at_rest) && !self.copying.contains(id) {
                 self.active.remove(id);
             }
         }
         self.scratch = ids;
+        self.tell_of_risk();
     }
 
     /// Lets buffers go that nobody needs.
@@ -416,20 +438,7 @@ impl State {
                 self.settings.master
             ));
         }
-        let wanted = self.settings.replicas;
-        let short = self.segments.values().filter(|segment| segment.is_short());
-        let (mut count, mut first) = (0u64, None);
-        for segment in short {
-            count += 1;
-            first = first.or(Some((segment.id, segment.replicas())));
-        }
-        if let Some((id, replicas)) = first {
-            let there = self.servers.up().count();
-            remarks.push(format!(
-                "{id} and {} others lack replicas: {replicas} of {wanted}; {there} backups are there",
-                count - 1
-            ));
-        }
+        remarks.extend(self.at_risk().map(|risk| self.risk_remark(&risk)));
         remarks.extend(self.servers.remarks(&self.settings));
         remarks
     }

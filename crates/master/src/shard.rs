@@ -3,18 +3,18 @@
 use crate::asking::Asking;
 use crate::cleaning::Cleaning;
 use crate::clients::Clients;
-use crate::control::{Control, TIMER_ASK, TIMER_LEASES};
+use crate::control::{Control, TIMER_ASK, TIMER_LEASES, TIMER_PARKED};
 use crate::leases::Leases;
 use crate::objects;
 use crate::options::Options;
 use crate::outcome::Outcome;
 use crate::parked::{Answer, Parked};
 use crate::replication::{Link, LocalBackup, Replication};
-use std::net::SocketAddr;
 use thunderhead_log::{BATCH, Cursor, Error, ExpectedUpdates, Hashed, Log, Object};
 use thunderhead_rpc::ServiceKind;
 use thunderhead_rpc::{CallError, CallId, Context, Opcode, ReplyTo, Request, Service};
 use thunderhead_runtime::Time;
+use thunderhead_runtime::names::Addresses;
 use thunderhead_runtime::workers::Workers;
 use thunderhead_wire::control::READ_LEASE;
 use thunderhead_wire::operations::{
@@ -84,6 +84,8 @@ pub struct Shard {
     pub(crate) control: Control,
     pub(crate) cleaning: Cleaning,
     has_begun: bool,
+    /// A timer runs, at which answers that wait for too long are refused.
+    watches_parked: bool,
     /// An update was asked for in this turn.
     pub(crate) has_updated: bool,
     /// What keeps copies of the log, where it is not the log's own.
@@ -95,7 +97,7 @@ impl Shard {
     /// all leases, and its tablets are its caller's business.
     #[must_use]
     pub fn new(log: Log) -> Shard {
-        Shard::with(log, None, Vec::new(), Options::default())
+        Shard::with(log, None, Addresses::fixed(Vec::new()), Options::default())
     }
 
     /// A shard of a cluster, whose coordinators are at these addresses.
@@ -103,16 +105,16 @@ impl Shard {
     pub fn in_cluster(
         log: Log,
         master: MasterId,
-        coordinators: Vec<SocketAddr>,
+        coordinators: impl Into<Addresses>,
         options: Options,
     ) -> Shard {
-        Shard::with(log, Some(master), coordinators, options)
+        Shard::with(log, Some(master), coordinators.into(), options)
     }
 
     fn with(
         mut log: Log,
         master: Option<MasterId>,
-        coordinators: Vec<SocketAddr>,
+        coordinators: Addresses,
         options: Options,
     ) -> Shard {
         let trusts = master.is_none();
@@ -130,13 +132,14 @@ impl Shard {
             control: Control::default(),
             cleaning: Cleaning::default(),
             has_begun: false,
+            watches_parked: false,
             has_updated: false,
             link: None,
         }
     }
 
     /// The coordinators are at other addresses from now on.
-    pub fn set_coordinators(&mut self, coordinators: Vec<SocketAddr>) {
+    pub fn set_coordinators(&mut self, coordinators: impl Into<Addresses>) {
         self.asking.set_coordinators(coordinators);
     }
 
@@ -166,7 +169,7 @@ impl Shard {
         log: Log,
         replication: Replication,
         own: ServerId,
-        coordinators: Vec<SocketAddr>,
+        coordinators: impl Into<Addresses>,
     ) -> Shard {
         let mut shard = Shard::new(log).replicated(replication, own);
         shard.set_coordinators(coordinators);
@@ -304,12 +307,15 @@ impl Shard {
         key: Hashed<'_>,
     ) -> Outcome {
         let before = (self.log.appended(), self.log.grouped());
-        if let Some((status, hint)) = self.control.closed(part.head.table(), part.key) {
+        let (table, of_control) = (part.head.table(), &self.control);
+        let closed = of_control.closed(table, part.key);
+        let refused = closed.or_else(|| of_control.migrations.holds_back(table, part.key));
+        if let Some((status, hint)) = refused {
             return Outcome { hint, ..Outcome::refused(status, Version::NONE) };
         }
         let outcome = objects::update(&mut self.log, &mut self.clients, identity, part, key);
         self.control.migrations.note(identity, part.head.table(), part.key);
-        self.cleaning.is_urgent |= outcome.status == Status::Busy;
+        self.cleaning.is_urgent |= outcome.status == Status::AwaitingMemory;
         if (self.log.appended(), self.log.grouped()) == before
             && outcome.depends_on_object()
             && let Some((status, hint)) = self.lapsed(context)
@@ -508,7 +514,7 @@ impl Shard {
 #[cold]
 fn lapsed_since(until: Time, now: Time) -> (Status, u32) {
     let is_long = until > Time(0) && now >= until + READ_LEASE;
-    if is_long { (Status::Moved, 0) } else { (Status::Busy, BUSY_US) }
+    if is_long { (Status::Moved, 0) } else { (Status::AwaitingReplicas, BUSY_US) }
 }
 
 /// Answers with an object, whose value is not copied to do so.
@@ -598,7 +604,8 @@ impl Shard {
             return self.control(context, request);
         }
         if is_full {
-            return context.refuse(reply_to, Status::Busy, BUSY_US, &[]);
+            // All these answers wait for backups: more requests cannot be told anything sooner.
+            return context.refuse(reply_to, Status::AwaitingReplicas, BUSY_US, &[]);
         }
         match opcode {
             Opcode::Read => self.read(context, body, reply_to),
@@ -655,11 +662,25 @@ impl Shard {
         let beside = own.zip(local.as_mut().map(|it| &mut **it as &mut dyn LocalBackup));
         self.control_turn_over(context, beside);
         self.log.turn();
+        if self.log.has_to_hand_over() {
+            // A piece of it is handed over in each turn.
+            context.alarm().ring();
+        }
         if let Some(link) = &mut self.link {
             link.run(context, &mut self.log, &mut self.asking, &self.parked, local);
         }
         self.parked.release(self.log.durable(), context);
+        if !self.watches_parked && self.parked.count() > 0 && !self.trusts {
+            self.watches_parked = true;
+            context.set_timer(context.now() + self.options.parked_patience, TIMER_PARKED);
+        }
         self.cleaning.turn_over(&self.log);
+    }
+
+    /// Refuses the answers that have waited for backups since the last time, so that their clients learn the reason.
+    pub(crate) fn on_parked_timer(&mut self, context: &mut Context<'_>) {
+        self.watches_parked = false;
+        self.parked.refuse_overdue(context);
     }
 }
 

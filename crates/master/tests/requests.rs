@@ -53,7 +53,8 @@ impl Pair {
         let mut node = Node::new(server, Box::new(transport), Shard::new(log));
         let address = node.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let client = world("client");
-        let transport: Box<dyn Transport> = Box::new(OsTransport::new(&client, options).unwrap());
+        let transport: Box<dyn Transport + Send> =
+            Box::new(OsTransport::new(&client, options).unwrap());
         Pair { node, caller: Caller::new(&client, transport, Polling::Always), address }
     }
 
@@ -260,7 +261,7 @@ fn long_answers_that_wait_do_not_fill_the_memory() {
     for _ in 0..fit + 10 {
         pair.begin(Opcode::ReadMany, &many);
         for (_, outcome) in pair.turns(20) {
-            assert_eq!(status(&outcome), Status::Busy);
+            assert_eq!(status(&outcome), Status::AwaitingReplicas);
             refused += 1;
         }
     }
@@ -536,7 +537,7 @@ fn a_full_shard_refuses_writes_but_not_reads_and_deletes() {
         let ended = pair.update(Opcode::Write, &written.to_be_bytes(), &[1; 1000]);
         match status(&ended) {
             Status::Ok => written += 1,
-            Status::Busy => {}
+            Status::AwaitingMemory => {}
             status => break status,
         }
     };
@@ -554,7 +555,7 @@ fn a_full_shard_refuses_writes_but_not_reads_and_deletes() {
     let again = loop {
         cleaner.step();
         let ended = pair.update(Opcode::Write, b"again", &[2; 1000]);
-        if status(&ended) != Status::Busy {
+        if status(&ended) != Status::AwaitingMemory {
             break ended;
         }
     };

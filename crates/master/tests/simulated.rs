@@ -26,7 +26,7 @@ use thunderhead_simulator::linearizability::{
 };
 use thunderhead_simulator::{Boot, Options, Simulation, swarm};
 use thunderhead_wire::control::{
-    self, Empty, LeasesChecked, Recover, Recovered, Replicas as Parted, TabletStatus, Tablets,
+    self, LeasesChecked, Owned, Recover, Recovered, Replicas as Parted, TabletStatus, Tablets,
     Taken,
 };
 use thunderhead_wire::operations::{Identity, ObjectHead};
@@ -122,7 +122,7 @@ impl Service for Coordinator {
             cluster.recoveries.set(cluster.recoveries.get() + 1);
         }
         if by == cluster.owner.get() {
-            context.reply(reply_to, &[&control::to_body(&Empty {})]);
+            context.reply(reply_to, &[&control::to_body(&Owned::default())]);
         } else {
             context.refuse(reply_to, Status::Deposed, 0, &[]);
         }

@@ -7,14 +7,23 @@
 //! - A file comes into being under another name and is linked to its own when it is whole, so that
 //!   a process killed in between leaves nothing half made, and two that do it at once do not share.
 //! - A lease ends with the process, for the lock does; only the tokens are kept.
+//! - An input or output that fails (a full disk, a device that does not answer) is over when its cause is:
+//!   redb refuses everything after the first error, so the file is closed and opened again, with pauses that
+//!   grow. The lock is kept meanwhile, and with it the leases. If the file cannot be opened for
+//!   [`LEADS_UNOPENED`], its leases end: their holder would only seem to lead.
 
 mod database;
+mod file;
+#[cfg(test)]
+mod tests;
 
 use crate::driven::{Answers, Driven, Driver, Lane, Lanes};
 use crate::error::{Error, OpenError};
 use crate::key::{LeaseName, Prefix};
+use crate::limits::{LEADS_UNOPENED, REOPEN_MAX, REOPEN_MIN};
 use crate::request::{Answer, Change, Fence, Held, Holder, Request, Token};
 use database::Database;
+use file::LockedFile;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -33,10 +42,27 @@ pub struct Embedded(Arc<Mutex<Core>>);
 
 struct Core {
     path: PathBuf,
-    /// None once it was closed.
-    database: Option<Database>,
+    state: State,
+    /// Failures since the last write that was done.
+    failures: u32,
     leases: BTreeMap<LeaseName, Lease>,
     began: Instant,
+}
+
+enum State {
+    Open(Database, LockedFile),
+    Failed(Failure),
+    /// The owner of the store closed it.
+    Closed,
+}
+
+/// A file of which an input or output failed.
+struct Failure {
+    file: LockedFile,
+    why: String,
+    /// In the time since the file was opened first.
+    since: Duration,
+    retry_at: Duration,
 }
 
 struct Lease {
@@ -56,13 +82,14 @@ impl Embedded {
     /// # Errors
     /// When it is open elsewhere, damaged, of a newer format, or the machine refuses.
     pub fn open(path: &Path) -> Result<Embedded, OpenError> {
-        let database = Some(Database::open(path)?);
+        let (database, file) = Database::open(path)?;
         let Clock::Os(clock) = Clock::os() else {
             return Err(OpenError::Options("the embedded store needs a machine's clock".into()));
         };
         Ok(Embedded(Arc::new(Mutex::new(Core {
             path: path.to_owned(),
-            database,
+            state: State::Open(database, file),
+            failures: 0,
             leases: BTreeMap::new(),
             began: clock.origin(),
         }))))
@@ -82,7 +109,7 @@ impl Embedded {
     /// unavailable.
     pub fn close(&self) {
         let mut core = self.core();
-        core.database = None;
+        core.state = State::Closed;
         core.leases.clear();
     }
 
@@ -92,8 +119,9 @@ impl Embedded {
     /// As for opening.
     pub fn reopen(&self) -> Result<(), OpenError> {
         let mut core = self.core();
-        if core.database.is_none() {
-            core.database = Some(Database::open(&core.path)?);
+        if matches!(core.state, State::Closed) {
+            let (database, file) = Database::open(&core.path)?;
+            core.state = State::Open(database, file);
         }
         Ok(())
     }
@@ -104,8 +132,84 @@ impl Embedded {
 }
 
 impl Core {
-    fn database(&self) -> Result<&Database, Error> {
-        self.database.as_ref().ok_or_else(|| Error::unavailable("its file was closed"))
+    /// Does something with the database. Opens the file again first if it failed and its pause is over.
+    fn work<T>(&mut self, act: impl FnOnce(&Database) -> Result<T, Error>) -> Result<T, Error> {
+        self.mend()?;
+        let State::Open(database, _) = &self.state else {
+            return Err(Error::unavailable("its file was closed"));
+        };
+        let outcome = act(database);
+        if database.has_failed() {
+            let why = outcome.as_ref().err().map_or_else(|| "it failed".into(), Error::cause);
+            self.fails(why);
+        }
+        outcome
+    }
+
+    /// The same for what must reach the disk.
+    fn commit<T>(&mut self, act: impl FnOnce(&Database) -> Result<T, Error>) -> Result<T, Error> {
+        let outcome = self.work(act);
+        if outcome.is_ok() {
+            self.failures = 0;
+        }
+        outcome
+    }
+
+    /// Closes redb, which refuses everything now. The lock stays.
+    fn fails(&mut self, why: String) {
+        if let State::Open(database, file) = std::mem::replace(&mut self.state, State::Closed) {
+            drop(database);
+            let (since, retry_at) = (self.began.elapsed(), self.next_retry());
+            self.state = State::Failed(Failure { file, why, since, retry_at });
+        }
+    }
+
+    /// The first time at once: most failures are over by then, or every next request would tell.
+    fn next_retry(&mut self) -> Duration {
+        self.failures = self.failures.saturating_add(1);
+        let pause = match self.failures {
+            0 | 1 => Duration::ZERO,
+            more => REOPEN_MIN.saturating_mul(1 << (more - 2).min(16)).min(REOPEN_MAX),
+        };
+        self.began.elapsed() + pause
+    }
+
+    /// Opens a file again that failed.
+    fn mend(&mut self) -> Result<(), Error> {
+        let now = self.began.elapsed();
+        let State::Failed(failure) = &self.state else { return Ok(()) };
+        if now >= failure.retry_at {
+            let since = failure.since;
+            match self.open_again() {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    let retry_at = self.next_retry();
+                    if let State::Failed(failure) = &mut self.state {
+                        (failure.why, failure.retry_at) = (error.to_string(), retry_at);
+                    }
+                }
+            }
+            if now.saturating_sub(since) >= LEADS_UNOPENED {
+                self.leases.clear();
+            }
+        }
+        let State::Failed(Failure { why, .. }) = &self.state else { return Ok(()) };
+        let path = self.path.display();
+        Err(Error::unavailable(format!("{path} failed, and is opened again and again: {why}")))
+    }
+
+    fn open_again(&mut self) -> Result<(), OpenError> {
+        let State::Failed(failure) = &self.state else { return Ok(()) };
+        let is_same = failure.file.is_at(&self.path);
+        let file = if is_same { failure.file.clone() } else { LockedFile::open(&self.path)? };
+        file.drop_unwritten()?;
+        let database = Database::open_locked(&self.path, &file)?;
+        if !is_same {
+            // Another file has tokens of its own.
+            self.leases.clear();
+        }
+        self.state = State::Open(database, file);
+        Ok(())
     }
 
     /// Who has a lease now.
@@ -127,7 +231,7 @@ impl Core {
         let token = match self.held(name) {
             Some(lease) if lease.held.by.id == holder.id => lease.held.token,
             Some(lease) => return Err(AcquireError::Held(lease.held.clone())),
-            None => self.database()?.next_token(name)?,
+            None => self.commit(|database| database.next_token(name))?,
         };
         let held = Held { by: holder.clone(), token };
         let lease = Lease { held, ttl, until: self.began.elapsed() + ttl };
@@ -152,11 +256,11 @@ impl Core {
         change: &Change,
         fence: Option<&Fence>,
     ) -> Result<Answer, Error> {
-        let database = self.database()?;
+        self.mend()?;
         if fence.is_some_and(|fence| !self.is_held(fence)) {
             return Ok(Answer::Deposed);
         }
-        database.write(key, change)
+        self.commit(|database| database.write(key, change))
     }
 }
 
@@ -174,11 +278,13 @@ impl From<Error> for AcquireError {
 impl Driver for Client {
     fn answer(&mut self, request: &Request) -> Result<Answer, Error> {
         let mut core = self.0.core();
-        core.database()?;
+        if matches!(core.state, State::Closed) {
+            return Err(Error::unavailable("its file was closed"));
+        }
         match request {
-            Request::Get { key } => core.database()?.get(key).map(Answer::Value),
+            Request::Get { key } => core.work(|database| database.get(key)).map(Answer::Value),
             Request::List { prefix, after } => {
-                core.database()?.list(prefix, after.as_ref()).map(Answer::Page)
+                core.work(|database| database.list(prefix, after.as_ref())).map(Answer::Page)
             }
             Request::Write { key, change, fence } => core.write(key, change, fence.as_ref()),
             Request::Acquire { lease, holder, ttl } => match core.acquire(lease, holder, *ttl) {
@@ -186,7 +292,12 @@ impl Driver for Client {
                 Err(AcquireError::Held(held)) => Ok(Answer::HeldBy(held)),
                 Err(AcquireError::Failed(error)) => Err(error),
             },
-            Request::Renew { fence } => Ok(core.renew(fence)),
+            Request::Renew { fence } => {
+                // A leader that writes nothing finds out in this way that the file works again, or that it does
+                // not. Its lease is in memory and lasts.
+                let _ = core.mend();
+                Ok(core.renew(fence))
+            }
             Request::Release { fence } => {
                 if core.is_held(fence) {
                     core.leases.remove(&fence.lease);
@@ -200,6 +311,6 @@ impl Driver for Client {
     }
 
     fn fingerprint(&mut self, _prefix: &Prefix) -> Result<u128, Error> {
-        self.0.core().database()?.version().map(u128::from)
+        self.0.core().work(Database::version).map(u128::from)
     }
 }

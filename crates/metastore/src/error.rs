@@ -118,6 +118,14 @@ impl Error {
         matches!(self, Error::Unknown { .. })
     }
 
+    /// What happened, without what it means for the request.
+    pub(crate) fn cause(&self) -> String {
+        match self {
+            Error::Unavailable { why } | Error::Unknown { why } => why.clone(),
+            other => other.to_string(),
+        }
+    }
+
     pub(crate) fn unavailable(why: impl ToString) -> Error {
         Error::Unavailable { why: why.to_string() }
     }

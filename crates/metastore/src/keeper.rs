@@ -45,6 +45,8 @@ pub struct Keeper {
     /// Requests whose answers do not matter any more.
     stale: BTreeSet<RequestId>,
     resigned: bool,
+    /// Why the last request was not answered.
+    trouble: Option<Error>,
 }
 
 #[derive(Debug)]
@@ -78,7 +80,20 @@ impl Keeper {
             news: VecDeque::new(),
             stale: BTreeSet::new(),
             resigned: false,
+            trouble: None,
         }
+    }
+
+    /// The same keeper, which does not ask before a time.
+    #[must_use]
+    pub fn not_before(self, time: Time) -> Keeper {
+        Keeper { state: State::Without { ask_at: time }, ..self }
+    }
+
+    /// Why the store did not answer the last request.
+    #[must_use]
+    pub fn trouble(&self) -> Option<&Error> {
+        self.trouble.as_ref()
     }
 
     /// The proof of holding the lease, while it may be believed. Every write carries it.
@@ -114,9 +129,16 @@ impl Keeper {
     }
 
     /// Sends what is due, and stops believing in time. Called in every turn.
+    ///
+    /// A keeper asks for nothing while it has news that its owner has not read. The owner of a lost lease may
+    /// replace the keeper: the store would give the lease to the old keeper then, and the new keeper would
+    /// wait until that grant has run out.
     pub fn turn(&mut self, now: Time, store: &mut (impl Metastore + ?Sized)) {
         if matches!(&self.state, State::Holding { until, .. } if now >= *until) {
             self.lose(now);
+        }
+        if !self.news.is_empty() {
+            return;
         }
         match &mut self.state {
             State::Without { ask_at } if !self.resigned && now >= *ask_at => {
@@ -147,6 +169,7 @@ impl Keeper {
         match &mut self.state {
             State::Asking { request, sent } if *request == id => {
                 let until = *sent + believed;
+                self.trouble = result.as_ref().err().cloned();
                 self.asked(now, until, result);
                 true
             }
@@ -154,6 +177,7 @@ impl Keeper {
                 if renewing.is_some_and(|(request, _)| request == id) =>
             {
                 let sent = renewing.take().map_or(now, |(_, sent)| sent);
+                self.trouble = result.as_ref().err().cloned();
                 match result {
                     Ok(Answer::Renewed) => {
                         *until = sent + believed;

@@ -33,5 +33,15 @@ pub const REQUESTS_MAX: usize = 1024;
 /// Covers clocks that run at different rates; no clock of a machine that works errs by as much.
 pub const LEASE_MARGIN: u32 = 8;
 
+/// The first pause before the file of the embedded store is opened again, if that did not help at once; each
+/// is twice the one before.
+pub const REOPEN_MIN: Duration = Duration::from_millis(50);
+
+/// The longest such pause. Opening reads the whole file.
+pub const REOPEN_MAX: Duration = Duration::from_secs(5);
+
+/// How long leases in the embedded store outlast a file that cannot be opened again.
+pub const LEADS_UNOPENED: Duration = Duration::from_secs(15);
+
 const _: () = assert!(VALUE_BYTES_MAX + 8 * (KEY_BYTES_MAX + DESCRIPTION_BYTES_MAX) < 1 << 20);
 const _: () = assert!(VALUE_BYTES_MAX <= PAGE_BYTES_MAX);

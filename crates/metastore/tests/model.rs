@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use thunderhead_metastore::embedded::Embedded;
@@ -258,8 +258,8 @@ proptest! {
         operations in proptest::collection::vec(operation(), 1..200)
     ) {
         let truth = TrueTime::default();
-        let store = SimStore::new(Rc::clone(&truth), Random::from_seed(3), Faults::none());
-        let clock = Clock::Sim(Rc::new(SimClock::new(Rc::clone(&truth), Time(0), 0)));
+        let store = SimStore::new(truth.clone(), Random::from_seed(3), Faults::none());
+        let clock = Clock::Sim(Arc::new(SimClock::new(truth.clone(), Time(0), 0)));
         let mut client = store.client(clock.clone());
         let mut model = Model::default();
         for operation in &operations {

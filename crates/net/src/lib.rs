@@ -7,7 +7,8 @@
 //!
 //! # What a connection promises
 //!
-//! - It is greeted: both ends know version and features of the other before anything else.
+//! - It is greeted: both ends know version, features and cluster of the other before anything else.
+//! - Both ends are of one cluster, as far as they know ([`OwnCluster`]).
 //! - A message arrives whole and as it was sent, or not at all. Over TCP and shared memory
 //!   messages arrive once and in order; **nobody may rely on that**: a datagram transport will
 //!   lose, repeat and reorder them, and the simulated one does.
@@ -22,6 +23,7 @@
 //! notices.
 
 mod budget;
+mod cluster;
 pub mod os;
 mod peer;
 mod room;
@@ -29,6 +31,7 @@ pub mod shm;
 pub mod sim;
 mod table;
 
+pub use cluster::OwnCluster;
 pub use peer::{Cause, ConnectionId, Counters, Limits, Peer, Via};
 pub use thunderhead_wire::frame::Agreement;
 
@@ -59,6 +62,13 @@ pub trait Handler {
 
 /// A way to send messages.
 pub trait Transport {
+    /// Says to which cluster this end belongs: greetings name it from now on, and connections that were
+    /// greeted otherwise are closed; their handler is told with the next poll.
+    fn set_cluster(&mut self, cluster: OwnCluster);
+
+    /// The cluster that this end belongs to, as far as it knows.
+    fn cluster(&self) -> OwnCluster;
+
     /// Accepts connections at an address; port 0 stands for any that is free. Returns where.
     ///
     /// # Errors

@@ -29,7 +29,7 @@ mod turn;
 use crate::budget::half;
 use crate::peer::{Cause, ConnectionId, Counters, Limits, Peer};
 use crate::table::{self, Table};
-use crate::{Handler, Transport};
+use crate::{Handler, OwnCluster, Transport};
 use crate::{room, shm};
 use connection::{Carrier, Connection, Stage};
 use door::Doorway;
@@ -80,6 +80,8 @@ pub struct Options {
     pub limits: Limits,
     /// The features of this end.
     pub features: u64,
+    /// The cluster of this end, as far as it is known when the transport is made.
+    pub cluster: OwnCluster,
     /// Whether to use shared memory where both ends share a host.
     pub shared_memory: bool,
     /// Bytes of the ring in each direction: a power of two.
@@ -93,6 +95,7 @@ impl Default for Options {
         Options {
             limits: Limits::default(),
             features: 0,
+            cluster: OwnCluster::Unknown,
             shared_memory: true,
             ring_bytes: 128 << 10,
             long_ring_bytes: 1 << 20,
@@ -252,7 +255,16 @@ impl OsTransport {
         if !self.queued.is_empty() {
             self.queued.retain(|other| *other != id);
         }
-        let usual = [Cause::ByUs, Cause::ByPeer, Cause::Refused, Cause::Reset].contains(&why);
+        // Of another cluster more is said where it is noticed.
+        let usual = [
+            Cause::ByUs,
+            Cause::ByPeer,
+            Cause::Refused,
+            Cause::Reset,
+            Cause::WrongCluster,
+            Cause::ClusterLearned,
+        ]
+        .contains(&why);
         if self.counters.count_closed(why) && !usual {
             tracing::warn!(peer = %connection.address, "connection closed: {why}");
         }
@@ -268,6 +280,24 @@ impl OsTransport {
 }
 
 impl Transport for OsTransport {
+    fn set_cluster(&mut self, cluster: OwnCluster) {
+        if std::mem::replace(&mut self.options.cluster, cluster) == cluster {
+            return;
+        }
+        let Some(learned) = cluster.known() else { return };
+        let greeted = self.connections.iter().filter(|(_, it)| it.is_greeted_by_us());
+        let ends = greeted.filter_map(|(id, it)| {
+            Some((id, crate::cluster::ends_when_learned(learned, it.peer.as_ref())?))
+        });
+        for (id, why) in ends.collect::<Vec<_>>() {
+            self.doom(id, why);
+        }
+    }
+
+    fn cluster(&self) -> OwnCluster {
+        self.options.cluster
+    }
+
     fn listen(&mut self, address: SocketAddr) -> std::io::Result<SocketAddr> {
         let (listener, address) = socket::listen(address)?;
         let token = table::Token::Listener(self.listeners.len() as u32);

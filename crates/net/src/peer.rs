@@ -93,13 +93,17 @@ causes! {
     /// This process or machine has no descriptors or ports for it. The peer was not asked.
     Exhausted, "this process has no descriptors or ports left; raise its limit of open files or use fewer \
         connections";
+    /// The other end belongs to another cluster.
+    WrongCluster, "the peer belongs to another cluster; check the address, and which cluster is meant";
+    /// This end has learned to which cluster it belongs, and must be greeted anew.
+    ClusterLearned, "this side has learned to which cluster it belongs; connect again";
 }
 
 impl Cause {
     /// Whether this end alone is the reason: such a failure says nothing about the peer.
     #[must_use]
     pub fn is_own(self) -> bool {
-        matches!(self, Cause::ByUs | Cause::TooMany | Cause::Exhausted)
+        matches!(self, Cause::ByUs | Cause::TooMany | Cause::Exhausted | Cause::ClusterLearned)
     }
 }
 

@@ -103,6 +103,8 @@ pub(crate) struct State {
     silent: u64,
     /// Messages that died with their process.
     never_left: u64,
+    /// Bytes of the longest message that was sent.
+    longest: usize,
 }
 
 /// Bytes on their way.
@@ -220,6 +222,7 @@ impl Network {
             closed: BTreeMap::new(),
             silent: 0,
             never_left: 0,
+            longest: 0,
         })))
     }
 
@@ -239,6 +242,12 @@ impl Network {
         let mut state = self.0.borrow_mut();
         state.usual = link;
         state.links.clear();
+    }
+
+    /// Bytes of the longest message that anybody sent.
+    #[must_use]
+    pub fn longest_message(&self) -> usize {
+        self.0.borrow().longest
     }
 
     /// A process begins on a host.

@@ -1,18 +1,17 @@
 //! What every transport promises, tried on each: TCP over IPv4 and IPv6, shared memory, and the
 //! simulated network as streams and as datagrams.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use thunderhead_net::os::{Options, OsTransport};
 use thunderhead_net::sim::{Link, Network, SimTransport};
-use thunderhead_net::{Cause, ConnectionId, Handler, Limits, Transport, Via};
+use thunderhead_net::{Cause, ConnectionId, Handler, Limits, OwnCluster, Transport, Via};
 use thunderhead_runtime::sim::clock::TrueTime;
 use thunderhead_runtime::sim::trace::Trace;
 use thunderhead_runtime::{Random, Time, os};
+use thunderhead_wire::ClusterId;
 use thunderhead_wire::frame::MEMBER;
 
 /// What one end was told.
@@ -103,10 +102,10 @@ fn simulated(
     limits: Limits,
     (at_server, at_client): (u64, u64),
 ) -> Pair {
-    let truth: TrueTime = Rc::new(Cell::new(0));
-    let trace = Trace::new(Rc::clone(&truth), false);
+    let truth = TrueTime::default();
+    let trace = Trace::new(truth.clone(), false);
     let link = Link { streams, ..Link::default() };
-    let network = Network::new(Rc::clone(&truth), Random::from_seed(7), trace, link);
+    let network = Network::new(truth.clone(), Random::from_seed(7), trace, link);
     let hosts = ["10.0.0.1", "10.0.0.2"].map(|host| host.parse().unwrap());
     let mut server = SimTransport::new(&network, hosts[0], limits, at_server);
     let client = SimTransport::new(&network, hosts[1], limits, at_client);
@@ -199,6 +198,71 @@ fn both_ends_are_greeted_before_anything_else() {
         let there = pair.server.peer(pair.at_server.opened[0]).unwrap();
         assert_eq!(there.agreement.version, 1);
         assert_eq!((pair.server.counters().accepted, pair.client.counters().connected), (1, 1));
+    }
+}
+
+const ONE: OwnCluster = OwnCluster::Known(ClusterId(1));
+const OTHER: OwnCluster = OwnCluster::Known(ClusterId(2));
+
+#[test]
+fn ends_of_different_clusters_do_not_speak_to_each_other() {
+    for mut pair in every_transport() {
+        pair.server.set_cluster(ONE);
+        pair.client.set_cluster(OTHER);
+        let connection = pair.client.connect(pair.address);
+        pair.until("closed", |it| {
+            !it.at_client.closed.is_empty() && !it.at_server.closed.is_empty()
+        });
+        let (name, closed) = (pair.name, &pair.at_client.closed);
+        // The end may overtake the greeting that says why.
+        let overtakes = name == "datagrams" && closed[0].1 == Cause::ByPeer;
+        assert!(*closed == [(connection, Cause::WrongCluster)] || overtakes, "{name}: {closed:?}");
+        assert!(pair.at_client.opened.is_empty() && pair.at_server.opened.is_empty(), "{name}");
+        pair.client.set_cluster(ONE);
+        let connection = pair.open();
+        pair.send(connection, b"hello");
+        pair.until("received", |it| it.at_server.messages.len() == 1);
+    }
+}
+
+#[test]
+fn an_end_without_a_cluster_is_welcome_and_one_that_takes_the_first_keeps_it() {
+    for mut pair in every_transport() {
+        pair.server.set_cluster(ONE);
+        pair.open();
+        assert_eq!(pair.client.cluster(), OwnCluster::Unknown);
+        pair.client.set_cluster(OwnCluster::FirstMet);
+        let first = pair.open();
+        assert_eq!(pair.client.cluster(), ONE, "{}", pair.name);
+        assert_eq!(pair.client.peer(first).unwrap().agreement.cluster, Some(ClusterId(1)));
+        // Another cluster comes to that address.
+        pair.server.set_cluster(OTHER);
+        pair.until("closed", |it| it.at_client.closed.len() == 2);
+        let again = pair.client.connect(pair.address);
+        pair.until("closed", |it| it.at_client.closed.len() == 3);
+        let (closed, why) = pair.at_client.closed[2];
+        let overtakes = pair.name == "datagrams" && why == Cause::ByPeer;
+        assert!(closed == again && (why == Cause::WrongCluster || overtakes), "{}", pair.name);
+    }
+}
+
+#[test]
+fn who_learns_its_cluster_is_greeted_anew_unless_the_other_end_has_named_it() {
+    for mut pair in every_transport() {
+        let unknown = pair.open();
+        pair.server.set_cluster(ONE);
+        // What is said before the other end notices is not heard.
+        pair.send(unknown, b"to nobody");
+        pair.until("closed", |it| {
+            !it.at_client.closed.is_empty() && !it.at_server.closed.is_empty()
+        });
+        assert_eq!(pair.at_server.closed[0].1, Cause::ClusterLearned, "{}", pair.name);
+        let known = pair.open();
+        pair.client.set_cluster(ONE);
+        pair.send(known, b"hello");
+        pair.until("received", |it| !it.at_server.messages.is_empty());
+        assert_eq!(pair.at_server.messages[0].1, b"hello", "{}", pair.name);
+        assert_eq!((pair.at_client.closed.len(), pair.at_server.closed.len()), (1, 1));
     }
 }
 

@@ -129,7 +129,7 @@ fn whatever_a_peer_sends_costs_it_its_own_connection_only() {
         ("ones", vec![0xff; 100], Cause::NotOurs),
         ("a message before the greeting", frame(Kind::MESSAGE, b"hello"), Cause::NotOurs),
         ("a greeting that is too short", frame(Kind::PREFACE, b"THUNDER\n"), Cause::NotOurs),
-        ("another magic", frame(Kind::PREFACE, &[1; 56]), Cause::NotOurs),
+        ("another magic", frame(Kind::PREFACE, &[1; 64]), Cause::NotOurs),
         ("other versions", frame(Kind::PREFACE, old.as_bytes()), Cause::Version),
         ("a greeting twice", greeted(&preface()), Cause::Malformed),
         ("an unknown kind", greeted(&frame(Kind(77), b"?")), Cause::Malformed),
@@ -145,7 +145,7 @@ fn whatever_a_peer_sends_costs_it_its_own_connection_only() {
         stream.set_nonblocking(false).unwrap();
         let mut seen = Vec::new();
         let _ = stream.read_to_end(&mut seen);
-        assert!(seen.is_empty() || seen.starts_with(&[56, 0, 0, 1]), "{name}");
+        assert!(seen.is_empty() || seen.starts_with(&[64, 0, 0, 1]), "{name}");
     }
 }
 

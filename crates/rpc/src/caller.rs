@@ -18,7 +18,7 @@ pub type Done<'d> = dyn FnMut(CallId, Result<&[u8], CallError>) + 'd;
 /// Makes calls from the thread it is on.
 pub struct Caller {
     clock: Clock,
-    transport: Box<dyn Transport>,
+    transport: Box<dyn Transport + Send>,
     calls: Calls,
     pacer: Pacer,
     now: Time,
@@ -29,7 +29,7 @@ pub struct Caller {
 impl Caller {
     /// A caller in a world, on a transport of that world.
     #[must_use]
-    pub fn new(world: &World, transport: Box<dyn Transport>, polling: Polling) -> Caller {
+    pub fn new(world: &World, transport: Box<dyn Transport + Send>, polling: Polling) -> Caller {
         let clock = world.clock.clone();
         let now = clock.now();
         let (pacer, calls) = (Pacer::new(polling, now), Calls::default());

@@ -65,6 +65,12 @@ impl CallError {
     pub fn nobody_listens(&self) -> bool {
         matches!(self, CallError::Unreachable(Cause::Refused))
     }
+
+    /// Whether a program of another cluster is at that address.
+    #[must_use]
+    pub fn is_of_another_cluster(&self) -> bool {
+        matches!(self, CallError::Unreachable(Cause::WrongCluster))
+    }
 }
 
 /// Whom the outcome of a call is for.

@@ -5,14 +5,14 @@ use crate::opcode::Opcode;
 use crate::tasks::Calling;
 use std::net::SocketAddr;
 use std::time::Duration;
-use thunderhead_net::{ConnectionId, Transport};
+use thunderhead_net::{ConnectionId, OwnCluster, Transport};
 use thunderhead_runtime::alarm::Alarm;
 use thunderhead_runtime::slice::{Budget, SLICE};
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::timers::{TimerId, Timers};
 use thunderhead_runtime::{Random, Time, World};
-use thunderhead_wire::Status;
 use thunderhead_wire::message::{MESSAGE_HEAD_BYTES, MessageHead};
+use thunderhead_wire::{ClusterId, Status};
 use zerocopy::IntoBytes;
 
 /// Where a reply goes. Kept while a request waits.
@@ -102,6 +102,17 @@ impl Context<'_> {
     #[must_use]
     pub fn slice(&self) -> Budget {
         Budget::new(SLICE, cfg!(debug_assertions) || self.state.is_simulated)
+    }
+
+    /// Says to which cluster this node belongs: [`Transport::set_cluster`].
+    pub fn set_cluster(&mut self, cluster: ClusterId) {
+        self.transport.set_cluster(OwnCluster::Known(cluster));
+    }
+
+    /// The cluster that this node belongs to, if it is known.
+    #[must_use]
+    pub fn cluster(&self) -> Option<ClusterId> {
+        self.transport.cluster().known()
     }
 
     /// Random numbers.

@@ -156,6 +156,12 @@ opcodes! {
     Recovered = 78, "recovered", Coordinator, level 4, Safe, calls [];
     /// A server has had no answer from another one.
     Suspect = 79, "suspect", Coordinator, level 4, Safe, calls [Probe];
+    /// Changes what may change in a cluster that runs.
+    ChangeSettings = 84, "change settings", Coordinator, level 4, Safe, calls [];
+    /// A master asks whether it was declared crashed.
+    ConfirmMaster = 85, "confirm master", Coordinator, level 4, Safe, calls [];
+    /// Has the cluster forget a server that does not come again.
+    ForgetServer = 90, "forget server", Coordinator, level 4, Safe, calls [];
     /// Tells a process who there is.
     ServersChanged = 96, "servers changed", Membership, level 0, Safe, calls [];
     /// Gives tablets to a shard: new ones, or such as it was told to prepare.
@@ -190,9 +196,34 @@ opcodes! {
     RecoveryData = 119, "recovery data", Backup, level 0, Safe, calls [];
     /// Frees what nobody needs of a master whose log was taken back.
     FreeRest = 120, "free rest", Backup, level 0, Safe, calls [];
+    /// Tells which masters a backup has replicas of.
+    MastersHere = 126, "masters here", Backup, level 0, Safe, calls [];
 }
 
 impl Opcode {
+    /// Whether only a coordinator asks for it, and has something done by it: its body begins with the
+    /// leadership that it comes from ([`Leadership`](thunderhead_wire::leadership::Leadership)).
+    #[must_use]
+    pub fn is_command(self) -> bool {
+        use Opcode::{
+            BeginRecovery, DropTablets, FreeMaster, FreeRest, HeadOf, Inventory, MigrateOut,
+            Recover, ServersChanged, TakeTablets,
+        };
+        matches!(
+            self,
+            ServersChanged
+                | TakeTablets
+                | DropTablets
+                | Recover
+                | MigrateOut
+                | Inventory
+                | HeadOf
+                | BeginRecovery
+                | FreeMaster
+                | FreeRest
+        )
+    }
+
     /// The number that goes over the wire.
     #[inline]
     #[must_use]
@@ -237,6 +268,13 @@ mod tests {
     }
 
     #[test]
+    fn what_servers_and_clients_ask_each_other_is_no_command() {
+        let commands = Opcode::ALL.iter().filter(|it| it.is_command());
+        let codes: Vec<u16> = commands.map(|it| it.code()).collect();
+        assert_eq!(codes, [96, 97, 98, 99, 100, 113, 115, 117, 118, 120]);
+    }
+
+    #[test]
     fn a_table_with_a_cycle_is_found() {
         let levels = [0u8, 1, 2];
         let calls = [vec![2], vec![0], vec![1, 0]];
@@ -274,6 +312,9 @@ mod tests {
             (77, "raise epoch"),
             (78, "recovered"),
             (79, "suspect"),
+            (84, "change settings"),
+            (85, "confirm master"),
+            (90, "forget server"),
             (96, "servers changed"),
             (97, "take tablets"),
             (98, "drop tablets"),
@@ -291,6 +332,7 @@ mod tests {
             (118, "begin recovery"),
             (119, "recovery data"),
             (120, "free rest"),
+            (126, "masters here"),
         ];
         let table: Vec<_> = Opcode::ALL.iter().map(|it| (it.code(), it.name())).collect();
         assert_eq!(table, golden, "new operations are added here too");

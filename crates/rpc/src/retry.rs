@@ -3,6 +3,7 @@
 //! - *Moved*: learn anew who is responsible, then try there; at once the first time.
 //! - *Busy, no space*: wait as long as the server asks, and a little at random, so that those who
 //!   were sent away together do not come back together.
+//! - *Waits for its backups*: the same, and after two attempts learn anew who is responsible.
 //! - *Too much waits to be sent*: wait a little, whatever it is, for it was not sent.
 //! - *Connection broken or never made*: try again, waiting longer each time.
 //! - Anything else is final.
@@ -14,7 +15,7 @@ use crate::calls::CallError;
 use crate::opcode::Repeat;
 use std::time::Duration;
 use thunderhead_runtime::{Random, Time};
-use thunderhead_wire::Next;
+use thunderhead_wire::{Next, Status};
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +61,9 @@ impl Retry {
                 Next::Refresh => (if first { Duration::ZERO } else { self.backoff(random) }, true),
                 Next::Wait => {
                     let asked = Duration::from_micros(u64::from(hint));
-                    (asked + self.backoff(random), false)
+                    // A master that was declared crashed waits for backups for ever: another one may have the tablet.
+                    let refresh = status == Status::AwaitingReplicas && self.failures > 2;
+                    (asked + self.backoff(random), refresh)
                 }
                 Next::Take | Next::GiveUp => return Decision::GiveUp,
             },
@@ -89,7 +92,6 @@ impl Retry {
 mod tests {
     use super::*;
     use thunderhead_net::Cause;
-    use thunderhead_wire::Status;
 
     const NOW: Time = Time(1_000_000_000);
 

@@ -7,12 +7,14 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use thunderhead_runtime::alarm::Alarm;
 
-/// Where the outcome of a task's call is put.
-pub(crate) type Slot = Rc<RefCell<Outcome>>;
+/// Where the outcome of a task's call is put. The task is on the same thread; the lock is there because the calls of
+/// a [`Caller`](crate::Caller), which has no tasks, can be moved to another thread.
+pub(crate) type Slot = Arc<Mutex<Outcome>>;
 
 #[derive(Default)]
 pub(crate) struct Outcome {
@@ -51,7 +53,7 @@ impl Calling {
         timeout: Option<Duration>,
     ) -> impl Future<Output = Result<Vec<u8>, CallError>> + use<> {
         let slot = Slot::default();
-        let wanted = Wanted { to, opcode, body, timeout, slot: Rc::clone(&slot) };
+        let wanted = Wanted { to, opcode, body, timeout, slot: Arc::clone(&slot) };
         self.wanted.borrow_mut().push(wanted);
         self.alarm.ring();
         Awaited(slot)
@@ -64,7 +66,7 @@ impl Future for Awaited {
     type Output = Result<Vec<u8>, CallError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut outcome = self.0.borrow_mut();
+        let mut outcome = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match outcome.result.take() {
             Some(result) => Poll::Ready(result),
             None => {
@@ -77,9 +79,11 @@ impl Future for Awaited {
 
 /// Puts an outcome where the task finds it, and wakes the task.
 pub(crate) fn deliver(slot: &Slot, result: Result<&[u8], CallError>) {
-    let mut outcome = slot.borrow_mut();
+    let mut outcome = slot.lock().unwrap_or_else(PoisonError::into_inner);
     outcome.result = Some(result.map(<[u8]>::to_vec));
-    if let Some(waker) = outcome.waker.take() {
+    let waker = outcome.waker.take();
+    drop(outcome);
+    if let Some(waker) = waker {
         waker.wake();
     }
 }

@@ -37,7 +37,8 @@ impl Pair {
         let mut node = Node::new(server, Box::new(transport), Echo::default());
         let address = node.listen(listen.parse().unwrap()).unwrap();
         let client = world("client");
-        let transport: Box<dyn Transport> = Box::new(OsTransport::new(&client, options).unwrap());
+        let transport: Box<dyn Transport + Send> =
+            Box::new(OsTransport::new(&client, options).unwrap());
         let caller = Caller::new(&client, transport, Polling::Always);
         Pair { node, caller, address }
     }

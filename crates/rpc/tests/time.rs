@@ -1,9 +1,8 @@
 //! A thread that calls now and then: what it does in between does not count against its calls. The
 //! clock is set by hand, but where somebody has to wait.
 
-use std::cell::Cell;
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use thunderhead_net::os::{Options, OsTransport};
 use thunderhead_net::{Cause, Transport};
@@ -28,15 +27,15 @@ fn world(truth: &TrueTime) -> World {
     let world = os::world(&directory).expect("a directory for temporary files");
     // Nothing is written there; another test may be using it, and makes it anew then.
     let _ = std::fs::remove_dir(&directory);
-    let clock = SimClock::new(Rc::clone(truth), Time(0), 0);
-    World { clock: Clock::Sim(Rc::new(clock)), ..world }
+    let clock = SimClock::new(truth.clone(), Time(0), 0);
+    World { clock: Clock::Sim(Arc::new(clock)), ..world }
 }
 
 impl Pair {
     fn new(shared_memory: bool) -> Pair {
-        let truth: TrueTime = Rc::new(Cell::new(0));
+        let truth = TrueTime::default();
         let options = Options { shared_memory, ..Options::default() };
-        let transport = |world: &World| -> Box<dyn Transport> {
+        let transport = |world: &World| -> Box<dyn Transport + Send> {
             Box::new(OsTransport::new(world, options).unwrap())
         };
         let (server, client) = (world(&truth), world(&truth));

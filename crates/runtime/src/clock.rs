@@ -3,7 +3,7 @@
 use crate::os::OsClock;
 use crate::sim::clock::SimClock;
 use crate::time::Time;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// A program's clock.
@@ -12,7 +12,7 @@ pub enum Clock {
     /// The machine's, counted from a moment before the program began.
     Os(OsClock),
     /// A simulated machine's.
-    Sim(Rc<SimClock>),
+    Sim(Arc<SimClock>),
 }
 
 impl Clock {

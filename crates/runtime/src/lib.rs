@@ -23,6 +23,7 @@ pub mod alarm;
 pub mod clock;
 pub mod files;
 pub mod lasting;
+pub mod names;
 pub mod os;
 pub mod polling;
 mod random;

@@ -5,22 +5,26 @@ mod descriptors;
 mod disk;
 mod memory;
 mod poller;
+mod resolver;
 mod returns;
 mod signals;
 mod slices;
 mod threads;
 mod ticks;
 mod together;
+mod turns;
 
 pub use code::give_start_back;
 pub use descriptors::{descriptor_limit, raise_descriptor_limit};
 pub use disk::Directory;
 pub use memory::MemoryDirectory;
 pub use poller::{Poller, Ready};
+pub use resolver::addresses_of;
 pub use returns::expect_returns;
 pub use signals::on_end_asked;
 pub use threads::{Threads, detach};
 pub use ticks::OsClock;
+pub use turns::{Lengths, Turns, watch_turns};
 
 use crate::alarm::Alarm;
 use crate::clock::Clock;
@@ -79,8 +83,12 @@ pub fn run(
     let mut now = clock.now();
     let mut pacer = Pacer::new(polling, now);
     let mut idle = 0u32;
+    let watched = turns::watched();
     while !stop() {
-        let busy = process.turn(now);
+        let busy = match watched {
+            None => process.turn(now),
+            Some(turns) => turns.time(|| process.turn(now)),
+        };
         idle = if busy { 0 } else { idle.wrapping_add(1) };
         if !idle.is_multiple_of(pacer.idle_turns()) {
             continue;

@@ -6,6 +6,7 @@
 #[path = "../tests/cluster/scenario/mod.rs"]
 mod scenario;
 
+use scenario::scale::{self, Size};
 use scenario::{Extras, Met, Outcomes, run};
 use std::num::NonZero;
 use std::process::ExitCode;
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-const USAGE: &str = "usage: sim --cluster SEED [--leaving] [--verdicts] [--migrations] [--scenes] | sim --cluster --swarm COUNT [--first SEED] [--until-failure] …";
+const USAGE: &str = "usage: sim --cluster SEED [--leaving] [--verdicts] [--migrations] [--scenes] [--clusters] | sim --cluster --swarm COUNT [--first SEED] [--until-failure] … | sim --cluster --scale [--servers COUNT] [--tables COUNT]";
 
 /// How often a seed of a swarm is run again, to see that it is the same.
 const REPEATED: u64 = 25;
@@ -21,23 +22,34 @@ const REPEATED: u64 = 25;
 struct Arguments {
     seed: u64,
     count: Option<u64>,
+    /// A large cluster: servers and tables.
+    scale: Option<Size>,
     /// Ends with the first seed that fails.
     until_failure: bool,
     extras: Extras,
 }
 
 fn arguments() -> Option<Arguments> {
-    let mut found =
-        Arguments { seed: 0, count: None, until_failure: false, extras: Extras::default() };
+    let mut found = Arguments {
+        seed: 0,
+        count: None,
+        scale: None,
+        until_failure: false,
+        extras: Extras::default(),
+    };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--swarm" => found.count = Some(words.next()?.parse().ok()?),
             "--first" => found.seed = words.next()?.parse().ok()?,
+            "--scale" => found.scale = Some(Size::LARGE),
+            "--servers" => found.scale.as_mut()?.servers = words.next()?.parse().ok()?,
+            "--tables" => found.scale.as_mut()?.tables = words.next()?.parse().ok()?,
             "--until-failure" => found.until_failure = true,
             "--verdicts" => found.extras.verdicts = true,
             "--leaving" => found.extras.leaving = true,
             "--scenes" => found.extras.scenes = true,
+            "--clusters" => found.extras.clusters = true,
             "--migrations" => found.extras.migrations = true,
             seed => found.seed = seed.parse().ok()?,
         }
@@ -47,12 +59,13 @@ fn arguments() -> Option<Arguments> {
 
 /// The flags that these come from.
 fn flags(extras: Extras) -> String {
-    let Extras { migrations, verdicts, leaving, scenes } = extras;
+    let Extras { migrations, verdicts, leaving, scenes, clusters } = extras;
     let all = [
         (migrations, " --migrations"),
         (verdicts, " --verdicts"),
         (leaving, " --leaving"),
         (scenes, " --scenes"),
+        (clusters, " --clusters"),
     ];
     all.into_iter().filter_map(|(is_set, flag)| is_set.then_some(flag)).collect()
 }
@@ -62,10 +75,30 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
+    if let Some(size) = arguments.scale {
+        return large(arguments.seed, size);
+    }
     match arguments.count {
         Some(count) => swarm(&arguments, count),
         None => tell(&arguments),
     }
+}
+
+/// Runs a large cluster.
+fn large(seed: u64, size: Size) -> ExitCode {
+    /// What is to be served again within this time is.
+    const LIMIT: Duration = Duration::from_secs(60);
+    let figures = match scale::run(seed, size) {
+        Ok(figures) => figures,
+        Err(why) => {
+            println!("{size:?}, seed {seed}: {why}");
+            return ExitCode::FAILURE;
+        }
+    };
+    println!("{size:?}, seed {seed}: {figures}");
+    let is_soon = figures.cold + figures.coordinator <= LIMIT;
+    let is_short = figures.longest <= scale::MESSAGE_BYTES_MAX;
+    if is_soon && is_short { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn tell(Arguments { seed, extras, .. }: &Arguments) -> ExitCode {

@@ -51,10 +51,13 @@ struct Shared {
     /// Grows with every change: who has seen this one need not look again.
     changes: AtomicU64,
     is_over: AtomicBool,
+    /// The token of the newest leadership that has told this process anything.
+    leadership: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct State {
+    cluster: Option<ClusterId>,
     identity: Option<Arc<Identity>>,
     list: Arc<ServerList>,
     addresses: Vec<SocketAddr>,
@@ -92,6 +95,26 @@ impl Life {
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.state().addresses.clone()
+    }
+
+    /// The cluster, once that is known: before the rest.
+    #[must_use]
+    pub fn cluster(&self) -> Option<ClusterId> {
+        self.state().cluster
+    }
+
+    /// The storage or the coordinator says to which cluster the server belongs.
+    pub(crate) fn is_of(&self, cluster: ClusterId) {
+        let mut state = self.state();
+        if state.cluster != Some(cluster) {
+            state.cluster = Some(cluster);
+            self.changed(&state);
+        }
+    }
+
+    /// A coordinator speaks that leads under this token; false if a later one has spoken before.
+    pub(crate) fn follows(&self, token: u64) -> bool {
+        self.0.leadership.fetch_max(token, Ordering::AcqRel) <= token
     }
 
     /// Who it is, once that is known.
@@ -264,6 +287,14 @@ mod tests {
                 if is_over { life.end(Ended::Asked) } else { life.serves() }
             });
             life.wait_until_serving();
+        }
+    }
+
+    #[test]
+    fn a_life_follows_no_leadership_that_is_older_than_another_it_has_heard_of() {
+        let life = Life::new();
+        for (token, follows) in [(3, true), (3, true), (2, false), (5, true), (3, false)] {
+            assert_eq!(life.clone().follows(token), follows, "{token}");
         }
     }
 

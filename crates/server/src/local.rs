@@ -57,6 +57,7 @@ impl LocalOptions {
             backup: Some(BackupOptions::default()),
             settings: Settings {
                 replicas: 1,
+                min_replicas: 1,
                 durability: "replicated".to_owned(),
                 segment_bytes: 1 << 20,
                 self_backup: true,
@@ -139,7 +140,7 @@ impl Local {
             address
         });
         let of_server = Options {
-            coordinators: vec![of_coordinator],
+            coordinators: [of_coordinator].into(),
             listen: listen.collect(),
             advertise: None,
             memory_bytes: options.memory_bytes,

@@ -3,13 +3,14 @@
 use std::net::{IpAddr, SocketAddr};
 use thunderhead_backup::Durability;
 use thunderhead_coordinator::Probing;
+use thunderhead_runtime::names::Addresses;
 
 /// What a server is started with. What holds for the whole cluster (replicas, durability, segments)
 /// it learns from the coordinator.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where coordinators listen; one of them leads.
-    pub coordinators: Vec<SocketAddr>,
+    pub coordinators: Addresses,
     /// Where each shard listens: as many addresses, so many shards. Port 0 stands for any.
     pub listen: Vec<SocketAddr>,
     /// The address that others are told, where that is another one than it listens at.
@@ -47,6 +48,9 @@ pub struct BackupOptions {
     pub buffers: Option<u32>,
     /// The storage is written through once when it is made.
     pub populate: bool,
+    /// The storage takes room on the disk as it is used, where the file system can do that. Then a write may find the
+    /// disk full.
+    pub sparse: bool,
 }
 
 /// What all buffers of a backup take together, about, if nobody says otherwise.

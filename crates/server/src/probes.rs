@@ -16,10 +16,10 @@
 
 use crate::life::{Identity, Life};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use thunderhead_coordinator::{Probing, Rounds};
 use thunderhead_master::asking::{Asking, Heard, QuestionId};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
+use thunderhead_runtime::names::Addresses;
 use thunderhead_wire::control::{Empty, ServerList, ServerState, of_body, to_body};
 use thunderhead_wire::membership::{Presence, Probe, Probed, Suspect};
 use thunderhead_wire::{ServerId, Status};
@@ -64,7 +64,7 @@ pub(crate) enum Came {
 }
 
 impl Probes {
-    pub(crate) fn new(probing: Probing, coordinators: Vec<SocketAddr>) -> Probes {
+    pub(crate) fn new(probing: Probing, coordinators: Addresses) -> Probes {
         Probes {
             probing,
             rounds: Rounds::default(),

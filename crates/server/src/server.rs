@@ -26,8 +26,9 @@ use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{
     BackupInfo, Empty, Enlist, Enlisted, Known, Register, Registered, ServerList, of_body, to_body,
 };
+use thunderhead_wire::leadership::Leadership;
 use thunderhead_wire::membership::Probe;
-use thunderhead_wire::{MasterId, Status};
+use thunderhead_wire::{ClusterId, MasterId, Status};
 
 /// The timer for what is asked again.
 const ASK_AGAIN: u64 = 3 << 32;
@@ -134,6 +135,12 @@ impl Server {
         self.phase == Phase::Serving
     }
 
+    /// Whether it looks for its cluster where another one is. Once it serves it goes on all the same.
+    fn is_among_strangers(&self) -> bool {
+        let begins = matches!(self.phase, Phase::Registering | Phase::Enlisting);
+        begins && self.asking.meets_only_strangers()
+    }
+
     fn fail(&mut self, why: impl Into<String>) {
         self.end(Ended::Failed(why.into()));
     }
@@ -172,11 +179,20 @@ impl Server {
         self.phase = Phase::Registering;
         match self.known(context) {
             Ok(known) => {
+                if let Some(known) = known {
+                    self.is_of(context, known.cluster);
+                }
                 let body = to_body(&Register { known, nonce: self.nonce });
                 self.question = Some(self.asking.ask(context, Opcode::Register, body));
             }
             Err(why) => self.fail(why),
         }
+    }
+
+    /// The cluster that it belongs to is known: it says so from now on.
+    fn is_of(&mut self, context: &mut Context<'_>, cluster: ClusterId) {
+        self.life.is_of(cluster);
+        context.set_cluster(cluster);
     }
 
     fn enlist(&mut self, context: &mut Context<'_>) {
@@ -208,6 +224,9 @@ impl Server {
             Err(CallError::Refused { status: Status::Deposed, .. }) => {
                 return self.end(Ended::Deposed);
             }
+            Err(CallError::Refused { status: Status::NoSuchServer, .. }) => {
+                return self.fail(FORGOTTEN);
+            }
             Err(error) => return self.fail(format!("the coordinator says: {error}")),
         };
         match self.phase {
@@ -230,6 +249,7 @@ impl Server {
             return self.fail(format!("the cluster's durability is {setting:?}, which this program does not know; upgrade it"));
         };
         tracing::info!(server = %registered.server, "the cluster knows this server");
+        self.is_of(context, registered.cluster);
         if let Some(wanted) = &self.options.backup {
             let identity =
                 backup::Identity { cluster: registered.cluster, server: registered.server };
@@ -250,6 +270,7 @@ impl Server {
                 buffers: wanted.buffers(segment_bytes),
                 durability,
                 populate: wanted.populate,
+                sparse: wanted.sparse,
                 ..backup::Options::new(identity, frames)
             };
             match Store::start(context.world(), options) {
@@ -359,6 +380,7 @@ impl Server {
             rack: self.options.rack.clone(),
             master,
             replicas: settings.replicas,
+            min_replicas: settings.min_replicas,
             self_backup: settings.self_backup,
             segment_bytes: settings.segment_bytes,
             message_bytes: self.options.message_bytes.unwrap_or(MESSAGE_BYTES),
@@ -403,6 +425,26 @@ impl Server {
         if let Some(backup) = &mut self.backup {
             backup.service.learn(&list);
         }
+    }
+
+    /// The message in a command of a coordinator, if that is one of this cluster, and no later one has
+    /// spoken yet.
+    fn command<'r>(
+        &self,
+        context: &Context<'_>,
+        request: Request<'r>,
+    ) -> Result<Request<'r>, Status> {
+        let (leadership, body) = Leadership::split(request.body).ok_or(Status::Malformed)?;
+        match context.cluster() {
+            // It cannot be told yet.
+            None => return Err(Status::Busy),
+            Some(own) if own != leadership.cluster() => return Err(Status::WrongCluster),
+            Some(_) => {}
+        }
+        if !self.life.follows(leadership.token()) {
+            return Err(Status::OldLeader);
+        }
+        Ok(Request { body, ..request })
     }
 
     /// Somebody asks whether this server is there, in a certain life.
@@ -479,8 +521,17 @@ impl Service for Server {
     }
 
     #[inline]
-    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+    fn request(&mut self, context: &mut Context<'_>, mut request: Request<'_>) {
         let reply_to = request.reply_to;
+        if request.opcode.is_command() {
+            match self.command(context, request) {
+                Ok(command) => request = command,
+                Err(status) => {
+                    let hint = if status == Status::Busy { NOT_YET_US } else { 0 };
+                    return context.refuse(reply_to, status, hint, &[]);
+                }
+            }
+        }
         match (request.opcode.service(), &mut self.shard, &mut self.backup) {
             (ServiceKind::Shard | ServiceKind::ShardControl, Some(shard), _)
                 if self.phase == Phase::Serving && self.leaves_by.is_none() =>
@@ -534,6 +585,7 @@ impl Service for Server {
                 self.question = None;
                 self.answered(context, answer);
             }
+            Heard::Later if self.is_among_strangers() => self.fail(OTHER_CLUSTER),
             Heard::Later if self.warns_from <= context.now() => {
                 self.warns_from = context.now() + WARN_EVERY;
                 tracing::warn!("no coordinator that leads has answered yet; asking again");
@@ -566,6 +618,9 @@ impl Service for Server {
         if changes != self.seen_changes {
             self.seen_changes = changes;
             self.is_leaving |= self.life.is_leaving();
+            if let Some(cluster) = self.life.cluster() {
+                context.set_cluster(cluster);
+            }
             match self.phase {
                 Phase::Waiting if self.life.identity().is_some() => self.serve(context),
                 Phase::Serving => self.learn(),
@@ -592,6 +647,13 @@ impl Service for Server {
         }
     }
 }
+
+/// What a server says that the cluster does not know any more.
+const FORGOTTEN: &str = "the cluster has forgotten this server, so nothing in its storage is needed; to begin as a \
+                         new server, give it an empty data directory";
+/// What is said where all coordinators are of another cluster than the storage.
+const OTHER_CLUSTER: &str = "the coordinators that it is to ask belong to another cluster than its \
+     storage; check their addresses, or give the server the data directory of this cluster";
 
 /// What is said when a coordinator's answer makes no sense.
 const INCOMPREHENSIBLE: &str =

@@ -3,9 +3,18 @@
 use std::time::Duration;
 use thunderhead_client::{Client, Condition, Options, TableId};
 use thunderhead_coordinator::Options as CoordinatorOptions;
+use thunderhead_net::os::{Options as NetOptions, OsTransport};
+use thunderhead_net::{Cause, OwnCluster};
+use thunderhead_rpc::{CallError, Caller, Opcode};
+use thunderhead_runtime::os;
+use thunderhead_runtime::polling::Polling;
 use thunderhead_server::{
-    BackupOptions, Ended, Local, LocalOptions, Machine, RunningCoordinator, Truth,
+    BackupOptions, Ended, Local, LocalOptions, Machine, Options as ServerOptions, Running,
+    RunningCoordinator, Truth,
 };
+use thunderhead_wire::control::{Tablets, to_body};
+use thunderhead_wire::leadership::Leadership;
+use thunderhead_wire::{ClusterId, Status, TabletRange};
 
 fn options(directory: &std::path::Path) -> LocalOptions {
     let backup = BackupOptions { disk_bytes: Some(64 << 20), ..BackupOptions::default() };
@@ -72,6 +81,90 @@ fn a_server_that_was_given_up_begins_a_new_life_and_ends_in_order_then() {
     local.leave();
     assert_eq!(local.join(), Ended::Asked);
     std::fs::remove_dir_all(&directory).unwrap();
+}
+
+/// Whoever calls servers with what bytes it likes, and says that it is of this cluster.
+fn caller(cluster: OwnCluster) -> Caller {
+    let world = os::world_without_files().unwrap();
+    let options = NetOptions { cluster, ..NetOptions::default() };
+    let transport = Box::new(OsTransport::new(&world, options).unwrap());
+    Caller::new(&world, transport, Polling::Never)
+}
+
+#[test]
+fn commands_of_an_older_leadership_and_of_another_cluster_are_refused() {
+    let directory = directory("commands");
+    let local = Local::start(&options(&directory)).unwrap();
+    let mut client = client(&local);
+    let table = client.create_table("t", 1).unwrap();
+    client.write(table, b"key", b"1", Condition::Absent).unwrap();
+    let status = client.status().unwrap();
+    let tablet = status.map.tables[0].tablets[0];
+    let (own, to) = (status.cluster, tablet.address.unwrap());
+    let range = TabletRange::whole(table);
+    let message = to_body(&Tablets { master: tablet.master, tablets: vec![range] });
+    let other = ClusterId(own.0 ^ 1);
+    let cases = [
+        (b"{}".to_vec(), Status::Malformed),
+        (Leadership::new(own, 0).command(&message), Status::OldLeader),
+        (Leadership::new(other, u64::MAX).command(&message), Status::WrongCluster),
+    ];
+    let timeout = Some(Duration::from_secs(10));
+    let mut of_none = caller(OwnCluster::Unknown);
+    for opcode in Opcode::ALL.iter().filter(|it| it.is_command()) {
+        for (body, expected) in &cases {
+            let refused = of_none.call(to, *opcode, &[body], timeout, |_| ()).err();
+            let is_expected =
+                matches!(refused, Some(CallError::Refused { status, .. }) if status == *expected);
+            assert!(is_expected, "{opcode}: {refused:?}, not {expected:?}");
+        }
+    }
+    // Who says that it is of another cluster is not even heard.
+    let refused = caller(OwnCluster::Known(other)).call(to, Opcode::Ping, &[], timeout, |_| ());
+    assert_eq!(refused, Err(CallError::Unreachable(Cause::WrongCluster)));
+    assert_eq!(client.read(table, b"key").unwrap().unwrap().1, b"1");
+    drop(client);
+    local.leave();
+    assert_eq!(local.join(), Ended::Asked);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_server_whose_storage_is_of_another_cluster_says_so_and_ends() {
+    let directories = ["one-cluster", "other-cluster"].map(directory);
+    let first = Local::start(&options(&directories[0])).unwrap();
+    drop(client(&first));
+    first.leave();
+    assert_eq!(first.join(), Ended::Asked);
+    let other = Local::start(&options(&directories[1])).unwrap();
+    let of_machine = options(&directories[0]);
+    let machine = Machine {
+        directory: directories[0].join("server-1"),
+        polling: of_machine.polling,
+        net: of_machine.net,
+    };
+    let of_server = ServerOptions {
+        coordinators: [other.coordinator()].into(),
+        message_bytes: None,
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        advertise: None,
+        memory_bytes: of_machine.memory_bytes,
+        seglet_bytes: None,
+        populate: false,
+        cleaners: 1,
+        backup: of_machine.backup.clone(),
+        probing: of_machine.probing,
+        host: "localhost".to_owned(),
+        rack: String::new(),
+    };
+    let ended = Running::start(of_server, &machine).unwrap().join();
+    let words = ended.to_string();
+    assert!(words.contains("another cluster than its storage"), "{words}");
+    other.servers()[0].life().wait_until_serving();
+    assert_eq!(client(&other).status().unwrap().servers.servers.len(), 1, "it is not registered");
+    other.leave();
+    assert_eq!(other.join(), Ended::Asked);
+    directories.iter().for_each(|it| std::fs::remove_dir_all(it).unwrap());
 }
 
 #[test]

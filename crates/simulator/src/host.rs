@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use thunderhead_net::sim::{Network, SimTransport};
 use thunderhead_net::{Limits, Transport};
@@ -49,7 +50,7 @@ pub(crate) struct Host {
 /// A process that runs.
 pub(crate) struct Running {
     pub(crate) process: Box<dyn Process>,
-    pub(crate) clock: Rc<SimClock>,
+    pub(crate) clock: Arc<SimClock>,
     pub(crate) alarm: Alarm,
     pub(crate) workers: SimWorkers,
     /// When each worker has its next step, if one is due.
@@ -62,6 +63,10 @@ pub(crate) struct Running {
     pub(crate) held_until: u64,
     /// It is held up before this turn, and will not be again.
     pub(crate) is_late: bool,
+    /// The clock as its next turn has read it, where the thread is stopped behind that.
+    pub(crate) has_read: Option<Time>,
+    /// For how long its thread is to be stopped behind its next look at the clock.
+    pub(crate) stops_for: Option<Duration>,
 }
 
 impl Host {
@@ -70,11 +75,11 @@ impl Host {
         self.lives += 1;
         // Clocks of processes begin anywhere; only differences mean something.
         let begins = Time(random.below(1 << 40));
-        let clock = Rc::new(SimClock::new(Rc::clone(truth), begins, self.drift));
+        let clock = Arc::new(SimClock::new(truth.clone(), begins, self.drift));
         let (alarm, workers) = (Alarm::sim(), SimWorkers::default());
         let disk = self.disk.clone();
         let world = World {
-            clock: Clock::Sim(Rc::clone(&clock)),
+            clock: Clock::Sim(Arc::clone(&clock)),
             random: random.split(),
             files: Box::new(self.disk.files()),
             memories: Box::new(self.memories.clone()),
@@ -95,6 +100,8 @@ impl Host {
             turn_at: None,
             held_until: 0,
             is_late: false,
+            has_read: None,
+            stops_for: None,
         });
     }
 }

@@ -19,8 +19,9 @@ const LONGEST_CHANCE: f64 = 0.02;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scheduling {
     /// How likely a thread is held up: before a turn or a worker's step, so that timers fire late
-    /// and messages lie about; and in a turn, so that what is said in it leaves long after the
-    /// clock was read.
+    /// and messages lie about; in a turn before it takes what has arrived, so that what came long
+    /// after the clock was read is handled by that reading; and in a turn, so that what is said in
+    /// it leaves long after that.
     pub hiccups: f64,
 }
 

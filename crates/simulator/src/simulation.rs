@@ -90,8 +90,8 @@ impl Simulation {
         let Options { seed, keeps_text, link, disk, scheduling } = options;
         let truth = TrueTime::default();
         let mut random = Random::from_seed(seed);
-        let trace = Trace::new(Rc::clone(&truth), keeps_text);
-        let network = Network::new(Rc::clone(&truth), random.split(), trace.clone(), link);
+        let trace = Trace::new(truth.clone(), keeps_text);
+        let network = Network::new(truth.clone(), random.split(), trace.clone(), link);
         Simulation {
             truth,
             trace,
@@ -157,7 +157,7 @@ impl Simulation {
     /// The true time, in nanoseconds; what it points to moves on with the simulation.
     #[must_use]
     pub fn truth(&self) -> TrueTime {
-        Rc::clone(&self.truth)
+        self.truth.clone()
     }
 
     /// The true time now.
@@ -313,6 +313,15 @@ impl Simulation {
         self.hosts[host.0].paused_until = until;
     }
 
+    /// Stops the thread of a host in its next turn, for so long: after it has read the clock, and before
+    /// it takes what has arrived.
+    pub fn stop_behind_the_clock(&mut self, host: HostId, duration: Duration) {
+        self.note(host, 7, "is stopped behind its next look at the clock");
+        if let Some(running) = &mut self.hosts[host.0].running {
+            running.stops_for = Some(duration);
+        }
+    }
+
     /// Makes the clock of a host run fast by so many millionths, now and after restarts.
     pub fn set_drift(&mut self, host: HostId, drift: i64) {
         self.note(host, 5, "has another clock rate");
@@ -409,11 +418,24 @@ impl Simulation {
                 return self.hold_up(id, late);
             }
         }
+        let now = match running.has_read.take() {
+            Some(read) => read,
+            None => {
+                let read = running.clock.now();
+                let wanted = running.stops_for.take();
+                let stopped = wanted.unwrap_or_else(|| self.scheduling.hiccup(&mut self.random));
+                if stopped > Duration::ZERO {
+                    (running.has_read, running.is_late) = (Some(read), true);
+                    return self.hold_up(id, stopped);
+                }
+                read
+            }
+        };
         running.is_late = false;
         let takes = self.scheduling.hiccup(&mut self.random);
         self.turns += 1;
         self.network.begin_turn(host.address, takes);
-        running.process.turn(running.clock.now());
+        running.process.turn(now);
         self.trace.mark(&[209, id.0 as u64, host.disk.written()]);
         if host.disk.has_stopped() || self.network.has_stopped(host.address) {
             self.network.break_off_turn();

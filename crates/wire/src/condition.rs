@@ -1,4 +1,7 @@
 //! When an operation on an object goes ahead.
+//!
+//! Versions begin at 1. Version 0, [`Version::NONE`], means that there is no object: [`Condition::VersionIs`] with it
+//! holds where the key is absent, just as [`Condition::Absent`] does.
 
 use crate::Version;
 
@@ -12,7 +15,8 @@ pub enum Condition {
     Absent,
     /// Only when the key exists.
     Present,
-    /// Only when the key has exactly this version.
+    /// Only when the key has exactly this version. Version 0 ([`Version::NONE`]) means absent: then it is the same
+    /// as [`Condition::Absent`].
     VersionIs(Version),
     /// Only when the key has a version below this one, or does not exist.
     VersionBelow(Version),

@@ -52,11 +52,14 @@ pub fn of_body<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Empty {}
 
-/// What holds for the whole cluster. Decided when it is made.
+/// What holds for the whole cluster. Decided when it is made, but for `min_replicas`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// Replicas of each segment. 0: none, a cache.
     pub replicas: u32,
+    /// Replicas without which no write is acknowledged: 1 to `replicas`. [`ChangeSettings`] changes it.
+    #[serde(default = "one")]
+    pub min_replicas: u32,
     /// When a write is acknowledged: `replicated`, `interval:100ms` or `synced`.
     pub durability: String,
     /// Bytes of a full segment.
@@ -66,10 +69,11 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What of it is not as in the other one, for people.
+    /// What of it is not as in the other one, for people. A cluster's `min_replicas` may have been changed
+    /// since it was made, so that is no difference.
     #[must_use]
     pub fn differences(&self, other: &Settings) -> String {
-        let Settings { replicas, durability, segment_bytes, self_backup } = self;
+        let Settings { replicas, min_replicas: _, durability, segment_bytes, self_backup } = self;
         let pairs = [
             ("replicas", replicas.to_string(), other.replicas.to_string()),
             ("durability", durability.clone(), other.durability.clone()),
@@ -140,6 +144,9 @@ pub struct BackupInfo {
 pub struct ServerList {
     /// Which list this is.
     pub version: u64,
+    /// The cluster's present [`Settings::min_replicas`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_replicas: Option<u32>,
     /// The servers, by id.
     pub servers: Vec<ServerInfo>,
 }
@@ -209,12 +216,42 @@ pub struct Enlisted {
     pub servers: ServerList,
 }
 
+/// Bytes of tables in one [`Map`], about: the coordinator ends a page behind the table that exceeds it. A
+/// table has at most as many tablets as fit into one value of the metastore, so every page, with
+/// the table that exceeds it, is shorter than 1 MiB.
+pub const MAP_PAGE_BYTES: usize = 256 << 10;
+
+/// Tables that one [`MapRequest`] names at most. The coordinator passes over the others.
+pub const MAP_TABLES_MAX: usize = 1024;
+
 /// `map`: where are the tablets?
+///
+/// There are three kinds of requests:
+///
+/// - *One table*, by its `table` name.
+/// - *A page*: the tables from the id `from` on. The answer says where the next page begins.
+///   The empty request asks for the first page.
+/// - *News*: `is_news`. The answer has everything that has changed since the version `since`, if that fits
+///   into one page. Otherwise it has only the tables that `tables` names. So a client of a small
+///   cluster keeps the whole map by one short message for each change, and a client of a large cluster hears only of
+///   the tables that it uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MapRequest {
-    /// Only of this table.
-    #[serde(default)]
+    /// Only the table of this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<String>,
+    /// Tables with this id or a higher one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<TableId>,
+    /// The client asks for news.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_news: bool,
+    /// The version of the whole map that the client has; 0 if it has none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub since: u64,
+    /// The tables that the client needs, and the version that it has of each, or 0.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<(TableId, u64)>,
 }
 
 /// The answer to [`MapRequest`].
@@ -224,6 +261,19 @@ pub struct Map {
     pub version: u64,
     /// The tables, by id.
     pub tables: Vec<TableInfo>,
+    /// Tables that are not listed here are as they were in the map of this version. 0: they do not
+    /// exist, but for those of further pages.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub since: u64,
+    /// Only tables that the request named are listed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_part: bool,
+    /// Tables that the request named and that do not exist.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<TableId>,
+    /// The next page begins with this table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more: Option<TableId>,
 }
 
 /// A table.
@@ -235,6 +285,9 @@ pub struct TableInfo {
     pub name: String,
     /// Its tablets, by their first hashes, without gaps.
     pub tablets: Vec<TabletInfo>,
+    /// Only tablets that have changed since the map of this version are listed. 0: all are.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub since: u64,
 }
 
 /// A tablet.
@@ -321,6 +374,8 @@ pub struct CheckLeases {
 pub struct LeasesChecked {
     /// Those that are over, or never were.
     pub ended: Vec<u64>,
+    /// The version of the map when the others were open.
+    pub map_version: u64,
 }
 
 /// `raise epoch`: the open head of a master lost a replica; only replicas of this epoch count from
@@ -333,6 +388,15 @@ pub struct RaiseEpoch {
     pub segment: SegmentId,
     /// Its epoch.
     pub epoch: Epoch,
+}
+
+/// `change settings`: what may change while the cluster runs. The answer is the cluster's [`Settings`]; it
+/// comes once they are written. Masters learn them with the next list of servers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeSettings {
+    /// [`Settings::min_replicas`], if that is to change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_replicas: Option<u32>,
 }
 
 /// A tablet that a master took over at a point of its log.
@@ -367,6 +431,10 @@ pub struct MigratedTablets {
     pub master: MasterId,
     /// The tablet, as the only one.
     pub tablets: Vec<TabletRange>,
+    /// From when on it is the new master's. The default keeps a message without it from being taken for
+    /// [`Tablets`], which makes empty tablets.
+    #[serde(default)]
+    pub since: OwnedSince,
 }
 
 /// `migrate out`: give a tablet to another master. It is asked again until the answer is a
@@ -456,6 +524,10 @@ fn is_false(it: &bool) -> bool {
     !it
 }
 
+fn is_zero(it: &u64) -> bool {
+    *it == 0
+}
+
 /// Where a segment's replicas are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replicas {
@@ -527,9 +599,22 @@ pub struct Recovered {
     pub keeps: bool,
 }
 
+/// The moment from which a shard owns tablets, in numbers of the coordinator that only grow. A shard
+/// tells by it which updates are older than its ownership.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnedSince {
+    /// The version of the map, which names the shard as the owner. All maps before the shard became the
+    /// owner have lower versions.
+    pub map_version: u64,
+    /// No lease from this one on was opened before the shard became the owner.
+    pub next_lease: u64,
+}
+
 /// The answer to `recovered`: what was rebuilt is the shard's from now on, but for some.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owned {
+    /// From when on.
+    pub since: OwnedSince,
     /// These it throws away before it serves the others: their tables were dropped, or they are
     /// somebody else's. Where a tablet is its own only in part, the other parts.
     #[serde(default)]
@@ -550,7 +635,8 @@ pub struct InventoryOf {
     pub lineage: Vec<MasterId>,
 }
 
-/// `free master`.
+/// `free master`; and `confirm master`, which a leading coordinator answers with [`Empty`] while it has not
+/// declared the master crashed, and refuses as *deposed* from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfMaster {
     /// Whose replicas.
@@ -572,6 +658,29 @@ pub struct FreeRest {
 pub struct RestLeft {
     /// How many replicas of the master are left.
     pub replicas: u64,
+}
+
+/// `masters here`: which masters does a backup have replicas of?
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MastersAfter {
+    /// Only those with higher numbers.
+    pub after: MasterId,
+}
+
+/// The answer to [`MastersAfter`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MastersHere {
+    /// In the order of their numbers.
+    pub masters: Vec<MasterId>,
+    /// Whether there may be more behind the last of them.
+    pub more: bool,
+}
+
+/// `forget server`: a server that is down does not come again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForgetServer {
+    /// Which.
+    pub server: ServerId,
 }
 
 /// The answer to `inventory`.
@@ -638,7 +747,18 @@ pub struct RecoveryInfo {
     pub for_ms: u64,
 }
 
-/// The answer to `shard status`, whose body is [`Empty`], or names the master that is meant.
+/// `shard status`. The answer is a [`ShardStatus`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShardStatusOf {
+    /// The answer lists neither tablets nor inherited segments.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_brief: bool,
+}
+
+/// Tablets that a [`ShardStatus`] lists at most: it stays below 1 MiB.
+pub const STATUS_TABLETS_MAX: usize = 4096;
+
+/// The answer to `shard status`, whose body is a [`ShardStatusOf`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ShardStatus {
@@ -650,10 +770,17 @@ pub struct ShardStatus {
     pub used_bytes: u64,
     /// Of these, what is live.
     pub live_bytes: u64,
+    /// Bytes of live entries that still find room, beside what recoveries are about to bring. With 0 the shard
+    /// refuses new tablets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub room_bytes: Option<u64>,
     /// Objects in all tablets.
     pub objects: u64,
-    /// Its tablets.
+    /// Its tablets, or the first of them.
     pub tablets: Vec<TabletStatus>,
+    /// How many tablets are not listed.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub tablets_left: u64,
     /// Objects that were asked for since it began.
     pub reads: u64,
     /// Updates since it began.
@@ -662,6 +789,9 @@ pub struct ShardStatus {
     pub records: u64,
     /// Segments that lack replicas.
     pub segments_short: u64,
+    /// The same, with what a loss would cost; nothing where no segment lacks replicas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_risk: Option<AtRisk>,
     /// Segments of former logs that its own still has, if it has taken one back and is done with that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inherited: Option<Vec<SegmentId>>,
@@ -669,6 +799,22 @@ pub struct ShardStatus {
     pub recovering: Option<(u64, u64)>,
     /// What an operator should know, in sentences.
     pub remarks: Vec<String>,
+}
+
+/// Segments of a log that have fewer replicas than the cluster wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AtRisk {
+    /// How many.
+    pub segments: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How many replicas the worst of them has.
+    pub replicas: u32,
+    /// For how long there have been such segments, in milliseconds.
+    pub for_ms: u64,
+    /// Writes wait: the head has fewer than `min_replicas`.
+    pub is_blocked: bool,
 }
 
 /// A tablet, as its shard knows it.
@@ -719,6 +865,7 @@ mod tests {
     fn settings_that_differ_are_named_and_no_others() {
         let one = Settings {
             replicas: 3,
+            min_replicas: 1,
             durability: "replicated".into(),
             segment_bytes: 8 << 20,
             self_backup: false,
@@ -738,6 +885,7 @@ mod tests {
             tables: vec![TableInfo {
                 id: TableId(7),
                 name: "x".into(),
+                since: 0,
                 tablets: vec![TabletInfo {
                     first: KeyHash::MIN,
                     last: KeyHash::MAX,
@@ -745,9 +893,23 @@ mod tests {
                     address: Some(([127, 0, 0, 1], 7071).into()),
                 }],
             }],
+            ..Map::default()
         };
         let golden = r#"{"version":3,"tables":[{"id":7,"name":"x","tablets":[{"first":0,"last":18446744073709551615,"master":2,"address":"127.0.0.1:7071"}]}]}"#;
         assert_eq!(to_body(&map), golden.as_bytes());
         assert_eq!(of_body(golden.as_bytes()), Some(map));
+        let golden = r#"{"is_news":true,"since":5,"tables":[[7,4],[8,0]]}"#;
+        let tables = vec![(TableId(7), 4), (TableId(8), 0)];
+        let news = MapRequest { is_news: true, since: 5, tables, ..MapRequest::default() };
+        assert_eq!(to_body(&news), golden.as_bytes());
+        assert_eq!(of_body(golden.as_bytes()), Some(news));
+        assert_eq!(to_body(&MapRequest::default()), b"{}");
+        let golden = r#"{"version":6,"tables":[{"id":7,"name":"x","tablets":[],"since":4}],"is_part":true,"gone":[8]}"#;
+        let (id, name, tablets) = (TableId(7), "x".to_owned(), Vec::new());
+        let tables = vec![TableInfo { id, name, tablets, since: 4 }];
+        let gone = vec![TableId(8)];
+        let part = Map { version: 6, tables, is_part: true, gone, ..Map::default() };
+        assert_eq!(to_body(&part), golden.as_bytes());
+        assert_eq!(of_body(golden.as_bytes()), Some(part));
     }
 }

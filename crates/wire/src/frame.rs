@@ -10,13 +10,17 @@
 //!
 //!  preface    0 magic "THUNDER\n"        8 version_min u16     10 version_max u16
 //!            12 message_bytes_max u32   16 features u64
-//!            24 door [16]               40 token [16]          56 (longer ones may come)
+//!            24 door [16]               40 token [16]          56 cluster u64
+//!            64 (longer ones may come)
 //! ```
 //!
 //! All numbers are little-endian. The version that both ends speak is the highest that both know;
 //! features are those that both have. A server that offers shared memory names the *door* to knock
-//! at and the *token* to show there; all zeroes mean that it does not.
+//! at and the *token* to show there; all zeroes mean that it does not. *cluster* is the cluster that the
+//! sender belongs to; 0 means that it does not know yet. Ends of different clusters do not speak to each
+//! other: ids of servers, masters and tables start at 1 in every cluster.
 
+use crate::ClusterId;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -94,6 +98,7 @@ pub struct Preface {
     features: U64,
     door: [u8; 16],
     token: [u8; 16],
+    cluster: U64,
 }
 
 /// What a preface must begin with.
@@ -119,6 +124,8 @@ pub struct Agreement {
     pub message_bytes_max: usize,
     /// Shared memory, if the other end offers it.
     pub offer: Option<Offer>,
+    /// The cluster that the other end belongs to, if it knew that when it greeted.
+    pub cluster: Option<ClusterId>,
 }
 
 /// Why a greeting is refused.
@@ -149,7 +156,15 @@ impl Preface {
             features: features.into(),
             door,
             token,
+            cluster: 0.into(),
         }
+    }
+
+    /// The same greeting from an end that belongs to this cluster, or does not know its cluster yet.
+    #[must_use]
+    pub fn of_cluster(mut self, cluster: Option<ClusterId>) -> Preface {
+        self.cluster = cluster.map_or(0, |cluster| cluster.0).into();
+        self
     }
 
     /// The same greeting from an end that speaks other versions: for tests.
@@ -180,6 +195,7 @@ impl Preface {
             // Whatever it says, no frame tells more.
             message_bytes_max: (theirs.message_bytes_max.get() as usize).min(PAYLOAD_BYTES_MAX),
             offer: (offer.door != [0; 16]).then_some(offer),
+            cluster: Some(ClusterId(theirs.cluster.get())).filter(|it| *it != ClusterId(0)),
         })
     }
 }
@@ -191,13 +207,15 @@ mod tests {
     #[test]
     fn a_preface_has_these_bytes() {
         let offer = Offer { door: [0xd0; 16], token: [0x70; 16] };
-        let bytes = Preface::new(5, 0x0012_3456, Some(offer));
+        let cluster = Some(ClusterId(0x0102_0304_0506_0708));
+        let bytes = Preface::new(5, 0x0012_3456, Some(offer)).of_cluster(cluster);
         let mut golden = b"THUNDER\n\x01\0\x01\0\x56\x34\x12\0\x05\0\0\0\0\0\0\0".to_vec();
         golden.extend([0xd0; 16]);
         golden.extend([0x70; 16]);
+        golden.extend([8, 7, 6, 5, 4, 3, 2, 1]);
         assert_eq!(bytes.as_bytes(), golden);
         let head = Head { kind: Kind::PREFACE, payload_bytes: golden.len() };
-        assert_eq!(head.to_bytes(), [56, 0, 0, 1]);
+        assert_eq!(head.to_bytes(), [64, 0, 0, 1]);
         assert_eq!(Head::read(&head.to_bytes()), Some(head));
         assert_eq!(Head::read(&[1, 2, 3]), None);
     }
@@ -206,9 +224,17 @@ mod tests {
     fn two_ends_agree_on_the_highest_version_and_the_features_of_both() {
         let ours = Preface::new(0b0110, 1000, None);
         let agreed = Preface::agree(ours.as_bytes(), 0b0011);
-        let expected =
-            Agreement { version: 1, features: 0b0010, message_bytes_max: 1000, offer: None };
+        let expected = Agreement {
+            version: 1,
+            features: 0b0010,
+            message_bytes_max: 1000,
+            offer: None,
+            cluster: None,
+        };
         assert_eq!(agreed, Ok(expected));
+        let of_a_cluster = ours.of_cluster(Some(ClusterId(7)));
+        let agreed = Preface::agree(of_a_cluster.as_bytes(), 0).unwrap();
+        assert_eq!(agreed.cluster, Some(ClusterId(7)));
         let boastful = Preface::new(0, u32::MAX as usize, None);
         let agreed = Preface::agree(boastful.as_bytes(), 0).unwrap();
         assert_eq!(agreed.message_bytes_max, PAYLOAD_BYTES_MAX);
@@ -224,7 +250,7 @@ mod tests {
             let refused = Err(Mismatch::Version { min, max });
             assert_eq!(Preface::agree(theirs.as_bytes(), 0), refused);
         }
-        assert_eq!(Preface::agree(&ours.as_bytes()[..55], 0), Err(Mismatch::NotOurs));
+        assert_eq!(Preface::agree(&ours.as_bytes()[..63], 0), Err(Mismatch::NotOurs));
         assert_eq!(Preface::agree(b"GET / HTTP/1.1\r\n", 0), Err(Mismatch::NotOurs));
         let mut other = ours.as_bytes().to_vec();
         other[0] ^= 1;

@@ -10,6 +10,7 @@ mod condition;
 pub mod control;
 pub mod frame;
 mod ids;
+pub mod leadership;
 pub mod membership;
 pub mod message;
 pub mod migration;

@@ -103,17 +103,30 @@ pub enum Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
+    /// Puts an object at the end of a body, whose key and value have these lengths and lie in these pieces, the
+    /// key's before the value's.
+    pub fn put_object<'p>(
+        into: &mut Vec<u8>,
+        version: Version,
+        lengths: (usize, usize),
+        pieces: impl Iterator<Item = &'p [u8]>,
+    ) {
+        into.push(0);
+        into.extend_from_slice(&version.0.to_le_bytes());
+        for length in [lengths.0, lengths.1] {
+            into.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
+        }
+        into.reserve(lengths.0 + lengths.1);
+        pieces.for_each(|piece| into.extend_from_slice(piece));
+    }
+
     /// Puts it at the end of a body.
     pub fn put(&self, into: &mut Vec<u8>) {
         let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
         match self {
             Entry::Object { version, key, value } => {
-                into.push(0);
-                into.extend_from_slice(&version.0.to_le_bytes());
-                into.extend_from_slice(&length(key));
-                into.extend_from_slice(&length(value));
-                into.extend_from_slice(key);
-                into.extend_from_slice(value);
+                let lengths = (key.len(), value.len());
+                Entry::put_object(into, *version, lengths, [*key, *value].into_iter());
             }
             Entry::Tombstone { version, key } => {
                 into.push(1);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  object head   0 table u64    8 version u64   16 key_bytes u32   20 condition u8   21 flags u8   22 (zero) [2]
-//!  identity      0 lease u64    8 sequence u64   16 first_unacknowledged u64
+//!  identity      0 lease u64    8 sequence u64   16 first_unacknowledged u64   24 map_version u64
 //!
 //!  read          object head, key                               answer: version u64, value
 //!  write         identity, object head, key, value              answer: version u64
@@ -24,7 +24,9 @@
 //! none. `by` and the value of an increment are a little-endian i64, or an IEEE double when the flag
 //! *float* is set. Each update of many has its own sequence; that of the identity is not looked at.
 //!
-//! An identity with lease 0 is none: such an update may be repeated by a retry.
+//! An identity with lease 0 is none: such an update may be repeated by a retry. `map_version` is the version
+//! of the map by which the client chose the shard. A shard refuses a map that is older than its ownership of
+//! the tablet.
 
 use crate::{Condition, KeyHash, TableId, TabletRange, Version};
 use zerocopy::little_endian::{U16, U32, U64};
@@ -130,6 +132,7 @@ pub struct Identity {
     lease: U64,
     sequence: U64,
     first_unacknowledged: U64,
+    map_version: U64,
 }
 
 /// Bytes of an [`Identity`].
@@ -137,18 +140,29 @@ pub const IDENTITY_BYTES: usize = size_of::<Identity>();
 
 impl Identity {
     /// No identity: a retry may repeat the update.
-    pub const NONE: Identity =
-        Identity { lease: U64::ZERO, sequence: U64::ZERO, first_unacknowledged: U64::ZERO };
+    pub const NONE: Identity = Identity {
+        lease: U64::ZERO,
+        sequence: U64::ZERO,
+        first_unacknowledged: U64::ZERO,
+        map_version: U64::ZERO,
+    };
 
     /// The identity of an update. Of those of the lease before `first_unacknowledged` the client
-    /// has all answers.
+    /// has all answers. The client has no map yet: see [`Identity::with_map`].
     #[must_use]
     pub fn new(lease: u64, sequence: u64, first_unacknowledged: u64) -> Identity {
         Identity {
             lease: lease.into(),
             sequence: sequence.into(),
             first_unacknowledged: first_unacknowledged.into(),
+            map_version: U64::ZERO,
         }
+    }
+
+    /// The same identity in a message whose shard was chosen by a map of this version.
+    #[must_use]
+    pub fn with_map(&self, version: u64) -> Identity {
+        Identity { map_version: version.into(), ..*self }
     }
 
     /// The client's lease; 0 for none.
@@ -170,6 +184,13 @@ impl Identity {
     #[must_use]
     pub fn first_unacknowledged(&self) -> u64 {
         self.first_unacknowledged.get()
+    }
+
+    /// The version of the map by which the client chose the shard; 0 for none.
+    #[inline]
+    #[must_use]
+    pub fn map_version(&self) -> u64 {
+        self.map_version.get()
     }
 
     /// The identity of another update of the same client.

@@ -123,6 +123,21 @@ statuses! {
     NotMigrated = 30, GiveUp, "the tablet stays where it was: it could not be moved; `thunderhead status` says why";
     /// What is meant is another server, or another life of this one.
     OtherLife = 31, Wait, "this is meant for another server, or for another life of this one; learn the list of servers anew";
+    /// The coordinator lost its leadership while it worked on the request, which may be carried out or not.
+    LeadershipLost = 32, Refresh, "the coordinator lost its leadership while it worked on this; it may have been done or not";
+    /// The master waits for its backups. A read was not answered; an update is in the log, but not on enough
+    /// backups yet: it may still be lost, and is to be repeated under the same identity.
+    AwaitingReplicas = 33, Wait, "the server waits for its backups to confirm; `thunderhead status` shows which servers are missing";
+    /// The master does not know the client's lease yet and asks the coordinator. Nothing was done.
+    AwaitingLease = 34, Wait, "the server waits for a coordinator to confirm the client's lease; check that a coordinator runs";
+    /// The cleaners are about to free memory. Nothing was done.
+    AwaitingMemory = 35, Wait, "the server is freeing memory; delete something or add servers if this lasts";
+    /// A newer coordinator has spoken since.
+    OldLeader = 36, GiveUp, "another coordinator has led since this was sent";
+    /// A server that is up cannot be forgotten.
+    ServerIsUp = 40, GiveUp, "the server is up; stop it first, and wait until `thunderhead status` says that it is down";
+    /// A setting of the cluster that makes no sense.
+    BadSetting = 41, GiveUp, "the cluster cannot have this setting: min_replicas is at least 1, and at most its number of replicas";
 }
 
 impl Status {
@@ -179,6 +194,13 @@ mod tests {
             (29, InProgress),
             (30, NotMigrated),
             (31, OtherLife),
+            (32, LeadershipLost),
+            (33, AwaitingReplicas),
+            (34, AwaitingLease),
+            (35, AwaitingMemory),
+            (36, OldLeader),
+            (40, ServerIsUp),
+            (41, BadSetting),
         ];
         assert_eq!(golden.len(), Status::ALL.len(), "new statuses are added here too");
         for (code, status) in golden {

@@ -202,7 +202,15 @@ impl Recoveries {
         (self.bytes_read, self.held)
     }
 
-    pub(super) fn begin(&mut self, context: &mut Context<'_>, begin: BeginRecovery, to: ReplyTo) {
+    /// Begins a recovery that names no more segments than this backup has frames: who names more does not
+    /// mean this backup.
+    pub(super) fn begin(
+        &mut self,
+        context: &mut Context<'_>,
+        begin: BeginRecovery,
+        frames: u32,
+        to: ReplyTo,
+    ) {
         let BeginRecovery { recovery, crashed, partitions, segments, whole, .. } = begin;
         let ranges = partitions.iter().map(Vec::len).sum::<usize>();
         let number = partitions.len();
@@ -210,7 +218,7 @@ impl Recoveries {
         let tablets = |of: &Vec<_>| of.iter().map(taken).collect();
         let partitions: Vec<Vec<_>> =
             if possible { partitions.iter().map(tablets).collect() } else { Vec::new() };
-        let possible = possible && (!whole || number == 1);
+        let possible = possible && (!whole || number == 1) && segments.len() <= frames as usize;
         let Some(partitions) = Partitions::new(&partitions).filter(|_| possible) else {
             return context.refuse(to, Status::Malformed, 0, &[]);
         };

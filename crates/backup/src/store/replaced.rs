@@ -20,6 +20,7 @@
 use super::{Replica, State, Store};
 use crate::layout::ReplicaId;
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use thunderhead_wire::{MasterId, SegmentId};
 
 impl Store {
@@ -46,6 +47,21 @@ impl Store {
         let of_master = self.by_id.keys().filter(|id| id.master == master);
         let rest: Vec<ReplicaId> = of_master.filter(|id| !stays(id)).copied().collect();
         rest.into_iter().filter(|id| self.free(*id)).collect()
+    }
+
+    /// Masters with replicas here, whether these count or not: those with higher numbers than one, in order.
+    #[must_use]
+    pub fn masters_after(&self, after: MasterId, most: usize) -> Vec<MasterId> {
+        let mut masters = Vec::new();
+        let mut last = after;
+        while masters.len() < most {
+            let behind = ReplicaId { master: last, segment: SegmentId(u64::MAX) };
+            let mut behind = self.by_id.range((Bound::Excluded(behind), Bound::Unbounded));
+            let Some((id, _)) = behind.next() else { break };
+            last = id.master;
+            masters.push(last);
+        }
+        masters
     }
 
     /// How many replicas of a master are here, whether they count or not.

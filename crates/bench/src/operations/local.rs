@@ -113,6 +113,7 @@ impl Own {
             probing: Probing::default(),
             settings: Settings {
                 replicas: self.replicas,
+                min_replicas: self.replicas.max(1),
                 durability: "replicated".into(),
                 segment_bytes,
                 self_backup: self.replicas == 1 && !self.is_remote,

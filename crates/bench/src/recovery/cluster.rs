@@ -41,7 +41,8 @@ pub(super) fn list(speeds: &[u64], servers_a_host: usize) -> ServerList {
         .enumerate()
         .map(|(at, speed)| info(ServerId(at as u64 + 1), 1 + at / servers_a_host.max(1), *speed));
     let gone = info(GONE, 0, speeds.first().copied().unwrap_or(0));
-    ServerList { version: 1, servers: std::iter::once(gone).chain(others).collect() }
+    let servers = std::iter::once(gone).chain(others).collect();
+    ServerList { version: 1, servers, ..ServerList::default() }
 }
 
 /// What the master that crashes is made with.
@@ -52,6 +53,7 @@ pub(super) fn settings(replicas: u32) -> Settings {
         rack: String::new(),
         master: MasterId(GONE.0),
         replicas,
+        min_replicas: replicas,
         self_backup: false,
         segment_bytes: SEGMENT_BYTES,
         message_bytes: MESSAGE_BYTES,

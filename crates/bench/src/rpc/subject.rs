@@ -134,7 +134,7 @@ impl Drop for End<'_> {
 /// When the kernel has no descriptors.
 pub fn caller(setup: Setup) -> Result<Caller> {
     let (world, _scrap) = world()?;
-    let transport: Box<dyn Transport> = Box::new(OsTransport::new(&world, setup.options())?);
+    let transport: Box<dyn Transport + Send> = Box::new(OsTransport::new(&world, setup.options())?);
     Ok(Caller::new(&world, transport, setup.polling))
 }
 

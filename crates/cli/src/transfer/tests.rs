@@ -123,7 +123,7 @@ fn what_the_cluster_says_about_a_line_names_it() {
     let lines = b"{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":\"bad\",\"value\":\"1\"}\n{\"key\":\"c\",\"value\":\"1\"}";
     let cases = [
         (Error::TimedOut(Obstacle::NoAnswer), Exit::Unreachable),
-        (Error::Unknown, Exit::Unknown),
+        (Error::Unknown(Obstacle::NoAnswer), Exit::Unknown),
         (Error::Refused(Status::ValueTooLong), Exit::Refused),
     ];
     for (error, expected) in cases {

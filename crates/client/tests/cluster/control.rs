@@ -6,10 +6,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_client::control::{CreateTable, DropTable, Map, SplitTablet};
 use thunderhead_client::{
-    Action, Answer, CallNumber, Condition, Error, KeyHash, MasterId, Obstacle, Operation, Output,
-    Question, Reply, Session, Status, TableId,
+    Action, Addresses, Answer, CallNumber, Condition, Error, KeyHash, MasterId, Obstacle,
+    Operation, Output, Question, Reply, Session, Status, TableId,
 };
+use thunderhead_net::Cause;
 use thunderhead_rpc::{CallError, Opcode};
+use thunderhead_runtime::names::{Found, Resolve};
 use thunderhead_runtime::{Random, Time};
 
 const SHARD: &str = "10.0.1.1:1";
@@ -189,6 +191,74 @@ fn a_table_whose_making_was_not_answered_is_there_once_and_counts_as_made() {
 }
 
 #[test]
+fn a_change_that_a_leader_abandons_is_unknown_until_the_next_leader_is_asked() {
+    let lost = CallError::Refused { status: Status::LeadershipLost, hint: 0, detail: 0 };
+    for is_done in [true, false] {
+        let mut stage = Stage::new();
+        stage.ask(create("t"));
+        let call = only(stage.calls(), Opcode::CreateTable);
+        if is_done {
+            stage.cluster.carry_out(call.opcode, &call.body, stage.now.0).unwrap();
+        }
+        stage.fail(&call, lost);
+        let Ok(Reply::Table(table)) = stage.answered() else { panic!("the table was made") };
+        assert_eq!((table.name.as_str(), stage.cluster.map.tables.len()), ("t", 1));
+
+        stage.ask(drop_table("t"));
+        let map = only(stage.calls(), Opcode::Map);
+        stage.answer(&map);
+        let call = only(stage.calls(), Opcode::DropTable);
+        if is_done {
+            stage.cluster.carry_out(call.opcode, &call.body, stage.now.0).unwrap();
+        }
+        stage.fail(&call, lost);
+        let mut waited = Duration::ZERO;
+        while !stage.session.has_done() && waited < Duration::from_secs(11) {
+            for call in stage.calls() {
+                stage.answer(&call);
+            }
+            stage.pass(Duration::from_millis(100));
+            waited += Duration::from_millis(100);
+        }
+        let dropped = stage.session.next_answer().unwrap().1;
+        let unknown = Err(Error::Unknown(Obstacle::NoLeader));
+        assert_eq!(dropped, if is_done { Ok(Reply::Done) } else { unknown });
+    }
+}
+
+#[test]
+fn an_error_at_the_deadline_names_the_obstacle() {
+    let cases = [
+        (Status::AwaitingReplicas, Error::Unknown(Obstacle::Replicas)),
+        (Status::AwaitingLease, Error::TimedOut(Obstacle::Lease)),
+        (Status::AwaitingMemory, Error::TimedOut(Obstacle::Memory)),
+        (Status::Busy, Error::TimedOut(Obstacle::Busy)),
+        (Status::NoSpace, Error::TimedOut(Obstacle::NoSpace)),
+        (Status::Moved, Error::TimedOut(Obstacle::NoOwner)),
+    ];
+    for (status, expected) in cases {
+        let mut stage = Stage::new();
+        let table = stage.create("t");
+        stage.write(table);
+        let result = loop {
+            for call in stage.calls() {
+                match call.opcode {
+                    Opcode::Write => {
+                        stage.fail(&call, CallError::Refused { status, hint: 0, detail: 0 });
+                    }
+                    _ => stage.answer(&call),
+                }
+            }
+            if let Some((_, mut results)) = stage.session.next_done() {
+                break results.remove(0);
+            }
+            stage.pass(Duration::from_millis(100));
+        };
+        assert_eq!(result, Err(expected), "{status:?}");
+    }
+}
+
+#[test]
 fn a_table_is_never_dropped_twice() {
     let mut stage = Stage::new();
     stage.create("t");
@@ -220,7 +290,10 @@ fn a_table_is_never_dropped_twice() {
         stage.pass(Duration::from_millis(100));
         waited += Duration::from_millis(100);
     }
-    assert_eq!(stage.session.next_answer().unwrap().1, Err(Error::Unknown));
+    assert_eq!(
+        stage.session.next_answer().unwrap().1,
+        Err(Error::Unknown(Obstacle::NoCoordinator))
+    );
     assert_eq!(stage.count(Opcode::DropTable), 2, "one for each");
     stage.ask(drop_table("nothing"));
     assert_eq!(stage.answered(), Err(Error::Refused(Status::NoSuchTable)));
@@ -263,7 +336,7 @@ fn what_coordinators_have_against_it_is_told() {
         "it could not be done in time, and was not done: no coordinator answers; check its address and that it runs"
     );
     stage.ask(create("v"));
-    assert_eq!(ends(&mut stage, None), Error::Unknown);
+    assert_eq!(ends(&mut stage, None), Error::Unknown(Obstacle::NoCoordinator));
     // All say that another one leads.
     stage.ask(create("w"));
     let other = CallError::Refused { status: Status::NotLeader, hint: 0, detail: 0 };
@@ -355,7 +428,7 @@ fn a_lease_is_used_while_no_coordinator_answers() {
     };
     assert_eq!(again.body, write.body, "the same sequence of the same lease");
     stage.fail(&again, ended);
-    assert_eq!(stage.written(), Err(Error::Unknown));
+    assert_eq!(stage.written(), Err(Error::Unknown(Obstacle::NoAnswer)));
     assert_eq!(stage.session.lease(), None);
 }
 
@@ -521,4 +594,94 @@ fn what_is_given_up_is_not_told_of_and_others_in_its_message_are() {
     assert_eq!(stage.session.next_done(), Some((second, vec![Ok(Answer::Absent)])));
     assert_eq!(stage.session.next_done(), None);
     assert!(stage.session.is_idle());
+}
+
+/// Resolves the coordinators' names to other addresses.
+struct Moved(Vec<SocketAddr>);
+
+impl Resolve for Moved {
+    fn resolve(&self, found: Found) {
+        found.tell(self.0.clone());
+    }
+}
+
+#[test]
+fn coordinators_that_do_not_answer_are_looked_for_by_name_again() {
+    let now = coordinators();
+    let former: Vec<SocketAddr> = ["10.0.9.1:1", "10.0.9.2:1"].map(|it| it.parse().unwrap()).into();
+    let named = Addresses::resolved(former.clone(), Box::new(Moved(now.clone())));
+    let mut stage = Stage::new();
+    stage.session = Session::new(named, Random::from_seed(1));
+    stage.ask(create("t"));
+    let mut tried = Vec::new();
+    while !stage.session.has_done() {
+        for call in stage.calls() {
+            tried.push(call.to);
+            match now.contains(&call.to) {
+                true => stage.answer(&call),
+                false => stage.fail(&call, CallError::Unreachable(Cause::Refused)),
+            }
+        }
+        stage.pass(Duration::from_millis(1));
+    }
+    assert!(matches!(stage.session.next_answer().unwrap().1, Ok(Reply::Table(_))));
+    assert!(former.iter().all(|it| tried[..2].contains(it)), "{tried:?}");
+    assert!(tried[2..].iter().all(|it| now.contains(it)), "{tried:?}");
+}
+
+/// The cluster has more tables than fit into a message: whole lists come in pages, and operations ask for
+/// their own tables.
+#[test]
+fn a_client_of_a_large_cluster_asks_for_its_own_tables() {
+    let mut stage = Stage::new();
+    let tables: Vec<TableId> = (0..7).map(|number| stage.create(&format!("t{number}"))).collect();
+    stage.cluster.page = 3;
+    for question in [Question::Map(None), Question::ClusterStatus] {
+        stage.ask(question.clone());
+        let map = match stage.answered() {
+            Ok(Reply::Map(map)) => map,
+            Ok(Reply::Cluster(status)) => status.map,
+            other => panic!("{other:?}"),
+        };
+        let ids: Vec<TableId> = map.tables.iter().map(|table| table.id).collect();
+        assert_eq!((ids, map.more), (tables.clone(), None), "{question:?}");
+    }
+    let asked = stage.count(Opcode::Map);
+    assert_eq!(asked, 5, "three pages, and two behind the status");
+    stage.write(tables[2]);
+    assert!(stage.written().is_ok());
+    assert_eq!(stage.count(Opcode::Map), asked + 1);
+    // Another one is another matter.
+    stage.write(tables[1]);
+    assert!(stage.written().is_ok());
+    assert_eq!(stage.count(Opcode::Map), asked + 2);
+    stage.write(tables[2]);
+    assert!(stage.written().is_ok());
+    assert_eq!(stage.count(Opcode::Map), asked + 2, "it is known");
+    // One that was dropped is asked for once.
+    stage.write(TableId(99));
+    assert_eq!(stage.written(), Err(Error::NoSuchTable(TableId(99))));
+    assert_eq!(stage.count(Opcode::Map), asked + 3);
+}
+
+/// The coordinator that answers says nothing of the table that it was asked for.
+#[test]
+fn a_coordinator_that_says_nothing_is_not_asked_as_fast_as_it_answers() {
+    let mut stage = Stage::new();
+    stage.write(TableId(5));
+    for _ in 0..20 {
+        for call in stage.calls() {
+            match call.opcode {
+                Opcode::Map => {
+                    let empty = Map { version: 7, is_part: true, ..Map::default() };
+                    let body = thunderhead_client::control::to_body(&empty);
+                    stage.session.answered(stage.now, call.number, Ok(&body));
+                }
+                _ => stage.answer(&call),
+            }
+        }
+        stage.pass(Duration::from_millis(1));
+    }
+    let asked = stage.count(Opcode::Map);
+    assert!((1..=4).contains(&asked), "{asked} times in 20 ms");
 }

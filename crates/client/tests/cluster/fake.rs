@@ -14,6 +14,8 @@ use thunderhead_wire::{ClusterId, KeyHash, MasterId, Status, TableId};
 
 /// What the coordinators know.
 pub(crate) struct Cluster {
+    /// Tables in a page of the map, and in news.
+    pub(crate) page: usize,
     pub(crate) cluster: ClusterId,
     /// Which of them leads.
     pub(crate) leader: usize,
@@ -41,7 +43,8 @@ impl Cluster {
         Cluster {
             cluster: ClusterId(77),
             leader: 0,
-            map: Map { version: 1, tables: Vec::new() },
+            map: Map { version: 1, ..Map::default() },
+            page: usize::MAX,
             old_map: None,
             shards: Vec::new(),
             ttl_ms,
@@ -63,7 +66,7 @@ impl Cluster {
             let (first, last) = (KeyHash(first), KeyHash(last));
             TabletInfo { first, last, master: *master, address: Some(*address) }
         });
-        TableInfo { id, name: name.to_owned(), tablets: tablets.collect() }
+        TableInfo { id, name: name.to_owned(), tablets: tablets.collect(), since: 0 }
     }
 
     /// Another one leads, and grants all leases their whole time.
@@ -95,6 +98,17 @@ impl Cluster {
         let mut map = map.clone();
         if let Some(name) = &request.table {
             map.tables.retain(|table| table.name == *name);
+        } else if request.is_news && map.tables.len() > self.page {
+            let wanted: BTreeSet<TableId> =
+                request.tables.iter().map(|(table, _)| *table).collect();
+            map.tables.retain(|table| wanted.contains(&table.id));
+            let is_there = |table: &TableId| map.tables.iter().any(|it| it.id == *table);
+            map.gone = wanted.into_iter().filter(|table| !is_there(table)).collect();
+            map.is_part = true;
+        } else if !request.is_news {
+            map.tables.retain(|table| request.from.is_none_or(|from| table.id >= from));
+            map.more = map.tables.get(self.page).map(|table| table.id);
+            map.tables.truncate(self.page);
         }
         control::to_body(&map)
     }
@@ -178,12 +192,17 @@ impl Cluster {
                 cluster: self.cluster,
                 settings: Settings {
                     replicas: 0,
+                    min_replicas: 1,
                     durability: "replicated".to_owned(),
                     segment_bytes: 1 << 20,
                     self_backup: false,
                 },
                 servers: ServerList::default(),
-                map: self.map.clone(),
+                map: Map {
+                    more: self.map.tables.get(self.page).map(|table| table.id),
+                    tables: self.map.tables.iter().take(self.page).cloned().collect(),
+                    ..self.map.clone()
+                },
                 leases: self.leases.len() as u64,
                 recoveries: Vec::new(),
                 remarks: Vec::new(),

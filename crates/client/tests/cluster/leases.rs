@@ -58,7 +58,7 @@ fn run(seed: u64) -> Result<(Verdict, u64, u64), String> {
             let addresses = [1, 0].map(|at: usize| table.tablets[at].address);
             table.tablets[0].address = addresses[0];
             table.tablets[1].address = addresses[1];
-            it.old_map = Some(Map { version: 0, tables: vec![table] });
+            it.old_map = Some(Map { version: 0, tables: vec![table], ..Map::default() });
         }
     }
     let addresses: Vec<SocketAddr> =

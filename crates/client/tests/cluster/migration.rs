@@ -22,6 +22,7 @@ use thunderhead_wire::control::{
     self, CreateTable, Empty, Enlist, Enlisted, Known, Map, MapRequest, MigrateTablet, Register,
     Registered, Settings, ShardStatus, SplitTablet, TableInfo,
 };
+use thunderhead_wire::leadership::Leadership;
 use thunderhead_wire::operations::{Identity, ObjectHead};
 use thunderhead_wire::{Condition, KeyHash, MasterId, Next, Status};
 use zerocopy::IntoBytes;
@@ -103,7 +104,11 @@ impl Service for Enlisting {
         });
     }
 
-    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+    fn request(&mut self, context: &mut Context<'_>, mut request: Request<'_>) {
+        if request.opcode.is_command() {
+            let (_, body) = Leadership::split(request.body).expect("a coordinator says who it is");
+            request.body = body;
+        }
         if request.opcode == Opcode::ServersChanged {
             return context.reply(request.reply_to, &[&control::to_body(&Empty {})]);
         }
@@ -159,6 +164,7 @@ impl World {
         let store = SimStore::new(simulation.truth(), Random::from_seed(seed + 1), Faults::none());
         let settings = Settings {
             replicas: 0,
+            min_replicas: 1,
             durability: "replicated".into(),
             segment_bytes: 32 << 10,
             self_backup: false,

@@ -247,7 +247,7 @@ impl User {
                 self.seen = found;
                 Outcome::Refused(version(found))
             }
-            Err(Error::Unknown) => return,
+            Err(Error::Unknown(_)) => return,
             // It says that nothing was done: the judge must not need it. A read is nothing.
             Err(Error::TimedOut(_)) => {
                 seen.action = Judged::Read;

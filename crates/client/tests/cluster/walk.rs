@@ -146,7 +146,7 @@ fn tell(tablets: &BTreeMap<u64, usize>, cluster: &mut Cluster, random: &mut Rand
     };
     let tablets = tablets.iter().map(info).collect();
     cluster.map.version += 1;
-    cluster.map.tables = vec![TableInfo { id: TABLE, name: "t".to_owned(), tablets }];
+    cluster.map.tables = vec![TableInfo { id: TABLE, name: "t".to_owned(), tablets, since: 0 }];
 }
 
 fn run(seed: u64) -> usize {

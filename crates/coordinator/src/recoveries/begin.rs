@@ -18,11 +18,12 @@ use super::order::{Order, order};
 use super::partitions::{cuts, expected, loads, pack, target};
 use super::survey::Found;
 use super::taking_back;
-use crate::cluster::{Cluster, split};
-use crate::limits::RETRY_MIN;
+use crate::cluster::{Cluster, shards_of, split};
+use crate::limits::{RETRY_MIN, SHARD_BYTES_MAX};
 use crate::reign::{Backoff, Reign};
+use crate::rooms;
 use crate::stored::{Former, Part, ServerRecord, to_value};
-use crate::waiting::{all, within};
+use crate::waiting::all;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -30,17 +31,11 @@ use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_metastore::limits::VALUE_BYTES_MAX;
 use thunderhead_rpc::{CallError, Opcode};
-use thunderhead_wire::control::{
-    BeginRecovery, Empty, InventoryOf, Recover, Replicas, ShardStatus, Taken, of_body,
-};
+use thunderhead_wire::control::{BeginRecovery, InventoryOf, Recover, Replicas, Taken};
 use thunderhead_wire::{Epoch, MasterId, ServerId, Status};
 
 /// Masters wait for so long for backups to be told.
 const BACKUPS_PATIENCE: Duration = Duration::from_millis(250);
-
-/// Masters have so long to say how much room they have.
-const ROOM_PATIENCE: Duration = Duration::from_millis(100);
-const ROOM_PAUSE: Duration = Duration::from_millis(5);
 
 /// A master is told in vain so often before another one is chosen: some seconds.
 const TOLD_MAX: u32 = 8;
@@ -94,38 +89,30 @@ fn choose(parts: Vec<(u64, Vec<Taken>)>, masters: Masters<'_>) -> (Vec<Part>, bo
     (chosen, have_room)
 }
 
-/// How much room masters have, of those that say so soon. Those that have the place of the one that is
-/// gone may only just be beginning: they are asked again.
-async fn rooms(reign: &Rc<Reign>, crashed: MasterId) -> BTreeMap<MasterId, u64> {
-    let successors = reign.cluster().successors(crashed);
-    let shards: Vec<_> = {
-        let cluster = reign.cluster();
-        let places = cluster.by_load().into_iter();
-        places.filter_map(|master| Some((master, cluster.place(master)?.address))).collect()
-    };
-    let calls = shards.into_iter().map(|(master, address)| {
-        let insists = successors.contains(&master);
-        let asked = async move {
-            loop {
-                match reign.call(address, Opcode::ShardStatus, &Empty {}).await {
-                    Ok(answer) => return Some(answer),
-                    Err(_) if insists => reign.sleep(ROOM_PAUSE).await,
-                    Err(_) => return None,
-                }
-            }
-        };
-        async move {
-            let answer = within(reign.sleep(ROOM_PATIENCE), asked).await??;
-            let status = of_body::<ShardStatus>(&answer).filter(|it| it.memory_bytes > 0)?;
-            Some((master, status.memory_bytes.saturating_sub(status.live_bytes)))
+/// Bytes of what masters are to rebuild in other rounds and have not begun: they do not count it yet
+/// when they say how much room they have.
+fn promised(reign: &Reign) -> BTreeMap<MasterId, u64> {
+    let (cluster, attempts) = (reign.cluster(), reign.attempts.borrow());
+    let mut promised: BTreeMap<MasterId, u64> = BTreeMap::new();
+    for former in cluster.formers() {
+        let stage = attempts.get(&former.master).map(|attempt| &attempt.stage);
+        let Some(Stage::Rebuilding(round)) = stage else { continue };
+        let parts = former.parts.iter().zip(&round.parts).zip(&round.expected);
+        for ((part, _), expected) in parts.filter(|((_, told), _)| matches!(told, Told::Due(..))) {
+            let bytes: u64 = expected.iter().map(|it| it.bytes).sum();
+            *promised.entry(part.by).or_default() += bytes;
         }
-    });
-    all(calls.collect()).await.into_iter().flatten().collect()
+    }
+    promised
 }
 
 /// Writes who is to rebuild what, and begins; says whether that could be done.
 pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) -> bool {
-    let room = rooms(reign, crashed).await;
+    let (masters, successors) = {
+        let cluster = reign.cluster();
+        (cluster.by_load(), cluster.successors(crashed))
+    };
+    let rooms = rooms::ask(reign, &masters, &successors).await;
     let pen = reign.pen_for_long().await;
     let has_tablets = |reign: &Reign| {
         let cluster = reign.cluster();
@@ -145,7 +132,7 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
         let (cluster, attempts) = (reign.cluster(), reign.attempts.borrow());
         let attempt = attempts.get(&crashed);
         let former = cluster.former(crashed);
-        former.and_then(|it| taking_back::who(&cluster, it, &tablets, found, &room, attempt))
+        former.and_then(|it| taking_back::who(&cluster, it, &tablets, found, &rooms, attempt))
     };
     let load = loads(&tablets, &found.statistics, found.bytes());
     let sizes = reign.shared.options.parts;
@@ -167,10 +154,8 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
         let after = split(&table, at).filter(|_| can).unwrap_or(table);
         split_tables.insert(id, after);
     }
-    for table in split_tables.into_values() {
-        if reign.put_table(table).await.is_err() {
-            return false;
-        }
+    if reign.put_tables(split_tables.into_values().collect()).await.is_err() {
+        return false;
     }
     let tablets = has_tablets(reign);
     let parts = pack(&tablets, &loads(&tablets, &found.statistics, found.bytes()), target);
@@ -180,6 +165,10 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
     };
     let busy = reign.cluster().rebuilding();
     let has_successor = !successors.is_empty();
+    let mut room: BTreeMap<_, _> = rooms.into_iter().map(|(it, room)| (it, room.bytes)).collect();
+    for (master, bytes) in promised(reign) {
+        room.entry(master).and_modify(|room| *room = room.saturating_sub(bytes));
+    }
     let choice = Masters { all: &masters, has_successor, refused: &refused, busy, room };
     let (mut parts, mut have_room) = choose(parts, choice);
     if let Some(by) = heir {
@@ -195,7 +184,9 @@ pub(super) async fn divide(reign: &Rc<Reign>, crashed: MasterId, found: &Found) 
     let Some(former) = record.former.get_mut(number) else { return true };
     (former.recovery, former.parts) = (recovery, parts);
     former.heir = heir.or(former.heir);
-    let parts = fit(&mut record, number, VALUE_BYTES_MAX);
+    // The end of the server's present life, or the next one, finds room too.
+    let room = VALUE_BYTES_MAX - shards_of(&record) * SHARD_BYTES_MAX;
+    let parts = fit(&mut record, number, room);
     if parts.is_empty() {
         drop(pen);
         let why = format!("what is written of {} leaves no room for its parts", record.server);

@@ -59,7 +59,7 @@ pub(crate) async fn recovered(reign: &Rc<Reign>, message: Recovered) -> Outcome 
             return Err(Status::BadRange.into());
         }
         has_orphans(reign, by, reign.cluster().orphans(&ranges));
-        return Ok(to_body(&Owned { not_yours }));
+        return Ok(to_body(&Owned { since: reign.owned_since(), not_yours }));
     }
 }
 
@@ -101,7 +101,7 @@ fn is_over(
     reign.changed.raise();
 }
 
-/// Writes new owners, table by table.
+/// Writes new owners, many tables at a time: each write waits for the metastore.
 async fn write(
     reign: &Reign,
     crashed: MasterId,
@@ -109,10 +109,7 @@ async fn write(
     taken: &[Taken],
 ) -> Result<(), Refusal> {
     let changed = reign.cluster().recovered(crashed, part, taken);
-    for table in changed {
-        reign.put_table(table).await?;
-    }
-    Ok(())
+    reign.put_tables(changed).await
 }
 
 /// A shard has tablets of tables that are not there any more. It was told so; if it does not heed

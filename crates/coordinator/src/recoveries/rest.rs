@@ -16,14 +16,14 @@
 use super::Step;
 use crate::cluster::Cluster;
 use crate::reign::Reign;
-use crate::stored::Former;
+use crate::stored::{Former, ServerRecord};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_rpc::Opcode;
 use thunderhead_runtime::Time;
-use thunderhead_wire::control::{FreeRest, OfMaster, ShardStatus, of_body};
+use thunderhead_wire::control::{FreeRest, OfMaster, ServerState, ShardStatus, of_body};
 use thunderhead_wire::{MasterId, SegmentId, ServerId};
 
 /// How often a shard is asked, and one that is not done with taking back.
@@ -70,8 +70,13 @@ pub(super) fn next(reign: &Reign, cluster: &Cluster, former: &Former) -> Step {
     let Some(rest) = rest.filter(|rest| reign.now() < rest.ask_at()) else {
         return Step::AskHeir(heir);
     };
-    let mut backups = cluster.servers().filter(|it| it.backup.is_some());
-    if rest.keep.is_some() && backups.all(|it| rest.left.get(&it.server) == Some(&0)) {
+    let Some(keep) = &rest.keep else { return Step::WaitUntil(rest.ask_at()) };
+    // A backup that is away may have what is needed. If nothing is, it frees what it has when it comes again.
+    let counts = |it: &&ServerRecord| {
+        it.backup.is_some() && !it.forgotten && (it.state == ServerState::Up || !keep.is_empty())
+    };
+    let mut backups = cluster.servers().filter(counts);
+    if backups.all(|it| rest.left.get(&it.server) == Some(&0)) {
         return Step::Free;
     }
     Step::WaitUntil(rest.ask_at())

@@ -30,6 +30,7 @@ use super::survey::Found;
 use crate::cluster::Cluster;
 use crate::coordinator::Refusal;
 use crate::reign::Reign;
+use crate::rooms::Room;
 use crate::stored::{Former, ServerRecord};
 use std::collections::BTreeMap;
 use thunderhead_wire::MasterId;
@@ -72,7 +73,7 @@ fn trace(
 pub(super) fn is_needed(cluster: &Cluster, heir: MasterId) -> bool {
     // An heir that is gone may have one itself, whose log names what this one's did.
     let is_left = |former: &Former| {
-        let has_tablets = !cluster.to_recover(heir).is_empty();
+        let has_tablets = cluster.has_to_recover(heir);
         !former.freeing && (has_tablets || former.heir.is_some_and(|it| is_needed(cluster, it)))
     };
     cluster.place(heir).is_some() || cluster.former(heir).is_some_and(is_left)
@@ -84,7 +85,7 @@ pub(super) fn who(
     former: &Former,
     tablets: &[Taken],
     found: &Found,
-    room: &BTreeMap<MasterId, u64>,
+    rooms: &BTreeMap<MasterId, Room>,
     attempt: Option<&Attempt>,
 ) -> Option<MasterId> {
     let record = cluster.server_of_former(former.master)?;
@@ -92,9 +93,10 @@ pub(super) fn who(
     let is_first = |other: &Former| other.heir != Some(by);
     // Room beside it for what the log needs to go on.
     let bytes = found.bytes();
-    let has_room = room.get(&by).is_some_and(|room| bytes.saturating_add(bytes / 8) <= *room);
+    let needed = bytes.saturating_add(bytes / 8);
+    let has_room = rooms.get(&by).is_some_and(|room| needed <= room.memory_bytes);
     let waiting = cluster.formers().filter(|it| !it.freeing);
-    let waiting = waiting.filter(|it| !cluster.to_recover(it.master).is_empty()).count();
+    let waiting = waiting.filter(|it| cluster.has_to_recover(it.master)).count();
     let masters = cluster.by_load().len();
     let may = record.log_seed != 0
         && former.heir.is_none_or(|heir| !is_needed(cluster, heir))
@@ -146,12 +148,13 @@ mod tests {
     fn the_log_of_an_heir_is_needed_as_long_as_its_own_heir_is_there() {
         let settings = thunderhead_wire::control::Settings {
             replicas: 1,
+            min_replicas: 1,
             durability: "replicated".into(),
             segment_bytes: 1,
             self_backup: true,
         };
         let cluster = thunderhead_wire::ClusterId(1);
-        let record = crate::stored::ClusterRecord { cluster, settings };
+        let record = crate::stored::ClusterRecord { format: 1, cluster, settings };
         let mut cluster = Cluster::new(record, crate::stored::Ids::default(), 1 << 20);
         let server = br#"{"server":1,"registered":5,"generation":3,"state":"up",
             "shards":[{"master":3,"address":"10.0.0.1:1"}],

@@ -3,6 +3,7 @@
 mod model;
 mod recoveries;
 mod scenarios;
+mod settings;
 mod taking_back;
 mod verdicts;
 mod world;

@@ -193,7 +193,7 @@ impl User {
             (seen.leases.iter().copied().collect(), seen.ended.clone())
         };
         let checked = self.ask::<LeasesChecked>(Opcode::CheckLeases, &CheckLeases { leases }).await;
-        let Ok(LeasesChecked { ended }) = checked else { return };
+        let Ok(LeasesChecked { ended, .. }) = checked else { return };
         let ended: BTreeSet<u64> = ended.into_iter().collect();
         let mut seen = self.seen.borrow_mut();
         assert!(before.is_subset(&ended), "a lease lives again");

@@ -1,15 +1,18 @@
 //! One thing at a time, in a calm simulation.
 
 use crate::world::{World, options, owners, settings, stored};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_coordinator::Options;
-use thunderhead_rpc::Opcode;
+use thunderhead_metastore::{Answer, Change, Entry, Key, LeaseName, Request as Ask};
+use thunderhead_rpc::{CallError, Node, Opcode};
 use thunderhead_wire::control::{
-    CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlist, Enlisted, Known, Lease,
-    LeaseOpened, LeasesChecked, Map, MapRequest, MigrateTablet, Owned, RaiseEpoch, Recover,
-    Recovered, Register, Registered, ServerList, ServerState, Settings, SplitTablet, TableInfo,
-    Taken,
+    BackupInfo, CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlist, Enlisted,
+    ForgetServer, Known, Lease, LeaseOpened, LeasesChecked, Map, MapRequest, MigrateTablet, Owned,
+    RaiseEpoch, Recover, Recovered, Register, Registered, ServerList, ServerState, Settings,
+    SplitTablet, TableInfo, Taken, to_body,
 };
 use thunderhead_wire::{
     ClusterId, Epoch, KeyHash, MasterId, SegmentId, ServerId, Status, TabletRange,
@@ -41,6 +44,12 @@ fn ended(world: &mut World, leases: &[u64]) -> Vec<u64> {
     world.ask::<LeasesChecked>(Opcode::CheckLeases, &message).unwrap().ended
 }
 
+/// How many former masters the store remembers.
+fn formers(world: &World) -> usize {
+    let servers = stored(&world.store, "servers");
+    servers.iter().map(|it| it["former"].as_array().unwrap().len()).sum()
+}
+
 /// Which masters have which tablets, by what they were told.
 pub(crate) fn held(world: &World) -> BTreeSet<(MasterId, TabletRange)> {
     let mut held = BTreeSet::new();
@@ -67,6 +76,46 @@ pub(crate) fn mapped(map: &Map) -> BTreeSet<(MasterId, TabletRange)> {
     map.tables.iter().flat_map(of).collect()
 }
 
+/// The servers that have a table's tablets.
+fn servers_of(table: &TableInfo) -> BTreeSet<std::net::IpAddr> {
+    table.tablets.iter().filter_map(|it| Some(it.address?.ip())).collect()
+}
+
+#[test]
+fn tablets_go_to_shards_with_room_whether_or_not_full_ones_say_so() {
+    for hides in [false, true] {
+        let mut world = World::new(1, 1, 3, &options());
+        world.until_all_are_there();
+        let before = create(&mut world, "before", 3).unwrap();
+        let full = before.tablets[0].address.unwrap().ip();
+        for (_, server) in &world.servers {
+            let mut server = server.borrow_mut();
+            let is_here = |list: &ServerList| {
+                let id = server.known.unwrap().server;
+                let own = list.servers.iter().find(|it| it.server == id);
+                own.is_some_and(|own| own.shards.iter().any(|it| it.address.ip() == full))
+            };
+            server.is_full = is_here(&server.list);
+            server.hides_its_room = hides;
+        }
+        for number in 0..6 {
+            let table = create(&mut world, &format!("t{number}"), 1).unwrap();
+            let servers = servers_of(&table);
+            assert_eq!(servers.len(), 1, "it is served: {table:?}");
+            assert!(!servers.contains(&full));
+        }
+        // All of them are full now: nothing is made of which nobody could serve a tablet.
+        for (_, server) in &world.servers {
+            (server.borrow_mut().is_full, server.borrow_mut().hides_its_room) = (true, false);
+        }
+        assert_eq!(create(&mut world, "more", 2), Err(Status::NoSpace));
+        assert_eq!(map(&mut world).tables.len(), 7);
+        // One gets room again.
+        world.servers[1].1.borrow_mut().is_full = false;
+        assert_eq!(servers_of(&create(&mut world, "more", 2).unwrap()).len(), 1);
+    }
+}
+
 #[test]
 fn tables_come_are_found_and_go() {
     let mut world = World::new(1, 1, 2, &options());
@@ -80,12 +129,12 @@ fn tables_come_are_found_and_go() {
     assert_eq!(all.tables, std::slice::from_ref(&table));
     assert_eq!(held(&world), mapped(&all));
     assert_eq!(create(&mut world, "users", 1), Err(Status::TableExists));
-    let message = MapRequest { table: Some("users".into()) };
+    let message = MapRequest { table: Some("users".into()), ..MapRequest::default() };
     assert_eq!(
         world.ask::<Map>(Opcode::Map, &message).unwrap().tables,
         std::slice::from_ref(&table)
     );
-    let message = MapRequest { table: Some("others".into()) };
+    let message = MapRequest { table: Some("others".into()), ..MapRequest::default() };
     assert_eq!(world.ask::<Map>(Opcode::Map, &message), Err(Status::NoSuchTable));
     assert_eq!(drop_table(&mut world, "users"), Ok(Empty {}));
     assert_eq!(drop_table(&mut world, "users"), Err(Status::NoSuchTable));
@@ -254,13 +303,8 @@ fn a_verdict_moves_tablets_to_others_and_what_comes_late_is_refused() {
         let state = if info.server == server { ServerState::Down } else { ServerState::Up };
         assert_eq!(info.state, state);
     }
-    // It cannot free what it has: that is remembered until it comes again.
-    world.simulation.run_for(Duration::from_secs(3));
-    let left: usize = stored(&world.store, "servers")
-        .iter()
-        .map(|it| it["former"].as_array().unwrap().len())
-        .sum();
-    assert_eq!(left, 2);
+    // It cannot free what it has, and nobody waits for that.
+    world.until("they are forgotten", |world| formers(world) == 0);
     world.change_leader();
     // What a master that is gone says does not count.
     let by = former[0];
@@ -466,7 +510,7 @@ fn a_life_is_begun_once_and_a_former_one_does_not_come_again() {
         host: "h".into(),
         rack: String::new(),
         shards: vec![([10, 0, 0, 99], 1).into()],
-        backup: None,
+        backup: Some(BackupInfo { address: ([10, 0, 0, 99], 1).into(), read_bytes_per_second: 0 }),
     };
     let first: Enlisted = world.ask(Opcode::Enlist, &enlist(71)).unwrap();
     assert_eq!((first.generation, first.masters.len()), (2, 1));
@@ -605,6 +649,65 @@ fn bad_requests_are_refused_and_nothing_else_happens() {
     assert_eq!(world.ask_raw::<Empty>(Opcode::Read, vec![]), Err(Status::UnknownOpcode));
 }
 
+/// What one coordinator says, whether it leads or not: a host that asks it every few milliseconds.
+fn asks_only(world: &mut World, coordinator: usize, asked: (Opcode, Vec<u8>)) -> Rc<RefCell<Said>> {
+    let to = world.addresses()[coordinator];
+    let said: Rc<RefCell<Said>> = Rc::default();
+    let noted = Rc::clone(&said);
+    world.simulation.add_host("asks only one", move |boot| {
+        let node = Node::new(boot.world, boot.transport, ());
+        let (tasks, calling, noted) = (node.tasks().clone(), node.calling(), Rc::clone(&noted));
+        let asked = asked.clone();
+        node.tasks().spawn(async move {
+            loop {
+                let (opcode, body) = asked.clone();
+                let timeout = Some(Duration::from_secs(20));
+                let said = calling.call(to, opcode, body, timeout).await;
+                noted.borrow_mut().push(said);
+                tasks.sleep(Duration::from_millis(5)).await;
+            }
+        });
+        Box::new(node)
+    });
+    said
+}
+
+type Said = Vec<Result<Vec<u8>, CallError>>;
+
+#[test]
+fn a_leader_that_was_stopped_behind_the_clock_does_not_answer_out_of_its_former_leadership() {
+    // One is answered at once, the other by a task that needs no write for it.
+    let create = CreateTable { name: "old".into(), server_span: 1 };
+    let asked =
+        [(Opcode::Map, to_body(&MapRequest::default())), (Opcode::CreateTable, to_body(&create))];
+    for (opcode, body) in asked {
+        let mut world = World::new(16, 2, 2, &options());
+        world.until_all_are_there();
+        self::create(&mut world, "old", 1).unwrap();
+        let old = world.leader().expect("somebody leads");
+        let said = asks_only(&mut world, old, (opcode, body));
+        world.simulation.run_for(Duration::from_millis(100));
+        let decided = |it: &Result<Vec<u8>, CallError>| match it {
+            Ok(_) => true,
+            Err(CallError::Refused { status, .. }) => *status == Status::TableExists,
+            Err(_) => false,
+        };
+        assert!(said.borrow().iter().all(decided), "it leads: {:?}", said.borrow());
+        let host = world.coordinators[old].host;
+        let stops_for = options().leadership_ttl * 6;
+        world.simulation.stop_behind_the_clock(host, stops_for);
+        world.until("another one leads", |world| world.leader().is_some_and(|it| it != old));
+        // The user finds the new leader by this, and asks nothing twice after it.
+        map(&mut world);
+        drop_table(&mut world, "old").unwrap();
+        // The last answers of its leadership may have been on their way until here.
+        said.borrow_mut().clear();
+        world.simulation.run_for(stops_for);
+        let said = said.borrow();
+        assert!(!said.is_empty() && !said.iter().any(decided), "{opcode}: {said:?}");
+    }
+}
+
 #[test]
 fn a_cluster_keeps_the_settings_that_it_was_made_with() {
     let mut world = World::new(14, 1, 0, &options());
@@ -613,7 +716,7 @@ fn a_cluster_keeps_the_settings_that_it_was_made_with() {
     let store = world.store.clone();
     let truth = world.simulation.truth();
     assert!(truth.get() > 0);
-    let client = store.client(thunderhead_runtime::clock::Clock::Sim(std::rc::Rc::new(
+    let client = store.client(thunderhead_runtime::clock::Clock::Sim(std::sync::Arc::new(
         thunderhead_runtime::sim::clock::SimClock::new(truth, thunderhead_runtime::Time(0), 0),
     )));
     let second = thunderhead_coordinator::Coordinator::new(Box::new(client), other);
@@ -653,4 +756,213 @@ fn who_has_nothing_to_do_hardly_has_a_turn() {
     // Two coordinators, three servers and a user, and connections between them.
     let turns = world.simulation.turns() - before;
     assert!(turns / seconds < 30, "{} turns a second", turns / seconds);
+}
+
+#[test]
+fn a_coordinator_that_stood_still_leads_again_at_once() {
+    let mut world = World::new(19, 1, 1, &options());
+    world.until_all_are_there();
+    create(&mut world, "t", 1).unwrap();
+    // Just longer than the lease, and much longer: renewals are under way or not.
+    for pause in [1_800, 2_100, 2_600, 10_000].map(Duration::from_millis) {
+        let host = world.coordinators[0].host;
+        world.simulation.pause(host, pause);
+        world.simulation.run_for(pause);
+        let woken = world.simulation.now();
+        world.until("it leads again", |world| world.leader().is_some());
+        let after = world.simulation.now() - woken;
+        assert!(after < Duration::from_millis(100), "{after:?} after a pause of {pause:?}");
+    }
+    assert_eq!(map(&mut world).tables.len(), 1);
+}
+
+/// The value that the store has for a key.
+fn value(world: &World, key: &str) -> serde_json::Value {
+    match world.store.peek(&Ask::Get { key: Key::new(key).unwrap() }) {
+        Answer::Value(Some(entry)) => serde_json::from_slice(&entry.value).unwrap(),
+        other => panic!("{key}: {other:?}"),
+    }
+}
+
+/// Puts a value into the store, as another coordinator would.
+fn put(world: &World, key: &str, value: &serde_json::Value) {
+    let key = Key::new(key).unwrap();
+    let Answer::Value(Some(Entry { version, .. })) =
+        world.store.peek(&Ask::Get { key: key.clone() })
+    else {
+        panic!("there is no {key}")
+    };
+    let change = Change::Replace(version, serde_json::to_vec(value).unwrap());
+    let answer = world.store.peek(&Ask::Write { key, change, fence: None });
+    assert!(matches!(answer, Answer::Written(_)), "{answer:?}");
+}
+
+#[test]
+fn a_server_that_crashes_again_and_again_is_remembered_in_bounds() {
+    let mut world = World::new(20, 1, 4, &options());
+    world.until_all_are_there();
+    create(&mut world, "t", 8).unwrap();
+    // One backup is away all the time.
+    let away = world.servers[3].0;
+    let server = world.servers[3].1.borrow().known.unwrap().server;
+    world.simulation.crash(away);
+    assert!(world.handle().server_failed(server, 1));
+    let host = world.servers[0].0;
+    let number = world.servers[0].1.borrow().known.unwrap().server.0;
+    let mut most = 0;
+    for _ in 0..120 {
+        world.simulation.crash(host);
+        world.simulation.start(host);
+        world.until_all_are_there_but(&[3]);
+        world.simulation.run_for(Duration::from_millis(700));
+        most = most.max(formers(&world));
+    }
+    assert!(most <= 8, "{most} former masters are remembered");
+    world.until("all are recovered", |world| formers(world) == 0);
+    assert_eq!(value(&world, &format!("servers/{number}"))["generation"], 121);
+    // Who was away frees what nobody knows any more, when it comes again.
+    let needed: BTreeSet<MasterId> = (0..3).flat_map(|it| world.masters(it)).collect();
+    let kept = |world: &World| -> Vec<MasterId> {
+        world.servers[3].1.borrow().replicas.keys().copied().collect()
+    };
+    assert!(kept(&world).iter().any(|it| !needed.contains(it)), "it has something to free");
+    world.simulation.start(away);
+    world.until_all_are_there();
+    world.until("it has freed them", |world| kept(world).iter().all(|it| needed.contains(it)));
+}
+
+#[test]
+fn a_server_is_forgotten_when_it_is_down_and_all_is_recovered() {
+    let mut world = World::new(21, 2, 3, &options());
+    world.until_all_are_there();
+    create(&mut world, "t", 4).unwrap();
+    let known = world.servers[2].1.borrow().known.unwrap();
+    let forget = ForgetServer { server: known.server };
+    assert_eq!(world.ask::<Empty>(Opcode::ForgetServer, &forget), Err(Status::ServerIsUp));
+    let nobody = ForgetServer { server: ServerId(77) };
+    assert_eq!(world.ask::<Empty>(Opcode::ForgetServer, &nobody), Err(Status::NoSuchServer));
+    // Its replicas may be needed as long as anything is being recovered.
+    for (_, server) in &world.servers {
+        server.borrow_mut().recovers_by_itself = false;
+    }
+    world.simulation.crash(world.servers[2].0);
+    assert!(world.handle().server_failed(known.server, 1));
+    world.until("it is down", |world| {
+        let servers = world.handle().servers().unwrap().servers;
+        servers.iter().any(|it| it.state == ServerState::Down)
+    });
+    assert_eq!(world.ask::<Empty>(Opcode::ForgetServer, &forget), Err(Status::InProgress));
+    for number in 0..2 {
+        let host = world.servers[number].0;
+        world.servers[number].1.borrow_mut().recovers_by_itself = true;
+        world.simulation.crash(host);
+        world.simulation.start(host);
+    }
+    world.until_all_are_there_but(&[2]);
+    world.until("it can be forgotten", |world| formers(world) == 0);
+    assert_eq!(world.ask(Opcode::ForgetServer, &forget), Ok(Empty {}));
+    world.change_leader();
+    assert_eq!(world.ask(Opcode::ForgetServer, &forget), Ok(Empty {}), "once more");
+    let seen = status(&mut world);
+    assert_eq!(seen.servers.servers.len(), 2);
+    assert_eq!(seen.remarks, [""; 0]);
+    let register = Register { known: Some(known), nonce: 1 };
+    let refused = world.ask::<Registered>(Opcode::Register, &register);
+    assert_eq!(refused, Err(Status::NoSuchServer));
+}
+
+#[test]
+fn a_server_without_storage_is_forgotten_with_its_life() {
+    let mut world = World::new(22, 1, 1, &options());
+    world.until_all_are_there();
+    for nonce in 100..105 {
+        let register = Register { known: None, nonce };
+        let Registered { cluster, server, .. } = world.ask(Opcode::Register, &register).unwrap();
+        let enlist = Enlist {
+            cluster,
+            server,
+            nonce,
+            host: "h".into(),
+            rack: String::new(),
+            shards: vec![([10, 0, 0, 99], 1).into()],
+            backup: None,
+        };
+        world.ask::<Enlisted>(Opcode::Enlist, &enlist).unwrap();
+    }
+    world.until("only the last one is known", |world| stored(&world.store, "servers").len() == 2);
+}
+
+#[test]
+fn servers_that_never_begin_a_life_are_not_remembered_for_ever() {
+    let mut world = World::new(23, 1, 1, &options());
+    world.until_all_are_there();
+    for nonce in 100..1200 {
+        let register = Register { known: None, nonce };
+        world.ask::<Registered>(Opcode::Register, &register).unwrap();
+    }
+    assert_eq!(stored(&world.store, "servers").len(), 1001);
+}
+
+#[test]
+fn what_the_status_says_of_the_metastore_ends_when_it_is_over() {
+    let options = Options { leadership_ttl: Duration::from_secs(20), ..options() };
+    let mut world = World::new(24, 1, 1, &options);
+    world.until_all_are_there();
+    world.store.stop();
+    assert_eq!(create(&mut world, "t", 1), Err(Status::MetastoreUnavailable));
+    world.simulation.run_for(Duration::from_secs(3));
+    assert!(world.handle().remarks()[0].contains("metastore"));
+    world.store.start();
+    // Nobody wants to change anything.
+    world.until("the remark is gone", |world| world.handle().remarks().is_empty());
+}
+
+#[test]
+fn what_has_happened_is_told_for_a_while() {
+    let mut world = World::new(25, 1, 2, &options());
+    world.until_all_are_there();
+    let host = world.servers[0].0;
+    world.simulation.crash(host);
+    world.servers[0].1.borrow_mut().known = None;
+    world.simulation.start(host);
+    world.until_all_are_there();
+    let taken = |world: &mut World| {
+        let remarks = status(world).remarks;
+        remarks.iter().any(|it| it.contains("has taken the place of"))
+    };
+    assert!(taken(&mut world));
+    world.simulation.run_for(Duration::from_secs(9 * 60));
+    assert!(taken(&mut world));
+    world.simulation.run_for(Duration::from_secs(2 * 60));
+    assert!(!taken(&mut world));
+}
+
+#[test]
+fn who_does_not_know_all_that_is_written_does_not_lead() {
+    let mut world = World::new(26, 1, 1, &options());
+    world.until_all_are_there();
+    create(&mut world, "t", 1).unwrap();
+    let good = [value(&world, "cluster"), value(&world, "servers/1")];
+    let mut newer = good.clone();
+    newer[0]["format"] = 2.into();
+    newer[1]["former"] = serde_json::json!([{ "master": 7, "shard": 0, "colour": "red" }]);
+    for (number, key) in ["cluster", "servers/1"].into_iter().enumerate() {
+        let host = world.coordinators[0].host;
+        world.simulation.crash(host);
+        put(&world, key, &newer[number]);
+        world.simulation.start(host);
+        world.simulation.run_for(Duration::from_secs(5));
+        assert_eq!(world.leader(), None);
+        // Others can have the leadership: it is nobody's most of the time.
+        let holder = Ask::Holder { lease: LeaseName::new("coordinator").unwrap() };
+        assert_eq!(world.store.peek(&holder), Answer::Holder(None));
+        let remarks = world.coordinators[0].handle.borrow().as_ref().unwrap().0.remarks();
+        assert!(remarks[0].contains("upgrade"), "{remarks:?}");
+        world.simulation.run_for(Duration::from_secs(30));
+        assert_eq!(value(&world, key), newer[number], "it is as it was");
+        put(&world, key, &good[number]);
+        world.until("it leads", |world| world.leader().is_some());
+        assert!(world.handle().remarks().is_empty());
+        assert_eq!(map(&mut world).tables.len(), 1);
+    }
 }

@@ -14,14 +14,17 @@ use thunderhead_metastore::{Answer, Key, Prefix, Request as Ask};
 use thunderhead_rpc::{
     CallError, Calling, Context, Node, Opcode, Repeat, Request, Service, ServiceKind,
 };
+use thunderhead_runtime::sim::clock::TrueTime;
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::{Process, Random};
 use thunderhead_simulator::{Boot, HostId, Options as Simulated, Simulation};
 use thunderhead_wire::control::{
     BackupInfo, BeginRecovery, Empty, Enlist, Enlisted, FreeRest, Head, HeadOf, Inventory,
-    InventoryOf, Known, OfMaster, Owned, Recover, Recovered, Register, Registered, ReplicaInfo,
-    RestLeft, ServerList, Settings, ShardStatus, TabletStatus, Tablets, Taken, of_body, to_body,
+    InventoryOf, Known, MastersAfter, MastersHere, OfMaster, Owned, Recover, Recovered, Register,
+    Registered, ReplicaInfo, RestLeft, ServerList, Settings, ShardStatus, TabletStatus, Tablets,
+    Taken, of_body, to_body,
 };
+use thunderhead_wire::leadership::Leadership;
 use thunderhead_wire::membership::{Presence, Probe, Probed};
 use thunderhead_wire::{Epoch, MasterId, SegmentId, ServerId, Status, TabletRange};
 
@@ -32,6 +35,7 @@ pub(crate) const BACKUP_PORT: u16 = 7300;
 pub(crate) fn settings() -> Settings {
     Settings {
         replicas: 2,
+        min_replicas: 1,
         durability: "replicated".into(),
         segment_bytes: 1 << 20,
         self_backup: false,
@@ -78,6 +82,10 @@ pub(crate) struct Server {
     pub(crate) backup_is_deaf: bool,
     /// The memory of each of its shards; 0 if it does not say so.
     pub(crate) memory_bytes: u64,
+    /// Its shards refuse tablets.
+    pub(crate) is_full: bool,
+    /// Its shards do not say that they are full.
+    pub(crate) hides_its_room: bool,
     /// What its shards say that they still need of former logs.
     pub(crate) inherited: Option<Vec<SegmentId>>,
     /// What its backup says instead of beginning to read.
@@ -106,7 +114,7 @@ pub(crate) struct Common {
     pub(crate) servers: Rc<RefCell<Vec<Shared>>>,
     /// Bytes of live objects in a whole table.
     pub(crate) table_bytes: Rc<Cell<u64>>,
-    truth: Rc<Cell<u64>>,
+    truth: TrueTime,
 }
 
 impl Common {
@@ -389,7 +397,7 @@ impl FakeServer {
             let answer = asker.ask(Opcode::Recovered, body, FOR_EVER).await;
             shared.borrow_mut().telling.remove(&key);
             if let (Ok(answer), Ok(taken)) = (answer, report.outcome) {
-                let Owned { not_yours } = of_body(&answer).unwrap();
+                let Owned { not_yours, .. } = of_body(&answer).unwrap();
                 let fenced = common.fenced_at(report.crashed);
                 assert!(common.truth.get() >= fenced + 500_000_000, "it may be read elsewhere");
                 let mut server = shared.borrow_mut();
@@ -437,9 +445,15 @@ impl Service for FakeServer {
         context.tasks().spawn(live(asker, Rc::clone(&self.shared), random, enlist));
     }
 
-    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+    fn request(&mut self, context: &mut Context<'_>, mut request: Request<'_>) {
         if self.shared.borrow().is_deaf {
             return;
+        }
+        if request.opcode.is_command() {
+            let (leadership, body) = Leadership::split(request.body).expect("it says who it is");
+            let own = self.shared.borrow().known.map(|it| it.cluster);
+            assert!(own.is_none_or(|own| own == leadership.cluster()) && leadership.token() > 0);
+            request.body = body;
         }
         let done = match request.opcode {
             Opcode::ServersChanged => {
@@ -459,6 +473,10 @@ impl Service for FakeServer {
                 let message: Tablets = of_body(request.body).unwrap();
                 let mine = self.is_mine(message.master);
                 let mut server = self.shared.borrow_mut();
+                if server.is_full && request.opcode == Opcode::TakeTablets {
+                    drop(server);
+                    return context.refuse(request.reply_to, Status::NoSpace, 0, &[]);
+                }
                 let has = server.tablets.entry(message.master).or_default();
                 for tablet in message.tablets {
                     if mine && request.opcode == Opcode::TakeTablets {
@@ -476,10 +494,13 @@ impl Service for FakeServer {
             Opcode::ShardStatus => {
                 let server = self.shared.borrow();
                 let (memory_bytes, inherited) = (server.memory_bytes, server.inherited.clone());
+                let says_room = memory_bytes > 0 || (server.is_full && !server.hides_its_room);
+                let room = if server.is_full { 0 } else { memory_bytes };
                 let asked = of_body::<OfMaster>(request.body).map(|of| of.master);
                 let status = ShardStatus {
                     master: asked.filter(|it| self.is_mine(*it)).unwrap_or_default(),
                     memory_bytes,
+                    room_bytes: says_room.then_some(room),
                     inherited,
                     ..ShardStatus::default()
                 };
@@ -516,6 +537,19 @@ impl Service for FakeServer {
                 replicas.retain(|it| it.closed && keep.contains(&it.segment));
                 let left = RestLeft { replicas: replicas.len() as u64 };
                 return context.reply(request.reply_to, &[&to_body(&left)]);
+            }
+            Opcode::MastersHere => {
+                let MastersAfter { after } = of_body(request.body).unwrap();
+                let server = self.shared.borrow();
+                if server.backup_is_deaf {
+                    return;
+                }
+                // Few at a time, so that there are several pages.
+                let here = server.replicas.iter().filter(|(_, it)| !it.is_empty());
+                let behind = here.map(|(master, _)| *master).filter(|it| *it > after);
+                let masters: Vec<MasterId> = behind.take(3).collect();
+                let here = MastersHere { more: masters.len() == 3, masters };
+                return context.reply(request.reply_to, &[&to_body(&here)]);
             }
             Opcode::FreeMaster => {
                 let OfMaster { master } = of_body(request.body).unwrap();

@@ -30,14 +30,10 @@ use super::Log;
 use super::heads::Head;
 use crate::error::Error;
 use crate::metadata::SegmentKind;
-use crate::replicator::SegmentBytes;
 use crate::segment::{Room, Segment};
 use crate::shared::Pass;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::SegmentId;
-
-/// Bytes that the replicator is given in a turn. It copies them.
-const PIECE_BYTES: usize = 128 << 10;
 
 /// What somebody has beside the log.
 #[derive(Default)]
@@ -62,8 +58,8 @@ pub enum TakeIn {
 
 /// A segment that the replicator is being given.
 pub(super) struct Given {
-    id: SegmentId,
-    bytes: usize,
+    pub(super) id: SegmentId,
+    pub(super) bytes: usize,
 }
 
 /// The log's own head, while entries go beside it.
@@ -150,33 +146,12 @@ impl Log {
         id
     }
 
-    /// Gives the replicator a piece of what is full beside the log.
-    #[inline(never)]
-    pub(super) fn give_some(&mut self) {
-        let Some(Given { id, bytes }) = self.given.front_mut() else { return };
-        if let Some(segment) = self.ledger.segment(*id) {
-            let seglet_bytes = self.memory.seglet_bytes();
-            let seglet = segment.seglets[*bytes / seglet_bytes];
-            let at = self.memory.seglet_start(seglet) + (*bytes % seglet_bytes) as u64;
-            let piece = PIECE_BYTES.min(segment.length - *bytes);
-            let lent = SegmentBytes::new(&self.memory, at, piece);
-            self.replicator.appended(*id, *bytes as u32, lent);
-            *bytes += piece;
-            if *bytes < segment.length {
-                return;
-            }
-            self.replicator.closed(*id, segment.length as u32);
-        }
-        self.given.pop_front();
-    }
-
-    /// Has all that is full beside the log become part of it, as soon as it is durable, so that cleaners may
-    /// have it: memory is short.
+    /// Has what is full beside the log, and given to the replicator, become part of the log as soon as it is
+    /// durable, so that cleaners may have it: memory is short.
     pub(super) fn take_in_full(&mut self) {
-        while !self.given.is_empty() {
-            self.give_some();
-        }
-        let survivors = self.ledger.take_beside(|_| true);
+        self.give_some(true);
+        let given = &self.given;
+        let survivors = self.ledger.take_beside(|id| given.iter().all(|it| it.id != id));
         self.take_in_pass(survivors);
     }
 

@@ -272,6 +272,7 @@ impl Log {
         self.logged_safe_version = self.safe_version;
         let digest = head.position();
         let old_head = std::mem::replace(&mut self.head, head);
+        self.dropped.clear();
         let (end, emergency) = (old_head.position(), old_head.emergency);
         let segment = old_head.close();
         self.count_disk(segment.disk_bytes as i64);
@@ -348,11 +349,18 @@ impl Log {
             return self.head.bytes(&self.memory, from, most);
         }
         let pinned = self.pinned.iter().map(|candidate| &candidate.segment);
-        let segment = match self.ledger.segment(id) {
-            Some(segment) => segment,
-            None => pinned.into_iter().find(|segment| segment.id == id)?,
+        let (segment, end) = match self.ledger.segment(id).map(|segment| (segment, segment.length))
+        {
+            Some(known) => known,
+            None => match self.coming.as_ref().and_then(|coming| coming.handed_over(id)) {
+                Some(known) => known,
+                None => {
+                    let segment = pinned.into_iter().find(|segment| segment.id == id)?;
+                    (segment, segment.length)
+                }
+            },
         };
-        let length = segment.length.checked_sub(from)?.min(most);
+        let length = end.checked_sub(from)?.min(most);
         let seglet_bytes = self.memory.seglet_bytes();
         let (seglet, inside) = (from / seglet_bytes, from % seglet_bytes);
         let seglet = if length == 0 { 0 } else { seglet };
@@ -400,7 +408,8 @@ impl Log {
         }
         self.mutations = 0;
         if !self.is_quiet() {
-            self.give_some();
+            self.handed_over = 0;
+            self.give_some(false);
             self.complete_cleaning(false);
             self.head.send(&self.shared, &mut *self.replicator);
             self.settle();
@@ -420,7 +429,7 @@ impl Log {
     fn is_quiet(&mut self) -> bool {
         self.head.sent == self.head.appender.length()
             && self.shared.passes.is_empty()
-            && self.given.is_empty()
+            && !self.has_to_hand_over()
             && self.ledger.is_quiet(self.replicator.durable())
     }
 
@@ -433,7 +442,7 @@ impl Log {
             self.settle();
             self.take_in_full();
         }
-        self.receive_passes();
+        self.receive_passes(urgent);
         let reserves = self.shared.reserves;
         let segment_seglets = self.shared.options.segment_bytes / self.memory.seglet_bytes();
         let low = reserves.for_writes() + segment_seglets;
@@ -454,26 +463,6 @@ impl Log {
     /// Takes in whatever passes can be, as memory is short.
     pub(crate) fn make_haste(&mut self) {
         self.complete_cleaning(true);
-    }
-
-    /// Learns of passes that cleaners finished and hands their survivors to the replicator.
-    fn receive_passes(&mut self) {
-        while let Some(pass) = self.shared.passes.pop() {
-            for survivor in &pass.survivors {
-                self.replicator.opened(survivor.id, SegmentKind::Survivor);
-                let at = self.memory.seglet_start(survivor.seglets[0]);
-                let bytes = SegmentBytes::new(&self.memory, at, survivor.length);
-                self.replicator.appended(survivor.id, 0, bytes);
-                self.replicator.closed(survivor.id, survivor.length as u32);
-                self.count_disk(survivor.disk_bytes as i64);
-            }
-            self.shared.frames.keep_promise(pass.promised);
-            let (position, cleaner) = (self.head.position(), pass.cleaner);
-            self.ledger.pass_received(pass, position);
-            // From here on the ledger knows the survivors' ids: the announcement is over.
-            self.shared.in_flight[cleaner].store(u64::MAX, Ordering::SeqCst);
-        }
-        self.ledger.update_ready(&mut *self.replicator);
     }
 
     /// Learns how far the log is durable and does what waited for it.

@@ -11,6 +11,12 @@
 //!  given      nothing is answered until the coordinator says how it ends
 //! ```
 //!
+//! # Slices
+//!
+//! Each step sends one bucket of small entries, or one entry. What is noted is bounded: beyond
+//! [`NOTED_BYTES_EAGER`] noted keys are sent beside the objects, one by one in turns; at [`NOTED_BYTES_MAX`] the
+//! tablet's updates are told to come again, so that they are noted no faster than they are sent.
+//!
 //! What is noted is a key, or an update's number, and what is sent of it is what the log has at that
 //! time: an object, or that there is none. The other one keeps the newest version of each key, so it
 //! does not matter in which order messages arrive or how often.
@@ -20,10 +26,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use thunderhead_log::{Cursor, Log};
+use thunderhead_log::{Cursor, Log, Object};
 use thunderhead_rpc::{CallError, CallId, Context, Opcode};
 use thunderhead_runtime::Time;
-use thunderhead_runtime::slice::Budget;
+use thunderhead_runtime::slice::{Budget, SLICE};
 use thunderhead_wire::control::{self, MigrateOut, MigrationBegin, Taken};
 use thunderhead_wire::migration::{ENTRIES_MAX, Entry, Head, Kind};
 use thunderhead_wire::operations::Identity;
@@ -36,6 +42,18 @@ const MESSAGE_BYTES: usize = 16 << 10;
 /// With so few left to send the tablet is not served any more; or after so many rounds.
 const FEW: usize = 64;
 const ROUNDS_MAX: u32 = 8;
+
+/// Bytes of what is noted from which on it is sent beside the objects, and at which updates wait. The memory for it
+/// is beside the log's.
+const NOTED_BYTES_EAGER: usize = 256 << 10;
+pub(super) const NOTED_BYTES_MAX: usize = 1 << 20;
+
+/// What a noted key takes beside its bytes, and what a record takes: their place in an ordered set.
+const NOTED_KEY_BYTES: usize = 64;
+const NOTED_RECORD_BYTES: usize = 48;
+
+/// A bucket with more bytes than this is sent one object a step.
+const BUCKET_BYTES_MAX: usize = 16 << 10;
 
 /// How long the other one has for an answer, and the wait before it is told again.
 const TIMEOUT: Duration = Duration::from_millis(200);
@@ -72,7 +90,7 @@ enum Stage {
     Beginning,
     Records(Cursor),
     Objects(Cursor),
-    Changes(Vec<Vec<u8>>),
+    Changes,
     Rest(LogPosition),
     Ending,
     Given(Taken),
@@ -88,14 +106,57 @@ pub(super) enum Work {
     Failed(String),
 }
 
+/// Keys that were updated, and updates that were recorded.
+#[derive(Default)]
+struct Noted {
+    keys: BTreeSet<Vec<u8>>,
+    records: BTreeMap<(u64, u64), KeyHash>,
+    /// The memory that they take.
+    bytes: usize,
+}
+
+impl Noted {
+    fn note(&mut self, identity: Identity, hash: KeyHash, key: &[u8]) {
+        if !self.keys.contains(key) {
+            self.keys.insert(key.to_vec());
+            self.bytes += key.len() + NOTED_KEY_BYTES;
+        }
+        let record = (identity.lease(), identity.sequence());
+        if identity.lease() != 0 && self.records.insert(record, hash).is_none() {
+            self.bytes += NOTED_RECORD_BYTES;
+        }
+    }
+
+    fn take_key(&mut self) -> Option<Vec<u8>> {
+        let key = self.keys.pop_first()?;
+        self.bytes -= key.len() + NOTED_KEY_BYTES;
+        Some(key)
+    }
+
+    fn take_record(&mut self) -> Option<((u64, u64), KeyHash)> {
+        let record = self.records.pop_first()?;
+        self.bytes -= NOTED_RECORD_BYTES;
+        Some(record)
+    }
+
+    fn count(&self) -> usize {
+        self.keys.len() + self.records.len()
+    }
+}
+
 /// See the module's documentation.
 pub(super) struct Outgoing {
     pub(super) task: MigrateOut,
     stage: Stage,
-    /// Keys that were updated, and updates that were recorded, since they were sent.
-    keys: BTreeSet<Vec<u8>>,
-    records: BTreeMap<(u64, u64), KeyHash>,
+    /// What was updated since it was sent.
+    noted: Noted,
+    /// What the present round sends of it.
+    round: Noted,
     rounds: u32,
+    /// Objects of a bucket that are sent one by one.
+    large: Vec<Vec<u8>>,
+    /// The last step sent what was noted, beside the objects.
+    sent_noted: bool,
     /// A message that is not full.
     filling: (Vec<u8>, usize),
     sending: Vec<Message>,
@@ -109,9 +170,11 @@ impl Outgoing {
         Outgoing {
             task,
             stage: Stage::Beginning,
-            keys: BTreeSet::new(),
-            records: BTreeMap::new(),
+            noted: Noted::default(),
+            round: Noted::default(),
             rounds: 0,
+            large: Vec::new(),
+            sent_noted: false,
             filling: (Vec::new(), 0),
             sending: Vec::new(),
             got_on: now,
@@ -136,12 +199,12 @@ impl Outgoing {
 
     /// An update was done.
     pub(super) fn note(&mut self, identity: Identity, hash: KeyHash, key: &[u8]) {
-        if !self.keys.contains(key) {
-            self.keys.insert(key.to_vec());
-        }
-        if identity.lease() != 0 {
-            self.records.insert((identity.lease(), identity.sequence()), hash);
-        }
+        self.noted.note(identity, hash, key);
+    }
+
+    /// Whether so much is noted that updates must wait.
+    pub(super) fn holds_back(&self) -> bool {
+        self.noted.bytes + self.round.bytes >= NOTED_BYTES_MAX
     }
 
     /// What came of a call; true if it was this one's.
@@ -209,10 +272,20 @@ impl Outgoing {
     }
 
     fn put(&mut self, entry: Entry<'_>, now: Time) {
+        self.put_with(now, |into| entry.put(into));
+    }
+
+    fn put_object(&mut self, object: &Object<'_>, now: Time) {
+        let (key, value) = (object.key(), object.value());
+        let (lengths, pieces) = ((key.len(), value.len()), key.pieces().chain(value.pieces()));
+        self.put_with(now, |into| Entry::put_object(into, object.version(), lengths, pieces));
+    }
+
+    fn put_with(&mut self, now: Time, put: impl FnOnce(&mut Vec<u8>)) {
         if self.filling.1 == 0 {
             self.filling.0 = self.head(Kind::Data);
         }
-        entry.put(&mut self.filling.0);
+        put(&mut self.filling.0);
         self.filling.1 += 1;
         if self.filling.1 >= ENTRIES_MAX || self.filling.0.len() >= MESSAGE_BYTES {
             self.flush(now);
@@ -226,17 +299,29 @@ impl Outgoing {
         }
     }
 
-    /// Sends what a key has now.
-    fn put_key(&mut self, log: &Log, key: &[u8], now: Time) {
+    /// Sends what a key has now; returns its bytes.
+    fn put_key(&mut self, log: &Log, key: &[u8], now: Time) -> usize {
         match log.read(self.task.range.table, key) {
             Ok(Some(object)) => {
-                let value = object.value().to_vec();
-                self.put(Entry::Object { version: object.version(), key, value: &value }, now);
+                self.put_object(&object, now);
+                return key.len() + object.value().len();
             }
             // What there may have been had no higher version, and what comes will have one.
             Ok(None) => self.put(Entry::Tombstone { version: log.safe_version(), key }, now),
             Err(error) => self.fails(&error.to_string()),
         }
+        key.len()
+    }
+
+    /// Sends something that was noted; returns its bytes, or `None` where there is nothing.
+    fn put_noted(&mut self, log: &Log, now: Time, is_of_round: bool) -> Option<usize> {
+        let from = if is_of_round { &mut self.round } else { &mut self.noted };
+        if let Some(key) = from.take_key() {
+            return Some(self.put_key(log, &key, now));
+        }
+        let record = from.take_record()?;
+        self.put_record(log, record, now);
+        Some(0)
     }
 
     fn put_record(&mut self, log: &Log, record: ((u64, u64), KeyHash), now: Time) {
@@ -245,6 +330,12 @@ impl Outgoing {
         if let Some(result) = log.completion(lease, sequence).map(|it| it.to_vec()) {
             self.put(Entry::Completion { lease, sequence, key_hash, result: &result }, now);
         }
+    }
+
+    /// Whether a step beside the objects is for what was noted: each other one, while that is much.
+    fn is_to_send_noted(&mut self) -> bool {
+        self.sent_noted = !self.sent_noted && self.noted.bytes >= NOTED_BYTES_EAGER;
+        self.sent_noted
     }
 
     /// Works for as long as the budget lasts.
@@ -301,11 +392,13 @@ impl Outgoing {
     fn fill(&mut self, log: &mut Log, budget: &mut Budget, now: Time) -> bool {
         let mut spend = |entries: usize, bytes: usize| {
             let took = BUCKET_NS + entries as u64 * ENTRY_NS + bytes as u64 * KILOBYTE_NS / 1024;
-            budget.spend(Duration::from_nanos(took))
+            // The largest object alone takes longer, but there is nothing to be cut.
+            budget.spend(Duration::from_nanos(took).min(SLICE))
         };
         let range = self.task.range;
         while self.sending.len() < WINDOW {
             let (mut entries, mut bytes) = (1, 0);
+            let sends_noted = self.is_to_send_noted();
             match &mut self.stage {
                 Stage::Beginning => {
                     if self.sending.is_empty() {
@@ -328,6 +421,14 @@ impl Outgoing {
                     entries = found.len();
                     found.into_iter().for_each(|record| self.put_record(log, record, now));
                 }
+                Stage::Objects(_) if sends_noted => {
+                    bytes = self.put_noted(log, now, false).unwrap_or(0);
+                }
+                // Also of the last bucket.
+                Stage::Objects(_) | Stage::Changes if !self.large.is_empty() => {
+                    let key = self.large.pop().unwrap_or_default();
+                    bytes = self.put_key(log, &key, now);
+                }
                 Stage::Objects(cursor) => {
                     let mut found = Vec::new();
                     let next = match log.scan(range, *cursor, |object| found.push(object)) {
@@ -339,39 +440,36 @@ impl Outgoing {
                     };
                     self.stage = match next {
                         Some(next) => Stage::Objects(next),
-                        None => Stage::Changes(Vec::new()),
+                        None => Stage::Changes,
                     };
                     entries = found.len();
-                    for object in found {
-                        let (key, value) = (object.key().to_vec(), object.value().to_vec());
-                        bytes += value.len();
-                        let version = object.version();
-                        self.put(Entry::Object { version, key: &key, value: &value }, now);
+                    let size = |object: &Object<'_>| object.key().len() + object.value().len();
+                    let of_all: usize = found.iter().map(size).sum();
+                    if of_all > BUCKET_BYTES_MAX {
+                        // Whatever changes until they are sent is noted.
+                        self.large = found.iter().map(|object| object.key().to_vec()).collect();
+                    } else {
+                        bytes = of_all;
+                        found.iter().for_each(|object| self.put_object(object, now));
                     }
                 }
-                Stage::Changes(round) => match round.pop() {
-                    Some(key) => self.put_key(log, &key, now),
+                Stage::Changes => match self.put_noted(log, now, true) {
+                    Some(sent) => bytes = sent,
                     None => {
-                        let left = self.keys.len() + self.records.len();
-                        if left <= FEW || self.rounds >= ROUNDS_MAX {
+                        if self.noted.count() <= FEW || self.rounds >= ROUNDS_MAX {
                             self.stage = Stage::Rest(log.appended());
                             // From here on it is the shorter patience that counts.
                             self.got_on = now;
                             continue;
                         }
                         self.rounds += 1;
-                        *round = std::mem::take(&mut self.keys).into_iter().collect();
-                        let records = std::mem::take(&mut self.records);
-                        entries = records.len();
-                        records.into_iter().for_each(|record| self.put_record(log, record, now));
+                        self.round = std::mem::take(&mut self.noted);
                     }
                 },
                 Stage::Rest(position) => {
                     let position = *position;
-                    if let Some(key) = self.keys.pop_first() {
-                        self.put_key(log, &key, now);
-                    } else if let Some(record) = self.records.pop_first() {
-                        self.put_record(log, record, now);
+                    if let Some(sent) = self.put_noted(log, now, false) {
+                        bytes = sent;
                     } else {
                         self.flush(now);
                         if !self.sending.is_empty() || log.durable() < position {
@@ -391,5 +489,111 @@ impl Outgoing {
             }
         }
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thunderhead_log::{LogId, Memory, NoReplication, Options};
+    use thunderhead_wire::{MasterId, TabletRange};
+
+    const TABLE: TableId = TableId(1);
+
+    fn log() -> Log {
+        let memory = Memory::with_seglets(64 << 20, 64 << 10).unwrap();
+        let options = Options { segment_bytes: 8 << 20, ..Options::default() };
+        let mut log =
+            Log::new(&memory, LogId(1), options, Box::new(NoReplication::default())).unwrap();
+        log.create_tablet(TabletRange::whole(TABLE)).unwrap();
+        log
+    }
+
+    fn outgoing(stage: Stage) -> Outgoing {
+        let task = MigrateOut {
+            migration: 1,
+            master: MasterId(1),
+            range: TabletRange::whole(TABLE),
+            to: MasterId(2),
+            address: "127.0.0.1:1".parse().unwrap(),
+            give_up: false,
+        };
+        Outgoing { stage, ..Outgoing::new(task, Time(0)) }
+    }
+
+    /// Fills messages for a slice, takes them, and returns their bytes. A strict budget refuses long work.
+    fn slice(outgoing: &mut Outgoing, log: &mut Log) -> usize {
+        log.turn();
+        outgoing.fill(log, &mut Budget::new(SLICE, true), Time(1));
+        assert!(outgoing.trouble.is_none(), "{:?}", outgoing.trouble);
+        outgoing.sending.drain(..).map(|it| it.body.len()).sum()
+    }
+
+    fn is_at_rest(outgoing: &Outgoing) -> bool {
+        matches!(outgoing.stage, Stage::Ending)
+    }
+
+    #[test]
+    fn what_was_noted_is_sent_in_slices_however_much_it_is() {
+        let (mut log, mut outgoing) = (log(), outgoing(Stage::Changes));
+        for number in 0..5000u64 {
+            let key = number.to_be_bytes();
+            log.write(TABLE, &key, b"value").unwrap();
+            outgoing.note(Identity::new(1, number + 1, 1), KeyHash::of(&key), &key);
+        }
+        let mut slices = 0;
+        while !is_at_rest(&outgoing) {
+            let before = outgoing.noted.count() + outgoing.round.count();
+            slice(&mut outgoing, &mut log);
+            let after = outgoing.noted.count() + outgoing.round.count();
+            assert!(before - after < 200, "{} were sent in a slice", before - after);
+            slices += 1;
+        }
+        assert!(slices > 50, "{slices}");
+        assert_eq!((outgoing.noted.bytes, outgoing.round.bytes), (0, 0));
+    }
+
+    #[test]
+    fn a_bucket_of_large_objects_is_sent_one_object_after_the_other() {
+        const BYTES: usize = 300 << 10;
+        let (mut log, mut outgoing) = (log(), outgoing(Stage::Objects(Cursor::default())));
+        for number in 0..100u64 {
+            log.write(TABLE, &number.to_be_bytes(), &vec![number as u8; BYTES]).unwrap();
+        }
+        let mut all = 0;
+        while !is_at_rest(&outgoing) {
+            let sent = slice(&mut outgoing, &mut log);
+            assert!(sent < 3 * BYTES, "{sent} bytes in a slice");
+            all += sent;
+        }
+        assert!((100 * BYTES..101 * BYTES).contains(&all), "{all}: each was sent once");
+    }
+
+    #[test]
+    fn updates_wait_while_more_is_noted_than_may_be_and_go_on_when_it_was_sent() {
+        let (mut log, mut outgoing) = (log(), outgoing(Stage::Objects(Cursor::default())));
+        for number in 0..20_000u64 {
+            log.write(TABLE, &number.to_be_bytes(), b"value").unwrap();
+        }
+        let mut number = 0u64;
+        while !outgoing.holds_back() {
+            let key = number.to_be_bytes();
+            outgoing.note(Identity::new(0, 0, 0), KeyHash::of(&key), &key);
+            number += 1;
+        }
+        let beyond = outgoing.noted.bytes - NOTED_BYTES_MAX;
+        assert!(beyond < 2 * NOTED_KEY_BYTES, "{beyond}: no more memory than that");
+        // Before the tablet was walked through, so that updates do not wait for the end of the walk.
+        while outgoing.holds_back() {
+            slice(&mut outgoing, &mut log);
+        }
+        while outgoing.noted.bytes >= NOTED_BYTES_EAGER {
+            assert!(matches!(outgoing.stage, Stage::Objects(_)));
+            slice(&mut outgoing, &mut log);
+        }
+        while !is_at_rest(&outgoing) {
+            slice(&mut outgoing, &mut log);
+        }
+        assert_eq!(outgoing.noted.count() + outgoing.round.count(), 0);
     }
 }

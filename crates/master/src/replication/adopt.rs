@@ -74,6 +74,7 @@ impl State {
             self.to_mend.insert(id);
         }
         if !segment.slots.is_empty() {
+            self.risk.assess(id, Some(&segment));
             self.segments.insert(id, segment);
         }
     }

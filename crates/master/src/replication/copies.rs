@@ -4,6 +4,7 @@
 use super::State;
 use std::time::Duration;
 use thunderhead_log::Log;
+use thunderhead_runtime::Time;
 use thunderhead_wire::SegmentId;
 
 /// Closed segments that are copied at a time: the cleaners are kept away from them.
@@ -21,17 +22,21 @@ const LATER: Duration = Duration::from_millis(5);
 impl State {
     /// Takes up segments that were whole and no longer are, a few at a time.
     pub(super) fn take_up_mending(&mut self, log: &mut Log) {
-        let State { copying, segments, .. } = self;
-        copying.retain(|id| {
-            let lacks = |segment: &super::Segment| {
-                segment.slots.iter().any(|slot| slot.server.is_none() || slot.copy.is_some())
-            };
-            let goes_on = segments.get(id).is_some_and(lacks);
-            if !goes_on {
-                log.unpin_segment(*id);
+        for id in std::mem::take(&mut self.copying) {
+            if self.goes_on_copying(id) {
+                self.copying.push(id);
+                continue;
             }
-            goes_on
-        });
+            log.unpin_segment(id);
+            self.mend_at = Time(0);
+        }
+        if self.to_mend.is_empty() {
+            return;
+        }
+        if self.mend_at > self.now {
+            return self.wake_at(self.mend_at);
+        }
+        let before = (self.active.len(), self.copying.len(), self.to_mend.len());
         for _ in 0..TRIED_MAX.min(self.to_mend.len()) {
             let rest = self.to_mend.range(self.mend_from..).next();
             let Some(id) = rest.or_else(|| self.to_mend.first()).copied() else { break };
@@ -48,9 +53,28 @@ impl State {
                 }
             }
         }
+        let is_idle = before == (self.active.len(), self.copying.len(), self.to_mend.len());
+        self.mend_at = if is_idle { self.now + LATER } else { self.now };
         if !self.to_mend.is_empty() {
             self.wake_at(self.now + LATER);
         }
+    }
+
+    /// Whether a replica of a segment is being made again, or can be begun now. Else it is the cleaners' again, and
+    /// looked at later if it still lacks one.
+    fn goes_on_copying(&mut self, id: SegmentId) -> bool {
+        let Some(segment) = self.segments.get(&id) else { return false };
+        let is_being_made = |slot: &super::segment::Slot| {
+            slot.server.is_some() && (!slot.is_closed || slot.copy.is_some())
+        };
+        if segment.slots.iter().any(is_being_made) {
+            return true;
+        }
+        let lacks_one = segment.slots.iter().any(|slot| slot.server.is_none());
+        if lacks_one && !self.can_place(segment) {
+            self.to_mend.insert(id);
+        }
+        lacks_one && self.can_place(segment)
     }
 
     /// Takes up one segment; true when it must be looked at again.

@@ -28,7 +28,17 @@
 //! began that the master is gone. So the word of any life is that of all lives before it, and it need
 //! not be looked at which one had the replica. The backup of the same process is asked like all others.
 //!
-//! The coordinator has no part in it, but for the epochs: its absence stops no reads.
+//! Replicas that are still invisible (they are to join an open head, and COMMIT was not sent) do not matter. How many
+//! replicas there are does not matter either: each of them would be enough for a recovery, so each must give its word.
+//!
+//! # When the coordinator gives its word
+//!
+//! The coordinator has no part in it, but for the epochs: its absence stops no reads. There is one exception. Where
+//! fewer than `min_replicas` are left, no epoch is noted, for the lost replica may be the only one that comes back. Its
+//! backup cannot give its word either. Then the coordinator is asked whether this master was declared crashed
+//! (`confirm master`), as often as a backup would be. Backups are fenced only after a verdict, and only the leader that
+//! answers could have passed one. So when the question was sent, no backup was fenced: the answer is worth as
+//! much as the words of all backups.
 //!
 //! # What a lease found once is worth
 //!
@@ -52,11 +62,11 @@
 use super::{InFlight, Request, Segment, State, To};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use thunderhead_rpc::Opcode;
+use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Time;
-use thunderhead_wire::control::READ_LEASE;
+use thunderhead_wire::control::{OfMaster, READ_LEASE, to_body};
 use thunderhead_wire::replication::ReplicateHead;
-use thunderhead_wire::{LogPosition, ServerId};
+use thunderhead_wire::{LogPosition, ServerId, Status};
 use zerocopy::IntoBytes;
 
 /// After so long without a new word a backup is asked: twice before the lease is over.
@@ -69,6 +79,8 @@ pub(super) struct Lease {
     pub(super) until: Time,
     /// When what a backup has confirmed was sent, and when it was last asked.
     words: BTreeMap<ServerId, (Time, Time)>,
+    /// When the coordinator was last asked for its word.
+    coordinator_asked: Time,
 }
 
 impl Lease {
@@ -87,8 +99,8 @@ impl Lease {
 impl Segment {
     /// The backups that may have an open replica, with the time of the first message to them.
     fn holders(&self) -> impl Iterator<Item = (ServerId, Time)> {
-        let sent = self.slots.iter().filter(|slot| slot.was_sent && !self.is_whole);
-        sent.filter_map(|slot| Some((slot.server?, slot.sent_at)))
+        let may_count = self.slots.iter().filter(|slot| slot.may_count && !self.is_whole);
+        may_count.filter_map(|slot| Some((slot.server?, slot.sent_at)))
     }
 }
 
@@ -111,9 +123,39 @@ impl State {
         }
     }
 
+    /// The coordinator has answered whether this master was declared crashed.
+    pub(super) fn confirmed(&mut self, sent: Time, outcome: &Result<&[u8], CallError>) {
+        match outcome {
+            Err(CallError::Refused { status: Status::Deposed, .. }) => self.depose(),
+            Ok(_) if !self.is_deposed && self.durable > LogPosition::default() => {
+                self.lease.until = self.lease.until.max(sent + READ_LEASE);
+            }
+            _ => {}
+        }
+    }
+
+    /// Asks the coordinator for its word, where that of a lost backup grows old. Returns when it is to be asked next.
+    fn ask_coordinator(&mut self) -> Option<Time> {
+        let heads = self.heads.iter().filter_map(|id| self.segments.get(id));
+        let lost = heads.filter(|it| !it.is_whole).filter_map(|it| it.lost_word).min()?;
+        let at = lost.max(self.lease.coordinator_asked) + ASK_AFTER;
+        if at > self.now {
+            return Some(at);
+        }
+        let (now, number) = (self.now, self.number());
+        self.lease.coordinator_asked = now;
+        self.statistics.confirmations += 1;
+        self.in_flight.push(InFlight::of_coordinator(number, now));
+        let body = to_body(&OfMaster { master: self.settings.master });
+        let (to, opcode) = (To::Coordinator, Opcode::ConfirmMaster);
+        self.outgoing.push_back(Request { number, to, opcode, body }.into());
+        Some(now + ASK_AFTER)
+    }
+
     /// Asks backups from which nothing was heard for a while.
     pub(super) fn ask_for_words(&mut self) {
-        let (now, mut next, mut due) = (self.now, Time::NEVER, Vec::new());
+        let next = self.ask_coordinator().unwrap_or(Time::NEVER);
+        let (now, mut next, mut due) = (self.now, next, Vec::new());
         for segment in self.heads.iter().filter_map(|id| self.segments.get(id)) {
             for (server, first) in segment.holders() {
                 let asked = self.lease.words.get(&server).map_or(Time(0), |(_, asked)| *asked);

@@ -44,7 +44,7 @@ pub(super) struct InFlight {
     number: u64,
     sent: Time,
     server: Option<ServerId>,
-    /// Of a request to the coordinator.
+    /// Of a request to the coordinator that is to note one.
     epoch: Option<(SegmentId, Epoch)>,
     parts: Vec<Sent>,
 }
@@ -57,6 +57,11 @@ impl InFlight {
         parts: Vec<Sent>,
     ) -> InFlight {
         InFlight { number, sent, server: Some(server), epoch: None, parts }
+    }
+
+    /// A question to the coordinator whether this master was declared crashed.
+    pub(super) fn of_coordinator(number: u64, sent: Time) -> InFlight {
+        InFlight { number, sent, server: None, epoch: None, parts: Vec::new() }
     }
 }
 
@@ -193,7 +198,7 @@ impl State {
         let number = self.numbers + 1;
         let Some(segment) = self.segments.get_mut(&id) else { return };
         let is_due = segment.wanted > segment.registered && segment.raising.is_none();
-        if segment.is_whole || !is_due || !segment.has_epoch() {
+        if segment.is_whole || !is_due || !segment.has_epoch(self.settings.min_replicas) {
             return;
         }
         if segment.raise_at > self.now {
@@ -310,7 +315,7 @@ impl State {
         if let Some((id, epoch)) = epoch {
             return self.epoch_raised(id, number, epoch, outcome);
         }
-        let Some(server) = server else { return };
+        let Some(server) = server else { return self.confirmed(sent, &outcome) };
         if let Err(CallError::Refused { status: Status::Deposed, .. }) = outcome {
             self.depose();
         }
@@ -341,7 +346,7 @@ impl State {
     }
 
     /// The cluster has given this master up.
-    fn depose(&mut self) {
+    pub(super) fn depose(&mut self) {
         self.is_deposed = true;
         self.lease.until = Time(0);
     }
@@ -367,7 +372,7 @@ impl State {
                 if segment.registered >= segment.wanted {
                     segment.lost_word = None;
                 }
-                segment.update(&mut self.spare_bytes);
+                segment.update(self.settings.min_replicas, &mut self.spare_bytes);
                 self.update_durable();
                 self.renew_lease();
             }
@@ -394,7 +399,7 @@ impl State {
                         self.statistics.copies += 1;
                     }
                     acknowledge(slot, sent);
-                    segment.update(&mut self.spare_bytes);
+                    segment.update(self.settings.min_replicas, &mut self.spare_bytes);
                     segment.forget_bytes();
                 }
                 Some(code) => {
@@ -414,7 +419,7 @@ impl State {
                     slot.retry_at = now + wait(slot.failures).max(asked);
                 }
             }
-            if segment.is_whole && !segment.is_at_rest() && segment.is_short() {
+            if segment.is_whole && segment.is_short() {
                 self.to_mend.insert(segment.id);
             }
             self.active.insert(segment.id);
@@ -430,7 +435,7 @@ impl State {
         match code {
             refusal::FULL | refusal::OVERLOADED => {
                 if let Some(server) = server {
-                    self.servers.avoid(server, now);
+                    self.servers.avoid(server, now, code == refusal::FULL);
                 }
                 // Nothing is there, unless an earlier attempt came through after all.
                 if !slot.is_uncertain && !slot.is_opened {
@@ -448,7 +453,7 @@ impl State {
                 if sent.flags & CLOSE != 0 && length == sent.end && !slot.is_doubtful =>
             {
                 acknowledge(slot, sent);
-                segment.update(&mut self.spare_bytes);
+                segment.update(self.settings.min_replicas, &mut self.spare_bytes);
             }
             refusal::NOT_FOUND => {
                 slot.is_gone = true;
@@ -533,6 +538,11 @@ fn add(draft: &mut Draft, segment: &mut Segment, number: usize, plan: &Plan, now
         slot.sent_at = now;
     }
     (slot.was_sent, slot.is_in_flight) = (true, true);
+    // From now on a recovery may use it, whether the answer comes or not.
+    let is_open_at_once = plan.flags & OPEN != 0 && plan.flags & ATOMIC == 0;
+    if is_open_at_once || plan.flags & (COMMIT | CLOSE) != 0 {
+        (slot.may_count, slot.is_waived) = (true, false);
+    }
     let (token, flags) = (slot.token, plan.flags);
     let segment = segment.id;
     draft.parts.push(Sent { segment, slot: number, token, epoch, end, flags });

@@ -16,6 +16,9 @@ const CANDIDATES: usize = 5;
 /// How long a backup is passed over that has no room, or is behind with its disk.
 const PASSED_OVER: Duration = Duration::from_millis(50);
 
+/// How often a server is looked for where none was found: a list of servers that has changed is looked at at once.
+const PLACED_AGAIN: Duration = Duration::from_millis(50);
+
 /// What a frame is read with where nobody has measured it.
 const READ_BYTES_PER_SECOND: u64 = 500 << 20;
 
@@ -31,6 +34,8 @@ pub(super) struct Backup {
     /// First replicas that it has of this master.
     primaries: u64,
     avoided_until: Time,
+    /// It is avoided because it has no room, not because its disk is behind.
+    is_full: bool,
 }
 
 /// The servers that have backups, the own one too.
@@ -64,20 +69,30 @@ impl Servers {
         }
     }
 
-    pub(super) fn avoid(&mut self, server: ServerId, now: Time) {
+    pub(super) fn avoid(&mut self, server: ServerId, now: Time, is_full: bool) {
         if let Some(backup) = self.backups.get_mut(&server) {
-            backup.avoided_until = now + PASSED_OVER;
+            (backup.avoided_until, backup.is_full) = (now + PASSED_OVER, is_full);
         }
     }
 
     pub(super) fn remarks(&self, settings: &Settings) -> Option<String> {
-        let shares = self.shares_hosts && settings.replicas > 0 && !self.backups.is_empty();
+        let others = self.backups.keys().filter(|id| **id != settings.server).count();
         let only_own = settings.self_backup && self.backups.len() == 1;
-        (shares && !only_own).then(|| {
+        let Settings { replicas, .. } = settings;
+        if *replicas == 0 || self.backups.is_empty() || only_own {
+            return None;
+        }
+        if others < *replicas as usize {
+            return Some(format!(
+                "the cluster has {others} other servers that keep replicas, too few for {replicas} replicas of \
+                 each segment: start {} more",
+                *replicas as usize - others
+            ));
+        }
+        self.shares_hosts.then(|| {
             format!(
-                "the cluster has too few hosts to keep {} replicas apart from each other and from \
-                 their master: replicas share hosts",
-                settings.replicas
+                "the cluster has too few hosts to keep {replicas} replicas apart from each other and from \
+                 their master: replicas share hosts"
             )
         })
     }
@@ -97,6 +112,7 @@ impl Servers {
                 read_bytes_per_second: backup.read_bytes_per_second,
                 primaries: known.map_or(0, |it| it.primaries),
                 avoided_until: known.map_or(Time(0), |it| it.avoided_until),
+                is_full: known.is_some_and(|it| it.is_full),
             };
             self.backups.insert(info.server, backup);
         }
@@ -120,6 +136,13 @@ impl State {
         let former: BTreeMap<ServerId, (u64, bool)> =
             self.servers.backups.iter().map(|(id, it)| (*id, (it.generation, it.is_up))).collect();
         self.servers.take_in(list, &self.settings);
+        self.learn_min_replicas(list.min_replicas);
+        (self.mend_at, self.mend_from) = (Time(0), SegmentId::NONE);
+        for id in &self.active {
+            if let Some(segment) = self.segments.get_mut(id) {
+                segment.place_at = Time(0);
+            }
+        }
         // What a server has that is gone for good need not be freed.
         let servers = &self.servers;
         self.frees.retain(|server, _| servers.backups.contains_key(server));
@@ -139,6 +162,20 @@ impl State {
         for id in ids {
             self.learn_of_segment(id, &changed);
         }
+    }
+
+    /// Learns how many replicas the cluster wants at least.
+    fn learn_min_replicas(&mut self, list: Option<u32>) {
+        let Some(min_replicas) = list.filter(|it| *it != self.settings.min_replicas) else {
+            return;
+        };
+        self.settings.min_replicas = min_replicas;
+        for id in &self.active {
+            if let Some(segment) = self.segments.get_mut(id) {
+                segment.update(min_replicas, &mut self.spare_bytes);
+            }
+        }
+        self.update_durable();
     }
 
     /// Servers have gone, or live again.
@@ -162,6 +199,7 @@ impl State {
                 self.active.insert(id);
             }
         }
+        self.risk.assess(id, Some(&segment));
         self.segments.insert(id, segment);
     }
 
@@ -172,7 +210,7 @@ impl State {
             return;
         }
         // What is left of an open replica must not count beside those that go on.
-        let may_be_open = slot.was_sent && !slot.is_closed && slot.copy.is_none();
+        let may_be_open = slot.may_count && !slot.is_closed && slot.copy.is_none();
         if slot.is_there() || slot.is_closed {
             self.statistics.replicas_lost += 1;
         }
@@ -200,7 +238,10 @@ impl State {
         let was_begun = slot.was_sent || slot.is_atomic;
         let epoch = segment.epoch_for(slot);
         let Some(slot) = segment.slots.get_mut(number) else { return };
-        let slot = std::mem::replace(slot, Slot { is_atomic: was_begun, ..Slot::default() });
+        // What went on without it goes on without the next one, too.
+        let is_waived = slot.is_waived;
+        let next = Slot { is_atomic: was_begun, is_waived, ..Slot::default() };
+        let slot = std::mem::replace(slot, next);
         let Some(server) = slot.server else { return };
         if number == 0 {
             self.servers.count_primary(server, -1);
@@ -213,22 +254,83 @@ impl State {
 
     /// Finds places for the replicas of a segment that have none.
     pub(super) fn place(&mut self, id: SegmentId) {
+        if self.segments.get(&id).is_some_and(|it| it.is_whole) {
+            self.settle(id);
+        }
         let has_free = |it: &super::Segment| it.slots.iter().any(|slot| slot.server.is_none());
         if !self.segments.get(&id).is_some_and(has_free) {
             return;
         }
         let Some(mut segment) = self.segments.remove(&id) else { return };
+        let is_due = segment.place_at <= self.now;
+        let mut goes_on_without_more = false;
         for number in 0..segment.slots.len() {
-            let is_free = segment.slots.get(number).is_some_and(|slot| slot.server.is_none());
-            if is_free && (!segment.is_whole || self.copying.contains(&id)) {
-                self.place_one(&mut segment, number);
+            let Some(slot) = segment.slots.get(number) else { continue };
+            let (is_free, is_waived) = (slot.server.is_none(), slot.is_waived);
+            if !is_free || segment.is_whole && !self.copying.contains(&id) {
+                continue;
+            }
+            if is_waived && !is_due {
+                self.wake_at(segment.place_at);
+                continue;
+            }
+            if self.place_one(&mut segment, number) || segment.is_whole {
+                continue;
+            }
+            if is_waived || !self.is_behind(&segment) {
+                segment.place_at = self.now + PLACED_AGAIN;
+                self.wake_at(segment.place_at);
+                if let Some(slot) = segment.slots.get_mut(number) {
+                    slot.is_waived = true;
+                }
+                goes_on_without_more |= !is_waived;
             }
         }
+        if goes_on_without_more {
+            segment.update(self.settings.min_replicas, &mut self.spare_bytes);
+        }
+        self.segments.insert(id, segment);
+        if goes_on_without_more {
+            self.update_durable();
+        }
+    }
+
+    /// Whether there is a server now that could take a replica.
+    pub(super) fn can_place(&self, segment: &super::Segment) -> bool {
+        let mut fitting = self::fitting(&self.settings, &self.servers, segment);
+        fitting.any(|(_, backup)| backup.avoided_until <= self.now)
+    }
+
+    /// Whether a server that could take a replica refuses only because its disk is behind. It is waited for: what
+    /// goes on without it would have fewer replicas just when most is written.
+    fn is_behind(&self, segment: &super::Segment) -> bool {
+        let mut fitting = self::fitting(&self.settings, &self.servers, segment);
+        fitting.any(|(_, backup)| backup.avoided_until > self.now && !backup.is_full)
+    }
+
+    /// A segment that has become whole: attempts at replicas that it went on without are given up, to be made
+    /// again from memory. That may be compacted from now on, and no longer be what such an attempt has.
+    fn settle(&mut self, id: SegmentId) {
+        let is_late = |slot: &Slot| slot.is_waived && !slot.is_in_flight;
+        let has_late = |it: &super::Segment| it.is_whole && it.slots.iter().any(is_late);
+        if !self.segments.get(&id).is_some_and(has_late) {
+            return;
+        }
+        let Some(mut segment) = self.segments.remove(&id) else { return };
+        for number in 0..segment.slots.len() {
+            let Some(slot) = segment.slots.get_mut(number).filter(|slot| is_late(slot)) else {
+                continue;
+            };
+            slot.is_waived = false;
+            self.lose(&mut segment, number);
+        }
+        self.to_mend.insert(id);
         self.segments.insert(id, segment);
     }
 
-    fn place_one(&mut self, segment: &mut super::Segment, number: usize) {
-        let Some(server) = self.choose(segment, number == 0) else { return };
+    /// Finds a server for a replica; says whether there is one.
+    fn place_one(&mut self, segment: &mut super::Segment, number: usize) -> bool {
+        let Some(server) = self.choose(segment, number == 0) else { return false };
         let token = self.number();
         if number == 0 {
             self.servers.count_primary(server, 1);
@@ -236,9 +338,10 @@ impl State {
         // Also one that is not begun anew: where something counts already, a part must not.
         let is_late = segment.durable_length > 0;
         let epoch = segment.epoch;
-        let Some(slot) = segment.slots.get_mut(number) else { return };
+        let Some(slot) = segment.slots.get_mut(number) else { return false };
         (slot.server, slot.token, slot.begun_at) = (Some(server), token, epoch);
         slot.is_atomic |= is_late;
+        true
     }
 
     /// Chooses a server for a replica: if there is another, none that has the rest of one. There it would

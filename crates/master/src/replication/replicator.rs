@@ -77,7 +77,7 @@ impl State {
         let Some(segment) = self.segments.get_mut(&id) else { return };
         debug_assert_eq!(segment.length, length, "all was appended");
         segment.is_closed = true;
-        segment.update(&mut self.spare_bytes);
+        segment.update(self.settings.min_replicas, &mut self.spare_bytes);
         if !segment.slots.is_empty() {
             self.active.insert(id);
         }
@@ -89,6 +89,7 @@ impl State {
         let Some(mut segment) = self.segments.remove(&id) else { return };
         self.active.remove(&id);
         self.to_mend.remove(&id);
+        self.risk.forget(id);
         for number in 0..segment.slots.len() {
             self.leave(&mut segment, number);
         }

@@ -36,6 +36,8 @@ pub(super) struct Segment {
     /// The request by which it is to note another one.
     pub(super) raising: Option<u64>,
     pub(super) raise_at: Time,
+    /// When a server is looked for again, for places that are waived.
+    pub(super) place_at: Time,
     /// So many bytes count.
     pub(super) durable_length: u32,
     /// All replicas were closed: it is durable whole.
@@ -56,6 +58,10 @@ pub(super) struct Slot {
     pub(super) epoch: Epoch,
     /// It is to be begun in atomic mode.
     pub(super) is_atomic: bool,
+    /// No server could take it: the segment goes on without it, until a recovery may use it.
+    pub(super) is_waived: bool,
+    /// A recovery may use it: it was begun without atomic mode, or is to be committed or closed by what was sent.
+    pub(super) may_count: bool,
     /// Something was sent, and when for the first time.
     pub(super) was_sent: bool,
     pub(super) sent_at: Time,
@@ -122,6 +128,7 @@ impl Segment {
             lost_word: None,
             raising: None,
             raise_at: Time(0),
+            place_at: Time(0),
             durable_length: 0,
             is_whole: false,
             is_adopted: false,
@@ -140,14 +147,27 @@ impl Segment {
     /// Whether it lacks replicas: not because they are only just being begun.
     pub(super) fn is_short(&self) -> bool {
         let lacks = |slot: &Slot| {
-            slot.server.is_none() || slot.is_away || (slot.is_atomic && !slot.is_there())
+            let is_begun_late = slot.is_atomic && !slot.is_there();
+            slot.server.is_none() || slot.is_away || slot.is_waived || is_begun_late
         };
         self.slots.iter().any(lacks)
     }
 
     /// Whether nothing is to be done for it, until something happens.
     pub(super) fn is_at_rest(&self) -> bool {
-        self.is_whole && self.slots.iter().all(Slot::is_at_rest)
+        let rests = |slot: &Slot| slot.server.is_none() || slot.is_at_rest();
+        self.is_whole && self.slots.iter().all(rests)
+    }
+
+    /// The places that the segment does not go on without.
+    fn counted(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter(|slot| !slot.is_waived)
+    }
+
+    /// Whether so few replicas count that nothing more becomes durable.
+    pub(super) fn is_blocked(&self, min_replicas: u32) -> bool {
+        let min = (min_replicas as usize).clamp(1, self.slots.len().max(1));
+        !self.slots.is_empty() && !self.is_whole && self.counted().count() < min
     }
 
     /// The epoch that what is sent to a replica says.
@@ -155,22 +175,22 @@ impl Segment {
         slot.begun_at.max(self.wanted)
     }
 
-    /// Whether each replica that stays open has the wanted epoch.
-    pub(super) fn has_epoch(&self) -> bool {
+    /// Whether each replica that stays open has the wanted epoch, and there are enough of them.
+    pub(super) fn has_epoch(&self, min_replicas: u32) -> bool {
         let has = |slot: &Slot| slot.is_closed || (slot.is_there() && slot.epoch >= self.wanted);
-        self.slots.iter().all(has)
+        !self.is_blocked(min_replicas) && self.counted().all(has)
     }
 
     /// Learns what counts after an acknowledgement. The epoch must be noted, or what a lost replica
     /// does not have could count beside it.
-    pub(super) fn update(&mut self, spares: &mut Spares<VecDeque<u8>>) {
-        if self.is_whole || self.wanted > self.registered {
+    pub(super) fn update(&mut self, min_replicas: u32, spares: &mut Spares<VecDeque<u8>>) {
+        if self.is_whole || self.wanted > self.registered || self.is_blocked(min_replicas) {
             return;
         }
-        if self.slots.iter().all(Slot::is_there) {
-            let least = self.slots.iter().map(|slot| slot.acked).min().unwrap_or(self.length);
+        if self.counted().all(Slot::is_there) {
+            let least = self.counted().map(|slot| slot.acked).min().unwrap_or(self.length);
             self.durable_length = self.durable_length.max(least);
-            self.is_whole = self.is_closed && self.slots.iter().all(|slot| slot.is_closed);
+            self.is_whole = self.is_closed && self.counted().all(|slot| slot.is_closed);
             if self.is_whole {
                 self.durable_length = self.length;
                 spares.keep(std::mem::take(&mut self.bytes));

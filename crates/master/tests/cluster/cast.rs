@@ -6,7 +6,7 @@ use std::rc::Rc;
 use thunderhead_log::inspect::SegmentReader;
 use thunderhead_log::{Damage, SegmentId, TableId};
 use thunderhead_rpc::{Context, Opcode, Request, Service};
-use thunderhead_wire::control::{self, CheckLeases, LeasesChecked, Owned, Recovered};
+use thunderhead_wire::control::{self, CheckLeases, LeasesChecked, Owned, OwnedSince, Recovered};
 use thunderhead_wire::replication::{PieceHead, RecoveryHead};
 use thunderhead_wire::{MasterId, Status, TabletRange};
 use zerocopy::{FromBytes, IntoBytes};
@@ -30,6 +30,10 @@ pub(crate) struct Truth {
     pub(crate) refuses: Cell<Option<Status>>,
     /// What of it is somebody else's by then.
     pub(crate) not_yours: RefCell<Vec<TabletRange>>,
+    /// The version of the map, and the next lease.
+    pub(crate) since: Cell<OwnedSince>,
+    /// Nothing is answered about leases.
+    pub(crate) is_mute: Cell<bool>,
 }
 
 pub(crate) struct Coordinator(pub(crate) usize, pub(crate) Rc<Truth>);
@@ -42,12 +46,15 @@ impl Service for Coordinator {
             return context.refuse(reply_to, Status::NotLeader, 0, &[]);
         }
         match opcode {
+            Opcode::CheckLeases if truth.is_mute.get() => {}
             Opcode::CheckLeases => {
                 truth.lease_questions.set(truth.lease_questions.get() + 1);
                 let CheckLeases { leases } = control::of_body(body).unwrap();
                 let over = truth.ended.borrow();
                 let ended = leases.into_iter().filter(|lease| over.contains(lease)).collect();
-                context.reply(reply_to, &[&control::to_body(&LeasesChecked { ended })]);
+                let map_version = truth.since.get().map_version;
+                let checked = LeasesChecked { ended, map_version };
+                context.reply(reply_to, &[&control::to_body(&checked)]);
             }
             Opcode::Recovered => {
                 truth.recovered.borrow_mut().push(control::of_body(body).unwrap());
@@ -55,7 +62,8 @@ impl Service for Coordinator {
                     return context.refuse(reply_to, status, 0, &[]);
                 }
                 let not_yours = truth.not_yours.borrow().clone();
-                context.reply(reply_to, &[&control::to_body(&Owned { not_yours })]);
+                let owned = Owned { since: truth.since.get(), not_yours };
+                context.reply(reply_to, &[&control::to_body(&owned)]);
             }
             _ => context.refuse(reply_to, Status::UnknownOpcode, 0, &[]),
         }

@@ -5,14 +5,16 @@ use crate::past::*;
 use crate::recovery::recovered;
 use crate::world::*;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_log::inspect::{Entry as Logged, SegmentReader};
-use thunderhead_log::{Recorder, SegmentId, TabletRange, Version};
+use thunderhead_log::{Recorder, SegmentId, TableId, TabletRange, Version};
 use thunderhead_net::sim::Link;
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_runtime::Random;
-use thunderhead_wire::control::{self, MigratedTablets, MigrationBegin, Taken};
+use thunderhead_wire::control::{self, MigratedTablets, MigrationBegin, OwnedSince, Taken};
 use thunderhead_wire::migration::{Entry, Head, Kind};
+use thunderhead_wire::operations::Identity;
 use thunderhead_wire::{KeyHash, Status};
 
 /// The client whose updates a [`past`] has.
@@ -79,7 +81,8 @@ fn what_a_migration_left_does_not_stand_for_what_the_next_one_brings() {
         let taken = user.insist(Opcode::MigrateIn, end).await.unwrap();
         let Taken { range: got, since } = control::of_body(&taken).unwrap();
         let tablets = vec![got];
-        let serve = MigratedTablets { migration: 6, master: MASTER, tablets };
+        let since_then = OwnedSince::default();
+        let serve = MigratedTablets { migration: 6, master: MASTER, tablets, since: since_then };
         user.insist(Opcode::TakeTablets, control::to_body(&serve)).await.unwrap();
         assert_eq!(user.status().await.records, 40);
         since
@@ -112,4 +115,92 @@ fn what_a_migration_left_does_not_stand_for_what_a_recovery_brings() {
     assert_eq!(found.unwrap(), past.steps.last().unwrap().1);
     let [Taken { since, .. }] = outcome.outcome.unwrap()[..] else { panic!("one tablet") };
     assert_eq!(completed(&cluster.recorder, since), all);
+}
+
+/// What a shard says of updates of a table that it owns since this, while no coordinator tells of leases and then.
+async fn obeys(user: &User, truth: &Truth, table: TableId, since: OwnedSince) {
+    let OwnedSince { map_version, next_lease } = since;
+    let by = |lease, sequence, map| Identity::new(lease, sequence, 1).with_map(map);
+    let tell = async |identity| match user
+        .call(Opcode::Write, update(identity, table, b"late", b"v"))
+        .await
+    {
+        Ok(_) => Ok(()),
+        Err(CallError::Refused { status, .. }) => Err(status),
+        Err(other) => panic!("{other}"),
+    };
+    truth.is_mute.set(true);
+    let new = next_lease;
+    for map in [0, map_version - 1] {
+        assert_eq!(tell(by(new, 1, map)).await, Err(Status::Moved), "the map is older");
+    }
+    assert_eq!(tell(by(new, 1, map_version)).await, Ok(()));
+    assert_eq!(tell(by(new, 1, 0)).await, Ok(()), "it was done, and is not done again");
+    assert_eq!(tell(by(new, 2, 0)).await, Err(Status::Moved));
+    assert_eq!(tell(by(new, 2, u64::MAX)).await, Ok(()));
+    // Leases that were opened before, of which nobody says that they are open now.
+    for old in [LEASE, LEASE + 1, next_lease - 1] {
+        assert_eq!(
+            tell(by(old, 1_000_001, map_version)).await,
+            Err(Status::AwaitingLease),
+            "{old}"
+        );
+    }
+    truth.is_mute.set(false);
+    for old in [LEASE, LEASE + 1, next_lease - 1] {
+        let written = user.write(by(old, 1_000_001, map_version), table, b"late", b"v").await;
+        assert!(written.is_ok(), "{old}: {written:?}");
+    }
+    assert_eq!(tell(by(LEASE, 1_000_002, map_version - 1)).await, Err(Status::Moved));
+}
+
+#[test]
+fn what_comes_from_a_master_that_lives_is_updated_by_newer_maps_and_leases_only() {
+    let mut cluster = Cluster::new(23, Link::default(), shard_options(), 4 << 20);
+    let truth = Rc::clone(&cluster.truth);
+    truth.since.set(OwnedSince { map_version: 4, next_lease: 50 });
+    cluster.drive(Duration::from_secs(60), move |user| {
+        let truth = Rc::clone(&truth);
+        async move {
+            // The client is known, by another tablet, and its lease was open then.
+            user.take(vec![TabletRange::whole(OLD)]).await.unwrap();
+            user.write(Identity::new(LEASE, 1_000_000, 1), OLD, b"k", b"v").await.unwrap();
+            user.tasks.sleep(Duration::from_secs(1)).await;
+            let range = TabletRange::whole(OTHER);
+            user.insist(Opcode::MigrateIn, begin(6, range)).await.unwrap();
+            user.insist(Opcode::MigrateIn, records(6, 1..=4)).await.unwrap();
+            let end = message(6, Kind::End, &1u64.to_le_bytes());
+            user.insist(Opcode::MigrateIn, end).await.unwrap();
+            let since = OwnedSince { map_version: 9, next_lease: 100 };
+            truth.is_mute.set(true);
+            truth.since.set(since);
+            let tablets = vec![range];
+            let serve = MigratedTablets { migration: 6, master: MASTER, tablets, since };
+            user.insist(Opcode::TakeTablets, control::to_body(&serve)).await.unwrap();
+            obeys(&user, &truth, OTHER, since).await;
+            // The tablet that was made here asks for nothing of that.
+            truth.is_mute.set(true);
+            user.write(Identity::new(LEASE, 1_000_003, 1), OLD, b"k", b"v").await.unwrap();
+            user.write(Identity::new(77, 1, 1), OLD, b"k", b"v").await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn what_was_rebuilt_is_updated_by_newer_maps_and_leases_only() {
+    let past = past(&mut Random::from_seed(32), 200);
+    let replicas = past.recorder.replicas(usize::MAX);
+    let mut cluster = Cluster::new(24, Link::default(), shard_options(), 4 << 20);
+    let since = OwnedSince { map_version: 9, next_lease: 100 };
+    cluster.truth.since.set(since);
+    let segments = put_all(&cluster, &replicas, &[0, 1]);
+    let task = cluster.recover(1, &segments);
+    cluster.truth.is_mute.set(true);
+    let (outcome, _) = recovered(&mut cluster, task);
+    assert!(outcome.outcome.is_ok());
+    let truth = Rc::clone(&cluster.truth);
+    cluster.drive(Duration::from_secs(60), move |user| {
+        let truth = Rc::clone(&truth);
+        async move { obeys(&user, &truth, OLD, since).await }
+    });
 }

@@ -230,6 +230,39 @@ fn a_master_that_hears_nothing_of_its_backups_stops_in_time_and_goes_on_when_it_
 }
 
 #[test]
+fn an_answer_that_waits_for_backups_for_long_says_so() {
+    let mut scene = scene(2, 2);
+    scene.simulation.run_for(ms(1000));
+    scene.separate(true);
+    let to = address(scene.simulation.address(scene.shard), PORT);
+    let outcome: Rc<RefCell<Option<Asked>>> = Rc::default();
+    let (truth, own) = (scene.simulation.truth(), Rc::clone(&outcome));
+    scene.simulation.add_host("writer", move |boot| {
+        let node = Node::new(boot.world, boot.transport, ());
+        let (calling, truth, own) = (node.calling(), truth.clone(), Rc::clone(&own));
+        node.tasks().spawn(async move {
+            let nobody = Identity::new(0, 0, 0);
+            let body = [nobody.as_bytes(), &object(Condition::Always), b"later"].concat();
+            let outcome = calling.call(to, Opcode::Write, body, Some(ms(5000))).await.map(drop);
+            let answered = Duration::from_nanos(truth.get());
+            own.replace(Some(Asked { opcode: Opcode::Write, answered, outcome }));
+        });
+        Box::new(node)
+    });
+    scene.simulation.run_for(ms(1000));
+    let asked = outcome.take().expect("the write is answered");
+    let CallError::Refused { status, .. } = asked.outcome.unwrap_err() else { panic!() };
+    assert_eq!(status, Status::AwaitingReplicas);
+    assert!((ms(1390)..ms(1900)).contains(&asked.answered), "{:?}", asked.answered);
+    // Reads are refused for the same reason once the lease is over.
+    let silent = scene.answered(ms(1100) + READ_LEASE, ms(1900));
+    let is_told = |it: &Asked| {
+        matches!(it.outcome, Err(CallError::Refused { status: Status::AwaitingReplicas, .. }))
+    };
+    assert!(silent.iter().any(is_told), "{silent:?}");
+}
+
+#[test]
 fn reads_do_not_wait_for_a_backup_that_died_once_others_have_its_replicas() {
     let mut stopped = 0;
     for backup in 0..3 {
@@ -254,4 +287,33 @@ fn reads_do_not_wait_for_a_backup_that_died_once_others_have_its_replicas() {
         }
     }
     assert_eq!(stopped, 2, "those that had a replica of the head");
+}
+
+#[test]
+fn a_shard_writes_and_reads_with_one_replica_of_two_while_a_backup_is_away() {
+    let mut scene = scene(2, 2);
+    scene.fence_at(ms(6000), 0);
+    scene.simulation.run_for(ms(1000));
+    scene.backup_dies(1);
+    scene.simulation.run_for(ms(5000));
+    scene.serves(ms(100), ms(6000));
+    // What is left is enough for a recovery, so its word is needed.
+    scene.simulation.run_for(ms(1000));
+    scene.is_silent(ms(6000) + ms(10) + READ_LEASE, ms(7000));
+}
+
+#[test]
+fn reads_go_on_by_the_word_of_the_coordinator_where_replicas_are_too_few_to_write() {
+    let mut scene = scene(2, 2);
+    scene.known.borrow_mut().list.min_replicas = Some(2);
+    scene.simulation.run_for(ms(1000));
+    scene.backup_dies(1);
+    scene.simulation.run_for(ms(5000));
+    scene.serves(ms(100), ms(6000));
+    scene.simulation.crash(scene.coordinator);
+    scene.simulation.run_for(ms(2000));
+    scene.is_silent(ms(6000) + READ_LEASE, ms(8000));
+    scene.simulation.start(scene.coordinator);
+    scene.simulation.run_for(ms(2000));
+    scene.serves(ms(8700), ms(10_000));
 }

@@ -25,6 +25,7 @@ fn replicated(replicas: u32) -> (Log, Replication) {
         rack: String::new(),
         master: MasterId(1),
         replicas,
+        min_replicas: 1,
         self_backup: false,
         segment_bytes: 8 << 20,
         message_bytes: MESSAGE_BYTES,
@@ -33,7 +34,11 @@ fn replicated(replicas: u32) -> (Log, Replication) {
     let memory = Memory::new(256 << 20).unwrap();
     let mut log = Log::new(&memory, LogId(1), Options::default(), replicator).unwrap();
     log.create_tablet(TabletRange::whole(TABLE)).unwrap();
-    replication.learn(&ServerList { version: 1, servers: (1..=3).map(server).collect() });
+    replication.learn(&ServerList {
+        version: 1,
+        servers: (1..=3).map(server).collect(),
+        ..ServerList::default()
+    });
     (log, replication)
 }
 
@@ -69,11 +74,19 @@ fn a_message_whose_bytes_are_gone_is_not_sent_and_holds_nothing_up() {
     let first = replication.next_request().unwrap();
     let To::Backup(taker, _) = first.to else { panic!("a backup") };
     // The other one waits still. Its server goes, and what the first took is not kept any more.
-    replication.learn(&ServerList { version: 2, servers: vec![server(taker.0)] });
+    replication.learn(&ServerList {
+        version: 2,
+        servers: vec![server(taker.0)],
+        ..ServerList::default()
+    });
     let taken = PartAnswer::new(0, first.body.len() as u32);
     replication.answered(Time(2), first.number, Ok(taken.as_bytes()));
     assert_eq!(replication.next_request(), None);
-    replication.learn(&ServerList { version: 3, servers: (1..=3).map(server).collect() });
+    replication.learn(&ServerList {
+        version: 3,
+        servers: (1..=3).map(server).collect(),
+        ..ServerList::default()
+    });
     let mut takers = Vec::new();
     for nanosecond in 3..10 {
         replication.turn(Time(nanosecond), &mut log, |_| Awaited::default());

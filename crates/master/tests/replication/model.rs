@@ -142,6 +142,7 @@ struct Cluster {
     random: Random,
     now: Time,
     replicas: u32,
+    min_replicas: u32,
     log: Log,
     cleaner: Cleaner,
     replication: Replication,
@@ -165,17 +166,23 @@ impl Cluster {
     fn new(seed: u64) -> Cluster {
         let mut random = Random::from_seed(seed);
         let replicas = random.within(1..4) as u32;
-        let count = u64::from(replicas) + random.below(4);
+        // Perhaps too few for all replicas, or just enough.
+        let count = match random.below(3) {
+            0 => random.within(1..u64::from(replicas) + 1),
+            _ => u64::from(replicas) + random.below(4),
+        };
         Cluster::with(random, replicas, count)
     }
 
     fn with(mut random: Random, replicas: u32, count: u64) -> Cluster {
+        let min_replicas = random.within(1..u64::from(replicas).min(count) + 1) as u32;
         let settings = Settings {
             server: OWN,
             host: "own".into(),
             rack: String::new(),
             master: MASTER,
             replicas,
+            min_replicas,
             self_backup: false,
             segment_bytes: 32 << 10,
             message_bytes: drawn_message_bytes(&mut random),
@@ -194,6 +201,7 @@ impl Cluster {
         let mut cluster = Cluster {
             now: Time(1_000_000),
             replicas,
+            min_replicas,
             log,
             cleaner,
             replication,
@@ -240,7 +248,8 @@ impl Cluster {
             backup: Some(BackupInfo { address, read_bytes_per_second: 0 }),
         });
         let servers = std::iter::once(own).chain(others).collect();
-        let list = ServerList { version: self.version, servers };
+        let list =
+            ServerList { version: self.version, min_replicas: Some(self.min_replicas), servers };
         for server in &mut self.servers {
             if let Some((service, _)) = &mut server.life {
                 service.learn(&list);
@@ -309,6 +318,7 @@ impl Cluster {
         let arrives = !fails || self.random.chance(0.5);
         let outcome = match to {
             To::Coordinator if !self.coordinator_up => Err(CallError::Late),
+            To::Coordinator if opcode == Opcode::ConfirmMaster => Ok(b"{}".to_vec()),
             To::Coordinator => {
                 assert_eq!(opcode, Opcode::RaiseEpoch);
                 let raise: RaiseEpoch = of_body(&body).unwrap();
@@ -371,6 +381,10 @@ impl Cluster {
                 server.start();
             }
             _ => self.coordinator_up = !self.coordinator_up,
+        }
+        if self.random.chance(0.1) {
+            let most = u64::from(self.replicas).min(self.servers.len() as u64);
+            self.min_replicas = self.random.within(1..most + 1) as u32;
         }
         if self.random.chance(0.6) {
             let server = &mut self.servers[at];
@@ -512,7 +526,12 @@ impl Cluster {
         }
     }
 
-    /// Nothing goes wrong any more: everything becomes durable, on R replicas.
+    /// How many replicas each segment can have.
+    fn possible(&self) -> usize {
+        self.servers.len().min(self.replicas as usize)
+    }
+
+    /// Nothing goes wrong any more: everything becomes durable, on R replicas or on all servers.
     fn heal(&mut self) {
         self.coordinator_up = true;
         for server in &mut self.servers {
@@ -536,7 +555,11 @@ impl Cluster {
             self.turn();
             let statistics = self.replication.statistics();
             if self.sent.is_empty()
-                && statistics.segments_short == 0
+                && self
+                    .replication
+                    .at_risk()
+                    .is_none_or(|it| it.replicas as usize == self.possible())
+                && (statistics.segments_short == 0 || self.possible() < self.replicas as usize)
                 && self.log.durable() == self.log.appended()
             {
                 return;
@@ -567,7 +590,7 @@ fn run(seed: u64, steps: u32) -> (u32, u32, u32, ReplicationStatistics, Usage) {
             break; // It may be that there is no room.
         }
         cluster.heal();
-        let hidden = cluster.some(cluster.replicas as usize - 1);
+        let hidden = cluster.some(cluster.possible() - 1);
         cluster.check(&hidden, true);
     }
     let Cluster { checked, incomplete, given_up, replication, log, .. } = cluster;

@@ -61,6 +61,9 @@ pub(crate) struct Coordinator(pub(crate) Shared);
 
 impl rpc::Service for Coordinator {
     fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        if request.opcode == Opcode::ConfirmMaster {
+            return context.reply(request.reply_to, &[&to_body(&Empty {})]);
+        }
         let Some(raise) = of_body::<RaiseEpoch>(request.body) else { panic!("a raised epoch") };
         let mut known = self.0.borrow_mut();
         let epoch = known.epochs.entry(raise.segment).or_default();
@@ -124,6 +127,7 @@ pub(crate) fn master_node(
         rack: String::new(),
         master: MASTER,
         replicas,
+        min_replicas: 1,
         self_backup: false,
         segment_bytes: 32 << 10,
         message_bytes,
@@ -167,7 +171,7 @@ pub(crate) fn first_list(shard: SocketAddr, backups: &[SocketAddr]) -> ServerLis
     };
     let others = backups.iter().zip(1..).map(|(address, id)| with_backup(id, *address));
     let servers = std::iter::once(own).chain(others).collect();
-    ServerList { version: 1, servers }
+    ServerList { version: 1, servers, ..ServerList::default() }
 }
 
 pub(crate) fn backup_node(
@@ -547,6 +551,7 @@ fn alone(boot: Boot, durability: Durability, most_parked: &Rc<Cell<usize>>) -> B
         rack: String::new(),
         master: MASTER,
         replicas: 1,
+        min_replicas: 1,
         self_backup: true,
         segment_bytes: 32 << 10,
         message_bytes: drawn_message_bytes(&mut world.random),
@@ -571,7 +576,7 @@ fn alone(boot: Boot, durability: Durability, most_parked: &Rc<Cell<usize>>) -> B
         shards: vec![ShardInfo { master: MASTER, address }],
         backup: Some(BackupInfo { address, read_bytes_per_second: 0 }),
     };
-    let list = ServerList { version: 1, servers: vec![server] };
+    let list = ServerList { version: 1, servers: vec![server], ..ServerList::default() };
     replication.learn(&list);
     let mut backup = Service::new(store, 0);
     backup.enlisted(1, &list);

@@ -8,6 +8,7 @@
 //!
 //! The checksum is XXH3 (64 bits) of the version, the key's length and bytes, and the value.
 
+use super::file::{Backend, LockedFile};
 use crate::error::{Error, OpenError};
 use crate::key::{Key, LeaseName, Prefix};
 use crate::limits::{PAGE_BYTES_MAX, PAGE_ENTRIES_MAX};
@@ -17,6 +18,8 @@ use std::fs::OpenOptions;
 use std::ops::Bound;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use xxhash_rust::xxh3::Xxh3;
 
 const VALUES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("values");
@@ -27,7 +30,11 @@ const FORMAT: u64 = 1;
 const HEADER_BYTES: usize = 16;
 
 /// An open file.
-pub(super) struct Database(redb::Database);
+pub(super) struct Database {
+    redb: redb::Database,
+    /// An input or output has failed. redb refuses everything from then on.
+    has_failed: Arc<AtomicBool>,
+}
 
 fn checksum(key: &str, version: u64, value: &[u8]) -> u64 {
     let mut hasher = Xxh3::new();
@@ -72,28 +79,49 @@ fn not_done(error: impl Into<redb::Error>) -> Error {
 }
 
 impl Database {
-    pub(super) fn open(path: &Path) -> Result<Database, OpenError> {
+    /// Opens a file, and makes it if it is not there.
+    pub(super) fn open(path: &Path) -> Result<(Database, LockedFile), OpenError> {
         if !path.try_exists()? {
             make(path)?;
         }
+        let file = LockedFile::open(path)?;
+        Ok((Database::open_locked(path, &file)?, file))
+    }
+
+    /// Opens a file that is there and that this process has locked.
+    pub(super) fn open_locked(path: &Path, file: &LockedFile) -> Result<Database, OpenError> {
         // redb would make a new database of an empty file.
-        if std::fs::metadata(path)?.len() == 0 {
+        if file.bytes()? == 0 {
             return Err(damaged(path, "it is empty"));
         }
         // redb panics over some damage. Nothing of ours is in an odd state then: there is nothing yet.
-        std::panic::catch_unwind(|| Database::open_whole(path))
+        let file = file.clone();
+        std::panic::catch_unwind(|| Database::open_whole(path, file))
             .unwrap_or_else(|_| Err(damaged(path, "redb cannot make sense of its pages")))
     }
 
-    fn open_whole(path: &Path) -> Result<Database, OpenError> {
+    fn open_whole(path: &Path, file: LockedFile) -> Result<Database, OpenError> {
         let refused = |error| refusal(path, error);
-        let mut database = redb::Database::open(path).map_err(refused)?;
-        if !database.check_integrity().map_err(refused)? {
+        let (backend, has_failed) = Backend::new(file);
+        let redb = redb::Builder::new().create_with_backend(backend);
+        let mut redb = redb.map_err(refused)?;
+        if !redb.check_integrity().map_err(refused)? {
             return Err(damaged(path, "redb found pages that fail their checksum"));
         }
-        let database = Database(database);
-        database.check(path)?;
-        Ok(database)
+        let database = Database { redb, has_failed };
+        let checked = database.check(path);
+        // A row that could not be read is no damaged row.
+        match checked {
+            Err(OpenError::Damaged { what, .. }) if database.has_failed() => {
+                Err(OpenError::Machine(std::io::Error::other(what)))
+            }
+            checked => checked.map(|()| database),
+        }
+    }
+
+    /// Whether an input or output has failed: nothing can be done any more before the file is opened again.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
     }
 
     /// Refuses a file of another program or a newer version, and rows that are damaged.
@@ -123,7 +151,7 @@ impl Database {
     }
 
     fn counter(&self, name: &str) -> Result<Option<u64>, Error> {
-        let read = self.0.begin_read().map_err(not_done)?;
+        let read = self.redb.begin_read().map_err(not_done)?;
         let counters = read.open_table(COUNTERS).map_err(not_done)?;
         Ok(counters.get(name).map_err(not_done)?.map(|value| value.value()))
     }
@@ -134,14 +162,14 @@ impl Database {
     }
 
     pub(super) fn get(&self, key: &Key) -> Result<Option<Entry>, Error> {
-        let read = self.0.begin_read().map_err(not_done)?;
+        let read = self.redb.begin_read().map_err(not_done)?;
         let values = read.open_table(VALUES).map_err(not_done)?;
         let row = values.get(key.as_str()).map_err(not_done)?;
         row.map(|row| entry(key.as_str(), row.value())).transpose()
     }
 
     pub(super) fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
-        let read = self.0.begin_read().map_err(not_done)?;
+        let read = self.redb.begin_read().map_err(not_done)?;
         let values = read.open_table(VALUES).map_err(not_done)?;
         let begin = match after {
             Some(key) if key.as_str() >= prefix.as_str() => Bound::Excluded(key.as_str()),
@@ -165,7 +193,7 @@ impl Database {
     }
 
     pub(super) fn write(&self, key: &Key, change: &Change) -> Result<Answer, Error> {
-        let write = self.0.begin_write().map_err(not_done)?;
+        let write = self.redb.begin_write().map_err(not_done)?;
         let version = {
             let mut values = write.open_table(VALUES).map_err(not_done)?;
             let mut counters = write.open_table(COUNTERS).map_err(not_done)?;
@@ -194,7 +222,7 @@ impl Database {
 
     /// The next token of a lease, which nobody will have again.
     pub(super) fn next_token(&self, lease: &LeaseName) -> Result<Token, Error> {
-        let write = self.0.begin_write().map_err(not_done)?;
+        let write = self.redb.begin_write().map_err(not_done)?;
         let token = {
             let mut tokens = write.open_table(TOKENS).map_err(not_done)?;
             let last = tokens.get(lease.as_str()).map_err(not_done)?.map_or(0, |last| last.value());

@@ -4,7 +4,7 @@ use crate::client::{Client, key};
 use crate::proxy::Proxy;
 use crate::servers::{Kind, Scrap, Server, free_port};
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use thunderhead_metastore::embedded::Embedded;
 use thunderhead_metastore::sim::{ClientId, Faults, SimStore};
@@ -98,18 +98,18 @@ impl SimFixture {
     pub(crate) fn new() -> SimFixture {
         let truth = TrueTime::default();
         let random = Random::from_seed(7);
-        let store = SimStore::new(Rc::clone(&truth), random, Faults::none());
+        let store = SimStore::new(truth.clone(), random, Faults::none());
         SimFixture { truth, store, clients: Vec::new() }
     }
 }
 
 impl Fixture for SimFixture {
     fn client(&mut self) -> Client {
-        let clock = SimClock::new(Rc::clone(&self.truth), Time(1 << 40), 0);
-        let clock = Clock::Sim(Rc::new(clock));
+        let clock = SimClock::new(self.truth.clone(), Time(1 << 40), 0);
+        let clock = Clock::Sim(Arc::new(clock));
         let store = self.store.client(clock.clone());
         self.clients.push(store.id());
-        Client::sim(clock, Rc::clone(&self.truth), Box::new(store))
+        Client::sim(clock, self.truth.clone(), Box::new(store))
     }
 
     fn stop(&mut self) {

@@ -61,7 +61,7 @@ impl OsTransport {
         let offer = self.doorway.as_mut().and_then(|doorway| doorway.offer(id));
         let preface = self.preface(offer);
         let Some(connection) = self.connections.get_mut(id) else { return };
-        connection.offered = offer;
+        (connection.offered, connection.said) = (offer, self.options.cluster.known());
         connection.is_provisional = is_provisional;
         self.counters.held_bytes += connection.greet(&preface) as u64;
         let token = Token::Connection(id).number();

@@ -38,7 +38,7 @@ impl OsTransport {
     }
 
     /// Gives back what a connection holds, now; the handler is told with the next poll.
-    fn doom(&mut self, id: ConnectionId, why: Cause) {
+    pub(super) fn doom(&mut self, id: ConnectionId, why: Cause) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         if connection.stage != Stage::Doomed {
             self.counters.held_bytes -= connection.held_bytes() as u64;

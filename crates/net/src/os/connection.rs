@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_runtime::Time;
 use thunderhead_runtime::spares::Spares;
+use thunderhead_wire::ClusterId;
 use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, Offer, Preface};
 use zerocopy::IntoBytes;
 
@@ -91,6 +92,8 @@ pub(super) struct Connection {
     pub(super) is_provisional: bool,
     /// By when it must be open.
     open_by: Time,
+    /// The cluster that our greeting named.
+    pub(super) said: Option<ClusterId>,
 }
 
 impl Connection {
@@ -117,6 +120,7 @@ impl Connection {
             begun: Time(0),
             is_provisional: false,
             open_by,
+            said: None,
         }
     }
 
@@ -174,6 +178,11 @@ impl Connection {
             self.begun + earned.min(limits.unfinished)
         });
         unread.into_iter().chain(half).min()
+    }
+
+    /// Whether our greeting has left, or is about to.
+    pub(super) fn is_greeted_by_us(&self) -> bool {
+        !matches!(self.stage, Stage::Connecting | Stage::Doomed)
     }
 
     /// Puts our greeting behind what waits, of which nothing is there in time; returns its bytes.

@@ -18,10 +18,11 @@ use super::{
     LEADS_FOR, LOOK_EVERY, LOOK_SLACK, LOOK_SOON, Options, OsTransport, READ_BYTES, STREAK, SWEEP,
     socket,
 };
+use crate::cluster::{Meeting, tell_refused};
 use crate::peer::{Cause, ConnectionId, Peer, Via};
 use crate::shm;
 use crate::table::Token;
-use crate::{Handler, Transport};
+use crate::{Handler, OwnCluster, Transport};
 use std::time::Duration;
 use thunderhead_runtime::os::Ready;
 use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, LONG_MESSAGES, MEMBER, Mismatch, Preface};
@@ -254,12 +255,12 @@ impl OsTransport {
     }
 
     fn connected(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
-        let preface = self.preface(None);
+        let (preface, said) = (self.preface(None), self.options.cluster.known());
         let Some(connection) = self.connections.get_mut(id) else { return };
         let Some(error) = connection.fd().map(socket::error) else { return };
         match error {
             None => {
-                connection.stage = Stage::Greeting;
+                (connection.stage, connection.said) = (Stage::Greeting, said);
                 self.counters.held_bytes += connection.greet(&preface) as u64;
                 self.counters.connected += 1;
                 connection.listed = true;
@@ -271,7 +272,8 @@ impl OsTransport {
     }
 
     pub(super) fn preface(&self, offer: Option<thunderhead_wire::frame::Offer>) -> Preface {
-        Preface::new(self.options.features, self.options.limits.message_bytes_max, offer)
+        let Options { features, limits, cluster, .. } = self.options;
+        Preface::new(features, limits.message_bytes_max, offer).of_cluster(cluster.known())
     }
 
     /// Someone at our door has shown a token: hands over the rings if it is a good one.
@@ -617,6 +619,19 @@ impl OsTransport {
         }
         let (address, via) = (connection.address, connection.via());
         connection.peer = Some(Peer { address, via, agreement });
+        match self.options.cluster.meet(connection.said, agreement.cluster) {
+            Meeting::Welcome => {}
+            Meeting::Learned(cluster) => self.set_cluster(OwnCluster::Known(cluster)),
+            Meeting::Refused(why) => {
+                if why == Cause::WrongCluster && self.counters.closed(why) == 0 {
+                    tell_refused(address, self.options.cluster.known(), agreement.cluster);
+                }
+                // Our own greeting tells it to which cluster we belong.
+                self.write(id);
+                return self.fail(id, why, handler);
+            }
+        }
+        let Some(connection) = self.connections.get_mut(id) else { return };
         if let Some(offer) = agreement.offer
             && self.options.shared_memory
             && connection.is_ours

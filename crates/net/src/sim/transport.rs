@@ -8,14 +8,16 @@
 
 use super::{Content, Network, Packet, Wire, far_end};
 use crate::budget::those_that_hold_most;
+use crate::cluster::{Meeting, ends_when_learned};
 use crate::peer::{Cause, ConnectionId, Counters, Limits, Peer, Via};
 use crate::room::{self, Room};
 use crate::table::Table;
-use crate::{Handler, Transport};
+use crate::{Handler, OwnCluster, Transport};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use thunderhead_runtime::Time;
+use thunderhead_wire::ClusterId;
 use thunderhead_wire::frame::{Kind, MEMBER, Mismatch, Preface};
 use zerocopy::IntoBytes;
 
@@ -40,6 +42,7 @@ pub struct SimTransport {
     limits: Limits,
     features: u64,
     versions: Option<(u16, u16)>,
+    cluster: OwnCluster,
     ports: BTreeSet<u16>,
     connections: Table<Connection>,
     by_wire: BTreeMap<Wire, ConnectionId>,
@@ -66,6 +69,8 @@ struct Connection {
     /// When to ask for it again: datagrams may have been lost.
     again_at: Time,
     is_ours: bool,
+    /// The cluster that our greeting named.
+    said: Option<ClusterId>,
     /// Something was sent before the greeting.
     is_spoilt: bool,
     sent: u64,
@@ -105,6 +110,7 @@ impl SimTransport {
             limits,
             features,
             versions: None,
+            cluster: OwnCluster::Unknown,
             ports: BTreeSet::new(),
             connections: Table::default(),
             by_wire: BTreeMap::new(),
@@ -125,7 +131,8 @@ impl SimTransport {
     }
 
     fn preface(&self) -> Vec<u8> {
-        let preface = Preface::new(self.features, self.limits.message_bytes_max, None);
+        let preface = Preface::new(self.features, self.limits.message_bytes_max, None)
+            .of_cluster(self.cluster.known());
         let preface = match self.versions {
             Some((min, max)) => preface.with_versions(min, max),
             None => preface,
@@ -142,6 +149,7 @@ impl SimTransport {
             open_by,
             again_at: Time::NEVER,
             is_ours: false,
+            said: None,
             is_spoilt: false,
             sent: 0,
             expected: 0,
@@ -280,7 +288,7 @@ impl SimTransport {
         self.put(id, Content::Frame { kind: Kind::PREFACE, payload: ours });
         // The request to open was the first in its stream.
         if let Some(connection) = self.connections.get_mut(id) {
-            connection.expected = 1;
+            (connection.expected, connection.said) = (1, self.cluster.known());
         }
         self.frame(id, Kind::PREFACE, preface, handler);
     }
@@ -388,6 +396,12 @@ impl SimTransport {
             Ok(agreement) => {
                 let (address, via) = (connection.remote, Via::Simulated);
                 connection.peer = Some(Peer { address, via, agreement });
+                match self.cluster.meet(connection.said, agreement.cluster) {
+                    Meeting::Welcome => {}
+                    Meeting::Learned(cluster) => self.set_cluster(OwnCluster::Known(cluster)),
+                    Meeting::Refused(why) => return self.refuse(id, why, handler),
+                }
+                let Some(connection) = self.connections.get_mut(id) else { return };
                 let early = std::mem::take(&mut connection.unordered);
                 handler.opened(self, id);
                 for message in early {
@@ -396,6 +410,14 @@ impl SimTransport {
             }
             Err(Mismatch::NotOurs) => self.fail(id, Cause::NotOurs, handler),
             Err(Mismatch::Version { .. }) => self.fail(id, Cause::Version, handler),
+        }
+    }
+
+    /// Closes a connection behind our greeting, which says why.
+    fn refuse(&mut self, id: ConnectionId, why: Cause, handler: &mut dyn Handler) {
+        self.put(id, Content::Close);
+        if self.remove(id, why).is_some() {
+            handler.closed(self, id, why);
         }
     }
 
@@ -462,6 +484,7 @@ impl SimTransport {
         let streams = self.network.link(self.host, to).streams;
         if let Some(connection) = self.connections.get_mut(id) {
             connection.again_at = if streams { Time::NEVER } else { self.now + AGAIN };
+            connection.said = self.cluster.known();
         }
     }
 
@@ -497,6 +520,24 @@ impl SimTransport {
 }
 
 impl Transport for SimTransport {
+    fn set_cluster(&mut self, cluster: OwnCluster) {
+        if std::mem::replace(&mut self.cluster, cluster) == cluster {
+            return;
+        }
+        let Some(learned) = cluster.known() else { return };
+        let greeted =
+            self.connections.iter().filter(|(id, it)| !it.doomed && !self.unasked.contains(id));
+        let ends = greeted
+            .filter_map(|(id, it)| Some((id, ends_when_learned(learned, it.peer.as_ref())?)));
+        for (id, why) in ends.collect::<Vec<_>>() {
+            self.doom(id, why);
+        }
+    }
+
+    fn cluster(&self) -> OwnCluster {
+        self.cluster
+    }
+
     fn listen(&mut self, address: SocketAddr) -> std::io::Result<SocketAddr> {
         let port = match address.port() {
             0 => (49_152..=u16::MAX).find(|port| !self.ports.contains(port)),
@@ -579,6 +620,10 @@ impl Transport for SimTransport {
         let payload = parts.concat();
         self.counters.messages_out += 1;
         self.counters.bytes_out += payload.len() as u64;
+        {
+            let mut network = self.network.0.borrow_mut();
+            network.longest = network.longest.max(payload.len());
+        }
         if self.unasked.contains(&to) {
             connection.is_spoilt = true;
             return;

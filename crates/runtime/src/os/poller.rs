@@ -8,9 +8,9 @@
 
 use super::returns::expect_returns;
 use crate::alarm::Alarm;
-use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -29,7 +29,6 @@ pub struct Ready {
 pub struct Poller {
     epoll: OwnedFd,
     alarm: Alarm,
-    events: Vec<epoll::Event>,
     ready: Vec<Ready>,
     /// The alarm's bell was among what was ready.
     rung: bool,
@@ -59,10 +58,9 @@ impl Poller {
         if let Some(bell) = alarm.bell() {
             epoll::add(&epoll, bell, epoll::EventData::new_u64(ALARM), epoll::EventFlags::IN)?;
         }
-        let events = Vec::with_capacity(EVENTS);
         // What it needs to know is read now, not when somebody waits.
         expect_returns();
-        Ok(Poller { epoll, alarm, events, ready: Vec::with_capacity(EVENTS), rung: false })
+        Ok(Poller { epoll, alarm, ready: Vec::with_capacity(EVENTS), rung: false })
     }
 
     /// The alarm it was made with.
@@ -147,13 +145,15 @@ impl Poller {
 
     #[inline(always)]
     fn wait(&mut self, at_most: Option<Duration>) -> &[Ready] {
-        self.events.clear();
         self.ready.clear();
         self.rung = false;
         let timeout = at_most.map(timespec);
+        // The kernel's events stay on the stack: their type cannot be sent to another thread, and a poller can.
+        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
         // An interrupted call is as good as one that found nothing.
-        let _ = epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref());
-        for event in &self.events {
+        let told = epoll::wait(&self.epoll, &mut events, timeout.as_ref());
+        let events = told.map(|(events, _)| events).unwrap_or_default();
+        for event in events {
             let (token, flags) = (event.data.u64(), event.flags);
             if token == ALARM {
                 self.rung = true;

@@ -2,22 +2,37 @@
 //! or slow and shows another date.
 
 use crate::time::Time;
-use std::cell::Cell;
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-/// The true time of a simulation, shared by all its machines.
-pub type TrueTime = Rc<Cell<u64>>;
+/// The true time of a simulation, shared by all its machines, in nanoseconds. A simulation runs in one thread; the
+/// value is atomic so that a program that is built from a clock can be moved to another thread in the os world.
+#[derive(Clone, Debug, Default)]
+pub struct TrueTime(Arc<AtomicU64>);
+
+impl TrueTime {
+    /// The time.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// Sets the time.
+    pub fn set(&self, nanos: u64) {
+        self.0.store(nanos, Relaxed);
+    }
+}
 
 /// One machine's clock.
 #[derive(Debug)]
 pub struct SimClock {
     truth: TrueTime,
     /// Where the present rate began: the true time and this clock's.
-    since: Cell<(u64, u64)>,
+    since: (AtomicU64, AtomicU64),
     /// Millionths by which it runs fast.
-    drift: Cell<i64>,
+    drift: AtomicI64,
     /// What it adds for the wall clock.
-    wall_offset: Cell<i64>,
+    wall_offset: AtomicI64,
 }
 
 /// The wall clock of a machine without an error at the simulation's start: 2020-01-01.
@@ -27,28 +42,33 @@ impl SimClock {
     /// A clock that shows `shows` now and runs fast by so many millionths.
     #[must_use]
     pub fn new(truth: TrueTime, shows: Time, drift: i64) -> SimClock {
-        let since = Cell::new((truth.get(), shows.0));
-        SimClock { truth, since, drift: Cell::new(drift), wall_offset: Cell::new(0) }
+        let since = (AtomicU64::new(truth.get()), AtomicU64::new(shows.0));
+        SimClock { truth, since, drift: AtomicI64::new(drift), wall_offset: AtomicI64::new(0) }
+    }
+
+    /// The true time at which the present rate began, and the time that this clock showed then.
+    fn since(&self) -> (u64, u64) {
+        (self.since.0.load(Relaxed), self.since.1.load(Relaxed))
     }
 
     /// What it shows.
     #[must_use]
     pub fn now(&self) -> Time {
-        let (truth, own) = self.since.get();
+        let (truth, own) = self.since();
         let passed = self.truth.get() - truth;
         Time(own + passed.saturating_add_signed(self.error(passed)))
     }
 
     fn error(&self, passed: u64) -> i64 {
-        (i128::from(passed) * i128::from(self.drift.get()) / 1_000_000) as i64
+        (i128::from(passed) * i128::from(self.drift.load(Relaxed)) / 1_000_000) as i64
     }
 
     /// The true time at which it will show `at`; now, if it has shown that already.
     #[must_use]
     pub fn truth_of(&self, at: Time) -> u64 {
-        let (truth, own) = self.since.get();
+        let (truth, own) = self.since();
         let to_pass = i128::from(at.0.saturating_sub(own));
-        let passed = to_pass * 1_000_000 / (1_000_000 + i128::from(self.drift.get()));
+        let passed = to_pass * 1_000_000 / (1_000_000 + i128::from(self.drift.load(Relaxed)));
         let mut then = truth.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX));
         // Rounding may have brought it a nanosecond too early.
         let shown =
@@ -61,19 +81,21 @@ impl SimClock {
 
     /// Makes it run at another rate from now on.
     pub fn set_drift(&self, drift: i64) {
-        self.since.set((self.truth.get(), self.now().0));
-        self.drift.set(drift);
+        let shows = self.now().0;
+        self.since.0.store(self.truth.get(), Relaxed);
+        self.since.1.store(shows, Relaxed);
+        self.drift.store(drift, Relaxed);
     }
 
     /// What it shows as the date, in nanoseconds since 1970.
     #[must_use]
     pub fn wall(&self) -> u64 {
-        (EPOCH + self.now().0).saturating_add_signed(self.wall_offset.get())
+        (EPOCH + self.now().0).saturating_add_signed(self.wall_offset.load(Relaxed))
     }
 
     /// Sets the date by so many nanoseconds, forwards or back.
     pub fn jump(&self, by: i64) {
-        self.wall_offset.set(self.wall_offset.get() + by);
+        self.wall_offset.fetch_add(by, Relaxed);
     }
 }
 
@@ -84,7 +106,7 @@ mod tests {
     #[test]
     fn a_clock_runs_fast_or_slow_and_never_back() {
         let truth = TrueTime::default();
-        let clock = SimClock::new(Rc::clone(&truth), Time(1000), 500);
+        let clock = SimClock::new(truth.clone(), Time(1000), 500);
         truth.set(2_000_000);
         assert_eq!(clock.now(), Time(1000 + 2_001_000));
         clock.set_drift(-500);

@@ -37,6 +37,7 @@ fn begun_with(seed: u64, servers: usize, shards: usize) -> World {
         users: 2,
         settings: Settings {
             replicas: if servers == 1 { 1 } else { 2 },
+            min_replicas: 1,
             durability: "replicated".to_owned(),
             segment_bytes: 64 << 10,
             self_backup: servers == 1,

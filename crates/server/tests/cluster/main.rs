@@ -4,7 +4,9 @@
 mod detection;
 mod scenario;
 
+use scenario::scale::{self, Size};
 use scenario::{Extras, Met, run};
+use std::time::Duration;
 
 /// Runs seeds; says what all of them came to.
 fn all_are_well(seeds: impl Iterator<Item = u64>, extras: Extras) -> Met {
@@ -30,6 +32,16 @@ fn a_cluster_among_faults_keeps_what_it_acknowledged_and_serves_again() {
     assert!(met.splits > 50 && met.made > 50, "{met:?}");
 }
 
+/// `cargo xtask sim --cluster --scale` runs a large one.
+#[test]
+fn a_cluster_of_many_tablets_serves_again_soon_after_all_processes_ended() {
+    let size = Size { servers: 12, tables: 40 };
+    let figures = scale::run(1, size).unwrap_or_else(|why| panic!("{why}"));
+    assert_eq!(figures.tablets, 12 * 40);
+    assert!(figures.cold < Duration::from_secs(20), "{figures}");
+    assert!(figures.longest <= scale::MESSAGE_BYTES_MAX, "{figures}");
+}
+
 #[test]
 fn what_was_acknowledged_outlasts_servers_that_leave_in_order() {
     // Two of these seeds lost acknowledged writes where the shard with the backup left before
@@ -37,6 +49,14 @@ fn what_was_acknowledged_outlasts_servers_that_leave_in_order() {
     let leaving = Extras { leaving: true, ..Extras::default() };
     let met = all_are_well([8, 11, 15].into_iter(), leaving);
     assert!(met.left > 30, "{met:?}");
+}
+
+#[test]
+fn two_clusters_whose_addresses_change_hands_have_nothing_to_do_with_each_other() {
+    let clusters = Extras { clusters: true, ..Extras::default() };
+    all_are_well(0..8, clusters);
+    let runs = [(); 2].map(|()| run(3, clusters, false).digest);
+    assert_eq!(runs[0], runs[1]);
 }
 
 #[test]

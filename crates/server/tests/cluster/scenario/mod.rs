@@ -13,6 +13,7 @@
 //! - tables are whole, and there until they are dropped;
 //! - when nothing is wrong any more, everything is served again before long, and everybody comes to
 //!   an end;
+//! - then each segment gets all its replicas, as many as there are servers for;
 //! - no server fails.
 //!
 //! Processes die at any moment (in the midst of a turn, at an operation of their disk), servers
@@ -20,7 +21,9 @@
 //! what becomes of servers that do not come back is not looked at here.
 
 mod client;
+mod clusters;
 pub(crate) mod plan;
+pub(crate) mod scale;
 pub(crate) mod user;
 pub(crate) mod world;
 
@@ -103,6 +106,9 @@ impl std::ops::AddAssign for Met {
 /// Runs the scenario of a seed.
 #[must_use]
 pub(crate) fn run(seed: u64, extras: Extras, keeps_text: bool) -> Outcomes {
+    if extras.clusters {
+        return clusters::run(seed, keeps_text);
+    }
     let mut random = Random::from_seed(seed ^ 0x636c_7573_7465_7200);
     let plan = match extras {
         Extras { leaving: true, .. } => Plan::that_leaves(&mut random),
@@ -117,6 +123,11 @@ pub(crate) fn run(seed: u64, extras: Extras, keeps_text: bool) -> Outcomes {
     }
     let failure = play(&mut world, &plan, &mut random).err();
     trace.extend(world.simulation.take_trace());
+    let longest = world.simulation.network().longest_message();
+    let failure = failure.or_else(|| {
+        let is_too_long = longest > scale::MESSAGE_BYTES_MAX;
+        is_too_long.then(|| format!("a message of {longest} bytes was sent"))
+    });
     let mut met = Met { restarts: world.restarts, given_up: world.given_up, ..Met::default() };
     let seen = world.seeing.seen.borrow();
     let judged = linearizability::check(&seen.history);
@@ -181,6 +192,10 @@ fn play(world: &mut World, plan: &Plan, random: &mut Random) -> Result<(), Strin
     world.add_user("last", |user| user.look_back(Duration::from_secs(20)));
     if !world.until(HEALING, |world| world.seeing.seen.borrow().working == 0) {
         return Err(format!("the last one does not come to an end: {}", world.describe()));
+    }
+    world.add_user("auditor", user::User::sees_all_replicas);
+    if !world.until(HEALING, |world| world.seeing.seen.borrow().working == 0) {
+        return Err(format!("replicas are not made up for: {}", world.describe()));
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! What a seed's scenario is made of.
 
 use std::time::Duration;
+use thunderhead_coordinator::Parts;
 use thunderhead_master::replication::MESSAGE_BYTES;
 use thunderhead_metastore::sim::Faults;
 use thunderhead_net::sim::Link;
@@ -26,6 +27,8 @@ pub(crate) struct Extras {
     pub(crate) leaving: bool,
     /// Another scenario: little is wrong but one [`Scene`], again and again.
     pub(crate) scenes: bool,
+    /// Another scenario: two clusters whose addresses change hands (`clusters.rs`).
+    pub(crate) clusters: bool,
 }
 
 /// What takes many things in a certain order, which chance alone hardly ever brings about.
@@ -39,9 +42,19 @@ pub(crate) enum Scene {
     TornRounds,
     /// Segments are replicated anew from memory while a head is not durable, and its master dies.
     CopiedEarly,
+    /// The network holds updates of a tablet until that has moved away and back again.
+    HeldUpdates,
+    /// A master goes on without a server that is away; that one comes back, and is soon the only one there.
+    LeftBehind,
     /// A backup that has parts of survivors is given up, and comes again before they are freed there; then their
     /// master dies, and others are silent.
     PartsLeft,
+}
+
+/// So many as the servers can keep, or fewer.
+fn drawn_min_replicas(random: &mut Random, servers: usize, replicas: u32) -> u32 {
+    let most = u64::from(replicas).min(servers.saturating_sub(1).max(1) as u64);
+    random.within(1..most + 1) as u32
 }
 
 /// What a seed's scenario is made of.
@@ -89,14 +102,19 @@ pub(crate) struct Plan {
     pub(crate) churn: f64,
     /// Mostly this is what happens.
     pub(crate) scene: Option<Scene>,
+    /// How recoveries are divided. Small parts, so that what is rebuilt is divided here, too.
+    pub(crate) parts: Parts,
 }
+
+/// Small ones, so that what is rebuilt in a small cluster is divided, too.
+const PARTS: Parts = Parts { least: 4 << 10, bytes: 64 << 10 };
 
 impl Plan {
     pub(crate) fn draw(random: &mut Random, extras: Extras) -> Plan {
         let is_alone = random.chance(0.2);
         let servers = if is_alone { 1 } else { random.within(3..6) as usize };
-        let replicas =
-            if is_alone { 1 } else { random.within(1..4).min(servers as u64 - 1) as u32 };
+        let replicas = if is_alone { 1 } else { random.within(1..4) as u32 };
+        let min_replicas = drawn_min_replicas(random, servers, replicas);
         let durability = match random.below(5) {
             0 | 1 => "synced".to_owned(),
             2 => format!("interval:{}ms", random.within(1..200)),
@@ -105,6 +123,7 @@ impl Plan {
         let segment_bytes = if random.chance(0.7) { 64 << 10 } else { 128 << 10 };
         let settings = Settings {
             replicas,
+            min_replicas,
             durability,
             segment_bytes,
             self_backup: is_alone || random.chance(0.2),
@@ -124,7 +143,8 @@ impl Plan {
         };
         let operations = random.within(25..60);
         let trouble = Duration::from_millis(random.within(2000..10_000));
-        let may_be_weak = extras.verdicts && settings.replicas > 1;
+        // Others have everything that it has.
+        let may_be_weak = extras.verdicts && settings.min_replicas > 1;
         let weak = may_be_weak.then(|| random.below(servers as u64) as usize);
         Plan {
             servers,
@@ -162,6 +182,7 @@ impl Plan {
             only_leaves: false,
             churn: 0.0,
             scene: None,
+            parts: PARTS,
         }
     }
 
@@ -189,6 +210,7 @@ impl Plan {
         let servers = if random.chance(0.7) { 1 } else { 3 };
         let settings = Settings {
             replicas: 1,
+            min_replicas: 1,
             self_backup: servers == 1,
             durability: "replicated".to_owned(),
             ..plan.settings
@@ -215,11 +237,13 @@ impl Plan {
     /// Servers whose network and disks work, and one scene, again and again.
     pub(crate) fn of_scenes(random: &mut Random) -> Plan {
         let plan = Plan::draw(random, Extras { verdicts: true, ..Extras::default() });
-        let scene = match random.below(8) {
+        let scene = match random.below(12) {
+            8 | 9 => Scene::LeftBehind,
             0 => Scene::LateWords,
             1 => Scene::BegunAnew,
             2 => Scene::TornRounds,
-            3 | 4 => Scene::PartsLeft,
+            3 | 4 => Scene::HeldUpdates,
+            10 | 11 => Scene::PartsLeft,
             _ => Scene::CopiedEarly,
         };
         let (servers, replicas) = match scene {
@@ -229,6 +253,9 @@ impl Plan {
             // No other replica makes up for what one has lost.
             Scene::TornRounds => ([1, 3][random.below(2) as usize], 1),
             Scene::CopiedEarly => (random.within(5..7), 1),
+            Scene::HeldUpdates => (3, random.within(1..3)),
+            // No server is there for a replica that is lost.
+            Scene::LeftBehind => [(3, 2), (3, 3), (4, 3)][random.below(3) as usize],
             // So many that hardly any other segment is only where nobody answers.
             Scene::PartsLeft => (7, 3),
         };
@@ -237,9 +264,14 @@ impl Plan {
             Scene::PartsLeft => (random.within(1 << 10..2 << 10) as u32, random.within(60..150)),
             _ => (plan.message_bytes, plan.stable),
         };
+        let holds = scene == Scene::HeldUpdates;
         let segment_bytes = 32 << 10;
         let settings = Settings {
             replicas: replicas as u32,
+            min_replicas: match scene {
+                Scene::LeftBehind => 1,
+                _ => drawn_min_replicas(random, servers as usize, replicas as u32),
+            },
             segment_bytes,
             self_backup: servers == 1,
             durability: match scene {
@@ -268,7 +300,9 @@ impl Plan {
             trouble,
             trouble_every: Duration::from_millis(300),
             weak: None,
-            churn: 0.4,
+            churn: if holds { 0.0 } else { 0.4 },
+            migrations: holds,
+            is_narrow_whole: holds,
             scene: Some(scene),
             ..plan
         }

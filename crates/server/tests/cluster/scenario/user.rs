@@ -10,12 +10,13 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::rc::Rc;
 use std::time::Duration;
-use thunderhead_client::control::CreateTable;
+use thunderhead_client::control::{CreateTable, ShardStatus};
 use thunderhead_client::{
     Action, Answer, Condition, Enumeration, Error, KeyHash, Number, Object, Operation, Question,
     Reply, TableId, Version,
 };
 use thunderhead_runtime::Random;
+use thunderhead_runtime::sim::clock::TrueTime;
 use thunderhead_simulator::linearizability::{
     self, Action as Judged, Operation as Judgeable, Outcome,
 };
@@ -36,6 +37,8 @@ const LONG: u64 = 3000;
 
 /// The tables that are there all the time.
 pub(crate) const TABLES: [&str; 2] = ["wide", "narrow"];
+pub(crate) const WIDE: usize = 0;
+pub(crate) const NARROW: usize = 1;
 
 /// An object, as the judge knows it: its table, and its number there.
 pub(crate) type Key = (u64, u64);
@@ -65,6 +68,8 @@ pub(crate) struct Seen {
     moving_until: u64,
     /// Until then those who hurry overwrite much, and do not wait for long.
     pressed_until: u64,
+    /// Until then those who hurry update only the table with this place in the list.
+    keep_to: (u64, usize),
     /// An object of which nothing is left but that there was one: the world lets go of its master.
     pub(crate) faded: Option<(TableId, KeyHash)>,
 }
@@ -73,7 +78,7 @@ pub(crate) struct Seen {
 #[derive(Clone)]
 pub(crate) struct Seeing {
     pub(crate) seen: Rc<RefCell<Seen>>,
-    pub(crate) time: Rc<Cell<u64>>,
+    pub(crate) time: TrueTime,
     pub(crate) plan: Rc<Plan>,
 }
 
@@ -107,6 +112,12 @@ impl Seeing {
     pub(crate) fn press(&self, lasts: Duration) {
         self.hurry(lasts);
         self.seen.borrow_mut().pressed_until = self.time.get() + lasts.as_nanos() as u64;
+    }
+
+    /// Users hurry for so long, and update only one of the tables. Only the narrow one is worth a long wait.
+    pub(crate) fn keep_to(&self, table: usize, lasts: Duration) {
+        self.rush(lasts);
+        self.seen.borrow_mut().keep_to = (self.time.get() + lasts.as_nanos() as u64, table);
     }
 
     fn is_hurried(&self) -> bool {
@@ -171,6 +182,67 @@ impl User {
             hurry: (0, false),
             number: 0,
         }
+    }
+
+    /// Makes tables over so many shards each.
+    pub(crate) async fn make_tables(self, count: u64, server_span: u32) {
+        for number in 0..count {
+            let table = CreateTable { name: format!("table {number}"), server_span };
+            let made = self.client.ask(Question::CreateTable(table), Duration::from_secs(60)).await;
+            if !matches!(made, Ok(Reply::Table(_))) {
+                return self.seeing.fail(format!("table {number} is not made: {made:?}"));
+            }
+        }
+        self.client.close();
+    }
+
+    /// Writes an object into each of the first tables.
+    pub(crate) async fn use_tables(self, count: u64) {
+        let patience = Duration::from_secs(10);
+        for number in 0..count {
+            let question = Question::Map(Some(format!("table {number}")));
+            let Ok(Reply::Map(map)) = self.client.ask(question, patience).await else {
+                return self.seeing.fail(format!("table {number} is not found"));
+            };
+            let Some(table) = map.tables.first().map(|table| table.id) else {
+                return self.seeing.fail(format!("table {number} is lost"));
+            };
+            let (key, action) = (b"key".to_vec(), Action::Write(b"value".to_vec()));
+            let operation = Operation { table, key, condition: Condition::Always, action };
+            let results = self.client.all(vec![operation], patience).await;
+            if let Some(error) = results.into_iter().find_map(Result::err) {
+                return self.seeing.fail(format!("table {number} is not written: {error}"));
+            }
+        }
+        self.client.close();
+    }
+
+    /// Waits until all segments have as many replicas as there can be.
+    pub(crate) async fn sees_all_replicas(self) {
+        let (patience, settings) = (Duration::from_secs(1), &self.seeing.plan.settings);
+        let others = self.seeing.plan.servers.saturating_sub(1).max(1);
+        let possible = settings.replicas.min(u32::try_from(others).unwrap_or(u32::MAX));
+        let mut missing = String::new();
+        for _ in 0..120 {
+            missing.clear();
+            let servers = match self.client.ask(Question::ClusterStatus, patience).await {
+                Ok(Reply::Cluster(status)) => status.servers.servers,
+                _ => Vec::new(),
+            };
+            for address in servers.iter().flat_map(|it| &it.shards).map(|it| it.address) {
+                match self.client.ask(Question::ShardStatus(address), patience).await {
+                    Ok(Reply::Shard(ShardStatus { at_risk: None, .. })) => {}
+                    Ok(Reply::Shard(ShardStatus { at_risk: Some(it), .. }))
+                        if it.replicas >= possible && possible < settings.replicas => {}
+                    other => missing += &format!("{address}: {other:?}; "),
+                }
+            }
+            if missing.is_empty() && !servers.is_empty() {
+                return;
+            }
+            self.client.tasks().sleep(Duration::from_millis(250)).await;
+        }
+        self.seeing.fail(format!("segments lack replicas for long: {missing}"));
     }
 
     /// Makes the tables and the objects that nobody changes.
@@ -244,6 +316,11 @@ impl User {
                 is(seen.moving_until),
             )
         };
+        let (kept_until, kept) = self.seeing.seen.borrow().keep_to;
+        if now < kept_until {
+            self.update_one_of(kept).await;
+            return self.pause(RUSHED_WAIT_NS).await;
+        }
         if now < self.seeing.seen.borrow().pressed_until {
             self.press().await;
             return self.pause(PRESSED_WAIT_NS).await;
@@ -273,6 +350,16 @@ impl User {
         let patience = Duration::from_millis(self.random.magnitude(50..longest));
         self.begin(vec![(key, judged, operation)], patience, false).await;
         self.pause(if is_rushed { RUSHED_WAIT_NS } else { HURRIED_WAIT_NS }).await;
+    }
+
+    /// An update of one of the tables.
+    async fn update_one_of(&mut self, place: usize) {
+        let table = self.seeing.seen.borrow().tables[place];
+        let key = self.random.below(KEYS);
+        let (judged, action, condition) = self.choose(key);
+        let operation = Operation { table, key: key.to_be_bytes().to_vec(), condition, action };
+        let patience = Duration::from_millis(if place == NARROW { 8000 } else { 250 });
+        self.begin(vec![(key, judged, operation)], patience, false).await;
     }
 
     async fn pause(&mut self, mean_ns: f64) {
@@ -412,7 +499,7 @@ impl User {
                 self.seen_version = found;
                 Outcome::Refused(version(found))
             }
-            Err(Error::Unknown) => return,
+            Err(Error::Unknown(_)) => return,
             // Of a datagram that came twice the first may have been refused, and the second not.
             Err(Error::TimedOut(_)) if !self.seeing.plan.link.streams => return,
             // It says that nothing was done: the judge must not need it. A read is nothing.

@@ -6,6 +6,7 @@ mod windows;
 
 use super::client::Client;
 use super::plan::{LIFE_LASTS_MAX, Plan};
+use super::scale;
 use super::user::{Seeing, User};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -13,8 +14,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use thunderhead_client::Session;
-use thunderhead_coordinator::{Coordinator, Handle, Options as CoordinatorOptions, Parts};
+use thunderhead_coordinator::{Coordinator, Handle, Options as CoordinatorOptions};
 use thunderhead_metastore::sim::{ClientId, Faults, SimStore};
+use thunderhead_net::OwnCluster;
 use thunderhead_net::sim::Link;
 use thunderhead_rpc::Node;
 use thunderhead_runtime::sim::disk::DiskModel;
@@ -35,6 +37,8 @@ const SEGLET_BYTES: usize = 4096;
 struct Seat {
     host: HostId,
     handle: Rc<RefCell<Option<(Handle, ClientId)>>>,
+    /// What its turns took, in real time.
+    spent: Rc<Cell<Duration>>,
 }
 
 /// A server's process: a host for each of its threads, which live and die together. Only the first
@@ -55,9 +59,9 @@ impl Place {
 }
 
 /// A thread of a server: it ends with its server's life.
-struct OneLife {
-    node: Node<Server>,
-    life: Life,
+pub(super) struct OneLife {
+    pub(super) node: Node<Server>,
+    pub(super) life: Life,
 }
 
 impl Process for OneLife {
@@ -146,7 +150,7 @@ impl World {
             let program = move |boot: Boot| -> Box<dyn Process> {
                 let at = SocketAddr::new(boot.address, SERVER_PORT);
                 let options = Options {
-                    coordinators: coordinators.clone(),
+                    coordinators: coordinators.clone().into(),
                     listen: vec![at; shards],
                     advertise: None,
                     memory_bytes,
@@ -159,6 +163,7 @@ impl World {
                         disk_bytes: None,
                         buffers: Some(buffers),
                         populate: false,
+                        sparse: false,
                     }),
                     probing,
                     host: format!("machine {number}"),
@@ -190,6 +195,8 @@ impl World {
         let ended = Rc::new(Cell::new(false));
         seeing.seen.borrow_mut().working += 1;
         self.simulation.add_host(name, move |mut boot| {
+            // As every client: of the first cluster that it meets.
+            boot.transport.set_cluster(OwnCluster::FirstMet);
             let random = boot.world.random.split();
             let session = Session::new(coordinators.clone(), boot.world.random.split());
             let node = Node::new(boot.world, boot.transport, ());
@@ -298,6 +305,22 @@ impl World {
         place.starts_at.set(Some(self.simulation.now() + lasts));
     }
 
+    /// Ends the processes of all servers and coordinators; they are started again after so long.
+    pub(crate) fn stop_all(&mut self, lasts: Duration) {
+        for number in 0..self.places.len() {
+            self.stop(number, lasts);
+        }
+        for seat in self.seats.clone() {
+            self.simulation.crash(seat.host);
+            self.simulation.start(seat.host);
+        }
+    }
+
+    /// What the turns of all coordinators took so far, in real time.
+    pub(crate) fn spent(&self) -> Duration {
+        self.seats.iter().map(|seat| seat.spent.get()).sum()
+    }
+
     /// The hosts of a server's threads.
     pub(crate) fn hosts(&self, number: usize) -> Vec<HostId> {
         self.places[number].hosts.clone()
@@ -385,6 +408,9 @@ impl World {
         }
         if plan.migrations && random.chance(0.2) {
             return self.moves_over_slow_links(random);
+        }
+        if plan.migrations && random.chance(0.05) {
+            return self.holds_updates(random);
         }
         match random.below(18) {
             0..3 => self.kill(&place, power),
@@ -548,11 +574,12 @@ fn coordinator(simulation: &mut Simulation, number: usize, store: &SimStore, pla
         leadership_ttl: plan.leadership_ttl,
         lease_ttl: plan.lease_ttl,
         probing: plan.probing,
-        // Small ones, so that what is rebuilt is divided here, too.
-        parts: Parts { least: 4 << 10, bytes: 64 << 10 },
+        parts: plan.parts,
         ..CoordinatorOptions::default()
     };
     let (shown, store) = (Rc::clone(&handle), store.clone());
+    let spent = Rc::new(Cell::new(Duration::ZERO));
+    let spends = Rc::clone(&spent);
     let host = simulation.add_host(&format!("coordinator {number}"), move |boot| {
         let client = store.client(boot.world.clock.clone());
         let id = client.id();
@@ -561,7 +588,7 @@ fn coordinator(simulation: &mut Simulation, number: usize, store: &SimStore, pla
         let at = SocketAddr::new(boot.address, COORDINATOR_PORT);
         let mut node = Node::new(boot.world, boot.transport, coordinator);
         node.listen(at).unwrap_or_else(|error| panic!("{at}: {error}"));
-        Box::new(node)
+        Box::new(scale::Timed { inner: node, spent: Rc::clone(&spends) })
     });
-    Seat { host, handle }
+    Seat { host, handle, spent }
 }

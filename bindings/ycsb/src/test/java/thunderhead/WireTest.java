@@ -38,35 +38,41 @@ class WireTest {
   void aGreetingHasTheseBytes() throws Exception {
     byte[] golden =
         concat(
-            bytes(56, 0, 0, 1),
+            bytes(64, 0, 0, 1),
             text("THUNDER\n\u0001\0\u0001\0\u0056\u0034\u0012\0"),
-            new byte[40]);
-    assertArrayEquals(golden, Wire.greeting(0x0012_3456));
+            new byte[40],
+            bytes(8, 7, 6, 5, 4, 3, 2, 1));
+    long cluster = 0x0102_0304_0506_0708L;
+    assertArrayEquals(golden, Wire.greeting(0x0012_3456, cluster));
     byte[] payload = Arrays.copyOfRange(golden, 4, golden.length);
-    assertEquals(0x0012_3456, Wire.understandGreeting(payload));
-    assertEquals(0x0012_3456, Wire.understandGreeting(concat(payload, new byte[9])));
+    for (long own : new long[] {0, cluster}) {
+      Wire.Greeting greeting = Wire.understandGreeting(concat(payload, new byte[9]), own);
+      assertEquals(0x0012_3456, greeting.messageBytesMax);
+      assertEquals(cluster, greeting.cluster);
+    }
+    assertThrows(Wire.Broken.class, () -> Wire.understandGreeting(payload, cluster + 1));
     byte[] boastful = payload.clone();
     Arrays.fill(boastful, 12, 16, (byte) 0xff);
-    assertEquals((1 << 24) - 1, Wire.understandGreeting(boastful));
+    assertEquals((1 << 24) - 1, Wire.understandGreeting(boastful, 0).messageBytesMax);
   }
 
   @Test
   void whatIsNoGreetingOrOfOtherVersionsIsRefused() {
-    byte[] frame = Wire.greeting(1000);
+    byte[] frame = Wire.greeting(1000, 0);
     byte[] payload = Arrays.copyOfRange(frame, 4, frame.length);
     for (int at : new int[] {0, 7}) {
       byte[] other = payload.clone();
       other[at] ^= 1;
-      assertThrows(Wire.Broken.class, () -> Wire.understandGreeting(other));
+      assertThrows(Wire.Broken.class, () -> Wire.understandGreeting(other, 0));
     }
     for (int[] versions : new int[][] {{2, 9}, {0, 0}, {9, 2}}) {
       byte[] other = payload.clone();
       other[8] = (byte) versions[0];
       other[10] = (byte) versions[1];
-      assertThrows(Wire.Broken.class, () -> Wire.understandGreeting(other));
+      assertThrows(Wire.Broken.class, () -> Wire.understandGreeting(other, 0));
     }
-    byte[] cut = Arrays.copyOf(payload, 55);
-    assertThrows(Wire.Broken.class, () -> Wire.understandGreeting(cut));
+    byte[] cut = Arrays.copyOf(payload, 63);
+    assertThrows(Wire.Broken.class, () -> Wire.understandGreeting(cut, 0));
   }
 
   @Test
@@ -96,14 +102,15 @@ class WireTest {
     golden[20] = 3;
     assertArrayEquals(golden, object.array());
     ByteBuffer identity = Wire.buffer(Wire.IDENTITY_BYTES);
-    Wire.putIdentity(identity, 5, 6, 4);
-    byte[] words = new byte[24];
+    Wire.putIdentity(identity, 5, 6, 4, 7);
+    byte[] words = new byte[32];
     words[0] = 5;
     words[8] = 6;
     words[16] = 4;
+    words[24] = 7;
     assertArrayEquals(words, identity.array());
     byte[] update =
-        Wire.update(5, 6, 0x0102, text("key"), Condition.VERSION_IS, 9, text("value"));
+        Wire.update(5, 6, 7, 0x0102, text("key"), Condition.VERSION_IS, 9, text("value"));
     words[16] = 6;
     assertArrayEquals(concat(words, golden, text("keyvalue")), update);
     golden[8] = 0;

@@ -4,6 +4,7 @@ use super::{TABLES, User};
 use std::time::Duration;
 use thunderhead_client::control::{CreateTable, DropTable, MigrateTablet, SplitTablet, TableInfo};
 use thunderhead_client::{Error, KeyHash, Question, Reply, Status, TableId};
+use thunderhead_wire::MasterId;
 
 /// Tablets of one table are split until there are so many.
 const TABLETS: usize = 6;
@@ -61,6 +62,19 @@ impl User {
                 self.must_be_whole(table);
             }
             // The tablet may be another one by now, and the master gone.
+            Err(Error::Refused(_)) => {}
+            _ => self.may_fail(&answer),
+        }
+    }
+
+    /// Moves the first tablet of a table.
+    pub(crate) async fn move_to(self, place: usize, to: MasterId) {
+        let table = TABLES[place].to_owned();
+        let wish = MigrateTablet { table, first: KeyHash::MIN, to };
+        let patience = Duration::from_secs(1);
+        let answer = self.client.ask(Question::MigrateTablet(wish), patience).await;
+        match &answer {
+            Ok(_) => self.seeing.seen.borrow_mut().migrations += 1,
             Err(Error::Refused(_)) => {}
             _ => self.may_fail(&answer),
         }
@@ -132,7 +146,7 @@ impl User {
     /// What may be said while much is wrong.
     fn may_fail(&self, answer: &Result<Reply, Error>) {
         match answer {
-            Err(Error::TimedOut(_) | Error::Unknown) => {}
+            Err(Error::TimedOut(_) | Error::Unknown(_)) => {}
             // Nothing changes while the metastore is away, or while something else is being done; one
             // place is split once.
             Err(Error::Refused(

@@ -3,10 +3,12 @@
 use super::World;
 use super::windows::millis;
 use crate::scenario::plan::Scene;
+use crate::scenario::user::{NARROW, TABLES, WIDE};
 use std::time::Duration;
 use thunderhead_net::sim::Link;
 use thunderhead_runtime::Random;
 use thunderhead_simulator::HostId;
+use thunderhead_wire::MasterId;
 
 impl World {
     pub(super) fn plays(&mut self, scene: Scene, random: &mut Random) {
@@ -16,8 +18,61 @@ impl World {
             Scene::BegunAnew => self.dies_while_all_is_begun_anew(number, random),
             Scene::TornRounds => self.loses_power_in_rounds(random),
             Scene::CopiedEarly => self.dies_after_copies(number, random),
+            Scene::HeldUpdates => self.holds_updates(random),
+            Scene::LeftBehind => self.leaves_one_behind(number, random),
             Scene::PartsLeft => self.dies_with_parts_left(number, random),
         }
+    }
+
+    /// The network holds what users send to a master for seconds: updates of a tablet, which then moves to another master.
+    /// There users have them done. They acknowledge that with updates of another table, and the tablet
+    /// moves back. Then what was held arrives.
+    pub(super) fn holds_updates(&mut self, random: &mut Random) {
+        let Some((from, owner)) = self.first_master(NARROW) else { return };
+        let others = self.others(from);
+        let Some(to) = random.pick(&others).copied().and_then(|it| self.master_of(it)) else {
+            return;
+        };
+        // So that all masters know all users.
+        self.seeing.keep_to(WIDE, Duration::from_millis(200));
+        self.run_for(Duration::from_millis(200));
+        let held = Link { delay: millis(random, 2300..3500), ..self.seeing.plan.link };
+        let window = millis(random, 20..80);
+        let until = self.simulation.now() + window + held.delay;
+        for user in self.users.clone() {
+            self.set_link_between(user, from, held, window);
+        }
+        self.seeing.keep_to(NARROW, window);
+        self.run_for(window);
+        self.seeing.keep_to(WIDE, Duration::from_secs(5));
+        self.add_user("mover", move |user| user.move_to(NARROW, to));
+        // Until users ask where the tablet is, for they have no answer.
+        self.run_for(Duration::from_millis(1050) + millis(random, 200..600));
+        self.add_user("mover", move |user| user.move_to(NARROW, owner));
+        self.until(Duration::from_millis(500), |world| {
+            world.first_master(NARROW).is_some_and(|(_, it)| it == owner)
+        });
+        let left = until.saturating_sub(self.simulation.now());
+        self.run_for(left + Duration::from_millis(50));
+        self.seeing.keep_to(NARROW, Duration::from_millis(100));
+        self.run_for(Duration::from_millis(100));
+    }
+
+    /// The server that has the first tablet of a table, and its master there.
+    fn first_master(&self, table: usize) -> Option<(usize, MasterId)> {
+        let tables = self.known()?.0.tables;
+        let table = tables.iter().find(|it| it.name == TABLES[table])?;
+        let tablet = table.tablets.first()?;
+        let ip = tablet.address?.ip();
+        let is_it = |host: &HostId| self.simulation.address(*host) == ip;
+        let number = self.places.iter().position(|place| place.hosts.iter().any(is_it))?;
+        Some((number, tablet.master))
+    }
+
+    /// The first master of a server.
+    fn master_of(&self, number: usize) -> Option<MasterId> {
+        let identity = self.places[number].life.borrow().identity();
+        identity.and_then(|it| it.masters.first().copied())
     }
 
     /// A server that has tablets.
@@ -130,6 +185,37 @@ impl World {
             self.run_for(millis(random, 5..80));
         }
         self.stop(number, millis(random, 1000..3000));
+        // Who would overwrite what is lost now would not notice it.
+        self.seeing.press(Duration::ZERO);
+    }
+
+    /// A server is away, and a master goes on without it. It comes back with what it has, and gets what it
+    /// missed over a slow link; at some moment of that it is left alone: the master and all others die. Whoever
+    /// recovers the master meets what it has first, and must not take it for the end of the log.
+    fn leaves_one_behind(&mut self, number: usize, random: &mut Random) {
+        let mut others = self.others(number);
+        let left = others.swap_remove(random.below(others.len() as u64) as usize);
+        self.seeing.rush(Duration::from_secs(2));
+        self.run_for(millis(random, 20..200));
+        let Some((server, generation)) = self.identity(left) else { return };
+        self.stop(left, millis(random, 100..600));
+        self.give_up(server, generation);
+        self.run_for(millis(random, 50..300));
+        let far = Link { delay: millis(random, 1..40), ..self.seeing.plan.link };
+        self.set_links(number, left, far, Duration::from_secs(2));
+        let is_back = |world: &World| {
+            let identity = world.identity(left);
+            identity.is_some_and(|it| it != (server, generation))
+        };
+        if !self.until(Duration::from_millis(800), is_back) {
+            return;
+        }
+        self.run_for(far.delay.mul_f64(8.0 * random.fraction()));
+        let lasts = millis(random, 1500..3000);
+        self.stop(number, lasts);
+        for other in others {
+            self.stop(other, lasts + millis(random, 0..500));
+        }
         // Who would overwrite what is lost now would not notice it.
         self.seeing.press(Duration::ZERO);
     }

@@ -81,6 +81,22 @@ impl World {
         }
     }
 
+    /// What goes from a host to a server goes otherwise for so long.
+    pub(super) fn set_link_between(
+        &mut self,
+        host: HostId,
+        server: usize,
+        link: Link,
+        lasts: Duration,
+    ) {
+        let (usual, from) = (self.seeing.plan.link, self.simulation.address(host));
+        for to in self.hosts(server) {
+            let to = self.simulation.address(to);
+            self.simulation.network().set_link(from, to, link);
+            self.simulation.after(lasts, move |it| it.network().set_link(from, to, usual));
+        }
+    }
+
     /// A server is given up that works well, and does not hear of it, as it hears nobody but users; what
     /// others had told it just before may still come, and late. A user begins anew, so that it asks
     /// those who come after the server; the others ask the server.

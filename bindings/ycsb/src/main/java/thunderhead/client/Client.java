@@ -43,6 +43,10 @@ public final class Client implements Closeable {
   private final long deadlineNanos;
   private final Map<InetSocketAddress, Connection> connections = new HashMap<>();
   private Connection coordinator;
+
+  /** The cluster of the first server that named one; of no other from then on. */
+  private long cluster;
+
   private int leader;
   private TabletMap map;
   private long lease;
@@ -112,7 +116,7 @@ public final class Client implements Closeable {
         Opcode.WRITE,
         key,
         (lease, sequence) ->
-            Wire.update(lease, sequence, map.table, key, condition, version, value));
+            Wire.update(lease, sequence, map.version, map.table, key, condition, version, value));
   }
 
   /** Deletes an object, if the condition holds; one that is not there is done already. */
@@ -121,7 +125,7 @@ public final class Client implements Closeable {
         Opcode.DELETE,
         key,
         (lease, sequence) ->
-            Wire.update(lease, sequence, map.table, key, condition, version, NOTHING));
+            Wire.update(lease, sequence, map.version, map.table, key, condition, version, NOTHING));
   }
 
   private interface Body {
@@ -159,21 +163,21 @@ public final class Client implements Closeable {
     int sent = 0;
     long number = 0;
     long under = 0;
-    byte[] bytes = null;
+    boolean isNumbered = false;
     Status obstacle = Status.BUSY;
     while (true) {
       InetSocketAddress to = null;
       try {
         if (isUpdate) {
           keepLease(attempts);
-          if (bytes == null) {
+          if (!isNumbered) {
             under = lease;
             number = ++sequence;
+            isNumbered = true;
           }
         }
-        if (bytes == null) {
-          bytes = body.of(under, number);
-        }
+        // Each attempt says by which map it is sent.
+        byte[] bytes = body.of(under, number);
         to = map.find(hash);
         if (to == null) {
           if (!attempts.waitFor(0)) {
@@ -198,7 +202,7 @@ public final class Client implements Closeable {
             return Outcome.failed(status, true);
           }
           sent = 0;
-          bytes = null;
+          isNumbered = false;
           if (!attempts.waitFor(0)) {
             return Outcome.failed(status, false);
           }
@@ -217,6 +221,8 @@ public final class Client implements Closeable {
             break;
           case WAIT:
             obstacle = status;
+            // The update is in the log of a server that may still lose it.
+            attempts.mayBeDone |= isUpdate && status == Status.AWAITING_REPLICAS;
             if (!attempts.waitFor(reply.hint)) {
               return Outcome.failed(status, attempts.mayBeDone);
             }
@@ -261,10 +267,18 @@ public final class Client implements Closeable {
     return new Outcome(status, isUnknown, version, NOTHING);
   }
 
+  private Connection connect(InetSocketAddress to, int patienceMillis) throws IOException {
+    Connection connection = new Connection(to, patienceMillis, cluster);
+    if (cluster == 0) {
+      cluster = connection.cluster();
+    }
+    return connection;
+  }
+
   private Connection connection(InetSocketAddress to) throws IOException {
     Connection connection = connections.get(to);
     if (connection == null) {
-      connection = new Connection(to, PATIENCE_MILLIS);
+      connection = connect(to, PATIENCE_MILLIS);
       connections.put(to, connection);
     }
     return connection;
@@ -320,7 +334,7 @@ public final class Client implements Closeable {
       IOException failed;
       try {
         if (coordinator == null) {
-          coordinator = new Connection(coordinators.get(leader), COORDINATOR_PATIENCE_MILLIS);
+          coordinator = connect(coordinators.get(leader), COORDINATOR_PATIENCE_MILLIS);
         }
         Wire.Reply reply =
             coordinator.call(opcode, body, COORDINATOR_PATIENCE_MILLIS * 1000);

@@ -20,35 +20,40 @@ final class Connection implements Closeable {
   private final Socket socket = new Socket();
   private final InputStream in;
   private final OutputStream out;
-  private final int messageBytesMax;
+  private final Wire.Greeting server;
   private final byte[] buffer = new byte[64 << 10];
   private int from;
   private int until;
   private long count;
 
-  /** Connects and greets. */
-  Connection(InetSocketAddress address, int patienceMillis) throws IOException {
+  /** Connects and greets, as a client of this cluster; 0: of any. */
+  Connection(InetSocketAddress address, int patienceMillis, long cluster) throws IOException {
     try {
       socket.setTcpNoDelay(true);
       socket.connect(address, CONNECT_MILLIS);
       socket.setSoTimeout(patienceMillis);
       in = socket.getInputStream();
       out = socket.getOutputStream();
-      out.write(Wire.greeting(Wire.MESSAGE_BYTES_MAX));
+      out.write(Wire.greeting(Wire.MESSAGE_BYTES_MAX, cluster));
       int head = readHead();
       if (head >>> 24 != Wire.KIND_GREETING) {
         throw new Wire.Broken("the first frame is no greeting");
       }
-      messageBytesMax = Wire.understandGreeting(payload(head, Wire.GREETING_BYTES_MAX));
+      server = Wire.understandGreeting(payload(head, Wire.GREETING_BYTES_MAX), cluster);
     } catch (IOException | RuntimeException error) {
       close();
       throw error;
     }
   }
 
+  /** The cluster that the server belongs to; 0 if it did not know when it was greeted. */
+  long cluster() {
+    return server.cluster;
+  }
+
   /** Whether the server takes a request with a body of so many bytes. */
   boolean takes(int bodyBytes) {
-    return Wire.MESSAGE_HEAD_BYTES + bodyBytes <= messageBytesMax;
+    return Wire.MESSAGE_HEAD_BYTES + bodyBytes <= server.messageBytesMax;
   }
 
   /** Asks, and waits for the answer. */

@@ -12,6 +12,9 @@ import thunderhead.wire.Wire;
 final class TabletMap {
   private static final ObjectMapper JSON = new ObjectMapper();
 
+  /** Which map this is: newer ones have higher numbers. */
+  final long version;
+
   /** The table's id. */
   final long table;
 
@@ -28,18 +31,19 @@ final class TabletMap {
     }
   }
 
-  private TabletMap(long table) {
+  private TabletMap(long version, long table) {
+    this.version = version;
     this.table = table;
   }
 
   /** The map of a table in a coordinator's answer. */
   static TabletMap of(byte[] body, String name) throws IOException {
-    JsonNode tables = parse(body).path("tables");
-    for (JsonNode table : tables) {
+    JsonNode answer = parse(body);
+    for (JsonNode table : answer.path("tables")) {
       if (!name.equals(table.path("name").getTextValue())) {
         continue;
       }
-      TabletMap map = new TabletMap(number(table, "id"));
+      TabletMap map = new TabletMap(number(answer, "version"), number(table, "id"));
       for (JsonNode tablet : table.path("tablets")) {
         String address = tablet.path("address").getTextValue();
         long first = number(tablet, "first");

@@ -23,6 +23,10 @@ public enum Status {
   METASTORE_UNAVAILABLE(25, Next.WAIT),
   IN_PROGRESS(29, Next.WAIT),
   OTHER_LIFE(31, Next.WAIT),
+  LEADERSHIP_LOST(32, Next.REFRESH),
+  AWAITING_REPLICAS(33, Next.WAIT),
+  AWAITING_LEASE(34, Next.WAIT),
+  AWAITING_MEMORY(35, Next.WAIT),
   /** Any other. */
   OTHER(-1, Next.GIVE_UP);
 
@@ -40,7 +44,7 @@ public enum Status {
   /** What the sender does. */
   public final Next next;
 
-  private static final Status[] BY_CODE = new Status[32];
+  private static final Status[] BY_CODE = new Status[64];
 
   static {
     for (Status status : values()) {

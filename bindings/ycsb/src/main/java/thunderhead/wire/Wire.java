@@ -17,7 +17,10 @@ public final class Wire {
   public static final int MESSAGE_HEAD_BYTES = 16;
 
   /** Bytes of a greeting. */
-  public static final int GREETING_BYTES = 56;
+  public static final int GREETING_BYTES = 64;
+
+  /** Where a greeting names the cluster. */
+  private static final int CLUSTER_AT = 56;
 
   /** A greeting may be longer than ours, up to this. */
   public static final int GREETING_BYTES_MAX = 1024;
@@ -26,7 +29,7 @@ public final class Wire {
   public static final int OBJECT_HEAD_BYTES = 24;
 
   /** Bytes of an identity. */
-  public static final int IDENTITY_BYTES = 24;
+  public static final int IDENTITY_BYTES = 32;
 
   /** The longest message that we take: a value of 1 MB and what is around it, with room. */
   public static final int MESSAGE_BYTES_MAX = 4 << 20;
@@ -114,16 +117,34 @@ public final class Wire {
     return kind << 24 | payloadBytes;
   }
 
-  /** A frame with the greeting of a client that has no features and wants no shared memory. */
-  public static byte[] greeting(int messageBytesMax) {
+  /** What a server says of itself. */
+  public static final class Greeting {
+    /** The longest message that it takes. */
+    public final int messageBytesMax;
+
+    /** The cluster that it belongs to; 0 if it does not know yet. */
+    public final long cluster;
+
+    private Greeting(int messageBytesMax, long cluster) {
+      this.messageBytesMax = messageBytesMax;
+      this.cluster = cluster;
+    }
+  }
+
+  /**
+   * A frame with the greeting of a client that has no features and wants no shared memory. It belongs
+   * to this cluster; 0: it does not know yet to which.
+   */
+  public static byte[] greeting(int messageBytesMax, long cluster) {
     ByteBuffer bytes = buffer(FRAME_HEAD_BYTES + GREETING_BYTES);
     bytes.putInt(frameHead(KIND_GREETING, GREETING_BYTES)).put(MAGIC);
     bytes.putShort((short) VERSION).putShort((short) VERSION).putInt(messageBytesMax);
+    bytes.putLong(FRAME_HEAD_BYTES + CLUSTER_AT, cluster);
     return bytes.array();
   }
 
-  /** The longest message that the sender of a greeting takes. */
-  public static int understandGreeting(byte[] payload) throws Broken {
+  /** What the sender of a greeting says, to a client of a cluster; 0 if that is not known yet. */
+  public static Greeting understandGreeting(byte[] payload, long cluster) throws Broken {
     if (payload.length < GREETING_BYTES) {
       throw new Broken("the greeting has " + payload.length + " bytes");
     }
@@ -139,7 +160,15 @@ public final class Wire {
       throw new Broken("the server speaks versions " + oldest + " to " + newest);
     }
     long most = Integer.toUnsignedLong(bytes.getInt(12));
-    return (int) Math.min(most, (1 << 24) - 1);
+    long theirs = bytes.getLong(CLUSTER_AT);
+    if (cluster != 0 && theirs != 0 && theirs != cluster) {
+      throw new Broken(
+          "the server belongs to cluster "
+              + Long.toUnsignedString(theirs)
+              + ", not to cluster "
+              + Long.toUnsignedString(cluster));
+    }
+    return new Greeting((int) Math.min(most, (1 << 24) - 1), theirs);
   }
 
   /** A frame with a request. */
@@ -178,10 +207,10 @@ public final class Wire {
     return bytes.put((byte) condition.code).put((byte) 0).putShort((short) 0);
   }
 
-  /** An identity. */
+  /** An identity, in a message whose shard was chosen by a map of this version. */
   public static ByteBuffer putIdentity(
-      ByteBuffer bytes, long lease, long sequence, long firstUnacknowledged) {
-    return bytes.putLong(lease).putLong(sequence).putLong(firstUnacknowledged);
+      ByteBuffer bytes, long lease, long sequence, long firstUnacknowledged, long mapVersion) {
+    return bytes.putLong(lease).putLong(sequence).putLong(firstUnacknowledged).putLong(mapVersion);
   }
 
   /** The body that reads an object. */
@@ -194,6 +223,7 @@ public final class Wire {
   public static byte[] update(
       long lease,
       long sequence,
+      long mapVersion,
       long table,
       byte[] key,
       Condition condition,
@@ -202,7 +232,7 @@ public final class Wire {
     int length = IDENTITY_BYTES + OBJECT_HEAD_BYTES + key.length + value.length;
     ByteBuffer bytes = buffer(length);
     // One update at a time: all before it have been answered.
-    putIdentity(bytes, lease, sequence, sequence);
+    putIdentity(bytes, lease, sequence, sequence, mapVersion);
     putObjectHead(bytes, table, key.length, condition, version);
     return bytes.put(key).put(value).array();
   }

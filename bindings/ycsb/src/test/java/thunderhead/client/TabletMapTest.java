@@ -22,6 +22,7 @@ class TabletMapTest {
             "{\"version\":3,\"tables\":[{\"id\":7,\"name\":\"x\",\"tablets\":[{\"first\":0,"
                 + "\"last\":18446744073709551615,\"master\":2,\"address\":\"127.0.0.1:7071\"}]}]}");
     assertEquals(7, map.table);
+    assertEquals(3, map.version);
     for (long hash : new long[] {0, Long.MAX_VALUE, Long.MIN_VALUE, -1}) {
       assertEquals(new InetSocketAddress("127.0.0.1", 7071), map.find(hash));
     }
@@ -31,7 +32,7 @@ class TabletMapTest {
   void aKeyBelongsWhereItsTabletIs() throws Exception {
     TabletMap map =
         map(
-            "{\"tables\":[{\"name\":\"y\"},{\"id\":1,\"name\":\"x\",\"tablets\":["
+            "{\"version\":1,\"tables\":[{\"name\":\"y\"},{\"id\":1,\"name\":\"x\",\"tablets\":["
                 + "{\"first\":0,\"last\":9,\"address\":\"10.0.0.1:1\"},"
                 + "{\"first\":10,\"last\":19,\"address\":null},"
                 + "{\"first\":20,\"last\":18446744073709551615,\"address\":\"[::1]:2\"}]}]}");
@@ -49,10 +50,10 @@ class TabletMapTest {
           "[]",
           "nonsense",
           "{}",
-          "{\"tables\":[{\"id\":-1,\"name\":\"x\"}]}",
-          "{\"tables\":[{\"id\":18446744073709551616,\"name\":\"x\"}]}",
-          "{\"tables\":[{\"id\":1,\"name\":\"x\",\"tablets\":[{\"first\":0}]}]}",
-          "{\"tables\":[{\"id\":1,\"name\":\"x\",\"tablets\":"
+          "{\"version\":1,\"tables\":[{\"id\":-1,\"name\":\"x\"}]}",
+          "{\"version\":1,\"tables\":[{\"id\":18446744073709551616,\"name\":\"x\"}]}",
+          "{\"version\":1,\"tables\":[{\"id\":1,\"name\":\"x\",\"tablets\":[{\"first\":0}]}]}",
+          "{\"version\":1,\"tables\":[{\"id\":1,\"name\":\"x\",\"tablets\":"
               + "[{\"first\":0,\"last\":1,\"address\":\"nowhere\"}]}]}",
         }) {
       assertThrows(IOException.class, () -> map(json), json);

@@ -1,0 +1,295 @@
+//! How long a shard's turns are while it does long work beside its requests: `thunderhead bench turns`.
+//!
+//! No slice may hold a turn for long, or requests wait (invariant 9). Three servers in this process, each with one
+//! shard and one backup, keep a table at some utilization, and a client overwrites it in messages of many. The
+//! turns of all shards are measured in three scenes: while cleaners work; while the table moves to another server;
+//! while it is rebuilt on the others, for its server has ended without a word.
+//!
+//! The servers, their disks and cleaners and the client share the processors of this machine. So the processor
+//! time of a turn is judged; the time that has gone by is shown beside it.
+
+use crate::log::show;
+use crate::operations::target::Own;
+use crate::table::Table;
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use serde::Serialize;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use thunderhead_client::{Client, Options as ClientOptions};
+use thunderhead_runtime::os::{Turns, watch_turns};
+use thunderhead_runtime::polling::Polling;
+use thunderhead_server::{BackupOptions, Ended, Local, LocalOptions, Probing};
+use thunderhead_wire::control::{Settings, TabletInfo};
+use thunderhead_wire::{KeyHash, MasterId, TableId};
+
+/// The target: so long at most is this share of the turns.
+const TARGET: Duration = Duration::from_micros(200);
+const SHARE: f64 = 0.9999;
+
+const SERVERS: u32 = 3;
+const SEGMENT_BYTES: u32 = 8 << 20;
+const BUFFERS: u32 = 24;
+const FRAMES_SPARE: u64 = 48;
+const VALUE_BYTES: usize = 100;
+const OBJECTS_OF_A_MESSAGE: u64 = 64;
+
+/// How long anything may take to come about.
+const PATIENCE: Duration = Duration::from_secs(120);
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What to run.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Arguments {
+    /// Objects in the table, of 100 bytes.
+    #[arg(long, default_value_t = 1_000_000)]
+    pub objects: u64,
+    /// How full the memory of the table's server is, in percent.
+    #[arg(long, default_value_t = 90)]
+    pub utilization: u32,
+    /// Seconds of overwriting while cleaners work.
+    #[arg(long, default_value_t = 10)]
+    pub seconds: u64,
+    /// The directory for the servers' files; they go in the end. If it is not said: where temporary files are.
+    #[arg(long, value_name = "PATH")]
+    pub data: Option<PathBuf>,
+    /// For programs.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What a scene came to.
+#[derive(Debug, Serialize)]
+struct Scene {
+    name: &'static str,
+    seconds: f64,
+    turns: u64,
+    updates: u64,
+    processor_us: [f64; 4],
+    elapsed_us: [f64; 4],
+    met: bool,
+}
+
+const SHARES: [f64; 3] = [0.5, 0.99, SHARE];
+
+impl Scene {
+    fn of(name: &'static str, took: Duration, updates: u64, turns: &Turns) -> Scene {
+        let micros = |it: Duration| it.as_secs_f64() * 1e6;
+        let figures = |lengths: &thunderhead_runtime::os::Lengths| {
+            let [half, most, nearly_all] = SHARES.map(|share| micros(lengths.quantile(share)));
+            [half, most, nearly_all, micros(lengths.longest())]
+        };
+        Scene {
+            name,
+            seconds: took.as_secs_f64(),
+            turns: turns.processor.count(),
+            updates,
+            processor_us: figures(&turns.processor),
+            elapsed_us: figures(&turns.elapsed),
+            met: turns.processor.quantile(SHARE) <= TARGET,
+        }
+    }
+}
+
+/// A directory that goes with all that is in it.
+struct Files(PathBuf);
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A client that overwrites objects until it is told to stop.
+struct Writer {
+    stop: Arc<AtomicBool>,
+    done: Arc<AtomicU64>,
+    thread: JoinHandle<Result<()>>,
+}
+
+impl Writer {
+    fn start(coordinator: SocketAddr, table: TableId, objects: u64) -> Result<Writer> {
+        let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stops, counts) = (Arc::clone(&stop), Arc::clone(&done));
+        let work = move || {
+            let mut client = connect(coordinator)?;
+            let mut state = 1u64;
+            while !stops.load(Ordering::Relaxed) {
+                let keys = (0..OBJECTS_OF_A_MESSAGE).map(|_| {
+                    state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    (state >> 33) % objects
+                });
+                write(&mut client, table, keys)?;
+                counts.fetch_add(OBJECTS_OF_A_MESSAGE, Ordering::Relaxed);
+            }
+            Ok(())
+        };
+        let thread = std::thread::Builder::new().name("writer".to_owned()).spawn(work)?;
+        Ok(Writer { stop, done, thread })
+    }
+
+    fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    fn end(self) -> Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().map_err(|_| anyhow!("the writer failed"))?
+    }
+}
+
+fn connect(coordinator: SocketAddr) -> Result<Client> {
+    let options = ClientOptions::new([coordinator]).deadline(Some(PATIENCE));
+    Client::connect(&options).context("reach the coordinator")
+}
+
+fn write(client: &mut Client, table: TableId, keys: impl Iterator<Item = u64>) -> Result<()> {
+    let objects = keys.map(|key| (key.to_be_bytes(), vec![key as u8; VALUE_BYTES]));
+    for written in client.write_many(table, objects) {
+        written.context("write")?;
+    }
+    Ok(())
+}
+
+/// The only tablet of the table, once it is served by a master that fits.
+fn tablet(client: &mut Client, fits: impl Fn(MasterId) -> bool) -> Result<TabletInfo> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let map = client.map().context("ask where the table is")?;
+        let tablet = map.tables.first().and_then(|it| it.tablets.first()).cloned();
+        match tablet.filter(|it| it.address.is_some() && fits(it.master)) {
+            Some(tablet) => return Ok(tablet),
+            None if Instant::now() >= end => bail!("nobody serves the table after {PATIENCE:?}"),
+            None => std::thread::sleep(LOOK),
+        }
+    }
+}
+
+fn options(arguments: &Arguments, directory: PathBuf) -> LocalOptions {
+    let utilization = f64::from(arguments.utilization) / 100.0;
+    let memory = Own::holding(arguments.objects, VALUE_BYTES, utilization).memory_bytes();
+    let memory = memory.max(16 * u64::from(SEGMENT_BYTES));
+    let disk = memory * 4 + FRAMES_SPARE * u64::from(SEGMENT_BYTES);
+    LocalOptions {
+        servers: SERVERS,
+        memory_bytes: memory as usize,
+        populate: true,
+        backup: Some(BackupOptions {
+            buffers: Some(BUFFERS),
+            disk_bytes: Some(disk),
+            ..BackupOptions::default()
+        }),
+        settings: Settings {
+            replicas: 1,
+            segment_bytes: SEGMENT_BYTES,
+            self_backup: false,
+            ..LocalOptions::small(directory.clone()).settings
+        },
+        // A busy machine makes healthy servers late, and that is not what is measured.
+        probing: Probing { timeout: Duration::from_secs(1), ..Probing::default() },
+        polling: Polling::Never,
+        ..LocalOptions::small(directory)
+    }
+}
+
+fn measure(arguments: &Arguments, local: &Local, turns: &Turns) -> Result<Vec<Scene>> {
+    let coordinator = local.coordinator();
+    let mut client = connect(coordinator)?;
+    let end = Instant::now() + PATIENCE;
+    while local.servers().iter().any(|it| it.life().identity().is_none()) {
+        ensure!(Instant::now() < end, "the servers did not come up within {PATIENCE:?}");
+        std::thread::sleep(LOOK);
+    }
+    let table = client.create_table("turns", 1).context("make the table")?;
+    let first = tablet(&mut client, |_| true)?;
+    for from in (0..arguments.objects).step_by(OBJECTS_OF_A_MESSAGE as usize) {
+        let to = (from + OBJECTS_OF_A_MESSAGE).min(arguments.objects);
+        write(&mut client, table, from..to)?;
+    }
+    let writer = Writer::start(coordinator, table, arguments.objects)?;
+    let mut scenes = Vec::new();
+    let mut scene = |name, act: &mut dyn FnMut() -> Result<()>| -> Result<()> {
+        let (began, before) = (Instant::now(), writer.done());
+        turns.reset();
+        act().context(name)?;
+        scenes.push(Scene::of(name, began.elapsed(), writer.done() - before, turns));
+        Ok(())
+    };
+    scene("cleaning", &mut || {
+        std::thread::sleep(Duration::from_secs(arguments.seconds));
+        Ok(())
+    })?;
+    let masters = client.status()?.servers.servers;
+    let masters = masters.iter().flat_map(|it| &it.shards).map(|it| it.master);
+    let to =
+        masters.into_iter().find(|it| *it != first.master).context("there is no other master")?;
+    scene("migration", &mut || {
+        client.migrate("turns", KeyHash::MIN, to).context("migrate the table")?;
+        tablet(&mut client, |master| master == to).map(drop)
+    })?;
+    let here = tablet(&mut client, |_| true)?.address;
+    let of_table = local
+        .servers()
+        .iter()
+        .find(|it| here.is_some_and(|here| it.life().addresses().contains(&here)));
+    let of_table = of_table.context("no server has the table's address")?;
+    scene("recovery", &mut || {
+        of_table.life().end(Ended::Failed("it is to be recovered".to_owned()));
+        tablet(&mut client, |master| master != to).map(drop)
+    })?;
+    writer.end()?;
+    Ok(scenes)
+}
+
+fn table_of(scenes: &[Scene]) -> Table {
+    let mut table = Table::new(
+        "turns of shards that did something: processor time, and in brackets the time that went by",
+        &[
+            "while",
+            "seconds",
+            "turns",
+            "updates",
+            "50 %",
+            "99 %",
+            "99.99 %",
+            "longest",
+            "<= 200 us",
+        ],
+    );
+    for scene in scenes {
+        let figures = scene.processor_us.iter().zip(&scene.elapsed_us);
+        let figures = figures.map(|(own, all)| format!("{own:.1} us ({all:.1})"));
+        let mut cells = vec![
+            scene.name.to_owned(),
+            format!("{:.1}", scene.seconds),
+            scene.turns.to_string(),
+            scene.updates.to_string(),
+        ];
+        cells.extend(figures);
+        cells.push(if scene.met { "met" } else { "missed" }.to_owned());
+        table.row(&cells);
+    }
+    table
+}
+
+/// Measures, and prints what came of it. False where a scene misses the target.
+///
+/// # Errors
+/// When the servers cannot be had, or something does not come about in time.
+pub fn run(arguments: &Arguments) -> Result<bool> {
+    ensure!((1..=90).contains(&arguments.utilization), "--utilization must be 1 to 90");
+    let turns = watch_turns("shard-");
+    let name = format!("thunderhead-turns-{}", std::process::id());
+    let files = Files(arguments.data.clone().unwrap_or_else(std::env::temp_dir).join(name));
+    std::fs::create_dir_all(&files.0).context("make a directory for the servers")?;
+    let local = Local::start(&options(arguments, files.0.clone())).context("start the servers")?;
+    let scenes = measure(arguments, &local, turns);
+    local.leave();
+    let _ = local.join();
+    let scenes = scenes?;
+    show(arguments.json, &table_of(&scenes), &scenes)?;
+    Ok(scenes.iter().all(|scene| scene.met))
+}

@@ -1,0 +1,96 @@
+//! `thunderhead server forget`.
+
+use crate::exit::{Exit, Failure};
+use crate::session::Session;
+use crate::store::Store;
+use clap::Subcommand;
+use serde_json::json;
+use thunderhead_wire::ServerId;
+
+/// What to do about a server.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Have the cluster forget a server that is down and does not come again.
+    ///
+    /// The cluster counts on the replicas on its disk no longer, and its storage belongs to no server any
+    /// more. Refused while a server is being recovered, for these replicas may be the only ones.
+    Forget {
+        /// Its number; `thunderhead status` shows it.
+        server: u64,
+        /// Do not ask.
+        #[arg(long, short)]
+        yes: bool,
+    },
+}
+
+/// Does it.
+pub(crate) fn run(
+    command: Command,
+    store: &mut dyn Store,
+    session: &mut Session<'_>,
+) -> Result<(), Failure> {
+    let Command::Forget { server, yes } = command;
+    let server = ServerId(server);
+    if !yes {
+        let question = format!("Forget {server}, with the replicas on its disk?");
+        match session.ask.as_mut().map(|ask| ask(&question)) {
+            Some(true) => {}
+            Some(false) => {
+                return Err(Failure::new(Exit::Negative, "declined", "nothing was forgotten"));
+            }
+            None => return Err(Failure::usage("say --yes: nobody can be asked here")),
+        }
+    }
+    store.forget_server(server)?;
+    if session.json {
+        return session.put_json(&json!({ "forgotten": server.0 }));
+    }
+    Ok(writeln!(session.out, "{server} is forgotten")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::{Arguments, Command, ServerCommand};
+    use crate::fake::Fake;
+    use clap::Parser;
+
+    fn forget(line: &str, answer: Option<bool>) -> Result<String, Failure> {
+        let words = ["thunderhead", "server"].into_iter().chain(line.split(' '));
+        let arguments = Arguments::try_parse_from(words).expect("a good command line");
+        let Command::Server(ServerCommand { action: Some(command), .. }) = arguments.command else {
+            panic!("{line} runs a server");
+        };
+        let (mut out, mut notes) = (Vec::new(), Vec::new());
+        let mut ask = |_: &str| answer.unwrap_or_default();
+        let mut session = Session {
+            out: &mut out,
+            notes: &mut notes,
+            input: None,
+            ask: answer.map(|_| &mut ask as &mut dyn FnMut(&str) -> bool),
+            json: arguments.common.json,
+            progress: false,
+        };
+        run(command, &mut Fake::default(), &mut session)?;
+        Ok(String::from_utf8(out).expect("text"))
+    }
+
+    #[test]
+    fn a_server_is_forgotten_if_it_is_down_and_a_person_agrees() {
+        assert_eq!(forget("forget 2 --yes", None).unwrap(), "server 2 is forgotten\n");
+        assert_eq!(forget("forget 2", Some(true)).unwrap(), "server 2 is forgotten\n");
+        assert_eq!(forget("forget 2 --yes --json", None).unwrap(), "{\"forgotten\":2}\n");
+        let kind = |line, answer| forget(line, answer).unwrap_err().kind;
+        assert_eq!(kind("forget 2", Some(false)), "declined");
+        assert_eq!(kind("forget 1 --yes", None), "server_is_up");
+        assert_eq!(kind("forget 9 --yes", None), "no_such_server");
+        assert_eq!(forget("forget 2", None).unwrap_err().exit, Exit::Usage);
+    }
+
+    #[test]
+    fn without_a_word_more_a_server_is_run() {
+        let arguments = Arguments::try_parse_from(["thunderhead", "server", "--shards", "2"]);
+        let command = arguments.expect("a good command line").command;
+        assert!(matches!(command, Command::Server(ServerCommand { action: None, .. })));
+    }
+}

@@ -1,0 +1,295 @@
+//! The map as the leader tells of it: a table, a page, or what has changed.
+
+use super::Cluster;
+use crate::limits::{NAME_BYTES_MAX, TABLETS_MAX};
+use crate::stored::TableRecord;
+use thunderhead_wire::TableId;
+use thunderhead_wire::control::{
+    MAP_PAGE_BYTES, MAP_TABLES_MAX, Map, MapRequest, TableInfo, TabletInfo,
+};
+
+impl Cluster {
+    /// Where a table's tablets are, for all to know.
+    pub(crate) fn table_info(&self, table: &TableRecord) -> TableInfo {
+        self.table_news(table, 0)
+    }
+
+    /// The tablets of a table that have changed since a version, for all to know; all of them where that
+    /// version is not one of this reign.
+    fn table_news(&self, table: &TableRecord, since: u64) -> TableInfo {
+        let told = self.changes_until(since);
+        let is_new =
+            |number: usize| told.is_none_or(|it| self.changes.tablet(table.id, number) > it);
+        let tablets = table.tablets.iter().enumerate().filter(|(number, _)| is_new(*number));
+        let tablets = tablets.map(|(_, tablet)| TabletInfo {
+            first: tablet.first,
+            last: tablet.last,
+            master: tablet.master,
+            address: self.place(tablet.master).filter(|_| tablet.taken).map(|place| place.address),
+        });
+        let (id, name) = (table.id, table.name.clone());
+        TableInfo { id, name, tablets: tablets.collect(), since: told.map_or(0, |_| since) }
+    }
+
+    /// How many changes of this reign a map of a version has; `None` for a version that is not of this
+    /// reign.
+    fn changes_until(&self, version: u64) -> Option<u64> {
+        version.checked_sub(self.version_base).filter(|it| *it <= self.map_changes)
+    }
+
+    /// Tables that are not dropped, from one on.
+    fn tables_from(&self, from: TableId) -> impl Iterator<Item = &TableRecord> {
+        self.tables.range(from..).map(|(_, table)| table).filter(|table| !table.dropped)
+    }
+
+    /// The answer to a request for a map. See [`MapRequest`] for the kinds of requests.
+    pub(crate) fn map(&self, request: &MapRequest) -> Option<Map> {
+        let version = self.map_version();
+        let answer = match &request.table {
+            Some(name) => {
+                let tables = vec![self.table_info(self.named(name)?)];
+                Map { version, tables, is_part: true, ..Map::default() }
+            }
+            None if request.is_news => {
+                self.news(request.since).unwrap_or_else(|| self.news_of(&request.tables))
+            }
+            None => {
+                let all = self.tables_from(request.from.unwrap_or(TableId(0)));
+                let (tables, more) = page(all.map(|table| (table.id, self.table_info(table))));
+                Map { version, tables, more, ..Map::default() }
+            }
+        };
+        Some(answer)
+    }
+
+    /// The first page of the map.
+    pub(crate) fn first_page(&self) -> Map {
+        self.map(&MapRequest::default()).unwrap_or_default()
+    }
+
+    /// Everything that has changed since a version, if it fits into one page. All there is, where the version is not
+    /// of this reign, or a table was dropped since then.
+    fn news(&self, since: u64) -> Option<Map> {
+        let told = self.changes_until(since).filter(|it| *it >= self.changes.last_drop());
+        let since = told.map_or(0, |_| since);
+        let changed =
+            |table: &&TableRecord| told.is_none_or(|it| self.changes.table(table.id) > it);
+        let mut filled = 0;
+        let mut tables = Vec::new();
+        for table in self.tables_from(TableId(0)).filter(changed) {
+            // Long before they are listed: a large cluster must not make long lists in vain.
+            filled += bytes(table.name.len(), self.changes.count(table, told));
+            if filled > MAP_PAGE_BYTES {
+                return None;
+            }
+            tables.push(self.table_news(table, since));
+        }
+        Some(Map { version: self.map_version(), tables, since, ..Map::default() })
+    }
+
+    /// What has changed of some tables, each since a version of its own. Those that exceed the page are
+    /// left out: the client asks for them again.
+    fn news_of(&self, wanted: &[(TableId, u64)]) -> Map {
+        let wanted = wanted.iter().take(MAP_TABLES_MAX);
+        let is_there = |table: TableId| self.table(table).filter(|table| !table.dropped);
+        let gone = wanted.clone().map(|(table, _)| *table).filter(|it| is_there(*it).is_none());
+        let gone = gone.collect();
+        let found = wanted.filter_map(|(table, since)| Some((is_there(*table)?, *since)));
+        let news = found.map(|(table, since)| (table.id, self.table_news(table, since)));
+        let (tables, _) = page(news);
+        Map { version: self.map_version(), tables, is_part: true, gone, ..Map::default() }
+    }
+}
+
+/// Bytes of a table in a map at most, without its name and its tablets.
+const TABLE_BYTES: usize = 120;
+
+/// Bytes of a tablet in a map at most: three numbers of 20 digits, and an address of IPv6 with a scope.
+const TABLET_BYTES: usize = 160;
+
+// A page ends behind the table that exceeds it.
+const _: () = assert!(MAP_PAGE_BYTES + bytes(NAME_BYTES_MAX, TABLETS_MAX) < 1 << 20);
+
+/// Bytes of a table in a map at most. Of a name's characters some have a backslash before them.
+const fn bytes(name: usize, tablets: usize) -> usize {
+    TABLE_BYTES + 2 * name + TABLET_BYTES * tablets
+}
+
+/// As many of some tables as a page takes, at least one; and the first that is left.
+fn page(tables: impl Iterator<Item = (TableId, TableInfo)>) -> (Vec<TableInfo>, Option<TableId>) {
+    let (mut filled, mut taken) = (0, Vec::new());
+    for (id, table) in tables {
+        if filled > MAP_PAGE_BYTES {
+            return (taken, Some(id));
+        }
+        filled += bytes(table.name.len(), table.tablets.len());
+        taken.push(table);
+    }
+    (taken, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{cluster, server, table};
+    use super::super::{gone, split};
+    use super::*;
+    use crate::stored::TabletRecord;
+    use std::collections::BTreeMap;
+    use thunderhead_runtime::Random;
+    use thunderhead_wire::control::to_body;
+    use thunderhead_wire::{KeyHash, MasterId};
+
+    fn news(since: u64, tables: &[(u64, u64)]) -> MapRequest {
+        let tables = tables.iter().map(|(table, since)| (TableId(*table), *since)).collect();
+        MapRequest { is_news: true, since, tables, ..MapRequest::default() }
+    }
+
+    fn ids(map: &Map) -> Vec<u64> {
+        map.tables.iter().map(|table| table.id.0).collect()
+    }
+
+    /// A table of as many tablets as there may be, with the longest numbers and addresses that there are.
+    fn longest(id: u64, cluster: &mut Cluster) {
+        let mut long = server(9, &[u64::MAX]);
+        let address = "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff%4294967295]:65535";
+        long.shards[0].address = address.parse().expect("an address");
+        cluster.put_server(long);
+        let mut record = table(id, &[u64::MAX], cluster);
+        record.name = "\"".repeat(NAME_BYTES_MAX);
+        let step = u64::MAX / TABLETS_MAX as u64;
+        let whole = record.tablets[0];
+        let tablets = (0..TABLETS_MAX as u64).map(|number| TabletRecord {
+            first: KeyHash(u64::MAX - (number + 1) * step + 1),
+            last: KeyHash(u64::MAX - number * step),
+            ..whole
+        });
+        record.tablets = tablets.collect();
+        record.tablets.reverse();
+        cluster.put_table(record);
+    }
+
+    #[test]
+    fn a_map_of_any_size_comes_in_pages_below_1_mib() {
+        let mut cluster = cluster();
+        cluster.put_server(server(1, &[1]));
+        for id in 1..4000 {
+            let mut record = table(id, &[1], &cluster);
+            record.name = format!("{id}{}", "\"".repeat(NAME_BYTES_MAX - 4));
+            cluster.put_table(record);
+        }
+        longest(4000, &mut cluster);
+        longest(4001, &mut cluster);
+        let (mut seen, mut from, mut pages) = (Vec::new(), None, 0);
+        loop {
+            let request = MapRequest { from, ..MapRequest::default() };
+            let page = cluster.map(&request).expect("no name was given");
+            assert!(to_body(&page).len() < 1 << 20, "{} bytes", to_body(&page).len());
+            seen.extend(ids(&page));
+            pages += 1;
+            from = page.more;
+            if from.is_none() {
+                break;
+            }
+        }
+        assert_eq!(seen, (1..=4001).collect::<Vec<_>>());
+        assert!(pages < 20, "{pages}");
+        // News for a client that uses the longest tables.
+        let part = cluster.map(&news(0, &[(4000, 0), (4001, 0), (9999, 0)])).expect("news");
+        assert!(part.is_part && part.gone == [TableId(9999)]);
+        assert_eq!(ids(&part), [4000], "the client asks again for the other one");
+        assert!(to_body(&part).len() < 1 << 20);
+    }
+
+    #[test]
+    fn a_client_of_a_large_cluster_hears_of_its_own_tables_only() {
+        let mut cluster = cluster();
+        for id in 1..=40 {
+            cluster.put_server(server(id, &[id]));
+        }
+        let masters: Vec<u64> = (1..=40).collect();
+        for id in 1..=200 {
+            cluster.put_table(table(id, &masters, &cluster));
+        }
+        let first = cluster.map(&news(0, &[(7, 0)])).expect("news");
+        assert!(first.is_part && ids(&first) == [7] && first.tables[0].tablets.len() == 40);
+        // All tables lose a tablet.
+        cluster.put_server(gone(&server(3, &[3])));
+        let moved = cluster.map(&news(0, &[(7, first.version)])).expect("news");
+        assert_eq!(moved.tables[0].tablets.len(), 1);
+        assert_eq!(moved.tables[0].since, first.version);
+        let bytes = to_body(&moved).len();
+        assert!(bytes < 300, "{bytes} bytes for one tablet that moved");
+    }
+
+    /// What a client knows after it merged news; and what it would have to know.
+    #[test]
+    fn news_are_what_has_changed() {
+        for seed in 0..200 {
+            let mut random = Random::from_seed(seed);
+            let mut cluster = cluster();
+            for id in 1..=4 {
+                cluster.put_server(server(id, &[id]));
+            }
+            for id in 1..=3 {
+                cluster.put_table(table(id, &[1, 2, 3], &cluster));
+            }
+            cluster = cluster.begun_here();
+            let mut known: BTreeMap<u64, BTreeMap<u64, String>> = BTreeMap::new();
+            let mut since = 0;
+            let mut next = 4;
+            for _ in 0..30 {
+                for _ in 0..random.below(4) {
+                    let pick = TableId(1 + random.below(next));
+                    let record = cluster.table(pick).filter(|it| !it.dropped).cloned();
+                    let server_id = 1 + random.below(4);
+                    match (random.below(6), record) {
+                        (0, _) if !cluster.by_load().is_empty() => {
+                            cluster.put_table(table(next, &[1, 4], &cluster));
+                            next += 1;
+                        }
+                        (1, Some(record)) if random.chance(0.3) => {
+                            cluster.put_table(TableRecord { dropped: true, ..record });
+                        }
+                        (2, Some(record)) => {
+                            let at = KeyHash(random.number().max(1));
+                            split(&record, at).into_iter().for_each(|it| cluster.put_table(it));
+                        }
+                        (3, Some(mut record)) => {
+                            let number = random.below(record.tablets.len() as u64) as usize;
+                            record.tablets[number].master = MasterId(server_id);
+                            cluster.put_table(record);
+                        }
+                        (4, _) => cluster.put_server(gone(&server(server_id, &[server_id]))),
+                        _ => cluster.put_server(server(server_id, &[server_id])),
+                    }
+                }
+                let map = cluster.map(&news(since, &[])).expect("news");
+                assert!(!map.is_part && map.more.is_none());
+                if map.since == 0 {
+                    known.clear();
+                }
+                for table in &map.tables {
+                    let tablets = known.entry(table.id.0).or_default();
+                    if table.since == 0 {
+                        tablets.clear();
+                    }
+                    for tablet in &table.tablets {
+                        // A split tablet changes with its new bounds: its first hash stays.
+                        tablets.insert(tablet.first.0, format!("{tablet:?}"));
+                    }
+                }
+                since = map.version;
+                let truth = cluster.tables().filter(|table| !table.dropped).map(|table| {
+                    let info = cluster.table_info(table);
+                    let tablets = info.tablets.iter().map(|it| (it.first.0, format!("{it:?}")));
+                    (table.id.0, tablets.collect::<BTreeMap<_, _>>())
+                });
+                assert_eq!(known, truth.collect(), "seed {seed}");
+            }
+            let nothing = cluster.map(&news(since, &[])).expect("news");
+            assert!(nothing.tables.is_empty() && nothing.since == since);
+            let other = cluster.map(&news(since + (1 << 30), &[])).expect("news");
+            assert_eq!(other.since, 0, "a version of a reign that this one does not know");
+        }
+    }
+}

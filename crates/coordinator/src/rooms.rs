@@ -1,0 +1,77 @@
+//! How much room masters have, so that tablets go to masters that can take them.
+//!
+//! Masters say it when they are asked, and are asked just before something is placed: nothing is kept. A master that
+//! does not answer soon may have room. What it then refuses is placed again (`tables.rs`), or rebuilt
+//! elsewhere (`recoveries/begin.rs`).
+
+use crate::reign::Reign;
+use crate::waiting::{all, within};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_rpc::Opcode;
+use thunderhead_wire::MasterId;
+use thunderhead_wire::control::{ShardStatus, ShardStatusOf, of_body};
+
+/// Masters have so long to say how much room they have.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// A master that is only just beginning is asked again after so long.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// How much room a master has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// For live entries, in bytes. A master without room refuses tablets.
+    pub(crate) bytes: u64,
+    /// Memory in which nothing lives, in bytes.
+    pub(crate) memory_bytes: u64,
+}
+
+/// The room of each master that answers soon. Those on which the caller insists are asked again until
+/// they answer, as long as there is time.
+pub(crate) async fn ask(
+    reign: &Rc<Reign>,
+    masters: &[MasterId],
+    insists: &[MasterId],
+) -> BTreeMap<MasterId, Room> {
+    let shards: Vec<_> = {
+        let cluster = reign.cluster();
+        let masters = masters.iter();
+        masters.filter_map(|master| Some((*master, cluster.place(*master)?.address))).collect()
+    };
+    let calls = shards.into_iter().map(|(master, address)| {
+        let insists = insists.contains(&master);
+        let brief = ShardStatusOf { is_brief: true };
+        let asked = async move {
+            loop {
+                match reign.call(address, Opcode::ShardStatus, &brief).await {
+                    Ok(answer) => return Some(answer),
+                    Err(_) if insists => reign.sleep(PAUSE).await,
+                    Err(_) => return None,
+                }
+            }
+        };
+        async move {
+            let answer = within(reign.sleep(PATIENCE), asked).await??;
+            let status = of_body::<ShardStatus>(&answer)?;
+            let memory_bytes = status.memory_bytes.saturating_sub(status.live_bytes);
+            Some((master, Room { bytes: status.room_bytes?, memory_bytes }))
+        }
+    });
+    all(calls.collect()).await.into_iter().flatten().collect()
+}
+
+/// Asks as many masters as it takes to place some tablets: the best ones, and all where that is not enough.
+pub(crate) async fn for_tablets(reign: &Rc<Reign>, count: usize) -> BTreeMap<MasterId, Room> {
+    /// Some of the best may be full.
+    const SPARE: usize = 4;
+    let masters = reign.cluster().by_load();
+    let best = masters.get(..count.saturating_add(SPARE)).unwrap_or(&masters);
+    let rooms = ask(reign, best, &[]).await;
+    let full = rooms.values().filter(|room| room.bytes == 0).count();
+    if best.len() == masters.len() || best.len().saturating_sub(full) >= count {
+        return rooms;
+    }
+    ask(reign, &masters, &[]).await
+}

@@ -1,0 +1,130 @@
+//! Hands closed segments that were filled beside the head to the replicator: survivors of cleaning, and side
+//! segments ([`super::beside`]).
+//!
+//! The replicator copies all bytes that it is given. A survivor has up to 8 MiB, and a pass has many survivors,
+//! so the log hands over one piece a turn. A pass becomes known to the ledger when the replicator has all of its
+//! survivors; until then a digest does not name them and the cleaned segments stay.
+
+use super::Log;
+use super::beside::Given;
+use crate::metadata::SegmentKind;
+use crate::replicator::SegmentBytes;
+use crate::segment::Segment;
+use crate::shared::Pass;
+use std::sync::atomic::Ordering;
+use thunderhead_wire::SegmentId;
+
+/// Bytes that the replicator is given in a turn: some tens of microseconds.
+pub(super) const PIECE_BYTES: usize = 128 << 10;
+
+/// Bytes that it is given all the same each time when a write waits for memory, for the turn may never end for a
+/// caller that only tries again.
+const URGENT_BYTES: usize = 16 << 10;
+
+/// A finished pass whose survivors the replicator is being given.
+pub(super) struct Coming {
+    pass: Pass,
+    /// The survivor that is being given, and its bytes that were.
+    survivor: usize,
+    bytes: usize,
+}
+
+impl Coming {
+    /// A survivor of it, and how many of its bytes the replicator has. Nothing where that has not begun.
+    pub(super) fn handed_over(&self, id: SegmentId) -> Option<(&Segment, usize)> {
+        let number = self.pass.survivors.iter().position(|survivor| survivor.id == id)?;
+        let survivor = &self.pass.survivors[number];
+        match number.cmp(&self.survivor) {
+            std::cmp::Ordering::Less => Some((survivor, survivor.length)),
+            std::cmp::Ordering::Equal if self.bytes > 0 => Some((survivor, self.bytes)),
+            _ => None,
+        }
+    }
+}
+
+impl Log {
+    /// Whether the replicator has yet to be given bytes that are complete: another [turn](Log#turns) gives it
+    /// more of them.
+    #[must_use]
+    pub fn has_to_hand_over(&self) -> bool {
+        !self.given.is_empty() || self.coming.is_some()
+    }
+
+    /// Bytes that may be handed over now.
+    fn allowance(&self, is_urgent: bool) -> usize {
+        let least = if is_urgent { URGENT_BYTES } else { 0 };
+        PIECE_BYTES.saturating_sub(self.handed_over).max(least)
+    }
+
+    /// Gives the replicator a piece of what is full beside the log.
+    #[inline(never)]
+    pub(super) fn give_some(&mut self, is_urgent: bool) {
+        let mut left = self.allowance(is_urgent);
+        while left > 0
+            && let Some(Given { id, bytes }) = self.given.front_mut()
+        {
+            if let Some(segment) = self.ledger.segment(*id) {
+                let piece = left.min(segment.length - *bytes);
+                let at = segment.reference_at(&self.memory, *bytes);
+                let lent = SegmentBytes::new(&self.memory, at, piece);
+                self.replicator.appended(*id, *bytes as u32, lent);
+                *bytes += piece;
+                self.handed_over += piece;
+                left -= piece;
+                if *bytes < segment.length {
+                    return;
+                }
+                self.replicator.closed(*id, segment.length as u32);
+            }
+            self.given.pop_front();
+        }
+    }
+
+    /// Learns of passes that cleaners finished, and hands their survivors to the replicator: a piece of them.
+    pub(super) fn receive_passes(&mut self, is_urgent: bool) {
+        let mut left = self.allowance(is_urgent);
+        while left > 0 {
+            let coming = self.coming.take().or_else(|| {
+                let pass = self.shared.passes.pop()?;
+                Some(Coming { pass, survivor: 0, bytes: 0 })
+            });
+            let Some(mut coming) = coming else { break };
+            let Some(survivor) = coming.pass.survivors.get(coming.survivor) else {
+                self.pass_handed_over(coming.pass);
+                continue;
+            };
+            if coming.bytes == 0 {
+                self.replicator.opened(survivor.id, SegmentKind::Survivor);
+            }
+            let piece = left.min(survivor.length - coming.bytes);
+            let at = survivor.reference_at(&self.memory, coming.bytes);
+            let lent = SegmentBytes::new(&self.memory, at, piece);
+            self.replicator.appended(survivor.id, coming.bytes as u32, lent);
+            coming.bytes += piece;
+            self.handed_over += piece;
+            left -= piece;
+            if coming.bytes == survivor.length {
+                self.replicator.closed(survivor.id, survivor.length as u32);
+                self.count_disk(survivor.disk_bytes as i64);
+                (coming.survivor, coming.bytes) = (coming.survivor + 1, 0);
+            }
+            self.coming = Some(coming);
+        }
+        // A pass without survivors, or one that has just been given whole, need not wait for another turn.
+        if self.coming.as_ref().is_some_and(|it| it.survivor == it.pass.survivors.len())
+            && let Some(coming) = self.coming.take()
+        {
+            self.pass_handed_over(coming.pass);
+        }
+        self.ledger.update_ready(&mut *self.replicator);
+    }
+
+    /// The replicator has all survivors of a pass.
+    fn pass_handed_over(&mut self, pass: Pass) {
+        self.shared.frames.keep_promise(pass.promised);
+        let (position, cleaner) = (self.head.position(), pass.cleaner);
+        self.ledger.pass_received(pass, position);
+        // From here on the ledger knows the survivors' ids: the announcement is over.
+        self.shared.in_flight[cleaner].store(u64::MAX, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,136 @@
+//! How much work a turn of the log's thread is at most, counted and not timed: others wait for it.
+
+use std::sync::{Arc, Mutex};
+use thunderhead_log::{
+    Error, Log, LogId, Memory, Options, Replicator, SegmentBytes, SegmentKind, TableId, TabletRange,
+};
+use thunderhead_wire::{LogPosition, SegmentId};
+
+const TABLE: TableId = TableId(1);
+const SEGMENT_BYTES: usize = 1 << 20;
+
+/// What a replicator was given since the last turn, and the most that it ever was.
+#[derive(Default)]
+struct Given {
+    head: SegmentId,
+    appended: LogPosition,
+    beside_head: usize,
+    freed: usize,
+    longest: usize,
+    most_freed: usize,
+    survivors: usize,
+}
+
+#[derive(Clone, Default)]
+struct Meter(Arc<Mutex<Given>>);
+
+impl Meter {
+    /// A turn of the log's thread is over.
+    fn turn_is_over(&self) {
+        let mut given = self.0.lock().unwrap();
+        given.longest = given.longest.max(std::mem::take(&mut given.beside_head));
+        given.most_freed = given.most_freed.max(std::mem::take(&mut given.freed));
+    }
+}
+
+impl Replicator for Meter {
+    fn opened(&mut self, segment: SegmentId, kind: SegmentKind) {
+        let mut given = self.0.lock().unwrap();
+        match kind {
+            SegmentKind::Survivor => given.survivors += 1,
+            _ => given.head = segment,
+        }
+    }
+
+    fn appended(&mut self, segment: SegmentId, offset: u32, bytes: SegmentBytes<'_>) {
+        let mut given = self.0.lock().unwrap();
+        if segment == given.head {
+            given.appended = LogPosition { segment, offset: offset + bytes.len() as u32 };
+        } else {
+            given.beside_head += bytes.len();
+        }
+    }
+
+    fn closed(&mut self, _: SegmentId, _: u32) {}
+
+    fn freed(&mut self, _: SegmentId) {
+        self.0.lock().unwrap().freed += 1;
+    }
+
+    fn durable(&mut self) -> LogPosition {
+        self.0.lock().unwrap().appended
+    }
+
+    fn is_durable(&mut self, _: SegmentId) -> bool {
+        true
+    }
+}
+
+#[test]
+fn survivors_are_handed_over_in_pieces_while_nine_tenths_are_live() {
+    let memory = Memory::with_seglets(32 << 20, 16 << 10).unwrap();
+    let mut options = Options { segment_bytes: SEGMENT_BYTES, ..Options::default() };
+    // Passes of several large survivors.
+    options.cleaner.free_fraction_low = 0.2;
+    let meter = Meter::default();
+    let mut log = Log::new(&memory, LogId(3), options, Box::new(meter.clone())).unwrap();
+    log.create_tablet(TabletRange::whole(TABLE)).unwrap();
+    let mut cleaner = log.cleaner().unwrap();
+    let value = vec![7; 1000];
+    let mut state = 1u64;
+    let mut keys = 0u64;
+    let mut is_full = false;
+    for _ in 0..80_000 {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let usage = log.usage();
+        is_full |= usage.live_bytes * 10 >= usage.log_bytes * 9
+            || usage.live_bytes * 100 >= usage.live_limit * 99;
+        if !is_full {
+            keys += 1;
+        }
+        let key = if is_full { (state >> 33) % keys } else { keys };
+        match log.write(TABLE, &key.to_be_bytes(), &value) {
+            Ok(_) | Err(Error::CleanerBehind) => {}
+            Err(error) => panic!("{error}"),
+        }
+        log.turn();
+        meter.turn_is_over();
+        cleaner.step();
+    }
+    let given = meter.0.lock().unwrap();
+    let usage = log.usage();
+    assert!(is_full && usage.passes > 4 && given.survivors > 8, "{usage:?}");
+    assert!(usage.passes_freed > 2, "cleaning gets on: {usage:?}");
+    // A piece, and a smaller one each time the write waited for memory.
+    assert!(given.longest <= 192 << 10, "{} bytes were handed over in one turn", given.longest);
+    assert!(given.longest >= 64 << 10, "{} bytes", given.longest);
+    assert!(given.most_freed <= 24, "{} segments were freed in one turn", given.most_freed);
+}
+
+#[test]
+fn tables_that_come_and_go_leave_nothing_behind_that_grows() {
+    let memory = Memory::with_seglets(4 << 20, 4 << 10).unwrap();
+    let options = Options { segment_bytes: 64 << 10, ..Options::default() };
+    let mut log = Log::new(&memory, LogId(3), options, Box::new(Meter::default())).unwrap();
+    let head = |log: &Log| log.appended().segment;
+    let first = head(&log);
+    // Other tables than those that were dropped need no new head, while those can be listed.
+    for table in 1..100 {
+        let range = TabletRange::whole(TableId(table));
+        log.create_tablet(range).unwrap();
+        assert!(log.drop_tablet(range));
+    }
+    assert_eq!(head(&log), first);
+    let again = TabletRange::whole(TableId(7));
+    log.create_tablet(again).unwrap();
+    assert!(head(&log) > first, "it must not find what it had before");
+    // Nothing but drops: the list begins anew with a head.
+    let before = head(&log);
+    for table in 100..10_000 {
+        let range = TabletRange::whole(TableId(table));
+        log.create_tablet(range).unwrap();
+        log.drop_tablet(range);
+    }
+    assert!(head(&log) > before, "a list that cannot grow ends with its head");
+}

@@ -1,0 +1,71 @@
+//! Who speaks, where a coordinator tells a server to do something.
+//!
+//! ```text
+//!   0 cluster u64     8 token u64     16 the message
+//! ```
+//!
+//! Such a message may be on its way for long: longer than the leadership of its sender lasts. The token is
+//! that of the leadership, and grows with each. A server that has heard of a newer leadership refuses what
+//! an older one has sent ([`Status::OldLeader`](crate::Status::OldLeader)), and what is of another cluster.
+
+use crate::ClusterId;
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// What a command of a coordinator begins with.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Leadership {
+    cluster: U64,
+    token: U64,
+}
+
+impl Leadership {
+    /// That of a cluster's coordinator, which leads under this token.
+    #[must_use]
+    pub fn new(cluster: ClusterId, token: u64) -> Leadership {
+        Leadership { cluster: cluster.0.into(), token: token.into() }
+    }
+
+    /// The body of a command: this, and what is to be done.
+    #[must_use]
+    pub fn command(&self, message: &[u8]) -> Vec<u8> {
+        [self.as_bytes(), message].concat()
+    }
+
+    /// The leadership and the message in the body of a command.
+    #[must_use]
+    pub fn split(body: &[u8]) -> Option<(Leadership, &[u8])> {
+        let (leadership, message) = Leadership::read_from_prefix(body).ok()?;
+        Some((leadership, message))
+    }
+
+    /// The cluster.
+    #[must_use]
+    pub fn cluster(&self) -> ClusterId {
+        ClusterId(self.cluster.get())
+    }
+
+    /// The token: of two leaderships the later one has the higher.
+    #[must_use]
+    pub fn token(&self) -> u64 {
+        self.token.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_begins_with_these_bytes() {
+        let leadership = Leadership::new(ClusterId(0x0102_0304_0506_0708), 9);
+        let golden = [8, 7, 6, 5, 4, 3, 2, 1, 9, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(leadership.as_bytes(), golden);
+        let body = leadership.command(b"{}");
+        assert_eq!(Leadership::split(&body), Some((leadership, b"{}".as_slice())));
+        assert_eq!(Leadership::split(&body[..15]), None);
+    }
+}
