@@ -342,6 +342,5 @@ fn each_rule_is_needed() {
     for flaw in [Flaw::AnyMap, Flaw::AnyLease, Flaw::OldNews, Flaw::EndsAreForgotten] {
         let found = first_wrong(flaw, 4000);
         assert!(found.is_some(), "{flaw:?} is not found");
-        println!("{flaw:?}: seed {found:?}");
     }
 }
