@@ -304,6 +304,13 @@ impl Clients {
         });
     }
 
+    /// Has the coordinator asked about a lease.
+    pub(crate) fn want(&mut self, lease: u64) {
+        if self.wanted.len() < WANTED_MAX {
+            self.wanted.insert(lease);
+        }
+    }
+
     /// Takes a client in that is not known, if it may be.
     #[cold]
     fn welcome(
@@ -322,9 +329,7 @@ impl Clients {
         let client = Client::new(0);
         if !self.trusts {
             // Also where it is taken for one that is open.
-            if self.wanted.len() < WANTED_MAX {
-                self.wanted.insert(lease);
-            }
+            self.want(lease);
             doubt(log, &client, self.ended_until, identity, place)?;
         }
         if self.clients.len() >= self.limits.clients_max {

@@ -11,7 +11,9 @@ use thunderhead_master::{Options, Shard};
 use thunderhead_net::os::{Options as NetOptions, OsTransport};
 use thunderhead_rpc::{CallError, CallId, Context, Node, Opcode, Request, Service, ServiceKind};
 use thunderhead_runtime::os;
-use thunderhead_wire::control::{self, Empty, Recover, Recovered, Replicas, ShardStatus, Taken};
+use thunderhead_wire::control::{
+    self, Owned, OwnedSince, Recover, Recovered, Replicas, ShardStatus, Taken,
+};
 use thunderhead_wire::replication::{PieceHead, RecoveryHead};
 use thunderhead_wire::{MasterId, ServerId, Status};
 use zerocopy::{FromBytes, IntoBytes};
@@ -48,10 +50,12 @@ impl Service for All {
         match request.opcode.service() {
             ServiceKind::Shard | ServiceKind::ShardControl => self.shard.request(context, request),
             ServiceKind::Backup => self.backup(context, request),
-            _ => {
+            _ if request.opcode == Opcode::Recovered => {
                 self.told = control::of_body(request.body);
-                context.reply(request.reply_to, &[&control::to_body(&Empty {})]);
+                let owned = Owned { since: OwnedSince::default(), not_yours: Vec::new() };
+                context.reply(request.reply_to, &[&control::to_body(&owned)]);
             }
+            _ => context.refuse(request.reply_to, Status::NotLeader, 0, &[]),
         }
     }
 

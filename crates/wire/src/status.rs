@@ -141,6 +141,14 @@ statuses! {
 }
 
 impl Status {
+    /// Whether the server cannot do it at this moment, but soon: it has too much to do, or waits for its cleaners, its
+    /// backups or a coordinator.
+    #[must_use]
+    pub fn is_busy(self) -> bool {
+        use Status::{AwaitingLease, AwaitingMemory, AwaitingReplicas, Busy};
+        matches!(self, Busy | AwaitingReplicas | AwaitingLease | AwaitingMemory)
+    }
+
     /// The number that goes over the wire.
     #[must_use]
     pub fn code(self) -> u16 {

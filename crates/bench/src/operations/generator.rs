@@ -404,7 +404,7 @@ fn judge(plan: &Plan, flight: &mut Flight, outcome: Result<&[u8], CallError>) ->
     let number = flight.numbers.first().copied().unwrap_or(0);
     let body = match outcome {
         Ok(body) => body,
-        Err(CallError::Refused { status: Status::Busy, .. }) => return Ok(Verdict::Again),
+        Err(CallError::Refused { status, .. }) if status.is_busy() => return Ok(Verdict::Again),
         Err(error) => return Err(wrong(flight.kind, number, error)),
     };
     let is_read = matches!(flight.kind, Kind::Read | Kind::ReadModifyWrite) && !flight.is_second;
@@ -472,7 +472,7 @@ pub(super) fn check_many(
                 "object {number} has a value of {} bytes that nobody wrote for it",
                 value.len()
             ),
-            Some(Status::Busy) => busy(number),
+            Some(status) if status.is_busy() => busy(number),
             Some(status) => {
                 let error = CallError::Refused { status, hint: 0, detail: 0 };
                 return Err(wrong(kind, number, error));

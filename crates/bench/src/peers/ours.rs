@@ -129,7 +129,7 @@ impl Protocol for Ours {
         let is_done = match Status::of_code(head.code()) {
             Some(Status::Ok) if flight.numbers.len() == 1 => one(flight, body, self.forgets)?,
             Some(Status::Ok) => many(flight, body)?,
-            Some(Status::Busy) => false,
+            Some(status) if status.is_busy() => false,
             status => return Err(Bad::Refused(format!("status {status:?} ({})", head.code()))),
         };
         let bytes = end;
@@ -173,7 +173,7 @@ fn many(flight: &mut Flight, body: &[u8]) -> Result<bool, Bad> {
                 return Err(Bad::Wrong(number));
             }
             Some(Status::Ok) => check(value, number)?,
-            Some(Status::Busy) => {
+            Some(status) if status.is_busy() => {
                 if let Some(place) = flight.numbers.get_mut(kept) {
                     *place = number;
                 }

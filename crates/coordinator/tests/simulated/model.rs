@@ -106,7 +106,7 @@ impl User {
                 assert_ne!(before, Known::Absent, "{name} is there, and nobody made it");
                 self.learn(name, before);
             }
-            Err(CallError::Refused { status, .. }) if status != Status::DeadlineExceeded => {
+            Err(CallError::Refused { status, .. }) if status != Status::LeadershipLost => {
                 self.learn(name, before);
             }
             Err(_) => {}
@@ -126,7 +126,7 @@ impl User {
                 // One that is still being made has not come yet; its making is behind us.
                 self.learn(name, Known::Absent);
             }
-            Err(CallError::Refused { status, .. }) if status != Status::DeadlineExceeded => {
+            Err(CallError::Refused { status, .. }) if status != Status::LeadershipLost => {
                 self.learn(name, before);
             }
             Err(_) => {}

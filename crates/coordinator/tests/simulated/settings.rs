@@ -46,7 +46,8 @@ fn a_master_is_confirmed_until_the_verdict() {
     assert!(world.handle().server_failed(server, 1));
     world.until("it is given up", |world| {
         let list = world.handle().servers().unwrap();
-        !list.servers[0].shards.iter().any(|it| it.master == master)
+        let own = list.servers.iter().find(|it| it.server == server);
+        own.is_none_or(|own| !own.shards.iter().any(|it| it.master == master))
     });
     assert_eq!(confirm(&mut world), Err(Status::Deposed));
 }

@@ -222,7 +222,11 @@ impl Asker {
                 {
                     Duration::from_micros(u64::from(hint).max(1000))
                 }
-                CallError::Broken | CallError::Late if opcode.repeat() != Repeat::Never => {
+                CallError::Broken
+                | CallError::Late
+                | CallError::Refused { status: Status::LeadershipLost, .. }
+                    if opcode.repeat() != Repeat::Never =>
+                {
                     self.at.set(self.at.get() + 1);
                     Duration::from_millis(30)
                 }

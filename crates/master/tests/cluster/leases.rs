@@ -79,7 +79,7 @@ fn what_is_remembered_of_clients_is_bounded() {
                 user.tasks.sleep(Duration::from_millis(5)).await;
                 last = user.call(Opcode::Write, body.clone()).await;
             }
-            matches!(last, Err(CallError::Refused { status: Status::AwaitingLease, hint: 1.., .. }))
+            matches!(last, Err(CallError::Refused { status: Status::Busy, hint: 1.., .. }))
         };
         for sequence in 1..5 {
             assert!(!busy(1, sequence, 1).await && !busy(2, sequence, 1).await);

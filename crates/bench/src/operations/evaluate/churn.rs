@@ -124,7 +124,7 @@ impl Churn {
                     body = behind;
                     match Status::of_code(head.status()) {
                         Some(Status::Ok) => {}
-                        Some(Status::Busy) => rest.push(part),
+                        Some(status) if status.is_busy() => rest.push(part),
                         Some(Status::NoSpace) => {
                             full = true;
                             rest.push(part);
