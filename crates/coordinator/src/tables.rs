@@ -160,8 +160,10 @@ pub(crate) async fn settle(reign: &Rc<Reign>, table: TableId) {
             }
             Step::PlaceAnew => {
                 let done = place_anew(reign, table, &answers.full).await;
-                // Where nobody else has room either they are asked again: something may have been deleted.
-                answers.full.clear();
+                if !done {
+                    // No other master has room either, so these are asked again: something may have been deleted.
+                    answers.full.clear();
+                }
                 done
             }
             Step::Tell(opcode, masters) => {
