@@ -1,5 +1,6 @@
 //! Coordinators in the simulator, over a simulated store, among servers that do as they are told.
 
+mod bounds;
 mod model;
 mod recoveries;
 mod scenarios;

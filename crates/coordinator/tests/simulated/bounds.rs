@@ -1,0 +1,205 @@
+//! What must not grow, not last and not be lost: former masters, servers that are gone, remarks that are over,
+//! fields of records that a newer coordinator wrote.
+
+use crate::scenarios::{create, formers, map, status};
+use crate::world::{World, options, stored};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use thunderhead_coordinator::Options;
+use thunderhead_metastore::{Answer, Change, Entry, Key, LeaseName, Request as Ask};
+use thunderhead_rpc::Opcode;
+use thunderhead_wire::control::{
+    Empty, Enlist, Enlisted, ForgetServer, Register, Registered, ServerState,
+};
+use thunderhead_wire::{MasterId, ServerId, Status};
+
+/// The value that the store has for a key.
+fn value(world: &World, key: &str) -> serde_json::Value {
+    match world.store.peek(&Ask::Get { key: Key::new(key).unwrap() }) {
+        Answer::Value(Some(entry)) => serde_json::from_slice(&entry.value).unwrap(),
+        other => panic!("{key}: {other:?}"),
+    }
+}
+
+/// Puts a value into the store, as another coordinator would.
+fn put(world: &World, key: &str, value: &serde_json::Value) {
+    let key = Key::new(key).unwrap();
+    let Answer::Value(Some(Entry { version, .. })) =
+        world.store.peek(&Ask::Get { key: key.clone() })
+    else {
+        panic!("there is no {key}")
+    };
+    let change = Change::Replace(version, serde_json::to_vec(value).unwrap());
+    let answer = world.store.peek(&Ask::Write { key, change, fence: None });
+    assert!(matches!(answer, Answer::Written(_)), "{answer:?}");
+}
+
+#[test]
+fn a_server_that_crashes_again_and_again_is_remembered_in_bounds() {
+    let mut world = World::new(20, 1, 4, &options());
+    world.until_all_are_there();
+    create(&mut world, "t", 8).unwrap();
+    // One backup is away all the time.
+    let away = world.servers[3].0;
+    let server = world.servers[3].1.borrow().known.unwrap().server;
+    world.simulation.crash(away);
+    assert!(world.handle().server_failed(server, 1));
+    let host = world.servers[0].0;
+    let number = world.servers[0].1.borrow().known.unwrap().server.0;
+    let mut most = 0;
+    for _ in 0..120 {
+        world.simulation.crash(host);
+        world.simulation.start(host);
+        world.until_all_are_there_but(&[3]);
+        world.simulation.run_for(Duration::from_millis(700));
+        most = most.max(formers(&world));
+    }
+    assert!(most <= 8, "{most} former masters are remembered");
+    world.until("all are recovered", |world| formers(world) == 0);
+    assert_eq!(value(&world, &format!("servers/{number}"))["generation"], 121);
+    // Who was away frees what nobody knows any more, when it comes again.
+    let needed: BTreeSet<MasterId> = (0..3).flat_map(|it| world.masters(it)).collect();
+    let kept = |world: &World| -> Vec<MasterId> {
+        world.servers[3].1.borrow().replicas.keys().copied().collect()
+    };
+    assert!(kept(&world).iter().any(|it| !needed.contains(it)), "it has something to free");
+    world.simulation.start(away);
+    world.until_all_are_there();
+    world.until("it has freed them", |world| kept(world).iter().all(|it| needed.contains(it)));
+}
+
+#[test]
+fn a_server_is_forgotten_when_it_is_down_and_all_is_recovered() {
+    let mut world = World::new(21, 2, 3, &options());
+    world.until_all_are_there();
+    create(&mut world, "t", 4).unwrap();
+    let known = world.servers[2].1.borrow().known.unwrap();
+    let forget = ForgetServer { server: known.server };
+    assert_eq!(world.ask::<Empty>(Opcode::ForgetServer, &forget), Err(Status::ServerIsUp));
+    let nobody = ForgetServer { server: ServerId(77) };
+    assert_eq!(world.ask::<Empty>(Opcode::ForgetServer, &nobody), Err(Status::NoSuchServer));
+    // Its replicas may be needed as long as anything is being recovered.
+    for (_, server) in &world.servers {
+        server.borrow_mut().recovers_by_itself = false;
+    }
+    world.simulation.crash(world.servers[2].0);
+    assert!(world.handle().server_failed(known.server, 1));
+    world.until("it is down", |world| {
+        let servers = world.handle().servers().unwrap().servers;
+        servers.iter().any(|it| it.state == ServerState::Down)
+    });
+    assert_eq!(world.ask::<Empty>(Opcode::ForgetServer, &forget), Err(Status::InProgress));
+    for number in 0..2 {
+        let host = world.servers[number].0;
+        world.servers[number].1.borrow_mut().recovers_by_itself = true;
+        world.simulation.crash(host);
+        world.simulation.start(host);
+    }
+    world.until_all_are_there_but(&[2]);
+    world.until("it can be forgotten", |world| formers(world) == 0);
+    assert_eq!(world.ask(Opcode::ForgetServer, &forget), Ok(Empty {}));
+    world.change_leader();
+    assert_eq!(world.ask(Opcode::ForgetServer, &forget), Ok(Empty {}), "once more");
+    let seen = status(&mut world);
+    assert_eq!(seen.servers.servers.len(), 2);
+    assert_eq!(seen.remarks, [""; 0]);
+    let register = Register { known: Some(known), nonce: 1 };
+    let refused = world.ask::<Registered>(Opcode::Register, &register);
+    assert_eq!(refused, Err(Status::NoSuchServer));
+}
+
+#[test]
+fn a_server_without_storage_is_forgotten_with_its_life() {
+    let mut world = World::new(22, 1, 1, &options());
+    world.until_all_are_there();
+    for nonce in 100..105 {
+        let register = Register { known: None, nonce };
+        let Registered { cluster, server, .. } = world.ask(Opcode::Register, &register).unwrap();
+        let enlist = Enlist {
+            cluster,
+            server,
+            nonce,
+            host: "h".into(),
+            rack: String::new(),
+            shards: vec![([10, 0, 0, 99], 1).into()],
+            backup: None,
+        };
+        world.ask::<Enlisted>(Opcode::Enlist, &enlist).unwrap();
+    }
+    world.until("only the last one is known", |world| stored(&world.store, "servers").len() == 2);
+}
+
+#[test]
+fn servers_that_never_begin_a_life_are_not_remembered_for_ever() {
+    let mut world = World::new(23, 1, 1, &options());
+    world.until_all_are_there();
+    for nonce in 100..1200 {
+        let register = Register { known: None, nonce };
+        world.ask::<Registered>(Opcode::Register, &register).unwrap();
+    }
+    assert_eq!(stored(&world.store, "servers").len(), 1001);
+}
+
+#[test]
+fn what_the_status_says_of_the_metastore_ends_when_it_is_over() {
+    let options = Options { leadership_ttl: Duration::from_secs(20), ..options() };
+    let mut world = World::new(24, 1, 1, &options);
+    world.until_all_are_there();
+    world.store.stop();
+    assert_eq!(create(&mut world, "t", 1), Err(Status::MetastoreUnavailable));
+    world.simulation.run_for(Duration::from_secs(3));
+    assert!(world.handle().remarks()[0].contains("metastore"));
+    world.store.start();
+    // Nobody wants to change anything.
+    world.until("the remark is gone", |world| world.handle().remarks().is_empty());
+}
+
+#[test]
+fn what_has_happened_is_told_for_a_while() {
+    let mut world = World::new(25, 1, 2, &options());
+    world.until_all_are_there();
+    let host = world.servers[0].0;
+    world.simulation.crash(host);
+    world.servers[0].1.borrow_mut().known = None;
+    world.simulation.start(host);
+    world.until_all_are_there();
+    let taken = |world: &mut World| {
+        let remarks = status(world).remarks;
+        remarks.iter().any(|it| it.contains("has taken the place of"))
+    };
+    assert!(taken(&mut world));
+    world.simulation.run_for(Duration::from_secs(9 * 60));
+    assert!(taken(&mut world));
+    world.simulation.run_for(Duration::from_secs(2 * 60));
+    assert!(!taken(&mut world));
+}
+
+#[test]
+fn who_does_not_know_all_that_is_written_does_not_lead() {
+    let mut world = World::new(26, 1, 1, &options());
+    world.until_all_are_there();
+    create(&mut world, "t", 1).unwrap();
+    let good = [value(&world, "cluster"), value(&world, "servers/1")];
+    let mut newer = good.clone();
+    newer[0]["format"] = 2.into();
+    newer[1]["former"] = serde_json::json!([{ "master": 7, "shard": 0, "colour": "red" }]);
+    for (number, key) in ["cluster", "servers/1"].into_iter().enumerate() {
+        let host = world.coordinators[0].host;
+        world.simulation.crash(host);
+        put(&world, key, &newer[number]);
+        world.simulation.start(host);
+        world.simulation.run_for(Duration::from_secs(5));
+        assert_eq!(world.leader(), None);
+        // Others can have the leadership: it is nobody's most of the time.
+        let holder = Ask::Holder { lease: LeaseName::new("coordinator").unwrap() };
+        assert_eq!(world.store.peek(&holder), Answer::Holder(None));
+        let remarks = world.coordinators[0].handle.borrow().as_ref().unwrap().0.remarks();
+        assert!(remarks[0].contains("upgrade"), "{remarks:?}");
+        world.simulation.run_for(Duration::from_secs(30));
+        assert_eq!(value(&world, key), newer[number], "it is as it was");
+        put(&world, key, &good[number]);
+        world.until("it leads", |world| world.leader().is_some());
+        assert!(world.handle().remarks().is_empty());
+        assert_eq!(map(&mut world).tables.len(), 1);
+    }
+}
