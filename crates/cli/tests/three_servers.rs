@@ -226,6 +226,7 @@ fn writes_wait_and_reads_go_on_where_all_replicas_are_wanted_until_that_is_chang
     let mut hasty = cluster.client(Duration::from_secs(3)).unwrap();
     let refused = hasty.write(table, &key(healthy[0]), b"later", Condition::Always).unwrap_err();
     println!("a write is told: {refused}");
+    assert!(refused.to_string().contains("waits for its backups"), "{refused}");
     let (_, said) = thunderhead(&cluster, &["status"]);
     assert!(said.contains("WRITES WAIT") && said.contains("min_replicas"), "{said}");
 
