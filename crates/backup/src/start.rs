@@ -557,6 +557,8 @@ impl Start {
             // Its only copy is in memory. It stays there for the next start to try again.
             self.opened.recovered -= keep.len() as u32;
         } else if pool.buffers() != options.buffers {
+            // There need not be room for both.
+            drop(pool);
             let made = Pool::make(memories, &superblock, options.buffers).map_err(no_memory)?;
             return Ok(self.count(made));
         }

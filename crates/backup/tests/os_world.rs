@@ -10,6 +10,7 @@ use thunderhead_backup::{
     Ack, Durability, Event, FILE_NAME, Identity, OpenError, Opened, Options, ReplicaId, Store,
 };
 use thunderhead_runtime::files::Opening;
+use thunderhead_runtime::os::MemoryDirectory;
 use thunderhead_runtime::{World, os};
 use thunderhead_wire::{ClusterId, Epoch, MasterId, SegmentId, ServerId};
 
@@ -286,6 +287,52 @@ fn another_user_can_neither_read_nor_change_nor_forge_a_store() {
         let error = start(&scrap.0, options).err().expect("it belongs to another user");
         assert!(error.to_string().contains("belongs to user 65534"), "{error}");
     }
+}
+
+/// A file system in memory of so many kilobytes; `None` where only root could make one.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn new(name: &str, kilobytes: u32) -> Option<Mounted> {
+        let path = Scrap::new(name).0.clone();
+        std::fs::create_dir_all(&path).unwrap();
+        let how = format!("size={kilobytes}k,mode=700");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &how, "tmpfs"]).arg(&path).stderr(Stdio::null());
+        mount.status().unwrap().success().then_some(Mounted(path))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn buffers_are_where_they_are_wanted_and_a_directory_without_room_is_named() {
+    let scrap = Scrap::new("elsewhere");
+    let options = options(Durability::Replicated);
+    let start_with = |memory: &Path| {
+        let mut world = os::world(&scrap.0)?;
+        world.memories = Box::new(MemoryDirectory::at(memory));
+        let (store, _) = Store::start(&mut world, options.clone())?;
+        Ok::<_, OpenError>((world, store))
+    };
+    let elsewhere = Scrap::new("buffers");
+    std::fs::create_dir(&elsewhere.0).unwrap();
+    let (world, store) = start_with(&elsewhere.0).unwrap();
+    let name = format!("thunderhead-backup-{:016x}", store.superblock().store);
+    assert!(elsewhere.0.join(&name).exists() && !Path::new("/dev/shm").join(&name).exists());
+    leave(world, store);
+    assert!(!elsewhere.0.join(&name).exists());
+    let Some(small) = Mounted::new("small", 256) else { return };
+    let error = start_with(&small.0).err().expect("four buffers take more");
+    assert_eq!(error.code(), 10);
+    let words = error.to_string();
+    let small = small.0.to_str().unwrap();
+    assert!(words.contains(small) && words.contains("buffer_directory"), "{words}");
 }
 
 #[test]

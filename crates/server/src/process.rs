@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use thunderhead_net::os::{Options as NetOptions, OsTransport};
 use thunderhead_rpc::Node;
-use thunderhead_runtime::os;
+use thunderhead_runtime::os::{self, MemoryDirectory};
 use thunderhead_runtime::polling::Polling;
 use thunderhead_wire::frame::{LONG_MESSAGES, MEMBER};
 
@@ -196,7 +196,11 @@ fn begin(
     number: usize,
 ) -> io::Result<Node<Server>> {
     let directory: &Path = &machine.directory;
-    let world = os::world(directory)?;
+    let mut world = os::world(directory)?;
+    let buffers = options.backup.as_ref().and_then(|backup| backup.buffer_directory.as_deref());
+    if let Some(buffers) = buffers {
+        world.memories = Box::new(MemoryDirectory::at(buffers));
+    }
     let alarm = world.alarm.clone();
     let features = machine.net.features | LONG_MESSAGES | MEMBER;
     let net = NetOptions { features, ..machine.net };

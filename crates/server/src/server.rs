@@ -42,9 +42,16 @@ const WARN_EVERY: Duration = Duration::from_secs(10);
 /// The timer after which leaving waits no longer.
 const LEAVE: u64 = (3 << 32) + 1;
 
-/// How long leaving waits for what is not durable, or not on the disk, yet. Clients whose answers are
-/// still missing then ask again elsewhere or later; what is not on the disk stays in shared memory.
+/// The timer after which leaving does not wait for the disk either.
+const FLUSHED: u64 = (3 << 32) + 2;
+
+/// How long leaving waits for what is not durable yet. Clients whose answers are still missing then ask again
+/// elsewhere or later.
 const LEAVING: Duration = Duration::from_secs(3);
+
+/// How long it waits for a disk that still takes what is not written yet. Whoever asks a process to end may remove its
+/// shared memory with it, as containers do. They wait for 30 s before they kill it.
+const FLUSHING: Duration = Duration::from_secs(20);
 
 /// What a caller waits before it asks a server again that does not serve yet.
 const NOT_YET_US: u32 = 20_000;
@@ -72,6 +79,8 @@ pub struct Server {
     is_leaving: bool,
     /// When leaving waits no longer.
     leaves_by: Option<Time>,
+    /// When it does not wait for the disk any longer either.
+    flushed_by: Time,
     /// The backup takes nothing any more.
     has_closed_backup: bool,
     has_left: bool,
@@ -117,6 +126,7 @@ impl Server {
             warns_from: Time(0),
             is_leaving: false,
             leaves_by: None,
+            flushed_by: Time(0),
             has_closed_backup: false,
             has_left: false,
             frames: None,
@@ -473,7 +483,9 @@ impl Server {
         }
         let by = *self.leaves_by.get_or_insert_with(|| {
             let by = context.now() + LEAVING;
+            self.flushed_by = context.now() + FLUSHING;
             context.set_timer(by, LEAVE);
+            context.set_timer(self.flushed_by, FLUSHED);
             by
         });
         let is_late = context.now() >= by;
@@ -484,10 +496,21 @@ impl Server {
             return;
         }
         self.has_closed_backup = true;
-        if is_late {
+        if let Some(backup) = &mut self.backup
+            && !backup.leave(context)
+        {
+            let waits_until = if backup.is_refused() { by } else { self.flushed_by };
+            if context.now() < waits_until {
+                return;
+            }
+            tracing::error!(
+                replicas = backup.unwritten(),
+                "the disk did not take everything in time: some replicas are only in shared memory, and are lost \
+                 if that is removed before the server is started again"
+            );
+        }
+        if is_late && !is_quiet {
             tracing::warn!("not everything could be brought to an end in time");
-        } else if !self.backup.as_mut().is_none_or(|it| it.leave(context)) {
-            return;
         }
         self.has_left = true;
         self.life.has_left();
