@@ -252,7 +252,7 @@ pub(crate) struct Parts {
     pub(crate) flusher: WorkerBell,
     pub(crate) reader: WorkerBell,
     /// Held as long as the store is.
-    pub(crate) _lock: FileLock,
+    pub(crate) _locks: [FileLock; 2],
 }
 
 /// A backup's frames. See the [module](self).

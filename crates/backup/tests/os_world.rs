@@ -228,6 +228,36 @@ fn a_copy_of_a_store_that_is_in_use_is_refused_until_that_ends() {
     leave(world, store);
 }
 
+#[test]
+fn a_storage_behind_a_link_is_used_and_one_that_is_not_there_is_not_made_anew() {
+    let (scrap, disk) = (Scrap::new("linking"), Scrap::new("linked"));
+    let options = options(Durability::Replicated);
+    let (world, store, _) = start(&scrap.0, options.clone()).unwrap();
+    let id = store.superblock().store;
+    leave(world, store);
+    std::fs::create_dir(&disk.0).unwrap();
+    let (link, target) = (scrap.0.join(FILE_NAME), disk.0.join("frames"));
+    std::fs::rename(&link, &target).unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    let (world, store, opened) = start(&scrap.0, options.clone()).unwrap();
+    assert!(!opened.is_new && store.superblock().store == id);
+    // Another directory with a link to the same storage.
+    let other = Scrap::new("linking-too");
+    std::fs::create_dir(&other.0).unwrap();
+    std::os::unix::fs::symlink(&target, other.0.join(FILE_NAME)).unwrap();
+    let refused = start(&other.0, options.clone()).err().map(|error| error.code());
+    assert_eq!(refused, Some(2));
+    leave(world, store);
+    std::fs::rename(&target, disk.0.join("away")).unwrap();
+    let error = start(&scrap.0, options.clone()).err().expect("its disk is not mounted");
+    assert!(error.to_string().contains("is its disk mounted?"), "{error}");
+    assert!(link.is_symlink(), "it is left as it was");
+    std::fs::rename(disk.0.join("away"), &target).unwrap();
+    let (world, store, _) = start(&scrap.0, options).unwrap();
+    assert_eq!(store.superblock().store, id);
+    leave(world, store);
+}
+
 /// Runs a command as a user with no rights; `None` where only root could.
 fn as_another_user(script: &str) -> Option<bool> {
     let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;

@@ -158,6 +158,7 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
             // Most who try a cluster write little.
             sparse: true,
             buffer_directory: Some(config.buffer_directory.clone()),
+            begins_anew: config.new_storage,
             ..BackupOptions::default()
         }),
         settings: settings(&config.cluster),
@@ -300,6 +301,7 @@ pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure>
             disk_bytes: config.backup_bytes,
             populate: config.backup_populate,
             buffer_directory: Some(config.buffer_directory.clone()),
+            begins_anew: config.new_storage,
             ..BackupOptions::default()
         }),
         probing: probing(config.probe),

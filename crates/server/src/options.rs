@@ -54,6 +54,10 @@ pub struct BackupOptions {
     pub sparse: bool,
     /// Where the buffers are; `None`: in the machine's shared memory.
     pub buffer_directory: Option<PathBuf>,
+    /// The place of the storage, by which the cluster knows that there was one; 0 for none.
+    pub place: u64,
+    /// A new storage is begun also where the cluster knows of one in this place.
+    pub begins_anew: bool,
 }
 
 /// What all buffers of a backup take together, about, if nobody says otherwise.

@@ -167,8 +167,7 @@ impl Server {
             return Ok(None);
         }
         let files = context.world().files.as_mut();
-        let names = files.list().map_err(|error| format!("the data directory: {error}"))?;
-        if !names.iter().any(|name| name == FILE_NAME) {
+        if !files.is_there(FILE_NAME).map_err(|error| format!("the data directory: {error}"))? {
             return Ok(None);
         }
         let superblock = files
@@ -192,7 +191,9 @@ impl Server {
                 if let Some(known) = known {
                     self.is_of(context, known.cluster);
                 }
-                let body = to_body(&Register { known, nonce: self.nonce });
+                let backup = self.options.backup.as_ref();
+                let place = backup.filter(|it| !it.begins_anew).map_or(0, |it| it.place);
+                let body = to_body(&Register { known, nonce: self.nonce, place });
                 self.question = Some(self.asking.ask(context, Opcode::Register, body));
             }
             Err(why) => self.fail(why),
@@ -213,6 +214,7 @@ impl Server {
         let backup = self.backup.as_ref().zip(first).map(|(backup, address)| BackupInfo {
             address,
             read_bytes_per_second: backup.read_bytes_per_second(),
+            place: self.options.backup.as_ref().map_or(0, |it| it.place),
         });
         let body = to_body(&Enlist {
             cluster: registered.cluster,
@@ -258,6 +260,14 @@ impl Server {
             let setting = &registered.settings.durability;
             return self.fail(format!("the cluster's durability is {setting:?}, which this program does not know; upgrade it"));
         };
+        if registered.is_missing {
+            return self.fail(format!(
+                "the storage of {} was in this directory and is not there now: mount its disk, or mend what leads \
+                 to it. If it is gone for good, begin a new one with --new-storage: as a new server, for which the \
+                 others make up what it had",
+                registered.server
+            ));
+        }
         tracing::info!(server = %registered.server, "the cluster knows this server");
         self.is_of(context, registered.cluster);
         if let Some(wanted) = &self.options.backup {
@@ -310,7 +320,7 @@ impl Server {
     fn enlisted(&mut self, context: &mut Context<'_>, enlisted: Enlisted) {
         let Some(registered) = self.registered.take() else { return };
         let Enlisted { generation, masters, log_seed, servers } = enlisted;
-        let Registered { cluster, server, settings } = registered;
+        let Registered { cluster, server, settings, .. } = registered;
         tracing::info!(%server, generation, shards = masters.len(), "enlisted");
         if let Some(backup) = &mut self.backup {
             backup.service.enlisted(generation, &servers);

@@ -3,6 +3,7 @@
 use crate::world::{World, options, owners, settings, stored};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_coordinator::Options;
@@ -179,7 +180,8 @@ fn ids_are_never_used_twice_whoever_leads() {
             assert!(tables.insert(create(&mut world, "t", 2).unwrap().id));
             assert!(leases.insert(open(&mut world).lease));
             drop_table(&mut world, "t").unwrap();
-            let message = Register { known: None, nonce: round * 1000 + tables.len() as u64 };
+            let nonce = round * 1000 + tables.len() as u64;
+            let message = Register { known: None, nonce, place: 0 };
             let registered: Registered = world.ask(Opcode::Register, &message).unwrap();
             assert!(servers.insert(registered.server));
             let again: Registered = world.ask(Opcode::Register, &message).unwrap();
@@ -510,7 +512,11 @@ fn a_life_is_begun_once_and_a_former_one_does_not_come_again() {
         host: "h".into(),
         rack: String::new(),
         shards: vec![([10, 0, 0, 99], 1).into()],
-        backup: Some(BackupInfo { address: ([10, 0, 0, 99], 1).into(), read_bytes_per_second: 0 }),
+        backup: Some(BackupInfo {
+            address: ([10, 0, 0, 99], 1).into(),
+            read_bytes_per_second: 0,
+            place: 0,
+        }),
     };
     let first: Enlisted = world.ask(Opcode::Enlist, &enlist(71)).unwrap();
     assert_eq!((first.generation, first.masters.len()), (2, 1));
@@ -526,7 +532,7 @@ fn a_life_is_begun_once_and_a_former_one_does_not_come_again() {
     });
     assert_eq!(world.ask::<Enlisted>(Opcode::Enlist, &enlist(72)), Err(Status::Deposed));
     let strange = Known { cluster: ClusterId(1), server: known.server };
-    let register = |known| Register { known: Some(known), nonce: 1 };
+    let register = |known| Register { known: Some(known), nonce: 1, place: 0 };
     let refused = world.ask::<Registered>(Opcode::Register, &register(strange));
     assert_eq!(refused, Err(Status::WrongCluster));
     let nobody = Known { server: ServerId(77), ..known };
@@ -534,6 +540,23 @@ fn a_life_is_begun_once_and_a_former_one_does_not_come_again() {
     assert_eq!(refused, Err(Status::NoSuchServer));
     let registered: Registered = world.ask(Opcode::Register, &register(known)).unwrap();
     assert_eq!((registered.server, registered.settings), (known.server, settings()));
+    // In the place of a storage that is not there a new one is not begun without being asked for.
+    let placed = |nonce| {
+        let at = SocketAddr::from(([10, 0, 0, 99], 7071));
+        let backup = BackupInfo { address: at, read_bytes_per_second: 0, place: 55 };
+        Enlist { shards: vec![at], backup: Some(backup), ..enlist(nonce) }
+    };
+    let _: Enlisted = world.ask(Opcode::Enlist, &placed(73)).unwrap();
+    world.change_leader();
+    let begin = |place, nonce| Register { known: None, nonce, place };
+    for nonce in [2, 3] {
+        let refused: Registered = world.ask(Opcode::Register, &begin(55, nonce)).unwrap();
+        assert_eq!((refused.server, refused.is_missing), (known.server, true));
+    }
+    for place in [0, 56] {
+        let new: Registered = world.ask(Opcode::Register, &begin(place, 4 + place)).unwrap();
+        assert!(new.server != known.server && !new.is_missing);
+    }
 }
 
 #[test]
@@ -866,7 +889,7 @@ fn a_server_is_forgotten_when_it_is_down_and_all_is_recovered() {
     let seen = status(&mut world);
     assert_eq!(seen.servers.servers.len(), 2);
     assert_eq!(seen.remarks, [""; 0]);
-    let register = Register { known: Some(known), nonce: 1 };
+    let register = Register { known: Some(known), nonce: 1, place: 0 };
     let refused = world.ask::<Registered>(Opcode::Register, &register);
     assert_eq!(refused, Err(Status::NoSuchServer));
 }
@@ -876,7 +899,7 @@ fn a_server_without_storage_is_forgotten_with_its_life() {
     let mut world = World::new(22, 1, 1, &options());
     world.until_all_are_there();
     for nonce in 100..105 {
-        let register = Register { known: None, nonce };
+        let register = Register { known: None, nonce, place: 0 };
         let Registered { cluster, server, .. } = world.ask(Opcode::Register, &register).unwrap();
         let enlist = Enlist {
             cluster,
@@ -897,7 +920,7 @@ fn servers_that_never_begin_a_life_are_not_remembered_for_ever() {
     let mut world = World::new(23, 1, 1, &options());
     world.until_all_are_there();
     for nonce in 100..1200 {
-        let register = Register { known: None, nonce };
+        let register = Register { known: None, nonce, place: 0 };
         world.ask::<Registered>(Opcode::Register, &register).unwrap();
     }
     assert_eq!(stored(&world.store, "servers").len(), 1001);

@@ -165,6 +165,8 @@ impl World {
                         populate: false,
                         sparse: false,
                         buffer_directory: None,
+                        place: 1 + number as u64,
+                        begins_anew: false,
                     }),
                     probing,
                     host: format!("machine {number}"),
