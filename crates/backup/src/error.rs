@@ -167,7 +167,11 @@ pub enum OpenError {
         bytes: u64,
     },
     /// There is no memory for the buffers.
-    #[error("there is no shared memory for {bytes} bytes of buffers: {error}")]
+    #[error(
+        "there is no shared memory for the buffers, {} MiB: {error}; make more room there, or put the buffers elsewhere \
+         (the setting `buffer_directory`)",
+        bytes.div_ceil(1 << 20)
+    )]
     NoMemory {
         /// What they would take.
         bytes: usize,

@@ -63,15 +63,13 @@ impl Store {
     pub fn start(world: &mut World, options: Options) -> Result<(Store, Opened), OpenError> {
         check_options(&options)?;
         let files = world.files.as_mut();
-        let lock =
-            files.lock(&format!("{}.lock", options.file)).map_err(|error| match error.kind() {
-                io::ErrorKind::WouldBlock => OpenError::InUse,
-                _ => OpenError::Io(error),
-            })?;
-        let is_new = !files.list()?.contains(&options.file);
+        let lock = files.lock(&format!("{}.lock", options.file)).map_err(in_use)?;
+        let is_new = !files.is_there(&options.file)?;
         if is_new {
             make(files, &options, world.random.number())?;
         }
+        // Links in two directories may lead to it.
+        let file_lock = files.lock(&options.file).map_err(in_use)?;
         let how = Opening { direct: true, ..Opening::default() };
         let file = files.open_with(&options.file, how)?;
         let mut superblock = read_superblock(files, file)?;
@@ -124,9 +122,16 @@ impl Store {
             reads,
             flusher,
             reader,
-            _lock: lock,
+            _locks: [lock, file_lock],
         };
         Ok((Store::assemble(parts), opened))
+    }
+}
+
+fn in_use(error: io::Error) -> OpenError {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => OpenError::InUse,
+        _ => OpenError::Io(error),
     }
 }
 
@@ -557,6 +562,8 @@ impl Start {
             // Its only copy is in memory. It stays there for the next start to try again.
             self.opened.recovered -= keep.len() as u32;
         } else if pool.buffers() != options.buffers {
+            // There need not be room for both.
+            drop(pool);
             let made = Pool::make(memories, &superblock, options.buffers).map_err(no_memory)?;
             return Ok(self.count(made));
         }

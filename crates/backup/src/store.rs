@@ -252,7 +252,7 @@ pub(crate) struct Parts {
     pub(crate) flusher: WorkerBell,
     pub(crate) reader: WorkerBell,
     /// Held as long as the store is.
-    pub(crate) _lock: FileLock,
+    pub(crate) _locks: [FileLock; 2],
 }
 
 /// A backup's frames. See the [module](self).
@@ -564,6 +564,20 @@ impl Store {
     #[must_use]
     pub fn is_written(&self) -> bool {
         self.touched.is_empty() && self.refused.is_empty() && self.under_way.is_none()
+    }
+
+    /// Whether all that is not on the disk yet is what the disk has refused.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        !self.refused.is_empty() && self.touched.is_subset(&self.refused)
+    }
+
+    /// Replicas that are not on the disk as they are.
+    #[must_use]
+    pub fn unwritten(&self) -> usize {
+        let under_way = self.under_way.iter().flat_map(|it| &it.frames);
+        let all = self.touched.iter().chain(&self.refused).chain(under_way);
+        all.collect::<BTreeSet<_>>().len()
     }
 
     /// Whether everything is on the disk, and the disk says so.

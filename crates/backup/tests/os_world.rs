@@ -10,6 +10,7 @@ use thunderhead_backup::{
     Ack, Durability, Event, FILE_NAME, Identity, OpenError, Opened, Options, ReplicaId, Store,
 };
 use thunderhead_runtime::files::Opening;
+use thunderhead_runtime::os::MemoryDirectory;
 use thunderhead_runtime::{World, os};
 use thunderhead_wire::{ClusterId, Epoch, MasterId, SegmentId, ServerId};
 
@@ -227,6 +228,36 @@ fn a_copy_of_a_store_that_is_in_use_is_refused_until_that_ends() {
     leave(world, store);
 }
 
+#[test]
+fn a_storage_behind_a_link_is_used_and_one_that_is_not_there_is_not_made_anew() {
+    let (scrap, disk) = (Scrap::new("linking"), Scrap::new("linked"));
+    let options = options(Durability::Replicated);
+    let (world, store, _) = start(&scrap.0, options.clone()).unwrap();
+    let id = store.superblock().store;
+    leave(world, store);
+    std::fs::create_dir(&disk.0).unwrap();
+    let (link, target) = (scrap.0.join(FILE_NAME), disk.0.join("frames"));
+    std::fs::rename(&link, &target).unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    let (world, store, opened) = start(&scrap.0, options.clone()).unwrap();
+    assert!(!opened.is_new && store.superblock().store == id);
+    // Another directory with a link to the same storage.
+    let other = Scrap::new("linking-too");
+    std::fs::create_dir(&other.0).unwrap();
+    std::os::unix::fs::symlink(&target, other.0.join(FILE_NAME)).unwrap();
+    let refused = start(&other.0, options.clone()).err().map(|error| error.code());
+    assert_eq!(refused, Some(2));
+    leave(world, store);
+    std::fs::rename(&target, disk.0.join("away")).unwrap();
+    let error = start(&scrap.0, options.clone()).err().expect("its disk is not mounted");
+    assert!(error.to_string().contains("is its disk mounted?"), "{error}");
+    assert!(link.is_symlink(), "it is left as it was");
+    std::fs::rename(disk.0.join("away"), &target).unwrap();
+    let (world, store, _) = start(&scrap.0, options).unwrap();
+    assert_eq!(store.superblock().store, id);
+    leave(world, store);
+}
+
 /// Runs a command as a user with no rights; `None` where only root could.
 fn as_another_user(script: &str) -> Option<bool> {
     let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
@@ -286,6 +317,52 @@ fn another_user_can_neither_read_nor_change_nor_forge_a_store() {
         let error = start(&scrap.0, options).err().expect("it belongs to another user");
         assert!(error.to_string().contains("belongs to user 65534"), "{error}");
     }
+}
+
+/// A file system in memory of so many kilobytes; `None` where only root could make one.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn new(name: &str, kilobytes: u32) -> Option<Mounted> {
+        let path = Scrap::new(name).0.clone();
+        std::fs::create_dir_all(&path).unwrap();
+        let how = format!("size={kilobytes}k,mode=700");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &how, "tmpfs"]).arg(&path).stderr(Stdio::null());
+        mount.status().unwrap().success().then_some(Mounted(path))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn buffers_are_where_they_are_wanted_and_a_directory_without_room_is_named() {
+    let scrap = Scrap::new("elsewhere");
+    let options = options(Durability::Replicated);
+    let start_with = |memory: &Path| {
+        let mut world = os::world(&scrap.0)?;
+        world.memories = Box::new(MemoryDirectory::at(memory));
+        let (store, _) = Store::start(&mut world, options.clone())?;
+        Ok::<_, OpenError>((world, store))
+    };
+    let elsewhere = Scrap::new("buffers");
+    std::fs::create_dir(&elsewhere.0).unwrap();
+    let (world, store) = start_with(&elsewhere.0).unwrap();
+    let name = format!("thunderhead-backup-{:016x}", store.superblock().store);
+    assert!(elsewhere.0.join(&name).exists() && !Path::new("/dev/shm").join(&name).exists());
+    leave(world, store);
+    assert!(!elsewhere.0.join(&name).exists());
+    let Some(small) = Mounted::new("small", 256) else { return };
+    let error = start_with(&small.0).err().expect("four buffers take more");
+    assert_eq!(error.code(), 10);
+    let words = error.to_string();
+    let small = small.0.to_str().unwrap();
+    assert!(words.contains(small) && words.contains("buffer_directory"), "{words}");
 }
 
 #[test]

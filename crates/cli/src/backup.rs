@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<bool> {
     ensure!(directory.is_dir(), "{} is no directory", directory.display());
     let mut files = Directory::open(&directory)?;
     ensure!(
-        files.list()?.iter().any(|name| name == FILE_NAME),
+        files.is_there(FILE_NAME)?,
         "{} holds no backup storage: there is no file {FILE_NAME} in it",
         directory.display()
     );

@@ -204,6 +204,7 @@ impl Store for Fake {
             backup: Some(BackupInfo {
                 address: address(7070 + id as u16),
                 read_bytes_per_second: 0,
+                place: 0,
             }),
         };
         let servers = vec![server(1, ServerState::Up), server(2, ServerState::Down)];

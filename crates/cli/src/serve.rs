@@ -157,6 +157,8 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
             disk_bytes: config.backup_bytes,
             // Most who try a cluster write little.
             sparse: true,
+            buffer_directory: Some(config.buffer_directory.clone()),
+            begins_anew: config.new_storage,
             ..BackupOptions::default()
         }),
         settings: settings(&config.cluster),
@@ -298,6 +300,8 @@ pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure>
         backup: config.backup.then(|| BackupOptions {
             disk_bytes: config.backup_bytes,
             populate: config.backup_populate,
+            buffer_directory: Some(config.buffer_directory.clone()),
+            begins_anew: config.new_storage,
             ..BackupOptions::default()
         }),
         probing: probing(config.probe),

@@ -198,6 +198,18 @@ pub const KEYS: &[Key] = &[
         "Whether all of that space is written once when the storage is made, which takes as long as the disk needs for so much. Otherwise a file system notes of each piece when it is first written, and a synced write takes up to twice as long until all were.",
     ),
     entry(
+        "server.new_storage",
+        Kind::Flag,
+        Some("false"),
+        "Whether it begins a new storage, as a new server, where the cluster knows of one in this directory that is not there. Otherwise it ends and says so: a disk may not be mounted.",
+    ),
+    entry(
+        "server.buffer_directory",
+        Kind::Path,
+        Some("/dev/shm"),
+        "Where the buffers of replicas are, in memory that must outlast the process: a directory of a file system that lives in memory, with room for them (128 MiB with segments of 8 MiB). Containers often have 64 MiB there unless told otherwise.",
+    ),
+    entry(
         "server.host",
         Kind::Host,
         None,
@@ -255,6 +267,8 @@ pub const KEYS: &[Key] = &[
         None,
         "Disk space of each server for replicas, taken as it is used. If it is not set: three times its memory for each replica.",
     ),
+    entry("dev.new_storage", Kind::Flag, Some("false"), "As `server.new_storage`."),
+    entry("dev.buffer_directory", Kind::Path, Some("/dev/shm"), "As `server.buffer_directory`."),
     entry("dev.durability", Kind::Durability, Some("replicated"), "As `cluster.durability`."),
     entry("dev.segment_bytes", SEGMENT_BYTES, Some("8MiB"), "As `cluster.segment_bytes`."),
     entry("dev.polling", POLLING, Some("adaptive"), "As `server.polling`."),

@@ -93,6 +93,10 @@ pub struct ServerConfig {
     pub backup_bytes: Option<u64>,
     /// Whether all of it is written once when it is made.
     pub backup_populate: bool,
+    /// Whether it begins a new storage where the cluster knows of one that is not there.
+    pub new_storage: bool,
+    /// Where the buffers of replicas are.
+    pub buffer_directory: PathBuf,
     /// The machine it is on; its name where nobody said.
     pub host: Option<String>,
     /// The rack it is in.
@@ -126,6 +130,10 @@ pub struct DevConfig {
     pub cleaners: u32,
     /// Disk space of each server for replicas; see [`DevConfig::disk_bytes`] where nobody said.
     pub backup_bytes: Option<u64>,
+    /// Whether servers begin a new storage where the cluster knows of one that is not there.
+    pub new_storage: bool,
+    /// Where the buffers of replicas are.
+    pub buffer_directory: PathBuf,
     /// What a thread does that has nothing to do.
     pub polling: Polling,
     /// Whether shared memory is offered.
@@ -230,6 +238,8 @@ impl Config {
                 backup: it.flag("server.backup"),
                 backup_bytes: it.optional_bytes("server.backup_bytes"),
                 backup_populate: it.flag("server.backup_populate"),
+                new_storage: it.flag("server.new_storage"),
+                buffer_directory: it.text("server.buffer_directory").into(),
                 host: it.optional_text("server.host"),
                 rack: it.optional_text("server.rack"),
                 polling: it.word("server.polling", Polling::of_word),
@@ -279,6 +289,8 @@ fn dev(it: &Typed<'_>, probe: ProbeConfig, log: LogConfig) -> DevConfig {
         shards: it.count("dev.shards"),
         cleaners: it.count("dev.cleaners"),
         backup_bytes: it.optional_bytes("dev.backup_bytes"),
+        new_storage: it.flag("dev.new_storage"),
+        buffer_directory: it.text("dev.buffer_directory").into(),
         polling: it.word("dev.polling", Polling::of_word),
         shm: it.flag("dev.shm"),
         cluster: ClusterConfig {

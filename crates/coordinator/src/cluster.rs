@@ -297,7 +297,7 @@ impl Cluster {
     pub(crate) fn backups(&self) -> impl Iterator<Item = Storage> + '_ {
         let up = self.servers.values().filter(|server| server.state == ServerState::Up);
         up.filter_map(|it| {
-            let (server, generation, BackupInfo { address, read_bytes_per_second: speed }) =
+            let (server, generation, BackupInfo { address, read_bytes_per_second: speed, .. }) =
                 (it.server, it.generation, it.backup?);
             Some(Storage { server, generation, address, speed })
         })

@@ -32,6 +32,15 @@ pub(crate) async fn register(reign: &Rc<Reign>, message: Register) -> Outcome {
         return Ok(registered(reign, server));
     }
     let _pen = reign.pen().await?;
+    // The latest one, if several had theirs there.
+    let was_there = |it: &&ServerRecord| {
+        message.place != 0 && it.backup.is_some_and(|backup| backup.place == message.place)
+    };
+    let missing = reign.cluster().servers().filter(was_there).map(|it| it.server).max();
+    if let Some(server) = missing {
+        tracing::warn!(%server, "the storage of a server is not where it was");
+        return Ok(answer(reign, server, true));
+    }
     let known =
         reign.cluster().servers().find(|it| it.registered == message.nonce).map(|it| it.server);
     if let Some(server) = known {
@@ -105,9 +114,13 @@ pub(crate) async fn forget(reign: &Rc<Reign>, server: ServerId) -> Outcome {
 }
 
 fn registered(reign: &Reign, server: ServerId) -> Vec<u8> {
+    answer(reign, server, false)
+}
+
+fn answer(reign: &Reign, server: ServerId, is_missing: bool) -> Vec<u8> {
     let record = &reign.cluster().record;
     let settings = record.settings.clone();
-    to_body(&Registered { cluster: record.cluster, server, settings })
+    to_body(&Registered { cluster: record.cluster, server, is_missing, settings })
 }
 
 /// A server begins a life. Its former one is over by that.

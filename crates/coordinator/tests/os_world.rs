@@ -114,7 +114,7 @@ fn what_was_made_is_there_after_it_was_killed_and_started_again() {
     let caller = Caller::new(&world, Box::new(transport), Polling::Always);
     let mut machine = Machine { coordinator: Some(coordinator(&files.0)), shard, caller };
     let registered: Registered =
-        machine.ask(Opcode::Register, &Register { known: None, nonce: 11 });
+        machine.ask(Opcode::Register, &Register { known: None, nonce: 11, place: 0 });
     let enlist = Enlist {
         cluster: registered.cluster,
         server: registered.server,
@@ -198,7 +198,7 @@ fn fills_its_disk(disk: &Path) {
     let mut nonce = 100;
     let mut register = |machine: &mut Machine| {
         nonce += 1;
-        machine.ask_once::<Registered>(Opcode::Register, &Register { known: None, nonce })
+        machine.ask_once::<Registered>(Opcode::Register, &Register { known: None, nonce, place: 0 })
     };
     let remarks = |machine: &mut Machine| {
         machine.ask::<ClusterStatus>(Opcode::ClusterStatus, &Empty {}).remarks

@@ -25,6 +25,16 @@ impl Backup {
         self.read_bytes_per_second
     }
 
+    /// Whether it makes no sense to wait for the disk any longer: it refuses all that is left.
+    pub(crate) fn is_refused(&mut self) -> bool {
+        self.service.store().is_refused()
+    }
+
+    /// Replicas that are not on the disk as they are.
+    pub(crate) fn unwritten(&mut self) -> usize {
+        self.service.store().unwritten()
+    }
+
     /// Gives the shared memory back once everything is on the disk; true when that is so. Where it
     /// cannot be given back, the next life finds it and does that.
     pub(crate) fn leave(&mut self, context: &mut Context<'_>) -> bool {

@@ -1,6 +1,7 @@
 //! What an operator chooses for one server.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use thunderhead_backup::Durability;
 use thunderhead_coordinator::Probing;
 use thunderhead_runtime::names::Addresses;
@@ -51,6 +52,12 @@ pub struct BackupOptions {
     /// The storage takes room on the disk as it is used, where the file system can do that. Then a write may find the
     /// disk full.
     pub sparse: bool,
+    /// Where the buffers are; `None`: in the machine's shared memory.
+    pub buffer_directory: Option<PathBuf>,
+    /// The place of the storage, by which the cluster knows that there was one; 0 for none.
+    pub place: u64,
+    /// A new storage is begun also where the cluster knows of one in this place.
+    pub begins_anew: bool,
 }
 
 /// What all buffers of a backup take together, about, if nobody says otherwise.

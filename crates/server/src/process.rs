@@ -12,8 +12,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use thunderhead_net::os::{Options as NetOptions, OsTransport};
 use thunderhead_rpc::Node;
-use thunderhead_runtime::os;
+use thunderhead_runtime::os::{self, MemoryDirectory};
 use thunderhead_runtime::polling::Polling;
+use thunderhead_wire::KeyHash;
 use thunderhead_wire::frame::{LONG_MESSAGES, MEMBER};
 
 /// The pause before a server that was given up begins a new life.
@@ -46,7 +47,7 @@ impl Running {
     /// # Errors
     /// When an address or the directory cannot be had, or there are no more threads.
     pub fn start(options: Options, machine: &Machine) -> io::Result<Running> {
-        Running::begin(&Arc::new(options), machine, Life::new())
+        Running::begin(&Arc::new(placed(options, machine)), machine, Life::new())
     }
 
     /// Starts a server that begins a new life whenever the cluster has given it up.
@@ -54,7 +55,7 @@ impl Running {
     /// # Errors
     /// As [`Running::start`].
     pub fn start_lasting(options: Options, machine: &Machine) -> io::Result<Running> {
-        let (options, machine) = (Arc::new(options), machine.clone());
+        let (options, machine) = (Arc::new(placed(options, machine)), machine.clone());
         let first = Running::begin(&options, &machine, Life::new())?;
         let life = first.life.clone();
         let minder = move || begin_again(first, &options, &machine);
@@ -104,6 +105,18 @@ impl Running {
         }
         self.life.latest().ended().unwrap_or(Ended::Asked)
     }
+}
+
+/// Says where the storage is: in which directory of which machine, as its operator names them. Where a disk is not
+/// mounted, or a link leads elsewhere, that is the same.
+fn placed(mut options: Options, machine: &Machine) -> Options {
+    let directory = std::path::absolute(&machine.directory);
+    let directory = directory.unwrap_or_else(|_| machine.directory.clone());
+    let place = [options.host.as_bytes(), b"\0", directory.as_os_str().as_encoded_bytes()].concat();
+    if let Some(backup) = &mut options.backup {
+        backup.place = KeyHash::of(&place).0.max(1);
+    }
+    options
 }
 
 /// Waits for the end of a server's life and begins the next one, until it is asked to end.
@@ -196,7 +209,11 @@ fn begin(
     number: usize,
 ) -> io::Result<Node<Server>> {
     let directory: &Path = &machine.directory;
-    let world = os::world(directory)?;
+    let mut world = os::world(directory)?;
+    let buffers = options.backup.as_ref().and_then(|backup| backup.buffer_directory.as_deref());
+    if let Some(buffers) = buffers {
+        world.memories = Box::new(MemoryDirectory::at(buffers));
+    }
     let alarm = world.alarm.clone();
     let features = machine.net.features | LONG_MESSAGES | MEMBER;
     let net = NetOptions { features, ..machine.net };

@@ -42,9 +42,16 @@ const WARN_EVERY: Duration = Duration::from_secs(10);
 /// The timer after which leaving waits no longer.
 const LEAVE: u64 = (3 << 32) + 1;
 
-/// How long leaving waits for what is not durable, or not on the disk, yet. Clients whose answers are
-/// still missing then ask again elsewhere or later; what is not on the disk stays in shared memory.
+/// The timer after which leaving does not wait for the disk either.
+const FLUSHED: u64 = (3 << 32) + 2;
+
+/// How long leaving waits for what is not durable yet. Clients whose answers are still missing then ask again
+/// elsewhere or later.
 const LEAVING: Duration = Duration::from_secs(3);
+
+/// How long it waits for a disk that still takes what is not written yet. Whoever asks a process to end may remove its
+/// shared memory with it, as containers do. They wait for 30 s before they kill it.
+const FLUSHING: Duration = Duration::from_secs(20);
 
 /// What a caller waits before it asks a server again that does not serve yet.
 const NOT_YET_US: u32 = 20_000;
@@ -72,6 +79,8 @@ pub struct Server {
     is_leaving: bool,
     /// When leaving waits no longer.
     leaves_by: Option<Time>,
+    /// When it does not wait for the disk any longer either.
+    flushed_by: Time,
     /// The backup takes nothing any more.
     has_closed_backup: bool,
     has_left: bool,
@@ -117,6 +126,7 @@ impl Server {
             warns_from: Time(0),
             is_leaving: false,
             leaves_by: None,
+            flushed_by: Time(0),
             has_closed_backup: false,
             has_left: false,
             frames: None,
@@ -157,8 +167,7 @@ impl Server {
             return Ok(None);
         }
         let files = context.world().files.as_mut();
-        let names = files.list().map_err(|error| format!("the data directory: {error}"))?;
-        if !names.iter().any(|name| name == FILE_NAME) {
+        if !files.is_there(FILE_NAME).map_err(|error| format!("the data directory: {error}"))? {
             return Ok(None);
         }
         let superblock = files
@@ -182,7 +191,9 @@ impl Server {
                 if let Some(known) = known {
                     self.is_of(context, known.cluster);
                 }
-                let body = to_body(&Register { known, nonce: self.nonce });
+                let backup = self.options.backup.as_ref();
+                let place = backup.filter(|it| !it.begins_anew).map_or(0, |it| it.place);
+                let body = to_body(&Register { known, nonce: self.nonce, place });
                 self.question = Some(self.asking.ask(context, Opcode::Register, body));
             }
             Err(why) => self.fail(why),
@@ -203,6 +214,7 @@ impl Server {
         let backup = self.backup.as_ref().zip(first).map(|(backup, address)| BackupInfo {
             address,
             read_bytes_per_second: backup.read_bytes_per_second(),
+            place: self.options.backup.as_ref().map_or(0, |it| it.place),
         });
         let body = to_body(&Enlist {
             cluster: registered.cluster,
@@ -248,6 +260,14 @@ impl Server {
             let setting = &registered.settings.durability;
             return self.fail(format!("the cluster's durability is {setting:?}, which this program does not know; upgrade it"));
         };
+        if registered.is_missing {
+            return self.fail(format!(
+                "the storage of {} was in this directory and is not there now: mount its disk, or mend what leads \
+                 to it. If it is gone for good, begin a new one with --new-storage: as a new server, for which the \
+                 others make up what it had",
+                registered.server
+            ));
+        }
         tracing::info!(server = %registered.server, "the cluster knows this server");
         self.is_of(context, registered.cluster);
         if let Some(wanted) = &self.options.backup {
@@ -300,7 +320,7 @@ impl Server {
     fn enlisted(&mut self, context: &mut Context<'_>, enlisted: Enlisted) {
         let Some(registered) = self.registered.take() else { return };
         let Enlisted { generation, masters, log_seed, servers } = enlisted;
-        let Registered { cluster, server, settings } = registered;
+        let Registered { cluster, server, settings, .. } = registered;
         tracing::info!(%server, generation, shards = masters.len(), "enlisted");
         if let Some(backup) = &mut self.backup {
             backup.service.enlisted(generation, &servers);
@@ -473,7 +493,9 @@ impl Server {
         }
         let by = *self.leaves_by.get_or_insert_with(|| {
             let by = context.now() + LEAVING;
+            self.flushed_by = context.now() + FLUSHING;
             context.set_timer(by, LEAVE);
+            context.set_timer(self.flushed_by, FLUSHED);
             by
         });
         let is_late = context.now() >= by;
@@ -484,10 +506,21 @@ impl Server {
             return;
         }
         self.has_closed_backup = true;
-        if is_late {
+        if let Some(backup) = &mut self.backup
+            && !backup.leave(context)
+        {
+            let waits_until = if backup.is_refused() { by } else { self.flushed_by };
+            if context.now() < waits_until {
+                return;
+            }
+            tracing::error!(
+                replicas = backup.unwritten(),
+                "the disk did not take everything in time: some replicas are only in shared memory, and are lost \
+                 if that is removed before the server is started again"
+            );
+        }
+        if is_late && !is_quiet {
             tracing::warn!("not everything could be brought to an end in time");
-        } else if !self.backup.as_mut().is_none_or(|it| it.leave(context)) {
-            return;
         }
         self.has_left = true;
         self.life.has_left();

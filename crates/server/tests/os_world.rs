@@ -168,6 +168,49 @@ fn a_server_whose_storage_is_of_another_cluster_says_so_and_ends() {
 }
 
 #[test]
+fn a_server_whose_storage_is_not_where_it_was_does_not_begin_as_a_new_one_unasked() {
+    let directory = directory("vanished");
+    let begin = || {
+        let local = Local::start(&options(&directory)).unwrap();
+        local.servers()[0].life().wait_until_serving();
+        local
+    };
+    let end = |local: Local| {
+        local.leave();
+        assert_eq!(local.join(), Ended::Asked);
+    };
+    let local = begin();
+    let mut first = client(&local);
+    let table = first.create_table("t", 2).unwrap();
+    first.write(table, b"key", b"kept", Condition::Absent).unwrap();
+    drop(first);
+    end(local);
+    // As where its disk is not mounted.
+    let (data, disk) = (directory.join("server-1"), directory.join("disk"));
+    std::fs::rename(&data, &disk).unwrap();
+    let local = begin();
+    let why = local.ended().expect("it has ended").to_string();
+    assert!(why.contains("--new-storage") && why.contains("mount"), "{why}");
+    local.leave();
+    let _ = local.join();
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&disk, &data).unwrap();
+    let local = begin();
+    assert_eq!(client(&local).read(table, b"key").unwrap().unwrap().1, b"kept");
+    end(local);
+    // It is gone for good.
+    std::fs::remove_dir_all(&data).unwrap();
+    let mut anew = options(&directory);
+    anew.backup.as_mut().unwrap().begins_anew = true;
+    let local = Local::start(&anew).unwrap();
+    local.servers()[0].life().wait_until_serving();
+    assert_eq!(local.ended(), None);
+    end(local);
+    end(begin());
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
 fn a_coordinator_that_ends_gives_its_leadership_back() {
     let directory = directory("resigned");
     let of_machine = LocalOptions::small(directory.clone());

@@ -137,6 +137,9 @@ pub struct BackupInfo {
     /// How fast it reads its frames; 0 if that is not known.
     #[serde(default)]
     pub read_bytes_per_second: u64,
+    /// The place of its storage, by a hash of machine and directory; 0 if that is not known.
+    #[serde(default)]
+    pub place: u64,
 }
 
 /// Everybody there is. Versions only grow; a newer list takes an older one's place.
@@ -159,6 +162,9 @@ pub struct Register {
     pub known: Option<Known>,
     /// A number drawn at random, the same in every attempt: it gets only one id.
     pub nonce: u64,
+    /// The place where it has no storage and would make one, as in [`BackupInfo`]; 0 if it does not say.
+    #[serde(default)]
+    pub place: u64,
 }
 
 /// What a server's storage says of it.
@@ -177,6 +183,9 @@ pub struct Registered {
     pub cluster: ClusterId,
     /// The server's id.
     pub server: ServerId,
+    /// It has no id of its own: the storage of that server was in this place and is not there now.
+    #[serde(default)]
+    pub is_missing: bool,
     /// What holds in the cluster.
     pub settings: Settings,
 }

@@ -34,7 +34,11 @@ pub(super) fn list(speeds: &[u64], servers_a_host: usize) -> ServerList {
         host: format!("host-{host}.example"),
         rack: String::new(),
         shards: vec![ShardInfo { master: MasterId(server.0), address: address(server) }],
-        backup: Some(BackupInfo { address: address(server), read_bytes_per_second: speed }),
+        backup: Some(BackupInfo {
+            address: address(server),
+            read_bytes_per_second: speed,
+            place: 0,
+        }),
     };
     let others = speeds
         .iter()

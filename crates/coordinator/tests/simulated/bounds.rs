@@ -103,7 +103,7 @@ fn a_server_is_forgotten_when_it_is_down_and_all_is_recovered() {
     let seen = status(&mut world);
     assert_eq!(seen.servers.servers.len(), 2);
     assert_eq!(seen.remarks, [""; 0]);
-    let register = Register { known: Some(known), nonce: 1 };
+    let register = Register { known: Some(known), nonce: 1, place: 0 };
     let refused = world.ask::<Registered>(Opcode::Register, &register);
     assert_eq!(refused, Err(Status::NoSuchServer));
 }
@@ -113,7 +113,7 @@ fn a_server_without_storage_is_forgotten_with_its_life() {
     let mut world = World::new(22, 1, 1, &options());
     world.until_all_are_there();
     for nonce in 100..105 {
-        let register = Register { known: None, nonce };
+        let register = Register { known: None, nonce, place: 0 };
         let Registered { cluster, server, .. } = world.ask(Opcode::Register, &register).unwrap();
         let enlist = Enlist {
             cluster,
@@ -134,7 +134,7 @@ fn servers_that_never_begin_a_life_are_not_remembered_for_ever() {
     let mut world = World::new(23, 1, 1, &options());
     world.until_all_are_there();
     for nonce in 100..1200 {
-        let register = Register { known: None, nonce };
+        let register = Register { known: None, nonce, place: 0 };
         world.ask::<Registered>(Opcode::Register, &register).unwrap();
     }
     assert_eq!(stored(&world.store, "servers").len(), 1001);

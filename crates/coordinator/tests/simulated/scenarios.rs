@@ -3,6 +3,7 @@
 use crate::world::{World, options, owners, settings, stored};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_coordinator::Options;
@@ -178,7 +179,8 @@ fn ids_are_never_used_twice_whoever_leads() {
             assert!(tables.insert(create(&mut world, "t", 2).unwrap().id));
             assert!(leases.insert(open(&mut world).lease));
             drop_table(&mut world, "t").unwrap();
-            let message = Register { known: None, nonce: round * 1000 + tables.len() as u64 };
+            let nonce = round * 1000 + tables.len() as u64;
+            let message = Register { known: None, nonce, place: 0 };
             let registered: Registered = world.ask(Opcode::Register, &message).unwrap();
             assert!(servers.insert(registered.server));
             let again: Registered = world.ask(Opcode::Register, &message).unwrap();
@@ -509,7 +511,11 @@ fn a_life_is_begun_once_and_a_former_one_does_not_come_again() {
         host: "h".into(),
         rack: String::new(),
         shards: vec![([10, 0, 0, 99], 1).into()],
-        backup: Some(BackupInfo { address: ([10, 0, 0, 99], 1).into(), read_bytes_per_second: 0 }),
+        backup: Some(BackupInfo {
+            address: ([10, 0, 0, 99], 1).into(),
+            read_bytes_per_second: 0,
+            place: 0,
+        }),
     };
     let first: Enlisted = world.ask(Opcode::Enlist, &enlist(71)).unwrap();
     assert_eq!((first.generation, first.masters.len()), (2, 1));
@@ -525,7 +531,7 @@ fn a_life_is_begun_once_and_a_former_one_does_not_come_again() {
     });
     assert_eq!(world.ask::<Enlisted>(Opcode::Enlist, &enlist(72)), Err(Status::Deposed));
     let strange = Known { cluster: ClusterId(1), server: known.server };
-    let register = |known| Register { known: Some(known), nonce: 1 };
+    let register = |known| Register { known: Some(known), nonce: 1, place: 0 };
     let refused = world.ask::<Registered>(Opcode::Register, &register(strange));
     assert_eq!(refused, Err(Status::WrongCluster));
     let nobody = Known { server: ServerId(77), ..known };
@@ -533,6 +539,23 @@ fn a_life_is_begun_once_and_a_former_one_does_not_come_again() {
     assert_eq!(refused, Err(Status::NoSuchServer));
     let registered: Registered = world.ask(Opcode::Register, &register(known)).unwrap();
     assert_eq!((registered.server, registered.settings), (known.server, settings()));
+    // In the place of a storage that is not there a new one is not begun without being asked for.
+    let placed = |nonce| {
+        let at = SocketAddr::from(([10, 0, 0, 99], 7071));
+        let backup = BackupInfo { address: at, read_bytes_per_second: 0, place: 55 };
+        Enlist { shards: vec![at], backup: Some(backup), ..enlist(nonce) }
+    };
+    let _: Enlisted = world.ask(Opcode::Enlist, &placed(73)).unwrap();
+    world.change_leader();
+    let begin = |place, nonce| Register { known: None, nonce, place };
+    for nonce in [2, 3] {
+        let refused: Registered = world.ask(Opcode::Register, &begin(55, nonce)).unwrap();
+        assert_eq!((refused.server, refused.is_missing), (known.server, true));
+    }
+    for place in [0, 56] {
+        let new: Registered = world.ask(Opcode::Register, &begin(place, 4 + place)).unwrap();
+        assert!(new.server != known.server && !new.is_missing);
+    }
 }
 
 #[test]

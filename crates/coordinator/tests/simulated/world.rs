@@ -415,7 +415,7 @@ impl FakeServer {
 
 async fn live(asker: Asker, shared: Shared, random: [u64; 2], enlist: Enlist) {
     let known = shared.borrow().known;
-    let body = to_body(&Register { known, nonce: random[0] });
+    let body = to_body(&Register { known, nonce: random[0], place: 0 });
     let body = asker.ask(Opcode::Register, body, FOR_EVER).await.expect("it is registered");
     let Registered { cluster, server, .. } = of_body(&body).unwrap();
     shared.borrow_mut().known = Some(Known { cluster, server });
@@ -444,7 +444,7 @@ impl Service for FakeServer {
             host: self.host.clone(),
             rack: String::new(),
             shards: self.shards.clone(),
-            backup: Some(BackupInfo { address: self.backup, read_bytes_per_second: 0 }),
+            backup: Some(BackupInfo { address: self.backup, read_bytes_per_second: 0, place: 0 }),
         };
         context.tasks().spawn(live(asker, Rc::clone(&self.shared), random, enlist));
     }

@@ -245,7 +245,7 @@ impl Cluster {
             host: format!("host {}", server.id.0),
             rack: String::new(),
             shards: Vec::new(),
-            backup: Some(BackupInfo { address, read_bytes_per_second: 0 }),
+            backup: Some(BackupInfo { address, read_bytes_per_second: 0, place: 0 }),
         });
         let servers = std::iter::once(own).chain(others).collect();
         let list =

@@ -153,7 +153,7 @@ pub(crate) fn with_backup(id: u64, address: SocketAddr) -> ServerInfo {
         host: format!("host {id}"),
         rack: String::new(),
         shards: Vec::new(),
-        backup: Some(BackupInfo { address, read_bytes_per_second: 0 }),
+        backup: Some(BackupInfo { address, read_bytes_per_second: 0, place: 0 }),
     }
 }
 
@@ -574,7 +574,7 @@ fn alone(boot: Boot, durability: Durability, most_parked: &Rc<Cell<usize>>) -> B
         host: "own".into(),
         rack: String::new(),
         shards: vec![ShardInfo { master: MASTER, address }],
-        backup: Some(BackupInfo { address, read_bytes_per_second: 0 }),
+        backup: Some(BackupInfo { address, read_bytes_per_second: 0, place: 0 }),
     };
     let list = ServerList { version: 1, servers: vec![server], ..ServerList::default() };
     replication.learn(&list);

@@ -41,6 +41,9 @@ impl Directory {
     /// When it cannot be made.
     pub fn open(path: &Path) -> io::Result<Directory> {
         let is_new = !path.exists();
+        if is_new && path.is_symlink() {
+            return Err(leads_nowhere(path));
+        }
         DirBuilder::new().recursive(true).mode(OWN_DIRECTORY).create(path)?;
         if is_new {
             // A directory that was made is there for good only once its own names are.
@@ -83,15 +86,7 @@ impl Directory {
         check_directory(&self.path, &directory)?;
         let trust = Trust { path: &path, owner: directory.uid() };
         // Before it is opened: to open something else, such as a pipe, may wait for ever.
-        match std::fs::symlink_metadata(&path) {
-            Ok(named) if named.is_symlink() => {
-                trust.check_owner(&named)?;
-                trust.check(&std::fs::metadata(&path)?)?;
-            }
-            Ok(named) => trust.check(&named)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
+        trust.find()?;
         let file = options.clone().mode(OWN_FILE).open(&path)?;
         // The name may be another file's since.
         trust.check(&file.metadata()?)?;
@@ -123,6 +118,13 @@ pub(super) fn refusal(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
+/// The refusal for a link whose file or directory is not there: a new one in its place would hide the old one.
+fn leads_nowhere(path: &Path) -> io::Error {
+    let path = path.display();
+    let why = format!("{path} is a link to what is not there: is its disk mounted?");
+    io::Error::new(io::ErrorKind::NotFound, why)
+}
+
 /// Which files of a directory are used.
 struct Trust<'a> {
     path: &'a Path,
@@ -138,6 +140,24 @@ impl Trust<'_> {
             return Err(refusal(format!("{path} is not a regular file")));
         }
         self.check_owner(file)
+    }
+
+    /// Whether there is a file, or a link to one, that may be trusted.
+    fn find(&self) -> io::Result<bool> {
+        let named = match std::fs::symlink_metadata(self.path) {
+            Ok(named) => named,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        if !named.is_symlink() {
+            return self.check(&named).map(|()| true);
+        }
+        self.check_owner(&named)?;
+        match std::fs::metadata(self.path) {
+            Ok(file) => self.check(&file).map(|()| true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(leads_nowhere(self.path)),
+            Err(error) => Err(error),
+        }
     }
 
     fn check_owner(&self, file: &Metadata) -> io::Result<()> {
@@ -232,11 +252,20 @@ impl Files for Directory {
         self.sync_names()
     }
 
+    fn is_there(&mut self, name: &str) -> io::Result<bool> {
+        let path = self.path_of(name)?;
+        let owner = std::fs::metadata(&self.path)?.uid();
+        Trust { path: &path, owner }.find()
+    }
+
     fn list(&mut self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {
             let entry = entry?;
-            if entry.file_type()?.is_file() {
+            let kind = entry.file_type()?;
+            // What a link leads to may be gone.
+            let is_file = || std::fs::metadata(entry.path()).is_ok_and(|it| it.is_file());
+            if kind.is_file() || kind.is_symlink() && is_file() {
                 names.push(entry.file_name().to_string_lossy().into_owned());
             }
         }
@@ -475,6 +504,17 @@ mod tests {
         std::fs::write(path.join("disk/frames"), b"elsewhere").unwrap();
         std::os::unix::fs::symlink("disk/frames", path.join("frames")).unwrap();
         is_whole(&mut files, "frames", b"elsewhere");
+        assert!(files.is_there("frames").unwrap() && !files.is_there("none").unwrap());
+        assert_eq!(files.list().unwrap(), ["frames"]);
+        // Its disk is not mounted any more.
+        std::fs::remove_dir_all(path.join("disk")).unwrap();
+        let found = [files.is_there("frames").map(drop), files.open("frames", true).map(drop)];
+        for refused in found {
+            assert!(refused.unwrap_err().to_string().contains("mounted"));
+        }
+        std::os::unix::fs::symlink("nowhere", path.join("data")).unwrap();
+        let refused = Directory::open(&path.join("data")).unwrap_err();
+        assert!(refused.to_string().contains("mounted"), "{refused}");
         std::fs::remove_dir_all(path).unwrap();
     }
 

@@ -14,7 +14,7 @@ use crate::files::check_name;
 use crate::lasting::{Lasting, Memories, WORD_BYTES};
 use rustix::fs::{
     FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat, fallocate, flock, fstat,
-    ftruncate, lstat, open, unlink,
+    fstatvfs, ftruncate, lstat, open, unlink,
 };
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -61,6 +61,23 @@ impl MemoryDirectory {
     fn path_of(&self, name: &str) -> io::Result<PathBuf> {
         check_name(name)?;
         Ok(self.path.join(name))
+    }
+
+    /// Refuses what the file system has no room for, with what it has.
+    fn check_room(&self, file: &OwnedFd, bytes: u64) -> io::Result<()> {
+        let room = fstatvfs(file)?;
+        let mib = |blocks: u64| blocks.saturating_mul(room.f_frsize) >> 20;
+        // One without a limit says that it has no blocks at all.
+        if room.f_blocks == 0 || room.f_bavail.saturating_mul(room.f_frsize) >= bytes {
+            return Ok(());
+        }
+        let why = format!(
+            "{} has {} MiB free of {} MiB",
+            self.path.display(),
+            mib(room.f_bavail),
+            mib(room.f_blocks)
+        );
+        Err(io::Error::new(io::ErrorKind::StorageFull, why))
     }
 
     /// The file of a name, locked against other processes; `None` if there is none.
@@ -183,9 +200,10 @@ impl Memories for MemoryDirectory {
         };
         lock(&file, &path)?;
         // Every page is taken now: a hole that could not be filled later would be a signal.
-        let made = ftruncate(&file, bytes as u64)
-            .and_then(|()| fallocate(&file, FallocateFlags::empty(), 0, bytes as u64))
-            .map_err(io::Error::from)
+        let made = self
+            .check_room(&file, bytes as u64)
+            .and_then(|()| Ok(ftruncate(&file, bytes as u64)?))
+            .and_then(|()| Ok(fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?))
             .and_then(|()| map(&file, bytes));
         match made {
             Ok(_) => _ = self.held.insert(name.to_owned(), Arc::downgrade(&file)),

@@ -14,7 +14,7 @@ use thunderhead_simulator::{Scheduling, linearizability};
 use thunderhead_wire::ServerId;
 use thunderhead_wire::control::{ServerState, Settings};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A calm cluster of four, whose users have done their work.
 fn worked(seed: u64, shards: usize) -> World {
@@ -28,7 +28,7 @@ fn begun(seed: u64, shards: usize) -> World {
     begun_with(seed, 4, shards)
 }
 
-fn begun_with(seed: u64, servers: usize, shards: usize) -> World {
+pub(crate) fn begun_with(seed: u64, servers: usize, shards: usize) -> World {
     let mut random = Random::from_seed(seed);
     let drawn = Plan::draw(&mut random, Extras::default());
     let plan = Plan {
@@ -83,7 +83,7 @@ fn is_served(world: &World) -> bool {
 }
 
 /// Everything is read again, and judged.
-fn nothing_is_lost(world: &mut World) {
+pub(crate) fn nothing_is_lost(world: &mut World) {
     world.add_user("last", |user| user.look_back(Duration::from_secs(20)));
     assert!(world.until(PATIENCE, |world| world.seeing.seen.borrow().working == 0));
     let seen = world.seeing.seen.borrow();

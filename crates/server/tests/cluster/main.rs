@@ -2,6 +2,7 @@
 //! about a seed, `cargo xtask sim --cluster --swarm COUNT` runs many.
 
 mod detection;
+mod leaving;
 mod scenario;
 
 use scenario::scale::{self, Size};

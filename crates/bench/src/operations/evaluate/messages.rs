@@ -28,7 +28,6 @@ use anyhow::{Result, ensure};
 use std::time::{Duration, Instant};
 use thunderhead_rpc::{CallError, Caller, Opcode};
 use thunderhead_runtime::Random;
-use thunderhead_wire::Status;
 use thunderhead_wire::operations::Identity;
 
 /// Objects in a message, and bytes of a value.

@@ -279,6 +279,7 @@ impl World {
                     buffers: Some(24),
                     populate: false,
                     sparse: false,
+                    ..BackupOptions::default()
                 }),
                 probing: Probing::default(),
                 host: format!("machine {number}"),

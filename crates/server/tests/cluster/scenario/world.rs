@@ -164,6 +164,9 @@ impl World {
                         buffers: Some(buffers),
                         populate: false,
                         sparse: false,
+                        buffer_directory: None,
+                        place: 1 + number as u64,
+                        begins_anew: false,
                     }),
                     probing,
                     host: format!("machine {number}"),
@@ -296,6 +299,11 @@ impl World {
         }
         let wait = self.seeing.plan.lasts(&mut self.random);
         place.starts_at.set(Some(self.simulation.now() + wait));
+    }
+
+    /// Asks a server to end in order.
+    pub(crate) fn ask_to_leave(&self, number: usize) {
+        self.places[number].life.borrow().leave();
     }
 
     /// Ends a server's process, to be started again after so long.
