@@ -453,7 +453,8 @@ impl Shard {
         buffer.clear();
         // The head comes last: it says how far it went.
         buffer.extend_from_slice(PageHead::new(last, None).as_bytes());
-        let (mut until, mut looked) = (LogPosition::default(), 0);
+        // That an object is not shown may be the effect of a delete that is not durable yet.
+        let (mut until, mut looked) = (self.log.appended(), 0);
         let mut cursor = Some(Cursor::from_bits(head.cursor()));
         while let Some(at) = cursor
             && buffer.len() < wanted

@@ -246,6 +246,28 @@ fn nothing_is_answered_that_a_crash_could_unsay() {
     assert_eq!(status(&ended[2].1), Status::NotFound);
 }
 
+#[test]
+fn a_page_without_a_deleted_object_waits_until_the_delete_is_durable() {
+    let recorder = Recorder::new();
+    let mut pair = Pair::new(2 << 20, Box::new(recorder.clone()));
+    pair.update(Opcode::Write, b"deleted", b"1").unwrap();
+    let page = EnumerateHead::new(TabletRange::whole(TABLE), 0, 1000);
+    let before = pair.call(Opcode::Enumerate, page.as_bytes()).unwrap();
+    assert!(before.len() > size_of::<PageHead>(), "it is there");
+    recorder.hold(true);
+    let delete = update_body(Identity::NONE, b"deleted", Condition::Always, 0, b"");
+    pair.begin(Opcode::Delete, &delete);
+    let after = pair.begin(Opcode::Enumerate, page.as_bytes());
+    assert!(pair.turns(200).is_empty(), "after a crash the object may be there again");
+    recorder.hold(false);
+    let mut ended = Vec::new();
+    while ended.len() < 2 {
+        ended.extend(pair.turns(1));
+    }
+    assert_eq!(ended[1].0, after);
+    assert_eq!(ended[1].1.as_ref().unwrap().len(), size_of::<PageHead>());
+}
+
 /// Who is not answered asks again; each time a copy of what is not durable would wait.
 #[test]
 fn long_answers_that_wait_do_not_fill_the_memory() {

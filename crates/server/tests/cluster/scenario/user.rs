@@ -35,6 +35,12 @@ const PRESSED_WAIT_NS: f64 = 10e6;
 /// The longest of the long values.
 const LONG: u64 = 3000;
 
+/// How long a walk waits for a page.
+const WALK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A walk that took longer hardly says when an object was absent.
+const JUDGED_WALK_NS: u64 = 1_000_000_000;
+
 /// The tables that are there all the time.
 pub(crate) const TABLES: [&str; 2] = ["wide", "narrow"];
 pub(crate) const WIDE: usize = 0;
@@ -168,6 +174,7 @@ pub(crate) struct User {
 struct Walk {
     enumeration: Enumeration,
     found: BTreeMap<Vec<u8>, u64>,
+    begun: u64,
 }
 
 impl User {
@@ -287,7 +294,7 @@ impl User {
             match self.random.below(100) {
                 0..6 => self.split().await,
                 6..14 => self.own_table().await,
-                14..30 => self.walk_on().await,
+                14..30 => self.walk_on(WALK_PATIENCE).await,
                 30..34 if self.seeing.plan.migrations => self.migrate().await,
                 34 if self.seeing.plan.verdicts && self.churns() => self.fade().await,
                 _ if self.churns() => self.churn().await,
@@ -338,6 +345,10 @@ impl User {
         if !self.hurry.1 && !is_parted && self.churns() {
             return self.churn().await;
         }
+        if self.hurry.1 && !is_parted && self.random.chance(0.1) {
+            self.walk = None;
+            return self.walk_on(Duration::from_millis(500)).await;
+        }
         let table = self.seeing.seen.borrow().tables[self.random.below(2) as usize];
         // Few objects, so that they meet; and who has no answer soon tries something else.
         let (keys, longest) = if is_parted { (KEYS / 2, 250) } else { (KEYS, 8000) };
@@ -386,7 +397,7 @@ impl User {
         self.walk = None;
         let until = self.client.tasks().now() + patience;
         loop {
-            self.walk_on().await;
+            self.walk_on(WALK_PATIENCE).await;
             if self.walk.is_none() {
                 break;
             }
@@ -516,21 +527,26 @@ impl User {
     }
 
     /// Goes on with a walk over the wide table.
-    async fn walk_on(&mut self) {
+    async fn walk_on(&mut self, patience: Duration) {
         let table = self.seeing.seen.borrow().tables[0];
         let mut walk = self.walk.take().unwrap_or_else(|| Walk {
             enumeration: Enumeration::new(table),
             found: BTreeMap::new(),
+            begun: self.seeing.time.get(),
         });
         for _ in 0..self.random.within(1..6) {
-            let Some(operation) = walk.enumeration.next() else { return self.walked(walk) };
-            let mut results = self.client.all(vec![operation], Duration::from_secs(5)).await;
+            let Some(operation) = walk.enumeration.next() else {
+                return self.walked(table, walk);
+            };
+            let called = self.seeing.time.get();
+            let mut results = self.client.all(vec![operation], patience).await;
             match results.pop() {
                 Some(Ok(answer)) => {
                     let Some(objects) = walk.enumeration.answered(answer) else {
                         return self.seeing.fail("a page that makes no sense");
                     };
-                    for Object { key, value, .. } in objects {
+                    for Object { key, version, value } in objects {
+                        self.judge_found(table, called, (&key, version, &value));
                         let number = key
                             .strip_prefix(b"stable ")
                             .and_then(|number| std::str::from_utf8(number).ok()?.parse().ok());
@@ -547,8 +563,35 @@ impl User {
         self.walk = Some(walk);
     }
 
-    fn walked(&self, walk: Walk) {
+    /// A page of a walk shows an object, as a read does.
+    fn judge_found(&self, table: TableId, called: u64, object: (&[u8], Version, &[u8])) {
+        let (key, version, value) = object;
+        let Some(key) = key.try_into().ok().map(u64::from_be_bytes).filter(|it| *it < KEYS) else {
+            return;
+        };
+        match number(key, value) {
+            Some(value) => {
+                let outcome = Outcome::Found(linearizability::Version(version.0), value);
+                self.judge_read((table, key), called, outcome);
+            }
+            None => self.seeing.fail(format!("a walk tells of a value of {key} that nobody wrote")),
+        }
+    }
+
+    fn judge_read(&self, (table, key): (TableId, u64), called: u64, outcome: Outcome) {
+        let (key, answered) = ((table.0, key), self.seeing.time.get());
+        let read = Judgeable { key, called, answered, action: Judged::Read, outcome };
+        self.seeing.seen.borrow_mut().history.push(read);
+    }
+
+    fn walked(&self, table: TableId, walk: Walk) {
         self.seeing.seen.borrow_mut().walks += 1;
+        // A walk that does not tell of an object has read that it is absent, at some time since it was begun.
+        if self.seeing.time.get() - walk.begun < JUDGED_WALK_NS {
+            for key in (0..KEYS).filter(|it| !walk.found.contains_key(&it.to_be_bytes()[..])) {
+                self.judge_read((table, key), walk.begun, Outcome::Absent);
+            }
+        }
         for number in 0..self.seeing.plan.stable {
             if !walk.found.contains_key(&stable(number).0) {
                 self.seeing.fail(format!("a walk does not tell of the stable object {number}"));
