@@ -671,7 +671,7 @@ impl Shard {
             link.run(context, &mut self.log, &mut self.asking, &self.parked, local);
         }
         self.parked.release(self.log.durable(), context);
-        if !self.watches_parked && self.parked.count() > 0 && !self.trusts {
+        if !self.watches_parked && self.parked.count() > 0 && self.link.is_some() {
             self.watches_parked = true;
             context.set_timer(context.now() + self.options.parked_patience, TIMER_PARKED);
         }
