@@ -176,6 +176,9 @@ struct Route {
     to: SocketAddr,
     /// That of updates.
     lease: Option<u64>,
+    /// As of which version the table of updates is known. A message names one, and a shard refuses updates for which that
+    /// is too old: so it must be no newer than what is known of any of the message's tables, and no older.
+    map: u64,
     /// For one that is to be alone.
     alone: Option<PartOf>,
     /// The order of magnitude of the time-out: nobody has to live with one that is much shorter
@@ -673,9 +676,12 @@ impl Core {
             } else {
                 part.sequence.map(|sequence| sequence.lease)
             };
+            let table = part.operation.table;
+            let map = if lease.is_some() { self.map.table_version(table) } else { 0 };
             let route = Route {
                 to,
                 lease,
+                map,
                 alone: part.is_alone.then_some((ticket, at)),
                 haste: timeout.as_nanos().leading_zeros(),
             };
@@ -722,9 +728,7 @@ impl Core {
             let (these, others) = parts.split_at(count);
             parts = others;
             let Some(first) = these.first().and_then(|part| self.part(*part)) else { continue };
-            // The route is of this map.
-            let map = self.map.version();
-            let identity = |sequence| self.identities.identity(sequence).with_map(map);
+            let identity = |sequence| self.identities.identity(sequence).with_map(route.map);
             let identity = first.sequence.map(identity);
             let (opcode, body) = if these.len() == 1 {
                 let operation = &first.operation;

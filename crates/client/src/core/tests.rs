@@ -3,7 +3,9 @@
 use super::*;
 use crate::operation::Action;
 use thunderhead_net::Cause;
-use thunderhead_wire::{Condition, TableId, TabletRange, Version};
+use thunderhead_wire::operations::UpdatePart;
+use thunderhead_wire::{Condition, MasterId, TableId, TabletRange, Version, control};
+use zerocopy::FromBytes;
 
 const NOW: Time = Time(1_000_000_000);
 const TABLE: TableId = TableId(1);
@@ -58,4 +60,58 @@ fn what_somebody_else_was_told_is_what_came_of_it() {
     assert_eq!(result(refused(Status::NotFound, 0)), [Ok(Answer::Absent)]);
     let wrong = result(refused(Status::Malformed, 0));
     assert_eq!(wrong, [Err(Error::Refused(Status::Malformed))]);
+}
+
+/// The updates of each message that a core wants to be sent, by the version of the map that the message names.
+fn sent(core: &mut Core) -> BTreeMap<u64, usize> {
+    let mut found = BTreeMap::new();
+    while let Some(output) = core.next_output() {
+        let Output::Call { opcode, body, .. } = output else { panic!("the map is known") };
+        let (identity, rest) = Identity::ref_from_prefix(&body).unwrap();
+        let mut count = 1;
+        if opcode == Opcode::UpdateMany {
+            let mut rest = rest;
+            count = 0;
+            while let Some((_, behind)) = UpdatePart::take(rest) {
+                (count, rest) = (count + 1, behind);
+            }
+        }
+        found.insert(identity.map_version(), count);
+    }
+    found
+}
+
+#[test]
+fn a_message_names_the_version_as_of_which_the_tables_of_its_updates_are_known() {
+    let news = |version, is_part, tables: &[u64]| control::Map {
+        version,
+        is_part,
+        tables: tables.iter().map(|id| table_at(*id)).collect(),
+        ..control::Map::default()
+    };
+    let update = |id| Operation {
+        table: TableId(id),
+        key: b"k".to_vec(),
+        condition: Condition::Always,
+        action: Action::Write(b"v".to_vec()),
+    };
+    let updates = || [1, 1, 2, 3].map(update).to_vec();
+    let mut core = Core::new(1, Random::from_seed(1));
+    core.told(NOW, &news(10, false, &[1, 2, 3]));
+    core.begin(NOW, updates(), NOW + Duration::from_secs(10));
+    assert_eq!(sent(&mut core), BTreeMap::from([(10, 4)]), "the whole map is of one version");
+    // Something newer is known of one table, and that says nothing of the others.
+    core.told(NOW, &news(20, true, &[2]));
+    core.begin(NOW, updates(), NOW + Duration::from_secs(10));
+    assert_eq!(sent(&mut core), BTreeMap::from([(10, 3), (20, 1)]));
+}
+
+fn table_at(id: u64) -> control::TableInfo {
+    let tablet = control::TabletInfo {
+        first: KeyHash::MIN,
+        last: KeyHash::MAX,
+        master: MasterId(1),
+        address: Some("10.0.0.1:7071".parse().unwrap()),
+    };
+    control::TableInfo { id: TableId(id), name: id.to_string(), tablets: vec![tablet], since: 0 }
 }
