@@ -583,7 +583,10 @@ impl Core {
         match error {
             CallError::Broken | CallError::Late => {
                 part.may_be_done = true;
-                part.obstacle = Obstacle::NoAnswer;
+                // A server that said before that it waits for its backups does so again.
+                if part.obstacle != Obstacle::Replicas || error == CallError::Broken {
+                    part.obstacle = Obstacle::NoAnswer;
+                }
             }
             CallError::Refused { status, .. } => {
                 // The update is in the log of a server that may still lose it.

@@ -240,9 +240,15 @@ fn an_error_at_the_deadline_names_the_obstacle() {
         let mut stage = Stage::new();
         let table = stage.create("t");
         stage.write(table);
+        let holds = status == Status::AwaitingReplicas;
+        let hold_from = if holds { stage.now + Duration::from_secs(9) } else { Time::NEVER };
         let result = loop {
             for call in stage.calls() {
                 match call.opcode {
+                    // The server holds the last attempt until the client waits no longer.
+                    Opcode::Write if stage.now > hold_from => {
+                        stage.fail(&call, CallError::Late);
+                    }
                     Opcode::Write => {
                         stage.fail(&call, CallError::Refused { status, hint: 0, detail: 0 });
                     }
