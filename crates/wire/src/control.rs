@@ -4,6 +4,8 @@
 //! won is that a client in any language reads it, that an operator does, and that it can grow:
 //! fields that a reader does not know are passed over, fields that are new have a default.
 //!
+//! Long because it is one list: a message more is a struct more, and whoever looks for one finds it here.
+//!
 //! # The life of a server
 //!
 //! ```text

@@ -3,6 +3,7 @@
 use super::*;
 use crate::operation::Action;
 use thunderhead_net::Cause;
+use thunderhead_wire::operations::Identity;
 use thunderhead_wire::operations::UpdatePart;
 use thunderhead_wire::{Condition, MasterId, TableId, TabletRange, Version, control};
 use zerocopy::FromBytes;

@@ -109,12 +109,13 @@ fn a_client_goes_on_after_it_moved_to_another_thread() {
             let mut client = Client::connect(options).unwrap();
             let table = client.create_table("t", 2).unwrap();
             let version = client.write(table, b"k", b"here", Condition::Always).unwrap();
-            let elsewhere = std::thread::spawn(move || {
+            let elsewhere = move || {
                 let before = client.read(table, b"k").unwrap();
                 client.write(table, b"k", b"there", Condition::Always).unwrap();
                 (client, before)
-            });
-            let (mut client, before) = elsewhere.join().unwrap();
+            };
+            let (mut client, before) =
+                std::thread::scope(|scope| scope.spawn(elsewhere).join().unwrap());
             assert_eq!(before, Some((version, b"here".to_vec())));
             assert_eq!(client.read(table, b"k").unwrap().unwrap().1, b"there");
         });

@@ -11,8 +11,8 @@ use thunderhead_rpc::{CallError, Node, Opcode};
 use thunderhead_wire::control::{
     BackupInfo, CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlist, Enlisted, Known,
     Lease, LeaseOpened, LeasesChecked, Map, MapRequest, MigrateTablet, Owned, RaiseEpoch, Recover,
-    Recovered, Register, Registered, ServerList, ServerState, Settings, SplitTablet, TableInfo,
-    Taken, to_body,
+    Recovered, Register, Registered, ServerInfo, ServerList, ServerState, Settings, SplitTablet,
+    TableInfo, Taken, to_body,
 };
 use thunderhead_wire::{
     ClusterId, Epoch, KeyHash, MasterId, SegmentId, ServerId, Status, TabletRange,
@@ -90,12 +90,10 @@ fn tablets_go_to_shards_with_room_whether_or_not_full_ones_say_so() {
         let full = before.tablets[0].address.unwrap().ip();
         for (_, server) in &world.servers {
             let mut server = server.borrow_mut();
-            let is_here = |list: &ServerList| {
-                let id = server.known.unwrap().server;
-                let own = list.servers.iter().find(|it| it.server == id);
-                own.is_some_and(|own| own.shards.iter().any(|it| it.address.ip() == full))
-            };
-            server.is_full = is_here(&server.list);
+            let id = server.known.unwrap().server;
+            let own = server.list.servers.iter().find(|it| it.server == id);
+            let has_full = |own: &ServerInfo| own.shards.iter().any(|it| it.address.ip() == full);
+            server.is_full = own.is_some_and(has_full);
             server.hides_its_room = hides;
         }
         for number in 0..6 {

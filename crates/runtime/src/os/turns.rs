@@ -100,6 +100,7 @@ impl Turns {
     }
 
     /// Has a turn, and notes how long it was where it did something.
+    #[allow(clippy::disallowed_methods, reason = "this is the runtime")]
     pub(super) fn time(&self, turn: impl FnOnce() -> bool) -> bool {
         let (began, processor) = (Instant::now(), processor_time());
         let did_something = turn();

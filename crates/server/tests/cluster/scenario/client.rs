@@ -27,7 +27,7 @@ struct Inner {
 
 enum Ended {
     Done(Vec<Result<Answer, Error>>),
-    Answered(Result<Reply, Error>),
+    Answered(Box<Result<Reply, Error>>),
 }
 
 impl Client {
@@ -63,7 +63,7 @@ impl Client {
         let now = self.0.tasks.now();
         let ticket = self.0.session.borrow_mut().ask(now, question, now + patience);
         match self.end_of(ticket).await {
-            Ended::Answered(answer) => answer,
+            Ended::Answered(answer) => *answer,
             Ended::Done(_) => panic!("an answer of another kind"),
         }
     }
@@ -107,7 +107,7 @@ impl Client {
             ended.push((ticket, Ended::Done(results)));
         }
         while let Some((ticket, answer)) = session.next_answer() {
-            ended.push((ticket, Ended::Answered(answer)));
+            ended.push((ticket, Ended::Answered(Box::new(answer))));
         }
         for (ticket, end) in ended {
             self.0.ended.borrow_mut().insert(ticket, end);

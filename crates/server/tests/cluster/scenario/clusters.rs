@@ -128,8 +128,8 @@ impl World {
         self.until("both are whole again", |it| {
             (0..2).all(|one| it.is_whole(one, &[newcomers[one]]))
         })?;
-        for cluster in 0..2 {
-            self.add_operator(cluster, self.address(&self.servers[newcomers[cluster]]));
+        for (cluster, newcomer) in newcomers.into_iter().enumerate() {
+            self.add_operator(cluster, self.address(&self.servers[newcomer]));
         }
         self.until("tablets have moved", |it| it.seen.borrow().done == 4)?;
         self.seen.borrow_mut().goes_on = true;

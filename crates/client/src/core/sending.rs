@@ -1,0 +1,126 @@
+//! Messages of what is ready: which parts go together, and what a message holds.
+
+use super::{Call, CallNumber};
+use super::{Core, MESSAGE_BYTES, Output, PARTS_MAX, Part, PartOf, Route, State, patience};
+use crate::error::Obstacle;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use thunderhead_rpc::Opcode;
+use thunderhead_wire::operations::Identity;
+use zerocopy::IntoBytes;
+
+impl Core {
+    /// Sends all that is ready, what goes to the same shard together.
+    pub(super) fn send_ready(&mut self) {
+        if self.ready.is_empty() {
+            return;
+        }
+        let mut messages: BTreeMap<Route, (Duration, Vec<PartOf>)> = BTreeMap::new();
+        let mut is_lost = false;
+        for (ticket, at) in std::mem::take(&mut self.ready) {
+            let Some(batch) = self.batches.get_mut(&ticket) else { continue };
+            let timeout = patience(batch.deadline.since(self.now));
+            let Some(part) = batch.parts.get_mut(at) else { continue };
+            if !matches!(part.state, State::Ready) {
+                continue;
+            }
+            let to = self.map.find(part.operation.table, part.hash);
+            if to.is_none() {
+                is_lost = true;
+                self.stale.insert(part.operation.table);
+            }
+            let is_new = part.operation.is_update() && part.sequence.is_none();
+            if is_new && self.identities.lease().is_none() {
+                (part.state, part.obstacle) = (State::Unleased, Obstacle::NoCoordinator);
+                self.unleased.insert((ticket, at));
+                continue;
+            }
+            let Some(to) = to else {
+                (part.state, part.obstacle) = (State::Lost, Obstacle::NoMap);
+                self.lost.insert((ticket, at));
+                continue;
+            };
+            part.state = State::Sent;
+            part.sent += 1;
+            let lease = if is_new {
+                self.identities.lease()
+            } else {
+                part.sequence.map(|sequence| sequence.lease)
+            };
+            let table = part.operation.table;
+            let map = if lease.is_some() { self.map.table_version(table) } else { 0 };
+            let route = Route {
+                to,
+                lease,
+                map,
+                alone: part.is_alone.then_some((ticket, at)),
+                haste: timeout.as_nanos().leading_zeros(),
+            };
+            let (shortest, parts) = messages.entry(route).or_insert((timeout, Vec::new()));
+            *shortest = timeout.min(*shortest);
+            parts.push((ticket, at));
+        }
+        for (route, (timeout, parts)) in messages {
+            // Only now, so that those of a message are in a row: a shard records what they have come
+            // to together.
+            for part in &parts {
+                let batch = self.batches.get_mut(&part.0);
+                let part = batch.and_then(|batch| batch.parts.get_mut(part.1));
+                if let Some(part) = part
+                    && part.operation.is_update()
+                    && part.sequence.is_none()
+                {
+                    part.sequence = self.identities.take();
+                }
+            }
+            self.send(route, timeout, &parts);
+        }
+        if is_lost {
+            self.ask_for_map(self.now);
+        }
+    }
+
+    fn part(&self, (ticket, at): PartOf) -> Option<&Part> {
+        self.batches.get(&ticket)?.parts.get(at)
+    }
+
+    /// Sends parts to a shard, in as many messages as it takes.
+    fn send(&mut self, route: Route, timeout: Duration, mut parts: &[PartOf]) {
+        let count_max = if route.lease.is_some() { PARTS_MAX } else { self.reads_max };
+        while !parts.is_empty() {
+            let (mut count, mut bytes) = (0, 0);
+            for part in parts.iter().take(count_max) {
+                bytes += self.part(*part).map_or(0, |part| part.operation.bytes());
+                if count > 0 && bytes > MESSAGE_BYTES {
+                    break;
+                }
+                count += 1;
+            }
+            let (these, others) = parts.split_at(count);
+            parts = others;
+            let Some(first) = these.first().and_then(|part| self.part(*part)) else { continue };
+            let identity = |sequence| self.identities.identity(sequence).with_map(route.map);
+            let identity = first.sequence.map(identity);
+            let (opcode, body) = if these.len() == 1 {
+                let operation = &first.operation;
+                (operation.opcode(), operation.body(identity.unwrap_or(Identity::new(0, 0, 0))))
+            } else {
+                let mut body = Vec::with_capacity(bytes);
+                if let Some(identity) = identity {
+                    body.extend_from_slice(identity.as_bytes());
+                }
+                for part in these.iter().filter_map(|part| self.part(*part)) {
+                    let sequence = part.sequence.map_or(0, |sequence| sequence.number);
+                    part.operation.put(sequence, &mut body);
+                }
+                let is_update = route.lease.is_some();
+                (if is_update { Opcode::UpdateMany } else { Opcode::ReadMany }, body)
+            };
+            let (is_many, is_read) = (these.len() > 1, route.lease.is_none());
+            let call = Call { parts: these.to_vec(), is_many, is_read };
+            let number = CallNumber(self.number());
+            self.calls.insert(number, call);
+            self.outputs.push_back(Output::Call { number, to: route.to, opcode, body, timeout });
+        }
+    }
+}
