@@ -6,6 +6,7 @@
 //! Limits on time are wide here, for a busy machine. `THUNDERHEAD_STRICT_TIMES=1` holds the cluster to two seconds
 //! from the verdict until everything is read and written again; `--nocapture` shows how long it took.
 #![allow(clippy::disallowed_methods, reason = "processes are watched as a person watches them")]
+#![allow(clippy::print_stdout, reason = "how long it took is of interest")]
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -92,7 +93,7 @@ impl Load<'_> {
         while !self.ends.load(Ordering::Relaxed) {
             at = (at * 48_271 + 11) % KEYS;
             let began = Instant::now();
-            if at % 2 == 0 {
+            if at.is_multiple_of(2) {
                 let written =
                     client.write(self.table, &key(at), &value(at, number), Condition::Always);
                 assert!(written.is_ok(), "a write within {DEADLINE:?}: {written:?}");
