@@ -6,7 +6,7 @@
 //! Limits on time are wide here, for a busy machine. `THUNDERHEAD_STRICT_TIMES=1` holds the cluster to two seconds
 //! from the verdict until everything is read and written again; `--nocapture` shows how long it took.
 #![allow(clippy::disallowed_methods, reason = "processes are watched as a person watches them")]
-#![allow(clippy::print_stdout, reason = "what was measured is shown with --nocapture")]
+#![allow(clippy::print_stdout, reason = "how long it took is of interest")]
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

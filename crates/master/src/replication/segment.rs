@@ -155,7 +155,7 @@ impl Segment {
 
     /// Whether nothing is to be done for it, until something happens.
     pub(super) fn is_at_rest(&self) -> bool {
-        let rests = |slot: &Slot| slot.server.is_none() || slot.is_at_rest();
+        let rests = |slot: &Slot| !slot.is_waived && (slot.server.is_none() || slot.is_at_rest());
         self.is_whole && self.slots.iter().all(rests)
     }
 
@@ -222,5 +222,22 @@ impl Segment {
         // Moving the front costs nothing; what is left never moves.
         self.bytes.drain(..count.min(self.bytes.len()));
         self.base = least;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It is settled first: then it is known that a replica is to be made again.
+    #[test]
+    fn a_segment_that_became_whole_without_a_replica_is_not_at_rest() {
+        let mut segment = Segment::new(SegmentId(7), SegmentKind::Head, 2);
+        segment.slots[0] = Slot { server: Some(ServerId(3)), is_closed: true, ..Slot::default() };
+        segment.slots[1].is_waived = true;
+        segment.is_whole = true;
+        assert!(!segment.is_at_rest());
+        segment.slots[1].is_waived = false;
+        assert!(segment.is_at_rest(), "the rest is a matter of mending");
     }
 }
