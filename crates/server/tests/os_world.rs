@@ -133,7 +133,7 @@ fn commands_of_an_older_leadership_and_of_another_cluster_are_refused() {
 fn a_server_whose_storage_is_of_another_cluster_says_so_and_ends() {
     let directories = ["one-cluster", "other-cluster"].map(directory);
     let first = Local::start(&options(&directories[0])).unwrap();
-    // Its storage is there then.
+    // Before that it may have no storage yet, and could begin anew in the other cluster.
     first.servers()[0].life().wait_until_serving();
     first.leave();
     assert_eq!(first.join(), Ended::Asked);
