@@ -492,8 +492,8 @@ mod tests {
         let mut bytes = vec![2, 1, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0];
         bytes.extend([3, 0, 0, 0, 3, 1, 0, 0]);
         assert_eq!(head.as_bytes(), bytes);
-        let identity = Identity::new(5, 6, 4);
-        let words: Vec<u8> = [5u64, 6, 4].iter().flat_map(|it| it.to_le_bytes()).collect();
+        let identity = Identity::new(5, 6, 4).with_map(7);
+        let words: Vec<u8> = [5u64, 6, 4, 7].iter().flat_map(|it| it.to_le_bytes()).collect();
         assert_eq!(identity.as_bytes(), words);
         let update = UpdateHead::new(258, UpdateKind::Increment, 8);
         assert_eq!(update.as_bytes(), [2, 1, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 3, 0, 0, 0]);
