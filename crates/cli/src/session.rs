@@ -25,9 +25,8 @@ impl Session<'_> {
     /// Prints a value for programs, in one line. Numbers that many programs cannot read exactly are strings:
     /// see [`text::exact`].
     pub(crate) fn put_json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
-        let mut value = serde_json::to_value(value).map_err(std::io::Error::from)?;
-        text::exact(&mut value);
-        writeln!(self.out, "{value}")?;
+        let line = serde_json::to_string(value).map_err(std::io::Error::from)?;
+        writeln!(self.out, "{}", text::exact(&line))?;
         Ok(())
     }
 

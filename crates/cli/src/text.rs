@@ -118,27 +118,46 @@ pub(crate) fn put_json(object: &mut serde_json::Map<String, Value>, name: &str, 
 /// readers of JSON have no other numbers.
 const EXACT_MAX: u64 = 1 << 53;
 
-/// Makes strings of the whole numbers that a reader of JSON may round: those beyond 2⁵³.
-pub(crate) fn exact(value: &mut Value) {
-    match value {
-        Value::Number(number) => {
-            let beyond = number.as_u64().is_some_and(|it| it > EXACT_MAX)
-                || number.as_i64().is_some_and(|it| it.unsigned_abs() > EXACT_MAX);
-            if beyond {
-                *value = Value::String(number.to_string());
-            }
+/// JSON in which the whole numbers that a reader may round, those beyond 2⁵³, are strings. Members stay in their order.
+pub(crate) fn exact(json: &str) -> String {
+    let mut exact = String::with_capacity(json.len());
+    let mut rest = json;
+    while let Some(first) = rest.chars().next() {
+        let length = match first {
+            '"' => string_bytes(rest),
+            '-' | '0'..='9' => rest
+                .find(|c: char| !matches!(c, '0'..='9' | '-' | '+' | '.' | 'e' | 'E'))
+                .unwrap_or(rest.len()),
+            other => other.len_utf8(),
+        };
+        let (token, behind) = rest.split_at(length);
+        let whole = token.strip_prefix('-').unwrap_or(token).parse::<u64>();
+        if first != '"' && whole.is_ok_and(|number| number > EXACT_MAX) {
+            exact.extend(["\"", token, "\""]);
+        } else {
+            exact.push_str(token);
         }
-        Value::Array(values) => values.iter_mut().for_each(exact),
-        Value::Object(members) => members.values_mut().for_each(exact),
-        Value::Null | Value::Bool(_) | Value::String(_) => {}
+        rest = behind;
     }
+    exact
+}
+
+/// Bytes of the string that a text begins with, its quotation marks among them.
+fn string_bytes(text: &str) -> usize {
+    let mut is_escaped = true;
+    for (at, c) in text.char_indices() {
+        match c {
+            '"' if !is_escaped => return at + 1,
+            '\\' if !is_escaped => is_escaped = true,
+            _ => is_escaped = false,
+        }
+    }
+    text.len()
 }
 
 /// A whole number as JSON: see [`exact`].
-pub(crate) fn json_number(number: u64) -> Value {
-    let mut value = Value::from(number);
-    exact(&mut value);
-    value
+pub(crate) fn json_number(number: u64) -> String {
+    exact(&number.to_string())
 }
 
 /// Writes a member of a JSON object, as [`put_json`] does.
@@ -205,6 +224,15 @@ pub(crate) fn plural(number: u64, one: &str) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn whole_numbers_that_a_reader_may_round_are_strings() {
+        let json = r#"{"b":9007199254740993,"a":[9007199254740992,-9007199254740993,1.5e300],"c":"\\\"9007199254740993"}"#;
+        let expected = r#"{"b":"9007199254740993","a":[9007199254740992,"-9007199254740993",1.5e300],"c":"\\\"9007199254740993"}"#;
+        assert_eq!(exact(json), expected);
+        assert_eq!(json_number(u64::MAX), "\"18446744073709551615\"");
+        assert_eq!(exact("-9223372036854775808"), "\"-9223372036854775808\"");
+    }
 
     #[test]
     fn what_can_be_shown_stays_and_the_rest_is_escaped() {
