@@ -10,9 +10,9 @@
 //! nothing of what was not synced in the file.
 
 use crate::lasting::Lasting;
+use crate::os::Locked;
 use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 
 /// What offsets, lengths and addresses of direct reads and writes are multiples of. No disk that is
 /// sold asks for more.
@@ -71,12 +71,12 @@ impl Piece<'_> {
 #[derive(Debug, Default)]
 pub struct FileLock {
     /// The kernel's lock belongs to this. A simulated machine has one process at a time.
-    _held: Option<OwnedFd>,
+    _held: Option<Locked>,
 }
 
 impl FileLock {
     /// A lock that belongs to an open file.
-    pub(crate) fn of(file: OwnedFd) -> FileLock {
+    pub(crate) fn of(file: Locked) -> FileLock {
         FileLock { _held: Some(file) }
     }
 }

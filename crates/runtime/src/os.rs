@@ -3,6 +3,7 @@
 mod code;
 mod descriptors;
 mod disk;
+mod lock;
 mod memory;
 mod poller;
 mod resolver;
@@ -17,6 +18,7 @@ mod turns;
 pub use code::give_start_back;
 pub use descriptors::{descriptor_limit, raise_descriptor_limit};
 pub use disk::Directory;
+pub(crate) use lock::Locked;
 pub use memory::MemoryDirectory;
 pub use poller::{Poller, Ready};
 pub use resolver::addresses_of;

@@ -9,6 +9,7 @@ use redb::StorageBackend;
 use rustix::fs::{Advice, fadvise};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
+use std::ops::Deref;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -17,9 +18,29 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// A file under an exclusive lock, which lasts until the last clone is dropped.
 #[derive(Clone, Debug)]
 pub(super) struct LockedFile {
-    file: Arc<File>,
+    file: Arc<Held>,
     #[cfg(test)]
     pub(super) faults: Arc<Faults>,
+}
+
+/// A file that is locked.
+#[derive(Debug)]
+struct Held(File);
+
+impl Deref for Held {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // A child of another thread shares the file, and with it the lock, until it runs its program: to
+        // close the file would not end the lock at once.
+        let _ = self.0.unlock();
+    }
 }
 
 /// What tests make fail.
@@ -55,7 +76,7 @@ impl LockedFile {
             }
             Err(TryLockError::Error(error)) => return Err(error.into()),
         }
-        let file = Arc::new(file);
+        let file = Arc::new(Held(file));
         #[cfg(test)]
         return Ok(LockedFile { file, faults: Arc::default() });
         #[cfg(not(test))]
@@ -81,7 +102,7 @@ impl LockedFile {
     pub(super) fn drop_unwritten(&self) -> io::Result<()> {
         self.check(true)?;
         self.file.sync_all()?;
-        Ok(fadvise(&self.file, 0, None, Advice::DontNeed)?)
+        Ok(fadvise(&**self.file, 0, None, Advice::DontNeed)?)
     }
 
     #[cfg(test)]

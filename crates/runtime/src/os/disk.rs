@@ -5,10 +5,11 @@
 //! root, or the directory's owner. A name may be a link to such a file. In a directory like `/tmp`, where anybody may make
 //! names, those of others are refused; a directory in which anybody may also remove them is refused itself.
 
+use super::lock::Locked;
 use super::together::{Queue, Source};
 use crate::files::{Content, DIRECT_BYTES, FileId, FileLock, Files, Opening, Piece, check_name};
 use crate::lasting::{Lasting, WORD_BYTES};
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
@@ -345,8 +346,7 @@ impl Files for Directory {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let file = self.open_trusted(name, &options)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(FileLock::of(file.into()))
+        Ok(FileLock::of(Locked::new(file.into())?))
     }
 }
 

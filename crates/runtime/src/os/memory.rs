@@ -10,11 +10,12 @@
 #![allow(unsafe_code, reason = "mapping memory, and lending it to the kernel")]
 
 use super::disk::{check_directory, refusal};
+use super::lock::Locked;
 use crate::files::check_name;
 use crate::lasting::{Lasting, Memories, WORD_BYTES};
 use rustix::fs::{
-    FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat, fallocate, flock, fstat,
-    fstatvfs, ftruncate, lstat, open, unlink,
+    FallocateFlags, FileType, Mode, OFlags, Stat, fallocate, fstat, fstatvfs, ftruncate, lstat,
+    open, unlink,
 };
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -40,7 +41,7 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 pub struct MemoryDirectory {
     path: PathBuf,
     /// Files that this process has locked, by their names.
-    held: BTreeMap<String, Weak<OwnedFd>>,
+    held: BTreeMap<String, Weak<Locked>>,
 }
 
 impl Default for MemoryDirectory {
@@ -64,7 +65,7 @@ impl MemoryDirectory {
     }
 
     /// Refuses what the file system has no room for, with what it has.
-    fn check_room(&self, file: &OwnedFd, bytes: u64) -> io::Result<()> {
+    fn check_room(&self, file: &Locked, bytes: u64) -> io::Result<()> {
         let room = fstatvfs(file)?;
         let mib = |blocks: u64| blocks.saturating_mul(room.f_frsize) >> 20;
         // One without a limit says that it has no blocks at all.
@@ -81,7 +82,7 @@ impl MemoryDirectory {
     }
 
     /// The file of a name, locked against other processes; `None` if there is none.
-    fn locked(&mut self, name: &str) -> io::Result<Option<Arc<OwnedFd>>> {
+    fn locked(&mut self, name: &str) -> io::Result<Option<Arc<Locked>>> {
         let path = self.path_of(name)?;
         check_directory(&self.path, &std::fs::metadata(&self.path)?)?;
         loop {
@@ -89,12 +90,10 @@ impl MemoryDirectory {
             let file = match own {
                 Some(own) => own,
                 None => match open_known(&path)? {
-                    Some(file) => Arc::new(file),
+                    Some(file) => Arc::new(lock(file, &path)?),
                     None => return Ok(None),
                 },
             };
-            // For one that is locked already, by this very descriptor, this changes nothing.
-            lock(&file, &path)?;
             // A process that had it before may have removed or replaced it since it was opened.
             if !is_at(&file, &path)? {
                 self.held.remove(name);
@@ -147,9 +146,9 @@ fn check_own(file: &Stat, path: &Path) -> io::Result<()> {
 }
 
 /// Locks a file for this process.
-fn lock(file: &OwnedFd, path: &Path) -> io::Result<()> {
-    match flock(file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(()),
+fn lock(file: OwnedFd, path: &Path) -> io::Result<Locked> {
+    match Locked::new(file) {
+        Ok(locked) => Ok(locked),
         Err(Errno::WOULDBLOCK) => Err(in_use(path)),
         Err(error) => Err(error.into()),
     }
@@ -161,7 +160,7 @@ fn in_use(path: &Path) -> io::Error {
 }
 
 /// Whether a path leads to this file.
-fn is_at(file: &OwnedFd, path: &Path) -> io::Result<bool> {
+fn is_at(file: &Locked, path: &Path) -> io::Result<bool> {
     let own = fstat(file)?;
     match lstat(path) {
         Ok(there) => Ok((there.st_dev, there.st_ino) == (own.st_dev, own.st_ino)),
@@ -194,11 +193,10 @@ impl Memories for MemoryDirectory {
             // What clients store is nobody else's to read.
             Mode::RUSR | Mode::WUSR,
         ) {
-            Ok(file) => Arc::new(file),
+            Ok(file) => Arc::new(lock(file, &path)?),
             Err(Errno::EXIST) => return Err(in_use(&path)),
             Err(error) => return Err(error.into()),
         };
-        lock(&file, &path)?;
         // Every page is taken now: a hole that could not be filled later would be a signal.
         let made = self
             .check_room(&file, bytes as u64)
@@ -232,7 +230,7 @@ impl Memories for MemoryDirectory {
 }
 
 /// Maps so many bytes of a file, a multiple of a word.
-fn map(file: &Arc<OwnedFd>, bytes: usize) -> io::Result<Lasting> {
+fn map(file: &Arc<Locked>, bytes: usize) -> io::Result<Lasting> {
     // SAFETY: a new mapping at an address of the kernel's choice changes no memory that this
     // process has.
     let address = unsafe {
@@ -257,7 +255,7 @@ struct Mapping {
     address: NonNull<AtomicU64>,
     words: usize,
     /// The lock belongs to it.
-    _file: Arc<OwnedFd>,
+    _file: Arc<Locked>,
 }
 
 // SAFETY: the mapping belongs to this value until it is dropped, on whatever thread, and is
