@@ -8,6 +8,7 @@ mod instructions;
 mod mutants;
 mod steps;
 mod tidy;
+mod words;
 mod ycsb;
 
 use anyhow::{Result, bail};
@@ -38,6 +39,14 @@ enum Command {
     Lint,
     /// House rules that no other tool checks.
     Tidy,
+    /// List the sentences that a reader must decode, by the house rules on plain words.
+    Words {
+        /// Files and directories; the whole tree when none is given.
+        paths: Vec<String>,
+        /// Lower the limits in xtask/words.txt to the present counts.
+        #[arg(long)]
+        update: bool,
+    },
     /// Licences, sources and duplicates of dependencies.
     Deny,
     /// Model checks of the concurrent parts.
@@ -118,6 +127,10 @@ fn main() -> Result<()> {
         Command::Quick => steps::quick(),
         Command::Lint => Step::Lint.run(),
         Command::Tidy => Step::Tidy.run(),
+        Command::Words { paths, update } => {
+            let root = workspace();
+            words::words(&root, &tidy::tracked(&root)?, &paths, update)
+        }
         Command::Deny => Step::Deny.run(),
         Command::Loom => Step::Loom.run(),
         Command::Asan => Step::Asan.run(),

@@ -152,6 +152,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     format_version(root, &mut findings);
     protocol(root, &mut findings);
     findings.extend(crate::mutants::findings(root)?);
+    findings.extend(crate::words::findings(root, &files)?);
     for finding in &findings {
         println!("{finding}");
     }
@@ -162,7 +163,8 @@ pub(crate) fn check(root: &Path) -> Result<()> {
     Ok(())
 }
 
-fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
+/// The files of the tree, as git knows them.
+pub(crate) fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
         .current_dir(root)
