@@ -1,13 +1,14 @@
-//! Which cluster this end of a transport belongs to, and with whom it speaks.
+//! Decides which cluster this end of a transport belongs to, and which peers it accepts.
 //!
-//! Ids of servers, masters and tables start at 1 in every cluster. An address may pass from a server of
-//! one cluster to a server of another one: a machine is built anew, a pod gets an address that was free.
-//! So both ends of a connection say in their greeting to which cluster they belong, and two ends that
-//! name different clusters close it.
+//! Ids of servers, masters and tables start at 1 in every cluster. An address may pass from a
+//! server of one cluster to a server of another: a machine is reinstalled, or a pod gets an address
+//! that was free. So both ends of a connection name their cluster in the greeting, and two ends
+//! that name different clusters close the connection.
 //!
-//! An end that does not know its cluster yet says so, and is welcome everywhere: a new server before it
-//! is registered, a coordinator before it has read its metastore, a client before it has met one. What
-//! such an end learns must hold for the connections that it has by then:
+//! An end that does not know its cluster yet says so, and every peer accepts it: a new server
+//! before it is registered, a coordinator before it has read its metastore, a client before its
+//! first connection. When such an end learns its cluster, the connections that it already has must
+//! agree with it:
 //!
 //! ```text
 //!  it learns X     greeted as unknown, and the other end said X        stays
@@ -17,11 +18,12 @@
 //!                  not greeted by this end yet                         stays, and is greeted as X
 //! ```
 //!
-//! **No connection has two ends that know different clusters.** Of two ends that come to know X and Y, let
-//! one learn later than the other. When it does, the other end's greeting said X, or nothing, or has not
-//! come: by the table the connection is closed; or this end has not greeted yet, and then says Y, which the
-//! other end refuses. If neither greeting had come when both learned, both said nothing, and the first
-//! greeting that comes is refused ([`Meeting::Refused`] with [`Cause::ClusterLearned`]).
+//! **No connection has two ends that know different clusters.** Let one end learn cluster X first
+//! and the other end learn cluster Y later. At that moment the first end's greeting said X, or
+//! named no cluster, or has not arrived. By the table the second end closes the connection; or it
+//! has not greeted yet, and then says Y, which the first end refuses. If neither greeting had
+//! arrived when both ends learned, both greetings name no cluster, and the first to arrive is
+//! refused ([`Meeting::Refused`] with [`Cause::ClusterLearned`]).
 
 use crate::peer::{Cause, Peer};
 use thunderhead_wire::ClusterId;
@@ -32,25 +34,26 @@ pub enum OwnCluster {
     /// Not known yet: a new server, or a coordinator that has not read its metastore.
     #[default]
     Unknown,
-    /// The cluster of the first end that names one: a client, whose first connection is to a coordinator.
+    /// The cluster of the first peer that names one. For clients, which connect to a coordinator
+    /// first.
     FirstMet,
-    /// This one.
+    /// The given cluster.
     Known(ClusterId),
 }
 
-/// What becomes of a connection when the other end's greeting has come.
+/// The verdict on a connection when the peer's greeting has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meeting {
-    /// Both may be of one cluster.
+    /// Both ends may belong to one cluster.
     Welcome,
-    /// The same, and this end belongs to that cluster from now on.
+    /// Like `Welcome`, and this end belongs to that cluster from now on.
     Learned(ClusterId),
-    /// It is closed.
+    /// The connection is closed.
     Refused(Cause),
 }
 
 impl OwnCluster {
-    /// The cluster, if it is known.
+    /// Returns the cluster, if it is known.
     #[must_use]
     pub fn known(self) -> Option<ClusterId> {
         match self {
@@ -59,13 +62,13 @@ impl OwnCluster {
         }
     }
 
-    /// What becomes of a connection on which this end `said` its cluster and the other end `theirs`.
+    /// Judges a connection on which this end named the cluster `said` and the peer named `theirs`.
     pub(crate) fn meet(self, said: Option<ClusterId>, theirs: Option<ClusterId>) -> Meeting {
         match (self, theirs) {
             (OwnCluster::Known(own), Some(theirs)) if own != theirs => {
                 Meeting::Refused(Cause::WrongCluster)
             }
-            // Neither end would notice if they were of different clusters.
+            // If the ends belonged to different clusters, neither would notice.
             (OwnCluster::Known(_), None) if said.is_none() => {
                 Meeting::Refused(Cause::ClusterLearned)
             }
@@ -75,7 +78,8 @@ impl OwnCluster {
     }
 }
 
-/// Why a connection that this end has greeted does not outlast that it learns its cluster, if it does not.
+/// Returns the cause for which a greeted connection must close now that this end has learned its
+/// cluster, or `None` if it may stay.
 pub(crate) fn ends_when_learned(learned: ClusterId, peer: Option<&Peer>) -> Option<Cause> {
     match peer.map(|peer| peer.agreement.cluster) {
         Some(Some(theirs)) if theirs == learned => None,
@@ -84,7 +88,7 @@ pub(crate) fn ends_when_learned(learned: ClusterId, peer: Option<&Peer>) -> Opti
     }
 }
 
-/// Says that a peer was refused, and both names.
+/// Logs that a peer was refused, with both clusters.
 pub(crate) fn tell_refused(
     peer: std::net::SocketAddr,
     own: Option<ClusterId>,
@@ -105,11 +109,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_of_different_clusters_do_not_meet() {
+    fn ends_of_different_clusters_refuse_each_other() {
         let (a, b) = (ClusterId(1), ClusterId(2));
         let refused = Meeting::Refused(Cause::WrongCluster);
         assert_eq!(OwnCluster::Known(a).meet(Some(a), Some(b)), refused);
-        // Also where this end has learned its cluster only after it had greeted.
+        // This end learned its cluster only after it had greeted.
         assert_eq!(OwnCluster::Known(a).meet(None, Some(b)), refused);
         assert_eq!(OwnCluster::Known(a).meet(None, Some(a)), Meeting::Welcome);
         assert_eq!(OwnCluster::Known(a).meet(Some(a), None), Meeting::Welcome);

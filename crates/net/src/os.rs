@@ -1,21 +1,21 @@
-//! Sockets and shared memory of this machine.
+//! The transport over sockets and shared memory of this machine.
 //!
-//! # How it looks for work
+//! # How a poll finds work
 //!
-//! A poll asks epoll what is ready, and reads each ready connection once. Two cases are taken
-//! shorter, for there the asking costs more than the reading: connections over shared memory are
-//! looked at directly, and so is the *hot* connection, which the last several messages all came
-//! from (a server with one busy client, a client that waits for its answer); epoll does not even
-//! watch that one. Epoll is then asked every 40 microseconds, 4 where it had something to tell the last
-//! time, and in every poll again once no short cut has led to anything for 20: nobody waits for those who
-//! say nothing.
+//! A poll asks epoll for ready connections, and reads each ready connection once. There are two
+//! short cuts, because asking epoll would cost more than reading. Connections over shared memory
+//! are looked at directly. So is the *hot* connection, from which the last several messages all
+//! came (a server with one busy client, a client that waits for its reply); epoll does not even
+//! watch it. While a short cut counts, epoll is asked only every 40 microseconds, or after 4 if it
+//! reported an event the last time. It is asked in every poll again once no short cut has found
+//! anything for 20 microseconds: silent connections must not delay the others.
 //!
 //! # Shared memory
 //!
 //! A server names a door in its greeting, an abstract Unix socket with a random name, and a token.
-//! A client that finds itself on the same host knocks there and shows the token; it is handed the
-//! rings, and the connection goes on in them instead of the socket. If anything about that fails,
-//! it stays on the socket.
+//! A client on the same host knocks there and presents the token. The server hands over the rings,
+//! and the connection continues in them instead of the socket. If any step fails, the connection
+//! stays on the socket.
 
 mod accept;
 mod budget;
@@ -41,52 +41,53 @@ use thunderhead_runtime::os::{Poller, Ready, expect_returns};
 use thunderhead_runtime::spares::Spares;
 use thunderhead_runtime::{Time, World};
 
-/// How long epoll is not asked while there is a short cut: what asking costs is then a small part,
-/// and nobody else waits for longer than this.
+/// How long epoll is not asked while a short cut counts. Asking then costs little in comparison,
+/// and no other connection waits longer than this.
 const LOOK_EVERY: Duration = Duration::from_micros(40);
 
-/// How long not where it had something to tell the last time.
+/// The same, if epoll reported an event the last time.
 const LOOK_SOON: Duration = Duration::from_micros(4);
 
-/// For how long a short cut counts after it has led to something: those who use none do not wait for nobody.
+/// How long a short cut counts after it has found something. Then idle short cuts do not delay
+/// other connections.
 const LEADS_FOR: Duration = Duration::from_micros(20);
 
-/// How much longer, while it is not asked at a moment that costs nothing.
+/// How much longer epoll is not asked, if no moment comes at which asking costs nothing.
 const LOOK_SLACK: Duration = Duration::from_micros(20);
 
-/// Messages in a row from the same connection that make it a short cut.
+/// Consecutive messages from one connection that make it a short cut.
 const STREAK: u32 = 8;
 
-/// Bytes read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 64 << 10;
 
-/// Buffers of long messages that are kept while there are such: so many at most, and none longer.
+/// The most buffers that are kept for long messages, and the largest such buffer.
 const SPARES_MAX: usize = 16;
 const SPARE_BYTES_MAX: usize = 2 << 20;
 
-/// A message from this length on leaves at once, from where it lies, without being copied.
+/// Messages of at least this length leave at once, without being copied.
 const LONG_BYTES: usize = 32 << 10;
 
-/// How often deadlines are looked at.
+/// The interval at which deadlines are checked.
 const SWEEP: Duration = Duration::from_millis(100);
 
-/// Without a turn for so long, though one was asked for, we were stopped ourselves.
+/// If no turn happens for this long although one was requested, this process itself was stopped.
 const STALL: Duration = Duration::from_secs(1);
 
-/// How to use the machine's network.
+/// Options of the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// What connections are allowed.
+    /// The limits of connections.
     pub limits: Limits,
     /// The features of this end.
     pub features: u64,
-    /// The cluster of this end, as far as it is known when the transport is made.
+    /// The cluster of this end, as known when the transport is made.
     pub cluster: OwnCluster,
-    /// Whether to use shared memory where both ends share a host.
+    /// Whether to use shared memory if both ends share a host.
     pub shared_memory: bool,
     /// Bytes of the ring in each direction: a power of two.
     pub ring_bytes: usize,
-    /// The same where both ends have [`LONG_MESSAGES`](thunderhead_wire::frame::LONG_MESSAGES).
+    /// The same if both ends have [`LONG_MESSAGES`](thunderhead_wire::frame::LONG_MESSAGES).
     pub long_ring_bytes: usize,
 }
 
@@ -103,74 +104,74 @@ impl Default for Options {
     }
 }
 
-/// The transport of this machine. Most of what each message touches comes first: after a sleep none of it is near
-/// the processor.
+/// The transport of this machine. The fields that most messages touch come first: after a sleep
+/// none of them is in the processor's cache.
 #[repr(C)]
 pub struct OsTransport {
     connections: Table<Connection>,
     now: Time,
-    /// When to ask epoll though there is a short cut.
+    /// The time to ask epoll even if a short cut counts.
     next_look: Time,
-    /// Until when a short cut counts.
+    /// The time until which a short cut counts.
     leads_until: Time,
     next_sweep: Time,
-    /// Peers got another chance, and nothing was swept since.
+    /// The peers' deadlines were extended once, and no sweep has happened since.
     forgave: bool,
-    /// The connection that the last messages came from, and how many.
+    /// The connection of the last messages, and their number.
     last: Option<(ConnectionId, u32)>,
-    /// The connection that is read in every poll and is not in epoll.
+    /// The connection that every poll reads and epoll does not watch.
     hot: Option<ConnectionId>,
     woke: bool,
-    /// Something was sent since the last turn.
+    /// A message was sent since the last turn.
     sent: bool,
-    /// Epoll was asked in this turn.
+    /// This turn has asked epoll.
     looked: bool,
     /// The kernel was called, and functions that were active then will return.
     entered: bool,
-    /// All connections together hold much, or did and some wait for their turn still.
+    /// All connections together hold much, or did and some of them still wait for their turn.
     tight: bool,
-    /// A listener or the door was taken out of epoll for want of descriptors.
+    /// A listener or the door was taken out of epoll because descriptors ran out.
     deaf: bool,
-    /// What must wait for a peer so that no more requests are taken from it: less than the limit
+    /// The bytes waiting for a peer above which no more requests are taken from it: below the limit
     /// while all connections together hold much.
     waiting_bytes_high: usize,
-    /// When so much is held by all, the marks are to be looked at.
+    /// The held bytes of all connections above which the budget's marks must be checked.
     held_bytes_mark: u64,
-    /// What epoll said last, until it is gone through.
+    /// Epoll's last report, until it has been processed.
     ready: Vec<Ready>,
     scratch: Vec<u8>,
-    /// Connections with something to send.
+    /// Connections with bytes to send.
     unsent: Vec<ConnectionId>,
     /// Connections over shared memory.
     rings: Vec<ConnectionId>,
-    /// Connections that may go on with what was read from them before.
+    /// Connections that may continue with bytes that were read from them before.
     resumed: Vec<ConnectionId>,
-    /// Connections that failed while nobody could be told.
+    /// Failed connections of which the handler has not been told yet.
     failed: Vec<(ConnectionId, Cause)>,
     counters: Counters,
     options: Options,
     poller: Poller,
-    /// Connections that may have to do something in time; no other has a deadline.
+    /// Connections that may have a deadline; no other has one.
     timed: BTreeSet<ConnectionId>,
-    /// Connections that wait until there is room for the long message that they have begun.
+    /// Connections that wait for room for the long message that they have begun.
     queued: VecDeque<ConnectionId>,
-    /// Provisional connections in the order in which they came; some have greeted since, or are gone.
+    /// Provisional connections in order of arrival; some have greeted since, or are closed.
     provisional: VecDeque<ConnectionId>,
-    /// Buffers of long messages that have come or gone, for the next ones.
+    /// Buffers of past long messages, for the next ones.
     spares: Spares<Vec<u8>>,
     listeners: Vec<OwnedFd>,
     doorway: Option<Doorway>,
-    /// That descriptors are wanting was said.
+    /// The lack of descriptors has been logged.
     warned: bool,
-    /// The version of shared memory's layout that clients are told.
+    /// The version of the shared memory's layout that is announced to clients.
     layout_version: u32,
 }
 
 impl OsTransport {
-    /// A transport for the reactor of this world.
+    /// Returns a transport for the reactor of this world.
     ///
     /// # Errors
-    /// When the kernel has no more descriptors.
+    /// If the kernel has no more descriptors.
     pub fn new(world: &World, options: Options) -> std::io::Result<OsTransport> {
         Ok(OsTransport {
             waiting_bytes_high: options.limits.waiting_bytes_high,
@@ -209,12 +210,12 @@ impl OsTransport {
         })
     }
 
-    /// Tells clients another version of shared memory's layout than ours: for tests.
+    /// Announces another version of the shared memory's layout to clients: for tests.
     pub fn pretend_layout_version(&mut self, version: u32) {
         self.layout_version = version;
     }
 
-    /// Writes what waits on all connections, once on each.
+    /// Writes the waiting bytes of all connections, once for each.
     #[inline(always)]
     fn write_all(&mut self) {
         if self.unsent.is_empty() {
@@ -227,7 +228,7 @@ impl OsTransport {
         self.unsent = unsent;
     }
 
-    /// Before a function returns that others wait for.
+    /// Prepares the processor's return prediction before the function returns.
     #[inline(always)]
     fn expect_returns(&mut self) {
         if std::mem::take(&mut self.entered) {
@@ -235,7 +236,7 @@ impl OsTransport {
         }
     }
 
-    /// Takes a connection out; says so once for each cause that is the peer's fault.
+    /// Removes a connection. Logs the first of each cause that is the peer's fault.
     fn drop_connection(&mut self, id: ConnectionId, why: Cause) -> Option<Connection> {
         let connection = self.connections.remove(id)?;
         self.rings.retain(|other| *other != id);
@@ -255,7 +256,7 @@ impl OsTransport {
         if !self.queued.is_empty() {
             self.queued.retain(|other| *other != id);
         }
-        // Of another cluster more is said where it is noticed.
+        // A wrong cluster is logged in more detail elsewhere.
         let usual = [
             Cause::ByUs,
             Cause::ByPeer,
@@ -304,7 +305,7 @@ impl Transport for OsTransport {
         self.poller.add(&listener, token.number(), true, false)?;
         self.listeners.push(listener);
         if self.options.shared_memory && self.doorway.is_none() {
-            // Without a door there is TCP.
+            // Without a door, connections stay on TCP.
             self.doorway = Doorway::open(&self.poller).ok();
         }
         Ok(address)
@@ -314,7 +315,8 @@ impl Transport for OsTransport {
     fn tell_time(&mut self, now: Time) {
         let stood_still = now.since(self.now.max(self.next_sweep)) > STALL;
         if stood_still && !self.forgave && self.deadline().is_some() {
-            // It was we who did nothing for a while, longer than was meant, not the peers: they get another chance.
+            // This process was stopped for longer than intended. The peers are not to blame: their
+            // deadlines are extended.
             (self.forgave, self.next_sweep) = (true, now + STALL);
         }
         self.now = now;
@@ -350,7 +352,8 @@ impl Transport for OsTransport {
         self.write_all();
         let mut busy = self.turn(handler);
         self.write_all();
-        // When answers are on their way, and only behind a look at all that has come: what is there is not late.
+        // Sweeps after replies have left, and only after all arrived bytes were processed: those
+        // are not late.
         if std::mem::take(&mut self.looked) && self.now >= self.next_sweep {
             busy |= self.sweep(handler);
             self.write_all();
@@ -367,7 +370,7 @@ impl Transport for OsTransport {
             if connection.stage == Stage::Doomed {
                 return;
             }
-            // From now on the peer has something to take.
+            // From now on there are bytes for the peer to take.
             connection.taken = self.now;
             if !std::mem::replace(&mut connection.listed, true) {
                 self.unsent.push(to);
@@ -382,7 +385,7 @@ impl Transport for OsTransport {
             self.entered |= matches!(connection.carrier, Carrier::Tcp(_));
         }
         self.sent |= waiting == 0;
-        // It may have left at once, and where it is long what waited before with it.
+        // The message may have left at once, and a long one takes earlier bytes along.
         self.counters.held_bytes += waiting as u64;
         self.counters.held_bytes -= before as u64;
         let too_much = waiting > self.options.limits.waiting_bytes_max;
@@ -420,7 +423,7 @@ impl Transport for OsTransport {
             && !self.may_ease()
             && self.rings_may_sleep();
         if may {
-            // Whoever is busy enough not to sleep will be hot again soon.
+            // A connection that is busy without sleeps will be hot again soon.
             self.cool();
             self.last = None;
             let until_sweep = self.deadline().map(|at| at.since(self.now));

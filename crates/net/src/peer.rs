@@ -1,10 +1,10 @@
-//! What is known of a connection and its other end, and what it is allowed.
+//! A connection's id, its peer, its limits, and the causes for which it closes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_wire::frame::{Agreement, PAYLOAD_BYTES_MAX};
 
-/// Names a connection of one transport. Never used again.
+/// Names a connection of one transport. Ids are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId {
     pub(crate) slot: u32,
@@ -17,7 +17,7 @@ impl std::fmt::Display for ConnectionId {
     }
 }
 
-/// What carries a connection.
+/// The medium that carries a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
     /// A socket.
@@ -31,11 +31,11 @@ pub enum Via {
 /// The other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Where it is.
+    /// The peer's address.
     pub address: SocketAddr,
-    /// How messages get there.
+    /// The medium that carries the messages.
     pub via: Via,
-    /// What was agreed on when it was greeted.
+    /// The outcome of the greeting.
     pub agreement: Agreement,
 }
 
@@ -48,7 +48,7 @@ macro_rules! causes {
         }
 
         impl Cause {
-            /// All of them.
+            /// All causes.
             pub const ALL: &'static [Cause] = &[$(Cause::$name),*];
 
             /// A sentence for people.
@@ -63,44 +63,44 @@ macro_rules! causes {
 }
 
 causes! {
-    /// We wanted it.
+    /// This end closed it.
     ByUs, "closed on this side";
-    /// The peer wanted it, or its program ended.
+    /// The peer closed it, or its process ended.
     ByPeer, "closed by the peer";
     /// The network or the peer's machine broke it.
     Reset, "broken by the network or the peer's machine";
-    /// Nobody listens there.
-    Refused, "nobody listens at this address";
-    /// It was not greeted in time.
-    NoGreeting, "the peer did not say hello in time";
-    /// What came first was no greeting of ours.
+    /// No process listens at the address.
+    Refused, "no process listens at this address; check the address and that the program runs";
+    /// The greeting did not arrive in time.
+    NoGreeting, "the peer did not send its greeting in time";
+    /// The first bytes were not a greeting of this protocol.
     NotOurs, "the peer does not speak this protocol";
-    /// No version of the protocol is known to both.
+    /// No version of the protocol is known to both ends.
     Version, "the peer speaks other versions of the protocol: upgrade the older side";
-    /// A frame longer than allowed.
+    /// The peer sent a frame that is longer than allowed.
     TooLong, "the peer sent a message that is longer than allowed";
-    /// Bytes that make no sense.
-    Malformed, "the peer sent bytes that make no sense";
-    /// A message that never came to its end.
+    /// The peer sent invalid bytes.
+    Malformed, "the peer sent bytes that are not valid in this protocol";
+    /// The peer began a message and did not finish it in time.
     Unfinished, "the peer began a message and did not finish it in time";
-    /// The peer does not read what it is sent.
-    NotReading, "the peer does not read what it is sent";
+    /// The peer does not read the bytes that wait for it.
+    NotReading, "the peer does not read the messages sent to it";
     /// All connections together held more than allowed, and this one held most.
     HoldsMost, "all connections together hold more than allowed, and this one held most; \
         raise the limit or ask for less at once";
-    /// More connections than allowed.
+    /// There are more connections than allowed.
     TooMany, "there are more connections than allowed; raise the limit or use fewer clients";
-    /// This process or machine has no descriptors or ports for it. The peer was not asked.
+    /// This process or machine has no free descriptors or ports. The peer was not contacted.
     Exhausted, "this process has no descriptors or ports left; raise its limit of open files or use fewer \
         connections";
     /// The other end belongs to another cluster.
-    WrongCluster, "the peer belongs to another cluster; check the address, and which cluster is meant";
-    /// This end has learned to which cluster it belongs, and must be greeted anew.
+    WrongCluster, "the peer belongs to another cluster; check the address and the name of the cluster";
+    /// This end has just learned its cluster, and must be greeted again.
     ClusterLearned, "this side has learned to which cluster it belongs; connect again";
 }
 
 impl Cause {
-    /// Whether this end alone is the reason: such a failure says nothing about the peer.
+    /// Whether this end alone is the reason. Such a failure says nothing about the peer.
     #[must_use]
     pub fn is_own(self) -> bool {
         matches!(self, Cause::ByUs | Cause::TooMany | Cause::Exhausted | Cause::ClusterLearned)
@@ -113,33 +113,33 @@ impl std::fmt::Display for Cause {
     }
 }
 
-/// What connections are allowed.
+/// The limits of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest message that may come in.
+    /// The longest message that a peer may send.
     pub message_bytes_max: usize,
-    /// Connections that may be open at once. More clients are turned away.
+    /// Connections that may be open at once. Further clients are turned away.
     pub connections_max: usize,
-    /// Connections beyond those that servers and coordinators of the cluster may have. As many again are kept
-    /// for connections that this end asks for.
+    /// Further connections that are reserved for servers and coordinators of the cluster. The same
+    /// number again is reserved for connections that this end requests.
     pub connections_reserved: usize,
-    /// Bytes waiting for a peer at which we take no more requests from it.
+    /// Bytes waiting for a peer above which no more requests are taken from it.
     pub waiting_bytes_high: usize,
-    /// Bytes waiting for a peer at which its connection is closed.
+    /// Bytes waiting for a peer above which its connection is closed.
     pub waiting_bytes_max: usize,
-    /// Bytes that all connections together may hold: what waits for their peers, and what has come
-    /// of messages in part. From half of it on nothing more is taken from those that hold more than
-    /// their share; beyond it, those that hold most are closed.
+    /// Bytes that all connections together may hold: bytes waiting for their peers, and partly
+    /// received messages. Above half of it, no more is taken from connections that hold more than
+    /// their share. Above all of it, the connections that hold most are closed.
     pub held_bytes_max: usize,
-    /// How long a greeting may take.
+    /// The time that a greeting may take.
     pub greeting: Duration,
-    /// How long a message that has begun may take until it is whole, whatever its progress.
+    /// The time from a message's first byte to its last, at any speed.
     pub unfinished: Duration,
-    /// How long it may come as slowly as it likes: longer than a network is away for a moment.
+    /// The time for which a message may arrive at any speed: longer than a short network outage.
     pub unhurried: Duration,
-    /// Bytes of it that must have come for each second beyond that.
+    /// Bytes that must have arrived for each second after that time.
     pub bytes_per_second_min: usize,
-    /// How long a peer may leave what it is sent unread.
+    /// The time for which a peer may leave sent bytes unread.
     pub not_reading: Duration,
 }
 
@@ -149,15 +149,15 @@ impl Default for Limits {
             // The largest object is 1 MB; a multi-operation carries several.
             message_bytes_max: 8 << 20,
             connections_max: 16_384,
-            // Each shard of each other server has one; and coordinators.
+            // Each shard of each other server has one connection, and so does each coordinator.
             connections_reserved: 4096,
             waiting_bytes_high: 1 << 20,
-            // More than what one request can ask for beyond the mark above.
+            // More than one request can produce beyond the mark above.
             waiting_bytes_max: 64 << 20,
-            // Some dozens of the longest messages; a small part of what a server's memory is.
+            // A few dozen of the longest messages; a small part of a server's memory.
             held_bytes_max: 256 << 20,
             greeting: Duration::from_secs(5),
-            // The longest message gets through within the time at a few hundred kilobytes a second.
+            // The longest message needs a few hundred kilobytes a second to finish in time.
             unfinished: Duration::from_secs(30),
             unhurried: Duration::from_secs(10),
             bytes_per_second_min: 64 << 10,
@@ -166,37 +166,37 @@ impl Default for Limits {
     }
 }
 
-const _: () = assert!(8 << 20 <= PAYLOAD_BYTES_MAX, "a frame can tell the longest message");
+const _: () = assert!(8 << 20 <= PAYLOAD_BYTES_MAX, "a frame can hold the longest message");
 
-/// What a transport has done.
+/// Counts of a transport's work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Messages that came in.
+    /// Messages received.
     pub messages_in: u64,
-    /// Messages that were sent.
+    /// Messages sent.
     pub messages_out: u64,
-    /// Bytes that came in.
+    /// Bytes received.
     pub bytes_in: u64,
-    /// Bytes that went out.
+    /// Bytes sent.
     pub bytes_out: u64,
-    /// Connections that were accepted.
+    /// Connections accepted.
     pub accepted: u64,
-    /// Connections that were opened from here.
+    /// Connections that this end requested and that opened.
     pub connected: u64,
-    /// Connections that went over to shared memory.
+    /// Connections that moved to shared memory.
     pub shared_memory: u64,
-    /// Connections that are open or being opened.
+    /// Connections open or being opened.
     pub open: u64,
-    /// Bytes that all connections hold: what waits for their peers, and what has come in part.
+    /// Bytes that all connections hold: bytes waiting for peers, and partly received messages.
     pub held_bytes: u64,
-    /// How often nothing more was taken from a connection for a while, for what it held.
+    /// How often a connection had to wait because it held too much.
     pub held_back: u64,
-    /// Connections that were closed, by cause.
+    /// Closed connections, by cause.
     closed: [u64; Cause::ALL.len()],
 }
 
 impl Counters {
-    /// Connections that were closed for a cause.
+    /// Returns the number of connections that were closed for a cause.
     #[must_use]
     pub fn closed(&self, why: Cause) -> u64 {
         self.closed[why as usize]
@@ -207,7 +207,7 @@ impl Counters {
         self.closed(why) > 0
     }
 
-    /// Counts a connection that was closed; says whether it is the first for this cause.
+    /// Counts a closed connection; returns whether it is the first for this cause.
     pub(crate) fn count_closed(&mut self, why: Cause) -> bool {
         self.closed[why as usize] += 1;
         self.closed[why as usize] == 1

@@ -1,10 +1,10 @@
 //! Bytes between two processes of one host, through memory that both have mapped.
 //!
-//! A [`Channel`] is one end: two streams of bytes, one each way, each through a ring of records in
-//! shared memory. Who sends frames makes them above this. As long as both ends are busy, neither
-//! calls the kernel: sending is a few stores, and receiving is polling one cache line. An end that
-//! has nothing to do can sleep in epoll on the channel's Unix socket, where its peer wakes it, and
-//! which also tells it that the peer has died.
+//! A [`Channel`] is one end. It has two streams of bytes, one in each direction, each through a
+//! ring of records in shared memory. The layer above splits the bytes into frames. While both ends
+//! are busy, neither calls the kernel: sending is a few stores, and receiving polls one cache line.
+//! An idle end can sleep in epoll on the channel's Unix socket. Its peer wakes it through that
+//! socket, which also reports the peer's death.
 //!
 //! ```text
 //!   process of the server                                        process of the client
@@ -26,9 +26,9 @@
 //! | `handover.rs` | how a client gets the memory | |
 //!
 //! **The peer is not trusted.** It may write anything anywhere in the memory at any time, send
-//! anything over the socket, and stop at any point. What it can do to this end by that is to make
-//! it receive any bytes, or get [`Corrupt`], or not be woken for the peer's sake. It can use up
-//! memory of the size of the rings.
+//! anything over the socket, and stop at any point. This end then receives arbitrary bytes, or gets
+//! [`Corrupt`], or is not woken for that peer; nothing worse. A peer can use up memory of the size
+//! of the rings.
 //!
 //! # A turn of an end
 //!

@@ -1,19 +1,19 @@
-//! A simulated network: what real ones do to messages, from a seed.
+//! A simulated network: the faults of real networks, drawn from a seed.
 //!
-//! Hosts are told apart by their IP addresses. Between any two there is a [`Link`] in each
-//! direction, with a delay, a bandwidth, and faults. Two kinds of links:
+//! The IP address identifies a host. Between any two hosts there is a [`Link`] in each direction,
+//! with a delay, a bandwidth, and faults. There are two kinds of links:
 //!
-//! - *streams*, as TCP makes them: what is lost is sent again after a while, nothing is repeated,
-//!   and each connection delivers in order. A connection that gets nothing through for
+//! - *streams*, as TCP makes them: a lost packet is sent again after a while, nothing is
+//!   duplicated, and each connection delivers in order. A connection that gets nothing through for
 //!   [`SILENT`] breaks.
-//! - *datagrams*: messages are lost, repeated and overtake one another.
+//! - *datagrams*: messages are lost, duplicated and reordered.
 //!
-//! Packets are in flight until their time has come; then they lie in the inbox of their host until
-//! its process polls. A host without a process answers packets with a reset, as a kernel does; one
+//! Packets are in flight until they are due. Then they lie in the inbox of their host until its
+//! process polls. A host without a process answers packets with a reset, as a kernel does; a host
 //! without power does not answer.
 //!
-//! A process may die in the midst of a turn ([`Network::stop_after_sends`]): of what that turn sent,
-//! a beginning leaves on each connection, and how long it is, is drawn for each by itself.
+//! A process may die during a turn ([`Network::stop_after_sends`]). Then, on each connection, only
+//! a prefix of the turn's messages leaves. Its length is drawn for each connection separately.
 
 mod transport;
 
@@ -31,32 +31,32 @@ use thunderhead_runtime::sim::trace::{Trace, fold};
 use thunderhead_wire::KeyHash;
 use thunderhead_wire::frame::Kind;
 
-/// How long a stream may get nothing through before it breaks.
+/// The time for which a stream may get nothing through before it breaks.
 pub const SILENT: Duration = Duration::from_secs(20);
 
-/// After what time a stream sends again what was lost.
+/// The time after which a stream sends a lost packet again.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// What one direction between two hosts is like.
+/// The properties of one direction between two hosts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// What every packet takes.
+    /// The delay of every packet.
     pub delay: Duration,
-    /// What it takes beside, on average; sometimes much more.
+    /// The mean of the additional, exponentially distributed delay.
     pub jitter: Duration,
     /// Bytes a second.
     pub bytes_per_second: u64,
-    /// How likely a packet is lost.
+    /// The probability that a packet is lost.
     pub loss: f64,
-    /// How likely a datagram comes twice.
+    /// The probability that a datagram is duplicated.
     pub duplicates: f64,
-    /// How likely a datagram is held back long enough to be overtaken by many.
+    /// The probability that a datagram is delayed long enough for many others to overtake it.
     pub stragglers: f64,
-    /// How likely a packet breaks its connection.
+    /// The probability that a packet breaks its connection.
     pub resets: f64,
     /// Whether connections are streams; else they are datagrams.
     pub streams: bool,
-    /// Nothing gets through.
+    /// No packet gets through.
     pub blocked: bool,
 }
 
@@ -76,11 +76,11 @@ impl Default for Link {
     }
 }
 
-/// The network of a simulation. Clones are handles to the same.
+/// The network of a simulation. Clones are handles to the same network.
 #[derive(Clone)]
 pub struct Network(Rc<RefCell<State>>);
 
-/// Names a connection in all of the network.
+/// Names a connection throughout the network.
 type Wire = u64;
 
 pub(crate) struct State {
@@ -89,11 +89,11 @@ pub(crate) struct State {
     trace: Trace,
     usual: Link,
     links: BTreeMap<(IpAddr, IpAddr), Link>,
-    /// When the last packet of a direction has left its sender.
+    /// When the last packet of a direction left its sender.
     sent_by: BTreeMap<(IpAddr, IpAddr), u64>,
     hosts: BTreeMap<IpAddr, Host>,
     in_flight: BTreeMap<(u64, u64), Packet>,
-    /// What is on its way from one end of a connection to the other end's process.
+    /// Bytes in flight from one end of a connection to the other end's process.
     waiting: BTreeMap<(Wire, IpAddr), Waiting>,
     count: u64,
     turn: Turn,
@@ -101,43 +101,43 @@ pub(crate) struct State {
     closed: BTreeMap<Cause, u64>,
     /// Streams that broke because they got nothing through.
     silent: u64,
-    /// Messages that died with their process.
+    /// Messages lost in the crash of their sender.
     never_left: u64,
-    /// Bytes of the longest message that was sent.
+    /// The length of the longest sent message.
     longest: usize,
 }
 
-/// Bytes on their way.
+/// Bytes in flight.
 #[derive(Clone, Copy, Default)]
 struct Waiting {
     bytes: usize,
-    /// How often some of them were taken.
+    /// How often some of them were consumed.
     takes: u64,
 }
 
-/// The turn of a process that is going on.
+/// The process turn in progress.
 #[derive(Default)]
 struct Turn {
     host: Option<IpAddr>,
-    /// How long it takes: what is sent in it leaves at its end.
+    /// The turn's duration: messages sent in it leave at its end.
     takes: u64,
-    /// What was sent in it: the connection, the number of the message, its place in flight. A
-    /// message that is repeated has two places.
+    /// The messages sent in it: connection, number, and place in flight. A duplicated message has
+    /// two places.
     sent: Vec<(Wire, u64, (u64, u64))>,
 }
 
 #[derive(Default)]
 struct Host {
-    /// Counts the processes that ran here; the present one has this number.
+    /// The number of processes that have run here; the present one has this number.
     process: u64,
     is_running: bool,
     has_power: bool,
     inbox: VecDeque<Packet>,
-    /// How many more messages its process sends before it dies.
+    /// The number of messages that its process still sends before it dies.
     sends_left: Option<u64>,
-    /// It has no descriptors for connections that its processes ask for.
+    /// It has no descriptors for connections that its processes request.
     is_exhausted: bool,
-    /// The ends of connections here, with the other host.
+    /// The ends of connections on this host, with the other host.
     ends: BTreeMap<Wire, IpAddr>,
 }
 
@@ -147,9 +147,9 @@ struct Packet {
     from: IpAddr,
     to: IpAddr,
     content: Content,
-    /// When it was sent first.
+    /// When it was first sent.
     sent: u64,
-    /// When the turn ended that sent it.
+    /// When the sending turn ended.
     left: u64,
     /// Its place in a stream.
     sequence: Option<u64>,
@@ -157,7 +157,7 @@ struct Packet {
 
 #[derive(Clone, Debug)]
 enum Content {
-    /// Asks for a connection to a port, with the greeting.
+    /// Requests a connection to a port, with the greeting.
     Open {
         port: u16,
         preface: Vec<u8>,
@@ -168,7 +168,7 @@ enum Content {
     },
     /// The sender has closed.
     Close,
-    /// There is no such connection; `refused` if there never was.
+    /// The connection does not exist; `refused` if it never did.
     Reset {
         refused: bool,
     },
@@ -183,7 +183,7 @@ impl Content {
         }
     }
 
-    /// Tells it from others of its kind.
+    /// Returns a number that tells contents of one kind apart.
     fn fingerprint(&self) -> u64 {
         match self {
             Content::Open { preface, .. } => KeyHash::of(preface).0,
@@ -204,7 +204,7 @@ impl Content {
 }
 
 impl Network {
-    /// A network whose links are all alike at first.
+    /// Returns a network whose links are all alike at first.
     #[must_use]
     pub fn new(truth: TrueTime, random: Random, trace: Trace, usual: Link) -> Network {
         Network(Rc::new(RefCell::new(State {
@@ -226,31 +226,31 @@ impl Network {
         })))
     }
 
-    /// What a direction is like.
+    /// Returns the properties of a direction.
     #[must_use]
     pub fn link(&self, from: IpAddr, to: IpAddr) -> Link {
         self.0.borrow().link(from, to)
     }
 
-    /// Makes a direction like this from now on.
+    /// Sets the properties of a direction from now on.
     pub fn set_link(&self, from: IpAddr, to: IpAddr, link: Link) {
         self.0.borrow_mut().links.insert((from, to), link);
     }
 
-    /// Makes every direction like this from now on.
+    /// Sets the properties of every direction from now on.
     pub fn set_all_links(&self, link: Link) {
         let mut state = self.0.borrow_mut();
         state.usual = link;
         state.links.clear();
     }
 
-    /// Bytes of the longest message that anybody sent.
+    /// Returns the length of the longest message sent so far.
     #[must_use]
     pub fn longest_message(&self) -> usize {
         self.0.borrow().longest
     }
 
-    /// A process begins on a host.
+    /// Starts a process on a host, and returns the process's number.
     pub(crate) fn start(&self, host: IpAddr) -> u64 {
         let mut state = self.0.borrow_mut();
         let host = state.hosts.entry(host).or_default();
@@ -260,7 +260,7 @@ impl Network {
         host.process
     }
 
-    /// A turn begins on a host; what is sent in it leaves after so long.
+    /// Begins a turn on a host. Messages sent in it leave after the given time.
     pub fn begin_turn(&self, host: IpAddr, takes: Duration) {
         let mut state = self.0.borrow_mut();
         let turn = &mut state.turn;
@@ -268,13 +268,13 @@ impl Network {
         turn.sent.clear();
     }
 
-    /// The turn is over: what was sent in it is on its way.
+    /// Ends the turn: its messages are in flight.
     pub fn end_turn(&self) {
         let turn = &mut self.0.borrow_mut().turn;
         (turn.host, turn.takes) = (None, 0);
     }
 
-    /// The turn ends in the midst of what it sends: on each connection a beginning leaves.
+    /// Ends the turn while it sends: on each connection, only a prefix of its messages leaves.
     pub fn break_off_turn(&self) {
         let mut state = self.0.borrow_mut();
         let sent = std::mem::take(&mut state.turn.sent);
@@ -297,8 +297,8 @@ impl Network {
         (state.turn.host, state.turn.takes) = (None, 0);
     }
 
-    /// Leaves a host without descriptors for connections that its processes ask for, or gives it some again.
-    /// The connections that it has stay.
+    /// Takes the descriptors for requested connections from a host, or returns them. Existing
+    /// connections stay.
     pub fn set_exhausted(&self, host: IpAddr, is_exhausted: bool) {
         self.0.borrow_mut().hosts.entry(host).or_default().is_exhausted = is_exhausted;
     }
@@ -307,7 +307,7 @@ impl Network {
         self.0.borrow().hosts.get(&host).is_some_and(|host| host.is_exhausted)
     }
 
-    /// Breaks all connections between two hosts: both ends hear of it.
+    /// Breaks all connections between two hosts: both ends are told.
     pub fn break_connections(&self, one: IpAddr, other: IpAddr) {
         let mut state = self.0.borrow_mut();
         let ends = state.hosts.get(&one).map(|host| host.ends.clone()).unwrap_or_default();
@@ -320,37 +320,36 @@ impl Network {
         }
     }
 
-    /// The process of a host is to die in the turn in which it sends its nth message from now on,
-    /// or not at all.
+    /// Lets the process of a host die in the turn of its nth message from now on, or never.
     pub fn stop_after_sends(&self, host: IpAddr, messages: Option<u64>) {
         self.0.borrow_mut().hosts.entry(host).or_default().sends_left = messages;
     }
 
-    /// Whether it has sent that message.
+    /// Whether the host has sent that message.
     #[must_use]
     pub fn has_stopped(&self, host: IpAddr) -> bool {
         self.0.borrow().hosts.get(&host).is_some_and(|host| host.sends_left == Some(0))
     }
 
-    /// How many ends of connections were closed for a cause.
+    /// Returns the number of ends of connections that were closed for a cause.
     #[must_use]
     pub fn closed(&self, why: Cause) -> u64 {
         self.0.borrow().closed.get(&why).copied().unwrap_or(0)
     }
 
-    /// How many streams broke because they got nothing through.
+    /// Returns the number of streams that broke because they got nothing through.
     #[must_use]
     pub fn fell_silent(&self) -> u64 {
         self.0.borrow().silent
     }
 
-    /// How many messages died with the process that was sending them.
+    /// Returns the number of messages that were lost in the crash of their sender.
     #[must_use]
     pub fn never_left(&self) -> u64 {
         self.0.borrow().never_left
     }
 
-    /// A number that two networks share if just the same is on its way in them.
+    /// Returns a number that is equal for two networks with the same packets in flight.
     #[must_use]
     pub fn digest(&self) -> u64 {
         let state = self.0.borrow();
@@ -363,8 +362,8 @@ impl Network {
         })
     }
 
-    /// The process of a host ends, or the power of the host goes. Only of the former do its peers
-    /// hear.
+    /// Ends the process of a host, or cuts the power of the host. Only an ended process's peers are
+    /// told.
     pub fn stop(&self, host: IpAddr, power_goes: bool) {
         let mut state = self.0.borrow_mut();
         let Some(it) = state.hosts.get_mut(&host) else { return };
@@ -372,7 +371,7 @@ impl Network {
         it.has_power = !power_goes;
         it.inbox.clear();
         let ends = std::mem::take(&mut it.ends);
-        // What was to be sent again dies with it, and of what it had just sent some has not left.
+        // Pending retransmissions die with it, and some of its latest messages have not left.
         let now = state.truth.get();
         let unsure: Vec<(u64, u64)> = state
             .in_flight
@@ -404,13 +403,13 @@ impl Network {
         }
     }
 
-    /// When the next packet arrives.
+    /// Returns the time at which the next packet arrives.
     #[must_use]
     pub fn next(&self) -> Option<u64> {
         self.0.borrow().in_flight.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Delivers what has arrived by now; returns the hosts that got something.
+    /// Delivers all packets due by now; returns the hosts that received some.
     pub fn deliver(&self) -> BTreeSet<IpAddr> {
         let mut state = self.0.borrow_mut();
         let now = state.truth.get();
@@ -428,7 +427,7 @@ impl Network {
 impl State {
     fn link(&self, from: IpAddr, to: IpAddr) -> Link {
         let link = self.links.get(&(from, to)).copied().unwrap_or(self.usual);
-        // What a host tells itself does not leave it.
+        // Packets of a host to itself do not leave it.
         Link { blocked: link.blocked && from != to, ..link }
     }
 
@@ -439,7 +438,7 @@ impl State {
         place
     }
 
-    /// A process has sent something.
+    /// Counts a message that a process sends.
     fn count_send(&mut self, host: IpAddr) {
         let left = self.hosts.get_mut(&host).and_then(|host| host.sends_left.as_mut());
         if let Some(left) = left {
@@ -447,7 +446,7 @@ impl State {
         }
     }
 
-    /// Puts a packet on its way.
+    /// Sends a packet.
     fn send(
         &mut self,
         wire: Wire,
@@ -469,7 +468,7 @@ impl State {
         let number = self.count;
         let packet = Packet { wire, from, to, content, sent: now, left, sequence };
         if self.random.chance(link.resets) {
-            // Both ends hear of it.
+            // Both ends are told.
             let reset = Content::Reset { refused: false };
             let content = reset.clone();
             let back = Packet { from: to, to: from, wire: own, content, ..packet.clone() };
@@ -506,14 +505,14 @@ impl State {
         self.note(packet, 100, "lost");
     }
 
-    /// The process died before this had left it.
+    /// Accounts for a packet whose sender died before the packet left.
     fn never_left(&mut self, packet: &Packet) {
         self.taken(packet.wire, packet.to, packet.content.bytes());
         self.never_left += 1;
         self.note(packet, 103, "never left");
     }
 
-    /// Bytes have reached the other end's process, or never will.
+    /// Accounts for bytes that have reached the other end's process, or never will.
     fn taken(&mut self, wire: Wire, to: IpAddr, bytes: usize) {
         if let Some(waiting) = self.waiting.get_mut(&(wire, to)) {
             waiting.bytes = waiting.bytes.saturating_sub(bytes);
@@ -537,7 +536,7 @@ impl State {
         });
     }
 
-    /// A packet's time has come. Returns the host whose inbox it is in.
+    /// Delivers a due packet. Returns the host whose inbox received it.
     fn arrive(&mut self, packet: Packet) -> Option<IpAddr> {
         let link = self.link(packet.from, packet.to);
         let host = self.hosts.entry(packet.to).or_default();
@@ -546,7 +545,7 @@ impl State {
             return None;
         }
         if !host.is_running {
-            self.note(&packet, 101, "nobody is there");
+            self.note(&packet, 101, "no process runs there");
             self.taken(packet.wire, packet.to, packet.content.bytes());
             if !matches!(packet.content, Content::Reset { .. }) {
                 let refused = matches!(packet.content, Content::Open { .. });
@@ -561,7 +560,7 @@ impl State {
         Some(to)
     }
 
-    /// A packet cannot get there: a stream tries again until it breaks.
+    /// Handles a packet that cannot be delivered: a stream tries again until it breaks.
     fn stuck(&mut self, packet: Packet, streams: bool) {
         let now = self.truth.get();
         if !streams {
@@ -575,7 +574,7 @@ impl State {
         let sender = self.hosts.get(&packet.from);
         let waits = sender.is_some_and(|host| host.ends.contains_key(&packet.wire));
         if waits && !matches!(packet.content, Content::Reset { .. }) {
-            // The sender's own kernel tells it.
+            // The sender's own kernel reports it.
             self.silent += 1;
             let (to, content) = (packet.from, Content::Reset { refused: false });
             self.fly(now, Packet { from: to, to, content, sequence: None, ..packet });
@@ -583,15 +582,16 @@ impl State {
     }
 }
 
-/// Tells the ends of a connection of a host with itself: the one that was asked has this bit.
+/// Tells apart the two ends of a host's connection to itself: the accepting end has this bit.
 const ASKED: Wire = 1 << 63;
 
-/// What the other end of a connection knows it by: each host has one end, unless both are on one.
+/// Returns the name of a connection at its other end. The two differ only if both ends are on one
+/// host.
 fn far_end(wire: Wire, from: IpAddr, to: IpAddr) -> Wire {
     if from == to { wire ^ ASKED } else { wire }
 }
 
-/// An address on a host of the simulation.
+/// Returns an address on a host of the simulation.
 #[must_use]
 pub fn address(host: IpAddr, port: u16) -> SocketAddr {
     SocketAddr::new(host, port)

@@ -1,8 +1,8 @@
-//! Connections by id, and what epoll's tokens stand for.
+//! A table of connections by id, and the meaning of epoll's tokens.
 
 use crate::peer::ConnectionId;
 
-/// Things with ids that are never used again.
+/// Values by ids that are never reused.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     slots: Vec<Slot<T>>,
@@ -53,7 +53,7 @@ impl<T> Table<T> {
         }
         let content = slot.content.take()?;
         self.count -= 1;
-        // A slot whose generations are used up is given up.
+        // A slot whose generations are used up is abandoned.
         if let Some(next) = slot.generation.checked_add(1) {
             slot.generation = next;
             self.free.push(id.slot);
@@ -73,7 +73,7 @@ impl<T> Table<T> {
     }
 }
 
-/// What a descriptor in epoll is.
+/// The meaning of a descriptor that epoll reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
     /// A connection's socket, or the socket beside its rings.
@@ -82,14 +82,14 @@ pub(crate) enum Token {
     Listener(u32),
     /// The door of shared memory.
     Door,
-    /// Someone at the door.
+    /// A client that knocked at our door.
     Knock(u32),
     /// Our own knock at a server's door.
     Visit(ConnectionId),
 }
 
-/// Bits of a generation that a token has room for. An event with the same bits of an older
-/// generation makes us look at a connection that has nothing, which does no harm.
+/// The bits of a generation that fit into a token. An event of an older generation with the same
+/// bits makes the reactor look at a connection without news, which does no harm.
 const GENERATION: u32 = (1 << 28) - 1;
 
 impl Token {
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(table.remove(first), None);
         assert_eq!(table.get(second), Some(&"second"));
         let token = Token::Connection(first).number();
-        assert_eq!(Token::of(token, &table), None, "an event for the old one concerns nobody");
+        assert_eq!(Token::of(token, &table), None, "an event of the removed connection names none");
         for token in [Token::Connection(second), Token::Visit(second), Token::Door, Token::Knock(7)]
         {
             assert_eq!(Token::of(token.number(), &table), Some(token));

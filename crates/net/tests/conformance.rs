@@ -1,4 +1,4 @@
-//! What every transport promises, tried on each: TCP over IPv4 and IPv6, shared memory, and the
+//! The promises of all transports, checked for each: TCP over IPv4 and IPv6, shared memory, and the
 //! simulated network as streams and as datagrams.
 
 use std::collections::BTreeMap;
@@ -14,13 +14,13 @@ use thunderhead_runtime::{Random, Time, os};
 use thunderhead_wire::ClusterId;
 use thunderhead_wire::frame::MEMBER;
 
-/// What one end was told.
+/// The events that one end was told.
 #[derive(Default)]
 struct Heard {
     opened: Vec<ConnectionId>,
     closed: Vec<(ConnectionId, Cause)>,
     messages: Vec<(ConnectionId, Vec<u8>)>,
-    /// Send every message back.
+    /// Whether to send every message back.
     echoes: bool,
 }
 
@@ -73,14 +73,15 @@ fn on_this_machine(
     (at_server, at_client): (u64, u64),
 ) -> Pair {
     let options = |features| Options { limits, features, shared_memory, ..Options::default() };
-    // One of its own: whoever makes one while another removes it finds it neither there nor not.
+    // Each transport gets its own directory, because one test might remove a directory while
+    // another makes it.
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let name_of_it = format!("thunderhead-net-{}-{number}", std::process::id());
     let directory = std::env::temp_dir().join(name_of_it);
     let mut server = OsTransport::new(&os::world(&directory).unwrap(), options(at_server)).unwrap();
     let client = OsTransport::new(&os::world(&directory).unwrap(), options(at_client)).unwrap();
-    // Nothing is written there.
+    // No file is written there.
     let _ = std::fs::remove_dir(&directory);
     let address = server.listen(listen.parse().unwrap()).unwrap();
     Pair {
@@ -157,7 +158,7 @@ impl Pair {
         self.server.flush();
     }
 
-    /// Takes turns until something holds.
+    /// Takes turns until a condition holds.
     fn until(&mut self, what: &str, holds: impl Fn(&Pair) -> bool) {
         for _ in 0..1_000_000 {
             if holds(self) {
@@ -205,7 +206,7 @@ const ONE: OwnCluster = OwnCluster::Known(ClusterId(1));
 const OTHER: OwnCluster = OwnCluster::Known(ClusterId(2));
 
 #[test]
-fn ends_of_different_clusters_do_not_speak_to_each_other() {
+fn ends_of_different_clusters_exchange_no_message() {
     for mut pair in every_transport() {
         pair.server.set_cluster(ONE);
         pair.client.set_cluster(OTHER);
@@ -214,7 +215,7 @@ fn ends_of_different_clusters_do_not_speak_to_each_other() {
             !it.at_client.closed.is_empty() && !it.at_server.closed.is_empty()
         });
         let (name, closed) = (pair.name, &pair.at_client.closed);
-        // The end may overtake the greeting that says why.
+        // The end of the connection may overtake the greeting that names the cause.
         let overtakes = name == "datagrams" && closed[0].1 == Cause::ByPeer;
         assert!(*closed == [(connection, Cause::WrongCluster)] || overtakes, "{name}: {closed:?}");
         assert!(pair.at_client.opened.is_empty() && pair.at_server.opened.is_empty(), "{name}");
@@ -226,7 +227,7 @@ fn ends_of_different_clusters_do_not_speak_to_each_other() {
 }
 
 #[test]
-fn an_end_without_a_cluster_is_welcome_and_one_that_takes_the_first_keeps_it() {
+fn an_end_without_a_cluster_is_welcome_and_keeps_the_first_that_it_learns() {
     for mut pair in every_transport() {
         pair.server.set_cluster(ONE);
         pair.open();
@@ -235,7 +236,7 @@ fn an_end_without_a_cluster_is_welcome_and_one_that_takes_the_first_keeps_it() {
         let first = pair.open();
         assert_eq!(pair.client.cluster(), ONE, "{}", pair.name);
         assert_eq!(pair.client.peer(first).unwrap().agreement.cluster, Some(ClusterId(1)));
-        // Another cluster comes to that address.
+        // A server of another cluster takes over that address.
         pair.server.set_cluster(OTHER);
         pair.until("closed", |it| it.at_client.closed.len() == 2);
         let again = pair.client.connect(pair.address);
@@ -247,12 +248,12 @@ fn an_end_without_a_cluster_is_welcome_and_one_that_takes_the_first_keeps_it() {
 }
 
 #[test]
-fn who_learns_its_cluster_is_greeted_anew_unless_the_other_end_has_named_it() {
+fn an_end_that_learns_its_cluster_is_greeted_again_unless_the_peer_named_it() {
     for mut pair in every_transport() {
         let unknown = pair.open();
         pair.server.set_cluster(ONE);
-        // What is said before the other end notices is not heard.
-        pair.send(unknown, b"to nobody");
+        // A message sent before the other end notices is dropped.
+        pair.send(unknown, b"dropped");
         pair.until("closed", |it| {
             !it.at_client.closed.is_empty() && !it.at_server.closed.is_empty()
         });
@@ -267,14 +268,14 @@ fn who_learns_its_cluster_is_greeted_anew_unless_the_other_end_has_named_it() {
 }
 
 #[test]
-fn messages_of_any_length_arrive_whole_and_as_they_were_sent() {
+fn messages_of_any_length_arrive_whole_and_unchanged() {
     let lengths = [0, 1, 3, 55, 56, 57, 4095, 4096, 65_535, 65_536, 65_537, 300_000, 1 << 20];
     for mut pair in every_transport() {
         pair.at_server.echoes = true;
         let connection = pair.open();
         for length in lengths {
             let sent = message(length);
-            // In parts, as callers send them.
+            // Callers also send in parts.
             let (head, body) = sent.split_at(length / 3);
             pair.client.send(connection, &[head, b"", body]);
             pair.until("answered", |it| !it.at_client.messages.is_empty());
@@ -324,23 +325,23 @@ fn a_message_that_is_too_long_closes_its_connection_and_no_other() {
 }
 
 #[test]
-fn what_is_closed_is_closed_on_both_sides_once() {
+fn a_closed_connection_closes_once_on_both_sides() {
     for mut pair in every_transport() {
         let connection = pair.open();
         pair.send(connection, b"last words");
         pair.client.close(connection, Cause::ByUs);
-        // What is sent after that goes nowhere.
+        // A message sent afterwards is dropped.
         pair.send(connection, b"too late");
         pair.until("closed", |it| !it.at_server.closed.is_empty());
         for _ in 0..100 {
             pair.turn();
         }
         let heard: Vec<&[u8]> = pair.at_server.messages.iter().map(|it| it.1.as_slice()).collect();
-        // Where messages overtake one another, the end may overtake the last.
+        // With reordering, the close may overtake the last message.
         assert!(heard == [b"last words"] || pair.name == "datagrams" && heard.is_empty());
         assert_eq!(pair.at_server.closed.len(), 1);
         assert_eq!(pair.at_server.closed[0].1, Cause::ByPeer);
-        assert!(pair.at_client.closed.is_empty(), "who closes is not told");
+        assert!(pair.at_client.closed.is_empty(), "the closing end is not told");
         assert_eq!((pair.server.counters().open, pair.client.counters().open), (0, 0));
         let next = pair.open();
         assert_ne!(next, connection, "ids are not used again");
@@ -348,7 +349,7 @@ fn what_is_closed_is_closed_on_both_sides_once() {
 }
 
 #[test]
-fn an_address_where_nobody_listens_refuses() {
+fn an_address_without_a_listener_refuses() {
     for mut pair in every_transport() {
         let nowhere = SocketAddr::new(pair.address.ip(), 1);
         let connection = pair.client.connect(nowhere);
@@ -360,7 +361,7 @@ fn an_address_where_nobody_listens_refuses() {
 #[test]
 fn more_connections_than_allowed_are_turned_away_and_the_others_stay() {
     for mut pair in every_transport() {
-        // The client has the same limit: it is the server's that is tried here.
+        // The client has the same limit; this checks the server's.
         let mut other = every_transport().into_iter().find(|it| it.name == pair.name).unwrap();
         if pair.via == Via::Simulated {
             continue;
@@ -377,14 +378,14 @@ fn more_connections_than_allowed_are_turned_away_and_the_others_stay() {
             pair.send(connection, b"still here");
         }
         pair.until("received", |it| it.at_server.messages.len() == 4);
-        // The client's own limit.
+        // Now the client's own limit.
         let fifth = pair.client.connect(pair.address);
         pair.until("turned away", |it| it.at_client.closed.contains(&(fifth, Cause::TooMany)));
     }
 }
 
 #[test]
-fn members_are_accepted_when_there_is_no_room_for_clients() {
+fn members_are_accepted_when_clients_are_turned_away() {
     const RESERVED: usize = 2;
     let limits = Limits { connections_reserved: RESERVED, ..limits() };
     for (client_features, accepted) in [(FEATURES, 0), (FEATURES | MEMBER, RESERVED)] {
@@ -410,7 +411,7 @@ fn members_are_accepted_when_there_is_no_room_for_clients() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_is_held_back_and_closed_in_the_end() {
+fn a_peer_that_does_not_read_is_paused_and_finally_closed() {
     for mut pair in every_transport() {
         pair.at_server.echoes = true;
         let (deaf, good) = (pair.open(), pair.open());
@@ -420,7 +421,7 @@ fn a_peer_that_does_not_read_is_held_back_and_closed_in_the_end() {
             pair.client.send(deaf, &[&sent]);
             pair.client.flush();
             (pair.advance)();
-            // The client never polls: it reads nothing.
+            // The client never polls, so it reads nothing.
             pair.server.poll(pair.now, &mut pair.at_server);
             pair.server.flush();
         }
@@ -443,7 +444,7 @@ fn a_peer_that_does_not_read_is_held_back_and_closed_in_the_end() {
 }
 
 #[test]
-fn who_was_held_back_gets_on_once_it_takes_its_answers() {
+fn a_paused_peer_continues_once_it_takes_its_replies() {
     for mut pair in every_transport() {
         pair.at_server.echoes = true;
         let connection = pair.open();
@@ -455,7 +456,7 @@ fn who_was_held_back_gets_on_once_it_takes_its_answers() {
             pair.server.poll(pair.now, &mut pair.at_server);
             pair.server.flush();
         }
-        assert!(pair.at_server.messages.len() < 400, "{}: it was not held back", pair.name);
+        assert!(pair.at_server.messages.len() < 400, "{}: it was not paused", pair.name);
         pair.until("all answered", |it| {
             assert_eq!(it.at_client.closed, [], "{}", it.name);
             it.at_client.messages.len() == 400
@@ -464,7 +465,7 @@ fn who_was_held_back_gets_on_once_it_takes_its_answers() {
 }
 
 #[test]
-fn all_connections_together_hold_no_more_than_allowed() {
+fn all_connections_together_stay_within_their_budget() {
     let limits = Limits { held_bytes_max: 8 << 20, ..limits() };
     let sent = message(1 << 20);
     for mut pair in every_transport_with(limits) {
@@ -475,7 +476,7 @@ fn all_connections_together_hold_no_more_than_allowed() {
         let opened = pair.at_server.opened.clone();
         let (good_there, deaf) = (opened[0], &opened[1..]);
         let mut most = 0;
-        // Much is said to three that do not read it, a little to one.
+        // Three connections get much and do not read it; one gets little.
         for round in 0..60 {
             for connection in deaf {
                 pair.server.send(*connection, &[&sent]);
@@ -503,7 +504,7 @@ fn all_connections_together_hold_no_more_than_allowed() {
 }
 
 #[test]
-fn who_sends_before_a_connection_is_open_loses_it() {
+fn a_message_sent_before_the_connection_is_open_closes_it() {
     for mut pair in every_transport() {
         let connection = pair.client.connect(pair.address);
         pair.send(connection, b"too early");
@@ -519,9 +520,9 @@ fn who_sends_before_a_connection_is_open_loses_it() {
 }
 
 #[test]
-fn while_much_is_held_those_who_hold_most_wait_and_others_are_served() {
+fn above_half_the_budget_the_largest_holders_wait_and_others_are_served() {
     for via in ["tcp", "tcp6", "shm"] {
-        // Only what all hold together holds anyone back.
+        // Only the common budget holds a connection back.
         let limits = Limits { held_bytes_max: 24 << 20, waiting_bytes_high: 60 << 20, ..limits() };
         let with = |limits| every_transport_with(limits).into_iter().find(|it| it.name == via);
         let (mut pair, mut deaf) = (with(limits).unwrap(), with(Limits::default()).unwrap());
@@ -535,7 +536,7 @@ fn while_much_is_held_those_who_hold_most_wait_and_others_are_served() {
         let sent = message(256 << 10);
         for round in 0..200 {
             for connection in &greedy {
-                // The client never polls: it reads nothing.
+                // The client never polls, so it reads nothing.
                 deaf.client.send(*connection, &[&sent]);
             }
             deaf.client.flush();
@@ -546,7 +547,7 @@ fn while_much_is_held_those_who_hold_most_wait_and_others_are_served() {
         let counters = pair.server.counters();
         assert!(counters.held_back > 0 && counters.held_bytes > 12 << 20, "{via} {counters:?}");
         assert_eq!(pair.at_server.closed, [], "{via}");
-        // When they read, all of it comes.
+        // Once the client reads, everything arrives.
         let mut turns = 0;
         while pair.server.counters().held_bytes > 0 {
             deaf.client.poll(pair.now, &mut deaf.at_client);
@@ -560,7 +561,7 @@ fn while_much_is_held_those_who_hold_most_wait_and_others_are_served() {
 }
 
 #[test]
-fn while_much_is_held_long_messages_wait_for_their_turn_and_short_ones_do_not() {
+fn above_half_the_budget_long_messages_are_queued_and_short_ones_are_not() {
     for via in ["tcp", "tcp6", "shm"] {
         let limits = Limits { held_bytes_max: 4 << 20, ..limits() };
         let mut pair = every_transport_with(limits).into_iter().find(|it| it.name == via).unwrap();
@@ -571,7 +572,7 @@ fn while_much_is_held_long_messages_wait_for_their_turn_and_short_ones_do_not() 
             pair.client.flush();
             pair.server.poll(pair.now, &mut pair.at_server);
         };
-        // What waits for one that does not read is more than half of what all may hold.
+        // The bytes waiting for a peer that does not read exceed half of the budget.
         let sent = message(256 << 10);
         while pair.server.counters().held_bytes < 5 << 19 {
             pair.server.send(deaf, &[&sent]);
@@ -594,7 +595,7 @@ fn while_much_is_held_long_messages_wait_for_their_turn_and_short_ones_do_not() 
 }
 
 #[test]
-fn much_in_both_directions_at_once_gets_through() {
+fn heavy_traffic_in_both_directions_gets_through() {
     for mut pair in every_transport() {
         pair.at_server.echoes = true;
         let connection = pair.open();

@@ -1,4 +1,5 @@
-//! A server that has no descriptors left. Alone in its program, for the limit is the program's.
+//! Servers without free descriptors. These tests have their own program, because the limit is the
+//! program's.
 #![allow(clippy::disallowed_methods, reason = "sockets of other peers take descriptors")]
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -17,13 +18,13 @@ impl Handler for Nobody {
     fn message(&mut self, _: &mut dyn Transport, _: ConnectionId, _: &[u8]) {}
 }
 
-/// The limit is the whole program's: one test at a time.
+/// Runs one test at a time, because the limit is the whole program's.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What an end of connections was told.
+/// The events that one end was told.
 #[derive(Default)]
 struct Told {
     opened: Vec<ConnectionId>,
@@ -47,35 +48,35 @@ fn transport(features: u64) -> OsTransport {
     OsTransport::new(&os::world_without_files().unwrap(), options).unwrap()
 }
 
-/// Allows no descriptor beyond those that are open; returns what was allowed before.
+/// Sets the limit to the open descriptors; returns the previous limit.
 fn allow_no_more() -> Rlimit {
     let before = getrlimit(Resource::Nofile);
-    // The lowest that is free becomes the first that is not allowed.
+    // The lowest free descriptor becomes the first that is not allowed.
     let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let first = OwnedFd::from(free).as_raw_fd() as u64;
     setrlimit(Resource::Nofile, Rlimit { current: Some(first), ..before }).unwrap();
     before
 }
 
-#[allow(clippy::disallowed_methods, reason = "a peer that is none of ours")]
+#[allow(clippy::disallowed_methods, reason = "a peer that is not this transport")]
 fn connect(address: SocketAddr) -> TcpStream {
     TcpStream::connect(address).unwrap()
 }
 
 #[test]
-fn a_server_without_descriptors_hears_again_when_there_are_some() {
+fn a_server_accepts_again_when_descriptors_are_free_again() {
     let _alone = alone();
     for shared_memory in [true, false] {
         let directory =
             std::env::temp_dir().join(format!("thunderhead-fds-{}", std::process::id()));
         let options = Options { shared_memory, ..Options::default() };
         let mut server = OsTransport::new(&os::world(&directory).unwrap(), options).unwrap();
-        // Nothing is written there.
+        // No file is written there.
         let _ = std::fs::remove_dir(&directory);
         let address = server.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let mut now = Time(1);
         server.poll(now, &mut Nobody);
-        assert_eq!(server.deadline(), None, "an idle server sleeps for as long as it likes");
+        assert_eq!(server.deadline(), None, "an idle server has no deadline");
 
         let _waiting = connect(address);
         let before = allow_no_more();
@@ -85,8 +86,8 @@ fn a_server_without_descriptors_hears_again_when_there_are_some() {
         }
         assert_eq!(server.counters().accepted, 0);
         for _ in 0..3 {
-            // Nothing else happens; it looks again by itself, and not all the time.
-            let at = server.deadline().expect("it wants to look again");
+            // Nothing else happens; it tries again by itself, but not all the time.
+            let at = server.deadline().expect("it plans another try");
             assert!(at > now && at <= now + Duration::from_secs(1), "{at:?} at {now:?}");
             now = at;
             for _ in 0..3 {
@@ -96,7 +97,7 @@ fn a_server_without_descriptors_hears_again_when_there_are_some() {
         }
 
         setrlimit(Resource::Nofile, before).unwrap();
-        now = server.deadline().expect("it wants to look again");
+        now = server.deadline().expect("it plans another try");
         server.poll(now, &mut Nobody);
         server.poll(now, &mut Nobody);
         assert_eq!(server.counters().accepted, 1);
@@ -107,7 +108,7 @@ fn a_server_without_descriptors_hears_again_when_there_are_some() {
 }
 
 #[test]
-fn a_connection_that_finds_no_descriptor_does_not_accuse_the_peer() {
+fn a_connection_without_a_descriptor_does_not_blame_the_peer() {
     let _alone = alone();
     let (mut server, mut client) = (transport(0), transport(0));
     let address = server.listen("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -138,20 +139,21 @@ fn clients_cannot_take_the_descriptors_that_members_and_the_server_itself_need()
             server.poll(now, &mut at_server);
         }
     };
-    // Clients, until some are turned away. Their own sockets take descriptors of the same program.
+    // Clients connect until some are turned away. Their own sockets take descriptors of the same
+    // program.
     while at_client.closed.is_empty() {
         client.connect(address);
         turns(&mut server, &mut client, &mut at_client);
     }
     let clients = at_client.opened.len() - at_client.closed.len();
     assert!(clients > 50, "{clients}");
-    // Peers that say nothing fill the room of members: a member replaces the oldest of them.
+    // Silent peers fill the room for members: a member replaces the oldest of them.
     let _silent: Vec<TcpStream> = (0..20).map(|_| connect(address)).collect();
     turns(&mut server, &mut client, &mut at_client);
     let joined = member.connect(address);
     turns(&mut server, &mut member, &mut at_member);
     assert_eq!((&at_member.opened[..], &at_member.closed[..]), (&[joined][..], &[][..]));
-    // And the server can still connect itself, and use files.
+    // The server itself can still connect and open files.
     let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let own = server.connect(other.local_addr().unwrap());
     turns(&mut server, &mut client, &mut at_client);

@@ -1,5 +1,5 @@
-//! How connections move to shared memory, with ends that stop on the way or do not keep to the rules
-//! once they have it.
+//! Connections that move to shared memory, with ends that stop during the handover or break the
+//! rules afterwards.
 
 use rustix::net::{Shutdown, shutdown};
 use std::cell::RefCell;
@@ -14,7 +14,7 @@ use thunderhead_runtime::{Time, os};
 use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, LONG_MESSAGES, Preface};
 use zerocopy::IntoBytes;
 
-/// What one end was told, and what it does with each message.
+/// The events that one end was told, and its action for each message.
 #[derive(Default)]
 struct Heard {
     opened: Vec<ConnectionId>,
@@ -57,7 +57,7 @@ impl End {
         let directory =
             std::env::temp_dir().join(format!("thunderhead-handover-{}", std::process::id()));
         let world = os::world(&directory).unwrap();
-        // Nothing is written there; another test may be using it, and makes it anew then.
+        // No file is written there; another test may use the directory, and then makes it anew.
         let _ = std::fs::remove_dir(&directory);
         let transport = OsTransport::new(&world, options).unwrap();
         End { transport, heard: Heard::default() }
@@ -82,8 +82,8 @@ impl End {
 const TURN: Duration = Duration::from_micros(50);
 
 #[test]
-fn a_client_that_stops_while_it_is_given_shared_memory_goes_on_with_it() {
-    // It stops after so many turns, for so long, while the server goes on.
+fn a_client_that_stops_during_the_handover_continues_in_shared_memory() {
+    // It stops after this many turns, for this long, while the server continues.
     for turns in 0..12 {
         for pause in [Duration::from_millis(300), Duration::from_secs(3600)] {
             let (mut server, address) = End::server();
@@ -118,7 +118,7 @@ fn a_client_that_stops_while_it_is_given_shared_memory_goes_on_with_it() {
                 assert_eq!(client.via(connection), Via::SharedMemory, "{context}");
                 assert_eq!(server.via(server.heard.opened[0]), Via::SharedMemory, "{context}");
             } else {
-                // The server had not been greeted and did not wait for an hour.
+                // The server had no greeting yet and did not wait for an hour.
                 assert_eq!(server.heard.closed, [Cause::NoGreeting], "{context}");
                 assert!(turns < 3 && pause > Duration::from_secs(5), "{context}");
             }
@@ -126,7 +126,7 @@ fn a_client_that_stops_while_it_is_given_shared_memory_goes_on_with_it() {
     }
 }
 
-/// A client without manners that got as far as the rings.
+/// Returns a client, controlled by the test, that got as far as the rings.
 fn ring_peer(server: &mut End, address: SocketAddr, now: &mut Time) -> (TcpStream, Channel) {
     ring_peer_with(0, server, address, now)
 }
@@ -137,7 +137,7 @@ fn ring_peer_with(
     address: SocketAddr,
     now: &mut Time,
 ) -> (TcpStream, Channel) {
-    #[allow(clippy::disallowed_methods, reason = "a peer that is none of ours")]
+    #[allow(clippy::disallowed_methods, reason = "a peer that is not this transport")]
     let mut stream = TcpStream::connect(address).unwrap();
     let preface = Preface::new(features, 1000, None);
     stream.write_all(&frame(Kind::PREFACE, preface.as_bytes())).unwrap();
@@ -161,7 +161,7 @@ fn ring_peer_with(
 }
 
 #[test]
-fn rings_are_long_where_both_ends_have_long_messages() {
+fn rings_are_long_if_both_ends_have_long_messages() {
     let options = Options::default();
     let (short, long) = (options.ring_bytes, options.long_ring_bytes);
     assert!(short < long);
@@ -183,7 +183,7 @@ fn frame(kind: Kind, payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_peer_that_goes_on_filling_its_ring_after_it_has_closed_holds_nobody() {
+fn a_closed_peer_that_keeps_filling_its_ring_delays_no_other_connection() {
     let (mut server, address) = End::server();
     let mut now = Time(1);
     let (_stream, mut channel) = ring_peer(&mut server, address, &mut now);
@@ -203,7 +203,7 @@ fn a_peer_that_goes_on_filling_its_ring_after_it_has_closed_holds_nobody() {
         server.turn(now);
     }
 
-    // It closes its socket; whenever a message is taken from its ring it puts in two more.
+    // It closes its socket. For each message taken from its ring it puts in two more.
     channel.send(&[&sent]).unwrap();
     shutdown(channel.socket(), Shutdown::Both).unwrap();
     let channel = Rc::new(RefCell::new(channel));
@@ -218,7 +218,7 @@ fn a_peer_that_goes_on_filling_its_ring_after_it_has_closed_holds_nobody() {
     }
     assert_eq!(server.heard.closed, [Cause::ByPeer]);
     let taken = server.heard.messages.len() * sent.len();
-    assert!(taken <= 64 * (128 << 10), "{taken} bytes were taken from who was gone");
+    assert!(taken <= 64 * (128 << 10), "{taken} bytes were taken from a closed peer");
     server.heard.and_then = None;
     good.transport.send(connection, &[b"echo", b"unaffected"]);
     for _ in 0..100 {

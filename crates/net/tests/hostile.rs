@@ -1,5 +1,5 @@
-//! Peers that do not keep to the rules, over plain sockets: each is closed for the right cause,
-//! counted, and nobody else notices.
+//! Peers that break the rules, over plain sockets: each is closed for the right cause and counted,
+//! and other connections are not affected.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -42,13 +42,13 @@ impl Server {
             Limits { message_bytes_max: 1000, bytes_per_second_min: 20, ..Limits::default() };
         let options = Options { limits, ..Options::default() };
         let mut transport = OsTransport::new(&os::world(&directory).unwrap(), options).unwrap();
-        // Nothing is written there.
+        // No file is written there.
         let _ = std::fs::remove_dir(&directory);
         let address = transport.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         Server { transport, heard: Heard::default(), address, now: Time(1) }
     }
 
-    #[allow(clippy::disallowed_methods, reason = "a peer that is none of ours")]
+    #[allow(clippy::disallowed_methods, reason = "a peer that is not this transport")]
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_nonblocking(true).unwrap();
@@ -64,7 +64,7 @@ impl Server {
         }
     }
 
-    /// So many seconds go by, with turns in the last two of them.
+    /// Lets `seconds` go by, with turns in the last two of them.
     fn later(&mut self, seconds: u64) {
         for part in [seconds * 1000 - 1800, 900, 900] {
             self.now = self.now + Duration::from_millis(part);
@@ -72,7 +72,7 @@ impl Server {
         }
     }
 
-    /// A second goes by, with turns in it: we were not stopped ourselves.
+    /// Lets a second go by, with turns in it, so that this process does not count as stopped.
     fn a_second_later(&mut self) {
         for _ in 0..5 {
             self.now = self.now + Duration::from_millis(200);
@@ -92,7 +92,7 @@ impl Server {
         panic!("never closed");
     }
 
-    /// A peer that keeps to the rules is still served.
+    /// Checks that a peer that keeps to the rules is still served.
     fn check_unaffected(&mut self, stream: &mut TcpStream) {
         self.heard.messages.clear();
         stream.write_all(&frame(Kind::MESSAGE, b"hello")).unwrap();
@@ -115,7 +115,7 @@ fn preface() -> Vec<u8> {
 }
 
 #[test]
-fn whatever_a_peer_sends_costs_it_its_own_connection_only() {
+fn invalid_bytes_close_only_their_own_connection() {
     let mut server = Server::new();
     let mut good = server.connect();
     good.write_all(&preface()).unwrap();
@@ -141,7 +141,7 @@ fn whatever_a_peer_sends_costs_it_its_own_connection_only() {
         stream.write_all(&bytes).unwrap();
         assert_eq!(server.until_closed(), expected, "{name}");
         server.check_unaffected(&mut good);
-        // Whoever has other versions can read ours in the greeting.
+        // A peer with other versions can read ours in the greeting.
         stream.set_nonblocking(false).unwrap();
         let mut seen = Vec::new();
         let _ = stream.read_to_end(&mut seen);
@@ -150,7 +150,7 @@ fn whatever_a_peer_sends_costs_it_its_own_connection_only() {
 }
 
 #[test]
-fn frames_that_may_be_skipped_and_empty_messages_harm_nothing() {
+fn skippable_frames_and_empty_messages_are_accepted() {
     let mut server = Server::new();
     let mut stream = server.connect();
     let bytes = [preface(), frame(Kind(200), b"from the future"), frame(Kind::MESSAGE, b"")];
@@ -172,7 +172,7 @@ impl Server {
 }
 
 #[test]
-fn a_peer_that_says_nothing_or_does_not_finish_is_closed_in_time() {
+fn a_peer_that_is_silent_or_does_not_finish_is_closed_in_time() {
     let mut server = Server::new();
     let mut good = server.connect();
     good.write_all(&preface()).unwrap();
@@ -195,7 +195,7 @@ fn a_peer_that_says_nothing_or_does_not_finish_is_closed_in_time() {
 }
 
 #[test]
-fn a_peer_that_sends_a_byte_now_and_then_does_not_stay() {
+fn a_peer_that_sends_single_bytes_slowly_is_closed() {
     let mut server = Server::new();
     let mut slow = server.connect();
     slow.write_all(&preface()).unwrap();
@@ -208,25 +208,25 @@ fn a_peer_that_sends_a_byte_now_and_then_does_not_stay() {
     assert_eq!(server.heard.closed, []);
     server.a_second_later();
     server.a_second_later();
-    assert_eq!(server.heard.closed, [Cause::Unfinished], "it has been unhurried for long enough");
+    assert_eq!(server.heard.closed, [Cause::Unfinished], "its time at any speed is over");
 }
 
 #[test]
-fn a_peer_stays_for_as_long_as_it_sends_at_the_least_rate_but_not_for_ever() {
-    // Bytes a second, and after how many seconds it is closed.
+fn a_peer_at_the_minimum_rate_stays_until_the_limit_for_a_message() {
+    // The rate in bytes a second, and the second at which it is closed.
     for (rate, closed) in [(1, 10), (10, 20), (19, 30), (40, 30)] {
         let mut server = Server::new();
         let mut slow = server.connect();
         slow.write_all(&preface()).unwrap();
         slow.write_all(&Head { kind: Kind::MESSAGE, payload_bytes: 1000 }.to_bytes()).unwrap();
-        // Not the last byte of a message: it never comes.
+        // All but the last byte of a message, which never comes.
         let mut left = 999;
         for second in 0..35 {
             let now = rate.min(left);
             left -= now;
             let _ = slow.write_all(&vec![1; now]);
             server.a_second_later();
-            // In seconds past the least time: for a byte and for the turns in between.
+            // In seconds beyond the minimum: one for a byte, one for the turns in between.
             let is_closed = server.heard.closed == [Cause::Unfinished];
             assert!(is_closed || second <= closed + 1, "{rate}: open after {second} seconds");
             assert!(!is_closed || second >= closed - 2, "{rate}: closed after {second} seconds");
@@ -245,7 +245,7 @@ fn a_peer_stays_for_as_long_as_it_sends_at_the_least_rate_but_not_for_ever() {
 }
 
 #[test]
-fn a_message_that_comes_byte_by_byte_arrives() {
+fn a_message_sent_byte_by_byte_arrives() {
     let mut server = Server::new();
     let mut stream = server.connect();
     for byte in [preface(), frame(Kind::MESSAGE, b"slowly")].concat() {
@@ -263,7 +263,7 @@ fn a_message_that_comes_byte_by_byte_arrives() {
 }
 
 #[test]
-fn half_open_connections_are_noticed_when_the_peer_is_gone() {
+fn half_open_connections_are_closed_when_the_peer_is_gone() {
     let mut server = Server::new();
     let mut stream = server.connect();
     stream.write_all(&preface()).unwrap();

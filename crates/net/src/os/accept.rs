@@ -1,4 +1,5 @@
-//! Accepts connections as long as there is room ([`Room`]), and only those of members when there is little.
+//! Accepts connections as long as there is room ([`Room`]), and only those of members when room is
+//! short.
 
 use super::OsTransport;
 use super::connection::{Connection, Stage};
@@ -11,7 +12,7 @@ use rustix::io::Errno;
 use std::net::SocketAddr;
 use thunderhead_runtime::os::descriptor_limit;
 
-/// The connections that are accepted in one turn, at a listener and at the door.
+/// The connections that one turn accepts, at a listener and at the door.
 pub(super) const ACCEPTS: usize = 64;
 
 impl OsTransport {
@@ -24,13 +25,13 @@ impl OsTransport {
             let (socket, address) = match socket::accept(listener) {
                 Ok(Some(accepted)) => accepted,
                 Ok(None) => return,
-                // The one that waited is gone already.
+                // The waiting connection has closed already.
                 Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => continue,
                 Err(error) => {
-                    // Out of descriptors, mostly. The others are served on; the next sweep looks
-                    // again.
+                    // Usually descriptors have run out. The open connections are served on; the
+                    // next sweep tries to accept again.
                     if !std::mem::replace(&mut self.warned, true) {
-                        tracing::warn!("cannot accept connections at the moment: {error}");
+                        tracing::warn!("cannot accept connections, will try again: {error}");
                     }
                     self.poller.remove(listener);
                     self.deaf = true;
@@ -51,7 +52,7 @@ impl OsTransport {
         }
     }
 
-    /// Greets a connection that was accepted.
+    /// Greets an accepted connection.
     fn accepted(&mut self, socket: OwnedFd, address: SocketAddr, is_provisional: bool) {
         let open_by = self.now + self.options.limits.greeting;
         let id = self.connections.insert(Connection::accepted(socket, address, open_by));
@@ -76,16 +77,16 @@ impl OsTransport {
         }
     }
 
-    /// Closes the oldest provisional connection that has not greeted yet, for a newer one. Says whether there was
-    /// one. Otherwise silent connections could keep members out.
+    /// Closes the oldest provisional connection that has not greeted yet, for a newer one. Returns
+    /// whether there was one. Otherwise silent connections could keep members out.
     fn replace_provisional(&mut self) -> bool {
         self.forget_settled();
         let Some(oldest) = self.provisional.pop_front() else { return false };
-        // The handler has not heard of it.
+        // The handler does not know it yet.
         self.drop_connection(oldest, Cause::TooMany).is_some()
     }
 
-    /// Takes those at the front of the provisional connections out that have greeted or are closed.
+    /// Removes the front provisional connections that have greeted or are closed.
     fn forget_settled(&mut self) {
         let waits = |connections: &crate::table::Table<Connection>, id: ConnectionId| {
             connections.get(id).is_some_and(|connection| connection.stage == Stage::Greeting)
@@ -96,7 +97,7 @@ impl OsTransport {
     }
 }
 
-/// Who may have a socket, by the number of its descriptor.
+/// Returns the kind of peer that may have a socket, by the number of its descriptor.
 pub(super) fn room_for(socket: impl AsFd, limit: u64) -> Room {
     Room::at(socket.as_fd().as_raw_fd().unsigned_abs().into(), limit)
 }

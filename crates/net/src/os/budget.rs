@@ -1,7 +1,8 @@
-//! Keeping to what all connections together may hold: see [`crate::budget`] for the rules.
+//! Keeps all connections together within their budget of bytes: see [`crate::budget`] for the
+//! rules.
 //!
-//! Nothing here is on the way of a message that comes whole and leaves whole: that one is only added
-//! to what is held and taken off again.
+//! A message that arrives whole and leaves whole never comes here: it is only added to the held
+//! bytes and subtracted again.
 
 use super::connection::Stage;
 use super::{OsTransport, READ_BYTES, SPARE_BYTES_MAX};
@@ -14,7 +15,7 @@ impl OsTransport {
         half(self.options.limits.held_bytes_max) as u64
     }
 
-    /// A connection holds more than it may, or all together do or nearly do.
+    /// Enforces the limits: one connection exceeds its own, or all together reached a mark.
     #[cold]
     pub(super) fn holds_much(&mut self, id: ConnectionId) {
         let limits = self.options.limits;
@@ -37,7 +38,7 @@ impl OsTransport {
         }
     }
 
-    /// Gives back what a connection holds, now; the handler is told with the next poll.
+    /// Frees the memory of a connection now; the next poll tells the handler.
     pub(super) fn doom(&mut self, id: ConnectionId, why: Cause) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         if connection.stage != Stage::Doomed {
@@ -50,12 +51,12 @@ impl OsTransport {
         }
     }
 
-    /// Something has come in part and is kept, `behind` other messages or for itself.
+    /// Accounts for a partial message that is kept, `behind` other messages or alone.
     #[cold]
     pub(super) fn came_in_part(&mut self, id: ConnectionId, behind: bool) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         if connection.stage == Stage::Doomed {
-            // It was doomed while its messages were handed on.
+            // The connection was doomed while its messages were handled.
             connection.doom();
             return;
         }
@@ -63,7 +64,7 @@ impl OsTransport {
         let frame_bytes =
             Head::read(&connection.input).map_or(0, |head| HEAD_BYTES + head.payload_bytes);
         let is_long = frame_bytes > READ_BYTES;
-        // A length that a peer claims is paid for only as its bytes come.
+        // A length that a peer claims takes memory only as its bytes arrive.
         let (length, capacity) = (connection.input.len(), connection.input.capacity());
         let outgrows = (capacity..=SPARE_BYTES_MAX).contains(&frame_bytes);
         if outgrows && length >= READ_BYTES && capacity <= 2 * READ_BYTES {
@@ -73,7 +74,7 @@ impl OsTransport {
         self.counters.held_bytes += after as u64;
         self.counters.held_bytes -= before as u64;
         let begins = behind || before == 0;
-        // As with what waits, only who is asked holds back.
+        // As with waiting bytes, only the serving end holds back.
         let may_wait = connection.stage == Stage::Open && !connection.is_ours;
         let waits = self.tight && begins && is_long && may_wait && !connection.paused;
         if self.counters.held_bytes > self.held_bytes_mark {
@@ -84,7 +85,7 @@ impl OsTransport {
         }
     }
 
-    /// Goes on with a long message only when less is held.
+    /// Postpones a long message until less is held.
     fn queue(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         if connection.stage == Stage::Open {
@@ -94,13 +95,13 @@ impl OsTransport {
         }
     }
 
-    /// Whether less is held again, and something follows from that.
+    /// Whether less is held again although the tight marks still apply.
     pub(super) fn may_ease(&self) -> bool {
         self.tight && self.counters.held_bytes <= self.half()
     }
 
-    /// Goes back to the usual marks when less is held, and lets those that wait go on: one with
-    /// each poll, to see what it brings.
+    /// Returns to the usual marks when less is held, and lets waiting connections continue: one
+    /// with each poll, to see how much it adds.
     #[cold]
     pub(super) fn ease(&mut self) {
         if !self.may_ease() {
@@ -113,7 +114,7 @@ impl OsTransport {
             let Some(connection) = self.connections.get_mut(id) else { continue };
             if connection.queued {
                 (connection.queued, connection.paused) = (false, false);
-                // The time that it had to wait is not its own.
+                // The time in the queue does not count against its deadline.
                 connection.begun = now;
                 self.resumed.push(id);
                 self.watch(id);

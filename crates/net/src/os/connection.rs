@@ -1,4 +1,4 @@
-//! One connection: what carries it, what has come in part, what waits to go out.
+//! One connection: its carrier, its partial input, its waiting output.
 
 use super::socket;
 use crate::peer::{Limits, Peer, Via};
@@ -14,7 +14,7 @@ use thunderhead_wire::ClusterId;
 use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, Offer, Preface};
 use zerocopy::IntoBytes;
 
-/// What carries bytes.
+/// The medium of a connection's bytes.
 pub(super) enum Carrier {
     /// Nothing yet.
     None,
@@ -22,77 +22,79 @@ pub(super) enum Carrier {
     Rings(Box<shm::Channel>),
 }
 
-/// How far a connection has come.
+/// The progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The socket is being connected.
     Connecting,
-    /// The other end has not said hello yet.
+    /// The peer has not greeted yet.
     Greeting,
-    /// Greeted; we have knocked at its door for shared memory.
+    /// Greeted; this end has knocked at the server's door for shared memory.
     Visiting,
-    /// Messages may come.
+    /// Messages may arrive.
     Open,
-    /// What it held is given back; it is closed with the next poll, which can tell the handler.
+    /// Its memory is freed. The next poll closes it, because a poll can tell the handler.
     Doomed,
 }
 
 /// Why nothing more can be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Broken {
-    /// The other end has closed.
+    /// The peer has closed.
     Ended,
     /// An error.
     Reset,
-    /// Bytes in a ring that cannot be.
+    /// Impossible bytes in a ring.
     Corrupt,
 }
 
-/// What there is room for at least when a message has come in part.
+/// The least room that is made behind a partial message.
 const READ_MIN: usize = 512;
 
-/// Output buffers larger than this are given back when they are empty.
+/// Output buffers larger than this are released when they are empty.
 const KEEP_BYTES: usize = 64 << 10;
 
-/// A connection. Most of what each message touches comes first: after a sleep none of it is near the processor.
+/// A connection. The fields that most messages touch come first: after a sleep none of them is in
+/// the processor's cache.
 #[repr(C, align(64))]
 pub(super) struct Connection {
     pub(super) carrier: Carrier,
     output: Vec<u8>,
     written: usize,
     pub(super) stage: Stage,
-    /// We asked for it; else we accepted it.
+    /// This end requested it; else this end accepted it.
     pub(super) is_ours: bool,
-    /// We take nothing from it until it has taken what it was sent.
+    /// Nothing is taken from the peer until it has taken the bytes that wait for it.
     pub(super) paused: bool,
-    /// Or until all connections together hold less; it is paused meanwhile.
+    /// The same until all connections together hold less; it is paused meanwhile.
     pub(super) queued: bool,
-    /// It is among those that are written to at the end of the turn.
+    /// It is among the connections that are written to at the end of the turn.
     pub(super) listed: bool,
-    /// A message of this turn has gone into its rings: others go together, for each record is read by itself.
+    /// A message of this turn has gone into its rings. Later ones go together, because each record
+    /// is read separately.
     has_sent: bool,
-    /// Epoll tells when it takes more.
+    /// Epoll reports when the socket takes more.
     pub(super) waits_for_room: bool,
-    /// What has come of a message, or of many that may not be handled yet.
+    /// A partial message, or several messages that may not be handled yet.
     pub(super) input: Vec<u8>,
-    /// When the other end last took something of what waits for it, or what waits began to.
+    /// When the peer last took waiting bytes, or when they began to wait.
     pub(super) taken: Time,
-    /// When the message began that has come in part.
+    /// When the partial message began.
     pub(super) begun: Time,
     pub(super) peer: Option<Peer>,
     pub(super) address: SocketAddr,
-    /// What we offered when it was accepted.
+    /// The offer made when it was accepted.
     pub(super) offered: Option<Offer>,
     pub(super) visit: Option<Box<shm::Visit>>,
-    /// Rings that we gave to the client and that it has not used yet.
+    /// Rings that this end gave to the client and that it has not used yet.
     pub(super) admitted: Option<Box<shm::Channel>>,
-    /// What of the input is counted among what all connections hold.
+    /// The part of the input that counts among all connections' held bytes.
     input_counted: usize,
-    /// Clients were turned away when it was accepted: it must greet as a member of the cluster.
+    /// Clients were turned away when it was accepted, so it must greet as a member of the cluster.
     pub(super) is_provisional: bool,
-    /// By when it must be open.
+    /// The time by which it must be open.
     open_by: Time,
-    /// The cluster that our greeting named.
+    /// The cluster that this end's greeting named.
     pub(super) said: Option<ClusterId>,
 }
 
@@ -143,7 +145,7 @@ impl Connection {
         }
     }
 
-    /// The descriptor that epoll watches for it.
+    /// Returns the descriptor that epoll watches for this connection.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.carrier {
             Carrier::None => None,
@@ -152,7 +154,7 @@ impl Connection {
         }
     }
 
-    /// Whether the other end is on this host.
+    /// Whether the peer is on this host.
     pub(super) fn is_local(&self) -> bool {
         match &self.carrier {
             Carrier::Tcp(socket) => {
@@ -162,7 +164,7 @@ impl Connection {
         }
     }
 
-    /// When it will be closed if nothing more happens on it.
+    /// Returns the time at which it will be closed if nothing more happens on it.
     pub(super) fn deadline(&self, limits: &Limits) -> Option<Time> {
         match self.stage {
             Stage::Open => {}
@@ -172,7 +174,8 @@ impl Connection {
         let unread = (self.waiting_bytes() > 0).then(|| self.taken + limits.not_reading);
         let half = !self.input.is_empty() && !self.paused;
         let half = half.then(|| {
-            // What is held for long must have been sent: to drip costs more than it takes up here.
+            // A slowly arriving message must keep a minimum rate, so that holding memory here costs
+            // the peer bytes.
             let seconds = self.input.len() / limits.bytes_per_second_min.max(1);
             let earned = limits.unhurried + Duration::from_secs(seconds as u64);
             self.begun + earned.min(limits.unfinished)
@@ -180,12 +183,12 @@ impl Connection {
         unread.into_iter().chain(half).min()
     }
 
-    /// Whether our greeting has left, or is about to.
+    /// Whether this end's greeting has left, or is about to.
     pub(super) fn is_greeted_by_us(&self) -> bool {
         !matches!(self.stage, Stage::Connecting | Stage::Doomed)
     }
 
-    /// Puts our greeting behind what waits, of which nothing is there in time; returns its bytes.
+    /// Appends this end's greeting to the output, which is empty at this time; returns its bytes.
     pub(super) fn greet(&mut self, preface: &Preface) -> usize {
         let payload = preface.as_bytes();
         let head = Head { kind: Kind::PREFACE, payload_bytes: payload.len() };
@@ -199,19 +202,19 @@ impl Connection {
         self.output.len() - self.written
     }
 
-    /// What is counted of it among what all connections hold.
+    /// Returns the bytes of this connection among all connections' held bytes.
     pub(super) fn held_bytes(&self) -> usize {
         self.waiting_bytes() + self.input_counted
     }
 
-    /// Counts what has come in part; returns what was counted before, and what is now.
+    /// Counts the partial input; returns the count before and the count now.
     pub(super) fn count_input(&mut self) -> (usize, usize) {
-        // Room is made for what is expected, so it is the room that counts.
+        // Room is made for the expected bytes, so the capacity counts.
         let now = if self.input.is_empty() { 0 } else { self.input.capacity() };
         (std::mem::replace(&mut self.input_counted, now), now)
     }
 
-    /// Gives back all that it holds, and closes its socket or rings.
+    /// Frees all its memory, and closes its socket or rings.
     pub(super) fn doom(&mut self) {
         self.stage = Stage::Doomed;
         (self.carrier, self.visit, self.admitted) = (Carrier::None, None, None);
@@ -220,14 +223,14 @@ impl Connection {
         (self.paused, self.queued, self.waits_for_room) = (false, false, false);
     }
 
-    /// Whether it is not among those with something to send.
+    /// Whether it is not listed among the connections with bytes to send.
     #[inline]
     pub(super) fn is_idle_output(&self) -> bool {
         self.output.is_empty()
     }
 
-    /// Puts a message behind what waits. The first of a turn that goes into rings, and a long one, leaves at
-    /// once if nothing is in its way, without being copied. Returns the bytes of its frame.
+    /// Queues a message. A long message, and the first of a turn that goes into rings, leaves at
+    /// once without being copied, if nothing waits before it. Returns the bytes of its frame.
     #[inline]
     pub(super) fn queue(
         &mut self,
@@ -253,7 +256,7 @@ impl Connection {
         if left == 0 {
             return frame_bytes;
         }
-        // Once for all of it, or it is copied as the buffer grows.
+        // Allocate once for the whole rest, otherwise it is copied as the buffer grows.
         if left > KEEP_BYTES && self.output.capacity() <= KEEP_BYTES {
             spares.lengthen(&mut self.output);
         }
@@ -269,7 +272,7 @@ impl Connection {
         frame_bytes
     }
 
-    /// Puts what is left of a message behind what waits.
+    /// Queues the remainder of a message.
     #[cold]
     fn keep_rest(&mut self, gone: usize, head: &[u8], parts: &[&[u8]]) {
         let mut skip = gone;
@@ -280,7 +283,8 @@ impl Connection {
         }
     }
 
-    /// Writes what waits and a long message behind it; returns how much of the message is gone.
+    /// Writes the waiting bytes and then a long message; returns how many bytes of the message have
+    /// left.
     #[cold]
     fn write_long(&mut self, head: &[u8], parts: &[&[u8]], spares: &mut Spares<Vec<u8>>) -> usize {
         let waiting = self.waiting_bytes();
@@ -291,7 +295,7 @@ impl Connection {
                     vec![IoSlice::new(&self.output[self.written..]), IoSlice::new(head)];
                 slices.extend(parts.iter().map(|part| IoSlice::new(part)));
                 let mut control = rustix::net::SendAncillaryBuffer::default();
-                // An error will be met again by the next write, which knows whom to tell.
+                // The next write meets this error again, and it can report it.
                 rustix::net::sendmsg(&*socket, &slices, &mut control, SEND).unwrap_or(0)
             }
             Carrier::Rings(channel) => {
@@ -322,7 +326,7 @@ impl Connection {
         }
     }
 
-    /// Writes what waits, as far as the other end takes it; returns how much that was.
+    /// Writes waiting bytes as far as the peer takes them; returns their number.
     #[inline(always)]
     pub(super) fn write(&mut self, spares: &mut Spares<Vec<u8>>) -> Result<usize, Broken> {
         let waiting = &self.output[self.written..];
@@ -340,7 +344,7 @@ impl Connection {
                     [] => Ok(0),
                     waiting => channel.send(&[waiting]),
                 };
-                // Also ends what was received in this turn.
+                // This also ends the reception of this turn.
                 channel.flush();
                 sent.map_err(|_| Broken::Corrupt)?
             }
@@ -350,8 +354,8 @@ impl Connection {
         Ok(taken)
     }
 
-    /// Reads what has come: into `scratch` if nothing has come in part before, else behind that.
-    /// Returns the bytes; 0 when there is nothing now.
+    /// Reads arrived bytes: into `scratch` if there is no partial input, else behind that. Returns
+    /// their number; 0 if there are none now.
     #[inline(always)]
     pub(super) fn read(&mut self, scratch: &mut Vec<u8>, most: usize) -> Result<usize, Broken> {
         match &mut self.carrier {
@@ -379,14 +383,15 @@ impl Connection {
     }
 }
 
-/// A frame as long as this is put together before it goes into rings: many small pieces take longer there.
+/// Frames up to this length are assembled before they go into rings, because many small pieces take
+/// longer there.
 const SHORT_BYTES: usize = 256;
 
-/// The most parts of a longer message that go into rings from where they lie.
+/// The most parts of a longer message that go into rings without being copied first.
 const PARTS_MAX: usize = 7;
 
-/// Sends a message into rings; the peer is woken at the end of the turn. Returns how much of it is gone: what is
-/// wrong with the rings will be met again by the next write, which knows whom to tell.
+/// Sends a message into rings; the peer is woken at the end of the turn. Returns how many bytes of
+/// it have left. An error of the rings will be met again by the next write, which can report it.
 #[inline]
 fn into_rings(channel: &mut shm::Channel, head: [u8; HEAD_BYTES], parts: &[&[u8]]) -> usize {
     let mut frame = [0; SHORT_BYTES];
@@ -402,7 +407,7 @@ fn into_rings(channel: &mut shm::Channel, head: [u8; HEAD_BYTES], parts: &[&[u8]
     channel.send(&[&frame[..at]]).unwrap_or(0)
 }
 
-/// Sends the parts of a longer message into rings, from where they lie.
+/// Sends the parts of a longer message into rings without assembling them first.
 fn pieces_into_rings(channel: &mut shm::Channel, head: &[u8], parts: &[&[u8]]) -> usize {
     let mut slices: [&[u8]; PARTS_MAX + 1] = [&[]; _];
     let Some(places) = slices.get_mut(1..=parts.len()) else { return 0 };
@@ -411,8 +416,8 @@ fn pieces_into_rings(channel: &mut shm::Channel, head: &[u8], parts: &[&[u8]]) -
     channel.send(&slices[..=parts.len()]).unwrap_or(0)
 }
 
-/// Room for as much as is expected, within reason: a length that a peer claims is paid for only as
-/// its bytes come.
+/// Makes room for the expected bytes, up to `most`: a length that a peer claims takes memory only
+/// as its bytes arrive.
 fn make_room(input: &mut Vec<u8>, most: usize) {
     let expected = Head::read(input)
         .map_or(0, |head| (HEAD_BYTES + head.payload_bytes).saturating_sub(input.len()));

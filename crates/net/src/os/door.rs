@@ -1,4 +1,5 @@
-//! The server's side of handing over shared memory: who knocked, and whose connection it is.
+//! The server's side of handing over shared memory: pending knocks, and the connections that they
+//! belong to.
 
 use super::accept::{ACCEPTS, room_for};
 use super::connection::Connection;
@@ -12,7 +13,7 @@ use thunderhead_runtime::Time;
 use thunderhead_runtime::os::{Poller, descriptor_limit};
 use thunderhead_wire::frame::Offer;
 
-/// Those at the door at once; more have to stay on their sockets.
+/// The most pending knocks; further clients stay on their sockets.
 const KNOCKS_MAX: usize = 256;
 
 /// The door of a transport that listens.
@@ -24,7 +25,7 @@ pub(super) struct Doorway {
     tokens: BTreeMap<[u8; 16], ConnectionId>,
 }
 
-/// Bytes that nobody can guess.
+/// Returns bytes that cannot be guessed.
 fn secret() -> io::Result<[u8; 16]> {
     let mut bytes = [0; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
@@ -40,14 +41,14 @@ impl Doorway {
         Ok(Doorway { name, door, knocks, count: 0, tokens })
     }
 
-    /// An offer for a connection that was accepted.
+    /// Makes an offer for an accepted connection.
     pub(super) fn offer(&mut self, id: ConnectionId) -> Option<Offer> {
         let token = secret().ok()?;
         self.tokens.insert(token, id);
         Some(Offer { door: self.name, token })
     }
 
-    /// Lets in who stands at the door; false when the door had to be taken out of epoll.
+    /// Accepts clients at the door. Returns false if the door had to be taken out of epoll.
     pub(super) fn accept(&mut self, poller: &Poller, until: Time) -> bool {
         let limit = descriptor_limit();
         for _ in 0..ACCEPTS {
@@ -74,11 +75,12 @@ impl Doorway {
 
     /// Puts the door back into epoll.
     pub(super) fn listen_again(&self, poller: &Poller) {
-        // It may be in it still.
+        // It may still be there.
         let _ = poller.add(self.door.fd(), Token::Door.number(), true, false);
     }
 
-    /// Someone at the door has said something: whose connection is it? Each token is good once.
+    /// Reads a client's token and returns its connection, if the token is good. Each token is good
+    /// once.
     pub(super) fn heard(&mut self, number: u32, poller: &Poller) -> Option<(ConnectionId, Knock)> {
         let (knock, _) = self.knocks.get_mut(&number)?;
         let known = match knock.token() {
@@ -91,12 +93,12 @@ impl Doorway {
         Some((known?, knock))
     }
 
-    /// Sends those away who have stood at the door for too long.
+    /// Drops the knocks that have been pending for too long.
     pub(super) fn sweep(&mut self, now: Time) {
         self.knocks.retain(|_, (_, until)| *until > now);
     }
 
-    /// A connection is no more.
+    /// Forgets the token of a closed connection.
     pub(super) fn forget(&mut self, connection: &Connection) {
         if let Some(offer) = &connection.offered {
             self.tokens.remove(&offer.token);

@@ -8,11 +8,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Connections that may wait to be accepted.
+/// Connections that may be pending before they are accepted.
 const BACKLOG: i32 = 4096;
 
-/// How long what was sent may go unacknowledged, or a peer may leave its window closed, before the
-/// kernel gives up: longer than we wait ourselves, for we know the cause.
+/// How long sent bytes may stay unacknowledged, or a peer may leave its window closed, before the
+/// kernel gives up: longer than this transport waits itself, because it can name the cause.
 const SILENT_MS: u32 = 45_000;
 
 fn socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
@@ -24,18 +24,18 @@ fn socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
     net::socket_with(family, SocketType::STREAM, flags, None)
 }
 
-/// What every connection is given; where the kernel refuses, it goes without.
+/// Sets the options of every connection; an option that the kernel refuses is left out.
 fn tune(socket: impl AsFd, peer: SocketAddr) {
     let socket = socket.as_fd();
     let _ = sockopt::set_tcp_nodelay(socket, true);
-    // Half-open connections: whoever is gone without a word is found out.
+    // Detects half-open connections, whose peer has vanished.
     let _ = sockopt::set_socket_keepalive(socket, true);
     let _ = sockopt::set_tcp_keepidle(socket, Duration::from_secs(30));
     let _ = sockopt::set_tcp_keepintvl(socket, Duration::from_secs(10));
     let _ = sockopt::set_tcp_user_timeout(socket, SILENT_MS);
     if peer.ip().is_loopback() {
-        // Nothing is ever congested on the way. Where the machine's choice is one that measures
-        // and paces (BBR), that is a thirtieth of a round trip.
+        // Nothing is ever congested on loopback. If the machine's default measures and paces (BBR),
+        // that costs a thirtieth of a round trip.
         let _ = sockopt::set_tcp_congestion(socket, "reno");
     }
 }
@@ -45,7 +45,7 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
     let socket = socket(address)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     if address.is_ipv6() {
-        // An IPv6 address means IPv6: who wants both listens twice.
+        // An IPv6 address means IPv6 only. To listen on both, listen twice.
         sockopt::set_ipv6_v6only(&socket, true)?;
     }
     net::bind(&socket, &address)?;
@@ -64,8 +64,8 @@ pub(super) fn connect(address: SocketAddr) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Why a connection that was asked for cannot be had. Only the peer's machine can refuse; where this one has no
-/// descriptors, no ports or no memory for it, the peer is not to blame.
+/// Returns the cause for which a requested connection failed. Only the peer's machine can refuse.
+/// If this machine has no descriptors, ports or memory for it, the peer is not to blame.
 pub(super) fn cause(error: Errno) -> Cause {
     match error {
         Errno::CONNREFUSED => Cause::Refused,
@@ -95,12 +95,12 @@ pub(super) fn accept(listener: &OwnedFd) -> Result<Option<(OwnedFd, SocketAddr)>
     }
 }
 
-/// The socket's own address.
+/// Returns the socket's own address.
 pub(super) fn local(socket: impl AsFd) -> Option<SocketAddr> {
     SocketAddr::try_from(net::getsockname(socket).ok()?).ok()
 }
 
-/// The error of a connection that was begun, if it failed.
+/// Returns the error of a connection attempt, if it failed.
 pub(super) fn error(socket: impl AsFd) -> Option<Errno> {
     sockopt::socket_error(socket).map_or_else(Some, Result::err)
 }

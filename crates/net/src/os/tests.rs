@@ -1,4 +1,4 @@
-//! What cannot be seen from outside: whether a transport could sleep, and what wakes it.
+//! Tests from inside: whether a transport could sleep, and which events wake it.
 
 use super::*;
 use crate::shm::Channel;
@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 struct Echo {
     answered: usize,
     closed: Vec<Cause>,
-    /// Whom to close when a message comes.
+    /// Connections to close when a message comes.
     closes: Vec<ConnectionId>,
 }
 
@@ -37,17 +37,17 @@ fn server() -> (OsTransport, SocketAddr) {
     let options = Options { limits, ..Options::default() };
     let directory = std::env::temp_dir().join(format!("thunderhead-os-{}", std::process::id()));
     let world = os::world(&directory).unwrap();
-    // Nothing is written there; another test may be using it, and makes it anew then.
+    // No file is written there; another test may use the directory, and then makes it anew.
     let _ = std::fs::remove_dir(&directory);
     let mut server = OsTransport::new(&world, options).unwrap();
     let address = server.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     (server, address)
 }
 
-/// A client on a socket, accepted, that has not said a word.
+/// Returns a client's socket, accepted, that has not greeted.
 fn visitor(server: &mut OsTransport, address: SocketAddr) -> (TcpStream, ConnectionId) {
     let before = server.counters.accepted;
-    #[allow(clippy::disallowed_methods, reason = "a peer that is none of ours")]
+    #[allow(clippy::disallowed_methods, reason = "a peer that is not this transport")]
     let stream = TcpStream::connect(address).unwrap();
     while server.counters.accepted == before {
         server.poll(server.now, &mut Echo::default());
@@ -56,7 +56,7 @@ fn visitor(server: &mut OsTransport, address: SocketAddr) -> (TcpStream, Connect
     (stream, newest.unwrap())
 }
 
-/// A client on a socket that has greeted.
+/// Returns a client's socket that has greeted.
 fn guest(server: &mut OsTransport, address: SocketAddr) -> (TcpStream, ConnectionId) {
     let (mut stream, id) = visitor(server, address);
     let preface = Preface::new(0, 1 << 20, None);
@@ -68,7 +68,7 @@ fn guest(server: &mut OsTransport, address: SocketAddr) -> (TcpStream, Connectio
     (stream, id)
 }
 
-/// Polls at one time until something has happened: what was sent is there when the kernel has brought it.
+/// Polls at a fixed time until an event has happened, because the kernel needs time to deliver.
 fn poll_until(
     server: &mut OsTransport,
     now: Time,
@@ -81,13 +81,13 @@ fn poll_until(
             return;
         }
     }
-    panic!("nobody looks");
+    panic!("the event is never found");
 }
 
-/// Gives a client rings with which it does as it likes.
+/// Gives a client rings that the test controls.
 fn with_rings(server: &mut OsTransport, address: SocketAddr) -> (Channel, ConnectionId) {
     let (_stream, id) = visitor(server, address);
-    // It is as if it had shown its token at the door.
+    // This skips the token at the door.
     let (here, there) = Channel::pair(server.options.ring_bytes).unwrap();
     server.connections.get_mut(id).unwrap().stage = Stage::Open;
     server.move_to_rings(id, here);
@@ -100,18 +100,18 @@ fn server_and_ring() -> (OsTransport, Channel, Echo) {
     (server, channel, Echo::default())
 }
 
-/// A message of the client's, with as many bytes beside its head.
+/// Returns a client's message with `length` bytes of payload.
 fn message(length: usize) -> Vec<u8> {
     let head = Head { kind: Kind::MESSAGE, payload_bytes: length }.to_bytes();
     [head.as_slice(), &vec![7; length]].concat()
 }
 
 #[test]
-fn a_server_sleeps_while_a_peer_takes_nothing_from_its_ring_and_wakes_when_there_is_room() {
+fn a_server_sleeps_while_its_peer_leaves_a_ring_full_and_wakes_when_there_is_room() {
     let (mut server, mut client, mut handler) = server_and_ring();
     let one = message(1000);
     let (mut now, mut sent) = (Time(1), 0);
-    // The client goes on asking and takes no answers, until nothing more is taken from it.
+    // The client keeps sending requests and takes no replies, until the server takes no more.
     for _ in 0..10_000 {
         if client.send(&[&one]).unwrap() == one.len() {
             sent += 1;
@@ -125,10 +125,10 @@ fn a_server_sleeps_while_a_peer_takes_nothing_from_its_ring_and_wakes_when_there
     }
     let id = server.rings[0];
     assert!(server.connections.get(id).unwrap().paused);
-    assert!(handler.answered < sent, "what was asked since is left in the ring");
+    assert!(handler.answered < sent, "the later requests stay in the ring");
     let before = handler.answered;
 
-    // It may sleep, again and again, though there is something in the ring for it.
+    // It may sleep repeatedly, although its ring holds requests.
     for _ in 0..3 {
         assert!(server.rings_may_sleep());
         assert_eq!(server.poller.look(), [], "nothing wakes it");
@@ -138,7 +138,7 @@ fn a_server_sleeps_while_a_peer_takes_nothing_from_its_ring_and_wakes_when_there
     }
     assert_eq!(handler.answered, before);
 
-    // The client takes what there is while the server sleeps: that wakes it.
+    // The client takes the replies while the server sleeps: that wakes it.
     assert!(server.rings_may_sleep());
     let mut taken = Vec::new();
     client.receive(&mut taken, usize::MAX).unwrap();
@@ -158,7 +158,7 @@ fn a_server_sleeps_while_a_peer_takes_nothing_from_its_ring_and_wakes_when_there
 }
 
 #[test]
-fn a_server_sleeps_while_a_message_in_a_ring_waits_for_its_turn_and_hears_when_the_peer_goes() {
+fn a_server_sleeps_while_a_message_in_a_ring_is_queued_and_wakes_when_the_peer_goes() {
     let (mut server, mut client, mut handler) = server_and_ring();
     let mut now = Time(1);
     let mut turns = |server: &mut OsTransport, handler: &mut Echo| {
@@ -168,7 +168,7 @@ fn a_server_sleeps_while_a_message_in_a_ring_waits_for_its_turn_and_hears_when_t
             server.flush();
         }
     };
-    // As if another one held much.
+    // Simulates another connection that holds much.
     server.connections.insert(Connection::connect("10.0.0.1:1".parse().unwrap(), Time::NEVER));
     server.counters.held_bytes += 200 << 20;
     server.holds_much(server.rings[0]);
@@ -190,15 +190,16 @@ fn a_server_sleeps_while_a_message_in_a_ring_waits_for_its_turn_and_hears_when_t
     turns(&mut server, &mut handler);
     assert_eq!(handler.closed, [Cause::ByPeer]);
     assert!(server.queued.is_empty());
-    assert_eq!(server.counters.held_bytes, 200 << 20, "what it held is given back");
+    assert_eq!(server.counters.held_bytes, 200 << 20, "its bytes are freed");
 }
 
 #[test]
-fn the_first_message_of_a_turn_leaves_at_once_and_all_come_in_order_whatever_their_shape() {
+fn the_first_message_of_a_turn_leaves_at_once_and_all_shapes_arrive_in_order() {
     let (mut server, mut client, mut handler) = server_and_ring();
     let id = server.rings[0];
     let byte = |at: usize| (at * 31 % 251) as u8;
-    // Short ones, some of many parts, some longer than what is put together first, and more than the ring holds.
+    // Short ones, ones of many parts, ones that are too long to be assembled first, and more than a
+    // ring holds.
     let lengths = [0, 1, 30, 130, 247, 248, 249, 300, 5_000, 31_000, 8, 60_000, 100_000, 7];
     let parts = [1, 2, 3, 7, 8, 20];
     let (mut expected, mut taken) = (Vec::new(), Vec::new());
@@ -211,10 +212,14 @@ fn the_first_message_of_a_turn_leaves_at_once_and_all_come_in_order_whatever_the
         client.receive(&mut taken, usize::MAX).unwrap();
         if *length < LONG_BYTES {
             let is_first = expected.len() == HEAD_BYTES + length;
-            assert_eq!(taken.len() == expected.len(), is_first, "nobody has flushed yet");
+            assert_eq!(
+                taken.len() == expected.len(),
+                is_first,
+                "only the first leaves before the flush"
+            );
         }
         if expected.len() < 2_000 {
-            // The next turn: its first one leaves at once as well.
+            // The next turn: its first message leaves at once as well.
             server.flush();
             client.receive(&mut taken, usize::MAX).unwrap();
             assert_eq!(taken, expected);
@@ -239,19 +244,19 @@ fn the_first_message_of_a_turn_leaves_at_once_and_all_come_in_order_whatever_the
 }
 
 #[test]
-fn who_never_greets_is_closed_also_after_a_stall_and_by_a_reactor_that_only_wakes_for_it() {
+fn a_silent_peer_is_closed_after_a_stall_by_a_reactor_that_only_wakes_for_deadlines() {
     let (mut server, address) = server();
     let (_stream, _) = visitor(&mut server, address);
     let mut handler = Echo::default();
-    // Nothing happened for a while, in which it may have greeted and was not heard.
+    // The server stood still for a while, in which the peer's greeting would have gone unread.
     let mut now = Time(1) + Duration::from_secs(100);
     server.poll(now, &mut handler);
     assert_eq!(handler.closed, []);
     for _ in 0..3 {
-        // Nobody wakes exactly when he wants to.
+        // No sleep ends at exactly its deadline.
         now = server.deadline().map_or(now, |at| at + Duration::from_millis(1));
         let busy = server.poll(now, &mut handler);
-        assert_eq!(busy, !handler.closed.is_empty(), "who waits for that is to hear of it");
+        assert_eq!(busy, !handler.closed.is_empty(), "the poll that closes it reports work");
         if busy {
             break;
         }
@@ -261,7 +266,7 @@ fn who_never_greets_is_closed_also_after_a_stall_and_by_a_reactor_that_only_wake
 }
 
 #[test]
-fn who_never_greets_is_closed_while_others_keep_every_turn_busy() {
+fn a_silent_peer_is_closed_while_others_keep_every_turn_busy() {
     for rings in [false, true] {
         let (mut server, address) = server();
         let (_silent, _) = visitor(&mut server, address);
@@ -279,12 +284,12 @@ fn who_never_greets_is_closed_while_others_keep_every_turn_busy() {
             let (mut stream, _) = guest(&mut server, address);
             Box::new(move || stream.write_all(&one).unwrap())
         };
-        // It is late already, and the others go on faster than any short cut gets old.
+        // It is late already, and the others send before a short cut expires.
         let (mut now, mut handler) = (server.now + Duration::from_secs(5), Echo::default());
         while handler.closed.is_empty() {
             ask();
             now = now + Duration::from_micros(15);
-            assert!(now < Time(1) + Duration::from_secs(10), "nobody looks");
+            assert!(now < Time(1) + Duration::from_secs(10), "deadlines are never checked");
             let before = handler.answered;
             poll_until(&mut server, now, &mut handler, |it| {
                 it.answered > before || !it.closed.is_empty()
@@ -296,7 +301,7 @@ fn who_never_greets_is_closed_while_others_keep_every_turn_busy() {
 }
 
 #[test]
-fn a_handler_may_close_whom_it_likes_in_the_midst_of_messages() {
+fn a_handler_may_close_any_connection_while_it_handles_a_message() {
     let three = [message(30), message(40), message(50)].concat();
     for rings in [false, true] {
         let (mut server, address) = server();
@@ -328,7 +333,7 @@ fn a_handler_may_close_whom_it_likes_in_the_midst_of_messages() {
             server.poll(now, &mut handler);
             server.flush();
         }
-        assert_eq!(handler.answered, 1, "what came behind is nobody's any more");
+        assert_eq!(handler.answered, 1, "the later messages of a closed connection are dropped");
         assert_eq!((server.connections.count(), server.counters.open), (0, 0));
         assert_eq!((server.counters.held_bytes, server.rings.len()), (0, 0));
         drop(other_channel);
@@ -336,7 +341,7 @@ fn a_handler_may_close_whom_it_likes_in_the_midst_of_messages() {
 }
 
 #[test]
-fn who_has_a_socket_does_not_wait_for_rings_that_say_nothing() {
+fn silent_rings_do_not_delay_a_socket() {
     let (mut server, address) = server();
     let (mut streams, mut handler) = (Vec::new(), Echo::default());
     for _ in 0..2 {
@@ -355,7 +360,7 @@ fn who_has_a_socket_does_not_wait_for_rings_that_say_nothing() {
 }
 
 #[test]
-fn who_has_a_socket_does_not_wait_for_the_busiest_that_is_gone() {
+fn a_closed_hot_connection_does_not_delay_a_socket() {
     let (mut server, address) = server();
     let mut handler = Echo::default();
     let (mut other, _) = guest(&mut server, address);

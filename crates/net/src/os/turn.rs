@@ -1,14 +1,15 @@
-//! What a poll does: looks for what has happened, reads, cuts messages out of what was read, sends
-//! what was said to that.
+//! The work of a poll: find events, read, cut messages out of the bytes, handle them, send the
+//! replies.
 //!
 //! # One frame
 //!
-//! After a system call a processor has forgotten where the functions that are active return to: the
-//! kernel overwrites that prediction on its way, and the first return behind a system call takes longer than
-//! the call ([`expect_returns`]). So those who call the kernel again and again are inlined here into one
-//! function, [`OsTransport::poll`], which receives and sends without returning in between; what is called after
-//! a system call and returns to here is not concerned. Before it returns itself, it says so to the processor.
-//! `bench rpc latency` shows the difference: both together are a third of a round trip.
+//! During a system call the processor loses its predictions of where the active functions return
+//! to, because the kernel overwrites them. The first return after a system call then takes longer
+//! than the call itself ([`expect_returns`]). So all functions that call the kernel repeatedly are
+//! inlined here into one function, [`OsTransport::poll`], which receives and sends without
+//! returning in between. Functions that are called after a system call and return to here are not
+//! affected. Before the poll itself returns, it restores the prediction. `bench rpc latency` shows
+//! the difference: both together are a third of a round trip.
 //!
 //! [`OsTransport::poll`]: crate::Transport::poll
 //! [`expect_returns`]: thunderhead_runtime::os::expect_returns
@@ -27,17 +28,17 @@ use std::time::Duration;
 use thunderhead_runtime::os::Ready;
 use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, LONG_MESSAGES, MEMBER, Mismatch, Preface};
 
-/// The longest greeting that is listened to.
+/// The longest greeting that is accepted.
 const GREETING_BYTES_MAX: usize = 1024;
 
-/// How often the hot connection is asked in one turn: some microseconds.
+/// The reads of the hot connection in one turn: a few microseconds.
 const HOT_TRIES: u32 = 12;
 
-/// How long to do nothing in between: a quarter of a microsecond. Asking locks the socket, and who delivers into
-/// a socket that is locked has to leave the work to us.
+/// The pauses between two such reads: a quarter of a microsecond. A read locks the socket, and a
+/// sender that finds it locked leaves its work to this thread.
 const HOT_PAUSES: u32 = 10;
 
-/// How often rings are looked at in one turn: a fraction of a microsecond.
+/// The looks at rings in one turn: a fraction of a microsecond.
 const RING_TRIES: u32 = 8;
 
 impl From<Broken> for Cause {
@@ -69,7 +70,7 @@ impl OsTransport {
             self.cool();
             self.heat(busiest);
         }
-        // Right after something was sent nothing can have come back yet: the best time to ask epoll.
+        // Directly after a send no reply can have arrived yet: the best time to ask epoll.
         let patience = if std::mem::take(&mut self.sent) { Duration::ZERO } else { LOOK_SLACK };
         let leads = self.now < self.leads_until && (self.hot.is_some() || !self.rings.is_empty());
         if self.woke || !leads || self.now >= self.next_look + patience {
@@ -78,7 +79,7 @@ impl OsTransport {
             busy |= found;
         }
         if let Some(id) = self.hot {
-            // Asking again at once finds an answer sooner than going round through everything.
+            // Reading again at once finds a reply sooner than a whole further turn.
             let tries = if self.rings.is_empty() && !busy { HOT_TRIES } else { 1 };
             for _ in 0..tries {
                 if self.read(id, handler) {
@@ -94,8 +95,8 @@ impl OsTransport {
         busy
     }
 
-    /// Takes the busiest connection out of epoll: it is read in every poll, and what epoll does
-    /// whenever something arrives for it is for nothing.
+    /// Takes the busiest connection out of epoll. Every poll reads it, so epoll's work at each
+    /// arrival would be wasted.
     #[cold]
     fn heat(&mut self, busiest: Option<ConnectionId>) {
         let Some(connection) = busiest.and_then(|id| self.connections.get(id)) else { return };
@@ -106,7 +107,7 @@ impl OsTransport {
         }
     }
 
-    /// Puts it back.
+    /// Puts the hot connection back into epoll.
     #[cold]
     pub(super) fn cool(&mut self) {
         let Some(id) = self.hot.take() else { return };
@@ -119,7 +120,8 @@ impl OsTransport {
         }
     }
 
-    /// Tells of connections that failed, and goes on with those that may again.
+    /// Tells the handler of failed connections, and continues with connections that may go on
+    /// again.
     #[cold]
     fn go_on(&mut self, handler: &mut dyn Handler) {
         for (id, why) in std::mem::take(&mut self.failed) {
@@ -130,7 +132,7 @@ impl OsTransport {
         }
     }
 
-    /// Looks at the rings, a few of them for a little longer than once.
+    /// Polls the rings; if they are few, more than once.
     #[inline]
     fn watch_rings(&mut self, handler: &mut dyn Handler) -> bool {
         let tries = if self.rings.len() <= 2 { RING_TRIES } else { 1 };
@@ -146,7 +148,7 @@ impl OsTransport {
     fn poll_rings(&mut self, handler: &mut dyn Handler) -> bool {
         let mut busy = false;
         for at in (0..self.rings.len()).rev() {
-            // The handler may close connections while we walk.
+            // The handler may close connections during the walk.
             let Some(id) = self.rings.get(at).copied() else { continue };
             let Some(connection) = self.connections.get(id) else { continue };
             let Carrier::Rings(channel) = &connection.carrier else { continue };
@@ -161,7 +163,7 @@ impl OsTransport {
         busy
     }
 
-    /// Asks epoll, unless it has just said.
+    /// Asks epoll, unless its last report is still unread.
     #[inline(always)]
     fn look(&mut self, handler: &mut dyn Handler) -> bool {
         let mut ready = std::mem::take(&mut self.ready);
@@ -193,7 +195,7 @@ impl OsTransport {
         event.readable && self.read(id, handler)
     }
 
-    /// Something is the matter with what is no connection.
+    /// Handles an event of a descriptor other than a connection.
     #[cold]
     fn other_event(&mut self, token: Token, handler: &mut dyn Handler) -> bool {
         match token {
@@ -211,7 +213,7 @@ impl OsTransport {
         true
     }
 
-    /// A connection is more than readable, or it is not carried by a socket.
+    /// Handles an event other than plain readability of a socket.
     #[inline(never)]
     fn uncommon_event(
         &mut self,
@@ -228,7 +230,7 @@ impl OsTransport {
         }
         if let Carrier::Rings(channel) = &mut connection.carrier {
             if event.readable && channel.peer_gone() {
-                // What it sent before it went still counts: no more than a ring holds.
+                // The bytes that it sent before still count: at most one ring.
                 let most = channel.ring_bytes().div_ceil(READ_BYTES) + 1;
                 for _ in 0..most {
                     if !self.read(id, handler) {
@@ -244,7 +246,7 @@ impl OsTransport {
             && event.readable
             && connection.fd().is_some_and(|fd| socket::error(fd).is_some())
         {
-            // Nobody reads it to find out.
+            // A paused connection is not read, so a read would not find the error.
             self.fail(id, Cause::Reset, handler);
             return true;
         }
@@ -276,12 +278,12 @@ impl OsTransport {
         Preface::new(features, limits.message_bytes_max, offer).of_cluster(cluster.known())
     }
 
-    /// Someone at our door has shown a token: hands over the rings if it is a good one.
+    /// Handles a token presented at the door: if it is good, hands over the rings.
     fn admit(&mut self, number: u32) {
         let Some(doorway) = &mut self.doorway else { return };
         let Some((id, knock)) = doorway.heard(number, &self.poller) else { return };
         let Some(connection) = self.connections.get_mut(id) else { return };
-        // Nothing may be on its way over the socket in either direction.
+        // No bytes may be in flight over the socket in either direction.
         let quiet = connection.waiting_bytes() == 0 && connection.input.is_empty();
         if connection.stage != Stage::Open || !quiet {
             return;
@@ -297,15 +299,15 @@ impl OsTransport {
         if !channel.prepare_sleep(shm::Until::Arrival) {
             return self.move_to_rings(id, channel);
         }
-        // The client may still stay on the socket, if it cannot use what it is given. So we move
-        // when its first message comes through the ring, which wakes this end.
+        // The client may still stay on the socket if it cannot use the rings. So this end moves
+        // when the client's first message comes through the ring, which wakes this end.
         let token = Token::Visit(id).number();
         if self.poller.add(channel.socket(), token, true, false).is_ok() {
             connection.admitted = Some(Box::new(channel));
         }
     }
 
-    /// A client that we gave rings has used them, or gone away from them.
+    /// Handles a client that was given rings: it has used them, or disconnected from them.
     fn admitted(&mut self, id: ConnectionId, mut channel: Box<shm::Channel>) {
         let gone = channel.awake(true);
         if channel.ready() {
@@ -319,7 +321,7 @@ impl OsTransport {
         }
     }
 
-    /// We have knocked at a server's door: are we let in?
+    /// Handles news of a visit at a server's door.
     fn visit(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         if let Some(channel) = connection.admitted.take() {
@@ -332,7 +334,7 @@ impl OsTransport {
                 return;
             }
             Ok(shm::Answer::Admitted(channel)) => {
-                // The channel's socket is the visit's.
+                // The channel uses the visit's socket.
                 self.poller.remove(channel.socket());
                 self.move_to_rings(id, channel);
             }
@@ -367,14 +369,14 @@ impl OsTransport {
         let Some(connection) = self.connections.get_mut(id) else { return };
         connection.stage = Stage::Open;
         if !connection.input.is_empty() {
-            // It came together with the greeting, and has waited for this.
+            // These bytes came together with the greeting, and have waited for this.
             self.resumed.push(id);
         }
         self.watch(id);
         handler.opened(self, id);
     }
 
-    /// Tells epoll what a socket is waited for.
+    /// Tells epoll the events to watch on a socket.
     pub(super) fn watch(&mut self, id: ConnectionId) {
         if self.hot == Some(id) {
             self.cool();
@@ -391,7 +393,7 @@ impl OsTransport {
         }
     }
 
-    /// Writes what waits on a connection.
+    /// Writes the waiting bytes of a connection.
     #[inline(always)]
     pub(super) fn write(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
@@ -413,7 +415,7 @@ impl OsTransport {
         }
     }
 
-    /// Something waits on a connection, or did.
+    /// Updates pause and epoll's interest after a write, as bytes wait on the connection or did.
     #[cold]
     fn written_in_part(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(id) else { return };
@@ -425,7 +427,7 @@ impl OsTransport {
             connection.paused && !connection.queued && waiting < self.waiting_bytes_high / 2;
         if resumes {
             connection.paused = false;
-            // What came before the pause has been left alone by us.
+            // This end did not read during the pause, so the peer's time begins now.
             connection.begun = self.now;
             self.resumed.push(id);
         }
@@ -436,7 +438,7 @@ impl OsTransport {
         }
     }
 
-    /// Reads a connection once; says whether there was something.
+    /// Reads a connection once; returns whether there was anything.
     #[inline(always)]
     pub(super) fn read(&mut self, id: ConnectionId, handler: &mut dyn Handler) -> bool {
         let Some(connection) = self.connections.get_mut(id) else { return false };
@@ -460,14 +462,14 @@ impl OsTransport {
         if broken == Broken::Ended
             && let Some(channel) = connection.admitted.take()
         {
-            // The client has moved to the rings and closed the socket behind it.
+            // The client has moved to the rings and closed the socket afterwards.
             self.poller.remove(channel.socket());
             return self.move_to_rings(id, *channel);
         }
         self.fail(id, broken.into(), handler);
     }
 
-    /// So many bytes have come, into the scratch or behind what came before.
+    /// Handles `count` bytes that were read, into the scratch or behind the partial input.
     fn received(
         &mut self,
         id: ConnectionId,
@@ -477,14 +479,14 @@ impl OsTransport {
     ) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         if connection.input.is_empty() || !in_scratch && connection.input.len() == count {
-            // A message begins, or many do: it has so long to come to its end.
+            // One or more messages begin; the time for their completion runs from now.
             connection.begun = self.now;
         }
         self.counters.bytes_in += count as u64;
         handler.received();
         if !in_scratch {
             if matches!(connection.carrier, Carrier::Rings(_)) {
-                // The ring is tidied up at the end of the turn, when answers are on their way.
+                // The ring is cleared at the end of the turn, after replies have left.
                 if !std::mem::replace(&mut connection.listed, true) {
                     self.unsent.push(id);
                 }
@@ -503,7 +505,7 @@ impl OsTransport {
         self.scratch = scratch;
     }
 
-    /// Goes on with what was read before.
+    /// Continues with bytes that were read before.
     fn digest_input(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let mut input = std::mem::take(&mut connection.input);
@@ -521,7 +523,8 @@ impl OsTransport {
         let (counted, _) = connection.count_input();
         self.counters.held_bytes -= counted as u64;
         if input.capacity() <= 2 * READ_BYTES && matches!(connection.carrier, Carrier::Rings(_)) {
-            // Rings are read into it every time; a socket only when something came in part.
+            // Every read of rings goes into this buffer; a socket uses it only for partial
+            // messages.
             input.clear();
             connection.input = input;
         } else {
@@ -529,8 +532,8 @@ impl OsTransport {
         }
     }
 
-    /// Cuts frames out of bytes and hands them on. Returns how many bytes that were; `None` when
-    /// the connection is no more.
+    /// Cuts frames out of bytes and handles them. Returns the number of bytes used, or `None` if
+    /// the connection has closed.
     #[inline]
     fn digest(
         &mut self,
@@ -541,14 +544,14 @@ impl OsTransport {
         let mut at = 0;
         while let Some(head) = Head::read(&bytes[at..]) {
             let connection = self.connections.get(id)?;
-            // Only who is asked holds back: a caller that stopped reading answers while it has much
-            // to say, and a server that does the same, would wait for each other.
+            // Only the serving end holds back. If a caller with much to send stopped reading
+            // replies, and its server did the same, they would wait for each other.
             let held_back = connection.waiting_bytes() > self.waiting_bytes_high;
             if held_back && !connection.is_ours {
                 self.pause(id);
                 break;
             }
-            // What comes behind a greeting is for later.
+            // Bytes behind a greeting are handled later.
             if matches!(connection.stage, Stage::Visiting | Stage::Doomed) {
                 break;
             }
@@ -579,7 +582,7 @@ impl OsTransport {
         self.connections.get(id).map(|_| at)
     }
 
-    /// What is wrong with a frame, by its head and how far its connection is.
+    /// Returns the cause to refuse a frame, judging by its head and the connection's stage.
     #[inline]
     fn objection(&self, head: Head, is_open: bool) -> Option<Cause> {
         let Head { kind, payload_bytes } = head;
@@ -609,7 +612,7 @@ impl OsTransport {
             Ok(agreement) => agreement,
             Err(Mismatch::NotOurs) => return self.fail(id, Cause::NotOurs, handler),
             Err(Mismatch::Version { .. }) => {
-                // Our own greeting tells it which versions we have.
+                // This end's greeting tells the peer our versions.
                 self.write(id);
                 return self.fail(id, Cause::Version, handler);
             }
@@ -626,7 +629,7 @@ impl OsTransport {
                 if why == Cause::WrongCluster && self.counters.closed(why) == 0 {
                     tell_refused(address, self.options.cluster.known(), agreement.cluster);
                 }
-                // Our own greeting tells it to which cluster we belong.
+                // This end's greeting tells the peer our cluster.
                 self.write(id);
                 return self.fail(id, why, handler);
             }
@@ -641,14 +644,15 @@ impl OsTransport {
         {
             connection.visit = Some(Box::new(visit));
             connection.stage = Stage::Visiting;
-            // The server closes the socket once it has handed over; that is not the end.
+            // The server closes the socket after the handover; that is not the end of the
+            // connection.
             self.watch(id);
             return;
         }
         self.open(id, handler);
     }
 
-    /// Closes what is too late; whether something was.
+    /// Closes overdue connections; returns whether there were any.
     #[cold]
     pub(super) fn sweep(&mut self, handler: &mut dyn Handler) -> bool {
         (self.forgave, self.next_sweep) = (false, self.now + SWEEP);
@@ -658,7 +662,7 @@ impl OsTransport {
         }
         if std::mem::take(&mut self.deaf) {
             for (number, listener) in self.listeners.iter().enumerate() {
-                // Those that were taken out when descriptors ran out; others are in already.
+                // Listeners were removed when descriptors ran out; the others are in epoll already.
                 let token = Token::Listener(number as u32).number();
                 let _ = self.poller.add(listener, token, true, false);
             }
@@ -692,7 +696,7 @@ impl OsTransport {
         busy
     }
 
-    /// The server does not answer at its door: stays on the socket.
+    /// Stays on the socket, because the server does not answer at its door.
     fn give_up_visit(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
         let visit = self.connections.get_mut(id).and_then(|connection| connection.visit.take());
         if let Some(visit) = visit {
@@ -701,7 +705,7 @@ impl OsTransport {
         self.open(id, handler);
     }
 
-    /// Whether every connection over shared memory lets us sleep.
+    /// Whether all connections over shared memory allow this thread to sleep.
     pub(super) fn rings_may_sleep(&mut self) -> bool {
         let rings = &self.rings;
         rings.iter().all(|id| match self.connections.get_mut(*id) {
@@ -710,7 +714,7 @@ impl OsTransport {
                 match &mut connection.carrier {
                     Carrier::Rings(channel) => {
                         let until = match (connection.paused, waits) {
-                            // What has arrived is left where it is.
+                            // Arrived bytes stay where they are.
                             (true, true) => shm::Until::Room,
                             (true, false) => shm::Until::Gone,
                             (false, true) => shm::Until::Either,

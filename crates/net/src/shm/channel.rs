@@ -1,8 +1,9 @@
 //! One end of a channel: a ring to send in, a ring to receive from, and a doorbell.
 //!
-//! It promises two streams of bytes, one each way, whose ends neither wait nor call the kernel as
-//! long as both are busy. Where a [`Channel::send`] ended is not kept: records may be split and
-//! joined on the way. A channel is owned by one thread at a time, and may be moved to another.
+//! It promises two streams of bytes, one in each direction. While both ends are busy, neither
+//! blocks or calls the kernel. The boundaries of [`Channel::send`] calls are not preserved: records
+//! may be split and joined on the way. One thread at a time owns a channel, which may move to
+//! another thread.
 
 use super::doorbell::{Doorbell, Events, Until};
 use super::error::Corrupt;
@@ -20,15 +21,15 @@ pub struct Channel {
     doorbell: Doorbell,
     producer: Producer,
     consumer: Consumer,
-    /// What has happened since the peer was last looked at.
+    /// Events since the last flush, of which the peer has not been notified.
     untold: Events,
 }
 
 impl Channel {
-    /// Two ends in one process, for tests and measurements.
+    /// Returns both ends of a channel in one process, for tests and measurements.
     ///
     /// # Errors
-    /// When the size is none that a ring can have, or the system refuses memory or sockets.
+    /// If no ring can have this size, or the system refuses memory or sockets.
     pub fn pair(ring_bytes: usize) -> io::Result<(Channel, Channel)> {
         let memory = SealedMemory::create(layout_for(ring_bytes)?)?;
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -37,7 +38,7 @@ impl Channel {
         Ok((server, Channel::new(memory.map()?, other, End::Client)))
     }
 
-    /// An end, given fresh memory and a non-blocking socket.
+    /// Returns an end, given fresh memory and a non-blocking socket.
     pub(super) fn new(mapping: Mapping, socket: OwnedFd, end: End) -> Channel {
         let layout = mapping.layout();
         Channel {
@@ -49,21 +50,22 @@ impl Channel {
         }
     }
 
-    /// Bytes of each of the two rings.
+    /// Returns the size of each of the two rings.
     #[must_use]
     pub fn ring_bytes(&self) -> usize {
         self.mapping.layout().ring_bytes()
     }
 
-    /// Copies what has arrived onto the end of `into`, until there is no more or at least `limit`
-    /// bytes have been copied: less than a quarter of the ring beyond it. One call copies no more
-    /// than about a ring, so that a peer that never stops sending cannot hold its caller. Returns
-    /// the bytes copied, 0 when nothing has arrived. Call [`Channel::flush`] sooner or later, for room may be made.
+    /// Appends the bytes that have arrived to `into`, until there are no more or at least `limit`
+    /// bytes have been copied: less than a quarter of the ring beyond it. One call copies at most
+    /// about a ring, so that a peer that never stops sending cannot hold its caller. Returns the
+    /// number of bytes copied, 0 if none have arrived. Call [`Channel::flush`] eventually, because
+    /// this may have made room.
     ///
-    /// Every byte is to be judged as coming from the peer, who may be anybody.
+    /// Treat every byte as untrusted: any process may be the peer.
     ///
     /// # Errors
-    /// When the peer breaks the rules of the ring. What was copied before stays in `into`.
+    /// If the peer breaks the rules of the ring. Bytes copied before stay in `into`.
     #[inline]
     pub fn receive(&mut self, into: &mut Vec<u8>, limit: usize) -> Result<usize, Corrupt> {
         let (bytes, published) = self.consumer.receive(self.mapping.words(), into, limit)?;
@@ -73,34 +75,34 @@ impl Channel {
         Ok(bytes)
     }
 
-    /// Whether there is something to receive. It costs one load, of a word that stays in this
-    /// core's cache until the peer writes there.
+    /// Whether bytes have arrived. This costs one load, of a word that stays in this core's cache
+    /// until the peer writes there.
     #[inline]
     #[must_use]
     pub fn ready(&self) -> bool {
         self.consumer.ready(self.mapping.words())
     }
 
-    /// Sends as much of the concatenation of `parts` as there is room for, and returns the bytes
-    /// taken. A peer that polls sees them at once; one that sleeps is not woken until
+    /// Sends as much of the concatenation of `parts` as fits, and returns the number of bytes
+    /// taken. A peer that polls sees them at once; a sleeping peer is not woken until
     /// [`Channel::flush`].
     ///
     /// # Errors
-    /// When the peer breaks the rules of the ring.
+    /// If the peer breaks the rules of the ring.
     #[inline]
     pub fn send(&mut self, parts: &[&[u8]]) -> Result<usize, Corrupt> {
         let sent = self.producer.send(self.mapping.words(), parts);
-        // Even a send that fails half-way may have sent something.
+        // Even a send that fails half-way may have sent some bytes.
         if !matches!(sent, Ok(0)) {
             self.untold.add_sent();
         }
         sent
     }
 
-    /// Ends a turn: wakes the peer if it sleeps and waits for what has happened since the last
-    /// call, and tidies up behind what was received. To be called once for all that a turn has
-    /// received and sent, for it costs a fence, which waits until the peer's core has given up the
-    /// lines just written.
+    /// Ends a turn: wakes the peer if it sleeps and waits for the events since the last call, and
+    /// zeroes the lines that were received. Call it once for everything that a turn has received
+    /// and sent. It costs a fence, which waits until the peer's core has given up the lines just
+    /// written.
     #[inline]
     pub fn flush(&mut self) {
         if !self.untold.is_empty() {
@@ -110,21 +112,21 @@ impl Channel {
         self.consumer.clear(self.mapping.words());
     }
 
-    /// Wakes the peer if need be. A fence lies before.
+    /// Wakes the peer if necessary. The caller has executed the fence.
     #[inline]
     fn tell(&mut self) {
         let events = std::mem::take(&mut self.untold);
         self.doorbell.wake(self.mapping.words(), events);
     }
 
-    /// Announces that this end is going to sleep, and tells the peer whatever it has not been told.
+    /// Announces that this end is going to sleep, and notifies the peer of all events so far.
     ///
-    /// When true comes back, the caller may block until the socket is readable (or anything else it
-    /// waits for happens), and calls [`Channel::awake`] before it does anything else with this end.
-    /// When false comes back, what it waits for is there already, and it must not block.
+    /// If this returns true, the caller may block until the socket is readable (or any other event
+    /// that it waits for), and must call [`Channel::awake`] before any other use of this end. If
+    /// this returns false, the awaited event has happened already, and the caller must not block.
     ///
-    /// To wait for room is sensible only if a send has taken less than it was given: there may be
-    /// room otherwise, and then this always returns false.
+    /// Wait for room only if a send has taken less than it was given. Otherwise there may be room,
+    /// and then this always returns false.
     #[must_use]
     pub fn prepare_sleep(&mut self, until: Until) -> bool {
         let words = self.mapping.words();
@@ -142,21 +144,21 @@ impl Channel {
         !stirred
     }
 
-    /// Takes the announcement of [`Channel::prepare_sleep`] back; without effect if there is none.
-    /// `reported` says that the socket was found readable: then it is read, which is a call of the
-    /// kernel. Returns whether the peer is known to be gone, as [`Channel::peer_gone`] does.
+    /// Withdraws the announcement of [`Channel::prepare_sleep`], if there is one. `reported` says
+    /// that the socket was found readable; then this reads it, which calls the kernel. Returns
+    /// whether the peer is known to be gone, as [`Channel::peer_gone`] does.
     pub fn awake(&mut self, reported: bool) -> bool {
         self.doorbell.withdraw(self.mapping.words());
         if reported { self.doorbell.peer_gone() } else { self.doorbell.is_gone() }
     }
 
-    /// Whether the peer has closed its end or died. It asks the socket, without waiting, and takes
-    /// the wake-ups out of it. What the peer had sent before can still be received.
+    /// Whether the peer has closed its end or died. This asks the socket, without blocking, and
+    /// takes the wake-ups out of it. Bytes that the peer sent before can still be received.
     pub fn peer_gone(&mut self) -> bool {
         self.doorbell.peer_gone()
     }
 
-    /// The socket, to be watched for being readable, level-triggered. Only to be waited for: its
+    /// Returns the socket, to be watched for readability, level-triggered. Only wait for it: its
     /// bytes belong to the channel.
     #[must_use]
     pub fn socket(&self) -> BorrowedFd<'_> {
@@ -170,7 +172,7 @@ impl AsFd for Channel {
     }
 }
 
-/// The layout for rings of this size, or the error for a size that no ring can have.
+/// Returns the layout for rings of this size, or an error if no ring can have it.
 pub(super) fn layout_for(ring_bytes: usize) -> io::Result<Layout> {
     Layout::new(ring_bytes).ok_or_else(|| {
         let message = format!(

@@ -1,8 +1,8 @@
 //! Sleeping and waking: each end's word in the shared memory, and the socket between the ends.
 //!
-//! An end that has nothing to do announces in its word what it waits for, and may then block on the
-//! socket. An end that has done something another may wait for looks at that word; if it is not 0,
-//! it swaps 0 in and sends one byte. The kernel is asked for nothing as long as both are busy.
+//! An idle end announces in its word the events that it waits for, and may then block on the
+//! socket. An end that has sent bytes or made room reads the other's word. If the word is not 0,
+//! the end swaps 0 in and sends one byte. While both ends are busy, neither calls the kernel.
 //!
 //! ```text
 //!   the end that goes to sleep                 the end that has sent, or made room
@@ -14,26 +14,30 @@
 //! ```
 //!
 //! **No wake-up is lost.** Both fences are sequentially consistent, so one comes first. If the
-//! sleeper's does, the other's load at 3 sees the announcement or something later in that word's
-//! history; if the other's does, the sleeper's look at 3 sees the header or the new position, and
-//! it does not block. So whenever the sleeper blocks in vain, the other has seen its word, and there
-//! are three cases. The word says what the sleeper waits for: then the swap finds it non-zero, a
-//! byte is sent, and the socket is readable. The word is 0 because the other end took the
-//! announcement for an earlier event: then it has sent the byte for that one, which the sleeper has
-//! not read, for it reads bytes only between sleeps. The word is 0 because the sleeper withdrew its
-//! announcement: then it is awake, and looks again before its next sleep.
+//! sleeper's fence is first, the other end's load at 3 sees the announcement or a later value of
+//! that word. If the other end's fence is first, the sleeper's look at 3 sees the header or the new
+//! position, and the sleeper does not block. So if the sleeper blocks although its event has
+//! happened, the other end has seen its word, and there are three cases:
 //!
-//! The byte itself cannot get lost: if the socket takes no more, unread bytes are in it and it is
-//! readable; if sending fails otherwise, the peer counts as gone, and closing the socket wakes it.
-//! A byte may come for nothing, when the sleeper found out by itself; it costs one empty turn.
+//! - The word names the event. Then the swap finds it non-zero, a byte is sent, and the socket is
+//!   readable.
+//! - The word is 0 because the other end took the announcement for an earlier event. Then it has
+//!   sent the byte for that event. The sleeper has not read it, because it reads bytes only between
+//!   sleeps.
+//! - The word is 0 because the sleeper withdrew its announcement. Then it is awake, and looks again
+//!   before its next sleep.
+//!
+//! The byte itself cannot get lost. If the socket takes no more, it holds unread bytes and is
+//! readable. If sending fails otherwise, the peer counts as gone, and closing the socket wakes it.
+//! A byte is superfluous if the sleeper noticed the event by itself; it costs one empty turn.
 //!
 //! **Room is made in time.** A sleeper that waits for room sees less than a line of it. By the
-//! argument in [`super::ring`], the peer publishes before it runs out of things to consume; and it
-//! publishes and looks at the sleeper's word before it goes to sleep itself.
+//! argument in [`super::ring`], the peer publishes before it has consumed everything. It also
+//! publishes, and reads the sleeper's word, before it goes to sleep itself.
 //!
-//! **A hostile peer** may write either word and send any bytes. So it can keep this end from being
-//! woken on its own behalf, and wake it for nothing. The bytes read in one call are limited; file
-//! descriptors sent along are closed by the kernel, for no room is given for them.
+//! **A hostile peer** may write either word and send any bytes. So it can keep this end asleep to
+//! its own disadvantage, and wake it needlessly. The bytes read in one call are limited. The kernel
+//! closes file descriptors that are sent along, because this end provides no space for them.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -41,16 +45,16 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use thunderhead_runtime::os::expect_returns;
 
-/// What an end waits for when it goes to sleep.
+/// The events for which an end sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     /// Bytes from the peer.
     Arrival,
     /// Room for bytes to the peer, when a [`send`](super::Channel::send) has taken less than all.
     Room,
-    /// Whichever comes first.
+    /// Bytes or room, whichever comes first.
     Either,
-    /// Neither: only the peer's going away ends the wait.
+    /// Neither: only the peer's departure ends the wait.
     Gone,
 }
 
@@ -66,7 +70,7 @@ impl Until {
     }
 }
 
-/// What has happened that the peer may wait for. The bits are those of a sleeper's word.
+/// Events for which the peer may wait. The bits are those of a sleeper's word.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Events(u64);
 
@@ -74,7 +78,7 @@ impl Events {
     const SENT: u64 = 1;
     const ROOM: u64 = 2;
 
-    /// What ends a wait.
+    /// Returns the events that end a wait.
     fn ending(until: Until) -> Events {
         let mut events = Events::default();
         if until.arrival() {
@@ -86,19 +90,19 @@ impl Events {
         events
     }
 
-    /// Something was sent.
+    /// Adds that bytes were sent.
     #[inline]
     pub(super) fn add_sent(&mut self) {
         self.0 |= Events::SENT;
     }
 
-    /// Room was made.
+    /// Adds that room was made.
     #[inline]
     pub(super) fn add_room(&mut self) {
         self.0 |= Events::ROOM;
     }
 
-    /// Whether nothing has happened.
+    /// Whether there is no event.
     #[inline]
     pub(super) fn is_empty(self) -> bool {
         self.0 == 0
@@ -120,25 +124,25 @@ pub(super) struct Doorbell {
 }
 
 impl Doorbell {
-    /// For a non-blocking socket and the two ends' words.
+    /// Returns the doorbell for a non-blocking socket and the two ends' words.
     pub(super) fn new(socket: OwnedFd, own_word: usize, peer_word: usize) -> Doorbell {
         Doorbell { socket, own_word, peer_word, announced: false, gone: false }
     }
 
-    /// The socket, to wait for.
+    /// Returns the socket, to wait for.
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Announces that this end goes to sleep, unless the look at the rings that must follow says
-    /// otherwise. Contains the fence, which does for a [`Doorbell::wake`] right behind it too.
+    /// Announces that this end goes to sleep, unless the look at the rings that must follow finds
+    /// an event. Contains the fence, which also serves a [`Doorbell::wake`] directly after it.
     pub(super) fn announce(&mut self, words: &[AtomicU64], until: Until) {
         words[self.own_word].store(Events::ending(until).0, Ordering::Relaxed);
         self.announced = true;
         fence(Ordering::SeqCst);
     }
 
-    /// Takes the announcement back.
+    /// Withdraws the announcement.
     #[inline]
     pub(super) fn withdraw(&mut self, words: &[AtomicU64]) {
         if self.announced {
@@ -147,8 +151,8 @@ impl Doorbell {
         }
     }
 
-    /// Wakes the peer if it waits for one of these events. A sequentially consistent fence must lie
-    /// between what happened and this call.
+    /// Wakes the peer if it waits for one of these events. The caller must execute a sequentially
+    /// consistent fence between the event and this call.
     #[inline]
     pub(super) fn wake(&mut self, words: &[AtomicU64], events: Events) {
         let word = &words[self.peer_word];
@@ -161,21 +165,21 @@ impl Doorbell {
     fn send_byte(&mut self) {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         match rustix::io::retry_on_intr(|| send(&self.socket, &[0], flags)) {
-            // A socket that is full is readable on the other side: a byte is on its way already.
+            // A full socket is readable on the other side: a byte is already in flight.
             Ok(_) | Err(Errno::AGAIN) => {}
-            // Nobody would wake the peer now, so this end must be closed, which does.
+            // Nothing would wake the peer now, so this end must be closed, which does.
             Err(_) => self.gone = true,
         }
         expect_returns();
     }
 
-    /// Whether the peer is known to be gone, without asking.
+    /// Whether the peer is known to be gone, without asking the socket.
     pub(super) fn is_gone(&self) -> bool {
         self.gone
     }
 
     /// Whether the peer has closed its socket. Reads the bytes that have come, so that the socket
-    /// is not readable any more; but not while asleep, when they are what is slept for.
+    /// is no longer readable. A sleeping end only peeks, because these bytes are its wake-up.
     pub(super) fn peer_gone(&mut self) -> bool {
         let flags = RecvFlags::DONTWAIT;
         let flags = if self.announced { flags | RecvFlags::PEEK } else { flags };

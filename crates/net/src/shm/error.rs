@@ -1,33 +1,33 @@
-//! What can go wrong between two ends: a peer that breaks the rules of the rings ([`Corrupt`]), and
-//! a handover that does not come about ([`HandoverError`]). Both mean that the connection is closed;
-//! neither says anything about this process.
+//! The failures between two ends: a peer that breaks the rules of the rings ([`Corrupt`]), and a
+//! handover that fails ([`HandoverError`]). In both cases the connection is closed. Neither is a
+//! fault of this process.
 
 use std::io;
 
-/// The peer has written something into the shared memory that no honest peer writes. The channel is
-/// of no more use; bytes received before are good.
+/// The peer has written a value into the shared memory that no honest peer writes. The channel is
+/// unusable from now on; bytes received before are good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Corrupt {
-    /// Where a record should begin there is something that is not the header of one.
+    /// A record should begin here, but the word is not a record's header.
     #[error("the word {word:#018x} at position {position} of the ring is no record's header")]
     Header {
         /// The position in the stream of records.
         position: u64,
-        /// What was found.
+        /// The word found there.
         word: u64,
     },
-    /// The peer says that it has consumed what it cannot have consumed.
+    /// The peer claims to have consumed more than was produced, or less than before.
     #[error(
         "the peer says it has consumed up to {claimed}; it had consumed {before} before, and \
          {produced} have been produced"
     )]
     Consumed {
-        /// What the peer says.
+        /// The position that the peer claims.
         claimed: u64,
-        /// What it said before.
+        /// The position that it claimed before.
         before: u64,
-        /// How much there is to consume.
+        /// The position up to which records were produced.
         produced: u64,
     },
 }
@@ -39,7 +39,7 @@ pub enum HandoverError {
     /// The other side closed the socket early. To a client this is how a server refuses it.
     #[error("the other side closed the socket before the handover was complete")]
     Closed,
-    /// What the server sent does not begin as a handover does.
+    /// The server's first bytes are not those of a handover.
     #[error("the other side does not speak the handover of shared memory")]
     Foreign,
     /// The server lays out the memory in another way.
@@ -56,18 +56,19 @@ pub enum HandoverError {
     /// The server's message came without a file descriptor.
     #[error("the server sent no file descriptor")]
     NoDescriptor,
-    /// The server could still shrink the memory, and so kill this process when it touches it.
+    /// The server could still shrink the memory, which would kill this process when it touches the
+    /// memory.
     #[error("the server's memory is not sealed against changes of its size")]
     NotSealed,
     /// The memory is not as large as the server says.
     #[error("the server's memory has {actual} bytes instead of {expected}")]
     Size {
-        /// What follows from the size of the rings.
+        /// The size that the layout for these rings needs.
         expected: usize,
-        /// What the file has.
+        /// The size of the file.
         actual: u64,
     },
-    /// The system refused something.
+    /// The operating system refused a step.
     #[error("the handover failed: {0}")]
     System(#[from] io::Error),
 }

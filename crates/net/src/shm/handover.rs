@@ -1,9 +1,9 @@
-//! How two processes come to share memory: the server's side ([`Door`], [`Knock`]) and the
-//! client's ([`Visit`]).
+//! The handover of shared memory between two processes: the server's side ([`Door`], [`Knock`]) and
+//! the client's ([`Visit`]).
 //!
-//! The server listens on an abstract Unix socket, whose name it has told the client by some other
-//! way, together with a token. Any process of the same network namespace can connect to it, so the
-//! name is no secret and the token decides.
+//! The server listens on an abstract Unix socket. It has sent the client the socket's name and a
+//! token by other means. Any process of the same network namespace can connect to the socket, so
+//! the name is no secret and the token decides.
 //!
 //! ```text
 //!  client                                                 server
@@ -14,11 +14,11 @@
 //!  ◄════════ the socket stays open: wake-ups, and the other's death ════════►
 //! ```
 //!
-//! Nothing here waits. Whoever drives it watches the sockets, and gives up on peers that take too
-//! long by dropping what they are waiting with. Both sides take the other for a liar: the server
-//! reads its 16 bytes and no more, and descriptors sent along with them are closed by the kernel;
-//! the client verifies the version, the size and the seals before it maps anything, and closes
-//! every descriptor but one. Each value may be used by one thread at a time.
+//! Nothing here blocks. The caller watches the sockets, and drops the value of a peer that takes
+//! too long. Neither side trusts the other. The server reads its 16 bytes and no more, and the
+//! kernel closes descriptors that are sent along. The client verifies the version, the size and the
+//! seals before it maps anything, and closes every descriptor but one. Each value may be used by
+//! one thread at a time.
 
 use super::channel::{Channel, layout_for};
 use super::error::HandoverError;
@@ -37,14 +37,14 @@ use std::mem::MaybeUninit;
 /// Bytes of a token.
 pub const TOKEN_BYTES: usize = 16;
 
-/// Clients that may have connected and not been accepted yet.
+/// Clients that may be connected and not yet accepted.
 const BACKLOG: i32 = 128;
 
-/// Descriptors for which a client gives room: one that it wants, and some so that a server which
-/// sends more finds them closed.
+/// Descriptors for which a client provides space: the one that it wants, and some more, so that
+/// extra ones of the server are received and closed.
 const DESCRIPTORS: usize = 4;
 
-/// What no socket is without: nothing waits, and no program started by this one inherits anything.
+/// The flags of every socket: no call blocks, and no child process inherits it.
 const SOCKET: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
 /// For sending: a closed socket is an error, not a signal.
@@ -59,7 +59,7 @@ impl Door {
     /// Listens under an abstract name: 1 to 107 bytes, of any values.
     ///
     /// # Errors
-    /// When the name is of another length or taken, or the system refuses a socket.
+    /// If the name has another length or is taken, or the system refuses a socket.
     pub fn listen(name: &[u8]) -> io::Result<Door> {
         let address = address(name)?;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SOCKET, None)?;
@@ -68,10 +68,11 @@ impl Door {
         Ok(Door { socket })
     }
 
-    /// The next client that has connected, if there is one.
+    /// Returns the next connected client, if there is one.
     ///
     /// # Errors
-    /// When the system refuses, as for want of file descriptors; the client then stays in line.
+    /// If the system refuses, for example because file descriptors ran out; the client then stays
+    /// in the queue.
     pub fn accept(&self) -> io::Result<Option<Knock>> {
         match retry_on_intr(|| accept_with(&self.socket, SOCKET)) {
             Ok(socket) => Ok(Some(Knock { socket, token: [0; TOKEN_BYTES], filled: 0 })),
@@ -80,7 +81,7 @@ impl Door {
         }
     }
 
-    /// The socket, to be watched for being readable.
+    /// Returns the socket, to be watched for readability.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
@@ -95,11 +96,11 @@ pub struct Knock {
 }
 
 impl Knock {
-    /// The token that the client has sent, once all of it is there. The caller judges it, in a time
-    /// that does not depend on how much of it is right.
+    /// Returns the client's token, once it is complete. The caller must compare it in a time that
+    /// does not depend on the number of correct bytes.
     ///
     /// # Errors
-    /// When the client went away before, or the socket broke.
+    /// If the client disconnected before, or the socket broke.
     pub fn token(&mut self) -> Result<Option<[u8; TOKEN_BYTES]>, HandoverError> {
         while self.filled < TOKEN_BYTES {
             let rest = &mut self.token[self.filled..];
@@ -113,15 +114,16 @@ impl Knock {
         Ok(Some(self.token))
     }
 
-    /// Admits the client: makes the memory, with rings of this size, and hands it over.
+    /// Admits the client: makes the memory, with rings of this size, and sends it over.
     ///
     /// # Errors
-    /// When the size is none that a ring can have, the client is gone, or the system refuses.
+    /// If no ring can have this size, the client is gone, or the system refuses.
     pub fn admit(self, ring_bytes: usize) -> io::Result<Channel> {
         self.admit_with_version(ring_bytes, VERSION)
     }
 
-    /// Admits the client and tells it a version of the layout, which is not ours in tests.
+    /// Admits the client and announces this version of the layout, which tests set to another than
+    /// ours.
     pub(crate) fn admit_with_version(self, ring_bytes: usize, version: u32) -> io::Result<Channel> {
         let memory = SealedMemory::create(layout_for(ring_bytes)?)?;
         let mapping = memory.map()?;
@@ -131,14 +133,14 @@ impl Knock {
         Ok(Channel::new(mapping, self.socket, End::Server))
     }
 
-    /// The socket, to be watched for being readable. It stays the channel's.
+    /// Returns the socket, to be watched for readability. It becomes the channel's socket.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-/// A client's side of a handover that is under way.
+/// A client's side of a handover in progress.
 pub struct Visit {
     socket: OwnedFd,
     message: [u8; Admission::BYTES],
@@ -146,11 +148,11 @@ pub struct Visit {
     file: Option<OwnedFd>,
 }
 
-/// What a server has said to a client.
+/// A server's answer to a client.
 pub enum Answer {
-    /// Nothing yet, or not all of it: ask again when the socket is readable.
+    /// The answer is incomplete: ask again when the socket is readable.
     Pending(Visit),
-    /// Come in.
+    /// The client is admitted.
     Admitted(Channel),
 }
 
@@ -158,7 +160,7 @@ impl Visit {
     /// Connects to a server's door and sends the token.
     ///
     /// # Errors
-    /// When nobody listens there, too many are waiting there already
+    /// If no server listens there, too many clients are queued there already
     /// ([`WouldBlock`](io::ErrorKind::WouldBlock)), or the system refuses.
     pub fn knock(name: &[u8], token: [u8; TOKEN_BYTES]) -> io::Result<Visit> {
         let address = address(name)?;
@@ -171,10 +173,11 @@ impl Visit {
         Ok(Visit { socket, message: [0; Admission::BYTES], filled: 0, file: None })
     }
 
-    /// The server's answer as far as it has come. A refusal is [`HandoverError::Closed`].
+    /// Returns the server's answer as far as it has arrived. A refusal is
+    /// [`HandoverError::Closed`].
     ///
     /// # Errors
-    /// When the server refuses, or what it offers is not acceptable.
+    /// If the server refuses, or its offer is not acceptable.
     pub fn answer(mut self) -> Result<Answer, HandoverError> {
         while self.filled < Admission::BYTES {
             match self.read() {
@@ -190,7 +193,7 @@ impl Visit {
         Ok(Answer::Admitted(Channel::new(mapping, self.socket, End::Client)))
     }
 
-    /// Reads more of the message, and no byte behind it. The first descriptor is kept.
+    /// Reads more of the message, and no byte beyond it. Keeps the first descriptor.
     fn read(&mut self) -> Result<usize, Errno> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -200,7 +203,7 @@ impl Visit {
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(files) = message {
                 for file in files {
-                    // One that is not kept is closed here.
+                    // This closes every further descriptor.
                     self.file.get_or_insert(file);
                 }
             }
@@ -208,7 +211,7 @@ impl Visit {
         Ok(received.bytes)
     }
 
-    /// The socket, to be watched for being readable. It stays the channel's.
+    /// Returns the socket, to be watched for readability. It becomes the channel's socket.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
@@ -249,7 +252,7 @@ impl Admission {
         Ok(Admission { version: word(8) as u32, ring_bytes: word(16) })
     }
 
-    /// The layout of what the server offers, if this end accepts it.
+    /// Returns the layout that the server offers, if this end accepts it.
     fn layout(&self) -> Result<Layout, HandoverError> {
         if self.version != VERSION {
             return Err(HandoverError::Version { theirs: self.version, ours: VERSION });

@@ -1,7 +1,7 @@
-//! Where everything is in the mapping that two ends share.
+//! The offsets of everything in the mapping that two ends share.
 //!
 //! This is the only file that knows an offset. It is separate because both ends, the handover and
-//! the hostile peer of the tests must agree on it; when anything here or in a record's header
+//! the hostile peer of the tests must agree on it. When anything here or in a record's header
 //! changes, [`VERSION`] changes with it, and ends of different versions refuse each other.
 //!
 //! ```text
@@ -11,8 +11,8 @@
 //!  | client   | server   | server | client |   |  client reads)     |  server reads)     |
 //! ```
 //!
-//! The four words of the first page have two cache lines each: processors fetch lines in pairs,
-//! and a neighbour that the other end writes would take the line away.
+//! The four words of the first page have two cache lines each. Processors fetch lines in pairs, so
+//! a neighbour that the other end writes would take the line away.
 
 use std::ops::Range;
 
@@ -26,10 +26,11 @@ pub const RING_BYTES_DEFAULT: usize = 128 * 1024;
 /// The smallest ring: a page, so that the rings begin on pages of their own.
 pub const RING_BYTES_MIN: usize = 4096;
 
-/// The largest ring that an end makes or accepts. It bounds what a peer can make us map.
+/// The largest ring that an end makes or accepts. It bounds the memory that a peer can make this
+/// end map.
 pub const RING_BYTES_MAX: usize = 64 << 20;
 
-/// A cache line: what records are aligned to.
+/// A cache line, to which records are aligned.
 pub(super) const LINE_BYTES: u64 = 64;
 
 /// Bytes of a word, the unit of every access.
@@ -49,12 +50,12 @@ const APART_WORDS: usize = 128 / WORD_BYTES;
 pub(super) enum End {
     /// The end that made the memory.
     Server,
-    /// The end that was handed the memory.
+    /// The end that received the memory.
     Client,
 }
 
 impl End {
-    /// The end across.
+    /// Returns the opposite end.
     pub(super) fn peer(self) -> End {
         match self {
             End::Server => End::Client,
@@ -70,14 +71,15 @@ impl End {
     }
 }
 
-/// A mapping's layout. It exists for valid sizes of the rings only.
+/// A mapping's layout. It exists only for valid sizes of the rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     ring_bytes: usize,
 }
 
 impl Layout {
-    /// The layout for rings of this size; none if that is not a power of two within the limits.
+    /// Returns the layout for rings of this size, or `None` if it is not a power of two within the
+    /// limits.
     pub(super) fn new(ring_bytes: usize) -> Option<Layout> {
         let fits = (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&ring_bytes);
         (fits && ring_bytes.is_power_of_two()).then_some(Layout { ring_bytes })
@@ -100,12 +102,13 @@ impl Layout {
         start..start + words
     }
 
-    /// The word that says how much of the ring an end writes has been consumed by its peer.
+    /// The word in which the reader of the ring that `writer` writes publishes its consumed
+    /// position.
     pub(super) fn consumed_from(self, writer: End) -> usize {
         writer.number() * APART_WORDS
     }
 
-    /// The word in which an end says that it sleeps.
+    /// The word in which an end announces that it sleeps.
     pub(super) fn sleep_of(self, end: End) -> usize {
         (2 + end.number()) * APART_WORDS
     }

@@ -1,15 +1,15 @@
 //! The memory that two processes share, as atomic words.
 //!
-//! It is separate because mapping is unsafe; what comes out of here is safe to use whatever the
-//! peer does. Two types carry the proof:
+//! This file is separate because mapping is unsafe. Its types are safe to use whatever the peer
+//! does. Two types carry the proof:
 //!
-//! - [`SealedMemory`] is a file whose size is what its layout needs and can never change again:
-//!   sealed against shrinking, growing and further sealing. So touching a page of it never raises
-//!   SIGBUS, short of the machine having no memory left. (The peer may still punch holes into it;
-//!   they read as zeros, and are filled again when they are written.)
+//! - [`SealedMemory`] is a file of exactly the size that its layout needs. The size can never
+//!   change again: the file is sealed against shrinking, growing and further sealing. So touching
+//!   one of its pages never raises SIGBUS, unless the machine has no memory left. (The peer may
+//!   still punch holes into it. They read as zeros, and are filled again when they are written.)
 //! - [`Mapping`] is such a file in this process's address space, lent as a slice of [`AtomicU64`].
-//!   Nothing else is ever made of it: the peer may write at any time, and only an atomic access
-//!   has a meaning then. What it reads may be any value; that is for the reader to bear.
+//!   No other reference to it is ever made: the peer may write at any time, and only an atomic
+//!   access is defined then. A load may return any value; the reader has to cope with it.
 //!
 //! Both may be used by any thread.
 
@@ -24,21 +24,21 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// The seals without which no memory is mapped.
+/// The seals that a file needs before it is mapped.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// A file in memory of the right size, which nobody can change any more.
+/// A file in memory whose size is right and can no longer change.
 pub(super) struct SealedMemory {
     file: OwnedFd,
     layout: Layout,
 }
 
 impl SealedMemory {
-    /// Makes one. It is all zeros: two empty rings, and nobody asleep.
+    /// Makes a file. It is all zeros: two empty rings, and neither end asleep.
     pub(super) fn create(layout: Layout) -> io::Result<SealedMemory> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = match memfd_create(c"thunderhead-channel", flags | MemfdFlags::NOEXEC_SEAL) {
-            // A kernel before 6.3 does not know that a file need not be executable.
+            // A kernel before 6.3 does not know this flag, which makes the file non-executable.
             Err(Errno::INVAL) => memfd_create(c"thunderhead-channel", flags)?,
             other => other?,
         };
@@ -47,10 +47,10 @@ impl SealedMemory {
         Ok(SealedMemory { file, layout })
     }
 
-    /// Takes a file that a peer has sent, if it is what it should be.
+    /// Takes a file from a peer, if it has the seals and the size.
     pub(super) fn verify(file: OwnedFd, layout: Layout) -> Result<SealedMemory, HandoverError> {
-        // Files other than memory have no seals to ask for. The seals are asked for before the
-        // size, for only then does the size stay.
+        // Files other than memory have no seals to query. The seals are checked before the size,
+        // because only then is the size final.
         match fcntl_get_seals(&file) {
             Ok(seals) if seals.contains(SEALS) => {}
             Ok(_) | Err(Errno::INVAL) => return Err(HandoverError::NotSealed),
@@ -63,12 +63,12 @@ impl SealedMemory {
         Ok(SealedMemory { file, layout })
     }
 
-    /// The file, to be sent to the peer.
+    /// Returns the file, to be sent to the peer.
     pub(super) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// Maps it into this process. The file need not stay open.
+    /// Maps the file into this process. The file need not stay open.
     pub(super) fn map(&self) -> io::Result<Mapping> {
         let bytes = self.layout.mapped_bytes();
         // SAFETY: a new mapping at an address of the kernel's choice changes no memory that this
@@ -78,8 +78,8 @@ impl SealedMemory {
                 std::ptr::null_mut(),
                 bytes,
                 ProtFlags::READ | ProtFlags::WRITE,
-                // All pages are wanted soon, for a ring passes through all of its own; so they
-                // are had now, and not one by one in the midst of somebody's request.
+                // A ring passes through all of its pages soon. So all of them are faulted in now,
+                // and not one by one during requests.
                 MapFlags::SHARED | MapFlags::POPULATE,
                 &self.file,
                 0,
@@ -91,29 +91,29 @@ impl SealedMemory {
     }
 }
 
-/// Memory shared with a peer. It is unmapped when this is dropped.
+/// Memory shared with a peer. Dropping it unmaps it.
 pub(super) struct Mapping {
     address: NonNull<AtomicU64>,
     layout: Layout,
 }
 
-// SAFETY: the mapping belongs to this value until it is dropped, on whatever thread, and is reached
-// as atomics only.
+// SAFETY: the mapping belongs to this value until it is dropped, on any thread, and is accessed
+// only as atomics.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; atomics are made for being shared.
+// SAFETY: as above; atomics may be shared between threads.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// How it is laid out.
+    /// Returns the layout of the memory.
     pub(super) fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// All of it, word by word.
+    /// Returns all of the memory, word by word.
     #[inline]
     pub(super) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the address is that of a readable and writable mapping of this many bytes, which
-        // lives as long as `self`, is aligned to a page, and is never reached except as atomics.
+        // SAFETY: the address is that of a readable and writable mapping of this many bytes. It
+        // lives as long as `self`, is aligned to a page, and is never accessed except as atomics.
         // The peer's writes, at any time and of any values, are writes to atomics too.
         unsafe {
             std::slice::from_raw_parts(
@@ -127,7 +127,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range is the mapping made in `SealedMemory::map`, and every slice of it
-        // borrowed `self`. It cannot fail for such a range.
+        // borrowed `self`. The call cannot fail for such a range.
         let _ = unsafe { munmap(self.address.as_ptr().cast(), self.layout.mapped_bytes()) };
     }
 }
@@ -139,7 +139,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     #[test]
-    fn new_memory_is_zero_shared_and_of_a_size_that_stays() {
+    fn new_memory_is_zero_and_shared_and_its_size_is_final() {
         let layout = Layout::new(RING_BYTES_MIN).unwrap();
         let memory = SealedMemory::create(layout).unwrap();
         let (one, other) = (memory.map().unwrap(), memory.map().unwrap());

@@ -1,4 +1,4 @@
-//! A ring: the records on their way from one end to the other.
+//! A ring: the records in flight from one end to the other.
 //!
 //! The [`Producer`] appends records, the [`Consumer`] takes them; each is used by one thread at a
 //! time, in its own process. Positions count the bytes of the ring ever used, headers and padding
@@ -15,28 +15,29 @@
 //!               ^ line                       ^ line              ^ line              ^ next record
 //! ```
 //!
-//! **One line per message.** A header is a marker and the payload's length, never 0, and is stored
-//! last, with release. The consumer polls the word in which the next header will appear, with
-//! acquire: the line that says that there is a record brings its first 56 bytes along, and the
-//! producer shares no other position.
+//! **One line per message.** A header is a marker and the payload's length. It is never 0, and the
+//! producer stores it last, with release. The consumer polls the word in which the next header will
+//! appear, with acquire. The cache line that brings the header also brings the first 56 bytes of
+//! the payload, and the producer shares no other position.
 //!
-//! **No stale header.** The word a consumer polls is 0 until a header is stored there, because
-//! fresh memory is zero, a producer writes no line start but those of its record, and a consumer
-//! zeroes all line starts of what it has consumed before it publishes `consumed`, with release.
-//! The producer reads that with acquire before it writes there again, so the zeros are older than
-//! anything on the next lap. A consumer never meets lines that it has not zeroed yet, for they are
-//! less than half a ring behind it: a quarter at which it publishes, and one record.
+//! **No stale header.** The word that a consumer polls is 0 until a header is stored there, for
+//! three reasons. Fresh memory is zero. A producer writes no line start but that of its record. A
+//! consumer zeroes all line starts that it has consumed before it publishes `consumed`, with
+//! release. The producer reads `consumed` with acquire before it writes there again, so the zeros
+//! are older than anything of the next lap. A consumer never meets lines that it has not zeroed
+//! yet, because they are less than half a ring behind it: a quarter, after which it publishes, and
+//! one record.
 //!
-//! **Room is told seldom.** The consumer publishes `consumed` each time a quarter of the ring has
-//! gone by, and before it sleeps. The producer looks only when its copy says that the ring is full.
-//! That is enough: a producer that sees less than a line of room has a whole ring outstanding as it
-//! sees it, of which less than a quarter is consumed and not published, so that more than three
-//! quarters are still to be consumed, and consuming those makes the consumer publish.
+//! **Room is published rarely.** The consumer publishes `consumed` after each quarter of the ring,
+//! and before it sleeps. The producer reads it only when its own copy says that the ring is full.
+//! That is enough. If a producer sees less than a line of room, it counts a whole ring as
+//! outstanding. Less than a quarter of that is consumed and unpublished, so more than three
+//! quarters remain to be consumed, and consuming them makes the consumer publish.
 //!
 //! **A hostile peer** may change any word at any time. All accesses are atomic, each word is read
-//! once and judged as read, and every index is reduced to the ring, so that it can make this end
-//! read rubbish or get [`Corrupt`](super::Corrupt), and no more. It cannot make a call last long
-//! either: a record has at least one byte, and a call copies no more bytes than a ring has.
+//! once and judged as read, and every index is reduced to the ring. So the peer can make this end
+//! read rubbish or get [`Corrupt`](super::Corrupt), and no more. It cannot prolong a call either: a
+//! record has at least one byte, and a call copies no more bytes than a ring has.
 
 mod consumer;
 mod copy;
@@ -54,7 +55,7 @@ const MARKER: u64 = 0x7d3a_51c6;
 /// The words of a ring, by position.
 #[derive(Clone, Copy)]
 struct Ring<'a> {
-    /// A power of two of them.
+    /// A power of two of words.
     words: &'a [AtomicU64],
 }
 
@@ -77,18 +78,17 @@ impl<'a> Ring<'a> {
     }
 }
 
-/// The most that a producer puts into one record, header included. A longer message becomes several
-/// records, so that the consumer copies one while the producer writes the next; a record of 4 KiB
-/// is where sixteen kilobytes there and back took the least time, by a quarter.
+/// The longest record that a producer makes, header included. A longer message becomes several
+/// records, so that the consumer copies one while the producer writes the next. With records of 4
+/// KiB, a round trip of 16 KB was fastest, by a quarter.
 const RECORD_BYTES: u64 = 4096;
 
-/// The longest payload of a record that a consumer believes: with its header it takes a quarter of
-/// the ring.
+/// The longest payload that a consumer accepts. With its header it takes a quarter of the ring.
 fn believed_payload(ring_bytes: u64) -> u64 {
     ring_bytes / 4 - WORD_BYTES as u64
 }
 
-/// The longest payload of a record that a producer makes.
+/// The longest payload that a producer writes.
 fn produced_payload(ring_bytes: u64) -> u64 {
     believed_payload(ring_bytes).min(RECORD_BYTES - WORD_BYTES as u64)
 }
@@ -105,7 +105,7 @@ pub(super) fn header(payload: u64) -> u64 {
     (MARKER << 32) | payload
 }
 
-/// The length of the payload that a word announces, if the word is a header.
+/// Returns the payload's length if the word is a valid header.
 #[inline]
 fn payload_of(word: u64, believed: u64) -> Option<u64> {
     let payload = word & u64::from(u32::MAX);

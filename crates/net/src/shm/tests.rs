@@ -1,4 +1,4 @@
-//! Tests of whole channels. Each end is used as its owner would use it.
+//! Tests of whole channels. Each test uses an end as its owner would.
 
 mod hostile;
 mod processes;
@@ -9,7 +9,7 @@ use super::channel::Channel;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::BorrowedFd;
 
-/// Numbers that look random and are the same in every run.
+/// Pseudo-random numbers that are the same in every run.
 pub(super) struct Numbers(pub(super) u64);
 
 impl Numbers {
@@ -25,7 +25,7 @@ impl Numbers {
     }
 }
 
-/// Waits until a socket is readable; whether it became so in a time that no wake-up needs.
+/// Waits until a socket is readable. Returns false after a time that no wake-up needs.
 pub(super) fn readable(socket: BorrowedFd<'_>) -> bool {
     readable_within(socket, 30_000)
 }
@@ -37,25 +37,25 @@ pub(super) fn readable_within(socket: BorrowedFd<'_>, milliseconds: i64) -> bool
     poll(&mut sockets, Some(&timeout)).expect("polling a socket works") == 1
 }
 
-/// The bytes of a stream from a position on.
+/// Fills `bytes` with the pattern from a position on.
 pub(super) fn pattern(position: usize, bytes: &mut Vec<u8>, count: usize) {
     bytes.clear();
     bytes.extend((position..position + count).map(pattern_byte));
 }
 
-/// A byte that depends on its position in more than the lowest bits, so that a stream that has
-/// slipped by any number of lines or laps is found out.
+/// Returns a byte that depends on more than the lowest bits of its position, so that a stream
+/// shifted by any number of lines or laps is detected.
 pub(super) fn pattern_byte(position: usize) -> u8 {
     let mixed = (position as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 40) as u8
 }
 
-/// Sends all of the parts, for an end whose peer has room.
+/// Sends all bytes, for an end whose peer has room.
 fn send_all(channel: &mut Channel, bytes: &[u8]) {
     assert_eq!(channel.send(&[bytes]), Ok(bytes.len()));
 }
 
-/// All that has arrived.
+/// Returns all arrived bytes.
 fn received(channel: &mut Channel) -> Vec<u8> {
     let mut bytes = Vec::new();
     channel.receive(&mut bytes, usize::MAX).expect("the peer is honest");

@@ -1,10 +1,11 @@
 //! One process's end of a simulated network.
 //!
-//! It keeps the same limits as the transport of a machine, and like that one takes nothing more from
-//! a caller that does not take its answers. The simulated kernel keeps nothing for a process: what
-//! was sent waits until the other process has taken it. Who sends before it was told that a
-//! connection is open, in the turn in which it asked for it, greets with that, and is taken for
-//! someone who does not speak the protocol.
+//! It enforces the same limits as the transport of a machine. Like that one, it takes no more
+//! requests from a caller that does not take its replies. The simulated kernel buffers nothing for
+//! a process: sent bytes wait until the other process has consumed them. A process that requests a
+//! connection and sends on it in the same turn sends before the connection is open. The message
+//! then takes the place of the greeting, and the peer refuses the connection as one of another
+//! protocol.
 
 use super::{Content, Network, Packet, Wire, far_end};
 use crate::budget::those_that_hold_most;
@@ -21,23 +22,23 @@ use thunderhead_wire::ClusterId;
 use thunderhead_wire::frame::{Kind, MEMBER, Mismatch, Preface};
 use zerocopy::IntoBytes;
 
-/// After what time a datagram that asks for a connection is sent again.
+/// The time after which a datagram that requests a connection is sent again.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// How often limits on time are looked at.
+/// The interval at which deadlines are checked.
 const SWEEP: Duration = Duration::from_millis(100);
 
-/// Without a turn for so long, though one was asked for, we were stopped ourselves.
+/// If no turn happens for this long although one was requested, this process itself was stopped.
 const STALL: Duration = Duration::from_secs(1);
 
-/// How often to look whether a peer that we take nothing from has taken its answers.
+/// The interval at which paused connections are checked for progress of their peers.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// The transport of a simulated process.
 pub struct SimTransport {
     network: Network,
     host: IpAddr,
-    /// Which of the host's processes this is.
+    /// The number of this process on its host.
     process: u64,
     limits: Limits,
     features: u64,
@@ -49,14 +50,14 @@ pub struct SimTransport {
     counters: Counters,
     now: Time,
     failed: Vec<(ConnectionId, Cause)>,
-    /// Connections that were asked for in this turn.
+    /// Requested connections whose request has not been sent.
     unasked: Vec<ConnectionId>,
-    /// Connections that we take nothing from.
+    /// Connections from which nothing is taken.
     paused: Vec<ConnectionId>,
-    /// Connections that may have to do something in time.
+    /// Connections that may have a deadline.
     timed: BTreeSet<ConnectionId>,
     next_sweep: Time,
-    /// Peers got another chance, and nothing was swept since.
+    /// The peers' deadlines were extended once, and no sweep has happened since.
     forgave: bool,
 }
 
@@ -64,34 +65,35 @@ struct Connection {
     wire: Wire,
     remote: SocketAddr,
     peer: Option<Peer>,
-    /// By when it must be greeted.
+    /// The time by which it must be greeted.
     open_by: Time,
-    /// When to ask for it again: datagrams may have been lost.
+    /// When to send the request again, in case datagrams were lost.
     again_at: Time,
     is_ours: bool,
-    /// The cluster that our greeting named.
+    /// The cluster that this end's greeting named.
     said: Option<ClusterId>,
-    /// Something was sent before the greeting.
+    /// A message was sent before the greeting.
     is_spoilt: bool,
     sent: u64,
     /// The next place in the stream.
     expected: u64,
-    /// What is not to be handled yet: it has overtaken something or we take nothing now.
+    /// Arrivals that may not be handled yet: earlier ones of the stream are missing, or the
+    /// connection is paused.
     early: BTreeMap<u64, Arrival>,
-    /// Datagrams that are not to be handled yet.
+    /// Datagrams that may not be handled yet.
     held: VecDeque<Arrival>,
-    /// What came before the greeting.
+    /// Messages that came before the greeting.
     unordered: Vec<Vec<u8>>,
-    /// We take nothing from it until it has taken what it was sent.
+    /// Nothing is taken from the peer until it has taken the bytes that wait for it.
     paused: bool,
-    /// When the other end last took something of what waits for it, or what waits began to; and
-    /// how often it had taken something then.
+    /// When the peer last took waiting bytes, or when they began to wait; and how often it had
+    /// taken some by then.
     taken: (Time, u64),
-    /// What it held is given back; it is closed with the next poll.
+    /// Its memory is freed; the next poll closes it.
     doomed: bool,
 }
 
-/// What has come on a connection: a frame, or `None` at the end of a stream.
+/// An arrival on a connection: a frame, or `None` at the end of a stream.
 type Arrival = Option<(Kind, Vec<u8>)>;
 
 fn bytes_of(arrival: &Arrival) -> usize {
@@ -99,7 +101,7 @@ fn bytes_of(arrival: &Arrival) -> usize {
 }
 
 impl SimTransport {
-    /// The transport of a process that begins on a host.
+    /// Starts a process on a host and returns its transport.
     #[must_use]
     pub fn new(network: &Network, host: IpAddr, limits: Limits, features: u64) -> SimTransport {
         let process = network.start(host);
@@ -125,7 +127,7 @@ impl SimTransport {
         }
     }
 
-    /// Speaks these versions of the protocol instead of ours: for tests.
+    /// Announces these versions of the protocol instead of ours: for tests.
     pub fn pretend_versions(&mut self, min: u16, max: u16) {
         self.versions = Some((min, max));
     }
@@ -192,7 +194,7 @@ impl SimTransport {
     }
 
     fn fail(&mut self, id: ConnectionId, why: Cause, handler: &mut dyn Handler) {
-        // The other end is told, unless it was the other end that told us.
+        // Tells the peer, unless the cause came from the peer.
         if ![Cause::ByPeer, Cause::Reset, Cause::Refused].contains(&why)
             && let Some(connection) = self.connections.get(id)
         {
@@ -205,7 +207,7 @@ impl SimTransport {
         }
     }
 
-    /// Sends something on a connection.
+    /// Sends a packet on a connection.
     fn put(&mut self, id: ConnectionId, content: Content) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let (wire, to) = (connection.wire, connection.remote.ip());
@@ -217,7 +219,7 @@ impl SimTransport {
         state.send(wire, self.host, to, content, sequence);
     }
 
-    /// This process has taken bytes that were sent to it.
+    /// Accounts for bytes that this process has consumed.
     fn take(&self, wire: Wire, bytes: usize) {
         self.network.0.borrow_mut().taken(wire, self.host, bytes);
     }
@@ -237,7 +239,7 @@ impl SimTransport {
             (Content::Open { port, preface }, None) => {
                 self.accept(wire, from, port, preface, handler)
             }
-            // Asked for again: our greeting may have been lost.
+            // A repeated request: this end's greeting may have been lost.
             (Content::Open { .. }, Some(id)) => {
                 let payload = self.preface();
                 self.put(id, Content::Frame { kind: Kind::PREFACE, payload });
@@ -277,7 +279,8 @@ impl SimTransport {
             if is_full {
                 self.counters.count_closed(Cause::TooMany);
             }
-            // A server that is full accepts and closes; its machine does not say that nobody listens.
+            // A full server accepts and closes; its machine does not report that no process
+            // listens.
             let reset = Content::Reset { refused: !is_full };
             self.network.0.borrow_mut().send(wire, self.host, from, reset, None);
             return;
@@ -286,14 +289,14 @@ impl SimTransport {
         self.counters.accepted += 1;
         let ours = self.preface();
         self.put(id, Content::Frame { kind: Kind::PREFACE, payload: ours });
-        // The request to open was the first in its stream.
+        // The request to open was the first packet of its stream.
         if let Some(connection) = self.connections.get_mut(id) {
             (connection.expected, connection.said) = (1, self.cluster.known());
         }
         self.frame(id, Kind::PREFACE, preface, handler);
     }
 
-    /// Something has come on a connection: in a stream it waits for what was sent before it.
+    /// Handles an arrival on a connection. In a stream it waits for all earlier ones.
     fn arrived(
         &mut self,
         id: ConnectionId,
@@ -319,7 +322,7 @@ impl SimTransport {
         }
     }
 
-    /// Handles what has come, as far as it may be.
+    /// Handles arrivals, as far as order and limits permit.
     fn go_on(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
         while !self.holds_back(id) {
             let Some(connection) = self.connections.get_mut(id) else { return };
@@ -342,8 +345,8 @@ impl SimTransport {
         }
     }
 
-    /// Whether we take nothing from a connection at the moment. Only who is asked holds back, or two
-    /// ends would wait for each other.
+    /// Whether nothing is taken from a connection at the moment. Only the serving end holds back;
+    /// otherwise two ends could wait for each other.
     fn holds_back(&mut self, id: ConnectionId) -> bool {
         let too_much = self.waiting_bytes(id) > self.limits.waiting_bytes_high;
         let Some(connection) = self.connections.get_mut(id) else { return false };
@@ -354,7 +357,7 @@ impl SimTransport {
         connection.paused
     }
 
-    /// Goes on with those that have taken enough of what waited for them.
+    /// Continues with paused connections whose peers have taken enough.
     fn resume(&mut self, handler: &mut dyn Handler) {
         for id in std::mem::take(&mut self.paused) {
             if self.waiting_bytes(id) >= self.limits.waiting_bytes_high / 2 {
@@ -382,7 +385,7 @@ impl SimTransport {
                 self.counters.bytes_in += payload.len() as u64;
                 handler.message(self, id, &payload);
             }
-            // A greeting that came twice.
+            // A duplicated greeting.
             Kind::PREFACE if is_open => {}
             Kind::PREFACE => self.greeted(id, &payload, handler),
             other if other.may_be_skipped() => {}
@@ -413,7 +416,7 @@ impl SimTransport {
         }
     }
 
-    /// Closes a connection behind our greeting, which says why.
+    /// Closes a connection after this end's greeting, which tells the reason.
     fn refuse(&mut self, id: ConnectionId, why: Cause, handler: &mut dyn Handler) {
         self.put(id, Content::Close);
         if self.remove(id, why).is_some() {
@@ -421,8 +424,8 @@ impl SimTransport {
         }
     }
 
-    /// What a connection holds: what is on its way to the other end's process stands for what
-    /// waits, and what has come too early for what has come in part.
+    /// Returns the bytes that a connection holds. Bytes in flight to the other process stand for
+    /// waiting output, and early arrivals for partial input.
     fn held_bytes(&self, id: ConnectionId, connection: &Connection) -> usize {
         if connection.doomed {
             return 0;
@@ -432,7 +435,7 @@ impl SimTransport {
         self.waiting_bytes(id) + arrivals.sum::<usize>() + unordered.sum::<usize>()
     }
 
-    /// Closes those that hold most when all connections together hold more than allowed.
+    /// Closes the connections that hold most, if all together exceed the budget.
     fn limit_held(&mut self) {
         let most = self.limits.held_bytes_max;
         let holders = self.connections.iter().map(|(id, it)| (self.held_bytes(id, it), id));
@@ -443,7 +446,7 @@ impl SimTransport {
         self.counters.held_bytes = held.sum::<usize>() as u64;
     }
 
-    /// Gives back what a connection holds, now; the handler is told with the next poll.
+    /// Frees the memory of a connection now; the next poll tells the handler.
     fn doom(&mut self, id: ConnectionId, why: Cause) {
         if let Some(connection) = self.connections.get_mut(id) {
             connection.doomed = true;
@@ -454,7 +457,7 @@ impl SimTransport {
         }
     }
 
-    /// Asks again for connections over datagrams that have not been opened yet.
+    /// Repeats the requests for datagram connections that have not been opened yet.
     fn ask_again(&mut self) {
         let silent: Vec<(ConnectionId, u16)> = self
             .connections
@@ -467,7 +470,7 @@ impl SimTransport {
         }
     }
 
-    /// Asks for connections that were wanted in this turn.
+    /// Sends the requests for this turn's connections.
     fn ask_first(&mut self) {
         for id in std::mem::take(&mut self.unasked) {
             if let Some(connection) = self.connections.get(id) {
@@ -488,7 +491,7 @@ impl SimTransport {
         }
     }
 
-    /// Closes what is too late.
+    /// Closes overdue connections.
     fn sweep(&mut self, handler: &mut dyn Handler) -> bool {
         (self.forgave, self.next_sweep) = (false, self.now + SWEEP);
         let mut late = Vec::new();
@@ -578,7 +581,8 @@ impl Transport for SimTransport {
     fn poll(&mut self, now: Time, handler: &mut dyn Handler) -> bool {
         let stood_still = now.since(self.now.max(self.next_sweep)) > STALL;
         if stood_still && !self.forgave && self.deadline().is_some() {
-            // It was we who did nothing for a while, longer than was meant, not the peers: they get another chance.
+            // This process was stopped for longer than intended. The peers are not to blame: their
+            // deadlines are extended.
             (self.forgave, self.next_sweep) = (true, now + STALL);
         }
         self.now = now;
@@ -614,7 +618,7 @@ impl Transport for SimTransport {
         let was_idle = self.waiting_bytes(to) == 0;
         let Some(connection) = self.connections.get_mut(to).filter(|it| !it.doomed) else { return };
         if was_idle {
-            // From now on the peer has something to take.
+            // From now on there are bytes for the peer to take.
             connection.taken = (self.now, 0);
         }
         let payload = parts.concat();
@@ -662,7 +666,7 @@ impl Transport for SimTransport {
     }
 
     fn sleep(&mut self, _: Option<Duration>) {
-        // The simulation knows when to give the next turn.
+        // The simulation schedules the next turn.
     }
 
     fn deadline(&self) -> Option<Time> {

@@ -1,4 +1,4 @@
-//! Handovers that come about, and all the ways in which they must not.
+//! Successful handovers, and all refusals.
 
 use super::super::channel::Channel;
 use super::super::layout::{RING_BYTES_MAX, RING_BYTES_MIN};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const TOKEN: [u8; TOKEN_BYTES] = *b"0123456789abcdef";
 
-/// A name that no other test has.
+/// Returns a name that no other test uses.
 fn name() -> Vec<u8> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -20,10 +20,10 @@ fn name() -> Vec<u8> {
 
 fn knock_of(door: &Door) -> Knock {
     assert!(readable(door.fd()));
-    door.accept().unwrap().expect("somebody has connected")
+    door.accept().unwrap().expect("a client has connected")
 }
 
-/// A visit that waits for its answer, and the server's socket to send it by.
+/// Returns a visit that waits for its answer, and the server's socket for sending it.
 fn visit() -> (Visit, OwnedFd) {
     let name = name();
     let door = Door::listen(&name).unwrap();
@@ -31,7 +31,7 @@ fn visit() -> (Visit, OwnedFd) {
     (visit, knock_of(&door).socket)
 }
 
-/// A socket connected to a door, to send any token by.
+/// Returns a socket connected to a door, for sending any token.
 fn stranger() -> (OwnedFd, Knock) {
     let name = name();
     let door = Door::listen(&name).unwrap();
@@ -48,7 +48,7 @@ fn refusal(visit: Visit) -> HandoverError {
     }
 }
 
-/// A memory file of any size with any seals.
+/// Returns a memory file of any size with any seals.
 fn memory(bytes: usize, seals: SealFlags) -> OwnedFd {
     let file = memfd_create(c"test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     ftruncate(&file, bytes as u64).unwrap();
@@ -62,7 +62,7 @@ fn all_seals() -> SealFlags {
     SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
 }
 
-/// What a client says to an honest message with a file.
+/// Returns a client's error for an honest message with the given file.
 fn offer(file: &OwnedFd) -> HandoverError {
     let (visit, server) = visit();
     let message = Admission::of(RING_BYTES_MIN).encode();
@@ -79,7 +79,7 @@ fn a_client_with_a_good_token_is_admitted() {
     let mut knock = knock_of(&door);
     assert_eq!(knock.token().unwrap(), Some(TOKEN));
     let Answer::Pending(visit) = visit.answer().unwrap() else {
-        panic!("nobody has admitted it yet")
+        panic!("it has not been admitted yet")
     };
     let mut server = knock.admit(RING_BYTES_MIN).unwrap();
     assert!(readable(visit.fd()));
@@ -123,7 +123,7 @@ fn a_short_token_and_then_nothing_is_an_error() {
 }
 
 #[test]
-fn more_than_a_token_is_left_to_be_taken_for_wake_ups() {
+fn bytes_behind_a_token_count_as_wake_ups() {
     let (socket, mut knock) = stranger();
     assert_eq!(send(&socket, &[7; 1000], SEND), Ok(1000));
     assert_eq!(knock.token().unwrap(), Some([7; TOKEN_BYTES]));
@@ -178,7 +178,7 @@ fn memory_without_all_seals_is_refused() {
 }
 
 #[test]
-fn what_is_no_memory_at_all_is_refused() {
+fn files_other_than_memory_are_refused() {
     let (_visit, socket) = visit();
     assert!(matches!(offer(&socket), HandoverError::NotSealed));
     let file =
@@ -249,17 +249,17 @@ fn an_answer_that_breaks_off_is_refused_and_one_in_pieces_is_not() {
 fn descriptors_beyond_the_first_are_closed() {
     let (visit, server) = visit();
     let file = memory(MAPPED, all_seals());
-    // The write end of a pipe is open as long as anybody has it.
+    // The write end of a pipe stays open until its last descriptor is closed.
     let (reader, writer) = std::io::pipe().unwrap();
     let (reader, writer) = (OwnedFd::from(reader), OwnedFd::from(writer));
     let message = Admission::of(RING_BYTES_MIN).encode();
     let files = [file.as_fd(), writer.as_fd(), writer.as_fd()];
     send_admission(&server, &message, &files).unwrap();
     drop(writer);
-    assert!(!readable_within(reader.as_fd(), 0), "the message on the way holds it open");
+    assert!(!readable_within(reader.as_fd(), 0), "the message in flight holds it open");
     assert!(matches!(visit.answer().unwrap(), Answer::Admitted(_)));
     let mut byte = [0];
-    assert_eq!(rustix::io::read(&reader, &mut byte), Ok(0), "nobody has it open any more");
+    assert_eq!(rustix::io::read(&reader, &mut byte), Ok(0), "no descriptor of it remains");
 }
 
 #[test]
@@ -282,5 +282,5 @@ fn doors_without_a_name_or_with_a_taken_one_are_refused() {
     let door = Door::listen(&name).unwrap();
     assert!(Door::listen(&name).is_err());
     drop(door);
-    assert!(Visit::knock(&name, TOKEN).is_err(), "nobody listens there any more");
+    assert!(Visit::knock(&name, TOKEN).is_err(), "the door is closed");
 }

@@ -1,4 +1,4 @@
-//! The end of a ring that takes records.
+//! The end of a ring that consumes records.
 
 use super::super::error::Corrupt;
 use super::super::layout::{End, LINE_BYTES, Layout, WORD_BYTES};
@@ -7,24 +7,24 @@ use super::{Ring, believed_payload, payload_of, span};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the consuming end of a ring keeps to itself. Every call is given the words of the mapping.
+/// The private state of a ring's consuming end. Every call is given the words of the mapping.
 pub(in super::super) struct Consumer {
     /// The words of the ring.
     area: Range<usize>,
-    /// The word in which this end publishes what it has consumed.
+    /// The word in which this end publishes its consumed position.
     consumed_word: usize,
     ring_bytes: u64,
-    /// The longest payload that is believed.
+    /// The longest payload that is accepted.
     payload_max: u64,
     consumed: u64,
     /// Line starts before this position are zero.
     cleared: u64,
-    /// What the peer has been told.
+    /// The consumed position that the peer knows.
     published: u64,
 }
 
 impl Consumer {
-    /// The consumer of the ring that an end writes, when nothing has been written yet.
+    /// Returns the consumer of the ring that `writer` writes, before its first record.
     pub(in super::super) fn new(layout: Layout, writer: End) -> Consumer {
         let ring_bytes = layout.ring_bytes() as u64;
         Consumer {
@@ -38,16 +38,16 @@ impl Consumer {
         }
     }
 
-    /// Whether a record is there, or something that pretends to be one.
+    /// Whether a record is there, or bytes that pretend to be one.
     #[inline]
     pub(in super::super) fn ready(&self, words: &[AtomicU64]) -> bool {
         let ring = Ring::new(&words[self.area.clone()]);
         ring.word(self.consumed).load(Ordering::Acquire) != 0
     }
 
-    /// Copies records onto the end of `into` until there are no more, or at least `limit` bytes or
-    /// as many as the ring has have been copied. Returns the bytes copied, and whether room was
-    /// published on the way.
+    /// Appends records to `into` until there are no more, or until it has copied `limit` bytes or
+    /// as many as the ring has. Returns the number of bytes copied, and whether the consumed
+    /// position was published.
     #[inline]
     pub(in super::super) fn receive(
         &mut self,
@@ -77,7 +77,7 @@ impl Consumer {
         Ok((into.len() - before, published))
     }
 
-    /// Tells the producer how much has been consumed, if it does not know; whether it did not.
+    /// Publishes the consumed position if the producer does not know it. Returns whether it did.
     pub(in super::super) fn publish(&mut self, words: &[AtomicU64]) -> bool {
         if self.published == self.consumed {
             return false;
@@ -88,8 +88,8 @@ impl Consumer {
         true
     }
 
-    /// Zeroes the starts of the lines that have been consumed. That takes the lines away from the
-    /// producer, so it is best done when an answer is on its way already.
+    /// Zeroes the starts of the consumed lines. This takes the lines away from the producer, so the
+    /// best time is when a reply has already been sent.
     #[inline]
     pub(in super::super) fn clear(&mut self, words: &[AtomicU64]) {
         let ring = Ring::new(&words[self.area.clone()]);

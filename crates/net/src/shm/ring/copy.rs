@@ -1,14 +1,14 @@
 //! Copying between private bytes and shared words.
 //!
-//! It is separate because it is where the time of long messages goes, and because of its one piece
-//! of unsafe code. Shared memory is only ever read and written a whole word at a time, relaxed: the
+//! This file is separate because long messages spend their time here, and because of its one piece
+//! of unsafe code. Shared memory is only read and written a whole word at a time, relaxed: the
 //! header's release and acquire order the payload behind it.
 
 use super::super::layout::WORD_BYTES;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-// Bytes are put into words so that the first is the lowest.
+// The first byte becomes the lowest of its word.
 const _: () = assert!(cfg!(target_endian = "little"), "only little-endian machines are supported");
 
 /// Writes the bytes of several slices into the words of a ring, one after another.
@@ -16,19 +16,19 @@ pub(super) struct Pen<'a> {
     words: &'a [AtomicU64],
     /// The index of the next word to be stored.
     next: usize,
-    /// Bytes that do not fill a word yet, and zeros.
+    /// Bytes that do not fill a word yet, padded with zeros.
     held: u64,
     held_bytes: usize,
 }
 
 impl<'a> Pen<'a> {
-    /// A pen that begins at a word. The words are a power of two.
+    /// Returns a pen that begins at a word. The number of words is a power of two.
     #[inline]
     pub(super) fn new(words: &'a [AtomicU64], next: usize) -> Pen<'a> {
         Pen { words, next, held: 0, held_bytes: 0 }
     }
 
-    /// Writes bytes behind the ones written before: together at most as many as the ring has.
+    /// Writes bytes after the earlier ones; all together at most as many as the ring has.
     #[inline]
     pub(super) fn write(&mut self, mut bytes: &[u8]) {
         if self.held_bytes > 0 {
@@ -50,7 +50,7 @@ impl<'a> Pen<'a> {
         self.held_bytes = rest.len();
     }
 
-    /// Writes what does not fill a word, and zeros for the rest of it.
+    /// Writes the last, partly filled word, padded with zeros.
     #[inline]
     pub(super) fn finish(mut self) {
         if self.held_bytes > 0 {
@@ -69,7 +69,7 @@ impl<'a> Pen<'a> {
 
 #[inline]
 fn store_all(words: &[AtomicU64], values: &[[u8; WORD_BYTES]]) {
-    // By fours, for what is around each store is as much as the store.
+    // By fours, because the loop costs as much as the store.
     let count = words.len().min(values.len());
     let (words, last_words) = words[..count].as_chunks::<4>();
     let (values, last_values) = values[..count].as_chunks::<4>();
@@ -83,8 +83,8 @@ fn store_all(words: &[AtomicU64], values: &[[u8; WORD_BYTES]]) {
     }
 }
 
-/// At most seven bytes as the low ones of a word, in at most three loads. Loads may overlap: the
-/// bytes they share land in the same place.
+/// Returns at most seven bytes as the low ones of a word, in at most three loads. Loads may
+/// overlap: shared bytes land in the same place.
 #[inline]
 fn few(bytes: &[u8]) -> u64 {
     let length = bytes.len();
@@ -99,11 +99,11 @@ fn few(bytes: &[u8]) -> u64 {
     byte(0) | byte(length / 2) | byte(length - 1)
 }
 
-/// Copies `length` bytes that begin at a word of a ring onto the end of `into`. The words are a
-/// power of two and hold at least that many bytes.
+/// Appends `length` bytes that begin at a word of a ring to `into`. The number of words is a power
+/// of two, and they hold at least that many bytes.
 #[inline]
 pub(super) fn append(words: &[AtomicU64], start: usize, length: usize, into: &mut Vec<u8>) {
-    // Whole words are copied, so the last may bring up to seven bytes too many. They are written
+    // This copies whole words, so the last may bring up to seven extra bytes. They are written
     // behind the end, where there is room for them.
     let count = length.div_ceil(WORD_BYTES);
     into.reserve(count * WORD_BYTES);
@@ -112,12 +112,12 @@ pub(super) fn append(words: &[AtomicU64], start: usize, length: usize, into: &mu
     let copied = load_all(&words[start..], run) + load_all(words, wrapped);
     debug_assert_eq!(copied, count);
     assert!(copied * WORD_BYTES >= length, "the ring holds the record");
-    // SAFETY: `load_all` has written the first `copied` words behind the end, which lie within the
+    // SAFETY: `load_all` has written the first `copied` words behind the end. They lie within the
     // capacity and are at least `length` bytes.
     unsafe { into.set_len(into.len() + length) };
 }
 
-/// Loads words into slots, as many as there are of both, and returns how many.
+/// Loads as many words as there are slots for, and returns their number.
 #[inline]
 fn load_all(words: &[AtomicU64], slots: &mut [[MaybeUninit<u8>; WORD_BYTES]]) -> usize {
     let count = words.len().min(slots.len());

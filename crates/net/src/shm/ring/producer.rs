@@ -7,22 +7,22 @@ use super::{Ring, header, produced_payload, span};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the producing end of a ring keeps to itself. Every call is given the words of the mapping.
+/// The private state of a ring's producing end. Every call is given the words of the mapping.
 pub(in super::super) struct Producer {
     /// The words of the ring.
     area: Range<usize>,
-    /// The word in which the peer publishes what it has consumed.
+    /// The word in which the peer publishes its consumed position.
     consumed_word: usize,
     ring_bytes: u64,
-    /// The longest payload to be made.
+    /// The longest payload of a record.
     payload_max: u64,
     produced: u64,
-    /// What the peer had consumed when the shared word was last read.
+    /// The peer's consumed position when the shared word was last read.
     consumed: u64,
 }
 
 impl Producer {
-    /// The producer of the ring that an end writes, when nothing has been written yet.
+    /// Returns the producer of the ring that `end` writes, before its first record.
     pub(in super::super) fn new(layout: Layout, end: End) -> Producer {
         let ring_bytes = layout.ring_bytes() as u64;
         Producer {
@@ -35,8 +35,8 @@ impl Producer {
         }
     }
 
-    /// Appends as much of the concatenation of `parts` as there is room for, and returns the
-    /// bytes taken.
+    /// Appends as much of the concatenation of `parts` as fits, and returns the number of bytes
+    /// taken.
     pub(in super::super) fn send(
         &mut self,
         words: &[AtomicU64],
@@ -64,12 +64,14 @@ impl Producer {
         Ok(sent)
     }
 
-    /// Whether anything can be sent now. A peer that lies counts as room, for sending tells of it.
+    /// Whether anything can be sent now. A lying peer counts as room, because the next send detects
+    /// the lie.
     pub(in super::super) fn has_room(&mut self, words: &[AtomicU64]) -> bool {
         !matches!(self.room(words, LINE_BYTES), Ok(0))
     }
 
-    /// The room in the ring. The shared word is only read if this end does not know of enough.
+    /// Returns the room in the ring. The shared word is read only if the known room is not
+    /// `enough`.
     #[inline]
     fn room(&mut self, words: &[AtomicU64], enough: u64) -> Result<u64, Corrupt> {
         let known = self.ring_bytes - (self.produced - self.consumed);
@@ -85,7 +87,7 @@ impl Producer {
         Ok(self.ring_bytes - (produced - claimed))
     }
 
-    /// Writes one record, for which there is room; `fill` writes its payload.
+    /// Writes one record, for which there is room; `fill` writes the payload.
     #[inline]
     fn append(&mut self, words: &[AtomicU64], payload: u64, fill: impl FnOnce(&mut Pen<'_>)) {
         let ring = Ring::new(&words[self.area.clone()]);
@@ -104,7 +106,7 @@ struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Writes the next bytes, of which there are so many.
+    /// Writes the next `left` bytes.
     fn write(&mut self, mut left: usize, pen: &mut Pen<'_>) {
         while left > 0 {
             let piece = self.take(left);
@@ -113,7 +115,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The next bytes, at least one and at most `limit`. There must be some left.
+    /// Returns the next bytes, at least one and at most `limit`. At least one byte must remain.
     #[inline]
     fn take(&mut self, limit: usize) -> &'a [u8] {
         while self.rest.is_empty() {

@@ -1,4 +1,4 @@
-//! A peer that writes what it likes does no harm but to itself.
+//! A peer that writes arbitrary values harms only itself.
 
 use super::super::doorbell::Until;
 use super::super::error::Corrupt;
@@ -19,7 +19,7 @@ fn a_word_that_is_no_header_is_corrupt() {
         assert!(honest.ready());
         let error = honest.receive(&mut Vec::new(), 100).unwrap_err();
         assert_eq!(error, Corrupt::Header { position: 0, word: bad });
-        assert!(!honest.prepare_sleep(Until::Arrival), "the owner is to find out");
+        assert!(!honest.prepare_sleep(Until::Arrival), "the owner must notice");
     }
 }
 
@@ -32,7 +32,7 @@ fn the_longest_record_is_received() {
 }
 
 #[test]
-fn what_was_received_before_the_corruption_stays() {
+fn bytes_received_before_the_corruption_stay() {
     let (mut honest, hostile) = honest_and_hostile();
     hostile.write_header(0, 3);
     hostile.write_header(1, 0);
@@ -42,14 +42,14 @@ fn what_was_received_before_the_corruption_stays() {
 }
 
 #[test]
-fn positions_that_cannot_be_are_corrupt() {
+fn impossible_positions_are_corrupt() {
     let bytes = vec![1; RING_BYTES_MIN];
     for (lines, beside) in [(65, 0), (u64::MAX / 64, 0), (1, 1), (1, 32), (0, 63)] {
         let (mut honest, hostile) = honest_and_hostile();
         assert!(honest.send(&[&bytes]).unwrap() > 0);
         let claimed = lines * LINE_BYTES + beside;
         hostile.write(hostile.mapping.layout().consumed_from(End::Server), claimed);
-        assert!(!honest.prepare_sleep(Until::Room), "the owner is to find out");
+        assert!(!honest.prepare_sleep(Until::Room), "the owner must notice");
         let error = honest.send(&[&bytes]).unwrap_err();
         let produced = RING_BYTES_MIN as u64;
         assert_eq!(error, Corrupt::Consumed { claimed, before: 0, produced });
@@ -68,7 +68,7 @@ fn a_position_that_goes_back_is_corrupt() {
 }
 
 #[test]
-fn announcements_that_nobody_made_wake_for_nothing_and_no_more() {
+fn forged_announcements_cause_superfluous_wake_ups_and_nothing_else() {
     let (mut honest, hostile) = honest_and_hostile();
     let word = hostile.mapping.layout().sleep_of(End::Client);
     for _ in 0..10_000 {
@@ -80,10 +80,10 @@ fn announcements_that_nobody_made_wake_for_nothing_and_no_more() {
             return;
         }
     }
-    assert!(!honest.peer_gone(), "a socket that is full of wake-ups is no reason to give up");
+    assert!(!honest.peer_gone(), "a socket that is full of wake-ups does not end the channel");
 }
 
-/// Writes where it hurts until told to stop.
+/// Writes at sensitive places until told to stop.
 fn scribble(hostile: &Hostile, stop: &AtomicBool, seed: u64) {
     let mut numbers = Numbers(seed);
     while !stop.load(Ordering::Relaxed) {

@@ -7,13 +7,13 @@ use super::super::{Channel, HandoverError};
 use super::{pattern_byte, readable};
 use std::process::{Command, Stdio};
 
-/// Where the client finds the name of the door. Without it, its test does nothing.
+/// The variable with the door's name for the client. Without it, the client's test does nothing.
 const NAME: &str = "THUNDERHEAD_SHM_TEST_DOOR";
 
-/// Bytes the client sends and has sent back.
+/// The bytes that the client sends and receives back.
 const BYTES: usize = 4 << 20;
 
-/// Receives at least one byte, asleep until there is one; none when the peer is gone.
+/// Receives at least one byte, and sleeps until there is one; none if the peer is gone.
 fn receive(channel: &mut Channel, into: &mut Vec<u8>) -> usize {
     loop {
         let bytes = channel.receive(into, usize::MAX).unwrap();
@@ -30,7 +30,7 @@ fn receive(channel: &mut Channel, into: &mut Vec<u8>) -> usize {
     }
 }
 
-/// Sends everything, asleep while there is no room.
+/// Sends everything, and sleeps while there is no room.
 fn send(channel: &mut Channel, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         let sent = channel.send(&[bytes]).unwrap();
@@ -68,7 +68,7 @@ fn the_client_of_the_test_below() {
         }
     }
     assert!(back == bytes, "the server sends back what it gets");
-    // No farewell: the server is to notice that this process is no more.
+    // No farewell: the server must notice that this process has died.
     std::process::abort();
 }
 
@@ -83,7 +83,7 @@ fn a_process_is_admitted_talks_and_is_missed_when_it_dies() {
         .spawn()
         .unwrap();
     assert!(readable(door.fd()), "the client comes");
-    let mut knock = door.accept().unwrap().expect("somebody is there");
+    let mut knock = door.accept().unwrap().expect("the client is at the door");
     while knock.token().unwrap().is_none() {
         assert!(readable(knock.fd()), "the token comes");
     }

@@ -1,4 +1,4 @@
-//! Whoever sleeps is woken, and only then.
+//! A sleeping end is woken by its event, and only by that.
 
 use super::super::channel::Channel;
 use super::super::doorbell::Until;
@@ -31,13 +31,13 @@ fn a_flush_wakes_an_end_that_sleeps_and_no_other() {
 }
 
 #[test]
-fn an_end_does_not_go_to_sleep_when_what_it_waits_for_is_there() {
+fn an_end_does_not_go_to_sleep_when_its_event_has_happened() {
     let (mut here, mut there) = Channel::pair(RING_BYTES_MIN).unwrap();
     send_all(&mut here, b"there already");
     assert!(!there.prepare_sleep(Until::Arrival));
     assert!(!there.prepare_sleep(Until::Either));
     here.flush();
-    assert!(!readable_within(there.socket(), 0), "the announcement was taken back");
+    assert!(!readable_within(there.socket(), 0), "the announcement was withdrawn");
     assert!(!there.prepare_sleep(Until::Room), "there is room");
     received(&mut there);
     assert!(there.prepare_sleep(Until::Arrival));
@@ -60,16 +60,16 @@ fn an_end_that_waits_for_room_sleeps_although_bytes_have_arrived() {
 }
 
 #[test]
-fn an_end_that_goes_to_sleep_tells_of_the_room_it_has_made() {
+fn an_end_that_goes_to_sleep_publishes_the_room_it_has_made() {
     let (mut here, mut there) = Channel::pair(RING_BYTES_MIN).unwrap();
-    // Less than a quarter, which is not published by itself.
+    // Less than a quarter, which is not published without a sleep.
     send_all(&mut here, &[7; 500]);
     let bytes = vec![8; RING_BYTES_MIN];
     assert_eq!(received(&mut there).len(), 500);
     let sent = here.send(&[&bytes]).unwrap();
     assert!(sent < RING_BYTES_MIN - 500);
     assert!(here.prepare_sleep(Until::Room));
-    assert!(!there.prepare_sleep(Until::Arrival), "what filled the ring has arrived");
+    assert!(!there.prepare_sleep(Until::Arrival), "the bytes that filled the ring have arrived");
     assert!(readable(here.socket()));
 }
 
@@ -88,7 +88,7 @@ fn the_end_of_the_peer_is_seen_asleep_and_awake() {
     assert!(here.peer_gone());
     assert!(here.awake(false), "once known, it stays known");
     assert_eq!(received(&mut here), b"last words");
-    send_all(&mut here, b"to nobody");
+    send_all(&mut here, b"to a dead peer");
     here.flush();
 }
 
@@ -106,7 +106,7 @@ impl Talker {
         Talker { channel, numbers: Numbers(seed), sent: 0, arrived: 0, total }
     }
 
-    /// Sends and receives until both streams are over. The end is given back, for the peer may
+    /// Sends and receives until both streams are complete. Returns the end, because the peer may
     /// still be busy with the last bytes.
     fn run(mut self, largest: usize) -> Talker {
         let (mut out, mut into) = (Vec::new(), Vec::new());
@@ -119,12 +119,12 @@ impl Talker {
                 self.rest(largest);
             }
         }
-        // Some of it may be untold, and the peer waits for it.
+        // The peer may wait for an unannounced event.
         self.channel.flush();
         self
     }
 
-    /// An end that ran ahead without bound would never sleep.
+    /// Bounds how far an end runs ahead, because otherwise it would never sleep.
     fn may_send(&self, largest: usize) -> bool {
         self.sent < self.total && self.sent <= self.arrived + 16 * largest
     }
@@ -152,7 +152,7 @@ impl Talker {
         bytes
     }
 
-    /// Polls a while or not at all, and blocks when nothing happens.
+    /// Polls for a while or not at all, and blocks if nothing happens.
     fn rest(&mut self, largest: usize) {
         for _ in 0..self.numbers.below(3) * 200 {
             if self.channel.ready() {
@@ -160,25 +160,25 @@ impl Talker {
             }
             std::hint::spin_loop();
         }
-        // Nothing moved, so what it may send did not fit.
+        // Nothing moved, so the bytes that it may send did not fit.
         let until = if self.may_send(largest) { Until::Either } else { Until::Arrival };
         if self.channel.prepare_sleep(until) {
             self.sleep();
         }
     }
 
-    /// Blocks until the peer rings.
+    /// Blocks until the peer wakes this end.
     fn sleep(&mut self) {
         assert!(readable(self.channel.socket()), "stuck at {} / {}", self.sent, self.arrived);
         assert!(!self.channel.awake(true), "the peer is there");
     }
 }
 
-/// One end is asleep before the other begins. How often they sleep from there on is left to the
-/// scheduler.
+/// Runs both ends. One is asleep before the other begins; the scheduler decides how often they
+/// sleep later.
 fn talk(ring_bytes: usize, total: usize, largest: usize) {
     let (mut here, there) = Channel::pair(ring_bytes).unwrap();
-    assert!(here.prepare_sleep(Until::Arrival), "nobody has sent anything");
+    assert!(here.prepare_sleep(Until::Arrival), "nothing has been sent");
     let (mut sleeper, other) = (Talker::new(here, 1, total), Talker::new(there, 2, total));
     std::thread::scope(|scope| {
         let threads = [
@@ -208,15 +208,15 @@ fn two_threads_that_sleep_and_wake_never_get_stuck_with_rings_of_the_usual_size(
     talk(RING_BYTES_DEFAULT, 64 << 20, 50_000);
 }
 
-/// Spins a while, so that two threads meet at all distances.
+/// Spins for a random time, so that two threads meet at all distances.
 fn dawdle(numbers: &mut Numbers, limit: usize) {
     for _ in 0..numbers.below(limit) {
         std::hint::black_box(&numbers);
     }
 }
 
-/// Keeps this thread on one of the first two cores that it may use. Two threads that wake each
-/// other are else put on one core, where they never meet.
+/// Keeps this thread on one of the first two cores that it may use. Otherwise two threads that wake
+/// each other are put on one core, where they never run at once.
 fn keep_to_core(number: usize) {
     let mine = sched_getaffinity(None).expect("a thread may ask where it runs");
     let mut cores = (0..CpuSet::MAX_CPU).filter(|core| mine.is_set(*core));
@@ -227,8 +227,8 @@ fn keep_to_core(number: usize) {
     }
 }
 
-/// Receives one record and never sleeps. It looks for the next one too, so that the line is in this
-/// core's cache and the sender takes its time to write there.
+/// Receives one record and never sleeps. It also looks for the next record, so that the line is in
+/// this core's cache and the sender's next store takes longer.
 fn receive_awake(channel: &mut Channel) {
     let mut into = Vec::new();
     while channel.receive(&mut into, 1).unwrap() == 0 {
@@ -237,9 +237,10 @@ fn receive_awake(channel: &mut Channel) {
     let _ = channel.ready();
 }
 
-/// Sends to an end that goes to sleep at the same moment, over and over. To be easily mistaken, the
-/// sender first sends a byte while the other is awake, which brings the sleeper's word into its
-/// cache, and then a record of some lines, which may still be on their way while it looks at that word.
+/// Sends repeatedly to an end that goes to sleep at the same moment. To make a mistake likely, the
+/// sender first sends a byte while the other end is awake, which brings the sleeper's word into its
+/// cache. Then it sends a record of several lines, whose stores may still be pending when it reads
+/// that word.
 #[test]
 fn bytes_that_arrive_just_as_an_end_goes_to_sleep_wake_it() {
     const ROUNDS: usize = 100_000;
@@ -267,7 +268,7 @@ fn bytes_that_arrive_just_as_an_end_goes_to_sleep_wake_it() {
             await_round(&arrived, round - 1);
             for (bytes, limit) in [(1, 1), (1 + numbers.below(900), 1000)] {
                 dawdle(&mut numbers, limit);
-                // It can fail only when the other thread has given up.
+                // This fails only if the other thread has given up.
                 if here.send(&[&[b'!'; 900][..bytes]]) != Ok(bytes) {
                     return;
                 }
@@ -277,7 +278,7 @@ fn bytes_that_arrive_just_as_an_end_goes_to_sleep_wake_it() {
     });
 }
 
-/// Makes room for an end that goes to sleep for want of it at the same moment, over and over.
+/// Makes room repeatedly for an end that goes to sleep for room at the same moment.
 #[test]
 fn room_that_is_made_just_as_an_end_goes_to_sleep_wakes_it() {
     const ROUNDS: usize = 50_000;
@@ -292,7 +293,7 @@ fn room_that_is_made_just_as_an_end_goes_to_sleep_wakes_it() {
             for round in 1..=ROUNDS {
                 assert!(there.send(&[&bytes]).unwrap() < bytes.len());
                 started.store(round, Ordering::Release);
-                // Longer than the other thread, which has to hear of the start first.
+                // Longer than the other thread, which sees the start later.
                 dawdle(&mut numbers, 3000);
                 if there.prepare_sleep(Until::Room) {
                     assert!(readable(there.socket()), "stuck in round {round}");
@@ -309,7 +310,7 @@ fn room_that_is_made_just_as_an_end_goes_to_sleep_wakes_it() {
             into.clear();
             here.receive(&mut into, 1000).unwrap();
             here.flush();
-            // The rest, so that the next round fills a ring that is nearly empty.
+            // Takes the rest, so that the next round fills a nearly empty ring.
             here.receive(&mut into, usize::MAX).unwrap();
             here.flush();
             finished.store(round, Ordering::Release);
@@ -317,7 +318,7 @@ fn room_that_is_made_just_as_an_end_goes_to_sleep_wakes_it() {
     });
 }
 
-/// Lets the other thread go on when this one panics, so that the test fails and does not hang.
+/// Lets the other thread continue when this one panics, so that the test fails and does not hang.
 struct LetGo<'a>(&'a [&'a AtomicUsize]);
 
 impl Drop for LetGo<'_> {
@@ -326,7 +327,7 @@ impl Drop for LetGo<'_> {
     }
 }
 
-/// Waits for the other thread, beside the channel.
+/// Waits for the other thread, without using the channel.
 fn await_round(counter: &AtomicUsize, round: usize) {
     let mut spins = 0;
     while counter.load(Ordering::Acquire) < round {

@@ -1,4 +1,4 @@
-//! Bytes come out as they went in.
+//! The bytes received are the bytes sent.
 
 use super::super::channel::Channel;
 use super::super::layout::{RING_BYTES_DEFAULT, RING_BYTES_MIN};
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 const FULL: usize = RING_BYTES_MIN - 4 * 8;
 
 #[test]
-fn what_is_sent_in_parts_arrives_as_one_stream() {
+fn parts_arrive_as_one_stream() {
     let (mut here, mut there) = Channel::pair(RING_BYTES_DEFAULT).unwrap();
     assert!(!there.ready());
     assert_eq!(here.send(&[b"one ", b"", b"two ", b"three"]), Ok(13));
@@ -21,7 +21,7 @@ fn what_is_sent_in_parts_arrives_as_one_stream() {
     assert_eq!(received(&mut there), b"one two three, four");
     assert!(!there.ready());
     assert_eq!(received(&mut there), b"");
-    assert!(!here.ready(), "the two directions are apart");
+    assert!(!here.ready(), "the two directions are separate");
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn a_full_ring_takes_no_more_until_there_is_room() {
         assert_eq!(received(&mut there), bytes[..FULL]);
         assert_eq!(here.send(&[&bytes[FULL..FULL + 100]]), Ok(100));
         assert_eq!(received(&mut there), bytes[FULL..FULL + 100]);
-        // The next round begins with a ring that is empty and known to be.
+        // The next round begins with a ring that is empty, and both ends know it.
         assert!(there.prepare_sleep(super::super::doorbell::Until::Arrival));
         let _ = there.awake(false);
     }
@@ -57,7 +57,7 @@ fn a_full_ring_takes_no_more_until_there_is_room() {
 fn a_ring_with_little_room_takes_what_fits() {
     let (mut here, mut there) = Channel::pair(RING_BYTES_MIN).unwrap();
     let bytes: Vec<u8> = (0..FULL).map(pattern_byte).collect();
-    // All but two lines.
+    // Fills all but two lines.
     send_all(&mut here, &bytes[..FULL - 128]);
     assert_eq!(here.send(&[&bytes[FULL - 128..], b"and more"]), Ok(120));
     assert_eq!(here.send(&[b"!"]), Ok(0));
@@ -71,7 +71,7 @@ fn payload_that_looks_like_headers_is_never_taken_for_one() {
     let bytes = fake.repeat(128);
     let mut numbers = Numbers(7);
     for _ in 0..2000 {
-        // Sizes shift the records against each other, so that line starts fall everywhere.
+        // Varying sizes shift the records, so that line starts fall everywhere.
         let length = 1 + numbers.below(bytes.len());
         let sent = here.send(&[&bytes[..length]]).unwrap();
         if numbers.below(3) == 0 {
@@ -91,7 +91,7 @@ fn rings_of_impossible_sizes_are_refused() {
     assert_eq!(Channel::pair(RING_BYTES_MIN).unwrap().0.ring_bytes(), RING_BYTES_MIN);
 }
 
-/// A step of a random history: who acts, what, and how many bytes.
+/// A step of a random history: the acting end, the call, and the numbers of bytes.
 #[derive(Clone, Debug)]
 enum Step {
     Send { server: bool, lengths: Vec<usize> },
@@ -111,7 +111,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..200)
 }
 
-/// One direction as it should be: what is on the way, and how far each end has come.
+/// A model of one direction: the bytes in flight and the progress of each end.
 #[derive(Default)]
 struct Model {
     on_the_way: VecDeque<u8>,
@@ -131,9 +131,9 @@ fn check_send(model: &mut Model, end: &mut Channel, lengths: &[usize]) {
         })
         .collect();
     let sent = end.send(&parts).unwrap();
-    // Unpublished room is less than a quarter, and so is what four headers and paddings waste.
+    // Unpublished room is less than a quarter, and so is the waste of four headers and paddings.
     if bytes.len() + model.on_the_way.len() * 64 <= RING_BYTES_MIN / 2 {
-        assert_eq!(sent, bytes.len(), "a ring that is nearly empty takes everything");
+        assert_eq!(sent, bytes.len(), "a nearly empty ring takes everything");
     }
     model.on_the_way.extend(&bytes[..sent]);
     model.sent += sent;
