@@ -1,5 +1,5 @@
-//! Calls by a thread that waits for its answers, and does the I/O itself meanwhile: no handoff
-//! between threads, no wake-up on the way.
+//! Calls by a thread that waits for its replies and does the I/O itself while it waits: no handoff
+//! between threads, and no wake-up on the way.
 
 use crate::calls::{CallError, CallId, Calls, Ended, For};
 use crate::node::outcome;
@@ -12,22 +12,22 @@ use thunderhead_runtime::polling::{Pacer, Polling};
 use thunderhead_runtime::{Time, World};
 use thunderhead_wire::message::MessageHead;
 
-/// Told of each call that has ended.
+/// Receives each call that has ended, with its outcome.
 pub type Done<'d> = dyn FnMut(CallId, Result<&[u8], CallError>) + 'd;
 
-/// Makes calls from the thread it is on.
+/// Makes calls from the thread that owns it.
 pub struct Caller {
     clock: Clock,
     transport: Box<dyn Transport + Send>,
     calls: Calls,
     pacer: Pacer,
     now: Time,
-    /// The time was asked for since the last poll.
+    /// The clock has been read since the last poll.
     knows_time: bool,
 }
 
 impl Caller {
-    /// A caller in a world, on a transport of that world.
+    /// Returns a caller in a world, on a transport of that world.
     #[must_use]
     pub fn new(world: &World, transport: Box<dyn Transport + Send>, polling: Polling) -> Caller {
         let clock = world.clock.clone();
@@ -36,11 +36,12 @@ impl Caller {
         Caller { clock, transport, calls, pacer, now, knows_time: false }
     }
 
-    /// Calls a server and waits for the answer. Nobody is told of calls that were begun before and
-    /// end meanwhile: a thread either calls, or begins and waits.
+    /// Calls a server and waits for the reply. The outcomes of calls that were begun earlier and
+    /// end during this one are dropped, so a thread uses either this method or [`Caller::begin`]
+    /// and [`Caller::wait`].
     ///
     /// # Errors
-    /// As the server or the connection has them: see [`CallError`].
+    /// The server's or the connection's error: see [`CallError`].
     pub fn call<T>(
         &mut self,
         to: SocketAddr,
@@ -61,10 +62,10 @@ impl Caller {
         result.unwrap_or(Err(CallError::Late))
     }
 
-    /// Begins a call; [`Caller::wait`] or [`Caller::poll`] tells what came of it.
+    /// Begins a call; [`Caller::wait`] or [`Caller::poll`] delivers its outcome.
     ///
     /// # Errors
-    /// When it cannot even be begun.
+    /// If the call cannot even begin.
     #[inline]
     pub fn begin(
         &mut self,
@@ -73,8 +74,8 @@ impl Caller {
         parts: &[&[u8]],
         timeout: Option<Duration>,
     ) -> Result<CallId, CallError> {
-        // The last poll may be long ago: the thread does as it likes between calls. What is begun
-        // after this one waits for the next poll as well.
+        // The last poll may be long ago, because the thread does other work between calls. Further
+        // calls before the next poll reuse this time.
         if !self.knows_time {
             self.knows_time = true;
             self.now = self.clock.now();
@@ -85,8 +86,8 @@ impl Caller {
         begun.map_err(|(error, _)| error)
     }
 
-    /// Sends what was begun and takes what has arrived, without waiting; `done` is told of each
-    /// call that has ended. Returns whether anything arrived.
+    /// Sends the begun calls and takes the bytes that have arrived, without blocking; passes each
+    /// ended call to `done`. Returns whether anything arrived.
     #[inline]
     pub fn poll(&mut self, done: &mut Done<'_>) -> bool {
         self.now = self.clock.now();
@@ -105,7 +106,7 @@ impl Caller {
         busy
     }
 
-    /// Like [`Caller::poll`], but spins a little where nothing has arrived, and sleeps in the end.
+    /// Like [`Caller::poll`], but spins for a while until something arrives, and finally sleeps.
     pub fn wait(&mut self, done: &mut Done<'_>) {
         self.wait_until(Time::NEVER, done);
     }
@@ -116,8 +117,8 @@ impl Caller {
         self.wait_from_now(until, done);
     }
 
-    /// Like [`Caller::wait_until`], but returns also once its alarm was rung, by a thread that has
-    /// something for this one. `was_rung` is asked between polls, and takes the ring.
+    /// Like [`Caller::wait_until`], but also returns once another thread has rung this caller's
+    /// alarm. `was_rung` is called between polls, and clears the ring.
     pub fn wait_or_rung(
         &mut self,
         until: Time,
@@ -128,7 +129,7 @@ impl Caller {
         self.wait_while(until, was_rung, done);
     }
 
-    /// Like [`Caller::wait_until`], where the clock was read a moment ago.
+    /// Like [`Caller::wait_until`], but uses a time that was read a moment ago.
     #[inline(always)]
     fn wait_from_now(&mut self, until: Time, done: &mut Done<'_>) {
         self.wait_while(until, || false, done);
@@ -158,13 +159,13 @@ impl Caller {
         self.pacer.turn_ended(self.now, true);
     }
 
-    /// Calls that wait for their answers.
+    /// Returns the number of calls in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.calls.count()
     }
 
-    /// The transport.
+    /// Returns the transport.
     #[must_use]
     pub fn transport(&self) -> &dyn Transport {
         self.transport.as_ref()
@@ -199,7 +200,7 @@ impl Handler for Answers<'_> {
                     (self.done)(CallId(head.id()), outcome(head, body));
                 }
             }
-            // Nobody asks a caller anything.
+            // A caller serves no requests.
             _ => {
                 transport.close(from, Cause::Malformed);
                 self.closed(transport, from, Cause::Malformed);

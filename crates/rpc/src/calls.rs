@@ -1,7 +1,7 @@
-//! Calls that wait for their replies, and the connections they go over.
+//! Calls in flight, and the connections that carry them.
 //!
-//! One connection for each address, made when it is first needed; calls wait until it is open.
-//! When it breaks, its calls fail at once, and the next call makes a new one.
+//! There is one connection for each address, made by the first call to it; calls wait until it is
+//! open. When it breaks, its calls fail at once, and the next call makes a new one.
 
 use crate::context;
 use std::collections::BTreeMap;
@@ -13,71 +13,73 @@ use thunderhead_wire::Status;
 use thunderhead_wire::message::{MESSAGE_HEAD_BYTES, MessageHead};
 use zerocopy::IntoBytes;
 
-/// Names a call of one node. Not used again before four thousand million others.
+/// Names a call of one node. An id is reused only after four thousand million other calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId(pub(crate) u64);
 
 /// Why a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// The server says no: it was not carried out, or the status says what happened.
+    /// The server refused: the request was not carried out, or the status names what happened.
     #[error("{status}")]
     Refused {
-        /// Why.
+        /// The reason.
         status: Status,
-        /// What the server adds: for "busy" the microseconds to wait.
+        /// The server's addition: for "busy" the microseconds to wait.
         hint: u32,
-        /// The first eight bytes of what it says beside that, as a number, 0 if there are none: for
-        /// a condition that does not hold the version that the object has.
+        /// The first eight bytes of the reply's body, as a number, or 0 if it is empty: for a
+        /// failed condition the object's version.
         detail: u64,
     },
-    /// The server says something that this program does not know.
+    /// The server answered with a status that this program does not know.
     #[error("the server answered with status {0}, which this program does not know; upgrade it")]
     UnknownStatus(u16),
-    /// There is no connection: the request was not carried out.
+    /// There is no connection, so the request was not carried out.
     #[error("the server cannot be reached: {0}")]
     Unreachable(Cause),
     /// The connection broke: the request may have been carried out.
-    #[error("the connection broke before the answer came; the request may have been carried out")]
+    #[error("the connection broke before the reply came; the request may have been carried out")]
     Broken,
     /// The deadline passed: the request may have been carried out.
-    #[error("no answer came in time; the request may have been carried out")]
+    #[error("no reply came in time; the request may have been carried out")]
     Late,
-    /// Too much waits to be sent to this server already: the request was not sent. It can be once
-    /// the server has taken some of that.
-    #[error("too much waits to be sent to the server already; the request was not sent: try again")]
+    /// Too many bytes wait for this server already, so the request was not sent. It can be sent
+    /// once the server has taken some of them.
+    #[error(
+        "too many bytes wait for the server already; the request was not sent: try again later"
+    )]
     Congested,
-    /// The request is longer than the server takes; it was not sent.
-    #[error("the request is longer than the server takes")]
+    /// The request is longer than the server accepts, so it was not sent.
+    #[error("the request is longer than the server accepts; send smaller ones")]
     TooLong,
 }
 
 impl CallError {
-    /// Whether this process alone is the reason, such as one without descriptors. The server was not asked: its
-    /// silence says nothing about it.
+    /// Whether this process alone is the reason, for example because it has no descriptors. The
+    /// server was not contacted, so the failure says nothing about it.
     #[must_use]
     pub fn is_own(&self) -> bool {
         matches!(self, CallError::Unreachable(cause) if cause.is_own())
     }
 
-    /// Whether the server's machine says that nobody listens at that address.
+    /// Whether the server's machine reports that no process listens at the address.
     #[must_use]
     pub fn nobody_listens(&self) -> bool {
         matches!(self, CallError::Unreachable(Cause::Refused))
     }
 
-    /// Whether a program of another cluster is at that address.
+    /// Whether a program of another cluster listens at the address.
     #[must_use]
     pub fn is_of_another_cluster(&self) -> bool {
         matches!(self, CallError::Unreachable(Cause::WrongCluster))
     }
 }
 
-/// Whom the outcome of a call is for.
+/// The receiver of a call's outcome.
 pub(crate) enum For {
     /// The service.
     Service,
-    /// A task, or whoever else holds the other end.
+    /// A task, or another holder of the slot's other end.
     Slot(crate::tasks::Slot),
 }
 
@@ -85,15 +87,15 @@ pub(crate) struct Call {
     to: SocketAddr,
     pub(crate) outcome_for: For,
     deadline: Time,
-    /// What is to be sent once there is a connection.
+    /// The message to send once there is a connection.
     unsent: Option<Vec<u8>>,
 }
 
 struct Session {
     connection: ConnectionId,
-    /// The longest message that it takes, once it is open.
+    /// The longest message that the peer accepts, once the connection is open.
     most: Option<usize>,
-    /// Bytes of the calls that wait until it is open.
+    /// Bytes of the calls that wait for the connection to open.
     unsent_bytes: usize,
 }
 
@@ -104,13 +106,13 @@ pub(crate) struct Calls {
     free: Vec<u32>,
     sessions: BTreeMap<SocketAddr, Session>,
     addresses: BTreeMap<ConnectionId, SocketAddr>,
-    /// No call's deadline is earlier.
+    /// No call's deadline is earlier than this.
     earliest: Option<Time>,
-    /// The session that was used last: mostly the next one too.
+    /// The session that was used last, which is usually the next one too.
     last: Option<(SocketAddr, ConnectionId, usize)>,
 }
 
-/// What becomes of a call, and whose it was.
+/// A call that ended without a reply: its id, its receiver and the error.
 pub(crate) type Ended = (CallId, For, CallError);
 
 impl Calls {
@@ -168,7 +170,7 @@ impl Calls {
         Ok(CallId(id))
     }
 
-    /// The open connection to an address, and the longest message it takes.
+    /// Returns the open connection to an address, and the longest message that it accepts.
     #[inline]
     fn open_session(&mut self, to: SocketAddr) -> Option<(ConnectionId, usize)> {
         if let Some((last, connection, most)) = self.last
@@ -182,7 +184,7 @@ impl Calls {
         Some((connection, most))
     }
 
-    /// The session with an address, whose connection is asked for when there is none.
+    /// Returns the session with an address, and requests a connection if there is none.
     fn connect(&mut self, transport: &mut dyn Transport, to: SocketAddr) -> &mut Session {
         self.sessions.entry(to).or_insert_with(|| {
             let connection = transport.connect(to);
@@ -191,7 +193,8 @@ impl Calls {
         })
     }
 
-    /// A connection is open: what waited for it is sent. Returns calls that are too long for it.
+    /// Handles an opened connection: sends the calls that waited for it. Returns the calls that are
+    /// too long for it.
     pub(crate) fn opened(
         &mut self,
         transport: &mut dyn Transport,
@@ -219,7 +222,7 @@ impl Calls {
         self.end_all(&too_long, |_| CallError::TooLong)
     }
 
-    /// A connection is no more: its calls fail.
+    /// Handles a closed connection: its calls fail.
     pub(crate) fn closed(&mut self, connection: ConnectionId, why: Cause) -> Vec<Ended> {
         let Some(to) = self.addresses.remove(&connection) else { return Vec::new() };
         self.sessions.remove(&to);
@@ -257,7 +260,7 @@ impl Calls {
         ended
     }
 
-    /// Ends a call, if it is one that waits.
+    /// Ends a call, if it is in flight.
     #[inline]
     pub(crate) fn take(&mut self, id: u64) -> Option<Call> {
         let (generation, call) = self.slots.get_mut(id as u32 as usize)?;
@@ -265,13 +268,13 @@ impl Calls {
             return None;
         }
         let call = call.take()?;
-        // Four thousand million calls in one slot: a reply that late does not come.
+        // A reply does not come after four thousand million further calls in its slot.
         *generation = generation.wrapping_add(1);
         self.free.push(id as u32);
         Some(call)
     }
 
-    /// Whether a reply that came over a connection is for this call.
+    /// Whether a reply over a connection belongs to this call.
     pub(crate) fn is_from(&self, id: u64, connection: ConnectionId) -> bool {
         let call = self.slots.get(id as u32 as usize).and_then(|(_, call)| call.as_ref());
         match (call, self.last) {
@@ -283,7 +286,7 @@ impl Calls {
         }
     }
 
-    /// Calls whose deadline has passed.
+    /// Ends the calls whose deadline has passed, and returns them.
     #[inline]
     pub(crate) fn late(&mut self, now: Time) -> Vec<Ended> {
         if self.earliest.is_none_or(|earliest| earliest > now) {
@@ -294,7 +297,7 @@ impl Calls {
 
     fn end_late(&mut self, now: Time) -> Vec<Ended> {
         let late = self.ids(|call| call.deadline <= now);
-        // What was never sent was not carried out.
+        // A request that was never sent was not carried out.
         let ended = self.end_all(&late, |call| match call.unsent {
             Some(_) => CallError::Unreachable(Cause::NoGreeting),
             None => CallError::Late,
@@ -304,13 +307,13 @@ impl Calls {
         ended
     }
 
-    /// When the next deadline passes, at the earliest.
+    /// Returns a time before which no deadline passes.
     #[inline]
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.earliest
     }
 
-    /// Calls that wait.
+    /// Returns the number of calls in flight.
     pub(crate) fn count(&self) -> usize {
         self.slots.len() - self.free.len()
     }

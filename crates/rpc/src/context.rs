@@ -1,4 +1,4 @@
-//! What a service sees of the node it runs on.
+//! A service's view of its node.
 
 use crate::calls::{CallError, CallId, Calls, For};
 use crate::opcode::Opcode;
@@ -15,44 +15,45 @@ use thunderhead_wire::message::{MESSAGE_HEAD_BYTES, MessageHead};
 use thunderhead_wire::{ClusterId, Status};
 use zerocopy::IntoBytes;
 
-/// Where a reply goes. Kept while a request waits.
+/// The address of a reply. A service keeps it while the request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyTo {
     pub(crate) connection: ConnectionId,
     pub(crate) id: u64,
-    /// When the caller no longer waits.
+    /// The time after which the caller no longer waits.
     pub deadline: Time,
 }
 
-/// A request, as it lies in the buffer it came in.
+/// A request, in the buffer in which it arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// What is asked for.
+    /// The requested operation.
     pub opcode: Opcode,
-    /// With what.
+    /// The operation's arguments.
     pub body: &'a [u8],
-    /// Where the reply goes.
+    /// The address of the reply.
     pub reply_to: ReplyTo,
 }
 
-/// What a node has beside its transport and its service.
+/// The parts of a node other than its transport and its service.
 pub(crate) struct State {
     pub(crate) now: Time,
-    /// The time, if the clock was read since something was last received.
+    /// The time, if the clock was read since bytes last arrived.
     pub(crate) fresh: Option<Time>,
     pub(crate) calls: Calls,
     pub(crate) timers: Timers<u64>,
-    /// Its workers end when the node goes.
+    /// Its workers end when the node is dropped.
     pub(crate) world: World,
     pub(crate) tasks: Tasks,
     pub(crate) calling: Calling,
-    /// Calls that failed before they were made, to be told at the end of the turn.
+    /// Calls that failed before they were sent. Their outcomes are delivered at the end of the
+    /// turn.
     pub(crate) failed: Vec<(CallId, CallError)>,
     pub(crate) failures: u64,
     pub(crate) is_simulated: bool,
 }
 
-/// Sends a message; one of a few parts without allocating.
+/// Sends a message, without allocating if it has few parts.
 #[inline]
 pub(crate) fn send(
     transport: &mut dyn Transport,
@@ -70,24 +71,24 @@ pub(crate) fn send(
     }
 }
 
-/// What a service sees of the node it runs on, during one call into it.
+/// A service's view of its node, during one call into the service.
 pub struct Context<'a> {
     pub(crate) transport: &'a mut dyn Transport,
     pub(crate) state: &'a mut State,
 }
 
 impl Context<'_> {
-    /// The time of this turn.
+    /// Returns the time of this turn.
     #[inline]
     #[must_use]
     pub fn now(&self) -> Time {
         self.state.now
     }
 
-    /// A time at which what has come so far had come: the clock is read for it, once for all that
-    /// was received together. [`now`](Context::now) is read before anything is received, and a
-    /// process that was stopped in between takes what came long after that for what came then: who
-    /// must not answer after some time asks here.
+    /// Returns a time that is not before the arrival of any message so far. The clock is read for
+    /// it, once for all messages that arrived together. [`now`](Context::now) is read before
+    /// anything arrives. If the process was stopped in between, messages that came much later seem
+    /// to have come then. A service that must not answer after a certain time uses this method.
     #[inline]
     #[must_use]
     pub fn now_or_later(&mut self) -> Time {
@@ -97,60 +98,60 @@ impl Context<'_> {
         }
     }
 
-    /// A slice for long work: see [`thunderhead_runtime::slice`]. Strict in debug builds and in the
-    /// simulator.
+    /// Returns a slice for long work: see [`thunderhead_runtime::slice`]. It is strict in debug
+    /// builds and in the simulator.
     #[must_use]
     pub fn slice(&self) -> Budget {
         Budget::new(SLICE, cfg!(debug_assertions) || self.state.is_simulated)
     }
 
-    /// Says to which cluster this node belongs: [`Transport::set_cluster`].
+    /// Sets the cluster that this node belongs to: [`Transport::set_cluster`].
     pub fn set_cluster(&mut self, cluster: ClusterId) {
         self.transport.set_cluster(OwnCluster::Known(cluster));
     }
 
-    /// The cluster that this node belongs to, if it is known.
+    /// Returns the cluster that this node belongs to, if it is known.
     #[must_use]
     pub fn cluster(&self) -> Option<ClusterId> {
         self.transport.cluster().known()
     }
 
-    /// Random numbers.
+    /// Returns the random numbers of this node.
     pub fn random(&mut self) -> &mut Random {
         &mut self.state.world.random
     }
 
-    /// The world, for a service that has yet to open its files and to start its workers: what may
-    /// wait is done before anybody is served.
+    /// Returns the world, for a service that still has to open its files and start its workers. It
+    /// may block for that before it serves requests.
     pub fn world(&mut self) -> &mut World {
         &mut self.state.world
     }
 
-    /// Wakes this node from other threads.
+    /// Returns the alarm by which other threads wake this node.
     #[must_use]
     pub fn alarm(&self) -> &Alarm {
         &self.state.world.alarm
     }
 
-    /// What a service spawns its own tasks with.
+    /// Returns the handle with which a service spawns tasks.
     #[must_use]
     pub fn tasks(&self) -> &Tasks {
         &self.state.tasks
     }
 
-    /// What a service's tasks make calls with.
+    /// Returns the handle with which a service's tasks make calls.
     #[must_use]
     pub fn calling(&self) -> Calling {
         self.state.calling.clone()
     }
 
-    /// Answers a request with a body made of some parts.
+    /// Answers a request with a body made of several parts.
     #[inline]
     pub fn reply(&mut self, to: ReplyTo, parts: &[&[u8]]) {
         self.answer(to, Status::Ok, 0, parts);
     }
 
-    /// Refuses a request. `hint` is what the status wants: for "busy" the microseconds to wait.
+    /// Refuses a request. The status gives `hint` its meaning: for "busy" the microseconds to wait.
     pub fn refuse(&mut self, to: ReplyTo, status: Status, hint: u32, parts: &[&[u8]]) {
         self.answer(to, status, hint, parts);
     }
@@ -168,7 +169,7 @@ impl Context<'_> {
         send(self.transport, to.connection, &head, parts);
     }
 
-    /// Calls a server; [`Service::reply`](crate::Service::reply) is told what came of it.
+    /// Calls a server; [`Service::reply`](crate::Service::reply) receives the outcome.
     pub fn call(
         &mut self,
         to: SocketAddr,
@@ -181,7 +182,7 @@ impl Context<'_> {
         match self.state.calls.call(self.transport, to, code, parts, timing, For::Service) {
             Ok(id) => id,
             Err((error, _)) => {
-                // Numbers from the top are never those of real calls.
+                // Ids from the top never belong to real calls.
                 self.state.failures += 1;
                 let id = CallId(u64::MAX - self.state.failures);
                 self.state.failed.push((id, error));
@@ -191,7 +192,7 @@ impl Context<'_> {
         }
     }
 
-    /// Has [`Service::timer`](crate::Service::timer) called at a time, with this number.
+    /// Lets [`Service::timer`](crate::Service::timer) be called at a time, with this number.
     pub fn set_timer(&mut self, at: Time, number: u64) -> TimerId {
         self.state.timers.set(at, number)
     }

@@ -1,5 +1,5 @@
-//! The echo service: answers with as many bytes as were asked for. For measuring what the stack
-//! itself takes, and for testing it.
+//! The echo service: replies with the requested number of bytes. It measures and tests the stack
+//! itself.
 //!
 //! A request's body begins with the number of bytes wanted, a little-endian u32; the rest is
 //! ballast. The reply repeats the ballast, cut or filled up with zeroes.
@@ -16,7 +16,7 @@ pub struct Echo {
     pub answered: u64,
 }
 
-/// The most that can be asked for.
+/// The longest reply that may be requested.
 pub const BYTES_MAX: usize = 4 << 20;
 
 static ZEROES: [u8; BYTES_MAX] = [0; BYTES_MAX];

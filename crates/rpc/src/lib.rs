@@ -1,20 +1,21 @@
 //! Requests and replies on top of messages.
 //!
-//! - [`Opcode`]: the one table of operations, from which name, service, level and what may be
-//!   repeated derive.
-//! - [`Service`]: what a program does with requests, with replies to its own calls, with timers.
-//!   Written as a state machine: nothing in it waits. A request may be answered at once or later.
-//! - [`Node`]: a service on a transport, as a [`Process`](thunderhead_runtime::Process) that either
-//!   world gives its turns. Its tasks call others with `await`.
-//! - [`Caller`]: for a thread that waits for its answers: it does the I/O itself and spins a little.
-//! - [`Retry`]: what to do about a call that failed.
+//! - [`Opcode`]: the one table of operations, from which name, service, level and the rule for
+//!   retries derive.
+//! - [`Service`]: a program's handlers for requests, for replies to its own calls, and for timers.
+//!   It is a state machine that never blocks. It may answer a request at once or later.
+//! - [`Node`]: a service on a transport, as a [`Process`](thunderhead_runtime::Process) to which
+//!   either world gives turns. Its tasks make calls with `await`.
+//! - [`Caller`]: for a thread that waits for its replies. It does the I/O itself and spins a
+//!   little.
+//! - [`Retry`]: the rules for calls that failed.
 //!
-//! # What is promised
+//! # Promises
 //!
-//! A call ends with an answer or an error by its deadline. An error says whether the request may
-//! have been carried out. A reply is given to the call it answers, or to nobody: late and repeated
-//! ones are dropped. Requests may arrive more than once over some transports; what must not be
-//! done twice carries its own identity.
+//! A call ends with a reply or an error by its deadline. An error says whether the request may have
+//! been carried out. A reply reaches only the call that it answers: late and duplicated replies are
+//! dropped. Over some transports a request may arrive more than once, so an operation that must not
+//! be repeated carries its own identity.
 #![forbid(unsafe_code)]
 
 mod caller;

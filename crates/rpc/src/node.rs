@@ -1,4 +1,4 @@
-//! A service on a transport: what either world gives turns.
+//! A service on a transport, to which either world gives turns.
 
 use crate::calls::{CallError, CallId, Calls, Ended, For};
 use crate::context::{Context, ReplyTo, Request, State};
@@ -13,17 +13,17 @@ use thunderhead_runtime::{Process, Time, World};
 use thunderhead_wire::Status;
 use thunderhead_wire::message::MessageHead;
 
-/// What a program does. Nothing in it may wait.
+/// A program's behaviour. No method may block.
 pub trait Service {
-    /// The node has its first turn.
+    /// Handles the node's first turn.
     fn start(&mut self, context: &mut Context<'_>) {
         let _ = context;
     }
 
-    /// A request has come. It may be answered now or later, or never.
+    /// Handles a request. It may be answered now, later, or never.
     fn request(&mut self, context: &mut Context<'_>, request: Request<'_>);
 
-    /// What came of a call.
+    /// Handles the outcome of a call.
     fn reply(
         &mut self,
         context: &mut Context<'_>,
@@ -33,19 +33,19 @@ pub trait Service {
         let _ = (context, call, outcome);
     }
 
-    /// A timer has gone off.
+    /// Handles an expired timer.
     fn timer(&mut self, context: &mut Context<'_>, number: u64) {
         let _ = (context, number);
     }
 
-    /// Everything that had arrived is handled; what is sent now leaves together with the rest.
-    /// Also called when a worker has rung the node's alarm.
+    /// Ends a turn: all arrived messages are handled, and messages sent now leave together with the
+    /// rest. Also called after a worker has rung the node's alarm.
     fn turn_over(&mut self, context: &mut Context<'_>) {
         let _ = context;
     }
 }
 
-/// A node that answers nothing: for programs that only call.
+/// A node that serves no requests: for programs that only make calls.
 impl Service for () {
     fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
         context.refuse(request.reply_to, Status::UnknownOpcode, 0, &[]);
@@ -62,7 +62,7 @@ pub struct Node<S> {
 }
 
 impl<S: Service> Node<S> {
-    /// A node in a world.
+    /// Returns a node in a world.
     #[must_use]
     pub fn new(world: World, transport: Box<dyn Transport>, service: S) -> Node<S> {
         let clock = world.clock.clone();
@@ -82,30 +82,30 @@ impl<S: Service> Node<S> {
         Node { transport, clock, state, service, started: false }
     }
 
-    /// The service.
+    /// Returns the service.
     pub fn service(&mut self) -> &mut S {
         &mut self.service
     }
 
-    /// The clock of its world.
+    /// Returns the clock of its world.
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// What tasks of this node are spawned with.
+    /// Returns the handle with which tasks of this node are spawned.
     #[must_use]
     pub fn tasks(&self) -> &Tasks {
         &self.state.tasks
     }
 
-    /// What tasks of this node make calls with.
+    /// Returns the handle with which tasks of this node make calls.
     #[must_use]
     pub fn calling(&self) -> Calling {
         self.state.calling.clone()
     }
 
-    /// The transport.
+    /// Returns the transport.
     #[must_use]
     pub fn transport(&self) -> &dyn Transport {
         self.transport.as_ref()
@@ -114,7 +114,7 @@ impl<S: Service> Node<S> {
     /// Accepts connections at an address.
     ///
     /// # Errors
-    /// When the address cannot be had.
+    /// If the address cannot be bound.
     pub fn listen(
         &mut self,
         address: std::net::SocketAddr,
@@ -122,7 +122,7 @@ impl<S: Service> Node<S> {
         self.transport.listen(address)
     }
 
-    /// A turn at the time that the clock shows now.
+    /// Runs a turn at the clock's time.
     pub fn turn_now(&mut self) -> bool {
         let now = self.clock.now();
         self.turn(now)
@@ -133,7 +133,7 @@ impl<S: Service> Node<S> {
         act(service, &mut Context { transport: transport.as_mut(), state })
     }
 
-    /// What does not come from the network: failed calls, timers, tasks.
+    /// Handles the events from inside the node: failed calls, timers, tasks.
     fn inner_work(&mut self, rung: bool) -> bool {
         let now = self.state.now;
         let mut busy = rung;
@@ -145,7 +145,7 @@ impl<S: Service> Node<S> {
             busy = true;
             self.go_off(now);
         }
-        // A task that was woken has rung.
+        // A woken task has rung the alarm.
         if rung || self.state.tasks.next().is_some_and(|at| at <= now) {
             busy |= self.state.tasks.run(now);
             self.make_calls();
@@ -158,17 +158,17 @@ impl<S: Service> Node<S> {
         busy
     }
 
-    /// Timers that are due.
+    /// Handles the timers that are due.
     fn go_off(&mut self, now: Time) {
-        // Taken out first: a timer that sets another one for this moment must not keep the turn
-        // from ending.
+        // All due timers are collected first: a timer that sets another one for this moment must
+        // not prolong the turn for ever.
         let due: Vec<u64> = std::iter::from_fn(|| self.state.timers.due(now)).collect();
         for number in due {
             self.with_service(|service, context| service.timer(context, number));
         }
     }
 
-    /// Makes the calls that tasks want.
+    /// Makes the calls that tasks have requested.
     fn make_calls(&mut self) {
         let wanted = std::mem::take(&mut *self.state.calling.wanted.borrow_mut());
         for call in wanted {
@@ -225,12 +225,12 @@ impl<S: Service> Process for Node<S> {
 
 impl<S> Drop for Node<S> {
     fn drop(&mut self) {
-        // Tasks hold handles to what holds them.
+        // Tasks hold handles to their own containers; this breaks the cycle.
         self.state.tasks.clear();
     }
 }
 
-/// Takes messages apart and hands them on.
+/// Parses messages and passes them on.
 struct Dispatch<'a, S> {
     state: &'a mut State,
     service: &'a mut S,
@@ -286,7 +286,7 @@ fn reply<S: Service>(
     body: &[u8],
 ) {
     let calls = &mut context.state.calls;
-    // A reply that comes from elsewhere answers nothing.
+    // A reply over another connection answers no call.
     if !calls.is_from(head.id(), from) {
         return;
     }
@@ -298,7 +298,7 @@ fn reply<S: Service>(
     }
 }
 
-/// What a reply says.
+/// Returns the outcome that a reply carries.
 pub(crate) fn outcome<'b>(head: &MessageHead, body: &'b [u8]) -> Result<&'b [u8], CallError> {
     match Status::of_code(head.code()) {
         Some(Status::Ok) => Ok(body),

@@ -1,14 +1,15 @@
 //! The table of operations: the single source of their numbers, names and properties.
 //!
-//! Numbers are for ever: one that was used is never given to something else.
+//! Numbers are permanent: a used number is never assigned to another operation.
 //!
 //! # Levels
 //!
-//! A server that waits for another one's answer while it answers a request may be waited for by
-//! that one in turn: a deadlock. So every operation has a level, and says which operations it
-//! calls; each of these must be of a lower level. [`check_levels`] finds a table that breaks this.
+//! A server may call another server while it handles a request. If that server in turn waited for
+//! the first one, both would deadlock. So every operation has a level, and lists the operations
+//! that it calls; each of these must have a lower level. [`check_levels`] finds a table that
+//! violates this.
 
-/// Which part of a program answers.
+/// The part of a program that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceKind {
     /// Every node.
@@ -19,28 +20,28 @@ pub enum ServiceKind {
     Register,
     /// A shard: tables' objects.
     Shard,
-    /// The coordinator: what the cluster is made of.
+    /// The coordinator: servers, tables, tablets, leases.
     Coordinator,
-    /// A shard, told by the coordinator or by another shard what it is to have.
+    /// A shard, instructed by the coordinator or by another shard.
     ShardControl,
-    /// Every process of the cluster: who else there is.
+    /// Every process of the cluster: the list of servers.
     Membership,
     /// A backup: replicas of segments.
     Backup,
 }
 
-/// What may be done about a request of which nobody knows whether it was carried out.
+/// The rule for a request that may or may not have been carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
-    /// Send it again: twice is as good as once.
+    /// Send it again: repeating it changes nothing.
     Safe,
-    /// Send it again: it carries an identity by which the server knows it.
+    /// Send it again: the server recognizes it by its identity.
     Identified,
-    /// Nothing: report it.
+    /// Do not send it again: report the error.
     Never,
 }
 
-/// How deep below the clients an operation stands; it calls only lower ones.
+/// An operation's depth below the clients. It calls only operations of lower levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Level(pub u8);
 
@@ -55,10 +56,10 @@ macro_rules! opcodes {
         }
 
         impl Opcode {
-            /// All of them.
+            /// All operations.
             pub const ALL: &'static [Opcode] = &[$(Opcode::$id),*];
 
-            /// The operation with a number.
+            /// Returns the operation with a number.
             #[inline]
             #[must_use]
             pub fn of_code(code: u16) -> Option<Opcode> {
@@ -68,31 +69,31 @@ macro_rules! opcodes {
                 }
             }
 
-            /// What people call it.
+            /// Returns the operation's name for people.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Opcode::$id => $name,)* }
             }
 
-            /// Who answers it.
+            /// Returns the service that answers it.
             #[must_use]
             pub fn service(self) -> ServiceKind {
                 match self { $(Opcode::$id => ServiceKind::$service,)* }
             }
 
-            /// Its level.
+            /// Returns its level.
             #[must_use]
             pub fn level(self) -> Level {
                 match self { $(Opcode::$id => Level($level),)* }
             }
 
-            /// Whether it may be repeated.
+            /// Returns the rule for repeating it.
             #[must_use]
             pub fn repeat(self) -> Repeat {
                 match self { $(Opcode::$id => Repeat::$repeat,)* }
             }
 
-            /// What a server calls while it answers it.
+            /// Returns the operations that a server calls while it handles this one.
             #[must_use]
             pub fn calls(self) -> &'static [Opcode] {
                 match self { $(Opcode::$id => &[$(Opcode::$calls),*],)* }
@@ -102,9 +103,9 @@ macro_rules! opcodes {
 }
 
 opcodes! {
-    /// Answers with nothing, as soon as it can: is anybody there?
+    /// Answers with nothing, at once: to check that a node is alive.
     Ping = 1, "ping", Node, level 0, Safe, calls [];
-    /// Answers with as many bytes as were asked for.
+    /// Answers with the requested number of bytes.
     Echo = 2, "echo", Echo, level 0, Safe, calls [];
     /// Reads a register.
     RegisterRead = 16, "register read", Register, level 0, Safe, calls [];
@@ -120,89 +121,90 @@ opcodes! {
     Increment = 35, "increment", Shard, level 1, Identified, calls [];
     /// Reads many objects.
     ReadMany = 36, "read many", Shard, level 1, Safe, calls [];
-    /// Writes, deletes and increments many objects, each by itself.
+    /// Writes, deletes and increments many objects, each separately.
     UpdateMany = 37, "update many", Shard, level 1, Identified, calls [];
-    /// Tells of some of the objects of a table.
+    /// Lists some of the objects of a table.
     Enumerate = 38, "enumerate", Shard, level 1, Safe, calls [];
-    /// Makes a server known, for good: it gets an id.
+    /// Registers a new server and gives it a permanent id.
     Register = 64, "register", Coordinator, level 4, Safe, calls [];
-    /// A registered server is there, in a new life.
+    /// Announces a registered server that has started, in a new generation.
     Enlist = 65, "enlist", Coordinator, level 4, Safe, calls [];
-    /// Tells which shard has which tablet.
+    /// Returns the shard of each tablet.
     Map = 66, "map", Coordinator, level 4, Safe, calls [];
     /// Makes a table.
     CreateTable = 67, "create table", Coordinator, level 4, Never, calls [TakeTablets];
-    /// Does away with a table.
+    /// Drops a table.
     DropTable = 68, "drop table", Coordinator, level 4, Never, calls [DropTablets];
-    /// Makes two tablets of one.
+    /// Splits a tablet into two.
     SplitTablet = 69, "split tablet", Coordinator, level 4, Safe, calls [];
     /// Moves a tablet to another shard.
     MigrateTablet = 70, "migrate tablet", Coordinator, level 4, Safe, calls [MigrateOut, TakeTablets, DropTablets];
-    /// A client begins.
+    /// Opens a client's lease.
     OpenLease = 71, "open lease", Coordinator, level 4, Safe, calls [];
-    /// A client is still there.
+    /// Renews a client's lease.
     RenewLease = 72, "renew lease", Coordinator, level 4, Safe, calls [];
-    /// A client is done.
+    /// Closes a client's lease.
     CloseLease = 73, "close lease", Coordinator, level 4, Safe, calls [];
-    /// Tells which clients' leases are over.
+    /// Returns which of the given clients' leases have expired.
     CheckLeases = 74, "check leases", Coordinator, level 4, Safe, calls [];
-    /// Tells who there is.
+    /// Lists the servers.
     ServerList = 75, "server list", Coordinator, level 4, Safe, calls [];
-    /// Tells how the cluster is.
+    /// Describes the cluster's state.
     ClusterStatus = 76, "cluster status", Coordinator, level 4, Safe, calls [];
-    /// A master notes the epoch of a head of which it lost a replica.
+    /// Records the epoch of a master's head that has lost a replica.
     RaiseEpoch = 77, "raise epoch", Coordinator, level 4, Safe, calls [];
-    /// A shard has rebuilt tablets of one that is gone.
+    /// Reports that a shard has rebuilt tablets of a crashed shard.
     Recovered = 78, "recovered", Coordinator, level 4, Safe, calls [];
-    /// A server has had no answer from another one.
+    /// Reports that another server has not answered.
     Suspect = 79, "suspect", Coordinator, level 4, Safe, calls [Probe];
-    /// Changes what may change in a cluster that runs.
+    /// Changes the settings that can change in a running cluster.
     ChangeSettings = 84, "change settings", Coordinator, level 4, Safe, calls [];
-    /// A master asks whether it was declared crashed.
+    /// Asks whether the calling master was declared crashed.
     ConfirmMaster = 85, "confirm master", Coordinator, level 4, Safe, calls [];
-    /// Has the cluster forget a server that does not come again.
+    /// Makes the cluster forget a server that will not restart.
     ForgetServer = 90, "forget server", Coordinator, level 4, Safe, calls [];
-    /// Tells a process who there is.
+    /// Sends a process the list of servers.
     ServersChanged = 96, "servers changed", Membership, level 0, Safe, calls [];
-    /// Gives tablets to a shard: new ones, or such as it was told to prepare.
+    /// Gives tablets to a shard: new ones, or tablets that it has prepared.
     TakeTablets = 97, "take tablets", ShardControl, level 2, Safe, calls [];
     /// Takes tablets from a shard.
     DropTablets = 98, "drop tablets", ShardControl, level 2, Safe, calls [];
-    /// Has a shard rebuild the tablets of one that is gone. Answered when it has begun.
+    /// Makes a shard rebuild the tablets of a crashed shard. Answered when it has begun.
     Recover = 99, "recover", ShardControl, level 2, Safe, calls [];
-    /// Has a shard copy a tablet to another one.
+    /// Makes a shard copy a tablet to another shard.
     MigrateOut = 100, "migrate out", ShardControl, level 3, Safe, calls [MigrateIn];
-    /// What another shard has of a tablet that is moving here.
+    /// Delivers entries of a tablet that is moving to this shard.
     MigrateIn = 101, "migrate in", ShardControl, level 2, Safe, calls [];
-    /// Tells how a shard is.
+    /// Describes a shard's state.
     ShardStatus = 102, "shard status", ShardControl, level 0, Safe, calls [];
-    /// Is this server there, in this life?
+    /// Asks whether this server is alive, in this generation.
     Probe = 103, "probe", Membership, level 0, Safe, calls [];
     /// Opens, extends, closes and frees replicas.
     Replicate = 112, "replicate", Backup, level 0, Safe, calls [];
-    /// Tells which replicas of a master are here.
+    /// Lists the replicas of a master on this backup.
     Inventory = 113, "inventory", Backup, level 0, Safe, calls [];
     /// Reads a piece of a replica.
     ReadReplica = 114, "read replica", Backup, level 0, Safe, calls [];
-    /// Frees all replicas of a master that is gone and recovered.
+    /// Frees all replicas of a crashed and recovered master.
     FreeMaster = 115, "free master", Backup, level 0, Safe, calls [];
-    /// Tells how a backup is.
+    /// Describes a backup's state.
     BackupStatus = 116, "backup status", Backup, level 0, Safe, calls [];
-    /// Tells what an open replica says of its log: the last digest, and what the tablets held.
+    /// Returns the contents of an open replica that describe its log: the last digest and the
+    /// tablet statistics.
     HeadOf = 117, "head of", Backup, level 0, Safe, calls [];
-    /// Has a backup read replicas of a master that is gone and cut them by partitions.
+    /// Makes a backup read replicas of a crashed master and cut them by partitions.
     BeginRecovery = 118, "begin recovery", Backup, level 0, Safe, calls [];
-    /// Reads a piece of what a partition has in a replica.
+    /// Reads a piece of a partition's entries in a replica.
     RecoveryData = 119, "recovery data", Backup, level 0, Safe, calls [];
-    /// Frees what nobody needs of a master whose log was taken back.
+    /// Frees the superfluous replicas of a master whose log was taken back.
     FreeRest = 120, "free rest", Backup, level 0, Safe, calls [];
-    /// Tells which masters a backup has replicas of.
+    /// Lists the masters that have replicas on a backup.
     MastersHere = 126, "masters here", Backup, level 0, Safe, calls [];
 }
 
 impl Opcode {
-    /// Whether only a coordinator asks for it, and has something done by it: its body begins with the
-    /// leadership that it comes from ([`Leadership`](thunderhead_wire::leadership::Leadership)).
+    /// Whether only a coordinator sends it, to have something done. Its body then begins with the
+    /// leadership that sends it ([`Leadership`](thunderhead_wire::leadership::Leadership)).
     #[must_use]
     pub fn is_command(self) -> bool {
         use Opcode::{
@@ -224,7 +226,7 @@ impl Opcode {
         )
     }
 
-    /// The number that goes over the wire.
+    /// Returns the number that goes over the wire.
     #[inline]
     #[must_use]
     pub fn code(self) -> u16 {
@@ -238,10 +240,11 @@ impl std::fmt::Display for Opcode {
     }
 }
 
-/// Checks that every operation calls only lower ones; then none can wait for itself.
+/// Checks that every operation calls only operations of lower levels. Then none can wait for
+/// itself.
 ///
 /// # Errors
-/// The first operation that does not, and what it calls.
+/// The first operation that violates this, and the operation that it calls.
 pub fn check_levels<T: Copy>(
     table: &[T],
     level: impl Fn(T) -> Level,
@@ -268,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_servers_and_clients_ask_each_other_is_no_command() {
+    fn requests_of_servers_and_clients_are_no_commands() {
         let commands = Opcode::ALL.iter().filter(|it| it.is_command());
         let codes: Vec<u16> = commands.map(|it| it.code()).collect();
         assert_eq!(codes, [96, 97, 98, 99, 100, 113, 115, 117, 118, 120]);
@@ -283,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_names_are_unique_and_for_ever() {
+    fn numbers_and_names_are_unique_and_permanent() {
         let golden = [
             (1, "ping"),
             (2, "echo"),

@@ -1,15 +1,15 @@
-//! What to do about a call that failed: one place for all the rules.
+//! The rules for calls that failed, all in one place.
 //!
-//! - *Moved*: learn anew who is responsible, then try there; at once the first time.
-//! - *Busy, no space*: wait as long as the server asks, and a little at random, so that those who
-//!   were sent away together do not come back together.
-//! - *Waits for its backups*: the same, and after two attempts learn anew who is responsible.
-//! - *Too much waits to be sent*: wait a little, whatever it is, for it was not sent.
+//! - *Moved*: refresh the tablet map, then try the new server; the first time at once.
+//! - *Busy, no space*: wait as long as the server asks, and a random time more, so that clients
+//!   that were refused together do not return together.
+//! - *Waits for its backups*: the same, and after two attempts refresh the tablet map.
+//! - *Congested*: wait a little. This holds for every operation, because it was not sent.
 //! - *Connection broken or never made*: try again, waiting longer each time.
-//! - Anything else is final.
+//! - Any other error is final.
 //!
-//! Never beyond the deadline, and never what must not be repeated once it may have been carried
-//! out. Plain logic, with time and randomness as arguments.
+//! No attempt begins after the deadline. An operation that must not be repeated is not sent again
+//! once it may have been carried out. This is plain logic, with time and randomness as arguments.
 
 use crate::calls::CallError;
 use crate::opcode::Repeat;
@@ -17,14 +17,14 @@ use std::time::Duration;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::{Next, Status};
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Send it again at this time; after learning who is responsible, if `refresh`.
+    /// Send the request again at this time; if `refresh`, after refreshing the tablet map.
     Again {
-        /// When.
+        /// The time.
         at: Time,
-        /// Whether to learn anew who is responsible.
+        /// Whether to refresh the tablet map first.
         refresh: bool,
     },
     /// Report the error.
@@ -42,17 +42,17 @@ pub struct Retry {
 /// The first wait after a broken connection.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
-/// The longest.
+/// The longest wait.
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
 impl Retry {
-    /// An operation that has not been tried yet.
+    /// Returns the history of an operation that has not been tried yet.
     #[must_use]
     pub fn new(repeat: Repeat, deadline: Time) -> Retry {
         Retry { repeat, deadline, failures: 0 }
     }
 
-    /// What to do about an error.
+    /// Decides the next step after an error.
     pub fn decide(&mut self, error: CallError, now: Time, random: &mut Random) -> Decision {
         let first = self.failures == 0;
         self.failures += 1;
@@ -61,13 +61,14 @@ impl Retry {
                 Next::Refresh => (if first { Duration::ZERO } else { self.backoff(random) }, true),
                 Next::Wait => {
                     let asked = Duration::from_micros(u64::from(hint));
-                    // A master that was declared crashed waits for backups for ever: another one may have the tablet.
+                    // A master that was declared crashed waits for backups for ever: another master
+                    // may have the tablet.
                     let refresh = status == Status::AwaitingReplicas && self.failures > 2;
                     (asked + self.backoff(random), refresh)
                 }
                 Next::Take | Next::GiveUp => return Decision::GiveUp,
             },
-            // It never left; the server is the right one.
+            // The request was never sent; the server is the right one.
             CallError::Congested => (self.backoff(random), false),
             CallError::Unreachable(_) => (self.backoff(random), true),
             CallError::Broken | CallError::Late if self.repeat == Repeat::Never => {
@@ -80,7 +81,7 @@ impl Retry {
         if at >= self.deadline { Decision::GiveUp } else { Decision::Again { at, refresh } }
     }
 
-    /// Twice as long with every failure, and something at random.
+    /// Returns a random wait whose limit doubles with every failure.
     fn backoff(&self, random: &mut Random) -> Duration {
         let doublings = (self.failures - 1).min(16);
         let most = WAIT_MIN.saturating_mul(1 << doublings).min(WAIT_MAX);
@@ -111,7 +112,7 @@ mod tests {
         assert_eq!(decide(Repeat::Never, &[moved]), Decision::Again { at: NOW, refresh: true });
         let busy = CallError::Refused { status: Status::Busy, hint: 300, detail: 0 };
         let Decision::Again { at, refresh: false } = decide(Repeat::Never, &[busy]) else {
-            panic!("what was refused can be sent again, whatever it is")
+            panic!("a refused operation can be sent again, even if it may not be repeated")
         };
         assert!(at > NOW + Duration::from_micros(300));
         let failed = CallError::Refused { status: Status::ConditionFailed, hint: 0, detail: 0 };

@@ -12,8 +12,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use thunderhead_runtime::alarm::Alarm;
 
-/// Where the outcome of a task's call is put. The task is on the same thread; the lock is there because the calls of
-/// a [`Caller`](crate::Caller), which has no tasks, can be moved to another thread.
+/// The place for the outcome of a task's call. The task is on the same thread. The lock is there
+/// because the calls of a [`Caller`](crate::Caller), which has no tasks, can be moved to another
+/// thread.
 pub(crate) type Slot = Arc<Mutex<Outcome>>;
 
 #[derive(Default)]
@@ -22,7 +23,7 @@ pub(crate) struct Outcome {
     waker: Option<Waker>,
 }
 
-/// A call that a task wants to be made.
+/// A call that a task has requested.
 pub(crate) struct Wanted {
     pub(crate) to: SocketAddr,
     pub(crate) opcode: Opcode,
@@ -31,7 +32,7 @@ pub(crate) struct Wanted {
     pub(crate) slot: Slot,
 }
 
-/// Makes calls for the tasks of a node. Clones make them for the same node.
+/// Makes calls for the tasks of a node. Clones belong to the same node.
 #[derive(Clone)]
 pub struct Calling {
     pub(crate) wanted: Rc<RefCell<Vec<Wanted>>>,
@@ -43,8 +44,8 @@ impl Calling {
         Calling { wanted: Rc::default(), alarm }
     }
 
-    /// Calls a server and waits for the body of its reply. Giving up the future gives up the
-    /// reply; the request may be carried out all the same.
+    /// Calls a server and waits for the body of its reply. Dropping the future discards the reply;
+    /// the request may still be carried out.
     pub fn call(
         &self,
         to: SocketAddr,
@@ -77,7 +78,7 @@ impl Future for Awaited {
     }
 }
 
-/// Puts an outcome where the task finds it, and wakes the task.
+/// Stores an outcome for the task, and wakes the task.
 pub(crate) fn deliver(slot: &Slot, result: Result<&[u8], CallError>) {
     let mut outcome = slot.lock().unwrap_or_else(PoisonError::into_inner);
     outcome.result = Some(result.map(<[u8]>::to_vec));

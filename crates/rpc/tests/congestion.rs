@@ -1,4 +1,4 @@
-//! A caller that has more to say than its server takes is told so, and nothing of it is lost.
+//! A caller that sends more than its server takes gets an error, and loses no call.
 
 use std::net::SocketAddr;
 use thunderhead_net::os::{Options, OsTransport};
@@ -10,10 +10,10 @@ use thunderhead_runtime::{World, os};
 
 const HIGH: usize = 256 << 10;
 
-/// A call that is long, but not for what may wait.
+/// A long call, but well below the limit for waiting bytes.
 const BODY: [u8; 16 << 10] = [7; 16 << 10];
 
-/// More calls than sockets, rings and what may wait for them hold.
+/// More calls than sockets, rings and waiting bytes can hold.
 const MANY: usize = 2000;
 
 fn options(shared_memory: bool) -> Options {
@@ -25,7 +25,7 @@ fn world(name: &str) -> World {
     let directory =
         std::env::temp_dir().join(format!("thunderhead-congestion-{}-{name}", std::process::id()));
     let world = os::world(&directory).expect("a directory for temporary files");
-    // Nothing is written there.
+    // No file is written there.
     let _ = std::fs::remove_dir(&directory);
     world
 }
@@ -42,7 +42,7 @@ fn request(caller: &mut Caller, to: SocketAddr) -> Result<CallId, CallError> {
     caller.begin(to, Opcode::Echo, &[&8u32.to_le_bytes(), &BODY], None)
 }
 
-/// Begins calls until it is told to wait; says how many there are.
+/// Begins calls until the caller refuses; returns their number.
 fn fill(caller: &mut Caller, to: SocketAddr) -> usize {
     for count in 0..MANY {
         match request(caller, to) {
@@ -52,20 +52,20 @@ fn fill(caller: &mut Caller, to: SocketAddr) -> usize {
                 return count;
             }
         }
-        // It goes on looking, but the server takes nothing.
+        // It continues to poll, but the server takes nothing.
         caller.poll(&mut |_, _| panic!("nothing can have been answered"));
     }
     panic!("a server that takes nothing was sent {MANY} calls");
 }
 
 #[test]
-fn a_caller_is_told_to_wait_and_what_it_has_begun_is_carried_out() {
+fn a_congested_caller_refuses_calls_and_completes_the_begun_ones() {
     for shared_memory in [false, true] {
         let (mut node, to) = server(&format!("server-{shared_memory}"), shared_memory);
         let world = world("caller");
         let transport = OsTransport::new(&world, options(shared_memory)).unwrap();
         let mut caller = Caller::new(&world, Box::new(transport), Polling::Always);
-        // Before there is a connection, and with one.
+        // Before there is a connection, and afterwards.
         for open in [false, true] {
             let begun = fill(&mut caller, to);
             if !open {
@@ -81,7 +81,7 @@ fn a_caller_is_told_to_wait_and_what_it_has_begun_is_carried_out() {
                     answered += 1;
                 });
             }
-            assert_eq!(caller.in_flight(), 0, "what was refused is no call");
+            assert_eq!(caller.in_flight(), 0, "a refused call is not in flight");
             assert!(request(&mut caller, to).is_ok(), "there is room again");
             let mut answered = false;
             while !answered {
@@ -93,7 +93,7 @@ fn a_caller_is_told_to_wait_and_what_it_has_begun_is_carried_out() {
     }
 }
 
-/// Calls the other node again and again.
+/// Calls the other node repeatedly.
 struct Eager {
     to: SocketAddr,
     outcomes: Vec<Result<usize, CallError>>,
@@ -119,7 +119,7 @@ impl Service for Eager {
 }
 
 #[test]
-fn services_and_tasks_are_told_to_wait_too() {
+fn services_and_tasks_are_refused_calls_too() {
     let (mut node, to) = server("server", true);
     let world = world("eager");
     let transport = OsTransport::new(&world, options(true)).unwrap();
@@ -133,7 +133,7 @@ fn services_and_tasks_are_told_to_wait_too() {
         let refused = calling.call(to, Opcode::Echo, body.clone(), None).await;
         tell.send(refused.map(|reply| reply.len())).unwrap();
     });
-    // The server has no turn meanwhile: there is no connection yet.
+    // The server takes no turn meanwhile, so there is no connection yet.
     for _ in 0..10 {
         eager.turn_now();
     }

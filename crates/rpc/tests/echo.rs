@@ -14,7 +14,7 @@ fn world(name: &str) -> World {
     let directory =
         std::env::temp_dir().join(format!("thunderhead-rpc-{}-{name}", std::process::id()));
     let world = os::world(&directory).expect("a directory for temporary files");
-    // Nothing is written there.
+    // No file is written there.
     let _ = std::fs::remove_dir(&directory);
     world
 }
@@ -47,7 +47,7 @@ impl Pair {
         self.caller.begin(self.address, opcode, parts, Some(Duration::from_secs(60))).unwrap()
     }
 
-    /// Both take turns until so many calls have ended.
+    /// Lets both take turns until `count` calls have ended.
     fn finish(&mut self, count: usize) -> Vec<(CallId, Result<Vec<u8>, CallError>)> {
         let mut ended = Vec::new();
         while ended.len() < count {
@@ -87,7 +87,7 @@ fn an_echo_comes_back_over_every_transport() {
         }
         let there = pair.node.transport().counters();
         assert_eq!((there.accepted, there.messages_in), (1, 7), "{via:?}");
-        // The way it is meant to go, and no other.
+        // The calls went over the intended medium only.
         let over_shared_memory = u64::from(via == Via::SharedMemory);
         assert_eq!(there.shared_memory, over_shared_memory, "{via:?}");
         assert_eq!(pair.caller.transport().counters().shared_memory, over_shared_memory, "{via:?}");
@@ -108,7 +108,7 @@ fn a_client_that_cannot_use_a_servers_rings_calls_it_over_tcp() {
 }
 
 #[test]
-fn many_calls_in_flight_each_get_their_own_answer() {
+fn many_calls_in_flight_each_get_their_own_reply() {
     for (mut pair, _) in both() {
         let mut expected = std::collections::BTreeMap::new();
         for number in 0..1000u32 {
@@ -126,7 +126,7 @@ fn many_calls_in_flight_each_get_their_own_answer() {
 }
 
 #[test]
-fn what_is_asked_wrongly_is_refused_and_the_connection_stays() {
+fn malformed_requests_are_refused_and_the_connection_stays() {
     for (mut pair, _) in both() {
         let malformed = Err(CallError::Refused { status: Status::Malformed, hint: 0, detail: 0 });
         let unknown = Err(CallError::Refused { status: Status::UnknownOpcode, hint: 0, detail: 0 });
@@ -144,7 +144,7 @@ fn what_is_asked_wrongly_is_refused_and_the_connection_stays() {
 }
 
 #[test]
-fn a_server_that_goes_away_breaks_its_calls_and_one_that_is_not_there_is_unreachable() {
+fn calls_to_a_stopping_server_break_and_a_missing_server_is_unreachable() {
     for (mut pair, _) in both() {
         assert_eq!(pair.call(Opcode::Ping, &[]), Ok(vec![]));
         let lost = pair.begin(Opcode::Ping, &[]);

@@ -1,5 +1,5 @@
-//! A thread that calls now and then: what it does in between does not count against its calls. The
-//! clock is set by hand, but where somebody has to wait.
+//! A thread that calls only now and then: the time between its calls does not count against them.
+//! The clock is set by hand, except in tests that really wait.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn world(truth: &TrueTime) -> World {
     let directory =
         std::env::temp_dir().join(format!("thunderhead-rpc-time-{}", std::process::id()));
     let world = os::world(&directory).expect("a directory for temporary files");
-    // Nothing is written there; another test may be using it, and makes it anew then.
+    // No file is written there; another test may use the directory, and then makes it anew.
     let _ = std::fs::remove_dir(&directory);
     let clock = SimClock::new(truth.clone(), Time(0), 0);
     World { clock: Clock::Sim(Arc::new(clock)), ..world }
@@ -54,7 +54,7 @@ impl Pair {
         self.caller.begin(self.address, opcode, parts, Some(timeout)).unwrap()
     }
 
-    /// The caller looks a few times, a little later each.
+    /// Lets the caller poll several times, each time a little later.
     fn look(&mut self) {
         for _ in 0..20 {
             self.pass(Duration::from_micros(100));
@@ -83,7 +83,7 @@ fn a_calls_time_begins_when_it_is_begun() {
     for shared_memory in [false, true] {
         let mut pair = Pair::new(shared_memory);
         for _ in 0..3 {
-            // The thread does something else meanwhile; the server goes on.
+            // The thread does other work in the meantime; the server continues.
             pair.pass(HOUR);
             pair.node.turn_now();
             pair.begin(Opcode::Ping, &[], SECOND);
@@ -103,7 +103,7 @@ fn a_server_has_its_whole_time_for_a_greeting() {
     pair.look();
     pair.pass(HOUR);
     pair.begin(Opcode::Ping, &[], HOUR);
-    // The kernel has accepted; the server takes its time.
+    // The kernel has accepted; the server is slow.
     for _ in 0..49 {
         pair.look();
         pair.pass(SECOND / 10);
@@ -124,7 +124,7 @@ fn a_server_has_its_whole_time_to_take_what_it_is_sent() {
         pair.begin(Opcode::Ping, &[], SECOND);
         assert_eq!(pair.until_ended(), Ok(0));
         pair.pass(HOUR);
-        // More than sockets and rings hold: the rest waits for the server.
+        // More bytes than sockets and rings hold: the rest waits for the server.
         let long = vec![7; 7 << 20];
         pair.begin(Opcode::Echo, &[&1u32.to_le_bytes(), &long], HOUR);
         for _ in 0..29 {
@@ -137,11 +137,11 @@ fn a_server_has_its_whole_time_to_take_what_it_is_sent() {
 }
 
 #[test]
-fn a_caller_that_waits_returns_when_somebody_rings() {
+fn a_waiting_caller_returns_when_its_alarm_rings() {
     let world = os::world_without_files().unwrap();
     let transport = OsTransport::new(&world, Options::default()).unwrap();
     let alarm = world.alarm.clone();
-    // It sleeps at once, and for ever unless it is rung for.
+    // It sleeps at once, and for ever without a ring.
     let mut caller = Caller::new(&world, Box::new(transport), Polling::Never);
     for _ in 0..100 {
         let rings = alarm.clone();
@@ -151,16 +151,16 @@ fn a_caller_that_waits_returns_when_somebody_rings() {
 }
 
 #[test]
-fn a_call_without_a_time_out_ends_where_nobody_ever_greets() {
+fn a_call_without_a_timeout_ends_if_the_peer_never_greets() {
     let (tell, told) = std::sync::mpsc::channel();
-    #[allow(clippy::disallowed_methods, reason = "somebody who speaks no protocol of ours")]
+    #[allow(clippy::disallowed_methods, reason = "a listener that never greets")]
     let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = mute.local_addr().unwrap();
     for polling in [Polling::Never, Polling::Always] {
         let tell = tell.clone();
         #[allow(
             clippy::disallowed_methods,
-            reason = "one that is left behind where it never ends"
+            reason = "the thread is abandoned if the call never ends"
         )]
         std::thread::spawn(move || {
             let mut options = Options { shared_memory: false, ..Options::default() };
