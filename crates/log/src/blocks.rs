@@ -1,11 +1,11 @@
-//! Where index blocks come from: seglets of the log's memory, so that one bound holds for both.
+//! The source of index blocks: seglets of the log's memory, so that one bound holds for both.
 //!
-//! A block of a seglet's size is a seglet. Smaller ones, which small tables begin with, share
-//! seglets: each is cut into sixteen units and a bit says which are free. A seglet all of whose
-//! units are free goes back to the memory.
+//! A block of a seglet's size is a seglet. Smaller blocks, with which small tables begin, share
+//! seglets: each is cut into sixteen units, and bits say which of them are free. A seglet whose
+//! units are all free goes back to the memory.
 //!
-//! Blocks are taken by the reactor, a few times a second at most, and may be given back by a
-//! cleaner that was the last to look at a dropped index: hence a lock, held for nanoseconds.
+//! The reactor takes blocks, a few times a second at most. A cleaner may give blocks back, if it
+//! was the last to look at a dropped index: hence a lock, held for nanoseconds.
 
 use crate::index::{BlockSource, LINE_BYTES, Line};
 use crate::memory::Memory;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 
 const UNITS: usize = 16;
 
-/// Index blocks out of a memory's seglets. Clones share the seglets that small blocks share.
+/// Index blocks from a memory's seglets. Clones have the shared seglets in common.
 #[derive(Clone)]
 pub(crate) struct IndexBlocks {
     memory: Arc<Memory>,
@@ -91,7 +91,7 @@ impl IndexBlocks {
         }
     }
 
-    /// Units that hold this many buckets, a power of two; all of them for a whole seglet.
+    /// The units that hold this many buckets, a power of two; all of them for a whole seglet.
     fn units(&self, buckets: usize) -> usize {
         let bytes = buckets * LINE_BYTES;
         debug_assert!(bytes <= self.memory.seglet_bytes());
@@ -111,7 +111,7 @@ impl BlockSource for IndexBlocks {
         } else {
             self.take_units(units)?
         };
-        // SAFETY: the units were just taken, so nobody else uses them; they are as long as the
+        // SAFETY: the units were just taken, so no other code uses them; they are as long as the
         // block. All-zero bytes are empty lines.
         unsafe { std::ptr::write_bytes(address, 0, buckets * LINE_BYTES) };
         NonNull::new(address.cast())
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_leave_what_is_reserved() {
+    fn blocks_leave_reserved_seglets_free() {
         let memory = Memory::with_seglets(64 * 4200, 4096).unwrap();
         let keep = memory.free_seglets() - 1;
         let blocks = IndexBlocks::new(Arc::clone(&memory), keep);

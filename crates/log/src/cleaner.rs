@@ -1,20 +1,21 @@
-//! The cleaner: makes free memory out of segments whose entries have died.
+//! The cleaner: frees the memory of segments whose entries have died.
 //!
-//! A [`Cleaner`] does one piece of work per [`Cleaner::step`]: it compacts one segment in memory,
-//! or cleans several together into survivors and takes them out of the log, or looks through one
-//! to learn what is dead in it, or finds nothing to do. Give each cleaner a thread that steps in
-//! a loop ([`CleanerThreads`](crate::CleanerThreads)), or step one between operations, as a
-//! simulator does; several may run at once.
+//! A [`Cleaner`] does one piece of work per [`Cleaner::step`]. It compacts one segment in memory;
+//! or it cleans several together into survivors and takes them out of the log; or it scans a
+//! segment to count its useless entries; or it finds nothing to do. Give each cleaner a thread that
+//! steps in a loop ([`CleanerThreads`](crate::CleanerThreads)), or step one between operations, as
+//! a simulator does. Several may run at once.
 //!
 //! - [`balancer`] decides which kind of work is due.
 //! - [`candidates`] knows the segments that may be cleaned and picks among them.
-//! - [`mover`] copies live entries and tells the index; it holds the rules of what may be dropped.
+//! - [`mover`] copies live entries and updates the index; it holds the rules for dropping entries.
 //! - [`compact`] and [`combine`] are the two levels.
-//! - [`phase`] names what a step is at, for who measures it.
+//! - [`phase`] names the phases of a step, for measurements.
 //!
 //! Cleaners never touch a head, never wait for the reactor and never free memory that it might
-//! still read: what compaction unlinks waits in limbo until the reactor has taken a turn, what
-//! combined cleaning unlinks is freed by the reactor itself once a durable digest allows it.
+//! still read. Memory that compaction unlinks waits in limbo until the reactor has taken a turn.
+//! Memory that combined cleaning unlinks is freed by the reactor itself, once a durable digest
+//! allows it.
 
 mod balancer;
 pub(crate) mod candidates;
@@ -33,40 +34,40 @@ use phase::Watch;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Whether there is anything to be cleaned for.
+/// Whether any cleaning is due.
 pub(crate) fn is_due(shared: &Shared) -> bool {
     balancer::verdict(shared) != Verdict::Rest
 }
 
-/// What a step did.
+/// The work that a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// There was nothing to do, or nothing that could be done now.
+    /// There was no work, or none that could be done now.
     Idle,
     /// A segment was compacted in memory.
     Compacted,
     /// Segments were cleaned into survivors.
     Combined,
-    /// A segment was looked through.
+    /// A segment was scanned for useless entries.
     Rescanned,
 }
 
-/// One kind of work; nothing where there is none to do.
+/// One kind of work; returns `None` if there is none to do.
 type Work = fn(&mut Cleaner, &mut Watch<'_>) -> Option<Step>;
 
-/// One cleaner of a log, from [`Log::cleaner`](crate::Log::cleaner): makes free memory out of what
-/// was overwritten and deleted.
+/// A cleaner of one log, from [`Log::cleaner`](crate::Log::cleaner): frees the memory of
+/// overwritten and deleted entries.
 ///
 /// Give it a thread that calls [`Cleaner::step`] in a loop, as
 /// [`CleanerThreads`](crate::CleanerThreads) does, or step it between operations, as a simulator
-/// does. Several may run at once. It never waits for the log's thread, nor that one for it; what it
-/// frees can be used once the log has taken a [turn](crate::Log#turns), and some of it only once
-/// everything that was appended before is durable.
+/// does. Several may run at once. A cleaner never waits for the log's thread, nor that thread for a
+/// cleaner. The memory that it frees can be used once the log has taken a [turn](crate::Log#turns),
+/// and some of it only once everything that was appended before is durable.
 pub struct Cleaner {
     shared: Arc<Shared>,
     reader: Reader,
     place: usize,
-    /// The last step looked through a segment, which frees nothing: it is the others' turn.
+    /// The last step scanned a segment, which frees nothing: next comes another kind of work.
     rescanned: bool,
 }
 
@@ -87,9 +88,9 @@ impl Cleaner {
         self.step_watched(&mut |_| {})
     }
 
-    /// Does the same as [`Cleaner::step`], and says whenever a phase of it begins. A phase ends where the next
-    /// one begins, the last one with the step. Where one kind of work has nothing to do, or no memory to do it
-    /// in, the step goes on with [`Phase::Picking`] for another kind.
+    /// Does the same as [`Cleaner::step`], and calls `watch` whenever a phase begins. A phase ends
+    /// when the next one begins, the last one with the step. If one kind of work has nothing to do,
+    /// or no memory to do it in, the step goes on with [`Phase::Picking`] for another kind.
     pub fn step_watched(&mut self, watch: &mut dyn FnMut(Phase)) -> Step {
         watch(Phase::Picking);
         let shared = Arc::clone(&self.shared);
@@ -113,7 +114,8 @@ impl Cleaner {
 
     /// Does the first kind of work that finds something to do.
     fn first_of(&mut self, works: &[Work], watch: &mut Watch<'_>) -> Step {
-        // Many segments may want a look at once, after a table was dropped: memory comes between.
+        // After a table was dropped many segments may want a scan at once: work that frees memory
+        // comes between two scans.
         let rescan: Work = Self::rescan;
         let (before, behind) =
             if self.rescanned { (None, Some(rescan)) } else { (Some(rescan), None) };
@@ -137,13 +139,14 @@ impl Cleaner {
         Some(Step::Compacted)
     }
 
-    /// Whether writers can do without memory until a digest does without the segments that it is from.
+    /// Whether no writer is blocked on memory. Combined cleaning frees memory only at the next
+    /// durable digest.
     fn can_wait(&self) -> bool {
         !self.shared.sums.is_short.load(Ordering::Relaxed)
     }
 
-    /// Lets segments go of which nothing is left. Where writers cannot wait they are compacted like others, which frees
-    /// their memory sooner; but not where segments are too many.
+    /// Removes spent segments from the log. While a writer is blocked on memory they are compacted
+    /// like others, which frees their memory sooner; but not if the log has too many segments.
     fn drop_spent(&mut self, verdict: Verdict, watch: &mut Watch<'_>) -> Option<Step> {
         let compacts = self.shared.options.cleaner.compaction && verdict == Verdict::Compact;
         if compacts && !self.can_wait() {
@@ -152,7 +155,7 @@ impl Cleaner {
         self.combine_picked(Candidates::pick_spent, true, watch)
     }
 
-    /// Combined cleaning of what has next to nothing left in it.
+    /// Combined cleaning of almost empty segments.
     fn sweep(&mut self, watch: &mut Watch<'_>) -> Option<Step> {
         if !self.can_wait() {
             return None;
@@ -170,7 +173,7 @@ impl Cleaner {
         counts_as_coming: bool,
         watch: &mut Watch<'_>,
     ) -> Option<Step> {
-        // Survivors of the pass before must be known to the reactor before new ids are taken.
+        // The reactor must know the survivors of the pass before, before this one takes new ids.
         if self.shared.in_flight[self.place].load(Ordering::SeqCst) != u64::MAX {
             return None;
         }

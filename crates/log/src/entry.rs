@@ -11,20 +11,20 @@
 //!  v = variable-length integer, z = zigzag difference to `birth`, present when `extra` is set
 //! ```
 //!
-//! Every field is position-independent, so that a cleaner moves an entry by copying it: the age
-//! of an object is the id of the head segment it was first appended to (`birth`), not an offset
-//! into anything. A typical object of 30 + 100 bytes has a header of 13 to 15 bytes.
-//! `docs/format.md` describes every byte and is checked against [`FORMAT_VERSION`].
+//! Every field is position-independent, so that a cleaner moves an entry by copying it: the age of
+//! an object is the id of the head segment to which it was first appended (`birth`), not an offset.
+//! A typical object of 30 + 100 bytes has a header of 13 to 15 bytes. `docs/format.md` describes
+//! every byte and is checked against [`FORMAT_VERSION`].
 //!
 //! **Checksum.** `crc` is the CRC32C of everything after it, mixed with the flags (dead bit
-//! cleared) and with the log's id: an entry of another log, or bytes that a client wrote into a
-//! value, never pass for an entry here.
+//! cleared) and with the log's id. So an entry of another log never passes for an entry here, nor
+//! do bytes that a client wrote into a value.
 //!
-//! **The dead bit** is in memory only. The reactor alone sets it, cleaners read it, so the flags
-//! byte is only ever touched as an atomic; the rest of an entry never changes once written.
+//! **The dead bit** is in memory only. The reactor alone sets it and cleaners read it, so the flags
+//! byte is only ever accessed as an atomic. The rest of an entry never changes once written.
 //!
-//! Nothing here trusts a length that is not verified yet: decoding works on slices and returns
-//! `None` or [`Damage`] where they end too early.
+//! This code trusts no length that is not verified yet: decoding works on slices and returns `None`
+//! or [`Damage`] if they end too early.
 
 use crate::error::Damage;
 use crate::limits::{BODY_BYTES_MAX, HEADER_BYTES_MAX};
@@ -32,7 +32,7 @@ use crate::varint::{self, Reader};
 use crc_fast::CrcAlgorithm::Crc32Iscsi;
 use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, Version};
 
-/// The version of the segment format. A reader refuses segments of a newer one.
+/// The version of the segment format. A reader refuses segments of a newer version.
 pub const FORMAT_VERSION: u16 = 2;
 
 pub(crate) const DEAD: u8 = 0x80;
@@ -43,8 +43,8 @@ pub(crate) const KIND_BITS: u8 = 0x1f;
 /// Bytes before the body length: flags and checksum.
 pub(crate) const FRAME_BYTES: usize = 5;
 
-/// What an entry is. Numbers 9 to 15 are free for kinds that an old reader may pass over, 17 to
-/// 31 for kinds that it must refuse.
+/// The kind of an entry. Numbers 9 to 15 are free for kinds that an old reader may skip, 17 to 31
+/// for kinds that it must refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -84,7 +84,7 @@ impl Kind {
         })
     }
 
-    /// Whether a reader that does not know this kind may go on without it.
+    /// Whether a reader that does not know this kind may skip the entry.
     pub(crate) fn may_be_skipped(flags: u8) -> bool {
         (8..16).contains(&(flags & KIND_BITS))
     }
@@ -107,7 +107,7 @@ impl Seal {
         crc ^ self.key ^ u32::from(flags & !DEAD).wrapping_mul(0x9e37_79b1)
     }
 
-    /// The checksum of an entry of which nothing changes but the flags.
+    /// The checksum of an entry after a change of its flags alone.
     #[inline]
     pub(crate) fn carried_over(checksum: u32, old_flags: u8, new_flags: u8) -> u32 {
         let mix = |flags: u8| u32::from(flags & !DEAD).wrapping_mul(0x9e37_79b1);
@@ -120,7 +120,7 @@ impl Seal {
         self.finish(flags, crc_fast::checksum(Crc32Iscsi, after_checksum) as u32)
     }
 
-    /// The same over several pieces.
+    /// The same checksum over several pieces.
     pub(crate) fn of_pieces<'a>(self, flags: u8, pieces: impl Iterator<Item = &'a [u8]>) -> u32 {
         let mut digest = crc_fast::Digest::new(Crc32Iscsi);
         for piece in pieces {
@@ -134,7 +134,7 @@ impl Seal {
 pub(crate) struct Header {
     bytes: [u8; HEADER_BYTES_MAX],
     length: usize,
-    /// Bytes of the whole entry: this header and what is to follow.
+    /// Bytes of the whole entry: this header and the bytes that follow.
     pub(crate) entry_bytes: usize,
 }
 
@@ -165,7 +165,7 @@ impl Header {
         self.bytes[0] |= flag;
     }
 
-    /// Takes in what is to follow it, if there is room: then it is the whole entry.
+    /// Takes in the bytes that follow, if there is room: then the header is the whole entry.
     #[inline]
     pub(crate) fn take_in(&mut self, rest: &[u8]) -> bool {
         let Some(place) = self.bytes.get_mut(self.length..self.length + rest.len()) else {
@@ -176,7 +176,7 @@ impl Header {
         true
     }
 
-    /// Its bytes, and zeros behind them.
+    /// The header's bytes, and zeros behind them.
     #[inline]
     pub(crate) fn padded(&self) -> &[u8; HEADER_BYTES_MAX] {
         &self.bytes
@@ -191,7 +191,7 @@ impl Header {
         &self.bytes[..self.length]
     }
 
-    /// What the checksum covers of this header.
+    /// The bytes of this header that the checksum covers.
     pub(crate) fn sealed(&self) -> &[u8] {
         &self.bytes[FRAME_BYTES..self.length]
     }
@@ -238,7 +238,7 @@ impl ObjectFields {
         let flags = Kind::Object as u8 | if prior.is_some() { EXTRA } else { 0 };
         let one_byte = (self.table.0 | key_bytes as u64) < 0x80;
         let two_bytes = (self.version.0 | self.birth.0 | prior.unwrap_or(0)) < 0x4000;
-        // Then the length takes two bytes, whatever the fields are.
+        // Then the body's length takes two bytes for any such fields.
         let rest = key_bytes + value_bytes;
         if one_byte && two_bytes && (0x80..0x4000 - 8).contains(&rest) {
             return self.usual_object(flags, prior, key_bytes, rest);
@@ -246,7 +246,7 @@ impl ObjectFields {
         self.any_object(flags, prior, key_bytes, value_bytes)
     }
 
-    /// The same where all small fields fit into a word: they are put together there.
+    /// The header when all small fields fit into a word: they are put together there.
     #[inline]
     fn usual_object(&self, flags: u8, prior: Option<u64>, key_bytes: usize, rest: usize) -> Header {
         const BODY_AT: usize = FRAME_BYTES + 2;
@@ -288,7 +288,8 @@ impl ObjectFields {
     }
 
     /// The header of a tombstone; the key follows it. Here `prior` is the segment that the
-    /// tombstone guards against: it may go once that one is out of the durable log.
+    /// tombstone guards against: the tombstone may be dropped once that segment is out of the
+    /// durable log.
     pub(crate) fn tombstone(&self, key_bytes: usize) -> Header {
         let mut header = self.object(key_bytes, 0);
         header.bytes[0] = header.bytes[0] & !KIND_BITS | Kind::Tombstone as u8;
@@ -309,14 +310,14 @@ impl ObjectFields {
         Some(ObjectFields { table, version, birth, prior })
     }
 
-    /// Reads the fields of an object or a tombstone from the first bytes of its body, and where
-    /// its key begins and how long it is.
+    /// Reads the fields of an object or a tombstone from the first bytes of its body, and where its
+    /// key begins and how long it is.
     #[inline]
     pub(crate) fn read_keyed(flags: u8, body: &[u8]) -> Option<(ObjectFields, usize, usize)> {
         let extra = flags & EXTRA != 0;
         let (count, long) = if extra { (5, 0x80_8080_8080) } else { (4, 0x8080_8080) };
         match body.first_chunk().map(|first| u64::from_le_bytes(*first)) {
-            // They take a byte each: one look says so.
+            // If each field takes one byte, a single comparison shows it.
             Some(bytes) if bytes & long == 0 => {
                 let field = |at: usize| bytes >> (8 * at) & 0x7f;
                 let birth = SegmentId(field(2));
@@ -333,7 +334,7 @@ impl ObjectFields {
         }
     }
 
-    /// The same of any length.
+    /// Reads fields of any length.
     #[inline(never)]
     fn read_long(flags: u8, body: &[u8]) -> Option<(ObjectFields, usize, usize)> {
         let mut reader = Reader::new(body);
@@ -343,7 +344,7 @@ impl ObjectFields {
     }
 }
 
-/// The most that the small fields of a completion record take.
+/// The most bytes that the small fields of a completion record take.
 const COMPLETION_FIELDS_MAX: usize = 4 * 10 + 8;
 
 /// The small fields of a completion record.
@@ -357,7 +358,8 @@ pub(crate) struct CompletionFields {
 }
 
 impl CompletionFields {
-    /// Where the record of a lease and a sequence number stands in the index of completion records.
+    /// The hash of a lease and a sequence number, which places the record in the index of
+    /// completion records.
     pub(crate) fn hash(lease: u64, sequence: u64) -> u64 {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&lease.to_le_bytes());
@@ -365,8 +367,8 @@ impl CompletionFields {
         KeyHash::of(&bytes).0
     }
 
-    /// The same for the first bytes of a record, also of several updates: it stands where the first
-    /// of them belongs.
+    /// The hash for the first bytes of a record. A record of several updates is placed by the first
+    /// of them.
     pub(crate) fn hash_of(body: &[u8]) -> Option<u64> {
         let mut reader = Reader::new(body);
         Some(CompletionFields::hash(reader.varint()?, reader.varint()?))
@@ -375,7 +377,8 @@ impl CompletionFields {
     /// The header of a record; the outcome follows it.
     pub(crate) fn header(&self, result_bytes: usize) -> Header {
         let varints = [self.lease, self.sequence, self.table.0, self.birth.0];
-        // Then the length takes a byte, whatever the fields are, and is known when they are there.
+        // Then the length takes one byte for any such fields, and is filled in when the fields are
+        // written.
         let is_short = COMPLETION_FIELDS_MAX + result_bytes < 0x80;
         let fields = if is_short {
             0
@@ -411,7 +414,7 @@ pub(crate) fn plain(kind: Kind, body_bytes: usize) -> Header {
     Header::start(kind as u8, 0, body_bytes)
 }
 
-/// Where an entry's body lies, as its first bytes say.
+/// The place of an entry's body, as its first bytes give it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) flags: u8,
@@ -425,7 +428,7 @@ impl Frame {
         self.body_at + self.body_bytes
     }
 
-    /// Reads a frame from bytes that nobody has verified. `offset` is only for the message.
+    /// Reads a frame from unverified bytes. `offset` is only for the message.
     pub(crate) fn decode(bytes: &[u8], offset: u32) -> Result<Frame, Damage> {
         let torn = Damage::Torn { offset };
         let flags = *bytes.first().ok_or(torn.clone())?;
@@ -487,7 +490,7 @@ mod tests {
             let any =
                 fields.any_object(frame.flags, fields.prior_code(), key.len(), value.len());
             let header = fields.object(key.len(), value.len());
-            prop_assert_eq!(header.as_bytes(), any.as_bytes(), "however it is put together");
+            prop_assert_eq!(header.as_bytes(), any.as_bytes(), "both ways give the same bytes");
             prop_assert_eq!(header.entry_bytes, any.entry_bytes);
             prop_assert_eq!(&body[key_at..key_at + key_bytes], &key[..]);
             prop_assert_eq!(&body[key_at + key_bytes..], &value[..]);

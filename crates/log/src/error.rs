@@ -1,9 +1,9 @@
-//! What can go wrong, split by whose fault it is: the caller's ([`Error`]), or damage in bytes
-//! that came from outside ([`Damage`]). A broken invariant of our own is neither: it panics.
+//! Failures, split by whose fault they are: the caller's ([`Error`]), or damage in bytes that came
+//! from outside ([`Damage`]). A broken invariant of the log itself is neither: it panics.
 
 use thunderhead_wire::{LogId, SegmentId, TableId, TabletRange, Version};
 
-/// Why an operation was refused. Nothing has changed when one of these comes back.
+/// The reason why an operation was refused. A refused operation changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -14,18 +14,18 @@ pub enum Error {
     /// segment of this log: [`Options::key_bytes_max`](crate::Options::key_bytes_max).
     #[error("the key has {bytes} bytes; the limit is {limit}")]
     KeyTooLong {
-        /// What was given.
+        /// The given length.
         bytes: usize,
-        /// What is allowed.
+        /// The longest allowed length.
         limit: usize,
     },
     /// The value is longer than [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX), or than an eighth of
     /// a segment of this log: [`Options::value_bytes_max`](crate::Options::value_bytes_max).
     #[error("the value has {bytes} bytes; the limit is {limit}")]
     ValueTooLong {
-        /// What was given.
+        /// The given length.
         bytes: usize,
-        /// What is allowed.
+        /// The longest allowed length.
         limit: usize,
     },
     /// No tablet of this log holds the key.
@@ -33,13 +33,15 @@ pub enum Error {
         "no tablet of {table} here holds this key; create the table or ask the server that has it"
     )]
     UnknownTablet {
-        /// The table that was asked for.
+        /// The table of the request.
         table: TableId,
     },
-    /// A tablet to be created overlaps one that is already here.
-    #[error("the tablet {0} overlaps one that is already here")]
+    /// A tablet to be created overlaps a tablet of this log.
+    #[error(
+        "the tablet {0} overlaps a tablet that exists here; drop that tablet first, or choose another range"
+    )]
     TabletExists(TabletRange),
-    /// A tablet to be created has no hashes: its first comes after its last.
+    /// A tablet to be created has no hashes: its first hash comes after its last.
     #[error("the tablet {0} is empty: its first hash must be at most its last")]
     RangeReversed(TabletRange),
     /// The condition of a conditional operation does not hold.
@@ -48,7 +50,7 @@ pub enum Error {
         /// The version the key has now; [`Version::NONE`] when it does not exist.
         current: Version,
     },
-    /// The update has been completed before; its record holds the outcome.
+    /// The update was completed before; its record holds the outcome.
     #[error(
         "update {sequence} of lease {lease} was completed before: answer with its recorded outcome"
     )]
@@ -58,15 +60,15 @@ pub enum Error {
         /// The update's number.
         sequence: u64,
     },
-    /// No version is that high: one that was given, or the one that a write would have made.
+    /// No version is that high: the given version, or the version that a write would have made.
     #[error("version {version} is impossible: the highest is {}", Version::HIGHEST)]
     VersionTooHigh {
-        /// What was given, or would have been written.
+        /// The version that was given, or that would have been written.
         version: Version,
     },
     /// Live data and indexes fill the memory up to the limit, and cleaning cannot help. Reads and
     /// deletes go on; delete objects or drop tablets, then try again. A memory does not grow: if
-    /// all of this must be kept, replay it into a log that is made with a larger [`Memory`].
+    /// all the data must be kept, replay it into a log with a larger [`Memory`].
     ///
     /// [`Memory`]: crate::Memory
     #[error(
@@ -75,7 +77,8 @@ pub enum Error {
     MemoryFull {
         /// Live bytes in the log.
         live_bytes: u64,
-        /// The most that they may be: less than the memory, for indexes and reserves share it.
+        /// The limit of the live bytes: less than the memory, because indexes and reserves share
+        /// it.
         limit_bytes: u64,
     },
     /// There is room, but the cleaners have not freed it yet. Let them run and try again.
@@ -109,7 +112,7 @@ impl Error {
     }
 }
 
-/// What is wrong with bytes that claim to be a segment. Found while replaying or inspecting one.
+/// Damage in bytes that claim to be a segment, found while replaying or inspecting them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
@@ -130,10 +133,10 @@ pub enum Damage {
     Field {
         /// Where the entry begins.
         offset: u32,
-        /// Which field.
+        /// The name of the field.
         field: &'static str,
     },
-    /// The entry is of a kind that this version does not know and must not pass over.
+    /// The entry is of a kind that this version does not know and must not skip.
     #[error(
         "the entry at {offset} is of kind {kind}, which this version must understand and does not; upgrade first"
     )]
@@ -158,7 +161,7 @@ pub enum Damage {
         /// The newest version known here.
         known: u16,
     },
-    /// The segment belongs to another log than those before it.
+    /// The segment belongs to another log than the segments before it.
     #[error("the segment belongs to {found}, the segments before it to {expected}")]
     OtherLog {
         /// The log in the header.
@@ -166,9 +169,9 @@ pub enum Damage {
         /// The log of the first segment.
         expected: LogId,
     },
-    /// The segment cannot become part of this log as it is.
+    /// The segment cannot be adopted by this log.
     #[error(
-        "{segment} cannot be taken in as it is: sizes differ, or its id is in use; it has to be replayed"
+        "{segment} cannot be adopted: its sizes differ, or its id is in use; replay it instead"
     )]
     NotAdoptable {
         /// The segment.
@@ -179,12 +182,12 @@ pub enum Damage {
     OtherSegment {
         /// The segment in the header.
         found: SegmentId,
-        /// The one that was meant.
+        /// The segment that was expected.
         expected: SegmentId,
     },
 }
 
-/// The options cannot work; the sentence says which and why.
+/// The options cannot work; the sentence says which option and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct OptionsError(pub(crate) String);

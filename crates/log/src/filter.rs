@@ -1,19 +1,20 @@
-//! Cuts a segment into partitions: what belongs to each of several who rebuild parts of one log.
+//! Cuts a segment into parts, one for each of several recovery masters that rebuild one log.
 //!
-//! A [`Part`] is a segment, too. [`Rebuild`](crate::Rebuild) makes of it what it makes of the whole
-//! segment when it is given the partition's tablets: it begins with the segment's header, and has
-//! behind it the entries of the partition, byte for byte, so that their checksums hold wherever they
-//! lie, every safe version, and of digests what they say of survivors that none of them names. Entries
-//! that count only together stay together: of a record of several outcomes each partition gets its own,
-//! made anew, behind those of the linked entries that it gets. What no replay needs is left out: the
-//! segments that digests name, statistics, bytes without meaning, the filling between seglets, and
-//! entries that belong to nobody or to a former life of a tablet.
+//! A [`Part`] is a segment, too. Given the partition's tablets, [`Rebuild`](crate::Rebuild)
+//! rebuilds the same from a part as from the whole segment. A part begins with the segment's
+//! header. Behind it are the entries of the partition, byte for byte, so that their checksums hold
+//! at any place. It also has every safe version, and the unnamed survivors that digests list.
+//! Entries that count only together stay together: each partition gets its own outcomes of a record
+//! of several, in a new record behind the linked entries that it gets. Entries that no replay needs
+//! are left out: the segments that digests name, statistics, void entries, the filling between
+//! seglets, and entries that belong to no partition or to a former stay of a tablet.
 //!
-//! **Damage.** Nothing is cut out of a damaged segment: another copy of it has everything. Only the end
-//! of one that was open may be missing in the midst of an entry; then the parts hold what is before.
+//! **Damage.** A damaged segment is not cut: another copy of it has everything. Only the last entry
+//! of an open segment may be incomplete; then the parts hold the entries before it.
 //!
-//! **In steps.** A [`Filter`] looks at so many entries and writes so many bytes at a time, and a large
-//! entry is copied in several steps. A part grows by pieces of memory that never move.
+//! **In steps.** A [`Filter`] limits the entries that it reads and the bytes that it writes in a
+//! step, and copies a large entry in several steps. A part grows by pieces of memory that never
+//! move.
 
 mod part;
 
@@ -28,7 +29,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, TabletRange};
 
-/// Who gets which tablets.
+/// The owners of tablets: which partition gets which.
 #[derive(Clone, Debug)]
 pub struct Partitions {
     count: u32,
@@ -44,8 +45,8 @@ struct Owned {
 }
 
 impl Partitions {
-    /// Partitions, each with its tablets and with the segment from which on the entries of each count.
-    /// `None` where two tablets overlap, or one has no hashes.
+    /// Creates partitions, each from its tablets and the segment from which on the entries of each
+    /// count. `None` if two tablets overlap, or a tablet has no hashes.
     #[must_use]
     pub fn new(partitions: &[Vec<(TabletRange, SegmentId)>]) -> Option<Partitions> {
         let mut ranges: Vec<Owned> = Vec::new();
@@ -61,13 +62,13 @@ impl Partitions {
         possible.then_some(Partitions { count, ranges })
     }
 
-    /// How many there are.
+    /// The number of partitions.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Whose an entry is.
+    /// The partition to which an entry belongs.
     #[inline]
     fn owner(&self, table: TableId, hash: KeyHash, birth: SegmentId) -> Option<u32> {
         let behind =
@@ -77,21 +78,21 @@ impl Partitions {
     }
 }
 
-/// Who gets an entry.
+/// The receivers of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum To {
     Nobody,
     One(u32),
-    /// All from this one on.
+    /// All partitions from this one on.
     From(u32),
 }
 
-/// What goes into a part.
+/// Bytes that go into a part.
 #[derive(Clone, Debug)]
 enum Piece {
     /// Bytes of the segment.
     Old(Range<usize>),
-    /// An entry that was made for a part, or what is left of it.
+    /// An entry that was made for a part, or the rest of it.
     New(Vec<u8>),
 }
 
@@ -103,7 +104,7 @@ impl Piece {
         }
     }
 
-    /// Its bytes, up to so many.
+    /// Its first bytes, up to `most`.
     fn front<'a>(&'a self, bytes: &'a [u8], most: usize) -> &'a [u8] {
         let all = match self {
             Piece::Old(range) => bytes.get(range.clone()).unwrap_or_default(),
@@ -112,7 +113,7 @@ impl Piece {
         all.get(..most).unwrap_or(all)
     }
 
-    /// What is behind so many bytes of it.
+    /// The rest behind its first `count` bytes.
     fn behind(self, count: usize) -> Piece {
         match self {
             Piece::Old(range) => Piece::Old(range.start + count..range.end),
@@ -121,12 +122,12 @@ impl Piece {
     }
 }
 
-/// What a step has done.
+/// The work that a step has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Entries that were looked at.
+    /// Entries that were read.
     pub entries: usize,
-    /// Bytes that were read, and those that were written.
+    /// Bytes that were read, and bytes that were written.
     pub bytes: usize,
     /// There is more to do.
     pub more: bool,
@@ -138,9 +139,9 @@ pub struct Filter {
     at: u32,
     at_end: bool,
     parts: Vec<Part>,
-    /// Which of them are wanted; all, if nothing is said.
+    /// The wanted partitions; all, if none are named.
     wanted: Option<BTreeSet<u32>>,
-    /// What is to be copied before anything more is looked at.
+    /// Copies to make before more entries are read.
     copies: VecDeque<(Piece, To)>,
     torn: Option<Damage>,
 }
@@ -148,14 +149,14 @@ pub struct Filter {
 /// A segment that was cut.
 #[derive(Clone, Debug)]
 pub struct Cut {
-    /// The parts, by partition. Of those that were not wanted there is nothing, not even a header.
+    /// The parts, by partition. The part of an unwanted partition has no bytes, not even a header.
     pub parts: Vec<Part>,
-    /// How the segment's end is damaged, where it is: only one that was open may be used then.
+    /// The damage at the segment's end, if there is any: then only an open segment may be used.
     pub torn: Option<Damage>,
 }
 
 impl Filter {
-    /// Begins to cut a segment; for these partitions only, if some are named.
+    /// Begins to cut a segment; for the `wanted` partitions only, if they are named.
     #[must_use]
     pub fn new(
         segment: SegmentId,
@@ -173,12 +174,12 @@ impl Filter {
         }
     }
 
-    /// Looks at so many entries, and reads and writes so many bytes, or little more: an entry is
-    /// verified as a whole. The bytes and the partitions are the same every time.
+    /// Reads up to `entries` entries, and reads and writes up to `most` bytes, or little more: an
+    /// entry is verified as a whole. Give it the same bytes and the same partitions every time.
     ///
     /// # Errors
-    /// When the segment is damaged otherwise than at its end, or has what this version does not know
-    /// and must not pass over. What was cut is of no use then.
+    /// When the segment is damaged elsewhere than at its end, or has an entry that this version
+    /// does not know and must not skip. Then the parts are of no use.
     pub fn step(
         &mut self,
         partitions: &Partitions,
@@ -195,7 +196,7 @@ impl Filter {
         }
         reader.go_on_at(self.at);
         let log = reader.header().log;
-        // Those before the last of several that belong together.
+        // The entries of a linked chain before its last one.
         let mut chain: Vec<(Range<usize>, To)> = Vec::new();
         loop {
             let Some(entry) = reader.next() else {
@@ -204,7 +205,7 @@ impl Filter {
             };
             done.entries += 1;
             if let Some(damage) = &self.torn {
-                // It was not the end.
+                // The damage was not at the end.
                 return Err(damage.clone());
             }
             match entry {
@@ -256,7 +257,7 @@ impl Filter {
         Ok(done)
     }
 
-    /// What came of it, when there is no more to do.
+    /// The result, once there is no more to do.
     #[must_use]
     pub fn finish(self) -> Cut {
         Cut { parts: self.parts, torn: self.torn }
@@ -266,8 +267,7 @@ impl Filter {
         self.wanted.as_ref().is_none_or(|wanted| wanted.contains(&partition))
     }
 
-    /// Gives each partition those of the linked entries that are its own, and behind them a record of
-    /// its own outcomes.
+    /// Gives each partition its own linked entries, and behind them a record of its own outcomes.
     fn deal(
         &mut self,
         bytes: &[u8],
@@ -313,7 +313,7 @@ impl Filter {
         match to {
             To::Nobody => {}
             To::One(partition) if !self.is_wanted(partition) => {}
-            // What is common: it has room in this step.
+            // The common case: the piece has room in this step.
             To::One(partition) if self.copies.is_empty() && done.bytes + piece.len() <= most => {
                 if let Some(part) = self.parts.get_mut(partition as usize) {
                     part.push(piece.front(bytes, usize::MAX));
@@ -324,7 +324,7 @@ impl Filter {
         }
     }
 
-    /// Copies what is left to copy, as far as that goes; a bit of it always.
+    /// Makes the remaining copies, as far as the step allows; always at least one byte.
     fn write(&mut self, bytes: &[u8], most: usize, done: &mut Progress) {
         while done.bytes < most.max(1) {
             let Some((piece, to)) = self.copies.pop_front() else { return };
@@ -346,7 +346,8 @@ impl Filter {
                         if is_wanted {
                             part.push(piece.front(bytes, usize::MAX));
                         }
-                        // Memory is asked for, mostly, which takes longer than the bytes.
+                        // Mostly the step allocates memory, which takes longer than copying the
+                        // bytes.
                         done.bytes += piece.len() + 256;
                         self.copies.push_front((piece, To::From(partition + 1)));
                     }
@@ -356,7 +357,7 @@ impl Filter {
     }
 }
 
-/// A record of several outcomes and where it is.
+/// A record of several outcomes and its place.
 struct Record {
     log: LogId,
     lease: u64,
@@ -364,7 +365,7 @@ struct Record {
     range: Range<usize>,
 }
 
-/// Whose an entry at a place is.
+/// The receivers of an entry at a place.
 #[inline]
 fn whose(partitions: &Partitions, entry: &Entry<'_>, at: usize) -> To {
     let owner = match entry {
@@ -377,7 +378,7 @@ fn whose(partitions: &Partitions, entry: &Entry<'_>, at: usize) -> To {
         Entry::Header(_) if at == 0 => return To::From(0),
         Entry::SafeVersion(_) => return To::From(0),
         Entry::Header(_) | Entry::Digest(_) | Entry::Statistics(_) | Entry::Skipped(_) => None,
-        // Each of its outcomes may be somebody else's.
+        // Each of its outcomes may belong to another partition.
         Entry::Completions { .. } => None,
     };
     owner.map_or(To::Nobody, To::One)

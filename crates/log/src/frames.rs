@@ -1,34 +1,36 @@
-//! How many segments the log has on backups, and how many it may have.
+//! The number of segments that the log has on backups, and its limits.
 //!
-//! Each takes a *frame* there, however little is in it, and a storage has so many. A log that finds none
-//! cannot even open the head whose digest would free others. So frames are counted, not bytes:
+//! Each segment takes a *frame* there, however few bytes it has, and a storage has a fixed number
+//! of frames. A log that finds no frame cannot even open the head whose digest would free others.
+//! So frames are counted, not bytes:
 //!
 //! ```text
 //!  0 ───────────── high ──────── limit ──────────────── hard
-//!    nothing to do │ segments are │ nothing is appended │ not even survivors are
+//!    nothing to do │ segments are │ no entry is appended│ not even survivors are
 //!                  │ combined     │ that needs a head   │ written; heads for digests alone
 //! ```
 //!
-//! What is cleaned takes its frame until a durable digest does without it. That counts for the limits,
-//! but not where it is decided whether to clean more: or everything would be cleaned at once while the
-//! first pass is on its way. Passes are therefore taken into the log early where frames are short.
+//! A cleaned segment takes its frame until a durable digest no longer names it. It counts for the
+//! limits. It does not count for the decision to clean more: otherwise everything would be cleaned
+//! at once while the first pass is in flight. So when frames are short, passes are taken into the
+//! log early.
 //!
-//! While tablets are rebuilt the log they come from has its frames, too. So the limit is lower then: the
-//! log may take as many more as its memory needs, and not twice that. Segments that are adopted and not
-//! released count for nothing, as they are the former log's, and no cleaner can do anything about them.
+//! While tablets are rebuilt, their former log has its frames, too. So the limit is lower then: the
+//! log may take as many more as its memory needs, and not twice that. Segments that are adopted and
+//! not released do not count: they are the former log's, and no cleaner can do anything about them.
 
 use crate::memory::Memory;
 use crate::options::Options;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Beyond what the memory and its expansion make: heads that are not full, and short survivors.
+/// Frames beyond the memory and its expansion: for heads that are not full, and short survivors.
 const SHORT: usize = 4;
 
-/// Beyond the limit: for survivors.
+/// Frames beyond the limit, for survivors.
 const SURVIVORS: usize = 4;
 
-/// Beyond that: for heads that are opened for their digests.
+/// Frames beyond those, for heads that are opened for their digests.
 const DIGESTS: usize = 2;
 
 /// Frames that a log may take beyond its memory times the expansion.
@@ -36,14 +38,14 @@ pub const FRAMES_SPARE: usize = SHORT + SURVIVORS + DIGESTS;
 
 /// See the module's documentation.
 pub(crate) struct Frames {
-    /// What full segments would fill the memory.
+    /// The number of full segments that would fill the memory.
     full: usize,
     most: usize,
     share_high: f64,
     limit: AtomicUsize,
-    /// As of the last turn.
+    /// Frames taken, as of the last turn.
     taken: AtomicUsize,
-    /// Of these, what is left when the passes that are under way are part of the log.
+    /// Of these, the frames that remain when all pending passes are part of the log.
     staying: AtomicUsize,
     /// Survivors that cleaners may be writing.
     promised: AtomicUsize,
@@ -66,18 +68,18 @@ impl Frames {
         }
     }
 
-    /// The log's thread says how it is.
+    /// Publishes the counts of the log's thread.
     pub(crate) fn publish(&self, taken: usize, staying: usize) {
         self.taken.store(taken, Ordering::Relaxed);
         self.staying.store(staying, Ordering::Relaxed);
     }
 
-    /// What it said last.
+    /// The counts that were published last.
     pub(crate) fn published(&self) -> (usize, usize) {
         (self.taken.load(Ordering::Relaxed), self.staying.load(Ordering::Relaxed))
     }
 
-    /// What may be reached by what is appended.
+    /// The number of frames that appending may reach.
     pub(crate) fn limit(&self) -> usize {
         self.limit.load(Ordering::Relaxed)
     }
@@ -91,24 +93,24 @@ impl Frames {
         self.staying.load(Ordering::Relaxed) as f64 >= self.high()
     }
 
-    /// Whether what is cleaned must go soon.
+    /// Whether cleaned segments must leave soon.
     pub(crate) fn is_short(&self) -> bool {
         self.taken.load(Ordering::Relaxed) as f64 >= self.high()
     }
 
-    /// How many survivors may be written now.
+    /// The number of survivors that may be written now.
     pub(crate) fn room(&self) -> usize {
         let hard = self.most.max(self.limit()) + SURVIVORS;
         let taken = self.taken.load(Ordering::Relaxed) + self.promised.load(Ordering::Relaxed);
         hard.saturating_sub(taken)
     }
 
-    /// A cleaner may write so many.
+    /// Counts the survivors that a cleaner may write.
     pub(crate) fn promise(&self, survivors: usize) {
         self.promised.fetch_add(survivors, Ordering::Relaxed);
     }
 
-    /// They are known to the log's thread now, or are not written.
+    /// Ends the promise: the log's thread knows the survivors now, or they are not written.
     pub(crate) fn keep_promise(&self, survivors: usize) {
         self.promised.fetch_sub(survivors, Ordering::Relaxed);
     }
@@ -127,7 +129,7 @@ impl Frames {
     }
 }
 
-/// Tablets are being rebuilt as long as it is there.
+/// Lowers the limit of frames as long as it exists, because tablets are being rebuilt.
 pub(crate) struct Rebuilding(Arc<crate::shared::Shared>);
 
 impl Rebuilding {

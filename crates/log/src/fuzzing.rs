@@ -22,8 +22,8 @@ pub fn entry(data: &[u8]) {
     let _ = metadata::decode_statistics(body);
 }
 
-/// Reads bytes as a segment: as they are, and behind an intact header, so that the fuzzer need
-/// not find a checksum before it gets anywhere.
+/// Reads bytes as a segment: as they are, and behind an intact header, so that the fuzzer need not
+/// find a checksum first.
 pub fn segment(data: &[u8]) {
     if let Ok(reader) = SegmentReader::new(data) {
         look_and_cut(reader.header().segment, data);
@@ -41,7 +41,7 @@ fn walk(reader: SegmentReader<'_>, length: usize) {
     assert!(reader.count() <= length, "reading always moves on");
 }
 
-/// What is cut out of the bytes is a segment without damage.
+/// Checks that the parts of a segment are segments without damage.
 fn look_and_cut(segment: SegmentId, bytes: &[u8]) {
     let mut scan = Scan::default();
     while scan.step(segment, bytes) {}
@@ -58,7 +58,7 @@ fn look_and_cut(segment: SegmentId, bytes: &[u8]) {
             Err(_) => return,
         }
     }
-    assert!(scan.is_usable(), "what is damaged is refused");
+    assert!(scan.is_usable(), "a damaged segment is refused");
     for part in filter.finish().parts {
         let part = part.to_vec();
         let reader = SegmentReader::of(segment, &part);
@@ -69,7 +69,7 @@ fn look_and_cut(segment: SegmentId, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_fuzzed_does_not_panic_on_simple_bytes() {
+    fn fuzz_targets_do_not_panic_on_simple_bytes() {
         for data in [vec![], vec![0; 5000], vec![1; 900], vec![0x41; 77], vec![8, 0, 0, 0, 0, 0]] {
             super::segment(&data);
             super::entry(&data);

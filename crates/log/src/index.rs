@@ -1,33 +1,34 @@
-//! The index of one tablet: from the hash of a key to the places where its entries are.
+//! The index of one tablet: from the hash of a key to the references of its entries.
 //!
 //! **Linear hashing.** The index grows by one bucket at a time, always the next one in order, and
-//! shrinks the same way, so no insert pauses for a rehash and nobody sizes a table in advance.
-//! Buckets are cache lines and are found by the low bits of a hash; beside each reference there are 15 or 16 bits
-//! of its hash from bit 15 on, the tag. So once there are 2^16
-//! buckets, a tag says by itself which half of a split its entry goes to, and enough of its bits
-//! to tell entries of a bucket apart are left up to tens of millions of entries and more. A smaller
-//! table reads the hashes of the entries; it is known which bucket is next, so they are asked for
-//! a few inserts ahead. (A tablet is a range of hashes, so the top bits say little.)
+//! shrinks the same way. So no insert pauses for a rehash, and no operator sizes a table in
+//! advance. Buckets are cache lines and are found by the low bits of a hash. Beside each reference
+//! there are 15 or 16 bits of its hash from bit 15 on, the tag. So once there are 2^16 buckets, a
+//! tag alone says to which half of a split its entry goes. Up to tens of millions of entries and
+//! more, enough bits of the tag remain to tell the entries of a bucket apart. A smaller table reads
+//! the hashes of the entries; the next bucket to split is known, so they are prefetched a few
+//! inserts ahead. (A tablet is a range of hashes, so the top bits say little.)
 //!
-//! **Two forms of buckets.** In a memory of up to 4 GiB, which is what a shard per core mostly has, a
-//! reference takes 32 bits, and a bucket [ten slots](narrow): some 9.6 bytes an entry. Above that it takes
-//! 48, and a bucket has [eight](wide): 14.2 bytes. Everything else is written once, for both ([`form`]).
+//! **Two forms of buckets.** In a memory of up to 4 GiB, which is the usual size for a shard per
+//! core, a reference takes 32 bits, and a bucket has [ten slots](narrow): some 9.6 bytes an entry.
+//! In a larger memory a reference takes 48 bits, and a bucket has [eight slots](wide): 14.2 bytes.
+//! Everything else is written once, for both ([`form`]).
 //!
 //! **Threads.** The reactor alone reads, inserts, removes, splits and merges; a read takes no
 //! lock and no atomic read-modify-write. Cleaners do one thing, [`IndexView::relocate`]: swap one
 //! reference for another, if it is still there.
 //!
 //! **Why a cleaner never misses a slot that is being moved.** The reactor moves a slot by storing
-//! it at its new place first and then clearing the old place by compare-and-swap; if a cleaner was
+//! it at its new place first and then clearing the old place by compare-and-swap. If a cleaner was
 //! faster, the swap fails, and the newer value is carried over. Meanwhile `epoch` is odd. A cleaner
 //! that finds nothing looks again if the epoch was odd or has changed. A reference is in the index
-//! once, or twice with the same value while it is moved, so a slot that holds exactly the value
-//! looked for is the right one wherever it is found: even in a chain that was changed under the
-//! cleaner's feet, for bucket memory stays bucket memory of the same index until all readers that
-//! were inside have left ([`Readers`]).
+//! once, or twice with the same value while it is moved. So a slot with exactly the right value is
+//! the right slot, wherever it is found. That holds even in a chain that changes under the cleaner:
+//! bucket memory stays bucket memory of the same index until all readers that were inside have left
+//! ([`Readers`]).
 //!
-//! **Memory** comes in blocks from a [`BlockSource`]; the first ones are small, so that a small
-//! table is small. What merges set free goes back.
+//! **Memory** comes in blocks from a [`BlockSource`]; the first blocks are small, so that a small
+//! table is small. Blocks that merges free go back.
 
 mod blocks;
 mod chain;
@@ -59,16 +60,16 @@ use wide::Wide;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NoMemory;
 
-/// What the index must be told of the entries that it refers to.
+/// The facts that the index needs of the entries to which it refers.
 pub(crate) trait Entries {
     /// The full hash of the key of the entry at a reference.
     fn hash(&self, reference: u64) -> u64;
-    /// Asks for the memory that [`Entries::hash`] will read.
+    /// Prefetches the memory that [`Entries::hash`] will read.
     fn prefetch(&self, reference: u64);
 }
 
-/// A slot that holds what was looked for. Good until the index is changed otherwise, and only for the index
-/// that it was found in.
+/// A slot that a search has found. Valid until the index is changed otherwise, and only for the
+/// index in which it was found.
 #[derive(Clone, Copy)]
 pub(crate) struct Found {
     bucket: NonNull<()>,
@@ -85,14 +86,14 @@ impl Found {
     }
 }
 
-/// What is known of a hash once its bucket has been looked into.
+/// The result of looking for a hash in its bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Candidate {
-    /// It is not in the index.
+    /// The hash is not in the index.
     Absent,
-    /// If it is there, this may be its reference.
+    /// If the hash is in the index, this may be its reference.
     At(u64),
-    /// It may be in an overflow bucket.
+    /// The hash may be in an overflow bucket.
     Behind,
 }
 
@@ -102,13 +103,13 @@ pub(crate) enum Index<S: BlockSource> {
     Wide(Table<S, Wide>),
 }
 
-/// What cleaners hold of an index.
+/// The part of an index that cleaners hold.
 pub(crate) enum IndexView {
     Narrow(Arc<View<Narrow>>),
     Wide(Arc<View<Wide>>),
 }
 
-/// Where a hash belongs, while the index stays as it is.
+/// The place of a hash, while the index stays as it is.
 #[derive(Clone, Copy)]
 pub(crate) enum Approach<'index> {
     Narrow(table::Approach<'index, Narrow>),
@@ -126,37 +127,37 @@ macro_rules! either {
 }
 
 impl Approach<'_> {
-    /// First step of a lookup in a batch: asks for what is looked at first.
+    /// First step of a lookup in a batch: prefetches the line that is read first.
     #[inline(always)]
     pub(crate) fn prefetch_first(self) {
         either!(self, it => it.prefetch_first());
     }
 
-    /// Second step: whether the hash may be here, as far as can be said without its bucket.
+    /// Second step: whether the hash may be here, judged without its bucket.
     #[inline(always)]
     pub(crate) fn may_have(self) -> bool {
         either!(self, it => it.may_have())
     }
 
-    /// Also second step: asks for the bucket.
+    /// Also second step: prefetches the bucket.
     #[inline(always)]
     pub(crate) fn prefetch_bucket(self) {
         either!(self, it => it.prefetch_bucket());
     }
 
-    /// Third step for what will be inserted: asks for the bucket behind a full one.
+    /// Third step before an insert: prefetches the bucket behind a full one.
     #[inline]
     pub(crate) fn prefetch_behind(self) {
         either!(self, it => it.prefetch_behind());
     }
 
-    /// Third step: looks into the bucket for a reference that may be the one for a hash.
+    /// Third step: looks into the bucket for a reference that may belong to a hash.
     #[inline]
     pub(crate) fn candidate(self) -> Candidate {
         either!(self, it => it.candidate())
     }
 
-    /// Fourth step, for the few that are not in their bucket: looks into the one behind it.
+    /// Fourth step, for the few hashes that are not in their bucket: looks into the one behind it.
     #[inline]
     pub(crate) fn candidate_behind(self) -> Option<u64> {
         either!(self, it => it.candidate_behind())
@@ -170,8 +171,8 @@ impl Approach<'_> {
 }
 
 impl<S: BlockSource> Index<S> {
-    /// An empty index, whose full blocks have `block_buckets` buckets, a power of two. If `short`, no
-    /// reference is [`REACH_BYTES`] or more, and no two of its blocks are further apart.
+    /// An empty index, whose full blocks have `block_buckets` buckets, a power of two. If `short`,
+    /// every reference is below [`REACH_BYTES`], and no two of its blocks are further apart.
     pub(crate) fn new(
         source: S,
         readers: Arc<Readers>,
@@ -185,7 +186,7 @@ impl<S: BlockSource> Index<S> {
         }
     }
 
-    /// What cleaners hold of the index.
+    /// The part of the index that cleaners hold.
     pub(crate) fn view(&self) -> IndexView {
         match self {
             Index::Narrow(table) => IndexView::Narrow(table.view()),
@@ -199,7 +200,7 @@ impl<S: BlockSource> Index<S> {
         either!(self, it => it.len())
     }
 
-    /// Where a hash belongs. Asks for nothing and looks at nothing.
+    /// The place of a hash. Prefetches nothing and reads no bucket.
     #[inline(always)]
     pub(crate) fn place(&self, hash: u64) -> Approach<'_> {
         match self {
@@ -208,12 +209,12 @@ impl<S: BlockSource> Index<S> {
         }
     }
 
-    /// For one lookup on its own: asks at once for all lines that are looked at, where they are not at hand.
+    /// For a single lookup: prefetches at once all lines that it reads, unless they are cached.
     #[inline(always)]
     pub(crate) fn approach(&self, hash: u64) -> Approach<'_> {
         let place = self.place(hash);
         place.prefetch_bucket();
-        // In the other form that is the bucket.
+        // For the narrow form the first line is the bucket.
         if let Approach::Wide(place) = place {
             place.prefetch_first();
         }
@@ -232,7 +233,7 @@ impl<S: BlockSource> Index<S> {
         either!(self, it => it.reference(found))
     }
 
-    /// Replaces the reference in a slot if it is `expected`; else says what it is.
+    /// Replaces the reference in a slot if it is `expected`; else returns the present one.
     #[inline]
     pub(crate) fn replace_exact(
         &mut self,
@@ -243,30 +244,29 @@ impl<S: BlockSource> Index<S> {
         either!(self, it => it.replace_exact(found, expected, new))
     }
 
-    /// Replaces the reference in a slot and returns the one that it held.
+    /// Replaces the reference in a slot and returns the old one.
     pub(crate) fn replace(&mut self, found: Found, new: u64) -> u64 {
         either!(self, it => it.replace(found, new))
     }
 
-    /// Empties a slot and returns the reference that it held.
+    /// Empties a slot and returns its reference.
     pub(crate) fn remove(&mut self, found: Found) -> u64 {
         either!(self, it => it.remove(found))
     }
 
     /// Gives an empty index the buckets that so many entries will need: a split that moves nothing
-    /// costs next to nothing, and none is needed later. A block is taken at a time; true while there
-    /// is more to take. Without memory, or where something is in it, it grows as ever.
+    /// costs next to nothing, and no split is needed later. Takes one block a call; true while
+    /// there is more to take. Without memory, or if the index has entries, it grows as usual.
     pub(crate) fn make_room(&mut self, entries: usize) -> bool {
         either!(self, it => it.make_room(entries))
     }
 
-    /// What room was made for is there: it shrinks as ever from now on, and at once by some of what
-    /// turned out to be too much.
+    /// Ends the room: from now on the index shrinks as usual, and at once by a part of the surplus.
     pub(crate) fn end_room(&mut self) {
         either!(self, it => it.end_room());
     }
 
-    /// Adds a reference under a hash. At most one bucket is split on the way.
+    /// Adds a reference under a hash. Splits at most one bucket.
     #[inline]
     pub(crate) fn insert(
         &mut self,
@@ -277,31 +277,31 @@ impl<S: BlockSource> Index<S> {
         either!(self, it => it.insert(hash, reference, entries))
     }
 
-    /// Sees to it that an insert will find memory, however late, if the promise is redeemed right before
-    /// it ([`Index::redeem`]).
+    /// Promises memory to a later insert. The insert finds it if the promise is redeemed right
+    /// before ([`Index::redeem`]).
     #[inline]
     pub(crate) fn promise(&mut self) -> bool {
         either!(self, it => it.promise())
     }
 
-    /// Inserts to which memory is promised.
+    /// The number of inserts to which memory is promised.
     pub(crate) fn promised(&self) -> usize {
         either!(self, it => it.promised())
     }
 
-    /// Redeems a promise: by an insert, which comes next, or by doing without it.
+    /// Redeems a promise: an insert comes next, or the memory is not needed.
     #[inline]
     pub(crate) fn redeem(&mut self) {
         either!(self, it => it.redeem());
     }
 
-    /// Sees to it that the next insert finds memory, if nothing is removed before.
+    /// Makes sure that the next insert finds memory, if nothing is removed before.
     #[inline]
     pub(crate) fn prepare_insert(&mut self) -> bool {
         either!(self, it => it.prepare_insert())
     }
 
-    /// Visits what is left of the bucket at the cursor; says where to go on.
+    /// Visits the rest of the bucket at the cursor; returns where to go on.
     pub(crate) fn scan(
         &self,
         cursor: Cursor,
@@ -313,13 +313,13 @@ impl<S: BlockSource> Index<S> {
 }
 
 impl IndexView {
-    /// Swaps the reference of a hash, if the index still has the old one. The guard is that of
-    /// the log's readers.
+    /// Swaps the reference of a hash, if the index still has the old one. The guard must be of the
+    /// log's readers.
     pub(crate) fn relocate(&self, guard: &Guard<'_>, hash: u64, old: u64, new: u64) -> bool {
         either!(self, it => it.relocate(guard, hash, old, new))
     }
 
-    /// Asks for the bucket of a hash.
+    /// Prefetches the bucket of a hash.
     #[inline]
     pub(crate) fn prefetch(&self, guard: &Guard<'_>, hash: u64) {
         either!(self, it => it.prefetch(guard, hash));

@@ -1,13 +1,13 @@
-//! Reads the bytes of a segment that nobody has verified: from a backup, a file, a network.
+//! Reads unverified bytes of a segment: from a backup, a file, a network.
 //!
 //! [`SegmentReader`] yields every entry whose checksum holds and reports every damage that it
-//! meets. It never panics and never allocates by a length it has read.
+//! meets. It never panics, and never allocates by a length that it has read.
 //!
-//! **After damage** it goes on where an entry certainly begins: right behind the damaged one if
-//! that leads to an entry that verifies (or to the end), else at the next seglet boundary where
-//! one verifies. Small entries never cross a boundary, so at most a seglet's worth of them is
-//! lost to one flipped bit. Nothing is invented on the way: a checksum is mixed with the log's
-//! id, which no client knows, so bytes inside a value do not verify as an entry.
+//! **After damage** the reader goes on where an entry certainly begins: right behind the damaged
+//! entry if that leads to an entry that verifies (or to the end), else at the next seglet boundary
+//! where an entry verifies. Small entries never cross a boundary, so one flipped bit loses at most
+//! a seglet's worth of them. The reader never takes other bytes for an entry: a checksum is mixed
+//! with the log's id, which no client knows, so bytes inside a value do not verify.
 
 mod scan;
 
@@ -57,13 +57,13 @@ pub enum Entry<'a> {
     },
     /// The segment's header.
     Header(SegmentHeader),
-    /// What makes up the log.
+    /// The segments that make up the log.
     Digest(Digest),
     /// A version that no deleted object exceeds.
     SafeVersion(Version),
-    /// What each tablet held.
+    /// The contents of each tablet.
     Statistics(Vec<TabletStatistics>),
-    /// Nothing of use, or of a newer kind that may be passed over.
+    /// An entry of no use, or of a newer kind that may be skipped.
     Skipped(u8),
 }
 
@@ -78,7 +78,7 @@ pub struct Record<'a> {
     pub version: Version,
     /// The head segment at the time when it was first appended.
     pub birth: SegmentId,
-    /// The segment that held the version before; for a tombstone, the one it guards against.
+    /// The segment that held the version before; for a tombstone, the segment it guards against.
     pub prior: Option<SegmentId>,
     /// The value; empty for a tombstone.
     pub value: &'a [u8],
@@ -93,14 +93,14 @@ pub struct SegmentReader<'a> {
     header: SegmentHeader,
     seal: Seal,
     at: usize,
-    /// Entries that were read together with a linked one.
+    /// Entries that were read together with a linked entry.
     ready: VecDeque<Placed<'a>>,
-    /// The checksums were looked at before.
+    /// The checksums were verified before.
     trusts: bool,
 }
 
-/// An entry, with its flags and, where it is a record of several outcomes, the entries that it wants
-/// to be linked to it.
+/// An entry, with its flags and, if it is a record of several outcomes, the number of entries that
+/// must be linked to it.
 struct Step<'a> {
     placed: Placed<'a>,
     is_linked: bool,
@@ -118,7 +118,7 @@ impl<'a> SegmentReader<'a> {
             return Err(Damage::NoHeader);
         }
         let body = bytes.get(frame.body_at..frame.entry_bytes()).ok_or(Damage::NoHeader)?;
-        // The format is looked at before the checksum: a newer one may compute another.
+        // The format is checked before the checksum: a newer format may compute another checksum.
         let header = SegmentHeader::decode(body)?;
         let seal = Seal::new(header.log);
         if !verifies(seal, bytes, 0, &frame) {
@@ -127,8 +127,8 @@ impl<'a> SegmentReader<'a> {
         Ok(SegmentReader { bytes, header, seal, at: 0, ready: VecDeque::new(), trusts: false })
     }
 
-    /// The same for bytes that were read to their end before, without damage: the checksums are not looked
-    /// at again.
+    /// Reads bytes that were read to their end before, without damage: their checksums are not
+    /// verified again.
     ///
     /// # Errors
     /// As [`SegmentReader::new`].
@@ -136,10 +136,10 @@ impl<'a> SegmentReader<'a> {
         Ok(SegmentReader { trusts: true, ..SegmentReader::new(bytes)? })
     }
 
-    /// The same for the bytes of a certain segment.
+    /// Begins to read the bytes of a certain segment.
     ///
     /// # Errors
-    /// As [`SegmentReader::new`], and when they are of another segment.
+    /// As [`SegmentReader::new`], and when the bytes are of another segment.
     pub fn of(segment: SegmentId, bytes: &'a [u8]) -> Result<SegmentReader<'a>, Damage> {
         let reader = SegmentReader::new(bytes)?;
         let found = reader.header.segment;
@@ -161,13 +161,13 @@ impl<'a> SegmentReader<'a> {
         self.ready.clear();
     }
 
-    /// Where the next entry is looked for; `None` between entries that belong together.
+    /// The place of the next entry; `None` between entries that belong together.
     #[must_use]
     pub fn place(&self) -> Option<u32> {
         if self.ready.is_empty() { u32::try_from(self.at).ok() } else { None }
     }
 
-    /// The frame of a verified entry at a place, or what is wrong there.
+    /// The frame of a verified entry at a place, or the damage there.
     #[inline]
     fn frame(&self, at: usize) -> Result<Frame, Damage> {
         let offset = at as u32;
@@ -186,7 +186,7 @@ impl<'a> SegmentReader<'a> {
         (at / seglet_bytes + 1) * seglet_bytes
     }
 
-    /// Moves to where reading can go on after damage.
+    /// Moves to the place where reading can go on after damage.
     fn resume_after(&mut self, damaged: usize) {
         if let Ok(frame) = Frame::decode(&self.bytes[damaged..], 0) {
             let behind = damaged + frame.entry_bytes();
@@ -213,14 +213,14 @@ impl<'a> SegmentReader<'a> {
         }
     }
 
-    /// Where the zero bytes from a place on end, if they reach a seglet's end or the segment's.
+    /// The end of the zero bytes from a place on, if they reach a seglet's end or the segment's.
     fn filling_ends(&self, at: usize) -> Option<usize> {
         let end = self.boundary_after(at).min(self.bytes.len());
         self.bytes[at..end].iter().all(|byte| *byte == 0).then_some(end)
     }
 
-    /// The next entry, if it is an object that stands by itself: those are read in fewer steps so. `None` says
-    /// nothing but that [`Iterator::next`] is to be asked.
+    /// The next entry, if it is an object that is not linked: this reads such objects in fewer
+    /// steps. After `None`, call [`Iterator::next`].
     #[inline]
     pub(crate) fn next_object(&mut self) -> Option<(u32, Record<'a>)> {
         let at = self.at;
@@ -266,13 +266,14 @@ impl<'a> SegmentReader<'a> {
         }
     }
 
-    /// Reads on behind a linked entry until one that is not: they count together or not at all.
+    /// Reads on behind a linked entry up to the last of its chain: they count together or not at
+    /// all.
     #[cold]
     fn chain(&mut self, first: Placed<'a>) -> Result<Placed<'a>, Damage> {
         let begins = first.0;
         let mut before = VecDeque::new();
         loop {
-            // Torn between two of them, or one is damaged: those before it do not count.
+            // If the chain is torn, or an entry of it is damaged, the entries before do not count.
             let step = self.step().unwrap_or(Err(Damage::Torn { offset: begins }))?;
             let Step { placed, is_linked, wants } = step;
             let offset = placed.0;
@@ -305,7 +306,7 @@ impl<'a> Iterator for SegmentReader<'a> {
             return Some(self.chain(step.placed));
         }
         if step.wants.is_some() {
-            // What was linked to it is missing.
+            // The entries that must be linked to it are missing.
             return Some(Err(Damage::Field { offset: step.placed.0, field: "links" }));
         }
         Some(Ok(step.placed))
@@ -323,8 +324,8 @@ fn verifies(seal: Seal, bytes: &[u8], at: usize, frame: &Frame) -> bool {
     checksum == seal.of(frame.flags & !DEAD, sealed).to_le_bytes()
 }
 
-/// An entry, and where it is a record of several outcomes that counts only with what is linked to it:
-/// how many entries that must be.
+/// An entry, and the number of entries that must be linked to it, if it is a record of several
+/// outcomes that counts only with them.
 fn decode<'a>(
     frame: &Frame,
     body: &'a [u8],
@@ -343,7 +344,7 @@ fn decode<'a>(
         Kind::Object => Entry::Object(record(frame, body).ok_or(field("object"))?),
         Kind::Tombstone => {
             let mut record = record(frame, body).ok_or(field("tombstone"))?;
-            record.value = &[]; // What is left of an object that became a tombstone in place.
+            record.value = &[]; // The remains of an object that became a tombstone in place.
             Entry::Tombstone(record)
         }
         Kind::Completion => {

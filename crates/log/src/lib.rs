@@ -1,11 +1,10 @@
 //! Log-structured memory: the memory of a key-value store, kept as a log.
 //!
 //! Objects are appended to a log in memory and found through an index. Overwritten and deleted
-//! ones leave gaps, which cleaners close beside the running program by copying what is alive. So
-//! memory can be 80 to 90 % full of live data, whatever sizes come and go, with no fragmentation,
-//! no pauses and a bound that holds for everything, indexes included. Every byte that is appended
-//! can be copied elsewhere as it is, and a set of such copies rebuilds the store.
-//!
+//! objects leave gaps. Cleaners, which run beside the program, close the gaps by copying the live
+//! entries. So memory can be 80 to 90 % full of live data, even when the sizes of objects change:
+//! no fragmentation, no pauses, and a bound that holds for everything, indexes included. All
+//! appended bytes can be copied elsewhere unchanged, and a set of such copies rebuilds the store.
 //! # When to use it
 //!
 //! - As the memory of a cache or store inside your process: many objects, from bytes to a
@@ -35,7 +34,7 @@
 //! assert_eq!(object.version(), written.version);
 //! assert_eq!(object.value().as_slice(), Some(&b"hello"[..]));
 //!
-//! log.turn(); // Now the replicator has it, and here it is durable at once.
+//! log.turn(); // Hands the write to the replicator; this one makes it durable at once.
 //! assert!(log.durable() >= written.position);
 //! # Ok(())
 //! # }
@@ -43,14 +42,14 @@
 //!
 //! # Turns, and when a write is safe
 //!
-//! What is written is handed to the [`Replicator`] at the end of a *turn*: when [`Log::turn`] is
-//! called, by itself every 64 writes, and when the log is dropped. A server calls it after each
-//! round of requests. A write is safe once [`Log::durable`] has reached the position that the write
-//! returned; [`Log`] says more.
+//! The log hands written bytes to the [`Replicator`] at the end of a *turn*: when [`Log::turn`] is
+//! called, after every 64 writes without a call, and when the log is dropped. A server calls it
+//! after each round of requests. A write is safe once [`Log::durable`] has reached the position
+//! that the write returned; [`Log`] says more.
 //!
 //! # References
 //!
-//! What a read returns borrows the log, so nothing can be freed under it:
+//! A read returns an object that borrows the log, so nothing can be freed under it:
 //!
 //! ```compile_fail
 //! # use thunderhead_log::*;
@@ -64,7 +63,7 @@
 //!
 //! # How it is made
 //!
-//! The module [`design`] argues why it is right; `ARCHITECTURE.md` walks through it, and
+//! The module [`design`] argues why it is correct; `ARCHITECTURE.md` walks through it, and
 //! `docs/format.md` describes every byte.
 
 mod blocks;

@@ -1,44 +1,45 @@
 //! Every fixed limit of the engine, each with its unit and the reason for its value.
 //!
-//! What an operator may change is in [`Options`](crate::Options); what follows from the format or
-//! from the machine is here.
+//! The limits that an operator may change are in [`Options`](crate::Options). The limits that
+//! follow from the format or from the machine are here.
 
-/// The longest key, in bytes, in segments of half a MiB and more; in smaller ones an eighth of a
-/// segment: see [`Options::key_bytes_max`](crate::Options::key_bytes_max). An empty key is refused as well: it is almost always a mistake.
+/// The longest key, in bytes, in segments of half a MiB and more; in smaller segments an eighth of
+/// a segment: see [`Options::key_bytes_max`](crate::Options::key_bytes_max). An empty key is
+/// refused as well: it is almost always a mistake.
 pub const KEY_BYTES_MAX: usize = 64 * 1024;
 
-/// The longest value, in bytes, in segments of 8 MiB (the default) and more; in smaller ones an
+/// The longest value, in bytes, in segments of 8 MiB (the default) and more; in smaller segments an
 /// eighth of a segment, so that little is lost at its end when the next object does not fit: see
 /// [`Options::value_bytes_max`](crate::Options::value_bytes_max).
 pub const VALUE_BYTES_MAX: usize = 1024 * 1024;
 
-/// The longest entry header, from its flags to the length of its key: what a reader may load
-/// without asking where the seglet ends. See [`crate::entry`].
+/// The longest entry header, from its flags to the length of its key: a reader may load this many
+/// bytes without looking for the seglet's end. See [`crate::entry`].
 pub(crate) const HEADER_BYTES_MAX: usize = 64;
 
-/// The longest body of an entry that a reader believes before its checksum is verified: a key
-/// and a value of full length with the largest header, rounded up.
+/// The longest body of an entry that a reader believes before its checksum is verified: a key and a
+/// value of full length with the largest header, rounded up.
 pub(crate) const BODY_BYTES_MAX: usize = KEY_BYTES_MAX + VALUE_BYTES_MAX + 1024;
 
-/// How many updates a batch works on at once: enough to keep a core's load buffers full of
-/// prefetches, few enough that the first line prefetched is still there for the last step.
+/// The number of updates on which a batch works at once: enough to keep a core's load buffers full
+/// of prefetches, few enough that the first prefetched line is still there for the last step.
 pub const BATCH: usize = 64;
 
-/// Mutations between two turns that the log takes by itself when its owner does not call
-/// [`Log::turn`](crate::Log::turn): small, for a turn costs a fence, and large enough to hide it.
+/// Mutations after which the log takes a turn by itself, if its owner does not call
+/// [`Log::turn`](crate::Log::turn). The number is small, and large enough to hide a turn's fence.
 pub(crate) const MUTATIONS_PER_TURN: u32 = 64;
 
-/// The most cleaners that one log has at a time. More than a machine of today would give one shard.
+/// The most cleaners that one log has at a time: more than today's machines would give one shard.
 pub const CLEANERS_MAX: usize = 16;
 
 /// Seglets of one memory: references hold 48 bits of address and seglet numbers 32.
 pub(crate) const SEGLETS_MAX: usize = (u32::MAX - 1) as usize;
 
-/// Bytes of one memory: what an address holds in a process of today, and so a reference.
+/// Bytes of one memory: the reach of an address in today's processes, and so of a reference.
 pub(crate) const MEMORY_BYTES_MAX: usize = (1 << 47) - 1;
 
-/// Tables that were dropped since the head was opened and are listed by name: one that is created again needs
-/// another head. With more of them, every table that is created does.
+/// The most dropped tables that are listed since the head was opened. Creating a listed table again
+/// needs another head. With more dropped tables, creating any table does.
 pub(crate) const DROPPED_MAX: usize = 1024;
 
 const _: () = assert!(BODY_BYTES_MAX > KEY_BYTES_MAX + VALUE_BYTES_MAX + HEADER_BYTES_MAX);

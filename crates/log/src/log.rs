@@ -1,12 +1,12 @@
 //! The log itself: tables in memory, reached through an index, appended to and cleaned.
 //!
-//! A [`Log`] belongs to one thread, the shard's reactor: it can be sent to another but never be
-//! shared. That thread alone reads, writes and deletes; [`Cleaner`](crate::Cleaner)s, each on a
-//! thread of its own or stepped in between, move entries and free memory beside it.
+//! A [`Log`] belongs to one thread, the shard's reactor: it can be sent to another thread but never
+//! shared. That thread alone reads, writes and deletes. [`Cleaner`](crate::Cleaner)s move entries
+//! and free memory beside it; each runs on a thread of its own, or is stepped in between.
 //!
-//! What a read returns borrows the log. Every call that takes `&mut self` is therefore a point at
-//! which no reference into the memory is alive, and once in a while such a call takes a *turn*
-//! (see [`Log`]): only then may memory be reused that was unlinked before.
+//! Objects that a read returns borrow the log. So at every call that takes `&mut self` no reference
+//! into the memory is alive. Once in a while such a call takes a *turn* (see [`Log`]): only then
+//! may unlinked memory be reused.
 
 mod adopt;
 mod batch;
@@ -56,9 +56,9 @@ use thunderhead_wire::{KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRa
 ///
 /// # Turns
 ///
-/// What is written is in memory at once, for every read that follows. It is handed to the
+/// A write is in memory at once, for every read that follows. The log hands it to the
 /// [`Replicator`] at the end of a *turn*, in one piece with everything that was written since the
-/// last one. (Sooner only when a segment is full or memory is short.) A turn also learns how far
+/// last turn (sooner only when a segment is full or memory is short). A turn also learns how far
 /// the copies are durable, takes finished cleaning passes into the log and lets the cleaners reuse
 /// memory that was unlinked.
 ///
@@ -66,10 +66,10 @@ use thunderhead_wire::{KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRa
 /// - when [`Log::turn`] is called: a server does so after each round of requests;
 /// - by itself after every 64 writes and deletes, and after every [`BATCH`](crate::BATCH)
 ///   operations of [`Log::write_batch`];
-/// - when the log is dropped, for the last time. (Not in a thread that panics: what a panic
-///   interrupted may be half done. Nor does this wait until the last bytes are durable.)
+/// - when the log is dropped, for the last time. (Not in a thread that panics: the panic may have
+///   left an operation half done. Nor does the drop wait until the last bytes are durable.)
 ///
-/// So the last writes of a log that sits idle are in no copy until somebody calls `turn`.
+/// So the last writes of an idle log are in no copy until the program calls `turn`.
 ///
 /// # Durability
 ///
@@ -93,13 +93,13 @@ use thunderhead_wire::{KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRa
 ///
 /// # Waiting
 ///
-/// No call blocks. When memory is short a write comes back with [`Error::CleanerBehind`] and is
-/// tried again after the cleaners have run. [`Error::MemoryFull`] is final.
+/// No call blocks. When memory is short a write returns [`Error::CleanerBehind`]; try it again
+/// after the cleaners have run. [`Error::MemoryFull`] is final.
 pub struct Log {
     pub(crate) memory: Arc<Memory>,
     pub(crate) shared: Arc<Shared>,
     id: LogId,
-    /// The id of its first segment.
+    /// The id of the log's first segment.
     first: SegmentId,
     seal: Seal,
     head: Head,
@@ -111,34 +111,35 @@ pub struct Log {
     groups: Groups,
     replicator: Box<dyn Replicator>,
     safe_version: Version,
-    /// What the log says of it: deletes since then say so themselves.
+    /// The safe version that the log's last record of it has. Each later delete logs its own
+    /// version.
     logged_safe_version: Version,
     live_bytes: u64,
-    /// What writes may at most make of `live_bytes`; refreshed at every turn.
+    /// The most that writes may make of `live_bytes`; refreshed at every turn.
     limits: LiveLimits,
-    /// So many seglets were the indexes' when the limits were worked out.
+    /// The number of seglets that the indexes held when the limits were computed.
     limits_with: usize,
     mutations: u32,
     dropped: Dropped,
     /// Segments that the cleaners are kept away from.
     pinned: Vec<Candidate>,
-    /// Entries go beside the log for the moment.
+    /// The log's own head while entries go to a side segment.
     aside: Option<Aside>,
-    /// What is full beside the log and the replicator has not all of.
+    /// Full side segments that the replicator does not have whole yet.
     given: VecDeque<Given>,
-    /// A finished pass of a cleaner whose survivors the replicator has not all of.
+    /// A finished cleaning pass whose survivors the replicator does not have whole yet.
     coming: Option<Coming>,
     /// Bytes of survivors and side segments that the replicator was given in this turn.
     handed_over: usize,
 }
 
 impl Log {
-    /// Starts an empty log in a memory, which is this log's from then on, for good: another log
-    /// needs a memory of its own. `id` tells this log's segments from all others; draw it at
-    /// random.
+    /// Starts an empty log in a memory. The memory belongs to this log from then on, for good:
+    /// another log needs a memory of its own. `id` tells this log's segments from all others; draw
+    /// it at random.
     ///
     /// # Errors
-    /// When the options cannot work with this memory, or a log was made in it before.
+    /// When the options cannot work with this memory, or a log was started in it before.
     pub fn new(
         memory: &Arc<Memory>,
         id: LogId,
@@ -148,9 +149,9 @@ impl Log {
         Log::beginning_at(SegmentId(1), memory, id, options, replicator)
     }
 
-    /// The same, with segment ids from `first` on. So the log may have the id of a former one, and
-    /// take its segments in as they are ([`Rebuild::adopt`](crate::Rebuild::adopt)), if those have
-    /// lower ids.
+    /// Starts an empty log whose segment ids begin at `first`. Such a log may have the id of a
+    /// former log and adopt its segments unchanged ([`Rebuild::adopt`](crate::Rebuild::adopt)), if
+    /// these have lower ids.
     ///
     /// # Errors
     /// As [`Log::new`].
@@ -218,35 +219,35 @@ impl Log {
         self.id
     }
 
-    /// The options it was made with.
+    /// The options that the log was made with.
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.shared.options
     }
 
-    /// A cleaner for this log: give it a thread, or step it yourself. `None` while
-    /// [`CLEANERS_MAX`](crate::CLEANERS_MAX) others live.
+    /// Returns a cleaner for this log: give it a thread, or step it yourself. `None` while
+    /// [`CLEANERS_MAX`](crate::CLEANERS_MAX) other cleaners exist.
     #[must_use]
     pub fn cleaner(&self) -> Option<crate::Cleaner> {
         crate::Cleaner::new(&self.shared)
     }
 
-    /// Whether a cleaner would find that memory is short: worth waking one for. Cheap.
+    /// Whether a cleaner would find that memory is short, so that it is worth waking one. Cheap.
     #[must_use]
     pub fn wants_cleaning(&self) -> bool {
         crate::cleaner::is_due(&self.shared)
     }
 
-    /// Makes a tablet live here, empty. It costs an eighth of a seglet for its index from the
-    /// start, 8 KiB with seglets of the usual size, and some hundred bytes beside the memory. That
-    /// is nothing for a table and too much for each of a million users: give those a prefix of
-    /// their keys instead.
+    /// Creates an empty tablet in this log. From the start its index costs an eighth of a seglet (8
+    /// KiB with seglets of the usual size), and some hundred bytes outside the memory. That is
+    /// nothing for a table and too much for each of a million users: give those a prefix of their
+    /// keys instead.
     ///
     /// # Errors
     /// [`Error::RangeReversed`] when no hash is in the range. [`Error::TabletExists`] when it
-    /// overlaps a tablet that lives here. [`Error::MemoryFull`] when its index
-    /// would leave less room than what is live and one object of full length need. And
-    /// [`Error::CleanerBehind`] when there is no memory for its index at this moment.
+    /// overlaps a tablet of this log. [`Error::MemoryFull`] when its index would leave too little
+    /// room for the live entries and one object of full length. [`Error::CleanerBehind`] when there
+    /// is no memory for its index at this moment.
     pub fn create_tablet(&mut self, range: TabletRange) -> Result<(), Error> {
         if range.first > range.last {
             return Err(Error::RangeReversed(range));
@@ -259,7 +260,7 @@ impl Log {
             return Err(Error::CleanerBehind);
         }
         let index = self.new_index();
-        // With the index taken: what it left over is what the cleaners must get by with.
+        // Checked with the index taken: the cleaners must get by with the remaining memory.
         let limit_bytes = self.shared.limits().writes;
         if !self.has_room_for_tablet(limit_bytes) {
             drop(index);
@@ -267,11 +268,11 @@ impl Log {
             return Err(Error::MemoryFull { live_bytes: self.live_bytes, limit_bytes });
         }
         let Some(index) = index else {
-            self.turn(); // So that trying again is worth it.
+            self.turn(); // So that the next try may succeed.
             return Err(Error::CleanerBehind);
         };
-        // Entries of an earlier life in this log must not count in this one. Their births are at
-        // most the head at the time of the drop, so that head must be over.
+        // Entries of an earlier stay of the tablet in this log must not count in this one. Their
+        // births are at most the head at the time of the drop, so that head must end first.
         if self.dropped.has(range.table) && !self.roll(self.shared.reserves.for_writes()) {
             self.turn();
             return Err(Error::CleanerBehind);
@@ -282,12 +283,12 @@ impl Log {
         Ok(())
     }
 
-    /// A tablet without room for an object is of no use.
+    /// Whether an object of full length still fits: a tablet without that room is of no use.
     fn has_room_for_tablet(&self, limit_bytes: u64) -> bool {
         limit_bytes >= self.live_bytes + self.shared.options.entry_bytes_max()
     }
 
-    /// Bytes of live entries that still find room; 0 where no tablet can be created.
+    /// The bytes of live entries that still fit; 0 if no tablet can be created.
     #[must_use]
     pub fn room_bytes(&self) -> u64 {
         let limit_bytes = self.shared.limits().writes;
@@ -295,8 +296,8 @@ impl Log {
         if self.has_room_for_tablet(limit_bytes) { room } else { 0 }
     }
 
-    /// Makes a tablet and all its objects be gone from here, without looking at any of them.
-    /// True when it was here.
+    /// Drops a tablet and all its objects, without reading any of them. Returns whether the log had
+    /// the tablet.
     pub fn drop_tablet(&mut self, range: TabletRange) -> bool {
         let Some(tablet) = self.tablets.remove(range) else {
             let is_piece = |tablet: &&Tablet| tablet.pieces().any(|piece| piece == range);
@@ -310,14 +311,14 @@ impl Log {
         self.live_bytes -= tablet.live_bytes;
         self.dropped.note(tablet.range.table);
         self.publish_tablets();
-        // After the tablets: a cleaner that sees this count sees them without this one.
+        // After the tablets: a cleaner that sees this count sees the tablets without this one.
         self.shared.sums.drops.fetch_add(1, Ordering::Release);
     }
 
-    /// Makes part of a tablet and all its objects be gone from here: at once nobody finds them. What
-    /// is left of them is taken away by [`Log::clear_some`]; until it is, no tablet can be made there.
-    /// What is left of the tablet is one or more tablets from now on, as far as anybody can see. True
-    /// when any of it was here.
+    /// Drops part of a tablet and all its objects. From now on no read finds them.
+    /// [`Log::clear_some`] removes the entries that remain; until it has, no tablet can be created
+    /// in that range. The remaining part of the tablet appears to callers as one or more tablets.
+    /// Returns whether the log had any part of the range.
     pub fn cut_tablet(&mut self, range: TabletRange) -> bool {
         let mut has_cut = false;
         let mut at = 0;
@@ -335,7 +336,7 @@ impl Log {
             }
             has_cut |= tablet.cut(range);
             if tablet.pieces().next().is_none() {
-                // Several pieces at once.
+                // The tablet had several pieces, and all of them were in the range.
                 let tablet = self.tablets.list.remove(at);
                 self.has_dropped(&tablet);
                 continue;
@@ -345,8 +346,9 @@ impl Log {
         has_cut
     }
 
-    /// Keeps two numbers with the tablet that was made for a range, for the log's user. They are in no segment and go
-    /// with the tablet; those of a new tablet are 0. False when no tablet was made for just this range.
+    /// Keeps two numbers with the tablet that was made for a range, for the log's user. They are in
+    /// no segment and go with the tablet; those of a new tablet are 0. False if no tablet was made
+    /// for exactly this range.
     pub fn note_tablet(&mut self, range: TabletRange, note: [u64; 2]) -> bool {
         let list = &mut self.tablets.list;
         let from = list.partition_point(|tablet| tablet.range < range);
@@ -357,7 +359,7 @@ impl Log {
         noted
     }
 
-    /// The numbers that are kept with the tablet of a key; `None` when there is no such tablet.
+    /// Returns the numbers that are kept with a key's tablet; `None` if there is no such tablet.
     #[must_use]
     pub fn tablet_note(&self, table: TableId, key: Hashed<'_>) -> Option<[u64; 2]> {
         let tablet = self.tablets.find(table, key.hash)?;
@@ -370,8 +372,8 @@ impl Log {
         self.tablets.list.iter().any(|tablet| tablet.clearing.is_some())
     }
 
-    /// Takes away some of what parts of tablets that are gone have left, as much as is in a bucket of
-    /// an index. True while there is more.
+    /// Removes some entries that cut parts of tablets have left in an index, at most one bucket of
+    /// them. True while entries remain.
     pub fn clear_some(&mut self) -> bool {
         let holed = self.tablets.list.iter().position(|tablet| tablet.clearing.is_some());
         let Some(at) = holed else { return false };
@@ -404,15 +406,15 @@ impl Log {
         self.has_to_clear()
     }
 
-    /// The tablets that live here, with the position from which entries count as theirs: give
+    /// The tablets of this log, each with the position from which entries count as its own. Give
     /// these to [`Replay`](crate::Replay) to rebuild them.
     pub fn tablets(&self) -> impl Iterator<Item = (TabletRange, SegmentId)> + '_ {
         let list = self.tablets.list.iter();
         list.flat_map(|tablet| tablet.pieces().map(|piece| (piece, tablet.since)))
     }
 
-    /// Objects and bytes of each tablet. What is left of one that was cut is counted as a whole, at
-    /// its first piece.
+    /// Objects and bytes of each tablet. The remains of a cut tablet are counted as a whole, at its
+    /// first piece.
     pub fn statistics(&self) -> impl Iterator<Item = TabletStatistics> + '_ {
         self.tablets.list.iter().flat_map(|tablet| {
             tablet.pieces().enumerate().map(|(number, piece)| {
@@ -425,9 +427,9 @@ impl Log {
         })
     }
 
-    /// Why there is no memory for something that passes by the limit for writes: the cleaners are
-    /// behind, unless live data and `besides`, which they cannot free either, is more than they
-    /// are sure to make progress with.
+    /// The reason why an operation that passes by the limit for writes finds no memory. The
+    /// cleaners are behind, unless live data and `besides`, which they cannot free either, exceed
+    /// the amount with which they are sure to make progress.
     pub(crate) fn no_memory(&self, besides: u64) -> Error {
         let limit_bytes = self.shared.limits().safe.saturating_sub(besides);
         if self.live_bytes > limit_bytes {
@@ -453,14 +455,14 @@ impl Log {
         self.shared.publish_tablets(TabletMap { tablets, completions });
     }
 
-    /// Visits some objects of a tablet, or of part of one, and returns where to go on, or `None` at the
+    /// Visits some objects of a tablet, or of part of one. Returns where to go on, or `None` at the
     /// end. Begin with `Cursor::default()`.
     ///
-    /// However the tablet changes between the calls, an object that is there from the first to
+    /// However the tablet changes between the calls, an object that exists from the first call to
     /// the last is visited exactly once.
     ///
     /// # Errors
-    /// [`Error::UnknownTablet`] when the tablet does not live here.
+    /// [`Error::UnknownTablet`] when this log does not hold the tablet.
     pub fn scan<'log>(
         &'log self,
         range: TabletRange,
@@ -481,7 +483,7 @@ impl Log {
         }))
     }
 
-    /// Where the stream of heads ends.
+    /// The end of the stream of heads.
     #[must_use]
     pub fn appended(&self) -> LogPosition {
         self.head.position()
@@ -500,9 +502,9 @@ impl Log {
         self.safe_version
     }
 
-    /// Raises the safe version: new objects get higher ones. A tablet that comes from elsewhere
-    /// brings its former log's safe version along. Whoever gives up the former log waits until
-    /// this one is durable up to the position that is returned.
+    /// Raises the safe version: new objects get higher ones. A tablet that comes from another log
+    /// brings that log's safe version along. Keep the former log until this one is durable up to
+    /// the returned position.
     ///
     /// At [`Version::HIGHEST`] no version is left for new objects: writes of keys that do not
     /// exist are refused from then on.
@@ -517,12 +519,12 @@ impl Log {
         self.log_safe_version()
     }
 
-    /// Raises the safe version, to be logged later.
+    /// Raises the safe version without logging it yet.
     pub(crate) fn note_safe_version(&mut self, version: Version) {
         self.safe_version = self.safe_version.max(version);
     }
 
-    /// What the log holds and what its cleaners have done.
+    /// The amounts that the log holds and the work that its cleaners have done.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let sums = &self.shared.sums;
@@ -556,19 +558,19 @@ impl Log {
 impl Drop for Log {
     /// Takes a last turn, so that the replicator has everything that was appended.
     fn drop(&mut self) {
-        // A panic may have left something half done, which no copy should have.
+        // A panic may have left an operation half done, which must get into no copy.
         if !std::thread::panicking() {
             self.turn();
         }
     }
 }
 
-/// Tables that were dropped, in whole or in part, while the present head was open. One of them may live here
-/// again only from a later head on. So the next head makes the list empty.
+/// Tables that were dropped, in whole or in part, while the present head was open. A tablet of such
+/// a table may be created again only in a later head. So the next head empties the list.
 #[derive(Default)]
 struct Dropped {
     tables: BTreeSet<TableId>,
-    /// There are more than are listed, so any table may be one of them.
+    /// More tables were dropped than the list holds, so any table may be one of them.
     any: bool,
 }
 
@@ -594,11 +596,11 @@ impl Dropped {
 /// A snapshot of sums and counters; see [`Log::usage`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Memory that segments may use: all but what indexes hold.
+    /// Memory that segments may use: all except that of the indexes.
     pub log_bytes: u64,
     /// Bytes of live entries: objects and completion records.
     pub live_bytes: u64,
-    /// What writes may at most make of `live_bytes`.
+    /// The most that writes may make of `live_bytes`.
     pub live_limit: u64,
     /// Memory that indexes hold.
     pub index_bytes: u64,
@@ -618,23 +620,23 @@ pub struct Usage {
     pub compactions_freed: u64,
     /// Passes of combined cleaning.
     pub passes: u64,
-    /// Passes that the log's own thread knows of.
+    /// Passes that the log's own thread has received.
     pub passes_received: u64,
     /// Passes that a digest has taken into the log.
     pub passes_named: u64,
-    /// Passes whose cleaned segments' memory is free, for that digest is durable.
+    /// Passes whose cleaned segments' memory is free, because that digest is durable.
     pub passes_freed: u64,
     /// Bytes that combined cleaning wrote to backups.
     pub survivor_bytes: u64,
     /// Segments that combined cleaning took out of the log.
     pub cleaned_segments: u64,
-    /// Those of them of which no entry was looked at: nothing lived there, and nothing had to be left of it.
+    /// Cleaned segments that left unread: nothing in them was alive or guarded against anything.
     pub spent_segments: u64,
     /// Live entries that cleaners moved.
     pub entries_moved: u64,
     /// Tombstones that cleaners left in place of dead objects.
     pub residuals: u64,
-    /// Segments that were looked through only to count what is live.
+    /// Segments that were scanned only to count the live entries.
     pub rescans: u64,
 }
 

@@ -1,7 +1,7 @@
 //! The memory of a log: one mapping, cut into seglets, with a free list that threads share.
 //!
-//! Everything that grows with the data lives here: segments and index blocks alike, so that one
-//! number bounds them all. A [`Memory`] is one log's, for good.
+//! Everything that grows with the data is in this memory, segments and index blocks alike, so one
+//! number bounds them all. A [`Memory`] belongs to one log, for good.
 //!
 //! ```text
 //!  reference (48 bits) = seglet number × seglet_bytes + offset        seglet numbers start at 1,
@@ -10,15 +10,15 @@
 //!  notes:    | next, account, start, dead, segment … |  32 bytes a seglet, beside the mapping
 //! ```
 //!
-//! A free seglet's `next` is the free list's link; a used one's is the seglet that follows it in
-//! its segment. The list is a stack with a tag against reuse between load and swap, so no thread
-//! ever waits for another one to allocate or to free.
+//! A free seglet's `next` is the free list's link; a used one's is the next seglet of its segment.
+//! The list is a stack with a tag against reuse between load and swap, so no thread ever waits for
+//! another to allocate or to free.
 //!
-//! **Reserves.** [`Memory::take`] is told how many seglets must stay free. That is how the cleaner
-//! pool, the emergency heads and the room for deletes are kept: the more urgent the purpose, the
-//! less it leaves ([`Reserves`](crate::head::Reserves)).
+//! **Reserves.** The caller of [`Memory::take`] says how many seglets must stay free. So the
+//! cleaner pool, the emergency heads and the room for deletes are kept: the more urgent the
+//! purpose, the fewer seglets it leaves ([`Reserves`](crate::shared::Reserves)).
 //!
-//! What it does not do: it never says when a seglet may be reused. Whoever frees one has waited
+//! The memory never decides when a seglet may be reused. The thread that frees one must have waited
 //! for quiescence ([`crate::quiescence`]).
 
 use crate::error::OptionsError;
@@ -34,11 +34,11 @@ use thunderhead_wire::SegmentId;
 /// The usual size of a seglet.
 pub const SEGLET_BYTES: usize = 64 * 1024;
 
-/// Where an entry is: its address inside the memory. Never 0.
+/// The place of an entry: its address inside the memory. Never 0.
 pub(crate) type Reference = u64;
 
-/// A bounded piece of the machine's memory, for one log with all that belongs to it: segments,
-/// indexes and reserves. It does not grow, and once a log was made in it no other can be.
+/// A bounded piece of the machine's memory, for one log with its segments, indexes and reserves. It
+/// does not grow, and only one log can ever be made in it.
 pub struct Memory {
     /// One seglet before the mapping, so that a reference is an offset from here.
     base: *mut u8,
@@ -50,17 +50,17 @@ pub struct Memory {
     notes: Box<[Note]>,
     /// Tag in the upper half, number of the first free seglet in the lower, 0 for none.
     free: AtomicU64,
-    /// Free seglets that nobody has claimed. Claimed first, popped after.
+    /// Free seglets that no thread has claimed. A thread claims first and pops after.
     available: AtomicUsize,
     /// Seglets that hold index blocks.
     index_seglets: AtomicUsize,
-    /// A log has it.
+    /// A log has this memory.
     claimed: AtomicBool,
-    /// Its references are taken for such of more than 32 bits, whatever they are.
+    /// Treat references as longer than 32 bits, even if they are not.
     has_long_references: bool,
 }
 
-/// What is known of a seglet.
+/// The state of a seglet.
 #[derive(Default)]
 struct Note {
     next: AtomicU32,
@@ -70,32 +70,33 @@ struct Note {
     start: AtomicU32,
     /// Bytes of the segment that the reactor has marked dead, if this is its first seglet.
     dead: AtomicU32,
-    /// Bytes that tombstones in place of these dead entries may take at most.
+    /// The most bytes that tombstones in place of these dead entries may take.
     guarded: AtomicU32,
-    /// Bytes of the segment that never die, for they never live: its header, fillings, tombstones.
+    /// Bytes of the segment that are never live, and so never die: its header, fillings,
+    /// tombstones.
     idle: AtomicU32,
     /// The segment's id.
     segment: AtomicU64,
 }
 
-/// What the reactor has counted as dead in a segment.
+/// The bytes that the reactor has counted as dead in a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeadBytes {
     pub(crate) dead: u32,
-    /// The most that tombstones in its place may take.
+    /// The most bytes that tombstones in their place may take.
     pub(crate) guarded: u32,
 }
 
-// SAFETY: the mapping belongs to this value until it is dropped, and `base` and `mapping` are
-// plain addresses of it. Who may read and write which bytes is governed by the owners of the
-// seglets (module doc); the fields that threads share are atomics.
+// SAFETY: the mapping belongs to this value until it is dropped, and `base` and `mapping` are plain
+// addresses of it. The owners of the seglets govern which thread may read and write which bytes
+// (module doc); the fields that threads share are atomics.
 unsafe impl Send for Memory {}
 // SAFETY: as above; no method hands out a reference to the mapping's bytes on its own.
 unsafe impl Sync for Memory {}
 
 impl Memory {
     /// Maps a memory of at most `bytes`, the notes beside it included, in seglets of the usual
-    /// size. The pages are not touched yet: see [`Memory::populate`].
+    /// size. No page is touched yet: see [`Memory::populate`].
     ///
     /// # Errors
     /// When `bytes` is too small or too large, or the system refuses the mapping. (A log needs
@@ -109,12 +110,13 @@ impl Memory {
     /// As [`Memory::new`], with seglets of another size: a power of two of at least 1 KiB.
     ///
     /// # Errors
-    /// As [`Memory::new`], or when the seglet size is not such a number.
+    /// As [`Memory::new`], or when the seglet size is not a power of two of at least 1 KiB.
     pub fn with_seglets(bytes: usize, seglet_bytes: usize) -> Result<Arc<Memory>, OptionsError> {
         Memory::map(bytes, seglet_bytes, false)
     }
 
-    /// The same, with indexes as a memory of more than 4 GiB has them: for tests, which have less.
+    /// Maps a memory whose indexes are as in a memory of more than 4 GiB: for tests, which have
+    /// less.
     ///
     /// # Errors
     /// As [`Memory::with_seglets`].
@@ -146,7 +148,8 @@ impl Memory {
             ));
         }
         let mapped_bytes = seglets * seglet_bytes;
-        // SAFETY: a new private mapping at an address of the kernel's choice harms nobody.
+        // SAFETY: a new private mapping at an address of the kernel's choice touches no other
+        // memory.
         let mapped = unsafe {
             mmap_anonymous(
                 std::ptr::null_mut(),
@@ -163,7 +166,7 @@ impl Memory {
             }
         };
         // SAFETY: the range is the mapping just made. Huge pages halve the cost of a random load;
-        // where the kernel has none, the call fails and nothing is lost.
+        // if the kernel has none, the call fails and nothing is lost.
         let _ = unsafe { madvise(mapping.as_ptr().cast(), mapped_bytes, Advice::LinuxHugepage) };
         let notes: Box<[Note]> = (0..=seglets).map(|_| Note::default()).collect();
         // Lower addresses first, so that segments written one after another are contiguous.
@@ -186,9 +189,10 @@ impl Memory {
         }))
     }
 
-    /// Touches every page, so that no write later waits for the kernel to find one. `goes_on` is
-    /// told the bytes done so far, now and then, and says whether it goes on. True when all of it is done.
-    /// Where the kernel cannot (before 5.14, or where it has no more) pages come as they are touched.
+    /// Touches every page, so that no later write waits for the kernel to find one. `goes_on` is
+    /// called with the bytes done so far, now and then; populating stops when it returns false.
+    /// Returns whether all pages were touched. If the kernel cannot do it (before 5.14, or out of
+    /// pages), each page comes at its first touch.
     pub fn populate(&self, goes_on: &mut dyn FnMut(usize) -> bool) -> bool {
         const STEP: usize = 64 << 20;
         let mut done = 0;
@@ -206,7 +210,7 @@ impl Memory {
         true
     }
 
-    /// Bytes of all of it.
+    /// The bytes of the whole mapping.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.mapped_bytes
@@ -218,7 +222,7 @@ impl Memory {
         end <= REACH_BYTES && !self.has_long_references
     }
 
-    /// Makes this the memory of a log; false when it already is one's.
+    /// Makes this the memory of a log; false when a log already has it.
     pub(crate) fn claim(&self) -> bool {
         !self.claimed.swap(true, Ordering::Relaxed)
     }
@@ -270,7 +274,8 @@ impl Memory {
             let head = self.free.load(Ordering::Acquire);
             let number = head as u32;
             if number == 0 {
-                // Another thread is between its claim and its pop or push: ours is coming.
+                // Another thread is between its claim and its pop or push: the claimed seglet will
+                // come.
                 crate::sync::spin_loop();
                 continue;
             }
@@ -286,7 +291,7 @@ impl Memory {
         }
     }
 
-    /// Gives a seglet back. Nobody may be able to reach its bytes any more.
+    /// Gives a seglet back. No thread may be able to reach its bytes any more.
     pub(crate) fn give_back(&self, number: u32) {
         debug_assert!(number != 0 && number as usize <= self.seglets);
         loop {
@@ -355,7 +360,7 @@ impl Memory {
         }
     }
 
-    /// The seglet that follows in the segment. Meaningless for the last one.
+    /// The next seglet of the segment. Meaningless for the last one.
     #[inline]
     pub(crate) fn following(&self, number: u32) -> u32 {
         self.note(number).next.load(Ordering::Relaxed)
@@ -374,43 +379,43 @@ impl Memory {
         SegmentId(self.note(self.seglet_of(reference)).segment.load(Ordering::Relaxed))
     }
 
-    /// Counts bytes of the entry at a reference as dead, of which a tombstone in its place may
-    /// take `guarded`. To be called once the entry is marked. Reactor only: plain loads and stores.
+    /// Counts bytes of the entry at a reference as dead; a tombstone in its place may take
+    /// `guarded` of them. Call it once the entry is marked. Reactor only: plain loads and stores.
     #[inline]
     pub(crate) fn count_dead(&self, reference: Reference, bytes: usize, guarded: usize) {
         let account = self.note(self.seglet_of(reference)).account.load(Ordering::Relaxed);
         let Note { dead, guarded: all, .. } = self.note(account);
         all.store(all.load(Ordering::Relaxed) + guarded as u32, Ordering::Relaxed);
-        // Release: who sees the count sees the mark, and what is guarded.
+        // Release: a thread that sees the count sees the mark, and the guarded bytes.
         dead.store(dead.load(Ordering::Relaxed) + bytes as u32, Ordering::Release);
     }
 
-    /// What is counted for the segment whose first seglet this is.
+    /// The dead bytes of the segment whose first seglet this is.
     pub(crate) fn dead_bytes(&self, account: u32) -> DeadBytes {
         let note = self.note(account);
         let dead = note.dead.load(Ordering::Acquire);
         DeadBytes { dead, guarded: note.guarded.load(Ordering::Relaxed) }
     }
 
-    /// Counts bytes of the segment that a reference points into as idle. Only for whoever fills it: plain
-    /// loads and stores.
+    /// Counts bytes of the segment that a reference points into as idle. Only for the thread that
+    /// fills the segment: plain loads and stores.
     pub(crate) fn count_idle(&self, reference: Reference, bytes: usize) {
         let account = self.note(self.seglet_of(reference)).account.load(Ordering::Relaxed);
         let idle = &self.note(account).idle;
         idle.store(idle.load(Ordering::Relaxed) + bytes as u32, Ordering::Relaxed);
     }
 
-    /// What is counted as idle in the segment whose first seglet this is.
+    /// The idle bytes of the segment whose first seglet this is.
     pub(crate) fn idle_bytes(&self, account: u32) -> u32 {
         self.note(account).idle.load(Ordering::Relaxed)
     }
 
-    /// Takes back what was counted as idle since it was this.
+    /// Resets the count of idle bytes to an earlier value.
     pub(crate) fn rewind_idle(&self, account: u32, idle: u32) {
         self.note(account).idle.store(idle, Ordering::Relaxed);
     }
 
-    /// Asks for what is noted of the seglet that a reference is in.
+    /// Prefetches the note of the seglet that a reference points into.
     #[inline(always)]
     pub(crate) fn prefetch_note(&self, reference: Reference) {
         crate::prefetch::read(std::ptr::from_ref(self.note(self.seglet_of(reference))).cast());
@@ -427,10 +432,10 @@ impl Memory {
         Pieces { memory: self, reference, length }
     }
 
-    /// Copies bytes to a reference, across seglets where need be.
+    /// Copies bytes to a reference, across seglets if necessary.
     ///
     /// # Safety
-    /// The caller owns the bytes written: they are linked seglets that nobody else reads yet.
+    /// The caller owns the bytes written: linked seglets that no other thread reads yet.
     pub(crate) unsafe fn write(&self, reference: Reference, bytes: &[u8]) {
         let mut rest = bytes;
         for (address, length) in self.pieces(reference, bytes.len()) {
@@ -461,7 +466,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: the mapping was made in `with_seglets` with this length; nothing borrows it,
-        // for every user of it holds an `Arc` of this value.
+        // because every user of it holds an `Arc` of this value.
         let _ = unsafe { munmap(self.mapping.as_ptr().cast(), self.mapped_bytes) };
     }
 }
@@ -524,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seglet_is_had_once_until_it_is_given_back() {
+    fn a_seglet_is_taken_once_until_it_is_given_back() {
         let memory = memory();
         let mut taken: Vec<u32> = std::iter::from_fn(|| memory.take(0)).collect();
         assert_eq!(taken, (1..=16).collect::<Vec<_>>());
@@ -534,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_stay_free_stays_free() {
+    fn seglets_that_must_stay_free_are_not_taken() {
         let memory = memory();
         let taken = std::iter::from_fn(|| memory.take(5)).count();
         assert_eq!((taken, memory.free_seglets()), (11, 5));
@@ -550,7 +555,7 @@ mod tests {
             }
             let bytes: Vec<u8> = (0..2000u32).map(|n| n as u8).collect();
             let start = memory.seglet_start(order[0]) + 1000;
-            // SAFETY: the seglets are linked above and nobody else uses them.
+            // SAFETY: the seglets are linked above and no other code uses them.
             unsafe { memory.write(start, &bytes) };
             let mut read = Vec::new();
             for (address, length) in memory.pieces(start, bytes.len()) {
@@ -579,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn touching_all_of_it_goes_on_while_it_may_and_changes_nothing() {
+    fn populating_stops_when_told_and_changes_no_byte() {
         let memory = Memory::new(100 << 20).unwrap();
         let number = memory.take(0).unwrap();
         let start = memory.seglet_start(number);
@@ -598,7 +603,7 @@ mod tests {
         }));
         assert_eq!(told, [64 << 20, memory.bytes()]);
         let mut read = [0; 11];
-        // SAFETY: it was written above.
+        // SAFETY: these bytes were written above.
         unsafe { std::ptr::copy_nonoverlapping(memory.at(start), read.as_mut_ptr(), 11) };
         assert_eq!(&read, b"here before");
     }

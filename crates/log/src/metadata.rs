@@ -1,5 +1,6 @@
-//! The bodies of the entries that describe the log itself: segment header, digest, safe version
-//! and tablet statistics. Small, rare, and read at recovery, so plain encode and decode.
+//! The bodies of the entries that describe the log itself: segment header, digest, safe version and
+//! tablet statistics. They are small, rare, and read at recovery, so encoding and decoding are
+//! plain.
 
 use crate::entry::{self, FORMAT_VERSION, Kind, Seal};
 use crate::error::Damage;
@@ -7,10 +8,10 @@ use crate::unnamed::Unnamed;
 use crate::varint::{self, Reader};
 use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, TabletRange, Version};
 
-/// The first bytes of a segment header's body: tells a segment from anything else.
+/// The first bytes of a segment header's body: they tell a segment from other bytes.
 const MAGIC: [u8; 4] = *b"THLG";
 
-/// What kind of segment it is, as its header says.
+/// The kind of a segment, as its header says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum SegmentKind {
@@ -33,7 +34,7 @@ pub struct SegmentHeader {
     pub segment_bytes: u32,
     /// Bytes of a seglet: small entries never cross a multiple of it.
     pub seglet_bytes: u32,
-    /// What kind of segment it is.
+    /// The kind of the segment.
     pub kind: SegmentKind,
 }
 
@@ -51,8 +52,8 @@ impl SegmentHeader {
         body
     }
 
-    /// Decodes a body. A newer format is refused before anything else of it is believed; bytes
-    /// after the known fields are passed over, so that a header can grow.
+    /// Decodes a body. A newer format is refused before any other field is believed; bytes after
+    /// the known fields are skipped, so that a header can grow.
     pub(crate) fn decode(body: &[u8]) -> Result<SegmentHeader, Damage> {
         let mut reader = Reader::new(body);
         if reader.take(4) != Some(&MAGIC) {
@@ -85,12 +86,12 @@ impl SegmentHeader {
     }
 }
 
-/// What makes up a log.
+/// The segments that make up a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digest {
     /// The ids of its segments, ascending.
     pub segments: Vec<SegmentId>,
-    /// Among which other ids there may be survivors that no digest has named.
+    /// The other ids among which there may be survivors that no digest has named.
     pub unnamed: Unnamed,
 }
 
@@ -115,7 +116,7 @@ pub(crate) fn encode_digest(
     body
 }
 
-/// A digest as an entry of a log that names no segment: for replays, which are given the segments.
+/// A digest that names no segment, as an entry of a log: for replays, which are given the segments.
 pub(crate) fn digest_of_none(log: LogId, unnamed: &Unnamed) -> Vec<u8> {
     let body = encode_digest([].into_iter(), unnamed);
     let mut header = entry::plain(Kind::Digest, body.len());
@@ -128,7 +129,7 @@ pub(crate) fn digest_of_none(log: LogId, unnamed: &Unnamed) -> Vec<u8> {
 pub(crate) fn decode_digest(body: &[u8]) -> Option<Digest> {
     let mut reader = Reader::new(body);
     let count = reader.varint()?;
-    // Every id takes a byte at least, so the body's own length bounds what is allocated.
+    // Every id takes at least a byte, so the body's own length bounds the allocation.
     if count > body.len() as u64 {
         return None;
     }
@@ -142,7 +143,7 @@ pub(crate) fn decode_digest(body: &[u8]) -> Option<Digest> {
         }
         segments.push(SegmentId(previous));
     }
-    // Earlier builds wrote nothing of survivors that no digest names: there may be some anywhere.
+    // Earlier builds wrote nothing about survivors that no digest names: any id may be one.
     if reader.position() == body.len() {
         return Some(Digest { segments, unnamed: Unnamed::from_on(0) });
     }
@@ -166,7 +167,7 @@ pub(crate) fn decode_safe_version(body: &[u8]) -> Option<Version> {
     Reader::new(body).varint().map(Version)
 }
 
-/// What one tablet held when a head was opened. A recovery divides the work by these.
+/// The contents of one tablet when a head was opened. A recovery divides the work by these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TabletStatistics {
     /// The tablet.
@@ -177,8 +178,8 @@ pub struct TabletStatistics {
     pub bytes: u64,
 }
 
-/// Encodes as many tablets as fit into `limit` bytes, the largest first when not all do: a
-/// recovery treats what is missing as small.
+/// Encodes as many tablets as fit into `limit` bytes, the largest first when not all do: a recovery
+/// treats missing tablets as small.
 pub(crate) fn encode_statistics(mut tablets: Vec<TabletStatistics>, limit: usize) -> Vec<u8> {
     let most = 20 + 20 + 16;
     if tablets.len() * most > limit {
@@ -284,11 +285,11 @@ mod tests {
         assert_eq!(
             decode_digest(&[1, 5, 0xff, 0xff, 0xff, 0xff, 0x7f, 1]),
             None,
-            "ranges are there"
+            "the ranges are missing"
         );
         let beyond = [vec![0, 1], vec![0xff; 9], vec![1, 1]].concat();
-        assert_eq!(decode_digest(&beyond), None, "no id is beyond all");
-        assert_eq!(decode_digest(&[1, 5, 0x80]), None, "a number has an end");
+        assert_eq!(decode_digest(&beyond), None, "an id overflows");
+        assert_eq!(decode_digest(&[1, 5, 0x80]), None, "a number is cut off");
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! Which segments the entries of one segment name as those of what they guard against.
+//! The span of segment ids that the entries of one segment name as those of dead versions.
 //!
-//! A segment in which nothing lives may leave the log without a look at its entries, if there is nothing left that
-//! they could guard against ([`design::tombstones`](crate::design::tombstones)). So for each segment the lowest and
-//! the highest id is kept that is named in it, but for those that were gone when a cleaner made it: too many ids may
-//! lie between, never too few. Most entries name what is older than they are; a head also names survivors that were
-//! made while it was open, and these have higher ids.
+//! A segment without live entries may leave the log unread if there is nothing left that its
+//! entries could guard against ([`design::tombstones`](crate::design::tombstones)). So each segment
+//! keeps the lowest and the highest id that its entries name, without ids that had left the log
+//! when a cleaner made the segment. Too many ids may lie between the two, never too few. Most
+//! entries name segments older than their own. A head also names survivors that were made while it
+//! was open, and these have higher ids.
 
 use thunderhead_wire::SegmentId;
 
@@ -16,17 +17,17 @@ pub(crate) struct Named {
 }
 
 impl Default for Named {
-    /// None.
+    /// No id.
     fn default() -> Self {
         Named { lowest: u64::MAX, highest: 0 }
     }
 }
 
 impl Named {
-    /// Nobody knows which.
+    /// All ids, for a segment whose entries were not looked at.
     pub(crate) const ANY: Named = Named { lowest: 0, highest: u64::MAX };
 
-    /// Takes in what an entry names.
+    /// Adds the segment that an entry names.
     #[inline]
     pub(crate) fn add(&mut self, prior: Option<SegmentId>) {
         if let Some(SegmentId(prior)) = prior {
@@ -35,7 +36,7 @@ impl Named {
         }
     }
 
-    /// The lowest and the highest, if any is named.
+    /// The lowest and the highest id, if an entry names any.
     pub(crate) fn span(self) -> Option<(u64, u64)> {
         (self.lowest <= self.highest).then_some((self.lowest, self.highest))
     }

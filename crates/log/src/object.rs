@@ -1,7 +1,7 @@
-//! An object as a reader sees it: borrowed from the log's memory, copied by nobody.
+//! An object as a reader sees it: borrowed from the log's memory and never copied.
 //!
 //! An [`Object`] borrows the [`Log`](crate::Log), so it cannot outlive the turn in which it was
-//! found; that is what lets cleaners free memory without asking.
+//! found. Therefore cleaners can free memory without asking.
 
 use crate::entry::{Frame, KIND_BITS, Kind, ObjectFields};
 use crate::memory::{Memory, Reference};
@@ -48,7 +48,7 @@ impl Located {
         self.entry_bytes as usize
     }
 
-    /// The most bytes that a residual tombstone in its place may take.
+    /// The most bytes that a residual tombstone in place of the entry may take.
     #[inline]
     pub(crate) fn guarded_bytes(&self) -> usize {
         if self.fields.prior.is_some() { (self.key_at + self.key_bytes) as usize } else { 0 }
@@ -161,7 +161,7 @@ impl<'a> Bytes<'a> {
         self.length
     }
 
-    /// Whether there are none.
+    /// Whether the length is 0.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -182,7 +182,7 @@ impl<'a> Bytes<'a> {
         self.joined()
     }
 
-    /// The same where they cross seglets, which may be neighbours.
+    /// The bytes in one piece if they cross only neighbouring seglets.
     #[cold]
     fn joined(&self) -> Option<&'a [u8]> {
         let mut pieces = self.pieces();
@@ -222,7 +222,7 @@ impl<'a> Bytes<'a> {
         copy
     }
 
-    /// Whether the bytes are these.
+    /// Whether the bytes equal `other`.
     #[must_use]
     #[inline]
     pub fn equals(&self, other: &[u8]) -> bool {

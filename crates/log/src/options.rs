@@ -1,13 +1,13 @@
-//! What the owner of a log chooses: sizes, the tombstone scheme, and every threshold by which the
-//! cleaner decides. This is the one place where they are named; tests change them here too.
+//! The choices of a log's owner: sizes, the tombstone scheme, and every threshold by which the
+//! cleaner decides. All of them are named here and only here; tests change them here too.
 
 use crate::error::OptionsError;
 use crate::limits;
 
-/// How the log remembers that an object is gone.
+/// The scheme by which the log remembers that an object was deleted or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Tombstones {
-    /// A new version names the segment of the version it replaces and so is its tombstone.
+    /// A new version names the segment of the version that it replaces, and so is its tombstone.
     /// Only deletes append tombstones of their own. See [`crate::design::tombstones`].
     #[default]
     Folded,
@@ -16,60 +16,60 @@ pub enum Tombstones {
     Classic,
 }
 
-/// How one log behaves. `Options::default()` suits a server.
+/// The options of one log. `Options::default()` suits a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Bytes of a full segment: a multiple of the seglet size, at least eight of it and at most
-    /// 1 GiB. An eighth of it limits keys and values, where that is less than [`KEY_BYTES_MAX`]
-    /// and [`VALUE_BYTES_MAX`]. The memory must hold three segments and `pool_segments` more.
+    /// Bytes of a full segment: a multiple of the seglet size, at least eight seglets and at most 1
+    /// GiB. An eighth of it limits keys and values, if that is less than [`KEY_BYTES_MAX`] and
+    /// [`VALUE_BYTES_MAX`]. The memory must hold three segments and `pool_segments` more.
     ///
     /// [`KEY_BYTES_MAX`]: crate::KEY_BYTES_MAX
     /// [`VALUE_BYTES_MAX`]: crate::VALUE_BYTES_MAX
     pub segment_bytes: usize,
-    /// How the log remembers that an object is gone.
+    /// The scheme by which the log remembers that an object was deleted or replaced.
     pub tombstones: Tombstones,
     /// When to clean, how, and how much is kept in reserve.
     pub cleaner: CleanerOptions,
 }
 
-/// The cleaner's thresholds. Fractions are of the memory that the log may use: the pool without
-/// what indexes hold.
+/// The cleaner's thresholds. Fractions are of the memory that the log may use: the whole memory
+/// without that of the indexes.
 #[derive(Clone, Debug)]
 pub struct CleanerOptions {
     /// Whether segments may be compacted in memory alone. Off is the papers' one-level cleaning.
     pub compaction: bool,
     /// A cleaner runs once free memory is at most this fraction...
     pub free_fraction_low: f64,
-    /// ...or at most this share of all that is not live, whichever is less.
+    /// ...or at most this share of the memory that is not live, if that is less.
     pub free_share_low: f64,
-    /// Combined cleaning runs once live tombstones fill this share of what is not live. The paper
-    /// has 0.4 here. With folded tombstones compaction leaves residual ones wherever an older
-    /// segment still stands, so memory is better served when those segments go sooner.
+    /// Combined cleaning runs once live tombstones fill this share of the memory that is not live.
+    /// The paper has 0.4 here. With folded tombstones, compaction leaves residual ones as long as
+    /// an older segment is in the log, so memory is better served when those segments leave sooner.
     pub tombstone_share_high: f64,
     /// The log on backups may grow to this multiple of the log's memory: 1 to 100.
     pub disk_expansion: f64,
     /// Combined cleaning runs once the log on backups reaches this share of its limit.
     pub disk_share_high: f64,
-    /// Segments that are fuller than this are never chosen for combined cleaning: cleaning them
-    /// would cost more memory than it frees.
+    /// Fuller segments than this are never chosen for combined cleaning: cleaning them would cost
+    /// more memory than it frees.
     pub utilization_max: f64,
-    /// Segments of which at most this share is live are cleaned together, and not compacted, as long as no
-    /// writer waits for memory: there is next to nothing to write for it, their replicas are free soon, and
-    /// what is dead in them leaves no tombstones for each other. 0 for never, and then those in which nothing
-    /// lives are looked at as all others are.
+    /// Segments of which at most this share is live are cleaned together, and not compacted, as
+    /// long as no writer is blocked on memory. That writes next to nothing, frees their replicas
+    /// soon, and leaves no tombstones in one of them for dead objects of another. 0 turns this off;
+    /// then segments without live entries are scanned like all others.
     pub utilization_swept: f64,
-    /// Segments that one pass of combined cleaning takes at most; at least 2.
+    /// The most segments that one pass of combined cleaning takes; at least 2.
     pub segments_per_pass: usize,
     /// Live data may fill this fraction of the memory that is not in reserve; up to here the
-    /// cleaner is sure to make progress. (Less where a segment has few seglets.)
+    /// cleaner is sure to make progress. (Less if a segment has few seglets.)
     pub safe_fraction: f64,
-    /// Writes that add data are refused once it fills this fraction; overwrites of the same size
-    /// go on to the safe limit, and deletes always.
+    /// Writes that add data are refused once live data fills this fraction. Overwrites of the same
+    /// size go on to the safe limit, and deletes always.
     pub write_fraction: f64,
     /// Full segments kept for survivors, per cleaner that may run at once: 1 to 1024.
     pub pool_segments: usize,
-    /// Seglets that only deletes may take. They hold no live data, so most of the memory must be
-    /// left to others.
+    /// Seglets that only deletes may take. They hold no live data, so most of the memory must
+    /// remain for other purposes.
     pub delete_seglets: usize,
 }
 
@@ -104,26 +104,26 @@ impl Default for CleanerOptions {
 }
 
 impl Options {
-    /// The longest value that a log with these segments takes: an eighth of one, and at most
+    /// The longest value that a log with these segments takes: an eighth of a segment, and at most
     /// [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX).
     #[must_use]
     pub fn value_bytes_max(&self) -> usize {
         limits::VALUE_BYTES_MAX.min(self.segment_bytes / 8)
     }
 
-    /// The longest key that a log with these segments takes: an eighth of one, and at most
+    /// The longest key that a log with these segments takes: an eighth of a segment, and at most
     /// [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX).
     #[must_use]
     pub fn key_bytes_max(&self) -> usize {
         limits::KEY_BYTES_MAX.min(self.segment_bytes / 8)
     }
 
-    /// What the longest object takes in the log, and no less than it is admitted as.
+    /// The bytes that the longest object takes in the log, and no less than its admission counts.
     pub(crate) fn entry_bytes_max(&self) -> u64 {
         (self.key_bytes_max() + self.value_bytes_max() + limits::HEADER_BYTES_MAX) as u64
     }
 
-    /// Whether a log can be made with these in a memory, which nobody uses yet.
+    /// Checks whether a log can be started with these options in an unused memory.
     ///
     /// # Errors
     /// As [`Log::new`](crate::Log::new) gives them.
@@ -131,7 +131,7 @@ impl Options {
         self.check(memory.seglet_bytes(), memory.seglets())
     }
 
-    /// Says which option cannot work, if one cannot.
+    /// Refuses options that cannot work, with the name of the option.
     pub(crate) fn check(&self, seglet_bytes: usize, seglets: usize) -> Result<(), OptionsError> {
         let fail = |message: String| Err(OptionsError(message));
         if !self.segment_bytes.is_multiple_of(seglet_bytes) || self.segment_bytes < 8 * seglet_bytes
@@ -156,7 +156,7 @@ impl Options {
                 self.segment_bytes
             ));
         }
-        // Two segments and the pool are what the cleaners cannot do without.
+        // The cleaners need two segments and the pool.
         let most = seglets - (2 + c.pool_segments) * segment_seglets;
         if c.delete_seglets > most {
             return fail(format!(

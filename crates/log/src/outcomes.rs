@@ -5,11 +5,11 @@
 //!  outcome      | sequence − first, 1 | table v | key hash 8 | result length v | result |
 //! ```
 //!
-//! The entry stands behind what the updates have appended: `effects` entries, each *linked* to the
-//! next and the last of them to this one. With *extra* set it counts only if all of them are intact,
-//! and they only if it is; without, it travels alone: a cleaner has moved it, or nothing was appended.
-//! Sequences ascend, and span no more than [`SPAN`] numbers, so that a word says which of them are
-//! still wanted.
+//! The entry stands behind the entries that the updates have appended: `effects` entries, each
+//! *linked* to the next and the last of them to this one. With *extra* set, it counts only if all
+//! of them are intact, and they only if it is. Without *extra* it counts alone: a cleaner has moved
+//! it, or the updates appended nothing. Sequences ascend and span no more than [`SPAN`] numbers, so
+//! that a word says which of them are still wanted.
 
 use crate::entry::{EXTRA, Header, Kind, Seal, plain};
 use crate::varint::{self, Reader};
@@ -18,18 +18,18 @@ use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId};
 /// The sequences of one entry are less than this apart.
 pub(crate) const SPAN: u64 = 64;
 
-/// The longest result that an entry of several takes.
+/// The longest result in an entry of several outcomes.
 pub(crate) const RESULT_BYTES_MAX: usize = 48;
 
-/// The most bytes of an outcome, and of what comes before the first one.
+/// The most bytes of an outcome, and of the fields before the first outcome.
 pub(crate) const OUTCOME_BYTES_MAX: usize = 1 + 10 + 8 + 1 + RESULT_BYTES_MAX;
 pub(crate) const FIXED_BYTES_MAX: usize = 5 + 4 + 4 * 10;
 
-/// Entries that may be linked in a row, the last one included: an object and, in the classic scheme, a
-/// tombstone for each update, and the outcomes.
+/// The most entries that may be linked in a row, the last included: an object and, in the classic
+/// scheme, a tombstone for each update, and the outcomes.
 pub(crate) const CHAIN_MAX: usize = 2 * SPAN as usize + 1;
 
-/// The small fields.
+/// The small fields of the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupFields {
     pub(crate) lease: u64,
@@ -64,7 +64,8 @@ impl GroupFields {
     #[inline]
     pub(crate) fn put(into: &mut Vec<u8>, first: u64, outcome: &Outcome<'_>) {
         let Outcome { sequence, table, key_hash, result } = *outcome;
-        // Nothing is put together elsewhere and copied: who reads what was just written in pieces waits.
+        // The bytes are written in place, not assembled elsewhere and copied: a read of bytes that
+        // were just written in pieces stalls.
         let start = into.len();
         into.extend_from_slice(&[0; OUTCOME_BYTES_MAX]);
         let Some(bytes) = into[start..].first_chunk_mut::<OUTCOME_BYTES_MAX>() else { return };
@@ -77,7 +78,7 @@ impl GroupFields {
             _ => 1 + varint::write(&mut bytes[1..], table.0),
         };
         bytes[behind_table..behind_table + 8].copy_from_slice(&key_hash.0.to_le_bytes());
-        // It takes one byte: no result is so long.
+        // The length takes one byte: no result is longer.
         const { assert!(RESULT_BYTES_MAX < 0x80) };
         bytes[behind_table + 8] = result.len() as u8;
         let at = behind_table + 9;
@@ -86,7 +87,7 @@ impl GroupFields {
     }
 }
 
-/// An entry with these outcomes, of which there is one at least, for a log.
+/// An entry for a log with these outcomes, of which there is at least one.
 pub(crate) fn made_of(
     log: LogId,
     lease: u64,
@@ -105,12 +106,12 @@ pub(crate) fn made_of(
     [header.as_bytes(), &fixed[..length], &bytes].concat()
 }
 
-/// What became of one of several updates.
+/// The outcome of one of several updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome<'a> {
     /// The update's number.
     pub sequence: u64,
-    /// The table of the key that it was about.
+    /// The table of the key that was updated.
     pub table: TableId,
     /// The hash of that key.
     pub key_hash: KeyHash,
@@ -126,7 +127,7 @@ pub struct Outcomes<'a> {
 }
 
 impl<'a> Outcomes<'a> {
-    /// Reads the whole body of an entry. `None` where anything of it is not as it must be.
+    /// Reads the whole body of an entry. `None` if any part of it is malformed.
     pub(crate) fn read(body: &'a [u8]) -> Option<(GroupFields, Outcomes<'a>)> {
         let (fields, begins) = GroupFields::read(body)?;
         let outcomes = Outcomes { reader: Reader::new(body.get(begins..)?), first: fields.first };
@@ -142,12 +143,12 @@ impl<'a> Outcomes<'a> {
         (before.is_some() && all.reader.is_empty()).then_some((fields, outcomes))
     }
 
-    /// How many bytes of a body come before these outcomes, none of which was taken yet.
+    /// The number of bytes of a body before these outcomes, if none of them was taken yet.
     pub(crate) fn begin_behind(&self, body: &[u8]) -> usize {
         body.len() - self.reader.rest().len()
     }
 
-    /// The next one, and where its result ends among the bytes of the outcomes.
+    /// The next outcome, and where its result ends among the bytes of the outcomes.
     fn after(&mut self) -> Option<(Outcome<'a>, usize)> {
         let mut reader = self.reader.clone();
         let sequence = self.first.checked_add(u64::from(reader.u8()?))?;
@@ -158,7 +159,7 @@ impl<'a> Outcomes<'a> {
         Some((Outcome { sequence, table, key_hash, result }, self.reader.position()))
     }
 
-    /// The next one, and where its result begins among the bytes of the outcomes.
+    /// The next outcome, and where its result begins among the bytes of the outcomes.
     pub(crate) fn next_at(&mut self) -> Option<(Outcome<'a>, usize)> {
         let (outcome, end) = self.after()?;
         Some((outcome, end - outcome.result.len()))
@@ -180,7 +181,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_put_is_read_and_what_ends_early_is_refused(
+        fn outcomes_read_back_as_written_and_truncated_bytes_are_refused(
             lease in any::<u64>(),
             first in prop_oneof![0..1000u64, Just(u64::MAX - 70)],
             outcomes in prop::collection::btree_map(

@@ -1,6 +1,6 @@
-//! Asking the processor for a cache line ahead of its use.
+//! Prefetches: asks the processor for a cache line ahead of its use.
 
-/// Asks for the line that holds an address. Any address will do: a wrong one has no effect.
+/// Prefetches the line that holds an address. Any address is allowed: a wrong one has no effect.
 #[inline(always)]
 pub(crate) fn read(address: *const u8) {
     #[cfg(target_arch = "x86_64")]

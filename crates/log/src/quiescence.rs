@@ -1,17 +1,19 @@
-//! When memory that was unlinked may be used again: once nobody can still be reading it.
+//! Quiescence: when unlinked memory may be reused, because no thread can still be reading it.
 //!
 //! There are two kinds of readers, and each kind's unlinked memory has its own domain.
 //!
 //! **[`Turns`]: the reactor reads, cleaners unlink.** The reactor holds references into the log
-//! only within a turn, and publishes a number when a turn ends. A cleaner moves the index away
-//! from old memory, then takes a [`Stamp`]: the number at that time. Once a higher number is
-//! published, the memory is free. Why: the reactor stores the new number and executes a
-//! sequentially consistent fence before it loads anything in the new turn; the cleaner executes
-//! one between its unlinking and its load of the number. One fence comes first. If the cleaner's
-//! does, all loads of the reactor's new turn see the unlinking. If the reactor's does, the cleaner
-//! loads at least the new number, so that memory waits for a turn which begins later still. Seeing
-//! the higher number (with acquire, against release) also means that everything the reactor read
-//! in the turn before was read before the memory is written again.
+//! only within a turn, and publishes a number when a turn ends. A cleaner moves the index away from
+//! old memory, then takes a [`Stamp`]: the number at that time. Once a higher number is published,
+//! the memory is free.
+//!
+//! Why: at the end of a turn the reactor stores the new number and executes a sequentially
+//! consistent fence before it loads anything in the new turn. The cleaner executes such a fence
+//! between its unlinking and its load of the number. One of the two fences comes first. If the
+//! cleaner's does, all loads of the reactor's new turn see the unlinking. If the reactor's does,
+//! the cleaner loads at least the new number, so the memory waits for a turn that begins later
+//! still. Acquire on the higher number, against its release, also means that every read of the
+//! reactor's turn before happens before the memory is written again.
 //!
 //! **[`Readers`]: cleaners read index memory, the reactor unlinks.** A cleaner announces the epoch
 //! at which it entered and withdraws it when it leaves. The reactor unlinks a block, advances the
@@ -65,7 +67,7 @@ const PLACES: usize = 2 * crate::limits::CLEANERS_MAX;
 #[cfg(loom)]
 const PLACES: usize = 2;
 
-/// Nobody has this place.
+/// The place is free.
 const FREE: u64 = u64::MAX;
 /// The place is taken and its reader is outside.
 const OUTSIDE: u64 = u64::MAX - 1;
@@ -139,12 +141,12 @@ pub(crate) struct Guard<'a> {
 impl Guard<'_> {
     fn announce(&self) {
         // An older epoch than the current one only makes the reactor wait a little longer.
-        // Release: who sees this epoch also sees that all earlier visits are over.
+        // Release: a thread that sees this epoch also sees that all earlier visits have ended.
         self.place.store(self.epoch.load(Ordering::Acquire), Ordering::Release);
         fence(Ordering::SeqCst);
     }
 
-    /// Leaves and enters again: whatever was reached before may be gone.
+    /// Leaves and enters again: references from before must not be used any more.
     pub(crate) fn renew(&mut self) {
         self.place.store(OUTSIDE, Ordering::Release);
         self.announce();
@@ -181,7 +183,7 @@ mod tests {
         let after = late.enter();
         assert!(!readers.passed(stamp));
         drop(inside);
-        assert!(readers.passed(stamp), "the later reader cannot reach it");
+        assert!(readers.passed(stamp), "the later reader cannot reach the memory");
         drop(after);
     }
 
@@ -216,7 +218,7 @@ mod loom_tests {
                     let stamp = turns.stamp();
                     for _ in 0..2 {
                         if turns.passed(stamp) {
-                            // SAFETY: the model checks exactly this: nobody reads the cell now.
+                            // SAFETY: the model checks exactly this: no thread reads the cell now.
                             cells[0].with_mut(|cell| unsafe { *cell = 9 });
                             return;
                         }
@@ -249,7 +251,7 @@ mod loom_tests {
                     for _ in 0..2 {
                         let guard = reader.enter();
                         let at = slot.load(Ordering::Acquire);
-                        // SAFETY: the model checks exactly this: nobody writes the cell now.
+                        // SAFETY: the model checks exactly this: no thread writes the cell now.
                         cells[at].with(|cell| unsafe { assert_eq!(*cell, 7) });
                         drop(guard);
                     }

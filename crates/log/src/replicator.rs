@@ -1,8 +1,8 @@
-//! The seam between a log and whatever keeps its copies: backups in a cluster, nothing in a
-//! cache, a recording in a test.
+//! The seam between a log and the keeper of its copies: backups in a cluster, nothing in a cache, a
+//! recorder in a test.
 //!
-//! The log says what it did, in the order that safety demands (TOCS §4.5); the replicator says how
-//! far the copies have come. The contract is with the trait, [`Replicator`].
+//! The log reports its actions in the order that safety demands (TOCS §4.5). The replicator reports
+//! how far the copies have come. The contract is with the trait, [`Replicator`].
 
 use crate::memory::{Memory, Reference};
 use crate::metadata::SegmentKind;
@@ -10,36 +10,38 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thunderhead_wire::{LogPosition, SegmentId};
 
-/// Keeps copies of a log's segments, on backups or wherever they are safe.
+/// Keeps copies of a log's segments in a safe place, for example on backups.
 ///
-/// # What it is told, and when
+/// # The calls, and their order
 ///
 /// All calls come on the log's own thread, at the end of its [turns](crate::Log#turns) and, when a
 /// segment is full or memory is short, from within a write. **An implementation must not block:**
-/// the log serves nobody meanwhile. It queues and returns, and says later how far it has come.
+/// the log serves no request meanwhile. It queues the call, returns, and reports later how far it
+/// has come.
 ///
-/// For each segment the calls are `opened`, `appended` as often as there is something, `closed` and,
+/// For each segment the calls are `opened`, `appended` for each new piece of bytes, `closed` and,
 /// some time later, `freed`. For the heads, which come one after another, that is:
 ///
 /// ```text
 /// opened(new) · appended(new, its header and digest) · closed(old) · appended(new, data) · …
 /// ```
 ///
-/// - A new head's digest is appended before the old head is closed, and the old one is closed before
-///   data is appended to the new one. So at every moment some open head has a digest.
-/// - A survivor is opened, appended in pieces and closed, between the calls for a head: a piece a turn, so that
-///   its copying holds nobody up. One survivor of a cleaner after the other; side segments beside them.
+/// - A new head's digest is appended before the old head is closed, and the old head is closed
+///   before data is appended to the new one. So at every moment some open head has a digest.
+/// - A survivor is opened, appended in pieces and closed, between the calls for a head. One piece a
+///   turn, so that its copying delays no request. The survivors of a cleaner come one after
+///   another; side segments come beside them.
 /// - The bytes of a segment are appended in order and without gaps.
 /// - `freed` comes for a segment that no durable digest names any more.
 ///
 /// **The order is law.** The work may overlap, but its effects must become durable in the order of
-/// the calls: whatever a crash leaves must be what some prefix of them did. What counts as durable,
-/// and so how many copies there are, is the implementation's to say.
+/// the calls: after a crash, the copies must be as some prefix of the calls left them. The
+/// implementation decides when bytes count as durable, and so how many copies there are.
 ///
 /// The bytes are as `docs/format.md` has them, except that the *dead* bit of an entry means nothing
 /// in a copy.
 pub trait Replicator: Send {
-    /// A segment exists and will get bytes. Ids never come again.
+    /// A segment exists and will get bytes. Ids never repeat.
     fn opened(&mut self, segment: SegmentId, kind: SegmentKind);
 
     /// Bytes were added to a segment, from this offset on.
@@ -52,9 +54,9 @@ pub trait Replicator: Send {
     fn freed(&mut self, segment: SegmentId);
 
     /// How far the stream of heads is durable: everything that was appended to them up to this
-    /// position. Never goes back. Asked at the end of each turn. It is in a head only once the head
-    /// before is closed, durably: that one is the cleaners' from then on, and its bytes in memory
-    /// may change ([`Log::segment_bytes`](crate::Log::segment_bytes)).
+    /// position. It never goes back. Called at the end of each turn. The position is in a head only
+    /// once the head before is closed, durably: from then on the cleaners may have that head, and
+    /// its bytes in memory may change ([`Log::segment_bytes`](crate::Log::segment_bytes)).
     fn durable(&mut self) -> LogPosition;
 
     /// Whether a survivor, once closed, is durable whole.
@@ -80,7 +82,7 @@ impl<'a> SegmentBytes<'a> {
         self.length
     }
 
-    /// Whether there are none.
+    /// Whether the length is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -89,9 +91,9 @@ impl<'a> SegmentBytes<'a> {
     /// The bytes, piece by piece.
     pub fn pieces(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.memory.pieces(self.from, self.length).map(|(address, length)| {
-            // SAFETY: the log's thread lends bytes that it has written (a head's) or that a
-            // cleaner wrote before it handed the segment over (a survivor's). Only this thread
-            // writes dead bits, and it is inside this call.
+            // SAFETY: the log's thread lends bytes that it has written (a head's) or that a cleaner
+            // wrote before it handed the segment over (a survivor's). Only this thread writes dead
+            // bits, and it is inside this call.
             unsafe { std::slice::from_raw_parts(address.cast_const(), length) }
         })
     }
@@ -137,7 +139,7 @@ impl Replicator for NoReplication {
     }
 }
 
-/// What a replicator was told, in order. A crash leaves the effects of some prefix of this.
+/// A call to a replicator, in order. A crash leaves the effects of some prefix of the calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// See [`Replicator::opened`].
@@ -150,8 +152,8 @@ pub enum Event {
     Freed(SegmentId),
 }
 
-/// Keeps copies in this process's memory and remembers every event: the log's flight recorder,
-/// for tests and for tools. Clones share one recording.
+/// Keeps copies in this process's memory and remembers every event: the log's flight recorder, for
+/// tests and for tools. Clones share one recording.
 #[derive(Clone, Debug, Default)]
 pub struct Recorder {
     state: Arc<Mutex<Recording>>,
@@ -167,7 +169,7 @@ struct Recording {
 }
 
 impl Recorder {
-    /// A recorder that calls everything durable as soon as it is appended.
+    /// Creates a recorder that counts everything as durable once it is appended.
     #[must_use]
     pub fn new() -> Recorder {
         Recorder::default()
@@ -177,7 +179,7 @@ impl Recorder {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// While held, nothing more becomes durable.
+    /// Stops or resumes durability: while held, no more bytes become durable.
     pub fn hold(&self, held: bool) {
         let mut state = self.state();
         state.held = held;
@@ -186,13 +188,13 @@ impl Recorder {
         }
     }
 
-    /// Holds, with everything durable up to a position and nothing behind it.
+    /// Holds, with everything durable up to a position and nothing beyond it.
     pub fn hold_at(&self, position: LogPosition) {
         let mut state = self.state();
         (state.held, state.durable) = (true, position);
     }
 
-    /// How many events there have been.
+    /// The number of events so far.
     #[must_use]
     pub fn events(&self) -> usize {
         self.state().events.len()
@@ -209,7 +211,7 @@ impl Recorder {
     }
 
     /// The replicas as they are now, without another copy; `None` while another clone of the
-    /// recorder lives.
+    /// recorder exists.
     #[must_use]
     pub fn into_replicas(self) -> Option<BTreeMap<SegmentId, Replica>> {
         let recording = Arc::into_inner(self.state)?;
@@ -227,15 +229,15 @@ impl Recorder {
         self.state().events.iter().filter_map(freed).collect()
     }
 
-    /// The replicas that a crash after the first `events` events leaves: for each segment its
-    /// bytes and whether it is still open.
+    /// The replicas that a crash after the first `events` events leaves: for each segment its bytes
+    /// and whether it is still open.
     #[must_use]
     pub fn replicas(&self, events: usize) -> BTreeMap<SegmentId, Replica> {
         replicas_after(self.state().events.iter().take(events).cloned())
     }
 }
 
-/// What events leave behind.
+/// The replicas that events leave behind.
 fn replicas_after(events: impl IntoIterator<Item = Event>) -> BTreeMap<SegmentId, Replica> {
     let mut replicas: BTreeMap<SegmentId, Replica> = BTreeMap::new();
     for event in events {
@@ -264,9 +266,9 @@ fn replicas_after(events: impl IntoIterator<Item = Event>) -> BTreeMap<SegmentId
 /// One replica of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replica {
-    /// What kind of segment it is.
+    /// The kind of the segment.
     pub kind: SegmentKind,
-    /// Whether it was still to be appended to.
+    /// Whether the segment was still open.
     pub open: bool,
     /// Its bytes so far.
     pub bytes: Vec<u8>,

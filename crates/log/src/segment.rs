@@ -1,4 +1,4 @@
-//! Segments in memory: how one is filled, and how its entries are walked.
+//! Segments in memory: how a segment is filled, and how its entries are walked.
 //!
 //! ```text
 //!  segment:  | header | digest … | entry | entry | 0 0 0 | entry that crosses … | entry |
@@ -7,11 +7,12 @@
 //!
 //! The bytes of a segment are the same in memory and on a backup. An entry of at most
 //! `straddle_bytes` never crosses a seglet: when it does not fit, zero bytes fill the seglet and
-//! it goes to the next. A larger one may cross, but its header never does, so that a reader always
-//! finds the small fields in one piece. Zero bytes are thus either such a filling or the end.
+//! the entry goes to the next. A larger entry may cross, but its header never does, so that a
+//! reader always finds the small fields in one piece. Zero bytes are thus either such a filling or
+//! the end.
 //!
-//! An [`Appender`] has one owner, the reactor for a head and a cleaner for survivors; a
-//! [`Segment`] never changes any more but for dead bits.
+//! An [`Appender`] has one owner: the reactor for a head, a cleaner for survivors. A [`Segment`]
+//! never changes any more, except for dead bits.
 
 use crate::entry::{FRAME_BYTES, Frame, Header, Seal};
 use crate::limits::HEADER_BYTES_MAX;
@@ -28,41 +29,42 @@ pub(crate) fn straddle_bytes(seglet_bytes: usize) -> usize {
     (seglet_bytes / 256).max(HEADER_BYTES_MAX)
 }
 
-/// A segment that is complete.
+/// A complete segment.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) id: SegmentId,
     pub(crate) seglets: Vec<u32>,
     /// Bytes in memory.
     pub(crate) length: usize,
-    /// Bytes on backups: what it had before compaction.
+    /// Bytes on backups: its length before compaction.
     pub(crate) disk_bytes: usize,
     /// Bytes of tombstones in memory.
     pub(crate) tombstone_bytes: usize,
     /// The log's clock (see [`SegmentId`]) when its data was put together.
     pub(crate) created: u64,
-    /// How many tablets had been dropped when it was last certain that none of their entries
-    /// counts as live here.
+    /// The number of dropped tablets when the segment was last known to count none of their entries
+    /// as live.
     pub(crate) drops: u64,
-    /// What its objects and tombstones name as the segment of what they guard against.
+    /// The span of segments that its objects and tombstones guard.
     pub(crate) named: Named,
 }
 
 impl Segment {
-    /// Where the segment's dead bytes are counted.
+    /// The seglet in whose note the segment's dead bytes are counted.
     pub(crate) fn account(&self) -> u32 {
         self.seglets[0]
     }
 
-    /// Where a byte of it is.
+    /// The reference of the byte at an offset.
     pub(crate) fn reference_at(&self, memory: &Memory, offset: usize) -> Reference {
         let seglet_bytes = memory.seglet_bytes();
         let seglet = self.seglets[offset / seglet_bytes];
         memory.seglet_start(seglet) + (offset % seglet_bytes) as u64
     }
 
-    /// Whether nothing in it is alive, as the counts say: what is dead and what never lives is all of it. Once this
-    /// is so it stays so. Of an adopted segment nobody has counted what never lives, so it is never so.
+    /// Whether no entry in it is alive, judged by the counts: dead and idle bytes are all of it.
+    /// Once true it stays true. The idle bytes of an adopted segment were never counted, so for it
+    /// this is always false.
     pub(crate) fn holds_nothing(&self, memory: &Memory) -> bool {
         let idle = memory.idle_bytes(self.account()) as usize;
         let dead = memory.dead_bytes(self.account()).dead as usize;
@@ -70,8 +72,9 @@ impl Segment {
         dead + idle == self.length
     }
 
-    /// Whether cleaning it would leave nothing of it, which is told without a look at its entries: nothing in it is
-    /// alive, and what its entries guard against is gone, or leaves the durable log by the same digest.
+    /// Whether cleaning it would leave nothing, judged without a look at its entries: no entry in
+    /// it is alive, and every segment that its entries guard is gone, or leaves the durable log by
+    /// the same digest.
     pub(crate) fn is_spent(
         &self,
         memory: &Memory,
@@ -86,7 +89,7 @@ impl Segment {
     }
 }
 
-/// What [`Appender::reserve`] found.
+/// The result of [`Appender::reserve`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Room {
     /// The entry may be written here.
@@ -97,7 +100,7 @@ pub(crate) enum Room {
     NoMemory,
 }
 
-/// An end that a segment had; see [`Appender::mark`].
+/// An earlier end of a segment; see [`Appender::mark`].
 pub(crate) struct Mark {
     current: usize,
     cursor: Reference,
@@ -106,11 +109,11 @@ pub(crate) struct Mark {
     idle: u32,
 }
 
-/// A header of an object is mostly no longer.
+/// Most headers of objects are no longer.
 const HEAD_BYTES_USUAL: usize = 32;
 const _: () = assert!(HEAD_BYTES_USUAL <= HEADER_BYTES_MAX);
 
-/// Lines of the cache that a write of a small object and its record take.
+/// Cache lines that a write of a small object and its record takes.
 const LINES_AHEAD: usize = 4;
 
 /// A segment that is being filled.
@@ -125,14 +128,14 @@ pub(crate) struct Appender {
     length: usize,
     capacity: usize,
     straddle_bytes: usize,
-    /// What is named in it; never too little.
+    /// The span of segments that its entries name; never too narrow.
     pub(crate) named: Named,
     /// Seglets taken in advance, so that a cleaner never runs out half way.
     pub(crate) stock: Vec<u32>,
 }
 
 impl Appender {
-    /// Starts a segment, if a seglet can be had with `keep` left free.
+    /// Starts a segment, if a seglet can be taken with `keep` left free.
     pub(crate) fn open(
         memory: &Arc<Memory>,
         id: SegmentId,
@@ -198,8 +201,8 @@ impl Appender {
         self.seglets.len() * self.memory.seglet_bytes()
     }
 
-    /// Asks for the lines that the next entries will be written to. What is written is read back at once,
-    /// for its checksum, and would have to wait for them.
+    /// Prefetches the lines for the next entries. Written bytes are read back at once, for their
+    /// checksum, and that read would have to wait for the lines.
     #[inline]
     pub(crate) fn prefetch(&self) {
         let next = self.memory.at(self.cursor);
@@ -229,7 +232,7 @@ impl Appender {
             return Room::NoMemory;
         }
         if !crosses {
-            // SAFETY: the rest of the current seglet belongs to this appender and nobody reads
+            // SAFETY: the rest of the current seglet belongs to this appender and no thread reads
             // beyond the length yet.
             unsafe { std::ptr::write_bytes(self.memory.at(self.cursor), 0, self.room) };
             self.length += self.room;
@@ -239,7 +242,7 @@ impl Appender {
         Room::At(self.cursor)
     }
 
-    /// Sees to it that `needed` seglets follow the current one.
+    /// Makes sure that `needed` seglets follow the current one.
     fn attach(&mut self, needed: usize, keep: usize) -> bool {
         let before = self.seglets.len();
         while self.seglets.len() - self.current - 1 < needed {
@@ -263,8 +266,8 @@ impl Appender {
         bytes <= self.room
     }
 
-    /// Sees to it that up to two entries of `bytes` in all can be reserved with no further
-    /// seglet, whatever filling they cause.
+    /// Makes sure that up to two entries of `bytes` in all can be reserved without another seglet,
+    /// however much filling they cause.
     pub(crate) fn prepare(&mut self, bytes: usize, keep: usize) -> Room {
         let most = bytes + 2 * self.straddle_bytes;
         if self.length + most > self.capacity {
@@ -284,8 +287,8 @@ impl Appender {
         self.room = self.memory.seglet_bytes();
     }
 
-    /// Counts an entry of `bytes`, which was written where [`Appender::reserve`] said, as part of
-    /// the segment.
+    /// Counts an entry of `bytes`, which was written at the place from [`Appender::reserve`], as
+    /// part of the segment.
     #[inline]
     pub(crate) fn advance(&mut self, bytes: usize) {
         self.length += bytes;
@@ -298,7 +301,7 @@ impl Appender {
         self.room -= bytes;
     }
 
-    /// The same of an entry that never counts as live, and so never as dead.
+    /// Does so for an entry that never counts as live, and so never as dead.
     pub(crate) fn advance_idle(&mut self, bytes: usize) {
         self.memory.count_idle(self.first(), bytes);
         self.advance(bytes);
@@ -316,11 +319,11 @@ impl Appender {
         if header.entry_bytes <= self.memory.room(at) {
             let address = self.memory.at(at);
             let head = header.as_bytes();
-            // A number of bytes that is known is copied in a few instructions; what is too many of them is
-            // written over by what follows.
+            // A copy of constant length takes a few instructions. The parts that follow overwrite
+            // the bytes that are too many.
             let is_short = head.len() <= HEAD_BYTES_USUAL && header.entry_bytes >= HEAD_BYTES_USUAL;
-            // SAFETY: `reserve` found room for the whole entry in one seglet of this appender;
-            // nobody else reads or writes those bytes before they are published.
+            // SAFETY: `reserve` found room for the whole entry in one seglet of this appender; no
+            // other thread reads or writes those bytes before they are published.
             let sealed = unsafe {
                 let mut to = address;
                 if is_short {
@@ -358,16 +361,16 @@ impl Appender {
         }
     }
 
-    /// The same for an entry that its header is all of.
+    /// Writes an entry that consists of its header alone.
     #[inline]
     pub(crate) fn write_small(&mut self, at: Reference, header: &mut Header, seal: Seal) {
         if self.memory.room(at) < HEADER_BYTES_MAX {
             return self.write(at, header, [&[], &[]], seal);
         }
         header.set_checksum(seal.of(header.flags(), header.sealed()));
-        // SAFETY: `reserve` found room for the entry at this place, and the seglet, which is this
-        // appender's, has room for the zeros behind it, where nothing is yet; nobody else reads or writes
-        // there before it is published.
+        // SAFETY: `reserve` found room for the entry at this place. The seglet is this appender's
+        // and has room for the zeros behind the entry, where no bytes are yet. No other thread
+        // reads or writes there before it is published.
         unsafe {
             let to = self.memory.at(at).cast::<[u8; HEADER_BYTES_MAX]>();
             to.write_unaligned(*header.padded());
@@ -399,13 +402,13 @@ impl Appender {
         }
     }
 
-    /// Where the segment ends now, to come back to.
+    /// Notes the present end of the segment, to rewind to.
     pub(crate) fn mark(&self) -> Mark {
         let Appender { current, cursor, room, length, .. } = *self;
         Mark { current, cursor, room, length, idle: self.memory.idle_bytes(self.seglets[0]) }
     }
 
-    /// Makes the segment end where it did; seglets taken since stay attached for later.
+    /// Moves the end back to a mark; seglets taken since stay attached for later.
     pub(crate) fn rewind(&mut self, mark: Mark) {
         self.current = mark.current;
         self.cursor = mark.cursor;
@@ -414,19 +417,19 @@ impl Appender {
         self.memory.rewind_idle(self.seglets[0], mark.idle);
     }
 
-    /// Moves seglets that were attached and not used to a stock.
+    /// Moves attached but unused seglets to a stock.
     pub(crate) fn release_spare(&mut self, stock: &mut Vec<u32>) {
         stock.extend(self.seglets.drain(self.current + 1..));
     }
 
-    /// Gives all memory back: the segment never was.
+    /// Gives all memory back: the segment is dropped.
     pub(crate) fn abandon(self) {
         for number in self.seglets.into_iter().chain(self.stock) {
             self.memory.give_back(number);
         }
     }
 
-    /// Ends the segment; seglets that were reserved and not used go back.
+    /// Ends the segment; unused seglets go back.
     pub(crate) fn close(mut self, created: u64, drops: u64, tombstone_bytes: usize) -> Segment {
         let unused = self.seglets.split_off(self.current + 1);
         for number in unused.into_iter().chain(self.stock.drain(..)) {
@@ -456,20 +459,20 @@ pub(crate) fn flags(memory: &Memory, at: Reference) -> u8 {
 /// Marks the entry at a reference dead. Reactor only.
 #[inline]
 pub(crate) fn mark_dead(memory: &Memory, at: Reference) {
-    // SAFETY: as in `flags`. The reactor is the only one that writes flags of published entries,
-    // so a plain load and store lose nothing.
+    // SAFETY: as in `flags`. Only the reactor writes flags of published entries, so a plain load
+    // and store lose nothing.
     let cell = unsafe { AtomicU8::from_ptr(memory.at(at)) };
     cell.store(cell.load(Ordering::Relaxed) | crate::entry::DEAD, Ordering::Relaxed);
 }
 
-/// Clears the dead bit of an entry that nobody else knows of yet.
+/// Clears the dead bit of an entry that no other thread knows of yet.
 pub(crate) fn mark_alive(memory: &Memory, at: Reference) {
     // SAFETY: as in `mark_dead`; the entry was just copied here.
     let cell = unsafe { AtomicU8::from_ptr(memory.at(at)) };
     cell.store(cell.load(Ordering::Relaxed) & !crate::entry::DEAD, Ordering::Relaxed);
 }
 
-/// The frame of the entry at a reference. The entry is one of ours: written by an [`Appender`].
+/// The frame of the entry at a reference. The entry was written by an [`Appender`].
 #[inline]
 pub(crate) fn frame(memory: &Memory, at: Reference) -> Frame {
     let flags = flags(memory, at);
@@ -495,7 +498,7 @@ pub(crate) fn frame(memory: &Memory, at: Reference) -> Frame {
 pub(crate) fn body_start<'a>(memory: &'a Memory, at: Reference, frame: &Frame) -> &'a [u8] {
     let length = frame.body_bytes.min(memory.room(at) - frame.body_at);
     // SAFETY: the bytes belong to the entry at `at`, lie in one seglet and never change while the
-    // caller, who holds off the freeing of the segment, can see them.
+    // caller, which holds off the freeing of the segment, can see them.
     unsafe { std::slice::from_raw_parts(memory.at(at).add(frame.body_at), length) }
 }
 
@@ -537,7 +540,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_that_comes_back_has_no_filling_that_came_later() {
+    fn rewinding_to_a_mark_removes_fillings_that_came_later() {
         let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
         let mut appender = Appender::open(&memory, SegmentId(1), 8 << 10, 0).unwrap();
         let mut append = |bytes: usize| {

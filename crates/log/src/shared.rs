@@ -1,4 +1,4 @@
-//! What the log's own thread and its cleaners share, and how each tells the other things.
+//! The state that the log's own thread and its cleaners share, and their ways to pass messages.
 //!
 //! ```text
 //!   reactor (Log)  -- closed segments that are durable -->  candidates (cleaners)
@@ -6,8 +6,8 @@
 //!                  -- snapshots: tablets, present segments -->
 //! ```
 //!
-//! The reactor never waits for a cleaner: the queues are lock-free and snapshots that concern
-//! cleaning alone are published with `try_lock`, for an older one is merely conservative. Only
+//! The reactor never waits for a cleaner. The queues are lock-free. Snapshots that concern cleaning
+//! alone are published with `try_lock`, because an older snapshot is merely conservative. Only
 //! creating or dropping a tablet takes a lock that a cleaner may hold for a few nanoseconds.
 
 use crate::cleaner::candidates::{Candidate, Candidates};
@@ -52,25 +52,26 @@ pub(crate) struct Shared {
     pub(crate) sums: Sums,
 }
 
-/// Sums that the balancer decides by. Each is written by few and read by anyone, and may lag.
+/// Sums from which the balancer decides. Few threads write each, any may read it, and it may lag.
 #[derive(Default)]
 pub(crate) struct Sums {
     /// Bytes of live objects and completion records. Stored by the reactor at each turn.
     pub(crate) live_bytes: AtomicU64,
-    /// Bytes of tombstones that are in memory.
+    /// Bytes of tombstones in memory.
     pub(crate) tombstone_bytes: AtomicI64,
     /// Bytes of the log on backups.
     pub(crate) disk_bytes: AtomicU64,
-    /// Seglets of segments that were swept and are free once a digest does without them.
+    /// Seglets of swept segments, which are free once a durable digest no longer names them.
     pub(crate) coming_seglets: AtomicUsize,
-    /// How often a tablet was dropped: what is known of candidates' liveness is older.
+    /// The number of drops of tablets: a candidate whose own number is lower may hold their
+    /// entries.
     pub(crate) drops: AtomicU64,
-    /// The last write for which room had to be made found none: writers wait for the cleaners.
+    /// The last write for which room had to be made found none: writers are blocked on memory.
     pub(crate) is_short: AtomicBool,
     pub(crate) counters: Counters,
 }
 
-/// What the cleaners have done since the log began.
+/// The work of the cleaners since the log began.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) compactions: AtomicU64,
@@ -85,7 +86,7 @@ pub(crate) struct Counters {
     pub(crate) rescans: AtomicU64,
 }
 
-/// How many seglets each purpose leaves to those that are more urgent.
+/// The seglets that each purpose leaves to more urgent ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reserves {
     /// For two heads that hold a digest only.
@@ -96,7 +97,7 @@ pub(crate) struct Reserves {
     pub(crate) deletes: usize,
 }
 
-/// Bytes of live data that the cleaner can live with.
+/// Bytes of live data with which the cleaner can make progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LiveLimits {
     /// Writes that add data are refused beyond this.
@@ -105,10 +106,10 @@ pub(crate) struct LiveLimits {
     pub(crate) safe: u64,
 }
 
-/// Seglets that hold entries of so many bytes, in segments of a size: room for the filling at
-/// the end of each seglet, and for each survivor its header, the seglet in which it ends and what
-/// the longest entry did not fit into. Entries are copied one by one in an order that is not
-/// known in advance, so this is the worst case.
+/// The seglets that hold entries of so many bytes, in segments of a size. They include room for the
+/// filling at the end of each seglet. For each survivor they include its header, its last seglet,
+/// and the end into which the longest entry did not fit. Entries are copied one by one in an order
+/// that is not known in advance, so this is the worst case.
 fn stock_for(bytes: usize, seglet_bytes: usize, segment_bytes: usize) -> usize {
     let survivors = survivors_of(bytes, segment_bytes);
     let filled = seglet_bytes - straddle_bytes(seglet_bytes);
@@ -133,8 +134,8 @@ impl Reserves {
         }
     }
 
-    /// More segments than the log ever has: the log on backups, its expansion and as much again
-    /// for segments that are not full.
+    /// More segments than the log ever has: the log on backups, its expansion and as much again for
+    /// segments that are not full.
     pub(crate) fn segments_max(memory: &Memory, options: &Options) -> usize {
         let full = memory.seglets() * memory.seglet_bytes() / options.segment_bytes;
         ((full as f64 * options.cleaner.disk_expansion) as usize + 8) * 4
@@ -155,11 +156,11 @@ impl Reserves {
 
 /// One pass of combined cleaning, done but not yet part of the log.
 pub(crate) struct Pass {
-    /// Which cleaner did it: its place among `in_flight`.
+    /// The cleaner's place in `in_flight`.
     pub(crate) cleaner: usize,
-    /// So many survivors there might have been.
+    /// The number of survivors that the pass might have made.
     pub(crate) promised: usize,
-    /// Seglets of what was cleaned, where these are counted as coming.
+    /// Seglets of the cleaned segments, if they are counted as coming.
     pub(crate) coming: usize,
     pub(crate) cleaned: Vec<Segment>,
     pub(crate) survivors: Vec<Segment>,
@@ -201,8 +202,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Refuses reserves and fractions that leave no room for live data: not even for one object
-    /// of full length.
+    /// Refuses reserves and fractions that leave no room for live data: not even for one object of
+    /// full length.
     pub(crate) fn check_room(&self) -> Result<(), OptionsError> {
         let (room, needed) = (self.limits().writes, self.options.entry_bytes_max());
         if room < needed {
@@ -218,7 +219,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Seglets that a cleaner needs to be sure of before it copies so many bytes.
+    /// The seglets that a cleaner needs before it copies so many bytes.
     pub(crate) fn stock_for(&self, bytes: usize) -> usize {
         stock_for(bytes, self.memory.seglet_bytes(), self.options.segment_bytes)
     }
@@ -227,7 +228,7 @@ impl Shared {
         SegmentId(self.next_segment.fetch_add(1, Ordering::SeqCst))
     }
 
-    /// The memory that segments may use: all but what indexes hold.
+    /// The memory that segments may use: all except that of the indexes.
     pub(crate) fn log_bytes(&self) -> u64 {
         self.log_bytes_with(self.memory.index_seglets())
     }
@@ -237,14 +238,14 @@ impl Shared {
         (seglets * self.memory.seglet_bytes()) as u64
     }
 
-    /// How much live data the log may hold, out of the memory without the reserves and one head.
-    /// The shares are lower where seglets are so few to a segment or so small that the segments'
-    /// last ones, half empty on average, and the fillings weigh in.
+    /// The amount of live data that the log may hold, out of the memory without the reserves and
+    /// one head. The shares are lower if a segment has few seglets or seglets are small: then the
+    /// segments' last seglets, half empty on average, and the fillings weigh in.
     pub(crate) fn limits(&self) -> LiveLimits {
         self.limits_with(self.memory.index_seglets())
     }
 
-    /// The same, where indexes hold so many seglets: it depends on nothing else that changes.
+    /// Does so for a given number of index seglets: nothing else that changes matters.
     pub(crate) fn limits_with(&self, index_seglets: usize) -> LiveLimits {
         let seglet_bytes = self.memory.seglet_bytes();
         let ends = 1.5 * seglet_bytes as f64 / self.options.segment_bytes as f64;
@@ -274,7 +275,7 @@ impl Shared {
         Arc::clone(&lock(&self.present))
     }
 
-    /// Publishes which segments are in the durable log; false when a cleaner held the lock.
+    /// Publishes the segments of the durable log; false when a cleaner held the lock.
     pub(crate) fn try_publish_present(&self, present: Present) -> bool {
         match self.present.try_lock() {
             Ok(mut current) => {
@@ -287,14 +288,14 @@ impl Shared {
 }
 
 impl Shared {
-    /// The same, for what must not wait. A cleaner has the lock for a few nanoseconds at most.
+    /// Publishes at once, waiting for the lock: a cleaner holds it for a few nanoseconds at most.
     pub(crate) fn publish_present(&self, present: Present) {
         *lock(&self.present) = Arc::new(present);
     }
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A cleaner that panicked has not left these half-changed: each is replaced whole.
+    // A cleaner that panicked has not left these values half-changed: each is replaced whole.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -309,13 +310,13 @@ pub(crate) struct TabletMap {
 /// One tablet as cleaners see it.
 pub(crate) struct TabletView {
     pub(crate) range: TabletRange,
-    /// Entries born earlier belong to an earlier life of the tablet.
+    /// Entries born earlier belong to an earlier stay of the tablet in this log.
     pub(crate) since: SegmentId,
     pub(crate) index: IndexView,
 }
 
 impl TabletMap {
-    /// The place of the tablet to which an entry belongs, if it lives here.
+    /// The place of the tablet to which an entry belongs, if this log has it.
     #[inline]
     pub(crate) fn find(&self, table: TableId, hash: KeyHash, birth: SegmentId) -> Option<usize> {
         let after = self
@@ -327,19 +328,20 @@ impl TabletMap {
     }
 }
 
-/// Which segments a recovery might still read: those of the newest durable digest, those that
-/// only an older one names, and all that the snapshot is too old to know.
+/// The segments that a recovery might still read: the newest durable digest names them, or only an
+/// older digest does, or the snapshot is too old to know them.
 #[derive(Clone, Default)]
 pub(crate) struct Present {
-    /// Ids from here on are taken as present.
+    /// Ids from here on count as present.
     horizon: u64,
-    /// The lowest id that is present; below it everything is gone.
+    /// The lowest id that is present; all segments below it are gone.
     lowest: u64,
-    /// One bit an id from `lowest` on, unless the ids are spread so far that this would take more than...
+    /// One bit an id from `lowest` on, unless the ids are spread so far that a list takes less
+    /// room.
     bits: Vec<u64>,
-    /// ...to list them: those of several lives of a shard are a million apart.
+    /// The list of ids in that case: ids of several generations of a shard are a million apart.
     listed: Vec<u64>,
-    /// Ids of former lives among which there may be survivors that no digest named.
+    /// Ids of former generations among which there may be survivors that no digest named.
     unnamed: Unnamed,
 }
 
@@ -366,7 +368,7 @@ impl Present {
         present
     }
 
-    /// The same once some more are gone. Of those that are not known here nothing changes.
+    /// The snapshot without some ids. Ids that it does not know stay as they are.
     pub(crate) fn without(&self, ids: impl Iterator<Item = u64>) -> Present {
         let mut present = self.clone();
         for id in ids.filter(|id| (self.lowest..self.horizon).contains(id)) {
@@ -385,7 +387,7 @@ impl Present {
         if segment.0 >= self.horizon {
             return false;
         }
-        // What a survivor was made of has lower ids than the survivor.
+        // A survivor's sources have lower ids than the survivor.
         if segment.0 < self.lowest {
             return true;
         }
@@ -399,7 +401,7 @@ impl Present {
         self.bits.get((at / 64) as usize).is_none_or(|word| word >> (at % 64) & 1 == 0)
     }
 
-    /// Whether no recovery can read any segment that is named any more, but for those that leave together.
+    /// Whether no recovery can read any of the named segments, except segments that leave together.
     pub(crate) fn are_gone(&self, named: Named, leaves: impl Fn(u64) -> bool) -> bool {
         let Some((first, last)) = named.span() else { return true };
         if last >= self.horizon {
@@ -439,7 +441,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Ids that are present, and from where on nothing is known.
+    /// Ids that are present, and the horizon.
     fn spread_by(spread: u64) -> ([u64; 3], u64) {
         ([5, 5 + spread, 5 + 3 * spread], 5 + 4 * spread)
     }
@@ -460,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_lives_that_are_far_apart_take_no_more_than_their_list() {
+    fn ids_of_generations_far_apart_take_no_more_room_than_their_list() {
         let lives = (0..20u64).flat_map(|life| (0..100).map(move |id| 1 + (life << 20) + id));
         let present = Present::new(21 << 20, lives.clone(), Unnamed::default());
         assert!(present.bits.len() + present.listed.len() <= 2_000);
@@ -471,17 +473,17 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_a_survivor_that_no_digest_named_is_not_gone() {
+    fn a_possible_survivor_that_no_digest_named_is_not_gone() {
         let mut unnamed = Unnamed::default();
         unnamed.add(3..7);
         let present = Present::new(12, [4, 9].into_iter(), unnamed);
         let gone: Vec<u64> = (0..15).filter(|id| present.is_gone(SegmentId(*id))).collect();
-        assert_eq!(gone, [0, 1, 2, 3, 7, 8, 10, 11], "below all that is there nothing is");
+        assert_eq!(gone, [0, 1, 2, 3, 7, 8, 10, 11], "no survivor lies below all present ids");
     }
 
     proptest! {
         #[test]
-        fn all_that_are_named_are_gone_when_each_is(
+        fn named_segments_are_gone_exactly_when_each_of_them_is(
             ids in prop::collection::btree_set(0..400u64, 0..6),
             leaving in prop::collection::btree_set(0..400u64, 0..6),
             horizon in 0..450u64,
@@ -515,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_together_is_gone_and_what_is_not_known_is_not() {
+    fn segments_that_leave_together_are_gone_and_unknown_ids_are_not() {
         for spread in [1u64, 1 << 30] {
             let (ids, horizon) = spread_by(spread);
             let known = Present::new(horizon, ids.into_iter(), Unnamed::default());
@@ -523,7 +525,7 @@ mod tests {
             assert!(present.is_gone(SegmentId(ids[0])) && present.is_gone(SegmentId(ids[2])));
             assert!(!present.is_gone(SegmentId(ids[1])));
             assert!(!present.is_gone(SegmentId(horizon)), "a cleaner may be making it");
-            assert!(!known.is_gone(SegmentId(ids[0])), "that one is as it was");
+            assert!(!known.is_gone(SegmentId(ids[0])), "the first snapshot is unchanged");
         }
         let nothing = Present::default().without([3].into_iter());
         assert!(!nothing.is_gone(SegmentId(3)));

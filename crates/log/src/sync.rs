@@ -13,7 +13,7 @@ pub(crate) use loom::hint::spin_loop;
 pub(crate) use loom::sync::atomic::{
     AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
-/// Flags of entries are reached through [`AtomicU8::from_ptr`], which loom does not have; no model
-/// touches them.
+/// Flags of entries are accessed through [`AtomicU8::from_ptr`], which loom does not have; no model
+/// accesses them.
 #[cfg(loom)]
 pub(crate) use std::sync::atomic::AtomicU8;

@@ -1,19 +1,20 @@
-//! The tablets that live in a log: their ranges and indexes, as the reactor sees them.
+//! The tablets of a log: their ranges and indexes, as the reactor sees them.
 //!
-//! Dropping one takes its index away whole and walks none of its objects. Their entries stay in
-//! the log, with no dead bits, until a cleaner comes by, finds no tablet for them and drops them.
+//! Dropping a tablet removes its index whole and walks none of its objects. Their entries stay in
+//! the log, without dead bits, until a cleaner reads them, finds no tablet for them and drops them.
 //!
 //! # Part of a tablet
 //!
-//! Dropping part of one makes a *hole*: at once nobody finds a key there any more. What the index
-//! still refers to is taken out bit by bit and counted as dead, with no tombstones. Only when nothing
-//! is left of it do cleaners hear of the hole, and only then may another tablet be made there: until
-//! then entries that the index refers to are kept. What is left of the tablet are its *pieces*, which
-//! look like tablets from outside and share an index.
+//! Dropping part of a tablet makes a *hole*: from then on no read finds a key in it. The index's
+//! references in the hole are removed bit by bit and counted as dead, with no tombstones. Cleaners
+//! learn of the hole, and another tablet may be created in it, only when no reference remains:
+//! until then the cleaners must keep the entries to which the index refers. The remaining parts of
+//! the tablet are its *pieces*, which look like tablets from outside and share an index.
 //!
-//! No replay brings back what was in a hole. Who replays this log is told which ranges, and since when:
-//! a hole is in none of them, unless a tablet was made in it, and that one counts from a later head
-//! (`Log::create_tablet` rolls, as it does after a tablet was dropped).
+//! No replay brings back the entries of a hole. A replay of this log gets ranges, each with the
+//! position from which its entries count. A hole is in no range, unless a tablet was created in it;
+//! that tablet counts from a later head (`Log::create_tablet` rolls, as it does after a tablet was
+//! dropped).
 
 use crate::blocks::IndexBlocks;
 use crate::index::{Cursor, Index};
@@ -26,13 +27,14 @@ pub(crate) struct Tablet {
     pub(crate) index: Index<IndexBlocks>,
     /// Bytes of its live entries.
     pub(crate) live_bytes: u64,
-    /// Entries first appended to an earlier head belong to an earlier life of the tablet.
+    /// Entries first appended to an earlier head belong to an earlier stay of the tablet in this
+    /// log.
     pub(crate) since: SegmentId,
-    /// Parts that are gone, sorted and apart from each other.
+    /// Dropped parts, sorted and with gaps between them.
     pub(crate) holes: Vec<(KeyHash, KeyHash)>,
-    /// Those of them of which nothing is left in the index.
+    /// The holes that have no reference left in the index.
     pub(crate) cleared: Vec<(KeyHash, KeyHash)>,
-    /// How far the search for what is left of the others has come.
+    /// How far the search for references in the other holes has come.
     pub(crate) clearing: Option<Cursor>,
     /// Numbers that the log's user keeps with it: see `Log::note_tablet`.
     pub(crate) note: [u64; 2],
@@ -54,19 +56,19 @@ impl Tablet {
         self.holes.iter().any(|(first, last)| (*first..=*last).contains(&hash))
     }
 
-    /// What is left of it.
+    /// The remaining parts of the tablet.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = TabletRange> + '_ {
         without(self.range, &self.holes)
     }
 
-    /// What is left of it, where that is one piece.
+    /// The remaining part of the tablet, if it is a single one.
     pub(crate) fn only_piece(&self) -> Option<TabletRange> {
         let mut pieces = self.pieces();
         let first = pieces.next();
         first.filter(|_| pieces.next().is_none())
     }
 
-    /// What cleaners are to know of it.
+    /// The parts that cleaners know.
     pub(crate) fn published(&self) -> impl Iterator<Item = TabletRange> + '_ {
         without(self.range, &self.cleared)
     }
@@ -79,7 +81,7 @@ impl Tablet {
         self.pieces().find(holds)
     }
 
-    /// Makes a hole of a range; says whether anything has changed.
+    /// Makes a hole of a range; returns whether the tablet changed.
     pub(crate) fn cut(&mut self, range: TabletRange) -> bool {
         if !self.pieces().any(|piece| piece.overlaps(&range)) {
             return false;
@@ -102,12 +104,12 @@ impl Tablet {
     }
 }
 
-/// What is left of a range without some parts, which are sorted and apart from each other.
+/// The remaining parts of a range without some holes, which are sorted and have gaps between them.
 fn without(
     range: TabletRange,
     holes: &[(KeyHash, KeyHash)],
 ) -> impl Iterator<Item = TabletRange> + '_ {
-    // Before each of them, and behind the last.
+    // Before each hole, and behind the last.
     (0..=holes.len()).filter_map(move |at| {
         let first = match at.checked_sub(1) {
             Some(before) => KeyHash(holes[before].1.0.checked_add(1)?),
@@ -149,12 +151,12 @@ impl Tablets {
         if self.list[at].contains(table, hash) {
             return Some(at);
         }
-        // It may be behind a tablet in a hole of its own.
+        // The key's tablet may come before a tablet that lies in one of its holes.
         let candidates = self.list[..at].iter();
         let has_holes = |tablet: &Tablet| !tablet.holes.is_empty();
         let mut of_table =
             candidates.enumerate().rev().take_while(|(_, it)| it.range.table == table);
-        // One without holes may itself be in one: pass over it.
+        // A tablet without holes may itself lie in one: skip it.
         if !self.list.iter().any(has_holes) {
             return None;
         }
@@ -166,7 +168,7 @@ impl Tablets {
         near.flat_map(Tablet::pieces).find(|other| other.overlaps(&range))
     }
 
-    /// Whether something of a range is still in an index that should not be.
+    /// Whether an index still has references in a hole of this range.
     pub(crate) fn is_being_cleared(&self, range: TabletRange) -> bool {
         self.list.iter().any(|tablet| tablet.clearing.is_some() && tablet.range.overlaps(&range))
     }
@@ -176,7 +178,7 @@ impl Tablets {
         self.list.insert(at, tablet);
     }
 
-    /// Takes out a tablet of which only this piece is left.
+    /// Takes out a tablet whose only remaining piece is this one.
     pub(crate) fn remove(&mut self, range: TabletRange) -> Option<Tablet> {
         let at = self.list.iter().position(|tablet| tablet.only_piece() == Some(range))?;
         Some(self.list.remove(at))
@@ -189,9 +191,10 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// At either end of what a hash can be: what is left are the longest runs that no hole has.
+        /// At either end of the hash range: the remaining parts are the longest runs outside the
+        /// holes.
         #[test]
-        fn what_is_left_is_what_no_hole_has(
+        fn remaining_parts_are_the_runs_outside_all_holes(
             high in any::<bool>(),
             first in 0..4u64,
             holed in proptest::collection::vec(any::<bool>(), 1..12),

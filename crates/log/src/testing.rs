@@ -4,7 +4,7 @@ use crate::entry::{self, FORMAT_VERSION, Kind, Seal};
 use crate::metadata::{SegmentHeader, SegmentKind};
 use thunderhead_wire::{LogId, SegmentId};
 
-/// The log that hand-made segments belong to.
+/// The log of hand-made segments.
 pub(crate) const LOG: LogId = LogId(0x7468_756e_6465_7221);
 
 /// A segment that begins with an intact header, followed by any bytes.

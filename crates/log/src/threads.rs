@@ -1,7 +1,7 @@
-//! Threads for cleaners, for those who use the log as a library.
+//! Threads for cleaners, for programs that use the log as a library.
 //!
-//! A server steps its cleaners from its own runtime; a program that only wants its memory kept
-//! clean starts these and forgets about them. They stop when the value is dropped.
+//! A server steps its cleaners from its own runtime. A program that only wants its memory kept
+//! clean starts these threads and forgets about them. They stop when the value is dropped.
 
 use crate::cleaner::{Cleaner, Step};
 use crate::log::Log;
@@ -9,12 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long a cleaner that found nothing to do sleeps at first and at most: a few kilobytes of
-/// writes when work was found lately, a hundredth of a percent of a core when the log is idle.
+/// How long an idle cleaner sleeps, at first and at most. The first sleep lasts a few kilobytes of
+/// writes; the longest costs an idle log a hundredth of a percent of a core.
 const REST_MIN: Duration = Duration::from_micros(10);
 const REST_MAX: Duration = Duration::from_millis(5);
 
-/// Steps that a cleaner tries again at once before it sleeps, for work often comes in bursts.
+/// Steps that an idle cleaner tries again at once before it sleeps, because work often comes in
+/// bursts.
 const TRIES: u32 = 64;
 
 /// Runs cleaners of a log on threads of their own until it is dropped.
@@ -24,14 +25,14 @@ pub struct CleanerThreads {
 }
 
 impl CleanerThreads {
-    /// Starts `count` threads, but no more than make [`CLEANERS_MAX`] cleaners of this log in all:
-    /// see [`CleanerThreads::count`]. `on_start` runs on each of them first: to pin it to a core,
-    /// say.
+    /// Starts `count` threads, but never more than [`CLEANERS_MAX`] cleaners of this log in all:
+    /// see [`CleanerThreads::count`]. `on_start` runs on each thread first, for example to pin it
+    /// to a core.
     ///
     /// [`CLEANERS_MAX`]: crate::CLEANERS_MAX
     #[expect(
         clippy::disallowed_methods,
-        reason = "threads for those who have no runtime; a server steps its cleaners itself"
+        reason = "threads for programs without a runtime; a server steps its cleaners itself"
     )]
     pub fn start(
         log: &Log,
@@ -81,7 +82,7 @@ impl Drop for CleanerThreads {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // A cleaner that panicked has said so; there is nothing to add here.
+            // The panic of a cleaner was already reported; there is nothing to add here.
             let _ = thread.join();
         }
     }

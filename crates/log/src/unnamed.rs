@@ -1,25 +1,26 @@
 //! Ids among which there may be survivors that no digest has named.
 //!
-//! A guard says in which segment what it guards against is ([`design::tombstones`](crate::design::tombstones)).
-//! That may be a survivor whose pass never became part of the log, because the process was killed
-//! before: then the log has what the survivor had in the segments that it was made of. Whoever takes such a log
-//! back must not believe that there is nothing left to guard against. So each digest says from which id on
-//! there may be such survivors, and of former lives of the log between which ids.
+//! A guard names the segment of the version that it guards against
+//! ([`design::tombstones`](crate::design::tombstones)). That may be a survivor whose pass never
+//! became part of the log, because the process was killed before. Then the log still has the
+//! version in a segment from which the survivor was made. A generation that takes such a log back
+//! must not conclude that nothing is left to guard against. So each digest says from which id on
+//! there may be such survivors, and between which ids there may be survivors of former generations.
 
 use std::ops::Range;
 
-/// More ranges than these become one where they are closest: what is between them counts as one of them.
+/// When there are more ranges than these, the closest two become one, with the ids between them.
 const RANGES_MAX: usize = 8;
 
-/// Ranges of segment ids, ascending, and not one beside another.
+/// Ranges of segment ids, ascending, with a gap between any two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unnamed(Vec<Range<u64>>);
 
 impl Unnamed {
-    /// What they take in a digest at most: their number, and two numbers of each.
+    /// The most bytes that they take in a digest: their number, and two numbers of each.
     pub(crate) const BYTES_MAX: usize = 1 + RANGES_MAX * 2 * 10;
 
-    /// All ids from one on.
+    /// All ids from `first` on.
     pub(crate) fn from_on(first: u64) -> Unnamed {
         let mut unnamed = Unnamed::default();
         unnamed.add(first..u64::MAX);
@@ -30,19 +31,19 @@ impl Unnamed {
         &self.0
     }
 
-    /// Whether an id is one of them.
+    /// Whether a range has this id.
     #[inline]
     #[must_use]
     pub fn contains(&self, id: u64) -> bool {
         self.0.iter().any(|range| range.contains(&id))
     }
 
-    /// Where they end.
+    /// The end of the last range.
     pub(crate) fn end(&self) -> u64 {
         self.0.last().map_or(0, |last| last.end)
     }
 
-    /// Takes more in.
+    /// Adds a range.
     pub(crate) fn add(&mut self, new: Range<u64>) {
         if new.is_empty() {
             return;
@@ -60,7 +61,7 @@ impl Unnamed {
         }
     }
 
-    /// Those below an id that are none of some, which ascend.
+    /// The ids below `end`, except `but`, which ascend.
     pub(crate) fn below(&self, end: u64, but: impl Iterator<Item = u64> + Clone) -> Unnamed {
         let mut unnamed = Unnamed::default();
         for range in &self.0 {
@@ -82,7 +83,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_taken_in_is_there_and_ranges_are_few_and_apart(
+        fn added_ids_are_contained_and_ranges_are_few_and_apart(
             all in prop::collection::vec((0..200u64, 0..6u64), 0..30),
         ) {
             let mut unnamed = Unnamed::default();
@@ -103,7 +104,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_below_and_none_of_some_stays(
+        fn ids_below_the_end_stay_except_the_excluded_ones(
             all in prop::collection::vec((0..200u64, 0..90u64), 0..4),
             but in prop::collection::btree_set(0..200u64, 0..3),
             end in 0..220u64,

@@ -1,5 +1,5 @@
-//! Variable-length integers: seven bits a byte, least significant first, the top bit of a byte
-//! says that another follows. At most ten bytes; longer or overflowing forms are refused.
+//! Variable-length integers: seven bits a byte, least significant first; the top bit of a byte says
+//! that another byte follows. At most ten bytes; longer or overflowing forms are refused.
 
 /// Bytes that a value takes.
 #[inline]
@@ -22,8 +22,8 @@ pub(crate) fn write(bytes: &mut [u8], mut value: u64) -> usize {
     at + 1
 }
 
-/// The bytes of a value below 2^14 as a number, the first of them lowest, and how many bits they have beyond
-/// eight. Nothing depends on a comparison that a processor would have to guess.
+/// The bytes of a value below 2^14 as a number, the first byte lowest, and how many bits they have
+/// beyond eight. No comparison is used that a processor would have to predict.
 #[inline(always)]
 pub(crate) fn of_two_bytes(value: u64) -> (u64, u32) {
     debug_assert!(value < 0x4000);
@@ -57,13 +57,13 @@ impl<'a> Reader<'a> {
         Reader { bytes, at: 0 }
     }
 
-    /// How many bytes have been read.
+    /// The number of bytes read so far.
     #[inline]
     pub(crate) fn position(&self) -> usize {
         self.at
     }
 
-    /// What has not been read.
+    /// The bytes that are not read yet.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.bytes.get(self.at..).unwrap_or_default()
     }

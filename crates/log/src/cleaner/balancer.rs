@@ -1,21 +1,21 @@
 //! The balancer decides which cleaner runs, by the formulas of the paper (§5.2).
 //!
-//! With L the share of the log's memory that live objects take, F the share that is free and T
-//! the share that tombstones take, memory is low when F ≤ min(0.1, (1 − L) / 2). Cleaning earlier
-//! would only mean to clean fuller segments. When it must be done, compaction is preferred, for it
-//! costs no bandwidth, unless tombstones fill a given share of what is not live (compaction cannot
-//! drop them) or the log on backups has grown close to its limit
+//! With L the share of the log's memory that live objects take, F the share that is free and T the
+//! share that tombstones take, memory is low when F ≤ min(0.1, (1 − L) / 2). Cleaning earlier would
+//! only mean cleaning fuller segments. When cleaning is due, compaction is preferred, because it
+//! costs no bandwidth. There are two exceptions: tombstones fill a given share of the memory that
+//! is not live (compaction cannot drop them), or the log on backups has grown close to its limit
 //! ([`frames`](crate::frames)).
 //!
-//! F counts what writers may take: the reserves are not free in that sense, or a small memory
-//! would never be called low. Unless a writer waits it also counts what was swept and is free once a digest
-//! does without it: there will be one when the head is full or memory is short, and until then cleaners would
-//! copy what dies meanwhile.
+//! F counts the memory that writers may take, without the reserves: with them a small memory would
+//! never be low. Unless a writer is blocked, F also counts the pending seglets of swept segments,
+//! which the next durable digest frees. That digest comes when the head is full or memory is short.
+//! Until then cleaners would copy entries that die meanwhile.
 
 use crate::shared::Shared;
 use std::sync::atomic::Ordering;
 
-/// What is to be done.
+/// The kind of cleaning that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Rest,
@@ -28,7 +28,7 @@ pub(super) fn verdict(shared: &Shared) -> Verdict {
     let sums = &shared.sums;
     let is_short = sums.is_short.load(Ordering::Relaxed);
     let coming = if is_short { 0 } else { sums.coming_seglets.load(Ordering::Relaxed) };
-    // What is coming fills the reserves first.
+    // Pending seglets fill the reserves first.
     let free_seglets = (shared.memory.free_seglets() + coming).saturating_sub(keep);
     Balance {
         log_bytes: shared.log_bytes() as f64,
@@ -40,13 +40,13 @@ pub(super) fn verdict(shared: &Shared) -> Verdict {
     .verdict(shared)
 }
 
-/// What the verdict follows from.
+/// The amounts from which the verdict follows.
 struct Balance {
     log_bytes: f64,
     free_bytes: f64,
     live_bytes: f64,
     tombstone_bytes: f64,
-    /// There are too many segments on backups.
+    /// The log has too many segments on backups.
     is_long: bool,
 }
 
@@ -81,7 +81,8 @@ mod tests {
         let mut options = Options { segment_bytes: 1 << 20, ..Options::default() };
         options.cleaner.tombstone_share_high = 0.4; // As in the paper.
         let shared = Shared::new(memory, thunderhead_wire::LogId(1), options);
-        // Fractions of the log's memory: free, live, tombstones; and whether there are too many segments.
+        // Fractions of the log's memory: free, live, tombstones; and whether there are too many
+        // segments.
         let cases = [
             (0.11, 0.50, 0.00, false, Verdict::Rest),
             (0.10, 0.50, 0.00, false, Verdict::Compact),
@@ -104,7 +105,7 @@ mod tests {
         }
     }
 
-    /// Has so many seglets be free.
+    /// Takes or gives back seglets until exactly this many are free.
     fn leave(memory: &Memory, seglets: usize, taken: &mut Vec<u32>) {
         while memory.free_seglets() > seglets {
             taken.extend(memory.take(0));
@@ -115,14 +116,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_coming_fills_the_reserves_first_and_counts_for_nothing_where_writers_wait() {
+    fn pending_seglets_fill_reserves_first_and_are_ignored_while_a_writer_is_blocked() {
         let memory = Memory::new(64 << 20).unwrap();
         let options = Options { segment_bytes: 1 << 20, ..Options::default() };
         let shared = Shared::new(Arc::clone(&memory), thunderhead_wire::LogId(1), options);
         let keep = shared.reserves.for_writes();
         let enough = memory.seglets() / 10 + 1;
         let mut taken = Vec::new();
-        // Seglets that are free, that are coming, whether a writer waits.
+        // Free seglets, pending seglets, whether a writer is blocked.
         let cases = [
             (keep + enough, 0, false, Verdict::Rest),
             (keep + enough - 1, 0, false, Verdict::Compact),

@@ -1,21 +1,22 @@
 //! The segments that may be cleaned, and which of them to clean next.
 //!
 //! **For compaction**: the segment that gives back most memory for each byte that must be copied.
-//! **For combined cleaning**: cost-benefit with the segment's age, `(1 − u) × age / u`, where `u`
-//! is the share of the segment's space on backups that is still live and age is counted in
-//! segments opened since the data was put together: the log's own clock. (Paper §9: object age,
-//! the original formula, does far worse. `thunderhead bench log lfs` shows it.)
+//! **For combined cleaning**: cost-benefit with the segment's age, `(1 − u) × age / u`. `u` is the
+//! share of the segment's space on backups that is still live. Age is counted in segments opened
+//! since the data was put together: the log's own clock. (Paper §9: object age, the original
+//! formula, does far worse. `thunderhead bench log lfs` shows it.)
 //!
-//! **For sweeping**, which is combined cleaning before anything is compacted: several segments with next
-//! to nothing left, those with the lowest ids first, for entries mostly guard against lower ones, and what leaves
-//! together leaves no tombstones for each other. Compaction leaves those alone, unless writers wait for memory.
+//! **For sweeping**, which is combined cleaning before anything is compacted: several almost empty
+//! segments, the lowest ids first. Entries mostly guard against lower ids, and segments that leave
+//! together leave no tombstones for each other. Compaction passes these segments over, unless
+//! writers are blocked on memory.
 //!
-//! **Before all of that**: those that are spent, of which nothing would be left and nothing need be looked at. They are
-//! few at a time, for the log's thread gives their memory back in one turn.
+//! **Before all of that**: spent segments, of which nothing would be left and no entry needs a
+//! look. A pass takes few of them, because the log's thread gives their memory back in one turn.
 //!
-//! What is dead is known from the counts that the reactor keeps, except for entries of dropped
-//! tablets and tombstones that have outlived their purpose: those are found by looking through a
-//! segment once something happened that may have freed them.
+//! The reactor's counts tell how much of a segment is dead, except for entries of dropped tablets
+//! and tombstones that are no longer needed. These are found by a scan of the segment once an event
+//! may have freed them.
 
 use crate::limits::CLEANERS_MAX;
 use crate::memory::Memory;
@@ -30,9 +31,9 @@ use thunderhead_wire::SegmentId;
 /// A segment that may be cleaned.
 pub(crate) struct Candidate {
     pub(crate) segment: Segment,
-    /// Bytes that are known to be of no use beside those counted as dead.
+    /// Bytes that are known to be useless beside the bytes counted as dead.
     pub(crate) slack_bytes: usize,
-    /// The log's clock at that time.
+    /// The log's clock when the slack was counted.
     pub(crate) looked_at: u64,
 }
 
@@ -50,8 +51,9 @@ impl Candidate {
 
     /// The most bytes that cleaning it now can leave.
     pub(crate) fn bytes_after(&self, memory: &Memory) -> usize {
-        // What is counted as dead here is seen as dead by the walk that follows, so it leaves a
-        // residual tombstone at most. What dies meanwhile leaves no more than its own size.
+        // The walk that follows sees every entry as dead that is counted as dead here, so each
+        // leaves a residual tombstone at most. An entry that dies meanwhile leaves no more than its
+        // own size.
         let dead = memory.dead_bytes(self.segment.account());
         self.segment.length.saturating_sub(dead.dead as usize) + dead.guarded as usize
     }
@@ -77,7 +79,7 @@ pub(crate) struct Candidates {
     list: Vec<Candidate>,
     /// Memory that waits until the reactor cannot be reading it any more.
     limbo: Vec<(Stamp, Vec<u32>)>,
-    /// Which places among the cleaners are taken.
+    /// The places among the cleaners that are taken.
     pub(crate) cleaners: [bool; CLEANERS_MAX],
 }
 
@@ -92,7 +94,8 @@ impl Candidates {
         }
     }
 
-    /// Takes a segment for the log's own thread, which does not wait for a cleaner to let go.
+    /// Takes a segment for the log's own thread, which does not wait for a lock that a cleaner
+    /// holds.
     pub(crate) fn try_take(shared: &Shared, id: SegmentId) -> Option<Candidate> {
         let mut candidates = match shared.candidates.try_lock() {
             Ok(candidates) => candidates,
@@ -104,7 +107,7 @@ impl Candidates {
         Some(candidates.list.swap_remove(at))
     }
 
-    /// Those that no cleaner has.
+    /// The segments that no cleaner has.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn segments(&self) -> impl Iterator<Item = &Segment> {
         self.list.iter().map(|candidate| &candidate.segment)
@@ -131,7 +134,7 @@ impl Candidates {
         });
     }
 
-    /// The segment whose compaction gives most for its cost, if any gives a seglet.
+    /// The segment whose compaction frees most for its cost, if any frees a seglet.
     pub(crate) fn pick_for_compaction(&mut self, shared: &Shared) -> Option<Candidate> {
         let seglet_bytes = shared.memory.seglet_bytes();
         let waste = crate::segment::straddle_bytes(seglet_bytes);
@@ -141,10 +144,11 @@ impl Candidates {
             let seglets = candidate.segment.seglets.len();
             let live = candidate.live_bytes(&shared.memory);
             if !is_short && is_all_but_empty(candidate, live, &shared.options) {
-                // It is swept soon, and that is cheaper.
+                // The segment is swept soon, and that is cheaper.
                 continue;
             }
-            // Fillings may fall otherwise than now; half the worst case is already pessimistic.
+            // The copy's fillings may differ from the present ones; half the worst case is already
+            // pessimistic.
             let live = live + seglets * waste / 2;
             let after = live.div_ceil(seglet_bytes).max(1);
             if after >= seglets {
@@ -160,9 +164,9 @@ impl Candidates {
 
     /// The segments of the next pass of combined cleaning.
     ///
-    /// Cost-benefit may rank old segments first that are almost full and free nothing when they
-    /// are short of company. A log that waits for memory opens no segments, so its clock stands
-    /// still and the ranking would never change: then whatever gives back most is taken.
+    /// Cost-benefit may rank old, almost full segments first, which free nothing if a pass has too
+    /// few of them. A log that waits for memory opens no segments, so its clock stands still and
+    /// the ranking would never change. Then the pass takes the segments that give back most memory.
     pub(crate) fn pick_for_combining(&mut self, shared: &Shared) -> Vec<Candidate> {
         let seglet_bytes = shared.memory.seglet_bytes();
         let by_worth = self.best_by_worth(shared, is_worth_combining);
@@ -171,7 +175,7 @@ impl Candidates {
             return picked;
         }
         if shared.frames.is_high() {
-            // However little memory it gives back: those of which the fewest become one.
+            // However little memory it frees: the segments that need the fewest survivors.
             let by_live = self.best(shared, is_worth_combining, |_, live| -(live as f64));
             let picked = self.take_affordable(shared, &by_live);
             if !picked.is_empty() {
@@ -184,8 +188,8 @@ impl Candidates {
         self.take_affordable(shared, &by_gain)
     }
 
-    /// The segments of a pass that has next to nothing to copy; there may be none. It is never one alone: what
-    /// is left of it would be a segment too.
+    /// Picks the segments of a pass that copies next to nothing; there may be none. It never picks
+    /// a single segment: its remains would be a segment too.
     pub(crate) fn pick_for_sweeping(&mut self, shared: &Shared) -> Vec<Candidate> {
         let by_id = |candidate: &Candidate, _| -(candidate.segment.id.0 as f64);
         let oldest = self.best(shared, is_all_but_empty, by_id);
@@ -195,7 +199,7 @@ impl Candidates {
         self.take_affordable(shared, &oldest)
     }
 
-    /// Segments of which nothing is left once they leave together; there may be none.
+    /// Picks segments of which nothing is left once they leave together; there may be none.
     pub(crate) fn pick_spent(&mut self, shared: &Shared) -> Vec<Candidate> {
         if shared.options.cleaner.utilization_swept == 0.0 {
             return Vec::new();
@@ -224,7 +228,8 @@ impl Candidates {
         places.into_iter().map(|at| self.list.swap_remove(at)).collect()
     }
 
-    /// The places of the best candidates by cost and benefit, among those that may be taken.
+    /// The places of the best candidates by cost and benefit, among the candidates that
+    /// `may_be_taken` admits.
     fn best_by_worth(&self, shared: &Shared, may_be_taken: Rule) -> Vec<usize> {
         let seglet_bytes = shared.memory.seglet_bytes();
         let now = shared.next_segment.load(Ordering::Relaxed);
@@ -261,8 +266,8 @@ impl Candidates {
         ranked.into_iter().map(|(_, at)| at).collect()
     }
 
-    /// Takes as many of the ranked candidates as there is memory to copy them to, if the pass
-    /// is sure to give at least as much memory as it takes.
+    /// Takes as many of the ranked candidates as there is memory to copy them to, if the pass is
+    /// sure to free at least as much memory as it takes.
     fn take_affordable(&mut self, shared: &Shared, ranked: &[usize]) -> Vec<Candidate> {
         let keep = shared.reserves.for_survivors();
         let affordable = shared.memory.free_seglets().saturating_sub(keep);
@@ -282,7 +287,7 @@ impl Candidates {
             disk += candidate.segment.disk_bytes;
             chosen.push(*at);
         }
-        // Each survivor ends in a seglet that may be all but empty.
+        // Each survivor ends in a seglet that may be almost empty.
         let seglet_bytes = shared.memory.seglet_bytes();
         let filled = seglet_bytes - crate::segment::straddle_bytes(seglet_bytes) / 2;
         let after = live.div_ceil(filled) + live / segment_bytes;
@@ -300,7 +305,7 @@ impl Candidates {
         chosen.into_iter().map(|at| self.list.swap_remove(at)).collect()
     }
 
-    /// A segment in which more may be dead than is known, if there is one.
+    /// Picks a segment that may have more useless entries than are counted, if there is one.
     pub(crate) fn pick_for_rescan(&mut self, shared: &Shared) -> Option<Candidate> {
         let drops = shared.sums.drops.load(Ordering::Acquire);
         let now = shared.next_segment.load(Ordering::Relaxed);

@@ -1,10 +1,9 @@
-//! Combined cleaning: takes what is live of several segments into survivors, which replace them
-//! in memory and, once a new digest says so, on the backups.
+//! Combined cleaning: moves the live entries of several segments into survivors. The survivors
+//! replace the segments in memory and, once a new digest says so, on the backups.
 //!
 //! Survivors are sorted by age: entries of about the same age tend to die at about the same time.
-//! Each segment is sorted already (a head's entries are of one age, survivors were sorted when
-//! they were made), so a merge is enough. Of those that are spent ([`Segment::is_spent`]) nothing is
-//! looked at.
+//! Each segment is sorted already (a head's entries are of one age, survivors were sorted when they
+//! were made), so a merge is enough. Spent segments ([`Segment::is_spent`]) are not scanned.
 
 use super::candidates::Candidate;
 use super::compact::take_stock;
@@ -112,9 +111,9 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Cleans candidates into survivors and reports the pass to the reactor. Gives the candidates
-/// back when there is no memory to copy them to. `counts_as_coming`: no more need be cleaned for
-/// memory that is free once a digest does without them.
+/// Cleans candidates into survivors and reports the pass to the reactor. Gives the candidates back
+/// when there is no memory for the copies. `counts_as_coming`: credits the candidates' seglets to
+/// the balancer now, so that it does not keep cleaning until the digest frees them.
 pub(super) fn combine(
     shared: &Shared,
     reader: &mut Reader,
@@ -127,7 +126,8 @@ pub(super) fn combine(
     let memory = &shared.memory;
     let leaving = candidates.iter().map(|candidate| candidate.segment.id.0);
     let present = Arc::new(shared.present().without(leaving));
-    // Asked once: what dies from here on is seen by the walk, for which memory is taken.
+    // Checked once: the walk sees every entry that dies from here on, and its memory is taken into
+    // account.
     let is_spent = |it: &Candidate| it.segment.is_spent(memory, &present, |_| false);
     let spent: Vec<bool> = candidates.iter().map(is_spent).collect();
     let looked_at = || candidates.iter().zip(&spent).filter(|(_, spent)| !**spent);
@@ -137,7 +137,8 @@ pub(super) fn combine(
         promised = survivors_of(most, shared.options.segment_bytes);
         seglets = shared.stock_for(most);
     }
-    // What was taken for spent may not be, and was picked without a look at whether backups have room.
+    // A segment that was picked as spent may not be spent any more; it was picked without a check
+    // that the backups have room.
     if promised > shared.frames.room() {
         return Err(candidates);
     }
@@ -210,7 +211,7 @@ fn merge<'a>(
         if sources[oldest].next.is_none() {
             return;
         }
-        // As long as this source has the oldest entry, nothing else need be looked at.
+        // As long as this source has the oldest entry, the other sources need no look.
         while let Some((frame, located)) = sources[oldest].next {
             if located.fields.birth.0 > until {
                 break;

@@ -1,7 +1,7 @@
-//! Compaction: copies what is live of one segment to fewer seglets of memory.
+//! Compaction: copies the live entries of one segment to fewer seglets of memory.
 //!
-//! On the backups nothing changes: the segment keeps its id and its full replica there, and what
-//! memory has dropped still counts as present in the durable log.
+//! On the backups nothing changes: the segment keeps its id and its full replica there. The entries
+//! that memory has dropped still count as present in the durable log.
 
 use super::candidates::Candidate;
 use super::mover::{Mover, Output};
@@ -97,9 +97,9 @@ pub(super) fn compact(
     (Candidate { segment: new, slack_bytes: 0, looked_at }, gained)
 }
 
-/// Looks through a candidate and counts what is of no use in it beside the dead.
+/// Scans a candidate and counts the useless entries that are not marked dead.
 pub(super) fn rescan(shared: &Shared, candidate: &mut Candidate) {
-    // A rescan relocates nothing, so it needs no place among the readers.
+    // A rescan moves no entry, so it needs no place among the readers.
     let drops = shared.sums.drops.load(Ordering::Acquire);
     let sieve = super::mover::Sieve::new(shared);
     let memory = &*shared.memory;

@@ -1,21 +1,21 @@
-//! Moves entries out of a segment that is being cleaned, and drops those that may be dropped.
+//! Moves entries out of a segment that is being cleaned, and drops the useless ones.
 //!
-//! For each entry (see [`crate::design::tombstones`] for why this is right):
+//! For each entry (see [`crate::design::tombstones`] for why this is correct):
 //!
-//! | entry | what happens |
+//! | entry | action |
 //! | --- | --- |
-//! | object, not marked dead, tablet lives here | copied; the index is told; if it refuses, the copy is void |
-//! | object that is dead, its `prior` segment stays in the durable log | a residual tombstone is left |
-//! | object that is dead otherwise, or of a tablet that does not live here | dropped |
+//! | object, not marked dead, of a tablet in this log | copied, index updated; void if it refuses |
+//! | dead object whose `prior` segment stays in the durable log | a residual tombstone is left |
+//! | other dead object, or object of no tablet in this log | dropped |
 //! | tombstone | kept until the segment it guards against is out of the durable log |
 //! | completion record, also of several updates | as an object without `prior` |
 //! | digest, safe version, statistics, void | dropped: every head has newer ones |
 //!
-//! The index is told in batches, so that the cache misses of a batch overlap. Between the copy
-//! and the telling, the reactor may replace or delete the object; then the index refuses, and the
-//! copy, which no reader has seen and no replicator has got, is changed in place: into a residual
-//! tombstone when one is needed, else into a void entry. Either has the size of the copy, so
-//! cleaning never takes more room than it finds.
+//! The index is updated in batches, so that the cache misses of a batch overlap. Between the copy
+//! and the update, the reactor may replace or delete the object; then the index refuses. No reader
+//! has seen the copy and no replicator has it, so it is changed in place: into a residual tombstone
+//! when one is needed, else into a void entry. Either has the size of the copy, so cleaning never
+//! takes more room than it finds.
 
 use super::phase::{Phase, Watch};
 use crate::entry::{
@@ -30,25 +30,25 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::KeyHash;
 
-/// How many index updates are done at once.
+/// The number of index updates in one batch.
 const BATCH: usize = 32;
 
-/// Bytes that are moved before whoever waits for this core has a turn: some tens of microseconds. Where
-/// a shard has to share its core with its cleaners, the kernel would keep it waiting for
-/// milliseconds. Not while writers wait for the cleaners: those would wait longer for each turn that
-/// the shard has, in which it could only refuse them.
+/// Bytes that are moved before the cleaner yields its core: some tens of microseconds. If a shard
+/// shares its core with its cleaners, the kernel would otherwise keep it waiting for milliseconds.
+/// The cleaner does not yield while writers are blocked on memory: the shard could only refuse them
+/// in its turns, and they would wait longer.
 const TURN_BYTES: usize = 128 << 10;
 
-/// The place of the index of completion records, beside those of tablets.
+/// The index of completion records, in place of a tablet's number.
 const COMPLETIONS: usize = usize::MAX;
 
-/// Where moved entries go.
+/// The destination of moved entries.
 pub(super) trait Output {
     /// The segment that has room for an entry of `bytes`, and where it goes.
     fn place(&mut self, bytes: usize) -> (&mut Appender, Reference);
 }
 
-/// An entry that was copied and of which the index is still to be told.
+/// An entry that was copied and is not yet updated in the index.
 #[derive(Clone, Copy, Default)]
 struct Move {
     hash: u64,
@@ -70,16 +70,16 @@ pub(super) struct Mover<'a> {
     pub(super) tombstone_bytes: usize,
     pub(super) moved: u64,
     pub(super) residuals: u64,
-    /// Bytes moved since others had a turn.
+    /// Bytes moved since the cleaner last yielded.
     turn: usize,
-    /// Told once a batch, which costs next to nothing.
+    /// Called once a batch, which costs next to nothing.
     watch: &'a mut Watch<'a>,
 }
 
 impl<'a> Mover<'a> {
-    /// Begins to move entries of segments that were picked before this call. `present` are the segments
-    /// against which entries that go to the output must guard: those in the durable log, without those
-    /// that leave it by one digest, which is the one that brings the output in.
+    /// Begins to move entries of segments that were picked before this call. `present` are the
+    /// segments against which entries in the output must guard: the segments of the durable log,
+    /// without the segments that leave it by the same digest that brings the output in.
     pub(super) fn new(
         shared: &'a Shared,
         reader: &'a mut Reader,
@@ -102,7 +102,7 @@ impl<'a> Mover<'a> {
         }
     }
 
-    /// Whether nothing would be left of a segment, as its entries say.
+    /// Whether cleaning would leave nothing of a segment, judged by its entries.
     pub(super) fn leaves_nothing_of(&self, segment: &Segment) -> bool {
         let memory = &*self.shared.memory;
         segment.entries(memory).all(|(at, frame)| {
@@ -165,13 +165,14 @@ impl<'a> Mover<'a> {
         };
         if let Some(tablet) = self.tablets.find(fields.table, hash, fields.birth) {
             self.tablets.tablets[tablet].index.prefetch(&self.guard, hash.0);
-            // What is gone now is so for good, and what leaves with this pass is gone before the copy may leave.
+            // A segment that is gone now never comes back. A segment that leaves with this pass is
+            // gone before the copy may leave.
             let guarded = fields.prior.filter(|prior| !self.present.is_gone(*prior));
             self.relocate(located.at, frame, hash.0, tablet, output).named.add(guarded);
         }
     }
 
-    /// Copies an entry; returns what it was copied to.
+    /// Copies an entry; returns the appender that it was copied to.
     #[inline]
     fn relocate<'o>(
         &mut self,
@@ -202,13 +203,13 @@ impl<'a> Mover<'a> {
         appender
     }
 
-    /// Tells the index of what is left. To be called before the output is handed on.
+    /// Updates the index for the remaining copies. Call it before the output is handed on.
     pub(super) fn finish(&mut self) {
         self.tell_index();
         (self.watch)(Phase::HandingOn);
     }
 
-    /// Tells the index of everything copied so far.
+    /// Updates the index for everything copied so far.
     fn tell_index(&mut self) {
         (self.watch)(Phase::Telling { entries: self.pending });
         let tablets = &*self.tablets;
@@ -249,7 +250,7 @@ impl<'a> Mover<'a> {
             self.residuals += 1;
         }
         let flags = frame.flags & !KIND_BITS & EXTRA | kind as u8;
-        // Either way nobody will count it as dead.
+        // Either way the reactor will not count it as dead.
         memory.count_idle(to, bytes);
         reseal(self.shared, memory, to, flags, bytes);
     }
@@ -274,7 +275,7 @@ impl<'a> Mover<'a> {
                 &copy
             }
         };
-        // It kills the dead object's own version too, which changes nothing: that one is dead.
+        // The tombstone kills the dead object's own version too, which changes nothing.
         let fields: ObjectFields = dead.fields;
         let mut header = fields.tombstone(key.len());
         let bytes = header.entry_bytes;
@@ -287,7 +288,7 @@ impl<'a> Mover<'a> {
     }
 }
 
-/// Tells useless entries from others without asking the index.
+/// Tells useless entries from others without a lookup in the index.
 pub(super) struct Sieve<'a> {
     memory: &'a Memory,
     tablets: Arc<TabletMap>,
@@ -299,7 +300,7 @@ impl Sieve<'_> {
         Sieve { memory: &shared.memory, tablets: shared.tablets(), present: shared.present() }
     }
 
-    /// Whether an entry that is not marked dead is of no use any more.
+    /// Whether an entry that is not marked dead is useless.
     pub(super) fn is_useless(&self, at: Reference, frame: &Frame) -> bool {
         let keyed = || Located::of(self.memory, at, frame).map(|located| located.fields);
         match Kind::of(frame.flags) {
@@ -315,7 +316,8 @@ impl Sieve<'_> {
     }
 }
 
-/// Makes the copy of an entry one that counts alone. Whatever it was linked to is complete by now.
+/// Clears the links of a copied entry, so that it counts alone. The entries to which it was linked
+/// are complete by now.
 #[inline]
 fn part(memory: &Memory, to: Reference, frame: &Frame) {
     let of_several = if Kind::of(frame.flags) == Some(Kind::Completions) { EXTRA } else { 0 };
@@ -325,8 +327,8 @@ fn part(memory: &Memory, to: Reference, frame: &Frame) {
     }
     let old = frame.flags & !entry::DEAD;
     let new = old & !links;
-    // SAFETY: the copy was written by this cleaner, its header in one piece, and nobody else reads
-    // or writes it before the segment is handed on.
+    // SAFETY: the copy was written by this cleaner, its header in one piece, and no other thread
+    // reads or writes it before the segment is handed on.
     unsafe {
         let checksum = memory.at(to).add(1).cast::<[u8; 4]>();
         let carried = Seal::carried_over(u32::from_le_bytes(*checksum), old, new);
@@ -340,8 +342,8 @@ fn reseal(shared: &Shared, memory: &Memory, at: Reference, flags: u8, bytes: usi
     let behind_checksum = memory.pieces(at, bytes).enumerate().map(|(number, piece)| {
         let (address, length) = piece;
         let skip = if number == 0 { entry::FRAME_BYTES } else { 0 };
-        // SAFETY: the copy was written by this cleaner, its header in the first piece, and nobody
-        // else reads or writes it before the segment is handed on.
+        // SAFETY: the copy was written by this cleaner, its header in the first piece, and no other
+        // thread reads or writes it before the segment is handed on.
         unsafe { std::slice::from_raw_parts(address.add(skip).cast_const(), length - skip) }
     });
     let checksum = shared.seal.of_pieces(flags, behind_checksum).to_le_bytes();

@@ -1,28 +1,29 @@
-//! What a step of a cleaner is at, for who measures where its time goes.
+//! The phases of a cleaner's step, for measurements of where its time goes.
 //!
-//! The log reads no clock: it runs in a simulator too. Who watches a step does, whenever it is told
-//! that a phase begins.
+//! The log reads no clock, because it also runs in a simulator. A program that watches a step reads
+//! its own clock whenever it is told that a phase begins.
 
-/// What a step of a [`Cleaner`](crate::Cleaner) does from now on; see
+/// The work that a step of a [`Cleaner`](crate::Cleaner) does from now on; see
 /// [`Cleaner::step_watched`](crate::Cleaner::step_watched).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// It frees what it may free of earlier work, looks at what is due, and picks among the candidates.
+    /// Frees the memory of earlier work if it may, checks which cleaning is due, and picks
+    /// candidates.
     Picking,
-    /// It looks through a segment to learn what is dead in it.
+    /// Scans a segment for useless entries.
     Looking,
-    /// It takes memory to copy to.
+    /// Takes memory to copy to.
     TakingMemory,
-    /// It reads the heads of entries, and copies those that live.
+    /// Reads the headers of entries, and copies the live ones.
     Copying,
-    /// It tells the index where a batch of entries is now.
+    /// Updates the index for a batch of entries.
     Telling {
-        /// So many they are.
+        /// The number of entries in the batch.
         entries: usize,
     },
-    /// It puts what it wrote into order, counts it and hands it on.
+    /// Completes the output, counts it and hands it on.
     HandingOn,
 }
 
-/// Who is told.
+/// Called when a phase begins.
 pub(super) type Watch<'a> = dyn FnMut(Phase) + 'a;

@@ -1,9 +1,9 @@
-//! What a pass needs before it begins.
+//! The conditions for a pass to begin.
 
 use super::*;
 use crate::{Log, LogId, Memory, NoReplication, Options, TableId, TabletRange};
 
-/// Picks what is worth a pass, and then has others take all frames that survivors may take.
+/// Picks candidates for a pass, and then promises all frames for survivors to others.
 fn pick_without_room(candidates: &mut Candidates, shared: &Shared) -> Vec<Candidate> {
     let picked = candidates.pick_for_combining(shared);
     assert!(picked.len() > 1 && shared.frames.room() > 0);
@@ -18,7 +18,7 @@ fn a_pass_for_which_backups_have_no_room_gives_back_what_it_picked() {
     let mut log = Log::new(&memory, LogId(1), options, Box::<NoReplication>::default()).unwrap();
     let table = TableId(1);
     log.create_tablet(TabletRange::whole(table)).unwrap();
-    // Every other one of what is written first is written again.
+    // Writes every other one of the first objects again.
     for number in (0..100u64).chain((0..100).step_by(2)) {
         log.write(table, &number.to_be_bytes(), &[1; 700]).unwrap();
     }
@@ -38,7 +38,7 @@ fn a_pass_for_which_backups_have_no_room_gives_back_what_it_picked() {
     assert_eq!((segments(), memory.free_seglets()), (before, free));
     assert!(shared.passes.is_empty());
     assert_eq!(shared.sums.coming_seglets.load(Ordering::Relaxed), 0);
-    // Once there is room again they are taken.
+    // Once there is room again, a pass takes them.
     shared.frames.keep_promise(room);
     assert_eq!(shared.frames.room(), room, "nothing else was promised");
     assert_eq!(cleaner.combine(&mut |_| {}), Some(Step::Combined));

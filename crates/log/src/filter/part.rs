@@ -1,10 +1,10 @@
-//! Bytes that grow without being moved.
+//! Bytes that grow without moving.
 
 /// The first piece of memory of a part, and the largest.
 const FIRST_BYTES: usize = 512;
 const PIECE_BYTES: usize = 64 << 10;
 
-/// What a partition has in a segment: see the [module](super).
+/// The entries of one partition in a segment: see the [module](super).
 #[derive(Clone, Debug, Default)]
 pub struct Part {
     /// Pieces and where each begins.
@@ -14,25 +14,25 @@ pub struct Part {
 }
 
 impl Part {
-    /// Its bytes.
+    /// The number of bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether there is nothing, not even a header.
+    /// Whether the part has no bytes, not even a header.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Bytes of memory that it takes.
+    /// The bytes of memory that the part takes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.memory
     }
 
-    /// The bytes behind an offset, at most so many, piece by piece.
+    /// The bytes from an offset on, at most `most`, piece by piece.
     pub fn slices(&self, offset: usize, most: usize) -> impl Iterator<Item = &[u8]> {
         let from = self.pieces.partition_point(|(begins, _)| *begins <= offset).saturating_sub(1);
         let end = offset.saturating_add(most);
@@ -51,7 +51,7 @@ impl Part {
         all
     }
 
-    /// Adds bytes at its end.
+    /// Adds bytes at the end.
     pub fn append(&mut self, bytes: &[u8]) {
         self.push(bytes);
     }
@@ -84,7 +84,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_part_gives_back_what_was_put_in(
+        fn a_part_gives_back_the_bytes_that_were_pushed(
             pushes in prop::collection::vec(0..9000usize, 0..60),
             offset in 0..300_000usize,
             most in prop_oneof![0..200_000usize, Just(usize::MAX)],

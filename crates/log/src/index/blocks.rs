@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Blocks go back to their source only when every reader that may be inside has left. Overflow
-//! buckets are handed out from the lowest block that has one, so that the highest become empty
+//! buckets are taken from the lowest block that has a free one. So the highest blocks become empty
 //! when the index shrinks, and can go back as a whole.
 
 use crate::quiescence::{Readers, Stamp};
@@ -18,10 +18,10 @@ use std::sync::Arc;
 /// A cache line of an index.
 ///
 /// # Safety
-/// All its bytes zero are a valid line, an empty one; and it has [`LINE_BYTES`] and is aligned to as many, but in
-/// models.
+/// All-zero bytes must be a valid line, an empty one. Except in models, it has [`LINE_BYTES`] and
+/// is aligned to as many.
 pub(crate) unsafe trait Line: Send + Sync + 'static {
-    /// An empty one.
+    /// An empty line.
     #[cfg(test)]
     fn empty() -> Self;
 }
@@ -36,14 +36,14 @@ pub(crate) trait BlockSource: Clone + Send + 'static {
     /// Takes a block back.
     ///
     /// # Safety
-    /// The block came from this source with this size, and nobody can reach it any more.
+    /// The block came from this source with this size, and no thread can reach it any more.
     unsafe fn free<B: Line>(&self, block: NonNull<B>, buckets: usize);
 }
 
 /// A block's address, to be sent to the thread that frees it.
 pub(super) struct Block<B>(NonNull<B>);
 
-// SAFETY: it is an address; whoever takes it out answers for its use.
+// SAFETY: it is an address; the code that takes it out answers for its use.
 unsafe impl<B> Send for Block<B> {}
 
 impl<B> Block<B> {
@@ -52,7 +52,7 @@ impl<B> Block<B> {
     }
 }
 
-/// How bucket numbers map to blocks.
+/// The map from bucket numbers to blocks.
 #[derive(Clone, Copy)]
 pub(super) struct Layout {
     block_buckets: usize,
@@ -113,7 +113,7 @@ pub(crate) struct Blocks<S, B> {
     readers: Arc<Readers>,
     pub(super) layout: Layout,
     pub(super) list: Vec<NonNull<B>>,
-    /// How many of the list the directory of the view has.
+    /// The number of blocks of the list that the view's directory has.
     pub(super) published: usize,
     limbo: Vec<(Stamp, NonNull<B>, usize)>,
     /// Directories that readers may still be using.
@@ -149,11 +149,11 @@ impl<S: BlockSource, B: Line> Blocks<S, B> {
     pub(super) fn bucket(&self, number: usize) -> &B {
         let (block, at) = self.layout.locate(number);
         // SAFETY: `grow_to` allocated the block before the index had this bucket, and blocks are
-        // kept until it no longer has any bucket of them.
+        // kept until the index has no bucket of them any more.
         unsafe { self.list[block].add(at).as_ref() }
     }
 
-    /// How many primary buckets there can be with one block more.
+    /// The number of primary buckets that one more block allows.
     pub(super) fn with_one_more(&self) -> usize {
         self.layout.start_of(self.list.len() + 1)
     }
@@ -168,7 +168,7 @@ impl<S: BlockSource, B: Line> Blocks<S, B> {
         true
     }
 
-    /// Lets go of blocks beyond `buckets` primary buckets.
+    /// Retires blocks beyond `buckets` primary buckets.
     pub(super) fn shrink_to(&mut self, buckets: usize) {
         while self.list.len() > 1 && self.layout.start_of(self.list.len() - 1) >= buckets {
             let size = self.layout.buckets_of(self.list.len() - 1);
@@ -186,7 +186,7 @@ impl<S: BlockSource, B: Line> Blocks<S, B> {
         self.directories.push((self.readers.stamp(), directory));
     }
 
-    /// Gives back what no reader can reach any more.
+    /// Gives back retired memory that no reader can reach any more.
     pub(super) fn free_limbo(&mut self) {
         if self.limbo.is_empty() && self.directories.is_empty() {
             return;
@@ -206,12 +206,12 @@ impl<S: BlockSource, B: Line> Blocks<S, B> {
     /// Gives everything back: no reader has seen it yet.
     pub(super) fn give_all_back(&mut self) {
         for (block, buckets) in self.take_all() {
-            // SAFETY: the index that the blocks were for never was.
+            // SAFETY: the index for which the blocks were taken was never completed.
             unsafe { self.source.free(block.into_inner(), buckets) };
         }
     }
 
-    /// Everything that is to go back with the last view.
+    /// Takes everything out that goes back with the last view.
     pub(super) fn take_all(&mut self) -> Vec<(Block<B>, usize)> {
         let sizes: Vec<usize> =
             (0..self.list.len()).map(|block| self.layout.buckets_of(block)).collect();
@@ -226,12 +226,12 @@ pub(super) struct Overflow<B> {
     block_buckets: usize,
     blocks: Vec<OverflowBlock<B>>,
     by_address: BTreeMap<usize, usize>,
-    /// Free buckets, as block and place; those of blocks that are gone are passed over.
+    /// Free buckets, as block and place; buckets of retired blocks are skipped.
     free: BinaryHeap<Reverse<(usize, usize)>>,
     free_count: usize,
-    /// So many of the free ones are for somebody who will come for them.
+    /// The number of free buckets that are kept for promises.
     promised: usize,
-    /// Blocks that became empty, to look at when there are too many free buckets.
+    /// Blocks that became empty, to retire when there are too many free buckets.
     empty: Vec<usize>,
 }
 
@@ -262,7 +262,8 @@ impl<B: Line> Overflow<B> {
         self.free_count
     }
 
-    /// Keeps a bucket for who [redeems](Overflow::redeem) the promise before he takes it.
+    /// Keeps a bucket until the promise is [redeemed](Overflow::redeem), right before the bucket is
+    /// taken.
     #[inline]
     pub(super) fn promise<S: BlockSource>(&mut self, blocks: &mut Blocks<S, B>) -> bool {
         let kept = self.ensure(1, blocks);
@@ -279,7 +280,7 @@ impl<B: Line> Overflow<B> {
         self.promised -= 1;
     }
 
-    /// Sees to it that `count` buckets can be taken, beside those that are promised.
+    /// Makes sure that `count` buckets can be taken, beside the promised ones.
     #[inline]
     pub(super) fn ensure<S: BlockSource>(
         &mut self,
@@ -301,7 +302,7 @@ impl<B: Line> Overflow<B> {
         self.ensure(1, blocks).then(|| self.take_ensured())
     }
 
-    /// Takes a bucket; [`Overflow::ensure`] has said that there is one.
+    /// Takes a bucket, after [`Overflow::ensure`].
     pub(super) fn take_ensured(&mut self) -> NonNull<B> {
         loop {
             let Some(Reverse((number, at))) = self.free.pop() else {
@@ -335,7 +336,7 @@ impl<B: Line> Overflow<B> {
         }
     }
 
-    /// Lets go of empty blocks when many buckets are free.
+    /// Retires empty blocks when many buckets are free.
     pub(super) fn release<S: BlockSource>(&mut self, blocks: &mut Blocks<S, B>) {
         while self.free_count > 2 * self.block_buckets + self.promised {
             let Some(number) = self.empty.pop() else { return };
@@ -356,7 +357,7 @@ impl<B: Line> Overflow<B> {
     }
 }
 
-/// Blocks up to a number of buckets: for tests and models.
+/// A source with a limited number of buckets, for tests and models.
 #[cfg(test)]
 #[derive(Clone)]
 pub(crate) struct HeapBlocks {
@@ -365,13 +366,13 @@ pub(crate) struct HeapBlocks {
     arena: Arc<std::sync::Mutex<Arena>>,
 }
 
-/// All lines from one piece of memory, as those of a log are.
+/// Lines from one piece of memory, like the lines of a log's index.
 #[cfg(all(test, not(loom)))]
 struct Arena {
     memory: NonNull<u8>,
     layout: std::alloc::Layout,
     used: usize,
-    /// What was given back, by size.
+    /// Offsets that were given back, by size.
     free: BTreeMap<usize, Vec<usize>>,
 }
 
@@ -394,8 +395,8 @@ impl HeapBlocks {
             left: Arc::new(buckets.into()),
             #[cfg(not(loom))]
             arena: {
-                // Blocks of one size are not joined to others, so there is some more. A small
-                // alignment lets the allocator hand out pages that nobody has touched.
+                // Blocks of one size are not joined to others, so some more are needed. A small
+                // alignment lets the allocator hand out untouched pages.
                 let bytes = (4 * buckets + 1024) * LINE_BYTES;
                 let layout = std::alloc::Layout::from_size_align(bytes, 16).unwrap();
                 // SAFETY: the layout is not empty.
@@ -442,7 +443,7 @@ impl BlockSource for HeapBlocks {
                 assert!(arena.used <= arena.layout.size(), "the arena is too small for the test");
                 at
             });
-            // SAFETY: these lines of the arena are nobody else's.
+            // SAFETY: these lines of the arena belong to this block alone.
             let block = unsafe { arena.memory.as_ptr().add(at).cast::<B>() };
             for line in 0..buckets {
                 // SAFETY: as above.
@@ -458,7 +459,8 @@ impl BlockSource for HeapBlocks {
         #[cfg(loom)]
         {
             let slice = std::ptr::slice_from_raw_parts_mut(block.as_ptr(), buckets);
-            // SAFETY: `allocate` made it from a boxed slice of this length; the caller gives it up.
+            // SAFETY: `allocate` made it from a boxed slice of this length; the caller does not use
+            // it any more.
             drop(unsafe { Box::from_raw(slice) });
         }
         #[cfg(not(loom))]

@@ -1,14 +1,15 @@
 //! A bucket and the overflow buckets linked behind it.
 //!
-//! Every function here runs on the reactor. Those that move slots are called while the view's
-//! epoch is odd, and each move follows the rule of [`crate::index`]: new place first, then the old
-//! place by compare-and-swap, carrying over what a cleaner has stored meanwhile.
+//! Every function here runs on the reactor. The functions that move slots are called while the
+//! view's epoch is odd, and each move follows the rule of [`crate::index`]: new place first, then
+//! the old place by compare-and-swap, carrying over the value that a cleaner may have stored
+//! meanwhile.
 
 use super::form::Form;
 use std::ptr::NonNull;
 
 fn get<'a, F: Form>(bucket: NonNull<F::Bucket>) -> &'a F::Bucket {
-    // SAFETY: bucket memory of an index lives as long as the index, and all in it are atomics.
+    // SAFETY: bucket memory of an index lives as long as the index, and all its fields are atomics.
     unsafe { bucket.as_ref() }
 }
 
@@ -30,7 +31,7 @@ pub(super) fn drain<F: Form>(
     }
 }
 
-/// Moves entries forward to fill gaps and gives back overflow buckets that are left empty.
+/// Moves entries forward to fill gaps and gives back overflow buckets that become empty.
 pub(super) fn tighten<F: Form>(
     first: NonNull<F::Bucket>,
     mut give_back: impl FnMut(NonNull<F::Bucket>),
@@ -47,7 +48,7 @@ pub(super) fn tighten<F: Form>(
         }
         match left {
             None => F::unlink(before),
-            // The one entry takes the place of the link to it.
+            // The single entry takes the place of the link to its bucket.
             Some(at) if count == 1 && F::LINK_IS_A_SLOT => {
                 F::move_slot((last, at), (before, F::SLOTS - 1));
             }
@@ -67,7 +68,7 @@ fn last_two<'a, F: Form>(first: NonNull<F::Bucket>) -> Option<(&'a F::Bucket, &'
     Some((before, last))
 }
 
-/// An empty slot of a chain before its last bucket, from `bucket` on, which moves on.
+/// Finds an empty slot of a chain before its last bucket, from `bucket` on; advances `bucket`.
 fn next_gap<'a, F: Form>(
     bucket: &mut &'a F::Bucket,
     last: &'a F::Bucket,
@@ -81,7 +82,7 @@ fn next_gap<'a, F: Form>(
     None
 }
 
-/// A chain that entries are moved to.
+/// A chain to which entries are moved.
 pub(super) struct Chain<F: Form> {
     last: NonNull<F::Bucket>,
     overflow_buckets: usize,

@@ -2,17 +2,17 @@
 //!
 //! The walk goes through the buckets in the order of their hashes with the bits reversed. At any
 //! size of the index, a bucket is then one contiguous piece of that order: the bucket whose low
-//! bits are `b` holds just the hashes that begin, reversed, with `b` reversed. A split cuts a
+//! bits are `b` holds exactly the hashes that begin, reversed, with `b` reversed. A split cuts a
 //! piece in two and a merge joins two, so a position in the order stays meaningful: everything
-//! before it has been visited, nothing after it has. Only when a merge has made the piece larger
-//! than what is left of it are entries of it passed over, by their hash.
+//! before it has been visited, nothing after it has. Only if a merge has made the piece larger than
+//! its unvisited rest, the walk skips the visited entries, by their hash.
 
 use super::Entries;
 use super::blocks::BlockSource;
 use super::form::{Form, reference_in};
 use super::table::Table;
 
-/// How far a walk has come. It stays good whatever happens to the index.
+/// The progress of a walk. It stays valid through all changes of the index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     position: u64,
@@ -25,7 +25,7 @@ impl Cursor {
         self.position
     }
 
-    /// The cursor that [`Cursor::to_bits`] came from. Any number is a valid cursor.
+    /// The cursor from which [`Cursor::to_bits`] came. Any number is a valid cursor.
     #[must_use]
     pub fn from_bits(position: u64) -> Cursor {
         Cursor { position }

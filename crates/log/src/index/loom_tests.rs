@@ -14,7 +14,7 @@ impl Entries for Identity {
     fn prefetch(&self, _: u64) {}
 }
 
-/// Entries that all have one hash.
+/// Entries that all have the same hash.
 struct Same;
 
 impl Entries for Same {
@@ -47,8 +47,8 @@ fn contents<F: Form>(index: &Table<HeapBlocks, F>) -> Vec<u64> {
     found
 }
 
-/// Relocates `target` on another thread while `change` runs here; then all entries but `gone`
-/// must be there once, and the target moved if the cleaner says so.
+/// Relocates `target` on another thread while `change` runs here. Then all entries but `gone` must
+/// be there once, and the target moved if the cleaner says so.
 fn check<F: Form>(
     count: u64,
     target: u64,
@@ -77,7 +77,7 @@ fn check<F: Form>(
     });
 }
 
-/// As many entries as one bucket has when the next one makes it split.
+/// The number of entries of one bucket that the next insert splits.
 const fn before_split<F: Form>() -> u64 {
     (F::SLOTS * F::LOAD_HIGH / 100) as u64
 }
@@ -103,7 +103,7 @@ fn merge<F: Form>() {
     check::<F>(count, 2, Some(count), remove);
 }
 
-/// A bucket that is full gets an overflow bucket, and one of its slots may make place for the link.
+/// A full bucket gets an overflow bucket, and one of its slots may have to move for the link.
 fn overflow<F: Form>() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
@@ -111,7 +111,7 @@ fn overflow<F: Form>() {
         let readers = Arc::new(Readers::new());
         let mut reader = readers.register().unwrap();
         let mut index = Table::<_, F>::new(HeapBlocks::new(64), readers, 2).unwrap();
-        // All under one hash: a split moves nothing.
+        // All entries have one hash, so a split moves none.
         let last = F::SLOTS as u64;
         for reference in 1..=last {
             index.insert(0, reference, &Same).unwrap();
@@ -132,8 +132,9 @@ fn overflow<F: Form>() {
     });
 }
 
-/// A bucket with an overflow bucket splits, and what is left of it becomes one bucket again, while an entry of
-/// it is relocated: one that moves away, one that stays, one of the chain.
+/// A bucket with an overflow bucket splits, and its remaining chain becomes one bucket again.
+/// Meanwhile one of its entries is relocated: an entry that moves away, one in the first bucket
+/// that stays, or an entry of the chain.
 fn chain<F: Form>() {
     let count = (2 * F::SLOTS * F::LOAD_HIGH / 100) as u64;
     for target in [2 * count, 2 * (count - 1), 2 * (count - 5)] {
@@ -144,7 +145,7 @@ fn chain<F: Form>() {
             let readers = Arc::new(Readers::new());
             let mut reader = readers.register().unwrap();
             let mut index = Table::<_, F>::new(HeapBlocks::new(64), readers, 2).unwrap();
-            // All of it in the first of two buckets.
+            // All entries are in the first of two buckets.
             for reference in (1..=count).map(|n| 2 * n) {
                 index.insert(reference, reference, &Identity).unwrap();
             }
@@ -193,7 +194,7 @@ fn replacement<F: Form>() {
             old = newer;
         }
         let moved = cleaner.join().unwrap();
-        assert_eq!(old == 2 | MOVED, moved, "the victim is named as it was at the end");
+        assert_eq!(old == 2 | MOVED, moved, "the replaced reference is the latest one");
         assert!(contents(&index).contains(&(2 | MOVED << 1)));
         assert_eq!(index.len(), 3);
     });
@@ -224,13 +225,13 @@ fn loom_a_split_of_a_chain_neither_loses_nor_doubles_a_relocated_entry() {
 }
 
 #[test]
-fn loom_a_removed_entry_is_gone_whoever_was_first() {
+fn loom_a_removed_entry_is_gone_whether_or_not_it_was_relocated_first() {
     removal::<Wide>();
     removal::<Narrow>();
 }
 
 #[test]
-fn loom_a_replacement_that_names_its_victim_is_never_fooled() {
+fn loom_a_replacement_names_the_latest_place_of_its_victim() {
     replacement::<Wide>();
     replacement::<Narrow>();
 }

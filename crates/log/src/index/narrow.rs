@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!  bucket, one cache line:  | reference 32 × 10 | tag 15 and a bit of the filter × 10 | link 32 |
-//!  filter: ten bits: which kinds of entries lie in the overflow buckets behind
-//!  link:   how many lines further the overflow bucket is, which may be backwards; 0 is none
+//! filter: ten bits: which kinds of entries lie in the overflow buckets behind
+//! link:   the distance to the overflow bucket in lines, which may be negative; 0 is none
 //! ```
 //!
-//! About 9.6 bytes an entry: two thirds of what the [wide](super::wide) form takes. In return a key that does not exist costs
-//! a look at its bucket. A shard per core rarely has more memory than this.
+//! About 9.6 bytes an entry: two thirds of the [wide](super::wide) form. In return, a lookup of a
+//! key that does not exist reads its bucket. A shard per core rarely has more memory than this.
 //!
-//! Cleaners look at references and links alone; the tags belong to the reactor. A slot is empty where
-//! its tag is 0.
+//! Cleaners look at references and links alone; the tags belong to the reactor. A slot with tag 0
+//! is empty.
 
 use super::blocks::{BlockSource, Blocks, Line};
 use super::form::{Form, TAG_BITS_FROM, TAG_SHIFT, Words};
@@ -21,11 +21,11 @@ use std::ptr::NonNull;
 const SLOTS: usize = 10;
 /// Tags of a word of 64 bits.
 const LANES: usize = 4;
-/// Words of tags, the last of them half a one.
+/// Words of tags; the last of them is half a word.
 const WORDS: usize = SLOTS.div_ceil(LANES);
 /// The lowest bit of each tag of a word.
 const LOW: u64 = 0x0001_0001_0001_0001;
-/// The highest.
+/// The highest bit of each tag.
 const HIGH: u64 = LOW << 15;
 
 /// References are below this, in bytes.
@@ -56,7 +56,7 @@ unsafe impl Line for Bucket {
     }
 }
 
-/// Where the bucket behind another one is, seen from there.
+/// The bucket behind another one, relative to that one.
 #[cfg(not(loom))]
 struct Link(AtomicU32);
 
@@ -87,7 +87,7 @@ impl Link {
     }
 }
 
-/// The same in models, where buckets are wherever the heap has them.
+/// The link in models, where buckets are anywhere on the heap.
 #[cfg(loom)]
 struct Link(AtomicU64);
 
@@ -111,13 +111,14 @@ impl Link {
 /// See the module's documentation.
 pub(crate) struct Narrow;
 
-/// The tags of a word that are a given one: bit 15 of each.
+/// The lanes of a word whose tag is a given one: bit 15 of each.
 #[inline(always)]
 fn lanes_with(word: u64, tags: u64) -> u64 {
     !(((word & !HIGH) ^ tags) + !HIGH) & HIGH
 }
 
-/// The place of an entry in a filter. In a large index the lower bits of a tag are the same in all of a bucket.
+/// The bit of an entry in a filter. In a large index the lower bits of a tag are the same
+/// throughout a bucket.
 #[inline(always)]
 fn kind(tag: u64) -> usize {
     (((tag >> (TAG_SHIFT + 5)) * SLOTS as u64) >> 10) as usize
@@ -130,7 +131,7 @@ fn gathered(lanes: u64) -> u32 {
     ((lanes >> 15).wrapping_mul(GATHER) >> 48) as u32 & 0xf
 }
 
-/// Which slots of a bucket have a tag, one bit each; those with none have 0.
+/// The slots of a bucket that have a tag, one bit each; empty slots have tag 0.
 #[inline(always)]
 fn same_tags(bucket: &Bucket, tag: u64) -> u32 {
     let tags = tag * LOW;
@@ -186,7 +187,7 @@ impl Bucket {
     }
 }
 
-/// The reference in what a slot is to hold.
+/// The reference in a value for a slot.
 #[inline(always)]
 fn short(held: u64) -> u32 {
     debug_assert!(super::form::reference_in(held) < REACH_BYTES);
@@ -200,7 +201,7 @@ impl Form for Narrow {
     const SLOTS: usize = SLOTS;
     const LINK_IS_A_SLOT: bool = false;
     const HAS_WORDS: bool = false;
-    /// A tenth of what is found is in an overflow bucket then.
+    /// With this load a tenth of the found entries are in an overflow bucket.
     const LOAD_HIGH: usize = 85;
     const LOAD_LOW: usize = 70;
 
@@ -285,12 +286,13 @@ impl Form for Narrow {
     fn linked(bucket: &Bucket) -> Option<&Bucket> {
         let address = bucket.link.load(bucket)?;
         // SAFETY: links are only made to overflow buckets of this index, whose memory is neither
-        // given back nor used for anything else while a reader may be inside (`Overflow`).
+        // given back nor reused otherwise while a reader may be inside (`Overflow`).
         Some(unsafe { &*address })
     }
 
     fn append(full: NonNull<Bucket>, new: NonNull<Bucket>) -> usize {
-        // SAFETY: bucket memory of an index lives as long as the index, and all in it are atomics.
+        // SAFETY: bucket memory of an index lives as long as the index, and all its fields are
+        // atomics.
         let full = unsafe { full.as_ref() };
         full.link.store(full, Some(new));
         0
@@ -329,7 +331,7 @@ impl Form for Narrow {
         std::ptr::from_ref(bucket).cast()
     }
 
-    /// It cannot be said without the bucket.
+    /// Always true: only the bucket itself could tell.
     #[inline(always)]
     fn may_have(_: &Bucket, _: u64) -> bool {
         true
@@ -383,7 +385,7 @@ mod tests {
                 assert_eq!(Narrow::empty(&bucket, at), model[at] & 0xffff_ffff);
                 model[at] = 0;
             }
-            // What is behind is nobody's business here.
+            // The filter must not disturb the tags.
             match random >> 60 {
                 0 => bucket.clear_behind(),
                 1..5 => bucket.set_behind((random >> 56) as usize % SLOTS),
@@ -405,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_never_denies_what_is_behind() {
+    fn a_filter_never_denies_an_entry_behind_its_bucket() {
         let (first, behind) = (Bucket::empty(), Bucket::empty());
         Narrow::append(NonNull::from(&first), NonNull::from(&behind));
         let mut kinds = [0; SLOTS];
@@ -428,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moved_slot_keeps_its_tag_whatever_its_reference_is_by_then() {
+    fn a_moved_slot_keeps_its_tag_and_carries_over_its_newest_reference() {
         let (from, to) = (Bucket::empty(), Bucket::empty());
         let tag = Narrow::tag_of(0x1234_5678_9abc);
         Narrow::fill(&from, 9, tag | 77);
@@ -452,7 +454,7 @@ mod tests {
             Narrow::unlink(from);
             assert!(Narrow::linked(from).is_none());
         }
-        // Lines apart at most, either way.
+        // The most lines between two buckets, in either direction.
         let most = (REACH_BYTES / size_of::<Bucket>() as u64) as i64;
         assert!(i32::try_from(most).is_ok() && i32::try_from(-most).is_ok());
     }

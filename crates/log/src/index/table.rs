@@ -9,10 +9,11 @@ use crate::quiescence::Readers;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Buckets that are merged at once where room was made for too many entries.
+/// The most buckets that are merged at once when room was made for too many entries.
 const ROOM_ENDS_AT_ONCE: usize = 128;
 
-/// An index whose buckets have one form. What [`Index`](super::Index) has too is told there.
+/// An index whose buckets have one form. [`Index`](super::Index) documents the methods that it has
+/// too.
 pub(crate) struct Table<S: BlockSource, F: Form> {
     view: Arc<View<F>>,
     pub(super) blocks: Blocks<S, F::Bucket>,
@@ -25,11 +26,11 @@ pub(crate) struct Table<S: BlockSource, F: Form> {
     mask: u64,
     entries: usize,
     inserts_since_split: u32,
-    /// It has room for what is about to come, and does not shrink meanwhile.
+    /// Room was made for coming entries, so the index does not shrink meanwhile.
     has_room: bool,
 }
 
-/// Where a hash belongs, while the index stays as it is.
+/// The place of a hash, while the index stays as it is.
 pub(crate) struct Approach<'index, F: Form> {
     bucket: &'index F::Bucket,
     word: F::Word<'index>,
@@ -117,7 +118,8 @@ impl<F: Form> Approach<'_, F> {
     }
 }
 
-/// Finds the slot in the buckets behind one whose reference `matches`. A tenth of what is found is there.
+/// Finds the slot whose reference `matches` in the buckets behind one. A tenth of all finds end
+/// here.
 #[inline(never)]
 fn find_behind<'a, F: Form>(
     first: &'a F::Bucket,
@@ -181,7 +183,7 @@ impl<S: BlockSource, F: Form> Table<S, F> {
         F::word(self.blocks.bucket(number), &self.words, number)
     }
 
-    /// Brings the word of a bucket in line with what the bucket holds.
+    /// Brings the word of a bucket in line with the bucket.
     fn refresh_word(&self, number: usize) {
         F::refresh(self.word(number), self.blocks.bucket(number));
     }
@@ -197,11 +199,11 @@ impl<S: BlockSource, F: Form> Table<S, F> {
         Approach { bucket: self.blocks.bucket(number), word: self.word(number), tag, number }
     }
 
-    /// The bucket in which something was found.
+    /// The bucket in which a search found a slot.
     #[inline(always)]
     fn bucket_of(&self, found: Found) -> &F::Bucket {
-        // SAFETY: a search of this index made it from a bucket of it; bucket memory lives as long as
-        // the index, and callers, on the reactor's thread, have not changed the index since.
+        // SAFETY: a search of this index made it from a bucket of it; bucket memory lives as long
+        // as the index, and callers, on the reactor's thread, have not changed the index since.
         unsafe { found.bucket.cast().as_ref() }
     }
 
@@ -333,7 +335,7 @@ impl<S: BlockSource, F: Form> Table<S, F> {
         self.overflow.ensure(1, &mut self.blocks)
     }
 
-    /// Puts a slot into a new overflow bucket behind a full one.
+    /// Stores a value in a new overflow bucket behind a full one.
     #[cold]
     fn add_overflow(&mut self, full: NonNull<F::Bucket>, held: u64) -> Result<(), NoMemory> {
         let new = self.overflow.take(&mut self.blocks).ok_or(NoMemory)?;
@@ -352,7 +354,8 @@ impl<S: BlockSource, F: Form> Table<S, F> {
         self.buckets - highest
     }
 
-    /// Asks for what the next split will read: its bucket first, the entries a little later.
+    /// Prefetches the lines that the next split will read: its bucket first, the entries a little
+    /// later.
     #[inline]
     fn prepare_split(&self, entries: &impl Entries) {
         let bucket = self.blocks.bucket(self.next_to_split());
@@ -373,8 +376,8 @@ impl<S: BlockSource, F: Form> Table<S, F> {
         }
     }
 
-    /// Adds a primary bucket and moves to it what belongs there. Does nothing without memory:
-    /// chains get longer instead.
+    /// Adds a primary bucket and moves its entries to it. Does nothing without memory: chains get
+    /// longer instead.
     fn split(&mut self, entries: &impl Entries) {
         self.inserts_since_split = 0;
         self.blocks.free_limbo();
@@ -419,15 +422,16 @@ impl<S: BlockSource, F: Form> Table<S, F> {
         self.overflow.release(&mut self.blocks);
     }
 
-    /// Removes the last primary bucket and moves what it holds to the bucket it came from.
+    /// Removes the last primary bucket and moves its entries to the bucket from which it was split.
     fn merge(&mut self) {
         self.blocks.free_limbo();
         self.words.free_limbo();
         let last = self.buckets - 1;
         let into = last - (1usize << last.ilog2());
         let from = NonNull::from(self.blocks.bucket(last));
-        // A chain of k overflow buckets holds no more entries than k + 2 appended ones: each gives 7
-        // slots of 8 where the last one of the bucket before becomes the link, all 10 where not.
+        // The entries of a chain of k overflow buckets fit into k + 2 appended buckets. Each
+        // appended bucket gives 7 slots of 8 if the last slot of the bucket before becomes the
+        // link, else all 10.
         let needed = Chain::<F>::at(from).overflow_buckets() + 2;
         if !self.overflow.ensure(needed, &mut self.blocks) {
             return;
@@ -461,7 +465,7 @@ impl<S: BlockSource, F: Form> Drop for Table<S, F> {
         buckets.extend(self.overflow.take_all());
         let words = self.words.take_all();
         let source = self.blocks.source();
-        // A cleaner may still be looking into a directory that was retired.
+        // A cleaner may still be reading a retired directory.
         let directories = std::mem::take(&mut self.blocks.directories);
         self.view.leave(Box::new(move || {
             drop(directories);
@@ -471,10 +475,10 @@ impl<S: BlockSource, F: Form> Drop for Table<S, F> {
     }
 }
 
-/// Gives back the blocks of an index that is gone, when the last view of it is.
+/// Gives back the blocks of a dropped index, when the last view of it is dropped.
 fn give_back<B: Line>(source: &impl BlockSource, blocks: Vec<(Block<B>, usize)>) {
     for (block, buckets) in blocks {
-        // SAFETY: the last view is gone, so nobody can reach the block any more.
+        // SAFETY: the last view is gone, so no thread can reach the block any more.
         unsafe { source.free(block.into_inner(), buckets) };
     }
 }

@@ -1,15 +1,15 @@
-//! A byte for each slot, kept apart: what lets a lookup say "not here" without its bucket.
+//! A byte for each slot, kept apart: lets a lookup say "not here" without reading the bucket.
 //!
 //! ```text
 //!  word of a bucket:  | tag 7 | tag 6 | … | tag 0 |     one byte each, 0 is empty
 //!  tag:     0 and seven bits of the hash, never all zero
-//!  linked:  the top bit is 1; the rest of its byte and the top bits of the others are a set of
+//! linked:  the top bit is 1; the rest of its byte and the top bits of the others are a set of
 //!           fourteen bits: which kinds of entries lie in the overflow buckets behind
 //! ```
 //!
-//! Buckets of ten million entries take 125 MB, their words an eighth of that: they stay in a
-//! processor's cache where the buckets do not, so a key that does not exist costs no trip to
-//! memory. The words belong to the reactor alone. Cleaners change references, never tags.
+//! Buckets of ten million entries take 125 MB, their words an eighth of that. The words stay in a
+//! processor's cache when the buckets do not, so a key that does not exist costs no trip to memory.
+//! The words belong to the reactor alone. Cleaners change references, never tags.
 
 use super::form::{Form, REFERENCE_BITS, TAG_SHIFT};
 use super::wide::{Bucket, Wide, is_link};
@@ -25,23 +25,23 @@ fn byte(tag: u64) -> u64 {
     (((tag >> TAG_SHIFT) * 127) >> 16) + 1
 }
 
-/// The entry's place in a filter.
+/// The bit of an entry in a filter.
 #[inline(always)]
 fn filter_bit(tag: u64) -> u64 {
     let kind = (((tag >> (TAG_SHIFT + 4)) & 0xff) * 14) >> 8;
     if kind < 7 { 1 << (56 + kind) } else { 1 << (8 * (kind - 7) + 7) }
 }
 
-/// Whether the bucket itself may hold an entry with a tag. Errs on one side only.
+/// Whether the bucket itself may hold an entry with a tag. May be true without reason, never false.
 #[inline(always)]
 pub(super) fn may_hold(word: u64, tag: u64) -> bool {
-    // Of a linked bucket, the last byte is none of a slot: taking it for one errs on that side.
+    // In a linked bucket the last byte belongs to no slot: reading it as a tag errs on that side.
     let differences = (word & !HIGH) ^ (byte(tag) * LOW);
     differences.wrapping_sub(LOW) & HIGH != 0
 }
 
-/// The slots of the bucket that may hold an entry with a tag: the top bit of the byte of each. One that
-/// does hold such an entry is never missing.
+/// The slots of the bucket that may hold an entry with a tag: the top bit of each slot's byte. A
+/// slot that does hold such an entry is never missing.
 #[inline(always)]
 pub(super) fn slots_with(word: u64, tag: u64) -> u64 {
     // No byte is more than 0x7f, so none carries into the next.
@@ -49,7 +49,7 @@ pub(super) fn slots_with(word: u64, tag: u64) -> u64 {
     !(differences + !HIGH) & HIGH
 }
 
-/// Whether an overflow bucket behind it may.
+/// Whether an overflow bucket behind it may hold an entry with a tag.
 #[inline(always)]
 pub(super) fn may_lead_to(word: u64, tag: u64) -> bool {
     word & LINKED != 0 && word & filter_bit(tag) != 0
@@ -67,7 +67,7 @@ pub(super) fn without_slot(word: u64, at: usize) -> u64 {
     word & !(0x7f << (8 * at))
 }
 
-/// The word once an entry has gone to an overflow bucket that was there.
+/// The word once an entry has gone to an existing overflow bucket.
 #[inline(always)]
 pub(super) fn with_overflow(word: u64, tag: u64) -> u64 {
     word | filter_bit(tag)
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_never_denies_what_is_there() {
+    fn a_word_never_denies_an_entry_of_its_bucket() {
         for tag in 1..0xffffu64 {
             let tag = tag << TAG_SHIFT;
             for at in 0..SLOTS {

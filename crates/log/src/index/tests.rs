@@ -36,7 +36,7 @@ fn all<F: Form>(index: &Table<HeapBlocks, F>, hash: &dyn Fn(u64) -> u64) -> Vec<
     found
 }
 
-fn an_index_grows_and_shrinks_with_what_it_holds<F: Form>() {
+fn an_index_grows_and_shrinks_with_its_entries<F: Form>() {
     let source = HeapBlocks::new(1 << 20);
     let mut index = index::<F>(&source);
     for reference in 1..=10_000 {
@@ -56,14 +56,14 @@ fn an_index_grows_and_shrinks_with_what_it_holds<F: Form>() {
     assert_eq!(source.left(), 1 << 20);
 }
 
-fn an_index_with_room_does_not_split_and_gives_back_what_was_too_much<F: Form>() {
+fn an_index_with_room_does_not_split_and_gives_back_the_surplus<F: Form>() {
     let source = HeapBlocks::new(1 << 20);
     let mut index = index::<F>(&source);
     let mut steps = 1;
     while index.make_room(10_000) {
         steps += 1;
     }
-    assert!(steps > 100, "a block at a time");
+    assert!(steps > 100, "one block a call");
     let buckets = index.buckets;
     for reference in 1..=10_000 {
         index.insert(spread(reference), reference, &Hashes(&spread)).unwrap();
@@ -74,13 +74,13 @@ fn an_index_with_room_does_not_split_and_gives_back_what_was_too_much<F: Form>()
             index.insert(spread(reference), reference, &Hashes(&spread)).unwrap();
         }
     }
-    assert!(!index.make_room(1 << 30), "it is not empty any more");
+    assert!(!index.make_room(1 << 30), "the index has entries");
     index.end_room();
-    assert_eq!(index.buckets, buckets, "it was what was needed");
+    assert_eq!(index.buckets, buckets, "the room was exactly right");
     for reference in 10_001..=10_010 {
         index.insert(spread(reference), reference, &Hashes(&spread)).unwrap();
     }
-    assert!(index.buckets > buckets, "it grows as ever");
+    assert!(index.buckets > buckets, "it grows as usual");
     assert_eq!(all(&index, &spread), (1..=10_010).collect::<Vec<_>>());
     for reference in 1..=10_010 {
         let found = index.place(spread(reference)).find(|other| other == reference).unwrap();
@@ -88,7 +88,7 @@ fn an_index_with_room_does_not_split_and_gives_back_what_was_too_much<F: Form>()
     }
     let left = (1 << 20) - source.left();
     assert!(left < 20, "{left} buckets are still held");
-    // Buckets that were there before, and were not empty when they went, are as new.
+    // Buckets that existed before, and were not empty when they were freed, are like new.
     while index.make_room(40) {}
     for reference in 1..=40 {
         index.insert(spread(reference), reference, &Hashes(&spread)).unwrap();
@@ -101,7 +101,7 @@ fn an_index_with_room_does_not_split_and_gives_back_what_was_too_much<F: Form>()
     while index.buckets > 1 {
         index.end_room();
     }
-    // Nothing comes of what was expected.
+    // The expected entries do not come.
     while index.make_room(50_000) {}
     assert!((1 << 20) - source.left() > 50_000 / F::SLOTS);
     let held = index.buckets;
@@ -110,7 +110,7 @@ fn an_index_with_room_does_not_split_and_gives_back_what_was_too_much<F: Form>()
     while index.buckets > 1 {
         index.end_room();
     }
-    // More than there is memory for.
+    // Room for more entries than there is memory for.
     while index.make_room(usize::MAX) {}
     index.insert(spread(7), 7, &Hashes(&spread)).unwrap();
     assert_eq!(all(&index, &spread), [7]);
@@ -196,7 +196,7 @@ fn operation() -> impl Strategy<Value = Operation> {
 
 proptest! {
     #[test]
-    fn an_index_holds_what_a_map_holds_and_a_scan_sees_each_stable_entry_once(
+    fn an_index_holds_the_entries_of_a_map_and_a_scan_visits_each_stable_entry_once(
         operations in prop::collection::vec(operation(), 1..600),
         clash in 1u64..64,
     ) {
@@ -204,9 +204,9 @@ proptest! {
         holds_what_a_map_holds::<Wide>(operations, clash)?;
     }
 
-    /// Whatever else takes memory meanwhile: inserts, splits and merges.
+    /// Other inserts, splits and merges take memory meanwhile.
     #[test]
-    fn an_insert_that_was_promised_memory_finds_it_whenever_it_comes(
+    fn a_promised_insert_finds_memory_at_any_later_time(
         steps in proptest::collection::vec((0..8u8, any::<u32>()), 0..800),
         buckets in 10..100usize,
         same in any::<u8>(),
@@ -220,7 +220,7 @@ fn holds_what_a_map_holds<F: Form>(
     operations: Vec<Operation>,
     clash: u64,
 ) -> Result<(), TestCaseError> {
-    // The low bits of a reference say which key it is of; the upper ones count relocations.
+    // The low bits of a reference give its key; the upper bits count relocations.
     let hash = move |reference: u64| {
         let key = reference & 0xffff;
         (key / clash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -291,7 +291,7 @@ fn nth(model: &BTreeMap<u64, u64>, which: usize) -> Option<(u64, u64)> {
     model.iter().nth(at).map(|(key, reference)| (*key, *reference))
 }
 
-/// The reactor inserts, replaces and removes while two cleaners relocate whatever they know of.
+/// The reactor inserts, replaces and removes while two cleaners relocate all the entries they know.
 fn nothing_is_lost_when_cleaners_relocate_beside_the_reactor<F: Form>() {
     const KEYS: u64 = 2_000;
     const MOVED: u64 = 1 << 31;
@@ -301,7 +301,8 @@ fn nothing_is_lost_when_cleaners_relocate_beside_the_reactor<F: Form>() {
     let readers = Arc::new(Readers::new());
     let mut index = Table::<_, F>::new(source.clone(), Arc::clone(&readers), 8).unwrap();
     let view = index.view();
-    // What the reactor last wrote for each key; 0 is nothing. Cleaners add a bit on top.
+    // The reference that the reactor last wrote for each key; 0 for none. Cleaners set a bit on
+    // top.
     let current: Vec<std::sync::atomic::AtomicU64> =
         (0..=KEYS).map(|_| std::sync::atomic::AtomicU64::new(0)).collect();
     let stop = std::sync::atomic::AtomicBool::new(false);
@@ -368,7 +369,7 @@ fn finds_what_was_promised<F: Form>(
     buckets: usize,
     same: u8,
 ) -> Result<(), TestCaseError> {
-    // Where some bits are the same in all hashes, few buckets have long chains.
+    // If some bits are the same in all hashes, few buckets have long chains.
     let hash = |reference: u64| {
         reference.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17) & !u64::from(same)
     };
@@ -409,8 +410,8 @@ fn finds_what_was_promised<F: Form>(
     Ok(())
 }
 
-/// So many entries that tags alone say where they go when a bucket splits, an eighth of them with tags of
-/// next to nothing but zeros and an eighth of ones.
+/// So many entries that tags alone decide how a bucket splits. An eighth of them have tags of
+/// almost all zeros, and an eighth of ones.
 fn an_index_that_splits_by_tags_keeps_every_entry<F: Form>() {
     const COUNT: u64 = 900_000;
     let source = HeapBlocks::new(1 << 19);
@@ -441,11 +442,11 @@ fn an_index_that_splits_by_tags_keeps_every_entry<F: Form>() {
     assert_eq!(source.left(), 1 << 19);
 }
 
-/// With buckets that nearly all have something behind them, after every step.
-fn what_is_behind_a_bucket_is_never_denied<F: Form>() {
+/// Nearly all buckets have an overflow bucket; checked after every step.
+fn an_entry_behind_a_bucket_is_never_denied<F: Form>() {
     let source = HeapBlocks::new(1 << 12);
     let mut index = index::<F>(&source);
-    // The lower bits are all but the same, the tags are not.
+    // The lower bits are almost all the same, the tags are not.
     let hash =
         |reference: u64| spread(reference) >> 20 & !7 | u64::from(reference.is_multiple_of(11));
     let (mut held, mut last, mut random) = (Vec::new(), 0u64, 1u64);
@@ -483,9 +484,9 @@ fn what_is_behind_a_bucket_is_never_denied<F: Form>() {
 }
 
 #[test]
-fn references_are_short_where_all_of_a_memory_is_in_their_reach() {
+fn references_are_short_if_they_reach_all_of_the_memory() {
     use crate::memory::Memory;
-    // 32 bytes a seglet are notes.
+    // The notes take 32 bytes a seglet.
     for seglet_bytes in [64usize << 10, 16 << 20] {
         let most = REACH_BYTES as usize / seglet_bytes;
         for (seglets, short) in [(most - 1, true), (most, false), (most + 1, false)] {
@@ -515,12 +516,12 @@ macro_rules! in_both_forms {
 }
 
 in_both_forms! {
-    an_index_grows_and_shrinks_with_what_it_holds
-    an_index_with_room_does_not_split_and_gives_back_what_was_too_much
+    an_index_grows_and_shrinks_with_its_entries
+    an_index_with_room_does_not_split_and_gives_back_the_surplus
     two_full_buckets_are_merged
     an_insert_without_memory_changes_nothing
     a_dropped_index_keeps_its_memory_until_the_last_view_is_gone
     nothing_is_lost_when_cleaners_relocate_beside_the_reactor
     an_index_that_splits_by_tags_keeps_every_entry
-    what_is_behind_a_bucket_is_never_denied
+    an_entry_behind_a_bucket_is_never_denied
 }

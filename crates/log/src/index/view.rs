@@ -1,7 +1,7 @@
-//! What cleaners hold of an index: enough to find a slot and to swap the reference in it.
+//! A cleaner's view of an index: enough to find a slot and to swap the reference in it.
 //!
-//! The view also keeps the index's memory alive: when the index is dropped, its blocks go back
-//! with the last view, that is, when no cleaner can be inside any more.
+//! The view also keeps the index's memory alive. When the index is dropped, its blocks go back with
+//! the last view, that is, when no cleaner can be inside any more.
 
 use super::blocks::{BlockSource, Blocks, Layout};
 use super::form::Form;
@@ -31,7 +31,7 @@ pub(crate) struct View<F: Form> {
     leave: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
-/// That slots are being moved.
+/// Proof that slots are being moved.
 pub(super) struct Moving(u64);
 
 impl<F: Form> View<F> {
@@ -49,8 +49,8 @@ impl<F: Form> View<F> {
         }
     }
 
-    /// Swaps the reference of a hash, if the index still has the old one. The guard is that of
-    /// the log's readers.
+    /// Swaps the reference of a hash, if the index still has the old one. The guard must be of the
+    /// log's readers.
     pub(super) fn relocate(&self, guard: &Guard<'_>, hash: u64, old: u64, new: u64) -> bool {
         let tag = F::tag_of(hash);
         loop {
@@ -78,7 +78,7 @@ impl<F: Form> View<F> {
         false
     }
 
-    /// Asks for the bucket of a hash.
+    /// Prefetches the bucket of a hash.
     #[inline]
     pub(super) fn prefetch(&self, guard: &Guard<'_>, hash: u64) {
         crate::prefetch::read(std::ptr::from_ref(self.bucket(guard, hash)).cast());
@@ -94,7 +94,7 @@ impl<F: Form> View<F> {
             number = (hash & (mask >> 1)) as usize;
         }
         let (block, at) = self.layout.locate(number);
-        // SAFETY: directories are retired through the readers, and the guard says that this one
+        // SAFETY: directories are retired through the readers, and the guard says that this reader
         // is inside: neither the directory nor a block that it names is freed before it leaves.
         unsafe {
             let directory = &*self.directory.load(Ordering::Acquire);
@@ -102,10 +102,10 @@ impl<F: Form> View<F> {
         }
     }
 
-    /// Begins to move slots. Reactor only, as all that follows.
+    /// Begins to move slots. Reactor only, like all functions below.
     pub(super) fn begin(&self) -> Moving {
         let epoch = self.epoch.load(Ordering::Relaxed);
-        // What is moved after this is stored with release, so that whoever sees it sees this.
+        // Moves after this store with release, so a thread that sees a move sees this epoch.
         self.epoch.store(epoch + 1, Ordering::Release);
         Moving(epoch + 1)
     }
@@ -118,13 +118,14 @@ impl<F: Form> View<F> {
         self.buckets.store(buckets, Ordering::Release);
     }
 
-    /// Makes the directory name all blocks.
+    /// Enters all blocks into the directory.
     pub(super) fn use_directory<S: BlockSource>(&self, blocks: &mut Blocks<S, F::Bucket>) {
         if blocks.published == blocks.list.len() {
             return;
         }
         let current = self.directory.load(Ordering::Relaxed);
-        // SAFETY: only this thread replaces the directory, and only below, when this borrow is over.
+        // SAFETY: only this thread replaces the directory, and only below, when this borrow has
+        // ended.
         let directory = unsafe { &*current };
         if blocks.list.len() <= directory.blocks.len() {
             for at in blocks.published..blocks.list.len() {
@@ -136,13 +137,13 @@ impl<F: Form> View<F> {
                 entry.store(block.as_ptr(), Ordering::Relaxed);
             }
             self.directory.store(Box::into_raw(Box::new(larger)), Ordering::Release);
-            // SAFETY: it came from a box and nobody else frees it.
+            // SAFETY: it came from a box and no other code frees it.
             blocks.retire_directory(unsafe { Box::from_raw(current) });
         }
         blocks.published = blocks.list.len();
     }
 
-    /// Has something done when the last view is gone.
+    /// Registers work to do when the last view is dropped.
     pub(super) fn leave(&self, last: Box<dyn FnOnce() + Send>) {
         *crate::shared::lock(&self.leave) = Some(last);
     }

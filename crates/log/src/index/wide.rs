@@ -5,8 +5,8 @@
 //!  slot:   | tag 16 | reference 48 |     0 is empty; tag 0xffff marks a link to more slots
 //! ```
 //!
-//! About 14.2 bytes an entry, words included. The words ([`tags`](super::tags)) are looked at first: they
-//! mostly are in a cache, so a key that does not exist costs no trip to memory.
+//! About 14.2 bytes an entry, words included. A lookup reads the words ([`tags`]) first. They are
+//! mostly in a cache, so a key that does not exist costs no trip to memory.
 
 use super::blocks::{BlockSource, Blocks, Line};
 use super::form::{Form, LINK_TAG, REFERENCE_BITS, TAG_BITS_FROM, TAG_SHIFT, Words, reference_in};
@@ -49,7 +49,7 @@ fn link_to(bucket: NonNull<Bucket>) -> u64 {
     LINK_TAG << TAG_SHIFT | address
 }
 
-/// Moves what `from` holds to `to` and leaves `behind` in its place.
+/// Moves the value of `from` to `to` and leaves `behind` in its place.
 fn move_word(from: &AtomicU64, to: &AtomicU64, behind: u64) {
     let mut value = from.load(Ordering::Acquire);
     loop {
@@ -122,8 +122,8 @@ impl Form for Wide {
     #[inline]
     fn relocate(bucket: &Bucket, old: u64, new: u64) -> Option<bool> {
         let slot = bucket.slots.iter().find(|slot| slot.load(Ordering::Acquire) == old)?;
-        // Acquire on failure too: if the slot was just moved away, the epoch that says so must be
-        // seen, or the entry would be taken for gone.
+        // Acquire on failure too: if the slot was just moved away, the odd epoch must be seen, or
+        // the entry would be taken for removed.
         Some(slot.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire).is_ok())
     }
 
@@ -139,7 +139,7 @@ impl Form for Wide {
         }
         let address = std::ptr::with_exposed_provenance::<Bucket>(reference_in(slot) as usize);
         // SAFETY: links are only made to overflow buckets of this index, whose memory is neither
-        // given back nor used for anything else while a reader may be inside (`Overflow`).
+        // given back nor reused otherwise while a reader may be inside (`Overflow`).
         Some(unsafe { &*address })
     }
 

@@ -1,30 +1,31 @@
-//! Looks through the bytes of a segment that was open, before anything of them is used.
+//! Scans the bytes of an open segment before they are used.
 
 use super::{Entry, SegmentReader};
 use crate::error::Damage;
 use crate::metadata::{SegmentKind, TabletStatistics};
 use thunderhead_wire::SegmentId;
 
-/// Entries and bytes that one step looks at: some 10 µs.
+/// Entries and bytes that one step reads: some 10 µs.
 const ENTRIES: usize = 48;
 const BYTES: usize = 32 << 10;
 
-/// What a segment says of its log, and whether it is intact but for its end: found step by step.
+/// The facts that a segment tells about its log, and whether the segment is intact except for its
+/// end. A scan finds them step by step.
 #[derive(Clone, Debug, Default)]
 pub struct Scan {
     at: u32,
     /// The segments that the last digest names.
     pub digest: Option<Vec<SegmentId>>,
-    /// What each tablet held, as the last such entry says.
+    /// The contents of each tablet, from the last statistics entry.
     pub statistics: Vec<TabletStatistics>,
-    /// What is wrong, if something is.
+    /// The first damage, if there is any.
     pub damage: Option<Damage>,
-    /// What is wrong is at the end, where the last bytes may be missing.
+    /// Whether that damage is at the end, where the last bytes may be missing.
     pub is_torn: bool,
 }
 
 impl Scan {
-    /// Looks at some entries of the bytes, always the same ones; false at the end.
+    /// Reads some entries. Give it the same bytes every time; false at the end.
     pub fn step(&mut self, segment: SegmentId, bytes: &[u8]) -> bool {
         let mut reader = match SegmentReader::of(segment, bytes) {
             Ok(reader) => reader,
@@ -39,7 +40,7 @@ impl Scan {
         let mut count = 0;
         loop {
             let Some(entry) = reader.next() else { return false };
-            // Something intact behind it: it was not the end.
+            // An intact entry follows, so the damage was not at the end.
             self.is_torn = false;
             match entry {
                 Ok((_, Entry::Digest(digest))) if may_have_digest => {
@@ -62,7 +63,7 @@ impl Scan {
         }
     }
 
-    /// Whether the bytes may be used if no better copy is there.
+    /// Whether the bytes may be used if there is no better copy.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.damage.is_none() || self.is_torn
@@ -99,7 +100,7 @@ mod tests {
         assert_eq!(whole.statistics.len(), 1);
         assert_eq!(whole.statistics[0].tablet, TabletRange::whole(TableId(1)));
         assert!(whole.statistics[0].objects > 100);
-        assert!(scanned(3, bytes).damage.is_some(), "another segment than was asked for");
+        assert!(scanned(3, bytes).damage.is_some(), "the bytes are of another segment");
         assert!(scanned(id, &[]).damage.is_some());
         let torn = scanned(id, &bytes[..bytes.len() - 3]);
         assert!(torn.is_torn && torn.is_usable() && torn.digest == whole.digest);

@@ -1,38 +1,43 @@
-//! Segments of the log that a shard wrote in its former life, taken in as they are.
+//! Adoption: takes in the segments that the shard's former generation wrote, unchanged.
 //!
-//! A server that comes again has the replicas of its former log. Instead of appending all of it to a new
-//! log, which would be written to all backups anew, the new log *adopts* the segments: the bytes go into
-//! its memory under **the same segment ids**, the index points at the entries where they lie, and no
-//! copy is made, for there are copies.
+//! A server that restarts has the replicas of its former log. Appending all of it to a new log
+//! would write it to all backups anew. Instead, the new log *adopts* the segments: their bytes go
+//! into its memory under **the same segment ids**, and the index points at the entries where they
+//! lie. No copies are made, because the replicas are the copies.
 //!
-//! # Why that is right
+//! # Why adoption is correct
 //!
-//! The two logs become one. Both have the same [`LogId`], so an entry that a cleaner moves keeps its
-//! checksum. Ids of the new log begin above all of the former one ([`Log::beginning_at`]), so an id means
-//! one segment, and ages stay in order. Entries name others by segment ids, so whatever guarded against
-//! something still does: [`design::tombstones`](crate::design::tombstones) holds for the whole as it
-//! held for the former log, of which nothing was left out:
+//! The two logs become one. Both have the same [`LogId`](crate::LogId), so an entry that a cleaner
+//! moves keeps its checksum. Ids of the new log begin above all ids of the former one
+//! ([`Log::beginning_at`]), so an id means one segment, and ages stay in order. Entries name
+//! segments by their ids, so every guard of the former log remains one:
+//! [`design::tombstones`](crate::design::tombstones) holds for the whole as it held for the former
+//! log, of which nothing was left out:
 //!
-//! - All closed segments that the former log's last digest names are adopted first, in any order. What
-//!   is superseded or deleted in them is marked dead as if it had died here.
-//! - What was still open (the head) is then replayed as in any recovery: appended to the new head. Its
-//!   records so name what they replace where that lies now. That comes last: nothing that is older than a
-//!   head is newer than what it says, and a tombstone for an adopted object gets written again.
-//! - Adopted ids count as present from the moment they are there, before anything can name them.
-//! - So do ids of survivors that the former log's digests never named: a guard may name one, and what it
-//!   guards against is where the survivor had it from ([`Unnamed`](crate::Unnamed)). Their ids lie where the newest open
-//!   head says, which has the digest that made the former log complete. They count for as long as anything of a former life is part of this
-//!   one. Where no open head says so all ids count.
-//! - Only then a digest names them ([`Log::name_adopted`]). Until that is durable this log is complete
-//!   without them, and the former one is complete without this.
-//! - The cleaners get them last ([`Log::release_adopted`]), once nobody can need the former log any
-//!   more: before that none of its copies may be freed.
+//! - All closed segments that the former log's last digest names are adopted first, in any order.
+//!   Their superseded and deleted entries are marked dead as if they had died here.
+//! - The former log's open segment (its head) is then replayed as in any recovery: its entries are
+//!   appended to the new head. So its records name the present segments of the versions that they
+//!   replace. The head comes last: no entry older than a head is newer than the head's entries, and
+//!   a tombstone for an adopted object is written again.
+//! - Adopted ids count as present from the moment the segments are there, before any entry can name
+//!   them.
+//! - Ids of survivors that the former log's digests never named also count as present. A guard may
+//!   name such a survivor, and its dead version is in the segment from which the survivor was made
+//!   ([`Unnamed`](crate::Unnamed)). The newest open head lists the ranges of these ids; it also has
+//!   the digest that made the former log complete. They count as long as a segment of a former
+//!   generation is part of this log. If no open head lists them, all ids count.
+//! - Only then a digest names the adopted segments ([`Log::name_adopted`]). Until that digest is
+//!   durable, this log is complete without them, and the former log is complete without this one.
+//! - The cleaners get the adopted segments last ([`Log::release_adopted`]), once no recovery can
+//!   need the former log any more: before that, none of its copies may be freed.
 //!
-//! # What a log refuses to adopt
+//! # The segments that a log refuses
 //!
-//! Segments of another log id, of other sizes, with ids that are not below its own, or more than fits
-//! beside its reserves. In memory the former log may have been compacted; its copies are not, so the
-//! former log may be too large, though what is live of it is not. Then it has to be replayed.
+//! A log refuses segments of another log id, of other sizes, with ids that are not below its own,
+//! or more segments than fit beside its reserves. The former log may have been compacted in memory.
+//! Its copies are not, so they may be too large although their live entries are not. Then the
+//! former log has to be replayed.
 
 use super::Log;
 use super::write::Current;
@@ -45,12 +50,12 @@ use crate::shared::Reserves;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::{KeyHash, LogPosition, SegmentId, TabletRange};
 
-/// A segment that is being adopted: its memory, and how much of it is there.
+/// A segment that is being adopted: its memory, and how much of it is filled.
 pub(crate) struct Adopting {
     pub(crate) id: SegmentId,
     seglets: Vec<u32>,
     length: usize,
-    /// Bytes that were copied.
+    /// Bytes that were copied so far.
     copied: usize,
     tombstone_bytes: usize,
 }
@@ -67,14 +72,14 @@ impl Adopting {
         self.copied == self.length
     }
 
-    /// Bytes that are there.
+    /// Bytes that were copied so far.
     pub(crate) fn copied(&self) -> usize {
         self.copied
     }
 }
 
 impl Log {
-    /// Why a segment cannot be adopted, if it cannot.
+    /// Refuses a segment that cannot be adopted, with the reason.
     pub(crate) fn check_adoptable(
         &self,
         header: &SegmentHeader,
@@ -92,7 +97,7 @@ impl Log {
         Err(Damage::NotAdoptable { segment: header.segment })
     }
 
-    /// Takes the memory for a segment that is adopted; nothing is in it yet.
+    /// Takes memory for a segment to adopt, without filling it yet.
     pub(crate) fn begin_to_adopt(
         &mut self,
         id: SegmentId,
@@ -103,7 +108,7 @@ impl Log {
             return Err(self.no_memory(u64::MAX));
         }
         let count = length.div_ceil(self.memory.seglet_bytes()).max(1);
-        // Room for a head beside it, or the log could not go on.
+        // Keeps room for a head too, or the log could not go on.
         let head = self.shared.options.segment_bytes / self.memory.seglet_bytes();
         let keep = self.shared.reserves.for_writes() + head;
         let mut seglets: Vec<u32> = Vec::with_capacity(count);
@@ -120,8 +125,8 @@ impl Log {
         Ok(Adopting { id, seglets, length, copied: 0, tombstone_bytes: 0 })
     }
 
-    /// Copies the bytes of a segment up to an offset. `entries` are the offsets of those that begin in
-    /// what is new, and `tombstone_bytes` what tombstones take of it.
+    /// Copies the bytes of a segment up to an offset. `entries` are the offsets of the entries that
+    /// begin in the new bytes, and `tombstone_bytes` is the length of the tombstones among them.
     pub(crate) fn adopt_bytes(
         &mut self,
         adopting: &mut Adopting,
@@ -135,12 +140,12 @@ impl Log {
         let new = bytes.get(from..until).filter(|new| !new.is_empty());
         let at = u32::try_from(from).ok().and_then(|from| adopting.at(self, from));
         let (Some(new), Some(to)) = (new, at) else { return };
-        // SAFETY: `length` bytes of linked seglets belong to this segment alone; nobody reads what
-        // is beyond `copied`.
+        // SAFETY: `length` bytes of linked seglets belong to this segment alone; no thread reads
+        // beyond `copied`.
         unsafe { self.memory.write(to, new) };
         for offset in entries.iter().filter(|offset| **offset as usize >= from) {
             if let Some(entry) = adopting.at(self, *offset) {
-                // What was dead when the copy was made is found anew.
+                // Entries that were dead when the copy was made are found dead anew.
                 segment::mark_alive(&self.memory, entry);
             }
         }
@@ -148,7 +153,7 @@ impl Log {
         adopting.tombstone_bytes += tombstone_bytes;
     }
 
-    /// An adopted segment is there whole.
+    /// Enters an adopted segment into the ledger: all its bytes are there.
     pub(crate) fn adopted(&mut self, adopting: Adopting) {
         let Adopting { id, seglets, length, tombstone_bytes, .. } = adopting;
         let drops = self.shared.sums.drops.load(Ordering::Relaxed);
@@ -160,16 +165,17 @@ impl Log {
         self.shared.sums.tombstone_bytes.fetch_add(tombstone_bytes as i64, Ordering::Relaxed);
         self.count_disk(disk_bytes as i64);
         self.ledger.adopt(segment);
-        // Cleaners must know of it before anything names it.
+        // Cleaners must know of it before any entry names it.
         self.ledger.publish_present_now(&self.shared);
     }
 
-    /// Gives back the memory of a segment that is not adopted after all; nothing refers to it.
+    /// Gives back the memory of a segment that is not adopted after all; no reference points into
+    /// it.
     pub(crate) fn give_up_adopting(&mut self, adopting: Adopting) {
         adopting.seglets.into_iter().for_each(|number| self.memory.give_back(number));
     }
 
-    /// Makes the tablets that are taken back count from when they did in the former log.
+    /// Sets the position from which a returned tablet's entries count to that of the former log.
     pub(crate) fn count_tablets_since(&mut self, tablets: &[(TabletRange, SegmentId)]) {
         for (range, since) in tablets {
             for tablet in self.tablets.list.iter_mut().filter(|it| it.range == *range) {
@@ -179,7 +185,7 @@ impl Log {
         self.publish_tablets();
     }
 
-    /// Marks an entry of an adopted segment dead, if it is not yet.
+    /// Marks an entry of an adopted segment dead, unless it is already.
     pub(crate) fn dead_on_arrival(&mut self, at: Reference) {
         if segment::flags(&self.memory, at) & crate::entry::DEAD != 0 {
             return;
@@ -191,13 +197,13 @@ impl Log {
         self.memory.count_dead(at, frame.entry_bytes(), guarded);
     }
 
-    /// Counts an adopted object as live, and what it replaces as dead.
+    /// Counts an adopted object as live.
     pub(crate) fn alive_on_arrival(&mut self, tablet: usize, bytes: usize) {
         self.live_bytes += bytes as u64;
         self.tablets.list[tablet].live_bytes += bytes as u64;
     }
 
-    /// Has an index point at an adopted object; what it pointed at is dead.
+    /// Points an index at an adopted object; the entry it pointed at before is dead.
     pub(crate) fn point_at(
         &mut self,
         tablet: usize,
@@ -211,20 +217,20 @@ impl Log {
         Ok(())
     }
 
-    /// An adopted tombstone kills what an index points at. It needs no other one.
+    /// Removes an object that an adopted tombstone kills. No new tombstone is needed.
     pub(crate) fn unpoint(&mut self, tablet: usize, current: Current) {
         let at = self.tablets.list[tablet].index.remove(current.found);
         self.bury(tablet, at, &current.old);
     }
 
-    /// Names the adopted segments in a digest: from the moment that is durable this log is complete
-    /// with them. Returns up to where the log must be durable for that.
+    /// Names the adopted segments in a digest: once that digest is durable, this log is complete
+    /// with them. Returns the position up to which the log must be durable for that.
     ///
     /// # Errors
     /// [`Error::CleanerBehind`]: try again shortly.
     pub fn name_adopted(&mut self) -> Result<LogPosition, Error> {
         self.ledger.name_adopted(self.first);
-        // Cleaners get what was adopted later, and must know by then what may be there.
+        // Cleaners get the adopted segments later, and must know by then which ids may be present.
         self.ledger.publish_present_now(&self.shared);
         let keep = self.shared.reserves.for_writes();
         if !self.renew_digest(keep) && !self.roll(keep) {
@@ -236,31 +242,31 @@ impl Log {
         Ok(self.head.position())
     }
 
-    /// Segments of a former life will be adopted.
+    /// Prepares the ledger: segments of a former generation will be adopted.
     pub(crate) fn will_adopt(&mut self) {
         self.ledger.will_adopt(self.first);
     }
 
-    /// An open segment of a former life has a digest.
+    /// Notes a digest in an open segment of a former generation.
     pub(crate) fn met_former_digest(&mut self, segment: SegmentId, digest: &Digest) {
         self.ledger.learn_unnamed(segment, &digest.unnamed, self.first);
     }
 
-    /// The segments that were adopted and not released, with their lengths.
+    /// The adopted segments that are not released, with their lengths.
     pub fn adopted_segments(&self) -> impl Iterator<Item = (SegmentId, u32)> + '_ {
         self.ledger.adopted().map(|segment| (segment.id, segment.length as u32))
     }
 
-    /// Nobody needs the former log any more: the cleaners may work on what was adopted.
+    /// Lets the cleaners work on the adopted segments: no recovery needs the former log any more.
     pub fn release_adopted(&mut self) {
         for segment in self.ledger.release_adopted() {
             self.shared.closed.push(segment);
         }
     }
 
-    /// Throws away what was adopted; its tablets were dropped before, and the records that came with
-    /// it forgotten. Where a digest names the segments it goes on doing so, and their copies must stay
-    /// for as long as this log is there. True in that case.
+    /// Throws away the adopted segments. The caller has dropped their tablets and forgotten their
+    /// completion records. Returns whether a digest names the segments: it goes on doing so, and
+    /// their copies must stay as long as this log exists.
     pub fn abandon_adopted(&mut self) -> bool {
         let (segments, is_named) = self.ledger.abandon_adopted();
         for segment in segments {
@@ -270,13 +276,13 @@ impl Log {
         is_named
     }
 
-    /// Segments of former logs that a recovery of this one might read: adopted ones that are not cleaned,
-    /// or whose copies are not free yet. There are never more of them again.
+    /// Segments of former logs that a recovery of this one might read: adopted segments that are
+    /// not cleaned, or whose copies are not free yet. Their number never grows again.
     pub fn inherited_segments(&self) -> impl Iterator<Item = SegmentId> + '_ {
         self.ledger.ids().filter(|id| *id < self.first)
     }
 
-    /// The id of the first segment of this log: those that it adopts have lower ones.
+    /// The id of the first segment of this log; adopted segments have lower ids.
     #[must_use]
     pub fn first_segment(&self) -> SegmentId {
         self.first

@@ -1,22 +1,22 @@
 //! Many operations at once: the cache misses of a batch overlap instead of adding up.
 //!
-//! A lookup goes through these steps: hash the key and ask for the word of its bucket, if buckets have words, or else
-//! for the bucket; look at the
-//! word and ask for the bucket; look into the bucket and ask for the entry, or for the overflow
-//! bucket of a few; look into that; and only then do the work. By the time a line is needed it is
-//! there. A read whose word says that the key does not exist asks for nothing after the second step.
+//! A lookup takes these steps: hash the key and prefetch the word of its bucket, or the bucket
+//! itself if buckets have no words; look at the word and prefetch the bucket; look into the bucket
+//! and prefetch the entry, or in a few cases the overflow bucket; look into that; and only then do
+//! the work. By the time a cache line is needed it is there. A read whose word says that the key
+//! does not exist prefetches nothing after the second step.
 //!
-//! **Reads** do all steps at the same time, each for another key: the first for one, the second for
-//! the one that came [`AHEAD`] before, and so on.
+//! **Reads** do all steps at the same time, each step for another key: the first step for one key,
+//! the second for the key that came [`AHEAD`] before it, and so on.
 //!
 //! ```text
 //!  key:    … 0    …    6    …    12    …   18    …   24
 //!            work      behind    bucket    word      hash
 //! ```
 //!
-//! So memory always has something to fetch while values are copied, and never more at a time than
-//! it takes at a time. **Updates** change what is looked at, and go through each step together, up to
-//! [`BATCH`] of them, before the first is done.
+//! So memory always has a line to fetch while values are copied, and never more lines than it can
+//! fetch at a time. **Updates** change the structures that a lookup reads. So a batch of up to
+//! [`BATCH`] updates goes through each step together, before the first of them is done.
 
 use super::write::Hashed;
 use super::{Log, Written};
@@ -37,18 +37,18 @@ pub struct Put<'a> {
     pub key: &'a [u8],
     /// The value.
     pub value: &'a [u8],
-    /// When it goes ahead.
+    /// The write goes ahead only if this holds.
     pub condition: Condition,
 }
 
-/// Where a key of a batch belongs.
+/// The tablet and the hash of a key of a batch.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Place {
     pub(crate) hash: KeyHash,
     pub(crate) tablet: Option<u32>,
 }
 
-/// The keys of updates that are expected, in their order: of [`Log::expect_updates`].
+/// The keys of expected updates, in their order; returned by [`Log::expect_updates`].
 pub struct ExpectedUpdates<'k> {
     keys: [Hashed<'k>; BATCH],
     next: usize,
@@ -76,7 +76,7 @@ impl<'k> Iterator for ExpectedUpdates<'k> {
 
 const _: () = assert!(BATCH <= 64, "a set of the places in a batch is a word");
 
-/// How many keys lie between one step of a read and the next.
+/// The number of keys between one step of a read and the next.
 const AHEAD: usize = 6;
 
 /// Places for keys that are read at the same time.
@@ -87,22 +87,23 @@ const RING: usize = (4 * AHEAD + 1).next_power_of_two();
 struct Lookup<'log, 'key> {
     table: TableId,
     key: &'key [u8],
-    /// Where it belongs, if its tablet is here.
+    /// The key's place in the index, if this log has its tablet.
     approach: Option<Approach<'log>>,
     candidate: Candidate,
 }
 
-/// What an entry is looked at for.
+/// The reason for looking at an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// Read keys and values.
     Read,
-    /// Compare keys, and put something into the index even where there was nothing.
+    /// Compare keys, and insert into the index even if it has no entry yet.
     Update,
 }
 
 impl Log {
-    /// Hashes the keys of a batch of updates and asks for the memory that looking them up will touch.
+    /// Hashes the keys of a batch of updates and prefetches the memory that their lookups will
+    /// touch.
     #[inline]
     pub(crate) fn approach<'k>(
         &self,
@@ -118,7 +119,7 @@ impl Log {
         places
     }
 
-    /// The same of the first [`BATCH`] of them; `note` is told where each belongs.
+    /// Does so for the first [`BATCH`] keys; `note` is called with the place of each.
     #[inline]
     fn approach_each<'k>(
         &self,
@@ -146,7 +147,7 @@ impl Log {
             let Some(approach) = approach else { continue };
             match approach.candidate() {
                 Candidate::At(reference) => self.prefetch_entry(reference, Purpose::Update),
-                // Where its bucket is full it goes to the one behind.
+                // If its bucket is full the new entry goes to the overflow bucket.
                 Candidate::Absent => approach.prefetch_behind(),
                 Candidate::Behind => behind |= 1 << at,
             }
@@ -166,7 +167,7 @@ impl Log {
         if purpose == Purpose::Update {
             // Entries begin anywhere in a line: often the end of the key is in the next one.
             prefetch::read(self.memory.at(reference + 44));
-            // Where its segment is told, and what is dead there.
+            // The note of the entry's seglet: its segment, and the count of dead bytes there.
             self.memory.prefetch_note(reference);
         } else {
             // Header, a key of the usual length and a value of a hundred bytes.
@@ -175,9 +176,8 @@ impl Log {
         }
     }
 
-    /// Asks for the memory that updates of some keys will touch: of the first [`BATCH`] of them.
-    /// Whoever does these updates next, one after the other, waits for none of it. Gives the keys back,
-    /// hashed.
+    /// Prefetches the memory that updates of some keys will touch, for the first [`BATCH`] keys.
+    /// Updates made next, one after the other, wait for none of it. Returns the keys, hashed.
     pub fn expect_updates<'k>(
         &self,
         keys: impl IntoIterator<Item = (TableId, &'k [u8])>,
@@ -202,8 +202,9 @@ impl Log {
         Lookup { table, key, approach, candidate: Candidate::Absent }
     }
 
-    /// The last: nothing was written since the first, and what a cleaner has moved since is still where
-    /// it was until the turn ends. So the candidate is as good as the index, if it has the key.
+    /// The last step of a read. Nothing was written since the first step, and an entry that a
+    /// cleaner has moved since is still at its old place until the turn ends. So the candidate is
+    /// as good as the index, if it has the key.
     #[inline(always)]
     fn end_lookup(&self, lookup: &Lookup<'_, '_>) -> Result<Option<Object<'_>>, Error> {
         let Lookup { table, key, approach, candidate } = *lookup;
@@ -227,7 +228,7 @@ impl Log {
     /// does not exist.
     ///
     /// # Errors
-    /// Per key: [`Error::UnknownTablet`] when its tablet does not live here.
+    /// Per key: [`Error::UnknownTablet`] when this log does not hold its tablet.
     pub fn read_batch<'k>(
         &self,
         keys: impl IntoIterator<Item = (TableId, &'k [u8])>,
@@ -279,8 +280,8 @@ impl Log {
         }
     }
 
-    /// Writes many objects, in order. `done` is called for each with what became of it; one that
-    /// fails does not keep the others back.
+    /// Writes many objects, in order. `done` is called with the result of each; a failed write does
+    /// not keep the others back.
     pub fn write_batch(
         &mut self,
         puts: &[Put<'_>],

@@ -1,30 +1,33 @@
 //! Segments beside the log: *side segments*, as the papers call them.
 //!
-//! What a recovery replays does not go into the head, but into segments of its own, which are no part of the
-//! log until all of it is there. So writes of others do not wait behind it, copies of many segments are
-//! made at a time, and where a recovery is given up nothing of it is left.
+//! A recovery does not replay into the head, but into segments of its own. These are no part of the
+//! log until all of them are there. So other writes do not wait behind the recovery, copies of many
+//! segments are made at a time, and an abandoned recovery leaves nothing behind.
 //!
-//! They come into the log as the survivors of a cleaner's pass do, of one that cleaned nothing:
+//! Side segments come into the log as the survivors of a cleaning pass do, of a pass that cleaned
+//! nothing:
 //!
 //! ```text
-//!   open     entries are appended; nobody but the recovery's own tablets refers to them
+//!   open     entries are appended; only the recovery's own tablets refer to them
 //!   full     the replicator gets it, as a survivor, a piece a turn; the next one is opened
-//!   taken in all of them are one pass, which a digest names once they are durable: all of them or none
+//!   taken in all of them are one pass; a digest names it once they are durable: all or none
 //! ```
 //!
-//! # Why that is right
+//! # Why this is correct
 //!
-//! - An entry that is appended here is *born* in the head of that time, which is not before the one in which its
-//!   tablet began to live. As it does not lie in the segment of its birth it is taken for one that was moved, and so
-//!   for durable: its tablet is not served before it is.
-//! - Records name others by segment ids (`prior`). Ids count as present from the moment they are taken, as those of
-//!   survivors do, so whatever guards against an entry beside the log is kept while that may be replayed; and as one
-//!   digest takes in all of them, what kills an entry comes into the log no later than the entry does.
-//! - Until then no cleaner has them, and none of their bytes change. What is dead in them stays. Where memory is short for
-//!   anybody, those that are full are therefore taken in before their time: what is then left of
-//!   a recovery that is given up is the cleaners', as are other tablets that were dropped.
-//! - Records of completed updates go into the head: they are found through an index that outlives the tablets, and
-//!   are forgotten one by one.
+//! - An entry that is appended here is *born* in the log's head of that time, which is not before
+//!   the head in which its tablet was created. The entry does not lie in the segment of its birth,
+//!   so it counts as moved by a cleaner, and so as durable. That is correct because its tablet is
+//!   not served before the side segments are durable.
+//! - Records name segments by their ids (`prior`). The id of a side segment counts as present from
+//!   the moment it is taken, as that of a survivor does. So every guard against an entry in a side
+//!   segment is kept while that entry may be replayed. One digest takes in all side segments, so
+//!   the killer of an entry comes into the log no later than the entry.
+//! - Until then no cleaner has the side segments, and their bytes do not change. Their dead entries
+//!   stay. When memory is short for any write, the full side segments are therefore taken in early.
+//!   If the recovery is then abandoned, the cleaners free them like other dropped tablets.
+//! - Completion records go into the head: their index outlives the tablets, and they are forgotten
+//!   one by one.
 
 use super::Log;
 use super::heads::Head;
@@ -35,44 +38,44 @@ use crate::shared::Pass;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::SegmentId;
 
-/// What somebody has beside the log.
+/// The side segments of one recovery.
 #[derive(Default)]
 pub(crate) struct Beside {
     open: Option<Head>,
-    /// Those that are full.
+    /// The full segments.
     full: Vec<SegmentId>,
-    /// Those that a digest is to take in.
+    /// Segments that wait for a digest to take them in.
     awaited: Vec<SegmentId>,
 }
 
-/// How far it has come that what is beside the log becomes part of it.
+/// The progress of taking side segments into the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeIn {
-    /// A digest names all of it.
+    /// A digest names all of them.
     Done,
     /// There is more to do at once.
     Again,
-    /// It waits for copies, or for memory.
+    /// The log waits for copies, or for memory.
     Waits,
 }
 
-/// A segment that the replicator is being given.
+/// A full side segment that is being handed to the replicator.
 pub(super) struct Given {
     pub(super) id: SegmentId,
     pub(super) bytes: usize,
 }
 
-/// The log's own head, while entries go beside it.
+/// The log's own head, while entries go to a side segment.
 pub(super) struct Aside {
     head: Head,
     full: Vec<SegmentId>,
 }
 
 impl Log {
-    /// Appends beside the log what an act appends; it takes no turn.
+    /// Runs an act whose entries go to a side segment; takes no turn.
     ///
     /// # Errors
-    /// [`Error::CleanerBehind`] when there is no memory for a segment, and whatever the act does.
+    /// [`Error::CleanerBehind`] when there is no memory for a segment, and any error of the act.
     pub(crate) fn beside<T>(
         &mut self,
         beside: &mut Beside,
@@ -97,7 +100,7 @@ impl Log {
         result
     }
 
-    /// Makes room for entries that go beside the log.
+    /// Makes room for entries in the side segment, or in a new one.
     pub(super) fn make_room_beside(&mut self, bytes: usize, keep: usize) -> Result<(), Error> {
         loop {
             match self.head.appender.prepare(bytes, keep) {
@@ -135,7 +138,7 @@ impl Log {
         Some(head)
     }
 
-    /// One is full: copies are made of it.
+    /// Closes a full side segment and queues it for the replicator.
     fn close_beside(&mut self, full: Head) -> SegmentId {
         let segment = full.close();
         let id = segment.id;
@@ -146,8 +149,8 @@ impl Log {
         id
     }
 
-    /// Has what is full beside the log, and given to the replicator, become part of the log as soon as it is
-    /// durable, so that cleaners may have it: memory is short.
+    /// Takes in the full side segments that the replicator has, so that cleaners may have them once
+    /// they are durable: memory is short.
     pub(super) fn take_in_full(&mut self) {
         self.give_some(true);
         let given = &self.given;
@@ -163,8 +166,9 @@ impl Log {
         }
     }
 
-    /// Has all of it become part of the log. When it is done a digest names it that is durable when all is that
-    /// was appended. Nothing may be appended beside the log any more.
+    /// Takes all side segments of a recovery into the log, a step a call. Once it returns `Done`, a
+    /// digest names them; it is durable when everything appended so far is. No entry may go to the
+    /// side segments any more.
     pub(crate) fn take_in(&mut self, beside: &mut Beside) -> TakeIn {
         if let Some(open) = beside.open.take() {
             beside.full.push(self.close_beside(open));
@@ -189,9 +193,10 @@ impl Log {
         if beside.awaited.is_empty() { TakeIn::Done } else { TakeIn::Waits }
     }
 
-    /// Nothing of it is left, but for what was taken in before its time. No index refers to any of it.
+    /// Frees the side segments, except any that was taken in early. No index refers to their
+    /// entries.
     pub(crate) fn give_up_beside(&mut self, beside: Beside) {
-        // Nobody has a reference from before.
+        // After a turn no reader has a reference from before.
         self.turn();
         let Beside { open, full, .. } = beside;
         if let Some(open) = open {
@@ -208,7 +213,7 @@ impl Log {
         }
     }
 
-    /// Bytes that went beside the log and whose copies are not durable, of everybody.
+    /// Bytes of full side segments, of all recoveries, whose copies are not durable.
     #[must_use]
     pub fn behind_beside(&mut self) -> u64 {
         self.ledger.behind_beside(&mut *self.replicator)

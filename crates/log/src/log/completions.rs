@@ -1,21 +1,21 @@
 //! Completion records: the outcomes of updates, kept until their client has seen them.
 //!
-//! A server that updates an object for a client logs the outcome with it, under the client's
-//! lease and the update's sequence number. When the client asks again, the answer is found and
-//! the effect not repeated. The records live in the log like objects do: the cleaner moves them,
-//! a recovery finds them, and they belong to the tablet of the key that they are about.
+//! A server that updates an object for a client logs the outcome with it, under the client's lease
+//! and the update's sequence number. When the client asks again, the server finds the answer and
+//! does not repeat the effect. The records live in the log like objects: the cleaner moves them, a
+//! recovery finds them, and each belongs to the tablet of its key.
 //!
-//! [`Log::write_completed`] appends record and object so that a recovery sees both or neither:
-//! the record is marked as *linked* to the entry behind it, and counts only with that one. When
-//! either finds no place in its index, the head's end has not moved and nothing has happened.
+//! [`Log::write_completed`] appends record and object so that a recovery sees both or neither: the
+//! record is marked as *linked* to the entry behind it, and counts only with that entry. If either
+//! finds no place in its index, the head's end has not moved and nothing has happened.
 //!
-//! What several updates of one message have come to is recorded in one entry: see
+//! The outcomes of several updates of one message are recorded in one entry: see
 //! [`groups`](super::groups).
 //!
-//! **Entered late.** The records that were appended last are not in the index yet ([`Late`]): most are
-//! forgotten before anybody asks for them, for their client goes on with its next update. They enter when there
-//! are too many, and when their head ends: from then on cleaners may come, who look for what the index holds.
-//! Memory in the index is promised to each.
+//! **Indexed late.** The records that were appended last are not in the index yet ([`Late`]). Most
+//! are forgotten before they are looked up, because their client goes on with its next update. They
+//! enter the index when there are too many, and when their head ends: from then on cleaners may
+//! look for them in the index. Each has a promise of memory in the index.
 
 use super::Log;
 use super::write::{Hashed, NewVersion, Written, check};
@@ -30,7 +30,7 @@ use crate::segment;
 use crate::varint::Reader;
 use thunderhead_wire::{Condition, KeyHash, LogPosition, TableId, TabletRange, Version};
 
-/// So many records may be late. Whoever looks for one looks at all of them.
+/// The most records that may be late. A lookup of a record goes through all of them.
 const LATE_MAX: usize = 32;
 
 /// Names an update of a client, and holds its outcome.
@@ -40,12 +40,12 @@ pub struct Completion<'a> {
     pub lease: u64,
     /// The number that the client gave the update.
     pub sequence: u64,
-    /// The outcome, in whatever form the server answers with.
+    /// The outcome, in the form of the server's answers.
     pub result: &'a [u8],
 }
 
 impl Log {
-    /// Writes an object if a condition holds, and with it the record that it was done.
+    /// Writes an object if a condition holds, and with it the record of the update.
     ///
     /// # Errors
     /// As [`Log::write_if`], and [`Error::AlreadyCompleted`].
@@ -76,8 +76,8 @@ impl Log {
         self.write_fresh(table, key, value, condition, (lease, sequence), |_| result)
     }
 
-    /// The same for a caller who knows that there is no record of this lease and sequence, so that
-    /// nobody looks for it; and whose outcome needs the new version, which `result` is told.
+    /// Writes an object and its record, without a lookup: the caller must know that there is no
+    /// record of this lease and sequence. `result` makes the outcome from the new version.
     ///
     /// # Errors
     /// As [`Log::write_if`].
@@ -143,8 +143,8 @@ impl Log {
         Ok(Written { version, position: put? })
     }
 
-    /// Deletes an object if a condition holds, and with it records that it was done. Returns the
-    /// version it had, or `None` when there was none; that is recorded too.
+    /// Deletes an object if a condition holds, and with it records the update. Returns the version
+    /// that the object had, or `None` when there was no object; that is recorded too.
     ///
     /// # Errors
     /// As [`Log::delete`], and [`Error::AlreadyCompleted`].
@@ -181,9 +181,9 @@ impl Log {
             self.note_outcome(&Outcome { sequence, table, key_hash: hash, result }, from);
             return Ok(deleted);
         }
-        // A delete always finds room, and so does what says that it was done. There is then enough
-        // for the tombstone too, which fails for no other reason and so never leaves the record
-        // alone.
+        // A delete always finds room, and so does its record. Then there is enough room for the
+        // tombstone too. Appending the tombstone fails for no other reason, so the record is never
+        // left alone.
         let most = key.len() + completion.result.len() + 256;
         self.make_room(most, self.shared.reserves.for_deletes())?;
         let flag = if existing.is_some() { LINKED } else { 0 };
@@ -217,7 +217,7 @@ impl Log {
         completed
     }
 
-    /// The same however full the memory is, for a replay.
+    /// Does so however full the memory is, for a replay.
     pub(crate) fn complete_admitted(
         &mut self,
         table: TableId,
@@ -264,7 +264,7 @@ impl Log {
         if is_late {
             self.late.push(record);
         } else {
-            // Memory is short, but it may need none; nor may those to which it was promised.
+            // Memory is short, but the insert may need none; nor may the promised ones.
             self.enter_late();
             self.enter(&record)?;
         }
@@ -273,7 +273,7 @@ impl Log {
         Ok(Record { lease, sequence, bytes, is_late })
     }
 
-    /// Takes a record that was just appended out again; the head is about to be rewound.
+    /// Removes a record that was just appended; the head is about to be rewound.
     #[cold]
     fn forget_appended(&mut self, record: Record) {
         let Record { lease, sequence, bytes, is_late } = record;
@@ -312,8 +312,8 @@ impl Log {
         }
     }
 
-    /// Forgets those of 64 sequences, from one on, whose bits are set and whose records are late. Returns the
-    /// bits of the others.
+    /// Forgets the late records of the set bits: bit `i` stands for the sequence `base + i`.
+    /// Returns the bits of the other records.
     #[inline]
     pub fn forget_late(&mut self, lease: u64, base: u64, bits: u64) -> u64 {
         let mut left = bits;
@@ -332,8 +332,8 @@ impl Log {
         left
     }
 
-    /// Takes in the record of an update that lies at a reference, in a segment that is adopted. False
-    /// where there is another one of it.
+    /// Takes in a record at a reference in an adopted segment. False if the log already has another
+    /// record of the update.
     pub(crate) fn adopt_completion(
         &mut self,
         at: Reference,
@@ -360,7 +360,7 @@ impl Log {
         Ok(true)
     }
 
-    /// The outcome of an update, if it was completed here and not yet forgotten.
+    /// Returns the outcome of an update that was completed here and not yet forgotten.
     #[must_use]
     pub fn completion(&self, lease: u64, sequence: u64) -> Option<Bytes<'_>> {
         let memory = &*self.memory;
@@ -389,8 +389,9 @@ impl Log {
         found
     }
 
-    /// Visits some records, with lease, sequence and outcome, and returns where to go on, or `None`
-    /// at the end. Begin with `Cursor::default()`. As [`Log::scan`] does for objects.
+    /// Visits some records, with lease, sequence and outcome. Returns where to go on, or `None` at
+    /// the end. Begin with `Cursor::default()`. Changes between the calls are as with
+    /// [`Log::scan`].
     pub fn scan_completions(
         &mut self,
         cursor: Cursor,
@@ -400,7 +401,7 @@ impl Log {
         self.scan_outcomes(cursor, |lease, outcome, result| visit(lease, outcome.sequence, result))
     }
 
-    /// The same for those of part of a table, with the hash of the key that each is about.
+    /// Visits the records of part of a table, each with the hash of its key.
     pub fn scan_completions_of(
         &mut self,
         range: TabletRange,
@@ -415,7 +416,7 @@ impl Log {
         })
     }
 
-    /// Visits the outcomes of some records that are wanted.
+    /// Visits the outcomes in some records, except outcomes that were forgotten.
     fn scan_outcomes(
         &self,
         cursor: Cursor,
@@ -432,9 +433,9 @@ impl Log {
         })
     }
 
-    /// Looks at some records and forgets those of tablets that do not live here: of dropped ones, and
-    /// of a replay that was given up. `forgotten` is told their lease and sequence. Returns where to
-    /// go on, or `None` at the end; begin with `Cursor::default()`.
+    /// Looks at some records and forgets those whose tablet this log does not hold: of dropped
+    /// tablets, and of abandoned replays. `forgotten` is called with the lease and sequence of
+    /// each. Returns where to go on, or `None` at the end; begin with `Cursor::default()`.
     pub fn forget_homeless_completions(
         &mut self,
         cursor: Cursor,
@@ -456,7 +457,8 @@ impl Log {
         next
     }
 
-    /// Forgets a record: its client has the answer, or is gone. True when there was one.
+    /// Forgets a record, because its client has the answer or its lease ended. True when there was
+    /// one.
     pub fn forget_completion(&mut self, lease: u64, sequence: u64) -> bool {
         self.end_noted_group();
         let forgotten = self.forget_late(lease, sequence, 1) == 0
@@ -482,7 +484,7 @@ impl Log {
         self.live_bytes -= bytes as u64;
     }
 
-    /// Forgets records of one client, any number of them; says how many there were. Their misses
+    /// Forgets any number of records of one client; returns how many there were. Their cache misses
     /// overlap.
     pub fn forget_completions(&mut self, lease: u64, sequences: &[u64]) -> usize {
         if sequences.is_empty() {
@@ -509,8 +511,8 @@ impl Log {
         forgotten
     }
 
-    /// The same for those of 64 sequences, from one on, whose bits are set. Returns how many entries of
-    /// the log that took: less than records, where some were recorded together.
+    /// Forgets the records of the set bits: bit `i` stands for the sequence `base + i`. Returns how
+    /// many entries of the log that took: fewer than records if some were recorded together.
     pub fn forget_some(&mut self, lease: u64, base: u64, bits: u64) -> usize {
         self.end_noted_group();
         let mut left = self.forget_late(lease, base, bits);
@@ -557,7 +559,7 @@ impl Log {
     }
 }
 
-/// A record that was appended.
+/// A record that was just appended.
 pub(crate) struct Record {
     lease: u64,
     sequence: u64,
@@ -565,7 +567,7 @@ pub(crate) struct Record {
     is_late: bool,
 }
 
-/// The record of an update that is in the log and not yet in the index of records.
+/// A completion record that is in the log and not yet in the index of records.
 pub(super) struct Late {
     lease: u64,
     sequence: u64,
@@ -587,8 +589,8 @@ impl Entries for Records<'_> {
     }
 }
 
-/// Whether the record at a reference, which the index of records holds, is of a kind and begins with
-/// this lease and sequence.
+/// Whether the record at a reference, which the index of records holds, is of a kind and begins
+/// with this lease and sequence.
 #[inline]
 fn is_record(memory: &Memory, at: Reference, kind: Kind, lease: u64, sequence: u64) -> bool {
     let frame = segment::frame(memory, at);
@@ -604,14 +606,14 @@ fn is_single(memory: &Memory, at: Reference, lease: u64, sequence: u64) -> bool 
     is_record(memory, at, Kind::Completion, lease, sequence)
 }
 
-/// Whether it is that of a group which begins with a sequence.
+/// Whether it is the record of a group that begins with a sequence.
 #[inline]
 pub(super) fn is_group(memory: &Memory, at: Reference, lease: u64, first: u64) -> bool {
     is_record(memory, at, Kind::Completions, lease, first)
 }
 
-/// Visits the outcomes of the record at a reference, with its lease and, where it is that of a group,
-/// its first sequence.
+/// Visits the outcomes of the record at a reference, each with the record's lease and, for a group,
+/// the group's first sequence.
 fn each_outcome<'a>(
     memory: &'a Memory,
     at: Reference,

@@ -1,22 +1,23 @@
-//! Groups: the outcomes of updates of one message, recorded together.
+//! Groups: the outcomes of the updates of one message, recorded together.
 //!
-//! A record of each outcome by itself costs more than the update: an entry, its checksum, its place in
-//! the index, and all of that again when the client has the answer. Between [`Log::begin_group`] and
-//! [`Log::end_group`] outcomes are only noted, and then recorded in one entry
-//! ([`outcomes`](crate::outcomes)), which stands in the index under its first sequence. Which sequences
-//! of a group are still wanted is a word beside the log; when none is, the entry is dead.
+//! A record of each outcome by itself costs more than the update: an entry, its checksum, its place
+//! in the index, and all of that again when the client has the answer. Between [`Log::begin_group`]
+//! and [`Log::end_group`] outcomes are only noted. Then they are recorded in one entry
+//! ([`outcomes`](crate::outcomes)), which the index holds under the group's first sequence. A word
+//! beside the log says which sequences of a group are still wanted; when none is, the entry is
+//! dead.
 //!
-//! **All or nothing.** What the updates append is linked, each entry to the next and the last one to the
-//! record. So a recovery sees all updates of a group with their outcomes, or none of them. For this they
-//! must lie in one segment, and room is made when a group begins, for all that it may take. No turn is
-//! taken inside one: it would hand over a part of it.
+//! **All or nothing.** The entries that the updates append are linked, each to the next and the
+//! last one to the record. So a recovery sees all updates of a group with their outcomes, or none
+//! of them. For this they must lie in one segment. So room for the whole group is made when it
+//! begins. No turn is taken inside a group, because a turn would hand over a part of it.
 //!
-//! **Durable together.** A replicator may have copied some of a group and not the rest. What a crash
-//! would leave of it then does not count, so an object of a group is durable when the group is: see
+//! **Durable together.** A replicator may have copied a part of a group and not the rest. After a
+//! crash such a part does not count, so an object of a group is durable when the group is: see
 //! [`Groups::durable_at`].
 //!
-//! **Apart.** The sequences of two groups of a client do not interleave, so that at most one group can
-//! have a sequence. Where a group would, what comes is recorded by itself.
+//! **Apart.** The sequences of two groups of a client do not interleave, so at most one group can
+//! have a sequence. An outcome that would make groups interleave is recorded by itself.
 
 use super::Log;
 use super::completions::Records;
@@ -30,33 +31,33 @@ use crate::segment;
 use std::collections::{BTreeMap, VecDeque};
 use thunderhead_wire::LogPosition;
 
-/// The most that the updates of one group may append: little of what a segment holds, so that little
-/// is lost at its end, and few seglets.
+/// The most that the updates of one group may append: a small part of a segment, so that little is
+/// lost at the segment's end, and few seglets.
 const GROUP_BYTES_MAX: usize = 64 << 10;
 
-/// What an update appends at most beside its value and, twice, its key: an object, in the classic
+/// The most that an update appends beside its value and, twice, its key: an object, in the classic
 /// scheme a tombstone, and its outcome.
 const UPDATE_BYTES: usize = 2 * crate::limits::HEADER_BYTES_MAX + OUTCOME_BYTES_MAX;
 
 /// See the module's documentation.
 #[derive(Default)]
 pub(super) struct Groups {
-    /// By lease and first sequence: of which sequences from there on the outcomes are wanted.
+    /// By lease and first sequence: the sequences from there on whose outcomes are wanted, as bits.
     wanted: BTreeMap<(u64, u64), u64>,
     open: Option<Open>,
-    /// Where those begin and end that are not durable yet; in their order.
+    /// The positions where groups that are not durable yet begin and end, in their order.
     unsettled: VecDeque<(LogPosition, LogPosition)>,
-    /// How far the log is durable without a part of a group.
+    /// How far the log is durable, without the part of a group that is not durable whole.
     settled: LogPosition,
-    /// The outcomes of the open one.
+    /// The outcomes of the open group.
     bytes: Vec<u8>,
 }
 
-/// A group to which updates are added.
+/// The group to which updates are being added.
 struct Open {
     lease: u64,
     first: u64,
-    /// The last sequence that it may have.
+    /// The last sequence that the group may have.
     last: u64,
     from: LogPosition,
     room: usize,
@@ -70,13 +71,13 @@ impl Groups {
         self.open.is_some()
     }
 
-    /// Flags of what is appended now.
+    /// The flags for entries that are appended now.
     #[inline]
     pub(super) fn links(&self) -> u8 {
         if self.open.is_some() { LINKED } else { 0 }
     }
 
-    /// Something was appended that belongs to the open group, if there is one.
+    /// Counts an appended entry for the open group, if there is one.
     #[inline]
     pub(super) fn count_effect(&mut self) {
         if let Some(open) = &mut self.open {
@@ -84,7 +85,7 @@ impl Groups {
         }
     }
 
-    /// The group that has a sequence, and which of its sequences are wanted.
+    /// The group that has a sequence, and its wanted sequences.
     #[inline]
     fn around(&self, lease: u64, sequence: u64) -> Option<(u64, u64)> {
         let (key, wanted) = self.wanted.range(..=(lease, sequence)).next_back()?;
@@ -99,8 +100,8 @@ impl Groups {
         at < SPAN && wanted >> at & 1 != 0
     }
 
-    /// The last sequence that a group may have which begins with one; `None` where that one is
-    /// between those of another group.
+    /// The last sequence that a group may have if it begins at `first`; `None` if `first` lies
+    /// between the sequences of another group.
     fn last_of(&self, lease: u64, first: u64) -> Option<u64> {
         if let Some((key, wanted)) = self.wanted.range(..=(lease, first)).next_back()
             && key.0 == lease
@@ -113,7 +114,7 @@ impl Groups {
         Some(next.map_or(last, |((_, next), _)| next - 1))
     }
 
-    /// How far the log is durable without a part of a group.
+    /// How far the log is durable, without the part of a group that is not durable whole.
     #[inline]
     pub(super) fn settled(&self) -> LogPosition {
         self.settled
@@ -130,7 +131,8 @@ impl Groups {
         };
     }
 
-    /// When an entry is durable that ends at a position which is not settled.
+    /// The position at which an entry is durable, given the unsettled position where the entry
+    /// ends.
     pub(super) fn durable_at(&self, end: LogPosition) -> LogPosition {
         let at = self.unsettled.partition_point(|(_, behind)| *behind < end);
         match self.unsettled.get(at) {
@@ -141,18 +143,18 @@ impl Groups {
 }
 
 impl Log {
-    /// What an update may append in a group, for a key and a value of so many bytes.
+    /// The most that an update may append in a group, for a key and a value of so many bytes.
     #[must_use]
     pub fn grouped_bytes(key: usize, value: usize) -> usize {
         UPDATE_BYTES + 2 * key + value
     }
 
-    /// Begins a group: outcomes of updates of one client, from a sequence on, are recorded together from
-    /// now on. `bytes` is what they take ([`Log::grouped_bytes`]), or as much of it as the group is to
-    /// have. False where there is no room for it, or another group is in the way: then each is recorded
-    /// by itself.
+    /// Begins a group: from now on the outcomes of one client's updates, from a sequence on, are
+    /// recorded together. `bytes` is the room that they take ([`Log::grouped_bytes`]); the group
+    /// may get less. False if there is no room, or another group is in the way: then each outcome
+    /// is recorded by itself.
     ///
-    /// While a group is open, no other client's updates may be made, nor any without an outcome.
+    /// While a group is open, make no update of another client, and none without an outcome.
     pub fn begin_group(&mut self, lease: u64, sequence: u64, bytes: usize) -> bool {
         self.end_group();
         let seglet_bytes = self.memory.seglet_bytes();
@@ -171,8 +173,8 @@ impl Log {
         true
     }
 
-    /// Whether there is an open group that can take the outcome of an update with this sequence, which
-    /// takes so many bytes.
+    /// Whether an open group can take the outcome of an update with this sequence that appends
+    /// `bytes`.
     #[inline]
     #[must_use]
     pub fn group_takes(&self, sequence: u64, bytes: usize) -> bool {
@@ -183,7 +185,7 @@ impl Log {
         })
     }
 
-    /// Which outcomes were noted in the open group and are not in the log yet: a number that changes
+    /// The outcomes that are noted in the open group and not yet in the log: a number that changes
     /// with each.
     #[inline]
     #[must_use]
@@ -191,8 +193,8 @@ impl Log {
         self.groups.open.as_ref().map_or(0, |open| open.wanted)
     }
 
-    /// Whether an update that takes so many bytes can be made in the open group, and its outcome be noted
-    /// there; ends the group if not.
+    /// Whether the open group can take an update that appends `bytes`, and its outcome; ends the
+    /// group if not.
     #[inline]
     pub(super) fn is_grouped(&mut self, result: &[u8], bytes: usize) -> Result<bool, Error> {
         let Some(open) = &self.groups.open else { return Ok(false) };
@@ -200,11 +202,11 @@ impl Log {
             self.close_group();
             return Ok(false);
         }
-        // It is put into the index when the group ends, and must find room then.
+        // The outcome enters the index when the group ends, and must find room then.
         if self.completions.prepare_insert() { Ok(true) } else { Err(Error::CleanerBehind) }
     }
 
-    /// Notes an outcome in the open group, of an update that has appended what is behind `from`.
+    /// Notes the outcome of an update in the open group; the update's entries lie behind `from`.
     #[inline]
     pub(super) fn note_outcome(&mut self, outcome: &Outcome<'_>, from: LogPosition) {
         let end = self.head.position();
@@ -216,7 +218,7 @@ impl Log {
         open.room = open.room.saturating_sub(taken);
     }
 
-    /// Ends a group: what was noted is in the log now.
+    /// Ends a group and appends the noted outcomes to the log.
     pub fn end_group(&mut self) {
         if self.groups.is_open() {
             self.close_group();
@@ -224,8 +226,8 @@ impl Log {
         }
     }
 
-    /// The same if anything was noted. What is taken out of the index may take the room that was ensured
-    /// there.
+    /// Ends the group if it has noted outcomes: removing an entry from the index may use the room
+    /// that was ensured there.
     #[inline]
     pub(super) fn end_noted_group(&mut self) {
         if self.grouped() != 0 {
@@ -236,7 +238,7 @@ impl Log {
     pub(super) fn close_group(&mut self) {
         let Some(open) = self.groups.open.take() else { return };
         let Open { lease, first, from, wanted, effects, .. } = open;
-        assert!(wanted != 0 || effects == 0, "what has an effect has an outcome");
+        assert!(wanted != 0 || effects == 0, "every effect in a group has an outcome");
         if wanted == 0 {
             return;
         }
@@ -259,9 +261,9 @@ impl Log {
         }
     }
 
-    /// Records outcomes of one client's updates that have no effect here any more, for a replay. They
-    /// are in the order of their sequences, none of them is known here, and their tablets live here.
-    /// `done` is told which are recorded.
+    /// Records outcomes of one client's updates, for a replay: later updates have replaced their
+    /// effects here. The outcomes are in the order of their sequences, none of them is known here,
+    /// and this log holds their tablets. `done` is called with each recorded sequence.
     pub(crate) fn complete_many(
         &mut self,
         lease: u64,
@@ -287,7 +289,7 @@ impl Log {
         result
     }
 
-    /// Where the group is in the log that has a sequence which is wanted.
+    /// The place in the log of the group that has a wanted sequence.
     pub(super) fn group_of(&self, lease: u64, sequence: u64) -> Option<Reference> {
         let (first, _) = self.groups.around(lease, sequence)?;
         let mut found = None;
@@ -299,8 +301,8 @@ impl Log {
         found
     }
 
-    /// Forgets outcomes of the group that has a sequence: of those from there on whose bits are set.
-    /// Returns which they were; none if there is no such group.
+    /// Forgets outcomes of the group that has the sequence `from`: bit `i` stands for `from + i`.
+    /// Returns the bits of the forgotten outcomes; none if there is no such group.
     pub(super) fn forget_of_group(&mut self, lease: u64, from: u64, bits: u64) -> u64 {
         let key = self.groups.wanted.range_mut(..=(lease, from)).next_back();
         let Some((&(_, first), wanted)) = key.filter(|((it, _), _)| *it == lease) else { return 0 };

@@ -1,9 +1,10 @@
-//! Hands closed segments that were filled beside the head to the replicator: survivors of cleaning, and side
-//! segments ([`super::beside`]).
+//! Hands closed segments that were filled beside the head to the replicator: survivors of cleaning,
+//! and side segments ([`super::beside`]).
 //!
-//! The replicator copies all bytes that it is given. A survivor has up to 8 MiB, and a pass has many survivors,
-//! so the log hands over one piece a turn. A pass becomes known to the ledger when the replicator has all of its
-//! survivors; until then a digest does not name them and the cleaned segments stay.
+//! The replicator copies all bytes that it is given. A survivor has up to 8 MiB, and a pass has
+//! many survivors, so the log hands over one piece a turn. The ledger learns of a pass when the
+//! replicator has all of its survivors. Until then no digest names them, and the cleaned segments
+//! stay.
 
 use super::Log;
 use super::beside::Given;
@@ -14,23 +15,24 @@ use crate::shared::Pass;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::SegmentId;
 
-/// Bytes that the replicator is given in a turn: some tens of microseconds.
+/// The bytes that the replicator is given in a turn: some tens of microseconds.
 pub(super) const PIECE_BYTES: usize = 128 << 10;
 
-/// Bytes that it is given all the same each time when a write waits for memory, for the turn may never end for a
-/// caller that only tries again.
+/// The bytes that it is given at least, each time a write waits for memory: the turn may never end
+/// for a caller that only tries again.
 const URGENT_BYTES: usize = 16 << 10;
 
-/// A finished pass whose survivors the replicator is being given.
+/// A finished pass whose survivors are being handed to the replicator.
 pub(super) struct Coming {
     pass: Pass,
-    /// The survivor that is being given, and its bytes that were.
+    /// The current survivor, and its bytes that the replicator has.
     survivor: usize,
     bytes: usize,
 }
 
 impl Coming {
-    /// A survivor of it, and how many of its bytes the replicator has. Nothing where that has not begun.
+    /// Returns a survivor of the pass, and how many of its bytes the replicator has. `None` if the
+    /// handover of it has not begun.
     pub(super) fn handed_over(&self, id: SegmentId) -> Option<(&Segment, usize)> {
         let number = self.pass.survivors.iter().position(|survivor| survivor.id == id)?;
         let survivor = &self.pass.survivors[number];
@@ -43,20 +45,20 @@ impl Coming {
 }
 
 impl Log {
-    /// Whether the replicator has yet to be given bytes that are complete: another [turn](Log#turns) gives it
-    /// more of them.
+    /// Whether there are closed bytes that the replicator does not have yet: another
+    /// [turn](Log#turns) gives it more of them.
     #[must_use]
     pub fn has_to_hand_over(&self) -> bool {
         !self.given.is_empty() || self.coming.is_some()
     }
 
-    /// Bytes that may be handed over now.
+    /// The bytes that may be handed over now.
     fn allowance(&self, is_urgent: bool) -> usize {
         let least = if is_urgent { URGENT_BYTES } else { 0 };
         PIECE_BYTES.saturating_sub(self.handed_over).max(least)
     }
 
-    /// Gives the replicator a piece of what is full beside the log.
+    /// Gives the replicator a piece of the full side segments.
     #[inline(never)]
     pub(super) fn give_some(&mut self, is_urgent: bool) {
         let mut left = self.allowance(is_urgent);
@@ -80,7 +82,8 @@ impl Log {
         }
     }
 
-    /// Learns of passes that cleaners finished, and hands their survivors to the replicator: a piece of them.
+    /// Receives passes that cleaners finished, and hands a piece of their survivors to the
+    /// replicator.
     pub(super) fn receive_passes(&mut self, is_urgent: bool) {
         let mut left = self.allowance(is_urgent);
         while left > 0 {
@@ -110,7 +113,8 @@ impl Log {
             }
             self.coming = Some(coming);
         }
-        // A pass without survivors, or one that has just been given whole, need not wait for another turn.
+        // A pass without survivors, or with all of them just handed over, need not wait for another
+        // turn.
         if self.coming.as_ref().is_some_and(|it| it.survivor == it.pass.survivors.len())
             && let Some(coming) = self.coming.take()
         {
@@ -119,12 +123,12 @@ impl Log {
         self.ledger.update_ready(&mut *self.replicator);
     }
 
-    /// The replicator has all survivors of a pass.
+    /// Tells the ledger of a pass: the replicator has all its survivors.
     fn pass_handed_over(&mut self, pass: Pass) {
         self.shared.frames.keep_promise(pass.promised);
         let (position, cleaner) = (self.head.position(), pass.cleaner);
         self.ledger.pass_received(pass, position);
-        // From here on the ledger knows the survivors' ids: the announcement is over.
+        // From here on the ledger knows the survivors' ids: the announcement ends.
         self.shared.in_flight[cleaner].store(u64::MAX, Ordering::SeqCst);
     }
 }

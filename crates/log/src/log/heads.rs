@@ -1,16 +1,16 @@
 //! The head: where new entries go, and how the log moves on to the next one.
 //!
-//! A new head begins with its segment header, the digest of the log as it is from now on, the
-//! safe version and the tablets' statistics. A digest is also what makes a finished pass of
-//! combined cleaning part of the log: it names the survivors and no longer the segments they came
-//! from. When memory is short and a pass holds some, a new digest is appended in the midst of the
-//! head; of several digests in a head, the last one counts. (The papers open a new head instead.
-//! At high utilization that leaves many short segments, each with a last seglet half empty, which
-//! costs the memory that cleaning was to free.)
+//! A new head begins with its segment header, the digest of the log as it is from now on, the safe
+//! version and the tablets' statistics. A digest also makes a finished pass of combined cleaning
+//! part of the log: it names the survivors and no longer the segments from which they came. When
+//! memory is short and a pass holds some of it, a new digest is appended to the current head; the
+//! last digest in a head counts. (The papers open a new head instead. At high utilization that
+//! leaves many short segments, each with a last seglet half empty, which costs the memory that
+//! cleaning was to free.)
 //!
-//! When the head has no room for it and there is no memory for another, an *emergency head* holds
-//! the digest and takes no data; seglets for two of them are always kept back, so that one can
-//! follow another.
+//! When the head has no room for a digest and there is no memory for another head, an *emergency
+//! head* holds the digest and takes no data. Seglets for two of them are always kept back, so that
+//! one can follow another.
 
 use super::Log;
 use super::ledger::{Ledger, PendingDigest};
@@ -30,7 +30,8 @@ use thunderhead_wire::{LogId, LogPosition, SegmentId, Version};
 pub(super) struct Head {
     pub(super) appender: Appender,
     emergency: bool,
-    /// Where entries are born that go here: itself, or the log's own head for what is beside the log.
+    /// The birth of entries appended here: the head's own id, or the id of the log's head if this
+    /// is a side segment.
     pub(super) born: SegmentId,
     /// Bytes that the replicator has been given.
     sent: usize,
@@ -59,7 +60,7 @@ impl Head {
         Some(head)
     }
 
-    /// Opens a segment beside the log, or takes no memory at all.
+    /// Opens a side segment, or takes no memory at all.
     pub(super) fn beside(shared: &Shared, log: LogId, seal: Seal, keep: usize) -> Option<Head> {
         let id = shared.next_segment_id();
         let memory = &shared.memory;
@@ -83,13 +84,13 @@ impl Head {
         Some(Head { appender, emergency, born, sent: 0, tombstone_bytes: 0, created, drops })
     }
 
-    /// Ends it.
+    /// Closes the head.
     pub(super) fn close(self) -> Segment {
         let Head { appender, tombstone_bytes, created, drops, .. } = self;
         appender.close(created, drops, tombstone_bytes)
     }
 
-    /// Opens a head and writes what every head begins with, or takes no memory at all.
+    /// Opens a head and writes the entries with which every head begins, or takes no memory at all.
     fn open(
         shared: &Shared,
         id: SegmentId,
@@ -145,7 +146,7 @@ impl Head {
         LogPosition { segment: self.appender.id, offset: self.appender.length() as u32 }
     }
 
-    /// Where an entry goes for which room was made.
+    /// The place of an entry for which room was made.
     #[inline]
     pub(super) fn place(&mut self, bytes: usize) -> Reference {
         match self.appender.reserve(bytes, usize::MAX) {
@@ -154,7 +155,7 @@ impl Head {
         }
     }
 
-    /// Gives the replicator what was appended since the last time.
+    /// Gives the replicator the bytes that were appended since the last time.
     fn send(&mut self, shared: &Shared, replicator: &mut dyn Replicator) {
         let length = self.appender.length();
         if self.sent == length {
@@ -167,7 +168,7 @@ impl Head {
         self.appender.prefetch();
     }
 
-    /// Bytes that the replicator has been given before, from an offset on.
+    /// Bytes that the replicator already has, from an offset on.
     fn bytes<'a>(&self, memory: &'a Memory, from: usize, most: usize) -> Option<SegmentBytes<'a>> {
         let length = self.sent.checked_sub(from)?.min(most);
         let from =
@@ -176,7 +177,7 @@ impl Head {
     }
 }
 
-/// What a new head says of the log besides the digest.
+/// The log's state that a new head records beside the digest.
 struct About {
     log: LogId,
     seal: Seal,
@@ -185,7 +186,7 @@ struct About {
 }
 
 impl Log {
-    /// Makes sure that entries of `bytes` in all can be placed in the head, leaving `keep`
+    /// Makes sure that entries of `bytes` in all can be placed in the head, and leaves `keep`
     /// seglets free.
     #[inline]
     pub(super) fn make_room(&mut self, bytes: usize, keep: usize) -> Result<(), Error> {
@@ -226,18 +227,18 @@ impl Log {
         }
     }
 
-    /// Whether there may be another segment for what is appended.
+    /// Whether the log may open another segment for new entries.
     pub(super) fn may_grow(&self) -> bool {
         self.ledger.frames().0 < self.shared.frames.limit()
     }
 
-    /// Moves on to a new head whose digest takes in all passes that are ready. False when there
-    /// is no memory for one.
+    /// Moves on to a new head whose digest takes in all ready passes. False when there is no memory
+    /// for a head.
     pub(super) fn roll(&mut self, keep: usize) -> bool {
         self.roll_to(SegmentKind::Head, keep)
     }
 
-    /// Moves on to an emergency head, if not both are in use already.
+    /// Moves on to an emergency head, unless both are in use already.
     fn roll_to_emergency(&mut self) -> bool {
         let in_use = self.ledger.emergency_heads() + usize::from(self.head.emergency);
         in_use < 2 && self.roll_to(SegmentKind::EmergencyHead, 0)
@@ -279,7 +280,8 @@ impl Log {
         let mut pending = PendingDigest::at(digest);
         pending.take_in(integration);
         if emergency {
-            // It is not in the new digest; its memory goes with the others'.
+            // The new digest does not name it; its memory is freed with that of the cleaned
+            // segments.
             pending.emergency = Some(segment);
         } else {
             self.ledger.head_closed(end, segment);
@@ -288,7 +290,7 @@ impl Log {
         true
     }
 
-    /// Says in the log which version no deleted object exceeds, if the log does not say so yet.
+    /// Appends a record of the safe version, unless the log already has it.
     pub(crate) fn log_safe_version(&mut self) -> Result<LogPosition, Error> {
         if self.logged_safe_version < self.safe_version {
             let body = metadata::encode_safe_version(self.safe_version);
@@ -304,7 +306,7 @@ impl Log {
         Ok(self.head.position())
     }
 
-    /// Takes in all passes that are ready by a new digest in the head, which goes on. False when
+    /// Takes in all ready passes by a new digest in the current head, which stays open. False when
     /// there is no room for it.
     pub(super) fn renew_digest(&mut self, keep: usize) -> bool {
         if self.head.emergency {
@@ -334,14 +336,16 @@ impl Log {
         disk.store(disk.load(Ordering::Relaxed).wrapping_add_signed(bytes), Ordering::Relaxed);
     }
 
-    /// Bytes of a segment as they are in memory, from an offset on and at most so many, to make
-    /// another copy of it. Nothing when the segment is gone, or a cleaner may be working on it: then
-    /// [`Log::pin_segment`] may get hold of it.
+    /// Returns the bytes of a segment as they are in memory, from an offset on and at most `most`,
+    /// to make another copy of it. `None` when the segment is gone, or a cleaner may be working on
+    /// it: then try [`Log::pin_segment`].
     ///
     /// A head, and a survivor that is not yet part of the durable log, has the bytes that the
-    /// [`Replicator`] was given, but for the dead bits. What was durable once may have been compacted
-    /// since: the copy is then shorter, and it may count only once everything is durable that was
-    /// appended before the segment was pinned, for what compaction drops was replaced by that.
+    /// A head, and a survivor that is not yet part of the durable log, has the bytes that the
+    /// [`Replicator`] was given, except for the dead bits. A segment that was durable before may
+    /// have been compacted since: then the copy is shorter. It may count only once everything is
+    /// durable that was appended before the segment was pinned, because compaction drops entries
+    /// that newer ones replace.
     #[must_use]
     pub fn segment_bytes(&self, id: SegmentId, from: u32, most: u32) -> Option<SegmentBytes<'_>> {
         let (from, most) = (from as usize, most as usize);
@@ -369,9 +373,9 @@ impl Log {
         Some(SegmentBytes::new(&self.memory, start + inside, length))
     }
 
-    /// Keeps a segment as it is, away from the cleaners, until [`Log::unpin_segment`]; returns its
-    /// bytes in memory. Nothing when it is gone, or in a cleaner's hands at this moment: try again
-    /// next turn. Pin few, and not for long: what is dead in them is not freed meanwhile.
+    /// Keeps a segment as it is, away from the cleaners, until [`Log::unpin_segment`]. Returns its
+    /// bytes in memory. `None` when it is gone, or a cleaner has it at this moment: try again next
+    /// turn. Pin few segments, and not for long: their dead entries are not freed meanwhile.
     pub fn pin_segment(&mut self, id: SegmentId) -> Option<u32> {
         let known = self.ledger.segment(id).or_else(|| {
             let pinned = self.pinned.iter().map(|candidate| &candidate.segment);
@@ -390,18 +394,18 @@ impl Log {
     pub fn unpin_segment(&mut self, id: SegmentId) {
         if let Some(at) = self.pinned.iter().position(|candidate| candidate.segment.id == id) {
             let candidate = self.pinned.swap_remove(at);
-            // The way by which the log's thread hands segments over: it waits for nobody.
+            // The same way by which the log's thread hands segments over: it never blocks.
             self.shared.returned.push(candidate);
         }
     }
 
-    /// Ends a turn of the log's thread: hands all that was appended to the replicator, learns how
-    /// far it is durable, takes finished cleaning passes into the log and lets the cleaners reuse
-    /// what was unlinked before. [Turns](Log#turns) has more of it.
+    /// Ends a turn of the log's thread: hands all new bytes to the replicator, learns how far the
+    /// log is durable, takes finished cleaning passes into the log and lets the cleaners reuse
+    /// memory that was unlinked before. See [Turns](Log#turns).
     ///
-    /// Call it after each round of requests, and now and then when nothing comes: the last writes
-    /// are in no copy before. It costs some nanoseconds when nothing is waiting: whoever only reads
-    /// waits for the end of a turn in every round trip.
+    /// Call it after each round of requests, and now and then when no requests come: the last
+    /// writes are in no copy before. It costs some nanoseconds when nothing is pending. That
+    /// matters to callers that only read: each of their round trips includes the end of a turn.
     pub fn turn(&mut self) {
         if self.groups.is_open() {
             self.close_group();
@@ -436,8 +440,8 @@ impl Log {
     /// Takes in finished passes; writes a digest for them when memory is short.
     fn complete_cleaning(&mut self, urgent: bool) {
         if urgent {
-            // A pass is ready once all that was appended before it is durable, so that must go
-            // out, though the turn may never end for a caller that only tries again.
+            // A pass is ready once everything appended before it is durable. So those bytes must go
+            // to the replicator now: the turn may never end for a caller that only tries again.
             self.head.send(&self.shared, &mut *self.replicator);
             self.settle();
             self.take_in_full();
@@ -460,12 +464,12 @@ impl Log {
         }
     }
 
-    /// Takes in whatever passes can be, as memory is short.
+    /// Takes in all passes that are ready, because memory is short.
     pub(crate) fn make_haste(&mut self) {
         self.complete_cleaning(true);
     }
 
-    /// Learns how far the log is durable and does what waited for it.
+    /// Learns how far the log is durable and does the work that waited for it.
     fn settle(&mut self) {
         let settled = self.ledger.settle(self.replicator.durable());
         self.shared.sums.coming_seglets.fetch_sub(settled.came, Ordering::Relaxed);
@@ -483,8 +487,8 @@ impl Log {
         self.shared.frames.publish(taken, staying);
     }
 
-    /// Gives a segment's memory back. It was unlinked before its pass was received, and this
-    /// thread holds no reference across a turn, so nobody can reach it.
+    /// Gives a segment's memory back. The memory was unlinked before its pass was received, and
+    /// this thread holds no reference across a turn, so no reader can reach it.
     pub(super) fn free(&self, segment: Segment) {
         let tombstones = segment.tombstone_bytes as i64;
         self.shared.sums.tombstone_bytes.fetch_sub(tombstones, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! The log's own account of its segments: which the newest digest names, which passes of
-//! combined cleaning wait to become part of it, and what waits for durability.
+//! The log's own account of its segments: the segments that the newest digest names, the passes of
+//! combined cleaning that wait to become part of it, and everything that waits for durability.
 //!
 //! ```text
 //!   pass received ── survivors durable, and all that the head held then durable ──► ready
@@ -10,10 +10,10 @@
 //! ```
 //!
 //! **Why a pass waits for the head.** A cleaner drops an entry when the index no longer refers to
-//! it: because a newer version was appended. That version may not be durable yet. If the segment
+//! it, because a newer version was appended. That version may not be durable yet. If the segment
 //! with the old version left the durable log first, a crash would lose both. So a digest drops
 //! cleaned segments only after everything is durable that was appended before their pass was
-//! received. (Where a cluster copies a compacted segment again, the same rule applies.)
+//! received. (The same rule applies when a cluster copies a compacted segment again.)
 
 use crate::replicator::Replicator;
 use crate::segment::Segment;
@@ -26,7 +26,7 @@ use thunderhead_wire::{LogPosition, SegmentId};
 /// See the module's documentation.
 #[derive(Default)]
 pub(super) struct Ledger {
-    /// What a digest written now would name.
+    /// The segments that a digest written now would name.
     in_digest: BTreeSet<SegmentId>,
     /// Heads that are full but not yet durable, with their ends.
     closing: VecDeque<(LogPosition, Segment)>,
@@ -34,53 +34,53 @@ pub(super) struct Ledger {
     ready: Vec<Pass>,
     digests: VecDeque<PendingDigest>,
     durable: LogPosition,
-    /// Segments that are not named any more by the newest digest written but by a durable one,
-    /// and survivors that no digest names yet.
+    /// Segments that a durable digest names but the newest written one does not, and survivors that
+    /// no digest names yet.
     also_present: BTreeMap<SegmentId, ()>,
     present_changed: bool,
-    /// Segments of a former log that no cleaner has yet, and whether a digest names them.
+    /// Segments of a former log that the cleaners do not have yet, and whether a digest names them.
     adopted: Vec<Segment>,
     adopted_named: bool,
-    /// Segments beside the log that are full, and how many are not.
+    /// Full side segments, and the number of open ones.
     beside: Vec<Segment>,
     beside_open: usize,
-    /// What was full beside the log and is not known to be durable, with its bytes.
+    /// Full side segments that are not known to be durable, with their bytes.
     beside_behind: Vec<(SegmentId, u64)>,
-    /// Ids of former lives among which there may be survivors that no digest named, and the open head
-    /// that says so.
+    /// Ids of former generations among which there may be survivors that no digest named, and the
+    /// open head whose digest says so.
     unnamed: Unnamed,
     unnamed_says: Option<SegmentId>,
-    /// How far passes have come since the log began.
+    /// The progress of passes since the log began.
     pub(super) progress: Progress,
 }
 
-/// Passes of combined cleaning that have come so far; each is counted in all that it has come to.
+/// Counts of passes of combined cleaning. A pass is counted at each stage that it has reached.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
     pub(super) received: u64,
     /// A digest was written that takes them in.
     pub(super) named: u64,
-    /// It is durable, and their memory is given back.
+    /// That digest is durable, and their memory is given back.
     pub(super) freed: u64,
 }
 
 impl Progress {
-    /// What went beside the log comes as a pass too, but nothing was cleaned.
+    /// 1 for a cleaning pass. Side segments come as a pass too, but nothing was cleaned.
     fn of(pass: &Pass) -> u64 {
         u64::from(!pass.cleaned.is_empty())
     }
 }
 
-/// A digest that is not durable yet and what happens when it is.
+/// A digest that is not durable yet, and the work to do when it is.
 pub(super) struct PendingDigest {
     position: LogPosition,
     /// Passes that it takes in.
     passes: u64,
-    /// Seglets that their cleaners said were coming.
+    /// Seglets that their cleaners announced as coming.
     coming: usize,
     removed: Vec<Segment>,
     added: Vec<Segment>,
-    /// The emergency head that came before it.
+    /// The emergency head that came before the digest.
     pub(super) emergency: Option<Segment>,
 }
 
@@ -100,18 +100,18 @@ impl PendingDigest {
     }
 }
 
-/// Passes that a digest about to be written takes in.
+/// The passes that the next digest takes in.
 pub(super) struct Integration {
     passes: Vec<Pass>,
     emergency: Option<SegmentId>,
 }
 
-/// What became possible because more is durable.
+/// The consequences of newly durable bytes.
 #[derive(Default)]
 pub(super) struct Settled {
     pub(super) removed: Vec<Segment>,
     pub(super) closed: Vec<Segment>,
-    /// Seglets of those removed that were said to be coming.
+    /// Seglets of the removed segments that were announced as coming.
     pub(super) came: usize,
 }
 
@@ -124,10 +124,10 @@ impl Ledger {
         self.in_digest.len()
     }
 
-    /// Segments on backups, but for those that are adopted and not released; and how many are left once
-    /// all passes are part of the log.
+    /// Segments on backups, without adopted segments that are not released; and how many of them
+    /// remain once all passes are part of the log.
     pub(super) fn frames(&self) -> (usize, usize) {
-        // Survivors that a digest names which is not durable are in both.
+        // Survivors that only a digest which is not yet durable names are in both.
         let in_both: usize = self.digests.iter().map(|it| it.added.len()).sum();
         let taken = self.in_digest.len() + self.also_present.len();
         let (mut staying, adopted) = (self.in_digest.len(), self.adopted.len());
@@ -149,33 +149,36 @@ impl Ledger {
         self.in_digest.iter().chain(unnamed).copied()
     }
 
-    /// Among which ids there may be survivors that a digest written now does not name: those that cleaners may
-    /// have taken, or will, and as long as anything of a former life is here, those of that life.
+    /// The ids among which there may be survivors that a digest written now does not name. These
+    /// are the ids that cleaners may have taken or will take. As long as a segment of a former
+    /// generation is here, they include the ids of that generation.
     pub(super) fn unnamed(&self, shared: &Shared) -> Unnamed {
         let passes = self.received.iter().map(|(_, pass)| pass).chain(&self.ready);
         let survivors = passes.flat_map(|pass| &pass.survivors).map(|survivor| survivor.id.0);
         let from = survivors.min().unwrap_or(u64::MAX).min(horizon(shared));
-        // Whoever takes this log back by that digest has what it names, and nothing that is adopted and not named.
+        // A generation that takes this log back by that digest has the segments that it names, and
+        // no adopted segment that it does not name.
         let lowest = self.in_digest.first().copied();
         let mut unnamed = self.unnamed_before(lowest).cloned().unwrap_or_default();
         unnamed.add(from..u64::MAX);
         unnamed
     }
 
-    /// Those of former lives, if anything of these is there.
+    /// The unnamed ids of former generations, as long as a segment of these generations is here.
     fn unnamed_before(&self, lowest: Option<SegmentId>) -> Option<&Unnamed> {
         (lowest?.0 < self.unnamed.end()).then_some(&self.unnamed)
     }
 
-    /// Nothing is known yet of what will be adopted.
+    /// Prepares for adoption: nothing is known yet of the segments that will be adopted.
     pub(super) fn will_adopt(&mut self, first: SegmentId) {
         (self.unnamed, self.unnamed_says) = (Unnamed::default(), None);
         self.unnamed.add(0..first.0);
         self.present_changed = true;
     }
 
-    /// An open head of a former life has a digest that says so. The newest head counts, and of its digests all: which of
-    /// them made the log complete is not known here.
+    /// Notes the unnamed ids that a digest in an open head of a former generation lists. The newest
+    /// head counts, and all of its digests: the ledger does not know which of them made the log
+    /// complete.
     pub(super) fn learn_unnamed(&mut self, says: SegmentId, unnamed: &Unnamed, first: SegmentId) {
         if self.unnamed_says.is_some_and(|newer| newer > says) {
             return;
@@ -204,7 +207,7 @@ impl Ledger {
         self.received.push((position, pass));
     }
 
-    /// Moves passes on that nothing holds back any more.
+    /// Moves on the passes that no longer wait for anything.
     pub(super) fn update_ready(&mut self, replicator: &mut dyn Replicator) {
         let mut at = 0;
         while at < self.received.len() {
@@ -228,7 +231,7 @@ impl Ledger {
         !self.ready.is_empty()
     }
 
-    /// Changes what the next digest names by all ready passes.
+    /// Changes the set of the next digest by all ready passes.
     pub(super) fn integrate(&mut self, emergency: Option<SegmentId>) -> Integration {
         let passes = std::mem::take(&mut self.ready);
         for pass in &passes {
@@ -245,12 +248,12 @@ impl Ledger {
         Integration { passes, emergency }
     }
 
-    /// Takes back [`Ledger::add_head`]: the head could not be opened.
+    /// Undoes [`Ledger::add_head`]: the head could not be opened.
     pub(super) fn remove_head(&mut self, head: SegmentId) {
         self.in_digest.remove(&head);
     }
 
-    /// Takes back [`Ledger::integrate`]: the digest could not be written.
+    /// Undoes [`Ledger::integrate`]: the digest could not be written.
     pub(super) fn undo(&mut self, integration: Integration) {
         let mut comes_back = |id: SegmentId| {
             self.also_present.remove(&id);
@@ -271,7 +274,7 @@ impl Ledger {
         self.digests.push_back(digest);
     }
 
-    /// Whether a turn at whose end so much is durable has nothing to do here.
+    /// Whether a turn with this durable position has nothing to do here.
     #[inline]
     pub(super) fn is_quiet(&self, durable: LogPosition) -> bool {
         durable == self.durable
@@ -285,7 +288,7 @@ impl Ledger {
     /// Learns how far the heads are durable.
     pub(super) fn settle(&mut self, durable: LogPosition) -> Settled {
         let mut settled = Settled::default();
-        debug_assert!(durable >= self.durable, "what is durable stays so");
+        debug_assert!(durable >= self.durable, "the durable position never goes back");
         self.durable = durable;
         while self.closing.front().is_some_and(|(end, _)| self.covers(*end)) {
             settled.closed.extend(self.closing.pop_front().map(|(_, segment)| segment));
@@ -308,14 +311,15 @@ impl Ledger {
         settled
     }
 
-    /// Whether a head is durable and closed: that is known once a later head is durable. Until then
-    /// a copy of it may be missing that must be made of the same bytes.
+    /// Whether a head is durable and closed. That is known once a later head is durable. Until then
+    /// a copy of the head may be missing, which must be made of the same bytes.
     fn covers(&self, end: LogPosition) -> bool {
         end.segment < self.durable.segment
     }
 
-    /// A segment that no cleaner has: one that is closed and not yet durable, or part of a pass that
-    /// is not yet part of the durable log. It stays as it is until the log's thread takes a turn.
+    /// Finds a segment that no cleaner has: it is closed and not yet durable, or part of a pass
+    /// that is not yet part of the durable log. It stays as it is until the log's thread takes a
+    /// turn.
     pub(super) fn segment(&self, id: SegmentId) -> Option<&Segment> {
         let passes = self.received.iter().map(|(_, pass)| pass).chain(&self.ready);
         let of_passes = passes.flat_map(|pass| pass.survivors.iter().chain(&pass.cleaned));
@@ -329,7 +333,7 @@ impl Ledger {
         all.into_iter().find(|segment| segment.id == id)
     }
 
-    /// One was opened beside the log: from now on it is present.
+    /// Counts a new side segment as present from now on.
     pub(super) fn beside_opened(&mut self, id: SegmentId) {
         self.also_present.insert(id, ());
         self.beside_open += 1;
@@ -343,25 +347,25 @@ impl Ledger {
         self.present_changed = true;
     }
 
-    /// Bytes that went beside the log and are not durable.
+    /// Bytes of side segments that are full and not durable.
     pub(super) fn behind_beside(&mut self, replicator: &mut dyn Replicator) -> u64 {
         self.beside_behind.retain(|(id, _)| !replicator.is_durable(*id));
         self.beside_behind.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Those that are full.
+    /// The ids of full side segments.
     #[cfg(all(test, not(loom)))]
     pub(super) fn beside_ids(&self) -> impl Iterator<Item = SegmentId> + '_ {
         self.beside.iter().map(|segment| segment.id)
     }
 
-    /// Some are not beside the log any more.
+    /// Removes some full side segments from the account, to take them in or to free them.
     pub(super) fn take_beside(&mut self, which: impl Fn(SegmentId) -> bool) -> Vec<Segment> {
         self.present_changed = true;
         self.beside.extract_if(.., |segment| which(segment.id)).collect()
     }
 
-    /// One of them is gone; it may not have been full.
+    /// Forgets a side segment that is freed; it may not have been full.
     pub(super) fn beside_gone(&mut self, id: SegmentId, was_open: bool) {
         self.also_present.remove(&id);
         self.beside_behind.retain(|(other, _)| *other != id);
@@ -379,7 +383,7 @@ impl Ledger {
         self.adopted.iter()
     }
 
-    /// Whether a segment was adopted, or is one of this log.
+    /// Whether the log has a segment with this id, adopted or its own.
     pub(super) fn has_adopted(&self, id: SegmentId) -> bool {
         self.in_digest.contains(&id) || self.also_present.contains_key(&id)
     }
@@ -390,8 +394,8 @@ impl Ledger {
         self.present_changed = true;
     }
 
-    /// The next digest names them. They look as old as if no ids had been passed over between the
-    /// former log's last and `first`, this one's first.
+    /// Lets the next digest name the adopted segments. They look as old as if no ids had been
+    /// skipped between the former log's last id and `first`, the first of this log.
     pub(super) fn name_adopted(&mut self, first: SegmentId) {
         let newest = self.adopted.iter().map(|it| it.id.0).max().unwrap_or(0);
         for segment in &mut self.adopted {
@@ -405,7 +409,7 @@ impl Ledger {
         self.present_changed = true;
     }
 
-    /// No digest does after all.
+    /// Undoes [`Ledger::name_adopted`]: no digest names them after all.
     pub(super) fn unname_adopted(&mut self) {
         for segment in &self.adopted {
             self.in_digest.remove(&segment.id);
@@ -420,7 +424,7 @@ impl Ledger {
         std::mem::take(&mut self.adopted)
     }
 
-    /// They are not here any more; whether a digest names them.
+    /// Removes the adopted segments from the account; the flag says whether a digest names them.
     pub(super) fn abandon_adopted(&mut self) -> (Vec<Segment>, bool) {
         let segments = std::mem::take(&mut self.adopted);
         for segment in &segments {
@@ -438,7 +442,7 @@ impl Ledger {
         }
     }
 
-    /// The same, now.
+    /// Does so now.
     pub(super) fn publish_present_now(&mut self, shared: &Shared) {
         shared.publish_present(self.present(shared));
         self.present_changed = false;
@@ -452,10 +456,10 @@ impl Ledger {
     }
 }
 
-/// Ids from here on are not known: a cleaner may have taken them and not reported.
+/// Ids from here on are not known: a cleaner may have taken them without reporting yet.
 fn horizon(shared: &Shared) -> u64 {
-    // It announces a lower bound before it takes one, and the counter is read first: so whatever is
-    // taken after this is at least `next`, and whatever was taken before is announced.
+    // A cleaner announces a lower bound before it takes an id, and the counter is read first. So
+    // every id taken after this is at least `next`, and every id taken before is announced.
     let next = shared.next_segment.load(Ordering::SeqCst);
     let announced = shared.in_flight.iter().map(|bound| bound.load(Ordering::SeqCst)).min();
     next.min(announced.unwrap_or(u64::MAX))

@@ -1,8 +1,8 @@
-//! One read: in two steps, so that what it waits for is on its way early.
+//! A single read, in two steps, so that the memory it needs is prefetched early.
 //!
-//! A read of an object that is in no cache waits twice, for its bucket and for its entry. The first
-//! can be asked for as soon as the key is known ([`Log::expect_read`]); who reads then looks at all
-//! else that must be looked at, and comes back for the object ([`Expected::read`]).
+//! A read of an object that is in no cache waits twice: for its bucket and for its entry. The
+//! bucket can be prefetched as soon as the key is known ([`Log::expect_read`]). The reader then
+//! does all its other checks and comes back for the object ([`Expected::read`]).
 
 use super::Log;
 use super::batch::Purpose;
@@ -12,7 +12,7 @@ use crate::memory::Reference;
 use crate::object::{Located, Object};
 use thunderhead_wire::{KeyHash, LogPosition, TableId};
 
-/// A key whose place in the index has been asked for.
+/// A key whose bucket is being prefetched.
 #[derive(Clone, Copy)]
 pub struct Expected<'log, 'key> {
     log: &'log Log,
@@ -36,20 +36,20 @@ impl std::fmt::Debug for Expected<'_, '_> {
 }
 
 impl Log {
-    /// Finds an object. A key that cannot exist, empty or too long, does not: that is `Ok(None)`,
-    /// while writes and deletes refuse such a key, for there it is a mistake.
+    /// Finds an object. A key that cannot exist, because it is empty or too long, gives `Ok(None)`;
+    /// writes and deletes refuse such a key, because there it is a mistake.
     ///
     /// # Errors
-    /// [`Error::UnknownTablet`] when the key's tablet does not live here.
+    /// [`Error::UnknownTablet`] when this log does not hold the key's tablet.
     #[inline]
     pub fn read(&self, table: TableId, key: &[u8]) -> Result<Option<Object<'_>>, Error> {
         Ok(self.expect_read(table, key)?.read())
     }
 
-    /// Asks for the memory that a read of a key will touch first, and waits for none of it.
+    /// Prefetches the memory that a read of a key touches first, and waits for none of it.
     ///
     /// # Errors
-    /// [`Error::UnknownTablet`] when the key's tablet does not live here.
+    /// [`Error::UnknownTablet`] when this log does not hold the key's tablet.
     #[inline]
     pub fn expect_read<'key>(
         &self,
@@ -79,15 +79,15 @@ impl Log {
     /// The entry at a place that the index names, if it has this key.
     #[inline]
     pub(super) fn entry_of(&self, at: Reference, key: &[u8], purpose: Purpose) -> Option<Located> {
-        // It lies in several lines. The first says only later that the others are wanted, and
-        // who looks would wait once more.
+        // The entry lies in several cache lines. Without this, the reader learns from the first
+        // line that it needs the others, and waits once more.
         self.prefetch_entry(at, purpose);
         let memory = &*self.memory;
         Located::read(memory, at).filter(|entry| entry.has_key(memory, key))
     }
 
-    /// When the object will be durable, or `None` when it is. A server answers a read of it no
-    /// sooner, or a crash could unsay what a client has seen.
+    /// Returns the position at which the object will be durable, or `None` when it is. A server
+    /// answers a read no sooner, or a crash could undo a value that a client has seen.
     #[must_use]
     #[inline]
     pub fn durable_at(&self, object: &Object<'_>) -> Option<LogPosition> {
@@ -97,14 +97,14 @@ impl Log {
         self.durable_in_head(object)
     }
 
-    /// The same for an object that may be in a segment that is not durable as a whole.
+    /// The same check for an object in a segment that may not be durable as a whole.
     #[inline(never)]
     fn durable_in_head(&self, object: &Object<'_>) -> Option<LogPosition> {
         let durable = self.groups.settled();
         let at = object.located.at;
         let segment = self.memory.segment_of(at);
         if segment != object.birth() {
-            return None; // It was moved, and only durable segments are cleaned.
+            return None; // A cleaner moved it, and only durable segments are cleaned.
         }
         let offset = self.memory.offset_in_segment(at) + object.entry_bytes() as u32;
         let position = LogPosition { segment, offset };

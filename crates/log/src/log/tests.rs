@@ -1,5 +1,5 @@
-//! What cleaners and the log's own thread leave behind when they are done, whatever they did beside each other:
-//! every byte is counted once, and all memory is somewhere.
+//! The state that cleaners and the log's own thread leave when they are done, however they
+//! interleave: every byte is counted once, and all memory is accounted for.
 
 use super::*;
 use crate::entry::{DEAD, Kind};
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 const TABLE: TableId = TableId(1);
 const SEGMENT_BYTES: usize = 16 << 10;
 
-/// Cleaners begin where less than `low` of memory is free.
+/// A log whose cleaners begin when less than `low` of memory is free.
 fn log(tombstones: Tombstones, low: f64, replicator: Box<dyn Replicator>) -> Log {
     log_of(SEGMENT_BYTES, tombstones, low, replicator)
 }
@@ -42,7 +42,7 @@ fn coming(log: &Log) -> usize {
     log.shared.sums.coming_seglets.load(Ordering::Relaxed)
 }
 
-/// Closes the head, for a new one.
+/// Closes the head and opens a new one.
 fn roll(log: &mut Log) -> SegmentId {
     log.turn();
     let head = log.head.id();
@@ -57,7 +57,7 @@ fn write(log: &mut Log, keys: impl IntoIterator<Item = u64>, length: usize) {
     }
 }
 
-/// So many segments of objects that nobody needs any more.
+/// Fills so many segments with objects that are overwritten at once.
 fn spend(log: &mut Log, segments: u64) {
     for _ in 0..segments {
         write(log, 1000..1012, 900);
@@ -65,7 +65,7 @@ fn spend(log: &mut Log, segments: u64) {
     }
 }
 
-/// Bytes of what is alive in a segment, as its entries say.
+/// Bytes of the live entries in a segment, judged by the entries.
 fn alive_in(log: &Log, segment: &Segment) -> usize {
     let present = log.shared.present();
     let mut alive = 0;
@@ -84,10 +84,10 @@ fn alive_in(log: &Log, segment: &Segment) -> usize {
     alive
 }
 
-/// Has everything that is under way come to its end, and looks at what is there then.
+/// Lets all pending work finish, and then checks the log's state.
 fn check_settled(log: &mut Log) {
     let keep = log.shared.reserves.for_writes();
-    // Whoever wrote last may have left no room for another head.
+    // The last writer may have left no room for another head.
     if log.memory.free_seglets() < keep + 8 {
         let mut cleaner = log.cleaner().unwrap();
         for _ in 0..100 {
@@ -95,11 +95,12 @@ fn check_settled(log: &mut Log) {
             log.make_haste();
         }
     }
-    // A pass becomes part of the log by one digest, and its memory is free when that is durable.
+    // A pass becomes part of the log by one digest, and its memory is free when that digest is
+    // durable.
     (0..3).for_each(|_| _ = roll(log));
     let (shared, memory) = (Arc::clone(&log.shared), Arc::clone(&log.memory));
     assert!(shared.passes.is_empty());
-    assert_eq!(coming(log), 0, "nothing comes any more");
+    assert_eq!(coming(log), 0, "no seglets are pending");
     let mut candidates = lock(&shared.candidates);
     candidates.take_closed(&shared);
     candidates.free_limbo(&shared);
@@ -117,14 +118,14 @@ fn check_settled(log: &mut Log) {
     let account = memory.seglet_of(head.first());
     let lifeless = memory.dead_bytes(account).dead + memory.idle_bytes(account);
     live += head.length() - lifeless as usize;
-    assert_eq!(live as u64, log.live_bytes, "what is alive is what is counted as live");
+    assert_eq!(live as u64, log.live_bytes, "the live entries are the ones counted as live");
     ids.insert(log.head.id());
     assert_eq!(ids, log.ledger.digest().collect(), "the log's segments are here");
     let taken = head.taken_bytes() / memory.seglet_bytes() + seglets + memory.index_seglets();
-    assert_eq!(taken + memory.free_seglets(), memory.seglets(), "memory is somewhere");
+    assert_eq!(taken + memory.free_seglets(), memory.seglets(), "no memory is lost");
 }
 
-/// Draws numbers, the same ones each time.
+/// A deterministic source of numbers.
 struct Draws(u64);
 
 impl Draws {
@@ -135,7 +136,7 @@ impl Draws {
     }
 }
 
-/// Writes, deletes or updates something, if there is memory for it.
+/// Writes, deletes or updates an object, if there is memory for it.
 fn change(log: &mut Log, draws: &mut Draws, sequence: u64, keys: u64) -> Result<(), Error> {
     let key = draws.below(keys);
     let (key, value) = (key.to_be_bytes(), vec![7; draws.below(400) as usize]);
@@ -151,7 +152,7 @@ fn change(log: &mut Log, draws: &mut Draws, sequence: u64, keys: u64) -> Result<
     }
 }
 
-/// There are times in which all changes are to a few keys, so that there are segments in which nothing lives.
+/// In some periods all changes go to a few keys, so that some segments have no live entry left.
 fn keys_at(sequence: u64) -> u64 {
     if sequence % 1000 < 300 { 900 } else { 30 }
 }
@@ -175,10 +176,10 @@ fn every_byte_is_counted_once_after_cleaners_ran_on_threads() {
     }
 }
 
-/// The same with what happens between two steps of a cleaner's work known: so a copy is refused now and then,
-/// for what it was made of has died.
+/// Runs the same changes with known points inside a cleaner's step: now and then the index refuses
+/// a copy, because the copied entry has died.
 #[test]
-fn every_byte_is_counted_once_after_changes_in_the_midst_of_a_step() {
+fn every_byte_is_counted_once_after_changes_during_a_step() {
     for tombstones in [Tombstones::Folded, Tombstones::Classic] {
         let mut log = log(tombstones, 0.4, nothing());
         let mut cleaner = log.cleaner().unwrap();
@@ -210,7 +211,7 @@ fn every_byte_is_counted_once_after_changes_in_the_midst_of_a_step() {
 }
 
 #[test]
-fn what_is_coming_comes_with_the_digest_and_then_no_more_is() {
+fn pending_seglets_are_freed_by_the_durable_digest() {
     let recorder = Recorder::new();
     let mut log = log(Tombstones::Folded, 1.0, Box::new(recorder.clone()));
     let mut cleaner = log.cleaner().unwrap();
@@ -218,13 +219,13 @@ fn what_is_coming_comes_with_the_digest_and_then_no_more_is() {
     let free = log.memory.free_seglets();
     assert_eq!((cleaner.step(), log.usage().spent_segments), (Step::Combined, 3));
     let seglets = coming(&log);
-    assert_eq!(seglets, 3 * 11, "of each segment all that objects are in");
+    assert_eq!(seglets, 3 * 11, "all seglets of the objects in each segment");
     log.turn();
     assert_eq!(coming(&log), seglets, "no digest is due");
     recorder.hold(true);
     assert!(log.roll(log.shared.reserves.for_writes()));
     log.turn();
-    assert_eq!((coming(&log), log.ledger.progress.named), (seglets, 1), "it is not durable");
+    assert_eq!((coming(&log), log.ledger.progress.named), (seglets, 1), "not durable yet");
     recorder.hold(false);
     log.turn();
     assert_eq!((coming(&log), log.ledger.progress.freed), (0, 1));
@@ -233,10 +234,10 @@ fn what_is_coming_comes_with_the_digest_and_then_no_more_is() {
 }
 
 #[test]
-fn what_a_refused_digest_would_have_taken_in_is_still_coming() {
+fn a_pass_stays_pending_when_its_digest_is_refused() {
     let segment_bytes = 64 << 10;
     let mut log = log_of(segment_bytes, Tombstones::Folded, 1.0, nothing());
-    // What a head says of them takes more than a seglet.
+    // The heads' statistics of these tablets take more than a seglet.
     for table in 2..80 {
         log.create_tablet(TabletRange::whole(TableId(table))).unwrap();
     }
@@ -249,9 +250,9 @@ fn what_a_refused_digest_would_have_taken_in_is_still_coming() {
     let named: BTreeSet<SegmentId> = log.ledger.digest().collect();
     let (seglets, free) = (coming(&log), log.memory.free_seglets());
     assert!(seglets > 0);
-    // One seglet there is for the head, but no other one.
+    // One seglet is free for the head, but no second one.
     assert!(!log.roll(free - 1));
-    // And in the head that is open there is no room.
+    // And the open head has no room.
     for key in 0u64.. {
         if log.head.appender.length() + 85 > segment_bytes {
             break;
@@ -267,9 +268,10 @@ fn what_a_refused_digest_would_have_taken_in_is_still_coming() {
     check_settled(&mut log);
 }
 
-/// Where writers wait memory is freed sooner by compaction; but not frames, where these are too few.
+/// While a writer is blocked, compaction frees memory sooner; but it frees no frames when these are
+/// too few.
 #[test]
-fn what_is_spent_is_compacted_while_a_writer_waits_but_not_where_segments_are_too_many() {
+fn spent_segments_are_compacted_while_a_writer_waits_unless_segments_are_too_many() {
     let mut log = log(Tombstones::Folded, 1.0, nothing());
     let mut cleaner = log.cleaner().unwrap();
     spend(&mut log, 8);
@@ -287,9 +289,10 @@ fn what_is_spent_is_compacted_while_a_writer_waits_but_not_where_segments_are_to
     check_settled(&mut log);
 }
 
-/// Survivors name what is still there to be guarded against, and not what was gone when they were made.
+/// Survivors name segments that still need a guard, and not segments that were gone when they were
+/// made.
 #[test]
-fn what_was_gone_when_an_object_was_moved_keeps_no_segment() {
+fn a_moved_object_does_not_guard_a_segment_that_was_gone() {
     let mut log = log(Tombstones::Folded, 1.0, nothing());
     let mut cleaner = log.cleaner().unwrap();
     write(&mut log, [1], 500);
@@ -298,7 +301,7 @@ fn what_was_gone_when_an_object_was_moved_keeps_no_segment() {
     let stays = roll(&mut log);
     write(&mut log, [2], 500);
     let last = roll(&mut log);
-    // These name the first and the last; what stays lies between.
+    // These objects name the first and the last segment; the segment that stays lies between.
     write(&mut log, [1, 2], 500);
     write(&mut log, 200..210, 900);
     let moved = roll(&mut log);
@@ -321,7 +324,7 @@ fn what_was_gone_when_an_object_was_moved_keeps_no_segment() {
     check_settled(&mut log);
 }
 
-/// All passes that are not received, with what they have cleaned.
+/// The cleaned segments of all passes that the log has not received.
 fn passes(log: &Log) -> Vec<Vec<SegmentId>> {
     let mut passes = Vec::new();
     while let Some(pass) = log.shared.passes.pop() {
@@ -333,9 +336,9 @@ fn passes(log: &Log) -> Vec<Vec<SegmentId>> {
     cleaned
 }
 
-/// Cleaners begin passes in the midst of each other's, while a table is rebuilt beside the log.
+/// Cleaners begin passes during each other's, while a table is rebuilt in side segments.
 #[test]
-fn two_passes_never_take_the_same_segment_nor_one_beside_the_log() {
+fn two_passes_never_take_the_same_segment_nor_a_side_segment() {
     let former = Recorder::new();
     let mut old = log(Tombstones::Folded, 0.1, Box::new(former.clone()));
     write(&mut old, 0..150, 700);
@@ -378,7 +381,7 @@ fn two_passes_never_take_the_same_segment_nor_one_beside_the_log() {
             beside.extend(log.ledger.beside_ids());
             for id in both.into_iter().flatten() {
                 assert!(cleaned.insert(id), "{id} is cleaned twice");
-                assert!(!beside.contains(&id), "{id} is beside the log");
+                assert!(!beside.contains(&id), "{id} is a side segment");
             }
             log.turn();
         }

@@ -1,7 +1,7 @@
-//! Writing and deleting: append, then point the index at it, then mark what it replaced dead.
+//! Writes and deletes: append, then point the index at the new entry, then mark the old one dead.
 //!
-//! The order matters. The bytes are written beyond the head's end first; only when the index has
-//! taken the reference does the head's end move, so an index without memory leaves no trace.
+//! The order matters. The bytes are first written beyond the head's end. The end moves only when
+//! the index has taken the reference, so an index without memory leaves no trace.
 
 use super::batch::Purpose;
 use super::{Keys, Log};
@@ -22,16 +22,16 @@ pub(super) fn check(condition: Condition, current: Version) -> Result<(), Error>
     if condition.holds(current) { Ok(()) } else { Err(Error::Condition { current }) }
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     /// The object's new version.
     pub version: Version,
-    /// The write is safe once [`Log::durable`] has reached this.
+    /// The write is safe once [`Log::durable`] has reached this position.
     pub position: LogPosition,
 }
 
-/// A key, with the hash that says where it belongs.
+/// A key, with the hash that decides its tablet and its bucket.
 #[derive(Clone, Copy, Debug)]
 pub struct Hashed<'a> {
     pub(super) key: &'a [u8],
@@ -47,14 +47,14 @@ impl<'a> Hashed<'a> {
     }
 }
 
-/// What an update found in the index, and what it has to know of the entry there.
+/// The entry that an update found in the index.
 pub(crate) struct Current {
     pub(crate) found: Found,
     pub(crate) old: Old,
 }
 
-/// What has to be known of an entry of which there is a later one. It is less than [`Located`], which would be copied
-/// several times on the way.
+/// The facts that an update needs of the entry that it replaces. Fewer than [`Located`] has, which
+/// would be copied several times on the way.
 #[derive(Clone, Copy)]
 pub(crate) struct Old {
     pub(crate) at: Reference,
@@ -88,7 +88,8 @@ pub(crate) struct NewVersion<'a> {
 }
 
 impl Log {
-    /// Hashes a key and asks for the memory that an update of it will touch first; waits for none of it.
+    /// Hashes a key and prefetches the memory that an update of it touches first; waits for none of
+    /// it.
     #[inline]
     #[must_use]
     pub fn expect_update<'key>(&self, table: TableId, key: &'key [u8]) -> Hashed<'key> {
@@ -111,9 +112,9 @@ impl Log {
     /// Writes an object if a condition holds.
     ///
     /// # Errors
-    /// A key or value of an impossible size, a tablet that does not live here, a condition that
-    /// does not hold, no version left above the present one, or no memory: see [`Error`]. Nothing
-    /// has changed then.
+    /// For a key or value of an impossible size, a tablet that this log does not hold, a condition
+    /// that does not hold, no version left above the present one, or no memory: see [`Error`]. An
+    /// error changes nothing.
     #[inline]
     pub fn write_if(
         &mut self,
@@ -125,7 +126,7 @@ impl Log {
         self.write_expected(table, Hashed::of(key), value, condition)
     }
 
-    /// The same for a key whose place in the index may have been [asked for](Log::expect_update).
+    /// Writes an object whose place in the index may have been [prefetched](Log::expect_update).
     ///
     /// # Errors
     /// As [`Log::write_if`].
@@ -163,8 +164,8 @@ impl Log {
         Ok(Written { version, position })
     }
 
-    /// The version of a write to a key that has this one now. What is above the highest would be
-    /// refused as damage by whoever replays it, so it must not be written.
+    /// The version of a write to a key that has the version `existing` now. Replay refuses a
+    /// version above the highest as damage, so such a version must not be written.
     #[inline]
     pub(super) fn version_after(&self, existing: Option<Version>) -> Result<Version, Error> {
         let version = existing.unwrap_or(self.safe_version).next();
@@ -186,8 +187,8 @@ impl Log {
         self.put_admitted(new, current)
     }
 
-    /// Appends a version of an object, however full the memory is: what a replay takes in was
-    /// admitted once, and what is dead of it may not be known to be dead yet.
+    /// Appends a version of an object, however full the memory is. The objects of a replay were
+    /// admitted before, and their dead versions may not be known to be dead yet.
     #[inline]
     pub(crate) fn put_admitted(
         &mut self,
@@ -195,8 +196,8 @@ impl Log {
         current: Option<Current>,
     ) -> Result<LogPosition, Error> {
         let folded = self.shared.options.tombstones == Tombstones::Folded;
-        // Room for the largest header, and in the classic scheme for the tombstone behind it, so
-        // that the two are never apart and nothing fails half way.
+        // Room for the largest header. In the classic scheme also for the tombstone after it, so
+        // that the two are never apart and the write cannot fail half way.
         let tombstone_bytes = if folded || current.is_none() { 0 } else { new.key.len() + 128 };
         let most = new.key.len() + new.value.len() + 64 + tombstone_bytes;
         self.make_room(most, self.shared.reserves.for_writes())?;
@@ -260,9 +261,10 @@ impl Log {
         (at, header.entry_bytes)
     }
 
-    /// Writes an object that names the segment of the version which it replaces, and replaces it.
-    /// When a cleaner moves that version in between, the record would name the wrong segment, so
-    /// the index is only changed if the old version is still where the record says.
+    /// Writes an object that names the segment of the version which it replaces, and replaces that
+    /// version. A cleaner may move the old version in between; then the record would name the wrong
+    /// segment. So the index changes only if the old version is still in the segment that the
+    /// record names.
     #[inline]
     fn replace_naming(
         &mut self,
@@ -297,7 +299,7 @@ impl Log {
             .map_err(|_| Error::CleanerBehind)
     }
 
-    /// Looks up what a key has now.
+    /// Looks up a key's present entry.
     #[inline]
     pub(crate) fn current(&self, tablet: usize, hash: KeyHash, key: &[u8]) -> Option<Current> {
         let mut old = None;
@@ -309,7 +311,8 @@ impl Log {
         Some(Current { found, old: old? })
     }
 
-    /// Counts a live entry of a tablet as dead, wherever it was when the index let go of it.
+    /// Counts a live entry of a tablet as dead, at the place where it was when the index dropped
+    /// its reference.
     #[inline]
     pub(super) fn bury(&mut self, tablet: usize, at: Reference, old: &Old) {
         let bytes = old.bytes();
@@ -333,11 +336,11 @@ impl Log {
         self.shared.sums.tombstone_bytes.fetch_add(bytes as i64, Ordering::Relaxed);
     }
 
-    /// Deletes an object. Returns the version it had, or `None` when there was none.
+    /// Deletes an object. Returns its version, or `None` when there was no object.
     ///
     /// # Errors
-    /// As [`Log::write_if`], but never [`Error::MemoryFull`]: a delete always finds room, at
-    /// worst after the cleaners have run once more.
+    /// As [`Log::write_if`], but never [`Error::MemoryFull`]: a delete always finds room, at worst
+    /// after the cleaners have run once more.
     pub fn delete(
         &mut self,
         table: TableId,
@@ -408,7 +411,7 @@ impl Log {
     #[inline]
     pub(super) fn admit(&self, new_bytes: u64, old_bytes: u64) -> Result<(), Error> {
         let live_bytes = self.live_bytes + new_bytes - old_bytes.min(new_bytes);
-        // An overwrite that makes nothing larger is admitted beyond the limit for writes, though
+        // An overwrite that makes no object larger is admitted beyond the limit for writes, though
         // its header may have grown a little.
         let grows = new_bytes > old_bytes + 64;
         let limit_bytes = if grows { self.limits.writes } else { self.limits.safe };
@@ -424,7 +427,7 @@ impl Log {
         self.turn_if_due();
     }
 
-    /// Takes a turn after so many mutations, but not inside a group.
+    /// Takes a turn after [`MUTATIONS_PER_TURN`] mutations, but not inside a group.
     #[inline]
     pub(super) fn turn_if_due(&mut self) {
         if self.mutations >= MUTATIONS_PER_TURN && !self.groups.is_open() {

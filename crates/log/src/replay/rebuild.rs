@@ -17,10 +17,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use thunderhead_wire::{Condition, KeyHash, LogId, SegmentId, TableId, TabletRange, Version};
 
-/// What an object takes at least, with its place in the index.
+/// The least bytes of an object, with its place in the index.
 const OBJECT_BYTES_MIN: u64 = 48;
 
-/// Something of a tablet that comes from a log that lives: see [`Rebuild::take`].
+/// An entry of a tablet that migrates here from a live log: see [`Rebuild::take`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incoming<'a> {
     /// An object.
@@ -36,21 +36,21 @@ pub enum Incoming<'a> {
     Tombstone {
         /// The key.
         key: &'a [u8],
-        /// No object of this version or an earlier one is there.
+        /// No object of this version or an earlier one exists.
         version: Version,
     },
     /// An update was completed.
     Completion {
         /// The hash of the key that it was about.
         key_hash: KeyHash,
-        /// Whose update, which, and its outcome.
+        /// The lease and number of the update, and its outcome.
         completion: Completion<'a>,
     },
     /// No object that was deleted had a higher version.
     SafeVersion(Version),
 }
 
-/// Completion records that were taken in: they need not be looked up to know what they say.
+/// Completion records that were taken in, with their results, so that no lookup is needed.
 #[derive(Clone, Debug, Default)]
 pub struct Arrived {
     /// Lease, sequence, and where the result ends.
@@ -64,12 +64,12 @@ impl Arrived {
         self.records.push((lease, sequence, self.results.len()));
     }
 
-    /// How many there are.
+    /// The number of records.
     fn count(&self) -> usize {
         self.records.len()
     }
 
-    /// Lease and sequence of all but the first of them.
+    /// Lease and sequence of the records behind the first `first` ones.
     fn behind(&self, first: usize) -> impl Iterator<Item = (u64, u64)> {
         let behind = self.records.get(first..).unwrap_or_default();
         behind.iter().map(|(lease, sequence, _)| (*lease, *sequence))
@@ -86,12 +86,13 @@ impl Arrived {
     }
 }
 
-/// Rebuilds tablets piece by piece, while the log serves others: what [`Replay`](crate::Replay)
-/// does, with the same promises and the same duties, for whoever must not stay away for long.
+/// Rebuilds tablets piece by piece, while the log serves other requests. It does the same as
+/// [`Replay`](crate::Replay), with the same promises and the same duties, for callers that must not
+/// be busy for long.
 ///
-/// It does not hold the log: each step is given it. It must be the same one every time. Between two
-/// steps the log may be read, written, turned and cleaned as ever; only the tablets that are being
-/// rebuilt are to be left alone.
+/// It does not hold the log: each step is given it. It must be the same log every time. Between two
+/// steps the log may be read, written, turned and cleaned as usual. Do not use the tablets that are
+/// being rebuilt.
 ///
 /// ```
 /// # use thunderhead_log::*;
@@ -101,7 +102,7 @@ impl Arrived {
 ///     let mut at = Some(0);
 ///     while let Some(from) = at {
 ///         at = rebuild.step(log, segment, from, 32, 16 << 10)?;
-///         // … the requests of others …
+///         // … other requests …
 ///     }
 /// }
 /// rebuild.finish(log)?;
@@ -109,31 +110,31 @@ impl Arrived {
 /// # }
 /// ```
 pub struct Rebuild {
-    /// The memory of the log in which it rebuilds: what it remembers is there.
+    /// The memory of the log in which it rebuilds; remembered tombstones are there.
     memory: Arc<Memory>,
-    /// In their order.
+    /// In order.
     tablets: Vec<(TabletRange, SegmentId)>,
     /// The log that the segments belong to.
     from: Option<LogId>,
     remembered: Remembered,
     report: Report,
-    /// Completion records that were taken in since somebody asked.
+    /// Completion records that were taken in since [`Rebuild::take_completions`] was last called.
     completions: Arrived,
-    /// Of each client, from which of its updates on it may not have the answer.
+    /// For each client, its first update whose answer it may not have.
     acknowledged: BTreeMap<u64, u64>,
     adoption: adopt::Adoption,
-    /// Where what is replayed goes, if not into the head.
+    /// The side segments for replayed entries, if these do not go to the head.
     beside: Option<Beside>,
     _rebuilding: Rebuilding,
 }
 
 impl Rebuild {
-    /// Begins to rebuild tablets in a log where they do not live yet. Each comes with the
-    /// segment from which on its entries count. From now on the tablets live there, however the
-    /// replay ends: to give it up, drop them.
+    /// Begins to rebuild tablets in a log that does not hold them yet. Each comes with the segment
+    /// from which on its entries count. From now on the log holds the tablets, however the replay
+    /// ends: to abandon it, drop them.
     ///
     /// # Errors
-    /// When one of the tablets already lives there, or there is no memory.
+    /// When the log already holds one of the tablets, or there is no memory.
     pub fn begin(
         log: &mut Log,
         tablets: impl IntoIterator<Item = (TabletRange, SegmentId)>,
@@ -171,8 +172,9 @@ impl Rebuild {
         }
     }
 
-    /// The same, but that what is replayed goes into segments beside the log, which become part of it together, in
-    /// the end: see [`Rebuild::take_in`]. To give it up, drop the tablets, and then call [`Rebuild::give_up`].
+    /// Begins to rebuild tablets in side segments, which become part of the log all together, at
+    /// the end: see [`Rebuild::take_in`]. To abandon it, drop the tablets, and then call
+    /// [`Rebuild::give_up`].
     ///
     /// # Errors
     /// As [`Rebuild::begin`].
@@ -184,9 +186,9 @@ impl Rebuild {
         Ok(Rebuild { beside: Some(Beside::default()), ..rebuild })
     }
 
-    /// Has what went beside the log become part of it, after the last [`Rebuild::step`] and before
-    /// [`Rebuild::finish`]. Call it until it is done, with turns in between; then all is durable when the log is, up to
-    /// [`Log::appended`].
+    /// Takes the side segments into the log, after the last [`Rebuild::step`] and before
+    /// [`Rebuild::finish`]. Call it until it returns `Done`, with turns in between. Then everything
+    /// is durable when the log is durable up to [`Log::appended`].
     ///
     /// # Panics
     /// When it is given another log than it began with.
@@ -195,35 +197,34 @@ impl Rebuild {
         self.beside.as_mut().map_or(TakeIn::Done, |beside| log.take_in(beside))
     }
 
-    /// Gives up what is beside the log; the tablets were dropped before.
+    /// Frees the side segments; the caller has dropped the tablets.
     pub fn give_up(self, log: &mut Log) {
         if let Some(beside) = self.beside {
             log.give_up_beside(beside);
         }
     }
 
-    /// Makes room in the index of a tablet for so many objects, before the first of them is taken in:
-    /// then it need not grow while they are. A little is done at a time; true while there is more to
-    /// do. What is expected need not be so.
-    ///
+    /// Makes room in a tablet's index for so many objects, before the first of them is taken in.
+    /// Then the index need not grow meanwhile. Does a little at a time; returns true while there is
+    /// more to do. The number may be wrong.
     /// # Panics
     /// When it is given another log than it began with.
     pub fn make_room(&self, log: &mut Log, range: TabletRange, objects: u64) -> bool {
         assert!(Arc::ptr_eq(&self.memory, &log.memory), "a rebuild goes on in the log it began in");
-        // No more than there could be memory for, beside the objects.
+        // No more objects than there could be memory for.
         let possible = log.usage().free_bytes / OBJECT_BYTES_MIN;
         let tablet = log.tablets.find(range.table, range.first);
         let expected = usize::try_from(objects.min(possible)).unwrap_or(usize::MAX);
         tablet.is_some_and(|at| log.tablets.list[at].index.make_room(expected))
     }
 
-    /// Replays some entries of a segment, from a place on that a step before returned, 0 at first.
+    /// Replays some entries of a segment, from a place that a step before returned, 0 at first.
     /// Stops behind so many entries or bytes, whichever comes first, but not before one entry; a
-    /// step takes [`BATCH`] entries at most. Returns where to go on; `None` at the end.
+    /// step takes at most [`BATCH`] entries. Returns where to go on; `None` at the end.
     ///
     /// # Errors
-    /// As [`Replay::segment`](crate::Replay::segment). After an error that says to try again, give
-    /// it the same place again.
+    /// As [`Replay::segment`](crate::Replay::segment). After an error that says to try again, pass
+    /// the same place again.
     ///
     /// # Panics
     /// When it is given another log than it began with.
@@ -243,7 +244,8 @@ impl Rebuild {
         self.step_held_to_memory(log, result)
     }
 
-    /// What is replayed passes by the limit for writes, so this is where it is held to one.
+    /// Replayed entries pass by the limit for writes. This turns the error into
+    /// [`Error::MemoryFull`] when the log holds too much.
     fn held_to_memory(&self, log: &Log, error: Error) -> Error {
         match error {
             Error::CleanerBehind => log.no_memory(self.remembered.taken_bytes()),
@@ -262,9 +264,10 @@ impl Rebuild {
         })
     }
 
-    /// Takes in entries of a table that are in no segment, at most [`BATCH`]: those of a tablet that
-    /// moves here while its log lives. They count as born after every `since`; all else is as in
-    /// [`Rebuild::step`], so their order does not matter, and taking one twice changes nothing.
+    /// Takes in entries of a table that are in no segment, at most [`BATCH`]: the entries of a
+    /// tablet that migrates here while its log lives. They count as born after every `since`.
+    /// Otherwise it is as [`Rebuild::step`]: their order does not matter, and taking an entry twice
+    /// changes nothing.
     ///
     /// # Errors
     /// When the log is out of memory, for the moment or for good, or an entry is too long for it.
@@ -329,7 +332,7 @@ impl Rebuild {
             return Err(Damage::OtherLog { found, expected }.into());
         }
         reader.go_on_at(from);
-        // Some entries belong together, and are never parted.
+        // Entries that belong together are never parted.
         let entries = most.0.clamp(1, BATCH);
         let enough = (from as usize).saturating_add(most.1.max(1));
         let mut batch: Vec<(Record<'_>, bool)> = Vec::with_capacity(BATCH);
@@ -364,7 +367,7 @@ impl Rebuild {
             }
         };
         self.batch(log, &batch)?;
-        // Not before it is sure that this piece will not be read again.
+        // Only once it is certain that this piece will not be read again.
         self.report.damage.append(&mut damaged);
         self.report.segments += u64::from(behind.is_none());
         let behind_bytes = behind.map_or(bytes.len(), |at| at as usize);
@@ -372,8 +375,8 @@ impl Rebuild {
         Ok(behind)
     }
 
-    /// Ends the replay: what it learnt of versions that must not come again is logged. The old
-    /// segments may go once the log is durable up to [`Log::appended`].
+    /// Ends the replay and logs its safe version, so that no deleted version is used again. The old
+    /// segments may be freed once the log is durable up to [`Log::appended`].
     ///
     /// # Errors
     /// [`Error::CleanerBehind`]: try again shortly.
@@ -388,25 +391,25 @@ impl Rebuild {
         logged.map(|_| self.report.clone())
     }
 
-    /// What it has seen and done so far.
+    /// The work that it has done so far.
     #[must_use]
     pub fn report(&self) -> &Report {
         &self.report
     }
 
-    /// A client has the answers of all its updates before this one: records of those that are still to come
-    /// are not taken in, as they would be forgotten at once.
+    /// Notes that a client has the answers of all its updates before `first`. Records of those
+    /// updates that are still to come are not taken in, because they would be forgotten at once.
     pub fn acknowledged(&mut self, lease: u64, first: u64) {
         let known = self.acknowledged.entry(lease).or_default();
         *known = first.max(*known);
     }
 
-    /// From which update on records of a client are needed.
+    /// The first update of a client whose record is needed.
     fn needed_from(&self, lease: u64) -> u64 {
         self.acknowledged.get(&lease).copied().unwrap_or_default()
     }
 
-    /// The completion records that were taken in since this was last asked.
+    /// Returns the completion records that were taken in since the last call.
     pub fn take_completions(&mut self) -> Arrived {
         std::mem::take(&mut self.completions)
     }
@@ -447,7 +450,8 @@ impl Rebuild {
         Ok(())
     }
 
-    /// Whether an entry belongs to a tablet that is being rebuilt, and to its present life.
+    /// Whether an entry belongs to a tablet that is being rebuilt, and to its present stay in the
+    /// log.
     fn counts(&self, table: TableId, hash: KeyHash, birth: SegmentId) -> bool {
         let is_before = |(range, _): &(TabletRange, _)| (range.table, range.first) <= (table, hash);
         let at = self.tablets.partition_point(is_before).checked_sub(1);
@@ -526,7 +530,7 @@ impl Rebuild {
                     }
                 }
                 let (completions, mut results) = (&mut self.completions, new.iter());
-                // They are recorded in their order, up to where there is no room.
+                // They are recorded in their order, up to the first for which there is no room.
                 log.complete_many(lease, &new, |sequence| {
                     let result = results.next().map_or(&[][..], |outcome| outcome.result);
                     completions.push(lease, sequence, result);

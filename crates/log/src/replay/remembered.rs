@@ -1,5 +1,5 @@
-//! Tombstones that a replay must not forget before its end: in seglets and an index of their own,
-//! which go when the replay is over.
+//! Tombstones that a replay must remember until its end. They are in seglets and an index of their
+//! own, which are freed when the replay ends.
 
 use crate::blocks::IndexBlocks;
 use crate::entry::ObjectFields;
@@ -13,7 +13,7 @@ use crate::segment::{Appender, Room};
 use std::sync::Arc;
 use thunderhead_wire::{KeyHash, SegmentId, TableId, Version};
 
-/// The newest tombstone of each key that had one, outside the log.
+/// The newest tombstone of each key that has one, outside the log.
 pub(super) struct Remembered {
     index: Index<IndexBlocks>,
     full: Vec<Appender>,
@@ -82,7 +82,7 @@ impl Remembered {
         Ok(())
     }
 
-    /// The same of one that lies in a segment that is adopted: it is remembered where it is.
+    /// Remembers a tombstone in a segment that is adopted, at the place where it lies.
     pub(super) fn remember_at(
         &mut self,
         log: &Log,

@@ -1,12 +1,13 @@
-//! A segment of the log's own former life is taken in as it is, piece by piece. The module `log::adopt`
-//! says why that is right.
+//! Adopts a segment of the log's own former generation unchanged, piece by piece. The module
+//! `log::adopt` says why that is correct.
 //!
-//! A segment is looked through before anything of it is used: what is damaged is refused while nothing
-//! refers to it yet, and another copy can be taken. What was verified is copied at once, while the processor
-//! has it, and where its entries begin is noted. When all of it is there the entries are indexed where they
-//! lie: then only their heads and keys are read, and no checksum a second time. An entry is taken for one
-//! only where one was noted, whatever the bytes say that are given then. What lost against something newer is marked dead; tombstones are remembered where
-//! they are, which costs no more than a place in an index.
+//! A segment is read twice. The first pass verifies it before any of it is used: a damaged segment
+//! is refused while no reference points into it, and another copy can be taken. Verified bytes are
+//! copied at once, while they are in the processor's cache, and the offsets of their entries are
+//! noted. When all of the segment is there, the second pass indexes the entries where they lie. It
+//! reads only their headers and keys, and verifies no checksum again. It accepts an entry only at a
+//! noted offset, even if the bytes have changed since. An entry that is older than a known one is
+//! marked dead. Tombstones are remembered where they lie, which costs only a place in an index.
 
 use super::Rebuild;
 use crate::error::{Damage, Error};
@@ -19,21 +20,21 @@ use crate::replay::ReplayError;
 use std::sync::Arc;
 use thunderhead_wire::{KeyHash, SegmentId, TableId, TabletRange};
 
-/// What is adopted.
+/// The state of an adoption.
 #[derive(Default)]
 pub(super) struct Adoption {
-    /// The log's former life is taken back.
+    /// Whether the rebuild takes back the log's former generation.
     pub(super) takes_back: bool,
     adopting: Option<Adopting>,
-    /// All of it was verified: it is being indexed.
+    /// All of the segment was verified: it is being indexed.
     is_verified: bool,
-    /// Where its entries begin.
+    /// The offsets of its entries.
     offsets: Vec<u32>,
-    /// Completion records that were adopted, by lease and sequence.
+    /// Adopted completion records, by lease and sequence.
     records: Vec<(u64, u64)>,
 }
 
-/// Some entries of a segment, and where the next one is.
+/// Some entries of a segment, and the place of the next one.
 struct Piece<'a> {
     entries: Vec<Placed<'a>>,
     until: Option<u32>,
@@ -67,9 +68,9 @@ fn piece<'a>(
 }
 
 impl Rebuild {
-    /// Begins to take back tablets of a former log with the same [`LogId`](crate::LogId), in which they
-    /// counted from these segments on. As [`Rebuild::begin`], but that they do so here, too: what is
-    /// adopted was born there.
+    /// Begins to take back tablets of a former log with the same [`LogId`](crate::LogId). Each
+    /// comes with the segment from which on its entries counted in that log. As [`Rebuild::begin`],
+    /// except that the entries count from the same segments here: adopted entries were born there.
     ///
     /// # Errors
     /// As [`Rebuild::begin`].
@@ -83,14 +84,15 @@ impl Rebuild {
         Ok(Rebuild { adoption: Adoption { takes_back: true, ..Adoption::default() }, ..rebuild })
     }
 
-    /// Adopts some of a closed segment of the log's former life: as [`Rebuild::step`], but that nothing
-    /// is appended. All closed segments come before those that were open, which are replayed by
-    /// [`Rebuild::step`]. Then [`Rebuild::finish`], and [`Log::name_adopted`].
+    /// Adopts some entries of a closed segment of the log's former generation: as
+    /// [`Rebuild::step`], except that nothing is appended. Adopt all closed segments first, then
+    /// replay the open ones with [`Rebuild::step`]. Then call [`Rebuild::finish`] and
+    /// [`Log::name_adopted`].
     ///
     /// # Errors
-    /// As [`Rebuild::step`]. Damage is refused before anything of the segment is used, wherever it is:
-    /// use another copy, from its beginning. [`Damage::NotAdoptable`] and [`Damage::OtherLog`] say that
-    /// no copy is of use here: the log has to be replayed.
+    /// As [`Rebuild::step`]. Damage anywhere in the segment is refused before any of it is used:
+    /// adopt another copy, from its beginning. [`Damage::NotAdoptable`] and [`Damage::OtherLog`]
+    /// say that no copy is of use here: replay the log instead.
     ///
     /// # Panics
     /// When it is given another log than it began with.
@@ -121,14 +123,14 @@ impl Rebuild {
         let is_other = |adopting: &Adopting| adopting.id != id;
         if self.adoption.is_verified {
             if let Some(other) = self.adoption.adopting.as_ref().filter(|it| is_other(it)) {
-                // Another one is half indexed: that must come to its end first.
+                // Another segment is half indexed: that one must be finished first.
                 return Err(Damage::OtherSegment { found: id, expected: other.id }.into());
             }
             return self.index_piece(log, bytes, from, most);
         }
         if from == 0 {
             log.check_adoptable(&header, bytes)?;
-            // Nothing refers to what was not looked through to its end.
+            // No reference points into a segment that was not verified to its end.
             if let Some(begun) = self.adoption.adopting.take() {
                 log.give_up_adopting(begun);
             }
@@ -160,11 +162,11 @@ impl Rebuild {
         }
         log.adopt_bytes(adopting, bytes, end, new, tombstone_bytes);
         self.adoption.is_verified = until.is_none();
-        // From the beginning once more when all of it was looked through.
+        // After the first pass, begin the second at the beginning.
         Ok(until.or(Some(0)))
     }
 
-    /// Indexes some entries of a segment that is there.
+    /// Indexes some entries of a verified segment.
     fn index_piece(
         &mut self,
         log: &mut Log,
@@ -199,10 +201,10 @@ impl Rebuild {
         let are_noted = noted.len() >= entries.len()
             && noted.iter().zip(&entries).all(|(noted, (offset, _))| noted == offset);
         if !are_noted || until.is_none() && (noted.len() != entries.len() || !adopting.is_whole()) {
-            // These are other bytes than those that were looked through.
+            // These bytes differ from the verified ones.
             return Err(Damage::Torn { offset: from }.into());
         }
-        // What belongs together may be more than a batch.
+        // A chain of linked entries may be longer than a batch.
         for batch in entries.chunks(BATCH) {
             self.adopt_batch(log, adopting, batch)?;
         }
@@ -247,8 +249,8 @@ impl Rebuild {
                         log.dead_on_arrival(at);
                     }
                 }
-                // Which of them are known, and whether they count, differs from one to the next: those
-                // that count are recorded anew.
+                // Each outcome of a group may be known or not, and may count or not. So the
+                // outcomes that count are recorded anew.
                 Entry::Completions { .. } => {
                     let before = self.completions.count();
                     let recorded = self.other(log, entry.clone());
@@ -270,7 +272,7 @@ impl Rebuild {
         Ok(())
     }
 
-    /// The tablet of a record, if it counts.
+    /// The tablet of a record, if the record counts in it.
     fn tablet(&self, tablet: Option<u32>, hash: KeyHash, record: &Record<'_>) -> Option<usize> {
         let tablet = tablet.filter(|_| self.counts(record.table, hash, record.birth));
         tablet.map(|tablet| tablet as usize)
@@ -293,14 +295,14 @@ impl Rebuild {
         let killed = self.remembered.version(log, hash, record.table, record.key);
         let current = log.current(tablet, hash, record.key);
         if current.as_ref().is_some_and(|it| it.old.at == at) {
-            return Ok(()); // This step was interrupted behind it.
+            return Ok(()); // An earlier try of this step was interrupted behind it.
         }
         let is_known = |version| version >= record.version;
         if is_known(killed) || current.as_ref().is_some_and(|it| is_known(it.old.version)) {
             log.dead_on_arrival(at);
             return Ok(());
         }
-        // What was verified counts, not what is said now.
+        // The length comes from the verified copy, not from the bytes given now.
         let bytes = Located::read(&log.memory, at).map_or(0, |located| located.entry_bytes());
         log.point_at(tablet, hash, at, current)?;
         log.alive_on_arrival(tablet, bytes);
@@ -325,8 +327,8 @@ impl Rebuild {
         Ok(())
     }
 
-    /// Gives up what was taken back: drops the tablets, forgets the records and throws the segments
-    /// away.
+    /// Abandons the adoption: drops the tablets, forgets the completion records and throws the
+    /// segments away.
     pub fn abandon(self, log: &mut Log) -> Abandoned {
         let Rebuild { tablets, adoption, remembered, .. } = self;
         drop(remembered);
@@ -334,27 +336,28 @@ impl Rebuild {
         abandon(log, adoption)
     }
 
-    /// What must be given up together with the tablets, for whoever ends the rebuild before.
+    /// Returns the part that outlives the rebuild: abandon it if the tablets are dropped later.
     #[must_use]
     pub fn into_adopted(self) -> Adopted {
         Adopted(self.adoption)
     }
 }
 
-/// What a [`Rebuild`] has adopted, once it is finished.
+/// The segments and records that a [`Rebuild`] has adopted, once it is finished.
 pub struct Adopted(Adoption);
 
 impl Adopted {
-    /// Forgets the records and throws the segments away; the tablets were dropped before.
+    /// Forgets the completion records and throws the segments away; the caller has dropped the
+    /// tablets.
     pub fn abandon(self, log: &mut Log) -> Abandoned {
         abandon(log, self.0)
     }
 }
 
-/// What was left of something that was given up.
+/// The remains of an abandoned adoption.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Abandoned {
-    /// A digest names segments that were adopted: their copies must stay for as long as this log does.
+    /// A digest names adopted segments: their copies must stay as long as this log exists.
     pub keeps: bool,
     /// Lease and sequence of the completion records that were forgotten.
     pub records: Vec<(u64, u64)>,
@@ -365,7 +368,7 @@ fn abandon(log: &mut Log, adoption: Adoption) -> Abandoned {
     for (lease, sequence) in &records {
         log.forget_completion(*lease, *sequence);
     }
-    // References in the index of the tablets are gone with them.
+    // The references in the tablets' indexes are gone with the tablets.
     log.turn();
     if let Some(adopting) = adopting {
         log.give_up_adopting(adopting);
