@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     log.create_tablet(everything)?;
     let cleaners = CleanerThreads::start(&log, 1, |_| {});
 
-    // Four times as much is written as fits: what was overwritten makes room for what comes.
+    // Writes four times as much as fits: overwritten objects make room for new ones.
     for number in 0..1_000_000u32 {
         let key = format!("session-{}", number % 50_000);
         let value = format!("{{\"clicks\": {number}, \"page\": \"/article/{}\"}}", number % 97);
@@ -38,13 +38,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let version = object.version();
     println!("session-7 is at {version}: {}", String::from_utf8_lossy(&object.value().to_vec()));
 
-    // Somebody else may have been faster: this write goes ahead only on the version just read.
+    // Another writer may have been faster: this write goes ahead only on the version just read.
     log.write_if(SESSIONS, b"session-7", b"{}", Condition::VersionIs(version))?;
     let again = log.write_if(SESSIONS, b"session-7", b"{}", Condition::VersionIs(version));
     println!("the same again: {}", again.err().ok_or("the version has moved on")?);
     log.delete(SESSIONS, b"session-8", Condition::Always)?;
-    // What was written goes to the replicator at the end of a turn, and is safe once it says so. A
-    // server does this after each round of requests.
+    // Writes go to the replicator at the end of a turn, and are safe once it says so. A server
+    // takes a turn after each round of requests.
     log.turn();
     assert_eq!(log.durable(), log.appended());
 
@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         recorder.events_bytes() > 3 * MEMORY_BYTES as u64 && usage.compactions + usage.passes > 0
     );
 
-    // A crash: all that is left is what was recorded.
+    // A crash: only the recorded bytes remain.
     drop(cleaners);
     let before = count(&log, everything)?;
     let replicas = recorder.replicas(recorder.events());
@@ -68,12 +68,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let memory = Memory::new(MEMORY_BYTES)?;
     let replicator = Box::new(Recorder::new());
     let mut rebuilt = Log::new(&memory, LogId(2), options(), replicator)?;
-    // More may have been written than fits: the cleaners keep up with the replay, too.
+    // The recording may be larger than the memory: the cleaners keep up with the replay, too.
     let _cleaners = CleanerThreads::start(&rebuilt, 1, |_| {});
     let mut replay = Replay::new(&mut rebuilt, [(everything, SegmentId::NONE)])?;
     for replica in replicas.values() {
         while let Err(error) = replay.segment(&replica.bytes) {
-            // Everything else is final: `MemoryFull` where the memory is too small for what lives.
+            // Everything else is final: `MemoryFull` if the memory is too small.
             if error != ReplayError::Log(Error::CleanerBehind) {
                 return Err(error.into());
             }

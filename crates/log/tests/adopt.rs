@@ -1,6 +1,6 @@
-//! Segments of a former log, taken in as they are: what a log then holds is what a replay of the former
-//! one gives, it goes on like any other, and what is recovered from its own segments and those that it
-//! adopted is what it held.
+//! Adopted segments of a former log. A log that adopts them has the same contents as a replay of
+//! the former log. It goes on like any other log. A recovery from its own and its adopted segments
+//! finds the same contents again.
 
 mod common;
 
@@ -17,7 +17,7 @@ use thunderhead_log::{
 const TABLES: [TableId; 2] = [TableId(7), TableId(9)];
 const LOG: LogId = LogId(5);
 
-/// What is added to a lease for updates of many.
+/// The offset of the lease for updates of many keys.
 const MANY: u64 = 1000;
 
 type Replicas = BTreeMap<SegmentId, Replica>;
@@ -33,7 +33,7 @@ fn options(tombstones: Tombstones) -> Options {
 enum Operation {
     Write(usize, u8, u16),
     Update(usize, u8, u16),
-    /// Several updates of one message: from a key on, so many.
+    /// Several updates of one message: so many keys from a first key on.
     Many(usize, u8, u8, u16),
     Delete(usize, u8),
     Forget(u8),
@@ -58,7 +58,7 @@ fn operations(most: usize) -> impl Strategy<Value = Vec<Operation>> {
 
 fn run(log: &mut Log, cleaner: &mut Cleaner, operations: &[Operation], lease: u64) {
     for (sequence, operation) in (1..).zip(operations) {
-        // What there is no room for is not done.
+        // Operations without room are skipped.
         match operation {
             Operation::Write(table, key, length) => {
                 let value = vec![sequence as u8; *length as usize];
@@ -149,7 +149,7 @@ fn digest_of(replica: &Replica) -> Option<Digest> {
     digests.last()
 }
 
-/// The segments of a log after a crash, those that are closed first.
+/// The segments of a log after a crash, closed segments first.
 fn complete(replicas: &Replicas) -> Vec<(SegmentId, Replica)> {
     let heads = replicas.iter().rev();
     let mut heads = heads.filter(|(_, it)| it.open && it.kind != SegmentKind::Survivor);
@@ -173,7 +173,7 @@ fn replayed(segments: &[(SegmentId, Replica)], tablets: &Tablets) -> (Objects, R
     held(&mut log)
 }
 
-/// A log in which that was done.
+/// The replicas of a log after these operations, and its tablets.
 fn former(operations: &[Operation], tombstones: Tombstones) -> (Replicas, Tablets) {
     let recorder = Recorder::new();
     let memory = Memory::with_seglets(256 << 10, 1024).unwrap();
@@ -188,7 +188,7 @@ fn former(operations: &[Operation], tombstones: Tombstones) -> (Replicas, Tablet
 
 fn successor(first: u64, tombstones: Tombstones) -> (Log, Recorder) {
     let recorder = Recorder::new();
-    // The form of the index may be another one in each life.
+    // Each generation may have another form of the index.
     let map =
         if first.is_multiple_of(2) { Memory::with_long_references } else { Memory::with_seglets };
     let memory = map(2 << 20, 1024).unwrap();
@@ -202,7 +202,7 @@ fn take_back(log: &mut Log, segments: &[(SegmentId, Replica)], tablets: &Tablets
     let mut rebuild = Rebuild::take_back(log, tablets.clone()).unwrap();
     let partitions = Partitions::new(std::slice::from_ref(tablets)).unwrap();
     for (number, (id, replica)) in segments.iter().enumerate() {
-        // What is open comes as backups cut it.
+        // Open segments come as backups cut them.
         let mut filter = Filter::new(*id, &partitions, None);
         while filter.step(&partitions, &replica.bytes, usize::MAX, usize::MAX).unwrap().more {}
         let part = filter.finish().parts[0].to_vec();
@@ -219,7 +219,8 @@ fn take_back(log: &mut Log, segments: &[(SegmentId, Replica)], tablets: &Tablets
     rebuild
 }
 
-/// What a crash leaves: the log's own segments, and those of the former log that it has not freed.
+/// The replicas after a crash: the log's own segments, and the segments of the former log that it
+/// has not freed.
 fn united(former: &Replicas, recorder: &Recorder) -> Replicas {
     let mut all: Replicas =
         former.iter().filter(|(_, it)| !it.open).map(|(id, it)| (*id, it.clone())).collect();
@@ -234,7 +235,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_log_that_is_taken_back_goes_on_like_any_other(
+    fn an_adopting_log_goes_on_like_any_other(
         first in operations(700),
         second in operations(700),
         third in operations(200),
@@ -253,7 +254,7 @@ proptest! {
         let mut was = tablets.clone();
         was.sort();
         prop_assert_eq!(since, was);
-        // Cleaners see what is not theirs yet, and leave it alone.
+        // Cleaners see segments that are not released yet, and leave them alone.
         let mut cleaner = log.cleaner().unwrap();
         run(&mut log, &mut cleaner, &[Operation::Clean(20)], 4);
         prop_assert_eq!(&held(&mut log), &expected);
@@ -262,7 +263,7 @@ proptest! {
         let closed: BTreeSet<SegmentId> =
             segments.iter().filter(|(_, it)| !it.open).map(|(id, _)| *id).collect();
         prop_assert_eq!(adopted, closed);
-        // A crash now: nothing of it was appended, and yet all of it is there.
+        // A crash now: nothing of the former log was appended, and yet all of it is there.
         let tablets = log.tablets().collect();
         let crashed = complete(&united(&replicas, &recorder));
         prop_assert_eq!(&replayed(&crashed, &tablets), &expected);
@@ -276,7 +277,7 @@ proptest! {
         let tablets: Tablets = log.tablets().collect();
         let replicas = united(&replicas, &recorder);
         let crashed = complete(&replicas);
-        // Records that were forgotten come again, and those of dropped tables do not.
+        // Forgotten records reappear, and records of dropped tables do not.
         let expected = (expected.0, replayed(&crashed, &tablets).1);
         prop_assert_eq!(&replayed(&crashed, &tablets), &expected);
         // And once more.
@@ -294,7 +295,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_given_up_leaves_nothing_behind(first in operations(500), named in any::<bool>()) {
+    fn an_abandoned_adoption_leaves_nothing_behind(first in operations(500), named in any::<bool>()) {
         let (replicas, tablets) = former(&first, Tombstones::Folded);
         let segments = complete(&replicas);
         let (mut log, _recorder) = successor(1000, Tombstones::Folded);
@@ -317,9 +318,10 @@ proptest! {
         }
         let usage = log.usage();
         prop_assert_eq!(usage.live_bytes, 0);
-        // What was replayed from the head is for the cleaners; a few segments may be left of it.
+        // The cleaners free the entries that were replayed from the head; a few segments may
+        // remain.
         prop_assert!(usage.free_bytes + 6 * (8 << 10) >= free, "{} of {free}", usage.free_bytes);
-        // The tables can be made anew, and are empty.
+        // The tables can be created again, and are empty.
         for table in TABLES {
             log.create_tablet(TabletRange::whole(table)).unwrap();
         }
@@ -328,7 +330,7 @@ proptest! {
     }
 }
 
-/// A former log with something in its closed segments.
+/// A former log with objects in its closed segments.
 fn some_log() -> (Vec<(SegmentId, Replica)>, Tablets) {
     let writes: Vec<_> = (0..200).map(|n| Operation::Write(n % 2, n as u8, 600)).collect();
     let (replicas, tablets) = former(&writes, Tombstones::Folded);
@@ -336,7 +338,7 @@ fn some_log() -> (Vec<(SegmentId, Replica)>, Tablets) {
 }
 
 #[test]
-fn what_cannot_be_adopted_is_refused_before_anything_is_used() {
+fn an_unadoptable_segment_is_refused_before_any_of_it_is_used() {
     let (segments, tablets) = some_log();
     let (id, closed) = segments.first().unwrap();
     assert!(!closed.open);
@@ -353,7 +355,7 @@ fn what_cannot_be_adopted_is_refused_before_anything_is_used() {
         };
         assert_eq!(log.adopted_segments().count(), 0);
         assert_eq!(log.usage().live_bytes, 0);
-        assert_eq!(log.usage().free_bytes, free, "what was copied before goes");
+        assert_eq!(log.usage().free_bytes, free, "the copied bytes are freed");
         assert!(!rebuild.abandon(log).keeps);
         error
     };
@@ -380,10 +382,10 @@ fn what_cannot_be_adopted_is_refused_before_anything_is_used() {
     assert_eq!(refusal, Damage::NotAdoptable { segment: *id }.into());
 }
 
-/// What a client says that it has the answers of is not taken in, however it was recorded, and whether it is
-/// adopted or replayed.
+/// Records of updates whose answers a client says it has are not taken in, however they were
+/// recorded, and whether they are adopted or replayed.
 #[test]
-fn records_of_what_a_client_has_the_answers_of_are_not_taken_in() {
+fn records_that_a_client_has_acknowledged_are_not_taken_in() {
     let updates = (0..200).map(|number| match number % 3 {
         0 => Operation::Update(0, number as u8 % 60, 300),
         _ => Operation::Many(1, number as u8, 20, 30),
@@ -417,11 +419,11 @@ fn records_of_what_a_client_has_the_answers_of_are_not_taken_in() {
     let needed: Records = expected.1.into_iter().filter(|(key, _)| is_needed(key)).collect();
     assert!(needed.keys().any(|it| it.0 == 3) && needed.keys().any(|it| it.0 == 3 + MANY));
     assert_eq!(held(&mut log), (expected.0, needed.clone()));
-    assert_eq!(arrived, needed, "and they say what they have always said");
+    assert_eq!(arrived, needed, "the records have their old results");
 }
 
 #[test]
-fn a_segment_is_adopted_once_and_one_after_the_other() {
+fn a_segment_is_adopted_only_once() {
     let (segments, tablets) = some_log();
     let (mut log, _) = successor(1000, Tombstones::Folded);
     let mut rebuild = Rebuild::take_back(&mut log, tablets).unwrap();
@@ -437,17 +439,18 @@ fn a_segment_is_adopted_once_and_one_after_the_other() {
     assert_eq!(again, Err(Damage::NotAdoptable { segment: segments[0].0 }.into()));
 }
 
-/// Checksums are looked at once. What is given when the entries are indexed had better be the same bytes;
-/// where it is not nothing is taken for an entry that is none.
+/// Checksums are verified once. The second pass should be given the same bytes. If it is not, it
+/// still takes no other bytes for an entry.
 #[test]
-fn other_bytes_than_those_that_were_looked_through_are_refused() {
+fn bytes_that_differ_from_the_verified_ones_are_refused() {
     let (segments, tablets) = some_log();
     let (mut log, _) = successor(1000, Tombstones::Folded);
     let mut rebuild = Rebuild::take_back(&mut log, tablets).unwrap();
     let bytes = &segments[0].1.bytes;
     let mut other = segments[1].1.bytes.clone();
     let (all, most) = (usize::MAX, usize::MAX);
-    // The head is the same, and what follows does not verify; nor are entries where they were.
+    // The header is the same, and the bytes behind it do not verify; nor are entries at the same
+    // places.
     let head = SegmentReader::new(bytes).unwrap().nth(1).unwrap().unwrap().0 as usize;
     other.splice(..head, bytes[..head].iter().copied());
     other.insert(head, 0);
@@ -460,20 +463,20 @@ fn other_bytes_than_those_that_were_looked_through_are_refused() {
     let (again, other) = (bytes.clone(), &segments[1].1.bytes);
     let refused = rebuild.adopt(&mut log, other, 0, all, most);
     assert!(matches!(refused, Err(ReplayError::Damaged(Damage::OtherSegment { .. }))));
-    // The same in other memory are as good.
+    // The same bytes in other memory are as good.
     let mut at = Some(0);
     while let Some(from) = at {
         at = rebuild.adopt(&mut log, &again, from, 7, most).unwrap();
     }
     assert_eq!(log.adopted_segments().count(), 1);
-    // Looking through begins at the beginning, and goes on where it was.
+    // The first pass begins at the beginning, and goes on where it stopped.
     let at = rebuild.adopt(&mut log, other, 0, 7, most).unwrap().unwrap();
     assert!(rebuild.adopt(&mut log, other, at + 1, 7, most).is_err());
     assert!(rebuild.adopt(&mut log, other, at, 7, most).unwrap().unwrap() > at);
 }
 
 #[test]
-fn a_log_that_does_not_fit_is_refused_for_lack_of_memory() {
+fn adopting_a_log_that_does_not_fit_is_refused_for_lack_of_memory() {
     let (segments, tablets) = some_log();
     let memory = Memory::with_seglets(90 << 10, 1024).unwrap();
     let nobody = Box::new(NoReplication::default());
@@ -510,8 +513,8 @@ fn few_at_a_time() -> Options {
     Options { cleaner, ..options }
 }
 
-/// A log in which objects were moved to a survivor and then deleted, and that ended before a digest named the
-/// survivor: what they were moved from is still there.
+/// A log whose objects were moved to a survivor and then deleted, and that ended before a digest
+/// named the survivor: the segments from which they were moved are still there.
 fn ended_before_a_survivor_was_named() -> (Replicas, Tablets) {
     let recorder = Recorder::new();
     let memory = Memory::with_seglets(256 << 10, 1024).unwrap();
@@ -526,7 +529,7 @@ fn ended_before_a_survivor_was_named() -> (Replicas, Tablets) {
     log.turn();
     log.turn();
     assert_eq!(cleaner.step(), Step::Combined);
-    // What guards against those that were moved has a segment to itself, almost.
+    // The guards against the moved objects have a segment to themselves, almost.
     let head = log.appended().segment;
     while log.appended().segment == head {
         log.write(TABLES[0], b"again and again", &[0; 150]).unwrap();
@@ -541,9 +544,9 @@ fn ended_before_a_survivor_was_named() -> (Replicas, Tablets) {
     (recorder.replicas(usize::MAX), tablets)
 }
 
-/// It may be the next life that drops what guards against them, or the one after that.
+/// The next generation may drop the guards against them, or the one after that.
 #[test]
-fn a_guard_that_names_a_survivor_which_no_digest_named_stays_in_later_lives() {
+fn a_guard_of_a_survivor_that_no_digest_named_stays_in_later_generations() {
     for (lives, rolls) in [(1u64, false), (2, false), (2, true), (3, true)] {
         let (mut replicas, mut tablets) = ended_before_a_survivor_was_named();
         let expected = replayed(&complete(&replicas), &tablets);
@@ -566,7 +569,8 @@ fn a_guard_that_names_a_survivor_which_no_digest_named_stays_in_later_lives() {
             let mut log =
                 Log::beginning_at(first, &memory, LOG, few_at_a_time(), replicator).unwrap();
             take_back(&mut log, &complete(&replicas), &tablets);
-            // The first head knew nothing of a former life, and may be closed by the time the next one takes over.
+            // The first head knew nothing of a former generation, and may be closed by the time the
+            // next one takes over.
             let head = log.appended().segment;
             while rolls && log.appended().segment == head {
                 log.write(TABLES[0], b"again and again", &[0; 150]).unwrap();
@@ -593,9 +597,10 @@ fn a_guard_that_names_a_survivor_which_no_digest_named_stays_in_later_lives() {
     }
 }
 
-/// Nothing is known then of what the former life left, but a digest that names none of it need not say so.
+/// At this point the log does not know the unnamed ids of the former generation, but a digest that
+/// names none of its segments need not list any.
 #[test]
-fn a_head_that_is_opened_in_the_midst_says_no_more_of_former_lives_than_it_names() {
+fn a_head_opened_during_adoption_lists_no_unnamed_ids_of_generations_it_does_not_name() {
     let (segments, tablets) = some_log();
     let (mut log, recorder) = successor(1000, Tombstones::Folded);
     let mut rebuild = Rebuild::take_back(&mut log, tablets).unwrap();
@@ -618,15 +623,15 @@ fn a_head_that_is_opened_in_the_midst_says_no_more_of_former_lives_than_it_names
     assert!((0..1000).all(|id| !digest.unnamed.contains(id)));
 }
 
-/// What the newest head says last.
+/// The last digest in the newest head.
 fn last_digest(recorder: &Recorder) -> Digest {
     let replicas = recorder.replicas(usize::MAX);
     digest_of(replicas.last_key_value().unwrap().1).unwrap()
 }
 
-/// As with what an earlier build wrote.
+/// As with segments that an earlier build wrote.
 #[test]
-fn where_no_open_head_has_a_digest_any_id_may_be_one_of_a_survivor() {
+fn any_id_may_be_a_survivor_if_no_open_head_has_a_digest() {
     let all: Vec<_> = (0..120).map(|n| Operation::Write(n % 2, n as u8 % 40, 600)).collect();
     let cleaned = [&all[..], &[Operation::Clean(40)], &all[..40], &[Operation::Clean(40)]].concat();
     let (replicas, tablets) = former(&cleaned, Tombstones::Folded);
@@ -640,11 +645,11 @@ fn where_no_open_head_has_a_digest_any_id_may_be_one_of_a_survivor() {
     log.turn();
     let digest = last_digest(&recorder);
     assert_eq!(digest.segments.len(), survivors.len() + 1, "these, and the head");
-    // Too many to tell them apart count as survivors, too.
+    // Ids that are too many to tell apart count as survivors, too.
     assert!((0..1000).all(|id| digest.unnamed.contains(id) || survivors.contains(&id)));
 }
 
-/// Whatever is not spent is compacted, however little is left of it, rather than combined.
+/// Segments that are not spent are compacted, however little remains of them, rather than combined.
 fn compacted() -> Options {
     let mut options = options(Tombstones::Folded);
     let cleaner = &mut options.cleaner;
@@ -652,13 +657,14 @@ fn compacted() -> Options {
     options
 }
 
-/// Nobody has counted what never lives in an adopted segment, and nobody knows what its entries guard against: not
-/// before it is compacted.
+/// The idle bytes of an adopted segment were never counted, and the span that its entries guard is
+/// not known, until it is compacted.
 #[test]
-fn what_was_taken_back_and_compacted_leaves_unread_once_nothing_lives_in_it() {
+fn adopted_and_compacted_segments_leave_unread_once_nothing_in_them_lives() {
     let stays = (100..124u8).map(|key| Operation::Write(1, key, 600));
     let first = [Operation::Write(0, 99, 20)].into_iter().chain(stays);
-    // Then much that is written again later, and amid it the second version, which names the segment of the first.
+    // Then many objects that are overwritten later, and among them the second version, which names
+    // the segment of the first.
     let more = |keys: std::ops::Range<u8>| keys.map(|key| Operation::Write(0, key, 600));
     let again = more(0..20).chain([Operation::Write(0, 99, 20)]).chain(more(20..60));
     let last = (200..204u8).map(|key| Operation::Write(1, key, 10));
@@ -702,7 +708,8 @@ fn what_was_taken_back_and_compacted_leaves_unread_once_nothing_lives_in_it() {
             crash(log);
         }
     };
-    // Of what is compacted every other object lives on; and where nothing does nothing is spent yet.
+    // Every other object of the compacted segments lives on; and a segment without live objects is
+    // not spent yet.
     write(&mut log, &mut (0..60).filter(|key| key % 3 > 0));
     while cleaner.step() == Step::Compacted {
         crash(&mut log);
@@ -710,7 +717,7 @@ fn what_was_taken_back_and_compacted_leaves_unread_once_nothing_lives_in_it() {
     let usage = log.usage();
     assert!(usage.compactions as usize > spent.len() && usage.entries_moved > 15, "{usage:?}");
     assert_eq!((usage.spent_segments, recorder.freed()), (0, Vec::new()));
-    // Now what was moved dies, too.
+    // Now the moved objects die, too.
     write(&mut log, &mut (0..60).step_by(3));
     log.delete(TABLES[0], &[99], Condition::Always).unwrap();
     let mut left = usage.spent_segments;
@@ -724,7 +731,7 @@ fn what_was_taken_back_and_compacted_leaves_unread_once_nothing_lives_in_it() {
     write(&mut log, &mut (0..60));
     let freed: BTreeSet<SegmentId> = recorder.freed().into_iter().collect();
     assert!(freed.is_superset(&spent) && !freed.contains(&guards), "{freed:?}, {spent:?}");
-    // What guards is looked at as others are, and a tombstone is left of it.
+    // A segment that guards another is read like others, and a tombstone of it remains.
     for _ in 0..10 {
         for _ in 0..6 {
             cleaner.step();

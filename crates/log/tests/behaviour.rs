@@ -1,4 +1,4 @@
-//! What a user of the log can rely on, one sentence each.
+//! The rules on which a user of the log can rely, one sentence each.
 
 use std::collections::BTreeMap;
 use thunderhead_log::inspect::{Entry, SegmentReader};
@@ -35,7 +35,7 @@ fn keys(log: &Log, range: TabletRange) -> BTreeMap<Vec<u8>, Vec<u8>> {
     found
 }
 
-/// Lets the cleaner work; more rounds in a row without success than ever needed are a deadlock.
+/// Lets the cleaner work until it is idle; more steps than ever needed are a livelock.
 fn clean(cleaner: &mut Cleaner, log: &mut Log) {
     let (mut idle, mut steps) = (0, 0);
     while idle < 4 {
@@ -43,7 +43,7 @@ fn clean(cleaner: &mut Cleaner, log: &mut Log) {
         idle = if step == Step::Idle { idle + 1 } else { 0 };
         log.turn();
         steps += 1;
-        assert!(steps < 10_000, "the cleaner works without end: {:?}", log.usage());
+        assert!(steps < 10_000, "the cleaner never stops: {:?}", log.usage());
     }
 }
 
@@ -109,7 +109,7 @@ fn keys_and_values_of_full_length_are_taken_and_come_back() {
 }
 
 #[test]
-fn a_table_that_does_not_live_here_is_named_in_the_error() {
+fn an_unknown_table_is_named_in_the_error() {
     let mut log = log();
     let other = TableId(9);
     let unknown = Error::UnknownTablet { table: other };
@@ -195,11 +195,11 @@ fn a_batch_does_what_single_operations_do() {
 }
 
 #[test]
-fn reads_of_many_find_what_single_reads_find_however_many_they_are() {
+fn batch_reads_of_any_size_find_the_same_as_single_reads() {
     let mut log = log_in(8 << 20, small(), Box::new(NoReplication::default()));
     let key_of = |number: u32| number.wrapping_mul(0x9e37_79b9).to_be_bytes();
     for number in 0..3000u32 {
-        // Some cross seglets, and some buckets are full.
+        // Some objects cross seglets, and some buckets are full.
         let value = vec![number as u8; (number % 97 * number % 997) as usize];
         log.write(TABLE, &key_of(number), &value).unwrap();
         if number % 5 == 0 {
@@ -243,7 +243,7 @@ fn full_memory_refuses_writes_but_not_reads_and_deletes_and_recovers() {
         assert!(matches!(error, Error::MemoryFull { .. }), "{error}");
         let usage = log.usage();
         assert!(usage.live_bytes * 100 > usage.log_bytes * 80, "{usage:?}");
-        // Overwrites of the same size go on, and so do reads and deletes, as often as one likes.
+        // Overwrites of the same size go on, and so do reads and deletes, any number of times.
         for round in 0..4 * count {
             let key = (round % count).to_be_bytes();
             let write = |log: &mut Log| log.write(TABLE, &key, &[round as u8; 100]);
@@ -266,8 +266,8 @@ fn full_memory_refuses_writes_but_not_reads_and_deletes_and_recovers() {
     }
 }
 
-/// A log that is as full as it may be goes on taking overwrites, whatever the cleaner is allowed:
-/// short of memory it must still find the segments that give some back.
+/// A log that is as full as it may be goes on taking overwrites, with any options of the cleaner:
+/// while memory is short it must still find the segments that give some back.
 #[test]
 fn overwrites_of_a_full_log_never_get_stuck() {
     let schemes = [Tombstones::Folded, Tombstones::Classic];
@@ -325,7 +325,7 @@ fn a_dropped_tablet_gives_its_memory_back_without_a_delete() {
 }
 
 #[test]
-fn a_table_made_anew_does_not_bring_its_old_self_along() {
+fn a_table_created_again_does_not_get_its_old_objects() {
     let recorder = Recorder::new();
     let mut log = log_in(1 << 20, small(), Box::new(recorder.clone()));
     log.write(TABLE, b"old", b"1").unwrap();
@@ -343,14 +343,14 @@ fn a_table_made_anew_does_not_bring_its_old_self_along() {
 }
 
 #[test]
-fn what_is_noted_of_a_tablet_goes_with_it_and_not_with_one_that_comes_in_its_place() {
+fn a_note_goes_with_its_tablet_and_not_to_a_tablet_that_replaces_it() {
     let mut log = log();
     let (whole, key) = (TabletRange::whole(TABLE), b"k");
     let hash = KeyHash::of(key);
     let part = TabletRange { first: hash, ..whole };
     let note = |log: &Log| log.tablet_note(TABLE, Hashed::of(key));
     assert_eq!(note(&log), Some([0, 0]));
-    assert!(!log.note_tablet(part, [1, 1]), "no tablet was made for that");
+    assert!(!log.note_tablet(part, [1, 1]), "no tablet was made for that range");
     assert!(log.note_tablet(whole, [5, 6]));
     assert!(log.cut_tablet(part));
     assert_eq!(note(&log), None);
@@ -365,7 +365,7 @@ fn what_is_noted_of_a_tablet_goes_with_it_and_not_with_one_that_comes_in_its_pla
 }
 
 #[test]
-fn two_tablets_of_one_table_hold_each_its_half() {
+fn two_tablets_of_one_table_each_hold_half_of_it() {
     let mut log = log_in(1 << 20, small(), Box::new(NoReplication::default()));
     let half = u64::MAX / 2;
     let table = TableId(5);
@@ -414,7 +414,7 @@ fn a_completion_record_and_its_delete_are_replayed_together_or_not_at_all() {
     let completion = |sequence| Completion { lease: 7, sequence, result: b"gone" };
     let refused = log.delete_completed(TABLE, b"k", Condition::Absent, completion(1));
     assert_eq!(refused, Err(Error::Condition { current: version }));
-    assert!(log.completion(7, 1).is_none(), "nothing has happened");
+    assert!(log.completion(7, 1).is_none(), "a refused delete leaves no record");
     let deleted = log.delete_completed(TABLE, b"k", Condition::Always, completion(1));
     assert_eq!(deleted, Ok(Some(version)));
     let again = log.delete_completed(TABLE, b"k", Condition::Always, completion(1));
@@ -436,7 +436,7 @@ fn a_completion_record_and_its_delete_are_replayed_together_or_not_at_all() {
 }
 
 #[test]
-fn completion_records_outlive_cleaning_and_are_forgotten_when_told() {
+fn completion_records_outlive_cleaning_until_they_are_forgotten() {
     let mut log = log_in(256 << 10, small(), Box::new(NoReplication::default()));
     let mut cleaner = log.cleaner().unwrap();
     for sequence in 0..100 {
@@ -467,9 +467,9 @@ fn completion_records_outlive_cleaning_and_are_forgotten_when_told() {
     assert!(log.completion(1, 5).is_none());
 }
 
-/// Few keys, written again and again: what is old is dead, and is swept without being copied.
+/// Few keys, written again and again: old versions are dead, and are swept without being copied.
 #[test]
-fn segments_with_next_to_nothing_left_leave_next_to_nothing() {
+fn almost_empty_segments_are_swept_with_few_residuals() {
     let usage = |utilization_swept: f64| {
         let mut options = small();
         options.cleaner.utilization_swept = utilization_swept;
@@ -506,7 +506,7 @@ fn a_torn_segment_gives_all_entries_before_the_tear() {
         let (rebuilt, report) = replay(&[whole[..length].to_vec()], SegmentId::NONE);
         let expected = ends.iter().filter(|end| **end <= length).count();
         assert_eq!(keys(&rebuilt, TabletRange::whole(TABLE)).len(), expected, "{length}");
-        // Behind the last whole entry there may be a filling, which is nothing to miss.
+        // Behind the last whole entry there may be a filling; it is no loss.
         let last = ends[..expected].last().copied().unwrap_or(ends[0] - 66);
         let torn = whole[last.min(length)..length].iter().any(|byte| *byte != 0);
         assert_eq!(report.damage.is_empty(), !torn, "{length} {report:?}");
@@ -514,7 +514,7 @@ fn a_torn_segment_gives_all_entries_before_the_tear() {
 }
 
 #[test]
-fn one_flipped_bit_costs_at_most_a_seglet_and_invents_nothing() {
+fn one_flipped_bit_costs_at_most_a_seglet_and_adds_no_object() {
     let recorder = Recorder::new();
     let mut log = log_in(1 << 20, small(), Box::new(recorder.clone()));
     for number in 0..100u32 {
@@ -575,7 +575,7 @@ fn bytes_in_a_value_never_pass_for_an_entry() {
 }
 
 #[test]
-fn a_newer_kind_is_passed_over_or_refused_as_its_number_says() {
+fn a_newer_kind_is_skipped_or_refused_as_its_number_says() {
     let recorder = Recorder::new();
     let mut log = log_in(1 << 20, small(), Box::new(recorder.clone()));
     log.write(TABLE, b"k", b"v").unwrap();
@@ -602,7 +602,7 @@ fn a_newer_kind_is_passed_over_or_refused_as_its_number_says() {
 }
 
 #[test]
-fn a_read_of_what_is_not_durable_yet_says_when_it_will_be() {
+fn a_read_tells_when_its_object_will_be_durable() {
     let recorder = Recorder::new();
     let mut log = log_in(1 << 20, small(), Box::new(recorder.clone()));
     log.write(TABLE, b"a", b"1").unwrap();
@@ -638,8 +638,8 @@ fn a_log_that_is_dropped_hands_over_its_last_writes() {
 
 #[test]
 fn no_acknowledged_write_is_lost_while_backups_lag_behind_the_cleaner() {
-    // While the backups are held up, the cleaner goes on. Whatever crash point is chosen, every
-    // write that was durable then is found, at its version or a later one.
+    // While the backups are held up, the cleaner goes on. At each crash point, every write that was
+    // durable then is found, at its version or a later one.
     let recorder = Recorder::new();
     let mut options = small();
     options.cleaner.free_fraction_low = 1.0;
@@ -686,10 +686,10 @@ fn no_acknowledged_write_is_lost_while_backups_lag_behind_the_cleaner() {
 }
 
 #[test]
-fn options_that_cannot_work_are_refused_with_a_reason() {
+fn unworkable_options_are_refused_with_a_reason() {
     let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
     type Change = fn(&mut Options);
-    // Each with what the refusal must say: the value given, and what is allowed.
+    // Each with two parts of the refusal's text: the given value, and the limit.
     let bad: [(Change, [&str; 2]); 15] = [
         (|options| options.segment_bytes = 1500, ["1500", "1024"]),
         (|options| options.segment_bytes = 0, ["is 0", "at least eight"]),
@@ -714,14 +714,14 @@ fn options_that_cannot_work_are_refused_with_a_reason() {
         let text = result.err().unwrap().to_string();
         assert!(parts.iter().all(|part| text.contains(part)), "{text}");
     }
-    // Refusals leave the memory to whoever asks for what can work.
+    // A refused log leaves the memory free for options that can work.
     let mut most = small();
     most.cleaner.delete_seglets = 900;
     Log::new(&memory, LogId(1), most, Box::new(NoReplication::default())).unwrap();
 }
 
 #[test]
-fn a_memory_of_an_impossible_size_is_refused_with_what_is_possible() {
+fn a_memory_of_an_impossible_size_is_refused_with_the_possible_range() {
     for (bytes, seglet_bytes, part) in [
         (1 << 20, 1 << 17, "1048832 to "),
         (8448 - 1, 1024, "8448 to "),
@@ -743,7 +743,7 @@ fn reads_find_no_key_that_cannot_exist() {
 }
 
 #[test]
-fn an_unfinished_replay_is_given_up_by_dropping_its_tablets() {
+fn an_unfinished_replay_is_abandoned_by_dropping_its_tablets() {
     let recorder = Recorder::new();
     let mut log = log_in(1 << 20, small(), Box::new(recorder.clone()));
     let completion = Completion { lease: 1, sequence: 1, result: b"done" };

@@ -1,6 +1,7 @@
-//! What a recovery replays goes beside the log and comes into it whole. The tables that are there meanwhile are
-//! written, cleaners run, copies are late, the recovery may be given up and begun anew; and a crash
-//! after any event leaves what was there: of the rebuilt table all, once that is durable.
+//! A recovery replays into side segments, which come into the log all together. Meanwhile the other
+//! tables are written, cleaners run, copies are late, and the recovery may be abandoned and begun
+//! again. After a crash at any event, a recovery finds the other tables as they were, and all of
+//! the rebuilt table once that is durable.
 
 mod digest;
 
@@ -17,7 +18,7 @@ const OTHER: TableId = TableId(8);
 type Model = BTreeMap<Vec<u8>, (Version, Vec<u8>)>;
 
 fn log_in(memory_bytes: usize, id: u64, recorder: &Recorder) -> Log {
-    // One life has one form of index, the next one the other.
+    // One generation has one form of index, the next one the other.
     let map =
         if id.is_multiple_of(2) { Memory::with_long_references } else { Memory::with_seglets };
     let memory = map(memory_bytes, 1024).unwrap();
@@ -46,10 +47,11 @@ fn contents(log: &Log, table: TableId) -> Model {
     model
 }
 
-/// What a recovery finds after a crash behind so many events: what the newest digest names.
+/// The segments that a recovery finds after a crash behind so many events: the newest digest names
+/// them.
 fn recoverable(recorder: &Recorder, events: usize) -> Vec<Vec<u8>> {
     let replicas = recorder.replicas(events);
-    let bytes = |id: &SegmentId| replicas.get(id).expect("what is named is there").bytes.clone();
+    let bytes = |id: &SegmentId| replicas.get(id).expect("a named segment exists").bytes.clone();
     digest::newest(&replicas).unwrap_or_default().iter().map(bytes).collect()
 }
 
@@ -74,7 +76,7 @@ impl Draws {
     }
 }
 
-/// Writes or deletes something of a table, as far as there is room; the model knows.
+/// Writes or deletes an object of a table, if there is room; the model follows.
 fn change(log: &mut Log, table: TableId, model: &mut Model, draws: &mut Draws) {
     let key = vec![b'k', draws.below(60) as u8];
     if draws.below(4) == 0 {
@@ -89,7 +91,7 @@ fn change(log: &mut Log, table: TableId, model: &mut Model, draws: &mut Draws) {
     }
 }
 
-/// What is left of a log that is gone.
+/// The replicas of a former log.
 fn past(draws: &mut Draws, changes: u64) -> (Vec<Vec<u8>>, Model) {
     let recorder = Recorder::new();
     let mut log = log_in(192 << 10, 5, &recorder);
@@ -110,7 +112,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_went_beside_the_log_comes_into_it_whole_or_not_at_all(
+    fn side_segments_come_into_the_log_all_together_or_not_at_all(
         seed in any::<u64>(),
         memory_kb in 112..600usize,
         given_up in 0..3u64,
@@ -124,7 +126,8 @@ proptest! {
         log.create_tablet(TabletRange::whole(OTHER)).unwrap();
         let mut cleaner = log.cleaner().unwrap();
         let mut others = Model::new();
-        // What the other table held, and the rebuilt one where that is all there, after so many events.
+        // After so many events: the other table's contents, and the rebuilt table's once all of it
+        // is there.
         let mut history: Vec<(usize, Model, Option<Model>)> = Vec::new();
         let whole = TabletRange::whole(TABLE);
         let free = log.usage().free_bytes;
@@ -139,7 +142,7 @@ proptest! {
                     match rebuild.step(&mut log, segment, from, entries, bytes) {
                         Ok(behind) => (at, waits) = (behind, 0),
                         Err(ReplayError::Log(Error::CleanerBehind)) => waits += 1,
-                        // It does not fit.
+                        // The table does not fit.
                         Err(ReplayError::Log(Error::MemoryFull { .. })) => return Ok(()),
                         Err(error) => panic!("{error}"),
                     }
@@ -214,9 +217,9 @@ proptest! {
     }
 }
 
-/// A recovery that is given up leaves no copies and no memory taken, and names nothing.
+/// An abandoned recovery leaves no copies, takes no memory, and is in no digest.
 #[test]
-fn nothing_is_left_of_what_is_given_up() {
+fn an_abandoned_recovery_leaves_nothing() {
     let mut draws = Draws(5);
     let (segments, _) = past(&mut draws, 600);
     let recorder = Recorder::new();
@@ -237,10 +240,10 @@ fn nothing_is_left_of_what_is_given_up() {
     assert_eq!((log.usage().free_bytes, recorder.replicas(usize::MAX).len()), before);
 }
 
-/// What is dead beside the log is in nobody's way for long: a recovery that waits for something else does not keep
-/// writers from memory.
+/// Dead entries in side segments do not block writers for long: a recovery that waits for another
+/// condition does not keep memory from writers.
 #[test]
-fn writers_get_the_memory_of_what_is_dead_beside_the_log() {
+fn writers_get_the_memory_of_dead_entries_in_side_segments() {
     let former = Recorder::new();
     let mut old = log_in(600 << 10, 5, &former);
     old.create_tablet(TabletRange::whole(TABLE)).unwrap();
@@ -261,7 +264,7 @@ fn writers_get_the_memory_of_what_is_dead_beside_the_log() {
         }
     }
     assert!(log.usage().free_bytes < 120 << 10, "{:?}", log.usage());
-    // It goes no further, for now.
+    // The recovery goes no further, for now.
     for number in 0..600u32 {
         let mut tries = 0;
         while let Err(error) = log.write(OTHER, &[number as u8 % 100], &[3; 900]) {

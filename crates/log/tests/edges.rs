@@ -1,5 +1,5 @@
-//! What must hold at the edges: memory that is just enough, replays of odd segments, callers
-//! that only try again.
+//! Rules at the edges: memory that is just enough, replays of odd segments, callers that only try
+//! again.
 
 use thunderhead_log::{
     CLEANERS_MAX, Cleaner, CleanerThreads, Completion, Condition, Cursor, Damage, Error, Log,
@@ -32,7 +32,7 @@ fn segments(recorder: &Recorder) -> Vec<Vec<u8>> {
     recorder.replicas(recorder.events()).into_values().map(|replica| replica.bytes).collect()
 }
 
-/// Steps the cleaner and tries again, and does nothing else: no turn.
+/// Steps the cleaner and tries again, and does nothing else: it takes no turn.
 fn stubbornly<T>(
     log: &mut Log,
     cleaner: &mut Cleaner,
@@ -57,7 +57,7 @@ fn a_memory_serves_one_log() {
 }
 
 #[test]
-fn a_log_has_so_many_cleaners_and_no_more() {
+fn a_log_has_no_more_cleaners_than_the_limit() {
     let log = log_with_table(1, nothing());
     let cleaner = log.cleaner().unwrap();
     let threads = CleanerThreads::start(&log, 100, |_| {});
@@ -68,7 +68,7 @@ fn a_log_has_so_many_cleaners_and_no_more() {
 }
 
 #[test]
-fn callers_that_only_try_again_get_on() {
+fn callers_that_only_try_again_make_progress() {
     for compaction in [true, false] {
         let mut options = options();
         options.cleaner.compaction = compaction;
@@ -88,7 +88,7 @@ fn callers_that_only_try_again_get_on() {
 }
 
 #[test]
-fn tables_that_come_and_go_do_not_keep_the_cleaner_from_its_work() {
+fn created_and_dropped_tables_do_not_block_the_cleaner() {
     let mut log = log_with_table(1, nothing());
     let mut cleaner = log.cleaner().unwrap();
     let other = TabletRange::whole(TableId(2));
@@ -156,7 +156,7 @@ fn tablets_leave_the_memory_that_writes_and_deletes_need() {
             })
             .unwrap();
         assert!(matches!(full, Error::MemoryFull { .. }), "{full}");
-        // The longest object finds room beside what was there, and so does every delete.
+        // The longest object finds room beside the live objects, and so does every delete.
         let long = vec![2; log.options().value_bytes_max()];
         stubbornly(&mut log, &mut cleaner, |log| log.write(TABLE, &[2; 2048], &long)).unwrap();
         for round in 0..20 * live {
@@ -172,7 +172,7 @@ fn tablets_leave_the_memory_that_writes_and_deletes_need() {
     }
 }
 
-/// Replays into a log until it is through, or the log says for good that it cannot go on.
+/// Replays into a log to the end, or until the log returns a final error.
 fn replayed(segments: &[Vec<u8>], rebuilt: &mut Log) -> Result<(), ReplayError> {
     let mut cleaner = rebuilt.cleaner().unwrap();
     let mut replay = Replay::new(rebuilt, [(TabletRange::whole(TABLE), SegmentId::NONE)]).unwrap();
@@ -236,7 +236,7 @@ fn versions_do_not_go_back_over_two_recoveries() {
 }
 
 #[test]
-fn a_safe_version_that_is_raised_is_in_the_log() {
+fn a_raised_safe_version_is_in_the_log() {
     let recorder = Recorder::new();
     let mut log = log_with_table(1, Box::new(recorder.clone()));
     let position = log.raise_safe_version(Version(900)).unwrap();
@@ -285,7 +285,7 @@ fn no_write_makes_a_version_that_a_replay_would_refuse() {
 }
 
 #[test]
-fn a_replay_refuses_what_it_must_not_use() {
+fn a_replay_refuses_segments_of_other_logs_and_unknown_kinds() {
     let (mine, others) = (Recorder::new(), Recorder::new());
     for (id, recorder) in [(1, &mine), (9, &others)] {
         let mut log = log_with_table(id, Box::new(recorder.clone()));
@@ -355,7 +355,7 @@ fn an_update_is_completed_once() {
 }
 
 #[test]
-fn records_of_tablets_that_are_gone_are_forgotten() {
+fn completion_records_of_dropped_tablets_are_forgotten() {
     let mut log = log_with_table(1, nothing());
     log.create_tablet(TabletRange::whole(TableId(2))).unwrap();
     for sequence in 0..300u64 {
@@ -388,9 +388,9 @@ fn a_rebuild_does_not_go_on_in_another_log() {
     let _ = rebuild.step(&mut other, &segments(&recorder)[0], 0, 10, 1000);
 }
 
-/// The real thing: two cleaners on threads of their own beside a writer that knows what it wrote.
+/// Two cleaners on threads of their own beside a writer that checks every object.
 #[test]
-fn cleaners_on_threads_lose_nothing_and_change_nothing() {
+fn cleaners_on_threads_lose_no_object_and_change_none() {
     for tombstones in [Tombstones::Folded, Tombstones::Classic] {
         let options = Options { segment_bytes: 64 << 10, tombstones, ..Options::default() };
         let mut log = log_of(1, 4 << 20, options, nothing());

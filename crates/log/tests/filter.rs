@@ -1,5 +1,5 @@
-//! Segments that were cut into partitions: what is rebuilt of the parts is what is rebuilt of the
-//! whole segments, whatever the log and the partitions are.
+//! Segments cut into partitions: rebuilding from the parts gives the same as rebuilding from the
+//! whole segments, for any log and any partitions.
 
 mod common;
 
@@ -28,7 +28,7 @@ enum Operation {
     Group(Vec<(usize, u8, Option<u16>)>),
     Delete(usize, u8),
     Clean(u8),
-    /// The first table is dropped and made anew: what was born before is of a former life.
+    /// Drops the first table and creates it again: entries born before are of its former stay.
     Anew,
 }
 
@@ -46,7 +46,7 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
     prop::collection::vec(operation, 1..500)
 }
 
-/// The segments of a log in which that was done, and since when its tables live.
+/// The segments of a log after these operations, and the positions from which its tables count.
 fn recorded(
     operations: &[Operation],
     tombstones: Tombstones,
@@ -57,7 +57,7 @@ fn recorded(
         Log::new(&memory, LogId(5), options(tombstones), Box::new(recorder.clone())).unwrap();
     TABLES.iter().for_each(|table| log.create_tablet(TabletRange::whole(*table)).unwrap());
     let mut cleaner: Cleaner = log.cleaner().unwrap();
-    // What there is no room for is not done.
+    // Operations without room are skipped.
     for (number, operation) in (1..).zip(operations) {
         let sequence = number * 64;
         match operation {
@@ -118,7 +118,7 @@ fn recorded(
     (replicas.map(|(id, replica)| (id, replica.bytes)).collect(), tablets)
 }
 
-/// The tables in so many tablets, dealt out to so many partitions; some to none.
+/// The tablets, cut into pieces and dealt out to the partitions; some pieces go to none.
 fn dealt(tablets: &Tablets, cuts: &BTreeSet<u64>, deal: &[u8], partitions: usize) -> Vec<Tablets> {
     let mut dealt: Vec<Tablets> = vec![Vec::new(); partitions];
     let mut next = deal.iter().cycle();
@@ -137,7 +137,7 @@ fn dealt(tablets: &Tablets, cuts: &BTreeSet<u64>, deal: &[u8], partitions: usize
     dealt
 }
 
-/// What a log holds that a client could tell.
+/// The contents of a log as a client sees them.
 #[derive(Debug, PartialEq)]
 struct Contents {
     objects: BTreeMap<(TableId, Vec<u8>), (Version, Vec<u8>)>,
@@ -191,7 +191,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn parts_give_what_the_whole_segments_give(
+    fn parts_rebuild_the_same_as_the_whole_segments(
         operations in operations(),
         classic in any::<bool>(),
         cuts in prop::collection::btree_set(any::<u64>(), 0..12),
@@ -262,13 +262,13 @@ proptest! {
             }
             let at = at.index(bytes.len());
             bytes[at] ^= bits;
-            // The bit that says that an entry is dead is passed over.
+            // The dead bit of an entry is ignored.
             changed |= bits & 0x7f != 0;
         }
         let steps = whole.len() + 100;
         let mut filter = Filter::new(*id, &partitions, None);
         for step in 0.. {
-            prop_assert!(step < 3 * steps, "every step gets on");
+            prop_assert!(step < 3 * steps, "every step makes progress");
             match filter.step(&partitions, &bytes, limits.0, limits.1) {
                 Ok(progress) if progress.more => {}
                 Ok(_) => {
@@ -286,7 +286,7 @@ proptest! {
 }
 
 #[test]
-fn damage_within_is_refused_and_a_torn_end_is_told() {
+fn damage_inside_is_refused_and_a_torn_end_is_reported() {
     let operations: Vec<Operation> = (0..30).map(|key| Operation::Write(0, key, 100)).collect();
     let (segments, tablets) = recorded(&operations, Tombstones::Folded);
     let partitions = Partitions::new(&[tablets]).unwrap();
@@ -307,7 +307,7 @@ fn damage_within_is_refused_and_a_torn_end_is_told() {
 }
 
 #[test]
-fn partitions_that_overlap_are_none() {
+fn overlapping_partitions_are_refused() {
     let range = |table, first, last| {
         let range =
             TabletRange { table: TableId(table), first: KeyHash(first), last: KeyHash(last) };

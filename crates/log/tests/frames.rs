@@ -1,5 +1,6 @@
-//! A storage has room for so many segments, and a log needs room to make room: whatever is written and
-//! however slow its backups and cleaners are, it has no more segments than it says, and gets on.
+//! A storage has a fixed number of frames, and a log needs frames to free frames. For all writes,
+//! however slow its backups and cleaners are, a log never has more segments than its limit, and
+//! makes progress.
 
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -14,7 +15,7 @@ const TABLE: TableId = TableId(1);
 const SEGMENTS: usize = 24;
 const SEGMENT_BYTES: usize = 8 << 10;
 
-/// A storage that refuses what it has no frame for. What comes after that is never durable.
+/// A storage that refuses a segment without a frame for it. Bytes after that are never durable.
 #[derive(Clone, Default)]
 struct Storage(Arc<Mutex<Frames>>, Recorder);
 
@@ -83,7 +84,7 @@ fn log(storage: &Storage) -> Log {
     log
 }
 
-/// What a log with its memory, and one that is rebuilt from another, may take.
+/// The most frames of a log with its memory, and of a log that is rebuilt from another.
 const FRAMES: usize = 2 * SEGMENTS + FRAMES_SPARE;
 const FRAMES_OF_A_REBUILD: usize = SEGMENTS + FRAMES_SPARE;
 
@@ -91,7 +92,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn a_log_has_no_more_segments_than_it_says_and_gets_on(
+    fn a_log_never_exceeds_its_limit_of_segments_and_makes_progress(
         keys in 8..90u16,
         length in 20..900usize,
         steps in 1..12usize,
@@ -138,15 +139,15 @@ proptest! {
 }
 
 #[test]
-fn a_log_that_is_rebuilt_takes_little_beside_the_former_one() {
+fn a_rebuilt_log_takes_few_frames_beside_the_former_one() {
     for is_beside in [false, true] {
         rebuilt_beside_the_former_one(is_beside);
     }
 }
 
 fn rebuilt_beside_the_former_one(is_beside: bool) {
-    // The former log: a few objects, written again and again, as far as it may grow. In no order, so
-    // that something lives on in most segments, and they stay.
+    // The former log: a few objects, written again and again until it is as large as it may grow.
+    // They are written in no order, so that most segments keep a live object and stay.
     let former = Storage::with(FRAMES);
     let mut old = log(&former);
     let mut cleaner = old.cleaner().unwrap();

@@ -1,5 +1,5 @@
-//! Groups of outcomes: with their effects or not at all, whatever a crash leaves, however they are
-//! forgotten, and wherever a cleaner takes them.
+//! Groups of outcomes: recorded with their effects or not at all, after any crash, in any order of
+//! forgetting, and however a cleaner moves them.
 
 mod common;
 
@@ -37,12 +37,12 @@ fn value_of(sequence: u64, length: u16) -> Vec<u8> {
     (0..length).map(|at| ((u64::from(at) * 3).wrapping_add(sequence)) as u8).collect()
 }
 
-/// What an update has come to: whether it has deleted, and what it leaves is known from the rest.
+/// The outcome of an update: it tells whether the update deleted, and the rest is known.
 fn result_of((sequence, key, value): Update) -> Vec<u8> {
     format!("{sequence} {key} {}", value.is_some()).into_bytes()
 }
 
-/// Does updates as a server does. Returns those that were done.
+/// Does updates as a server does. Returns the updates that were done.
 fn update(log: &mut Log, lease: u64, updates: &[Update]) -> Vec<Update> {
     let bytes_of = |(_, _, value): &Update| Log::grouped_bytes(1, value.unwrap_or(0).into());
     let all: usize = updates.iter().map(bytes_of).sum();
@@ -96,7 +96,7 @@ fn outcomes(log: &mut Log) -> Outcomes {
     while let Some(at) = cursor {
         cursor = log.scan_completions(at, |lease, sequence, result| {
             let before = found.insert((lease, sequence), result.to_vec());
-            assert!(before.is_none(), "an outcome is there once");
+            assert!(before.is_none(), "an outcome is found once");
         });
     }
     for ((lease, sequence), result) in &found {
@@ -118,7 +118,7 @@ fn replayed(segments: &[Vec<u8>], tombstones: Tombstones) -> (Log, thunderhead_l
 }
 
 #[test]
-fn a_group_is_replayed_as_a_whole_or_not_at_all_wherever_it_is_cut() {
+fn a_group_cut_anywhere_is_replayed_whole_or_not_at_all() {
     for tombstones in [Tombstones::Folded, Tombstones::Classic] {
         let recorder = Recorder::new();
         let mut log = log_of(1 << 20, options(tombstones, 0.1), Box::new(recorder.clone()));
@@ -146,7 +146,7 @@ fn a_group_is_replayed_as_a_whole_or_not_at_all_wherever_it_is_cut() {
             assert_eq!(&(objects(&rebuilt), outcomes(&mut rebuilt)), expected, "{length}");
             assert!(report.damage.len() <= 1);
         }
-        // Of one that is damaged within nothing counts either, and the damage is told.
+        // A group with damage inside does not count either, and the damage is reported.
         for at in written..whole.len() {
             let mut damaged = whole.clone();
             damaged[at] ^= 4;
@@ -180,7 +180,7 @@ fn an_object_of_a_group_is_durable_when_the_group_is() {
     for key in 0..8 {
         assert_eq!(durable_at(&log, &[key]), Some(end), "{key}");
     }
-    // Copied up to the midst of the group, and up to its last byte but one.
+    // Copied up to the middle of the group, and up to its last byte but one.
     for offset in [before.offset + 1, before.offset + 300, end.offset - 1] {
         recorder.hold_at(thunderhead_log::LogPosition { offset, ..end });
         log.turn();
@@ -211,8 +211,9 @@ fn outcomes_are_forgotten_in_parts_and_in_any_order() {
     assert!(log.forget_completion(5, 30) && !log.forget_completion(5, 30));
     let left: BTreeSet<u64> = (12..49).filter(|it| *it != 30).collect();
     assert!(outcomes(&mut log).keys().map(|(_, sequence)| *sequence).eq(left.iter().copied()));
-    assert_eq!(log.usage().live_bytes, live + one, "the entry is there as long as any is wanted");
-    // What is forgotten may come again, by itself as its group is still there.
+    assert_eq!(log.usage().live_bytes, live + one, "the entry lives while any outcome is wanted");
+    // A forgotten update may be done again; its outcome is recorded by itself, as its group is
+    // still there.
     let again = Completion { lease: 5, sequence: 30, result: b"again" };
     log.complete(TABLE, KeyHash::of(b"k"), again).unwrap();
     assert_eq!(log.completion(5, 30).unwrap().to_vec(), b"again");
@@ -220,7 +221,7 @@ fn outcomes_are_forgotten_in_parts_and_in_any_order() {
     assert_eq!(log.forget_completions(5, &all), left.len() + 1);
     assert_eq!(outcomes(&mut log), Outcomes::new());
     log.delete(TABLE, &[1], Condition::Always).unwrap();
-    assert_eq!(log.usage().live_bytes, live, "nothing is counted as live any more");
+    assert_eq!(log.usage().live_bytes, live, "nothing more is counted as live");
 }
 
 #[test]
@@ -236,7 +237,7 @@ fn a_sequence_between_those_of_a_group_is_recorded_by_itself() {
     assert_eq!(outcomes(&mut log), expected);
     assert!(log.begin_group(1, 49, 500) && log.begin_group(2, 11, 500));
     log.end_group();
-    // At the end of all numbers, each of them once.
+    // At the end of the sequence numbers, each of them once.
     let last: Vec<Update> = (0..4).map(|at| (u64::MAX - 3 + at, 3, Some(5))).collect();
     assert_eq!(update(&mut log, 3, &last), last);
     assert!(update(&mut log, 3, &last).is_empty());
@@ -244,7 +245,7 @@ fn a_sequence_between_those_of_a_group_is_recorded_by_itself() {
 }
 
 #[test]
-fn outcomes_of_tablets_that_are_gone_are_forgotten_and_others_of_their_group_are_not() {
+fn outcomes_of_dropped_tablets_are_forgotten_and_others_of_their_group_are_kept() {
     let mut log = plain(Box::new(NoReplication::default()));
     log.create_tablet(TabletRange::whole(OTHER)).unwrap();
     assert!(log.begin_group(1, 1, 4000));
@@ -277,7 +278,7 @@ fn outcomes_of_tablets_that_are_gone_are_forgotten_and_others_of_their_group_are
 }
 
 #[test]
-fn a_record_without_what_is_linked_to_it_is_damage() {
+fn a_record_without_its_linked_entries_is_damage() {
     let recorder = Recorder::new();
     let mut log = plain(Box::new(recorder.clone()));
     let start = log.appended().offset as usize;
@@ -304,13 +305,13 @@ enum Step {
         lease: u64,
         updates: Vec<(u8, u8, Option<u16>)>,
     },
-    /// The same again, of an earlier message, cut otherwise.
+    /// The updates of an earlier message again, from another one on.
     Again {
         lease: u64,
         back: usize,
         from: usize,
     },
-    /// A client has answers: all before one of its last sequences, or just one.
+    /// A client has answers: all before one of its last sequences, or only that one.
     Forget {
         lease: u64,
         back: u64,
@@ -352,7 +353,7 @@ fn recoverable(recorder: &Recorder, events: usize) -> Vec<Vec<u8>> {
 struct Moment {
     events: usize,
     objects: Objects,
-    /// What is wanted, and all there ever was.
+    /// The wanted outcomes, and all outcomes that were ever recorded.
     wanted: Outcomes,
     ever: Outcomes,
 }
@@ -387,7 +388,8 @@ fn run(
                 let of_lease: Vec<_> = sent.iter().filter(|(it, _)| it == lease).collect();
                 if let Some((_, updates)) = of_lease.iter().rev().nth(*back) {
                     let updates = updates.get(*from..).unwrap_or_default().to_vec();
-                    // Nobody asks again whose answer is there: a server would not do it.
+                    // A client whose answer is forgotten does not ask again: a server would not do
+                    // the update.
                     let ever = &now.ever;
                     let known = |it: &Update| {
                         let name = (*lease, it.0);
@@ -433,8 +435,8 @@ fn run(
         prop_assert_eq!(&outcomes(&mut log), &now.wanted);
     }
     prop_assert_eq!(&objects(&log), &now.objects);
-    // Every turn was complete, so what a crash leaves is known, but that what was forgotten may
-    // come back.
+    // Every turn was complete, so the state after a crash is known, except that forgotten outcomes
+    // may come back.
     for moment in [&moments[crash.index(moments.len())], &now] {
         let (mut rebuilt, report) = replayed(&recoverable(&recorder, moment.events), tombstones);
         prop_assert_eq!(report.damage, vec![]);
@@ -450,7 +452,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_was_done_is_known_once_and_survives_cleaning_and_replay(
+    fn done_updates_have_one_outcome_which_survives_cleaning_and_replay(
         steps in steps(),
         classic in any::<bool>(),
         crash in any::<prop::sample::Index>(),
@@ -459,9 +461,9 @@ proptest! {
     }
 }
 
-/// An update that no group can take is recorded by itself, also where somebody has begun a group for it.
+/// An update that no group can take is recorded by itself, even if a group was begun for it.
 #[test]
-fn what_is_too_large_for_a_group_is_recorded_by_itself() {
+fn an_update_too_large_for_a_group_is_recorded_by_itself() {
     let memory = Memory::new(64 << 20).unwrap();
     let replicator = Box::new(NoReplication::default());
     let mut log = Log::new(&memory, LogId(3), Options::default(), replicator).unwrap();

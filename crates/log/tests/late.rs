@@ -1,4 +1,4 @@
-//! The records that were made last are not in the index of records yet. Nobody can tell.
+//! The records that were made last are not in the index of records yet. No caller can tell.
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ fn completion(sequence: u64) -> Completion<'static> {
     Completion { lease: LEASE, sequence, result: b"done" }
 }
 
-/// Updates an object, which nothing is known of otherwise.
+/// Updates an object, of which nothing else is known.
 fn try_update(log: &mut Log, sequence: u64) -> Result<(), Error> {
     let told = |version: Version| version.0.to_le_bytes();
     let name = (LEASE, sequence);
@@ -33,8 +33,8 @@ fn update(log: &mut Log, sequence: u64) {
     try_update(log, sequence).unwrap();
 }
 
-/// Tries until the cleaner has made room, and has it work as soon as it can. There is no turn but those
-/// that the log takes by itself.
+/// Tries until the cleaner has made room, and lets it work as soon as it can. The log's own turns
+/// are the only ones.
 fn busily(
     log: &mut Log,
     cleaner: &mut Cleaner,
@@ -55,7 +55,7 @@ fn outcome(log: &Log, sequence: u64) -> Option<Vec<u8>> {
     log.completion(LEASE, sequence).map(|it| it.to_vec())
 }
 
-/// All records, as they are walked through.
+/// All records, as a scan visits them.
 fn walked(log: &mut Log) -> Records {
     let (mut found, mut cursor) = (Records::new(), Some(Cursor::default()));
     while let Some(at) = cursor {
@@ -69,7 +69,7 @@ fn walked(log: &mut Log) -> Records {
 /// By lease and sequence.
 type Records = BTreeMap<(u64, u64), Vec<u8>>;
 
-/// The sequences of all records, which are one client's.
+/// The sequences of all records, which belong to one client.
 fn all(log: &mut Log) -> Vec<u64> {
     let of_one = |(lease, sequence)| {
         assert_eq!(lease, LEASE);
@@ -79,9 +79,9 @@ fn all(log: &mut Log) -> Vec<u64> {
 }
 
 #[test]
-fn it_is_found_seen_and_forgotten_like_all_others() {
+fn an_unindexed_record_is_found_scanned_and_forgotten_like_all_others() {
     let mut log = log_in(1 << 20);
-    // Others before it, so that the index has more than one bucket.
+    // Other records come before it, so that the index has more than one bucket.
     for sequence in 1..=40 {
         update(&mut log, sequence);
         assert_eq!(outcome(&log, sequence), Some(sequence.to_le_bytes().to_vec()));
@@ -109,14 +109,14 @@ fn it_is_found_seen_and_forgotten_like_all_others() {
 }
 
 #[test]
-fn where_memory_is_short_a_delete_finds_room_with_its_record_as_without_one() {
+fn a_delete_with_a_record_finds_room_while_memory_is_short() {
     for keys in [40u32, 80, 120] {
         let mut log = log_in(192 << 10);
         let mut written = 0;
         while log.write(TABLE, &(written % keys).to_be_bytes(), &[1; 900]).is_ok() {
             written += 1;
         }
-        // Nobody cleans: all there is is what writes leave over.
+        // No cleaner runs: only the memory that writes leave is free.
         let mut done = 0;
         for key in 0..keys / 2 {
             let completion = completion(u64::from(key) + 1);
@@ -129,7 +129,7 @@ fn where_memory_is_short_a_delete_finds_room_with_its_record_as_without_one() {
 }
 
 #[test]
-fn it_goes_with_its_tablet() {
+fn an_unindexed_record_goes_with_its_tablet() {
     let mut log = log_in(1 << 20);
     update(&mut log, 1);
     log.drop_tablet(TabletRange::whole(TABLE));
@@ -143,7 +143,7 @@ fn it_goes_with_its_tablet() {
 }
 
 #[test]
-fn a_group_that_begins_behind_it_does_not_hide_it() {
+fn a_group_behind_an_unindexed_record_does_not_hide_it() {
     let mut log = log_in(1 << 20);
     for round in 0..200 {
         let first = round * 10;
@@ -160,7 +160,7 @@ fn a_group_that_begins_behind_it_does_not_hide_it() {
 }
 
 #[test]
-fn a_head_that_ends_takes_it_along_before_a_cleaner_comes() {
+fn a_closing_head_indexes_its_records_before_a_cleaner_takes_it() {
     let mut log = log_in(192 << 10);
     let mut cleaner = log.cleaner().unwrap();
     let mut key = 0u32;
@@ -181,7 +181,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn there_are_those_that_were_made_and_not_forgotten(
+    fn the_log_has_exactly_the_records_made_and_not_forgotten(
         steps in proptest::collection::vec((0..13u8, 0..4u64, any::<u32>(), any::<u64>()), 1..1500),
     ) {
         let mut log = log_in(256 << 10);
@@ -216,7 +216,7 @@ proptest! {
                     log.end_group();
                 }
                 8..11 => {
-                    // Most is forgotten soon, and some much later.
+                    // Most records are forgotten soon, and some much later.
                     let base = sequence.saturating_sub(u64::from(some % [40, 300][usize::from(what == 8)]));
                     let bits = bits & bits.rotate_left(9);
                     let before = model.len();

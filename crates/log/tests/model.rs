@@ -1,8 +1,8 @@
-//! Random operations against a model, with cleaning in between, and a crash after any prefix of
-//! what the replicator was told: the replayed log must hold what the model held.
+//! Random operations against a model, with cleaning in between, and a crash after any prefix of the
+//! replicator's calls: the replayed log must have the same contents as the model.
 //!
-//! The model is told of every operation at the moment the replicator is, so each prefix of the
-//! recording has a known set of states that a recovery may find.
+//! The model changes with every operation at the same moment as the replicator, so each prefix of
+//! the recording has a known set of states that a recovery may find.
 
 mod digest;
 
@@ -23,8 +23,9 @@ enum Operation {
     Turn,
 }
 
-/// Some keys are hot and most are cold: a dead version then stays behind in a segment that is
-/// otherwise alive and thus not cleaned for long, which is where resurrection lurks.
+/// Some keys are hot and most are cold. So a dead version often stays in a segment that is
+/// otherwise alive and thus is not cleaned for long. That is the case in which an object could be
+/// resurrected.
 fn keys() -> impl Strategy<Value = u8> {
     prop_oneof![2 => 0..5u8, 1 => 5..40u8, 1 => 40..250u8]
 }
@@ -39,7 +40,7 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
         1 => Just(Operation::Turn),
     ]
     .prop_map(|one| vec![one]);
-    // A whole segment of what is written again before long: then nothing in it is alive.
+    // A whole segment of objects that are soon overwritten: then no entry in it is alive.
     let burst = (20..60usize, 0..3u8).prop_map(|(count, first)| {
         let keys = (first..first + 3).cycle().take(count);
         keys.map(|key| Operation::Write { key, length: 300 }).collect()
@@ -49,7 +50,7 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
         (0..count).map(|key| Operation::Write { key: 250 - key, length: 500 }).collect::<Vec<_>>()
     });
     (cold, prop::collection::vec(operation, 1..900)).prop_map(|(mut all, random)| {
-        // One hot object among the cold, to die there.
+        // One hot object among the cold ones, to die there.
         all.insert(all.len() / 2, Operation::Write { key: 0, length: 20 });
         all.extend(random.into_iter().flatten());
         all
@@ -62,7 +63,7 @@ fn options(tombstones: Tombstones, compaction: bool) -> Options {
         tombstones,
         cleaner: CleanerOptions {
             compaction,
-            // Clean as soon as anything is there to clean: correctness must not need idleness.
+            // Clean as soon as any segment can be cleaned: correctness must not need idleness.
             free_fraction_low: 1.0,
             free_share_low: 1.0,
             segments_per_pass: 2,
@@ -99,8 +100,8 @@ fn contents(log: &Log) -> Model {
     model
 }
 
-/// The segments that a recovery would replay after a crash: those of the newest digest found on
-/// an open head.
+/// The segments that a recovery would replay after a crash: the newest digest on an open head names
+/// them.
 fn recoverable(recorder: &Recorder, events: usize) -> Vec<Vec<u8>> {
     let replicas = recorder.replicas(events);
     digest::newest(&replicas)
@@ -131,7 +132,7 @@ fn replayed(segments: &[Vec<u8>], tombstones: Tombstones) -> Model {
     contents(&log)
 }
 
-/// The same in slices, while another table is written and read and cleaners run.
+/// Rebuilds in slices, while another table is written and read and cleaners run.
 fn rebuilt_in_slices(segments: &[Vec<u8>], tombstones: Tombstones, mut random: u64) -> Model {
     let other = TableId(8);
     let memory = Memory::with_seglets(1 << 20, 1024).unwrap();
@@ -171,7 +172,7 @@ fn rebuilt_in_slices(segments: &[Vec<u8>], tombstones: Tombstones, mut random: u
     contents(&log)
 }
 
-/// One operation's effect on a key, once it happened.
+/// The state after one operation.
 struct Step {
     /// Events that the recorder had before the operation's turn.
     events: usize,
@@ -258,7 +259,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_replayed_log_holds_what_was_written(
+    fn a_replayed_log_has_the_objects_that_were_written(
         operations in operations(),
         classic in any::<bool>(),
         compaction in any::<bool>(),

@@ -1,4 +1,4 @@
-//! What a step of a cleaner says of itself, and how far its work has come.
+//! The phases that a step of a cleaner reports, and the progress of its work.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn log() -> Log {
     log
 }
 
-/// Overwrites objects in some order, and has the cleaner step after every few.
+/// Overwrites objects in some order, and steps the cleaner after every few writes.
 fn overwrite(mut step: impl FnMut(&mut Cleaner) -> Step) -> (Vec<Step>, Usage) {
     let mut log = log();
     let mut cleaner = log.cleaner().unwrap();
@@ -41,7 +41,7 @@ fn overwrite(mut step: impl FnMut(&mut Cleaner) -> Step) -> (Vec<Step>, Usage) {
 }
 
 #[test]
-fn a_step_that_is_watched_does_what_one_does_that_is_not() {
+fn watching_a_step_does_not_change_its_work() {
     let alone = overwrite(Cleaner::step);
     let watched = overwrite(|cleaner| cleaner.step_watched(&mut |_| {}));
     assert_eq!(alone, watched);
@@ -49,7 +49,7 @@ fn a_step_that_is_watched_does_what_one_does_that_is_not() {
 }
 
 #[test]
-fn phases_come_in_their_order_and_tell_of_every_entry() {
+fn phases_come_in_order_and_count_every_entry() {
     let mut told = 0;
     let (_, usage) = overwrite(|cleaner| {
         let mut phases = Vec::new();
@@ -76,11 +76,11 @@ fn phases_come_in_their_order_and_tell_of_every_entry() {
         }
         step
     });
-    assert_eq!(told, usage.entries_moved, "nobody but the cleaner touches them meanwhile");
+    assert_eq!(told, usage.entries_moved, "only the cleaner touches the entries meanwhile");
 }
 
 #[test]
-fn what_was_cleaned_is_free_a_while_later() {
+fn cleaned_segments_are_freed_later() {
     let (_, usage) = overwrite(Cleaner::step);
     let Usage { passes, passes_received, passes_named, passes_freed, .. } = usage;
     assert!(passes >= passes_received && passes_received >= passes_named, "{usage:?}");

@@ -1,4 +1,4 @@
-//! How much work a turn of the log's thread is at most, counted and not timed: others wait for it.
+//! Bounds on the work in a turn of the log's thread, counted and not timed: requests wait for it.
 
 use std::sync::{Arc, Mutex};
 use thunderhead_log::{
@@ -9,7 +9,7 @@ use thunderhead_wire::{LogPosition, SegmentId};
 const TABLE: TableId = TableId(1);
 const SEGMENT_BYTES: usize = 1 << 20;
 
-/// What a replicator was given since the last turn, and the most that it ever was.
+/// The amounts that a replicator was given since the last turn, and the most in any turn.
 #[derive(Default)]
 struct Given {
     head: SegmentId,
@@ -25,7 +25,7 @@ struct Given {
 struct Meter(Arc<Mutex<Given>>);
 
 impl Meter {
-    /// A turn of the log's thread is over.
+    /// Ends a turn of the log's thread.
     fn turn_is_over(&self) {
         let mut given = self.0.lock().unwrap();
         given.longest = given.longest.max(std::mem::take(&mut given.beside_head));
@@ -70,7 +70,7 @@ impl Replicator for Meter {
 fn survivors_are_handed_over_in_pieces_while_nine_tenths_are_live() {
     let memory = Memory::with_seglets(32 << 20, 16 << 10).unwrap();
     let mut options = Options { segment_bytes: SEGMENT_BYTES, ..Options::default() };
-    // Passes of several large survivors.
+    // Large survivors, several in a pass.
     options.cleaner.free_fraction_low = 0.2;
     let meter = Meter::default();
     let mut log = Log::new(&memory, LogId(3), options, Box::new(meter.clone())).unwrap();
@@ -109,13 +109,14 @@ fn survivors_are_handed_over_in_pieces_while_nine_tenths_are_live() {
 }
 
 #[test]
-fn tables_that_come_and_go_leave_nothing_behind_that_grows() {
+fn dropped_tables_are_forgotten_with_the_head() {
     let memory = Memory::with_seglets(4 << 20, 4 << 10).unwrap();
     let options = Options { segment_bytes: 64 << 10, ..Options::default() };
     let mut log = Log::new(&memory, LogId(3), options, Box::new(Meter::default())).unwrap();
     let head = |log: &Log| log.appended().segment;
     let first = head(&log);
-    // Other tables than those that were dropped need no new head, while those can be listed.
+    // Other tables than the dropped ones need no new head, as long as the dropped ones can be
+    // listed.
     for table in 1..100 {
         let range = TabletRange::whole(TableId(table));
         log.create_tablet(range).unwrap();
@@ -124,8 +125,8 @@ fn tables_that_come_and_go_leave_nothing_behind_that_grows() {
     assert_eq!(head(&log), first);
     let again = TabletRange::whole(TableId(7));
     log.create_tablet(again).unwrap();
-    assert!(head(&log) > first, "it must not find what it had before");
-    // Nothing but drops: the list begins anew with a head.
+    assert!(head(&log) > first, "the table must not find its old objects");
+    // Only drops: the list begins anew with a head.
     let before = head(&log);
     for table in 100..10_000 {
         let range = TabletRange::whole(TableId(table));

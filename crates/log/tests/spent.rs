@@ -1,5 +1,5 @@
-//! Segments in which nothing lives leave the log without a look at their entries, and never while one of
-//! these guards against something that a recovery would find.
+//! Segments without live entries leave the log unread, and never while one of their entries guards
+//! against an entry that a recovery would find.
 
 mod common;
 mod digest;
@@ -21,14 +21,14 @@ fn log(tombstones: Tombstones, low: f64, replicator: Box<dyn Replicator>) -> Log
 fn log_in(bytes: usize, tombstones: Tombstones, low: f64, replicator: Box<dyn Replicator>) -> Log {
     let memory = Memory::with_seglets(bytes, 1024).unwrap();
     let mut options = options(SEGMENT_BYTES, tombstones, low);
-    // Where cleaning begins at once, what is not all but empty is combined.
+    // If cleaning begins at once, segments that are not almost empty are combined.
     options.cleaner.compaction = low < 1.0;
     let mut log = Log::new(&memory, LogId(1), options, replicator).unwrap();
     log.create_tablet(TabletRange::whole(TABLE)).unwrap();
     log
 }
 
-/// Updates a few objects again and again, and has the cleaner step after every few.
+/// Updates a few objects again and again, and steps the cleaner after every few updates.
 fn overwrite(tombstones: Tombstones, mut update: impl FnMut(&mut Log, u64)) -> Usage {
     let mut log = log(tombstones, 0.1, Box::<NoReplication>::default());
     let mut cleaner = log.cleaner().unwrap();
@@ -47,11 +47,11 @@ fn key_of(round: u64) -> [u8; 8] {
 }
 
 fn value_of(round: u64) -> Vec<u8> {
-    // Some cross seglets, and others leave the end of one empty.
+    // Some objects cross seglets, and others leave the end of a seglet empty.
     vec![round as u8; if round.is_multiple_of(7) { 700 } else { 90 }]
 }
 
-fn all_left_without_a_look(usage: &Usage) {
+fn all_left_unread(usage: &Usage) {
     assert!(usage.cleaned_segments > 100, "{usage:?}");
     assert_eq!(usage.spent_segments, usage.cleaned_segments, "{usage:?}");
     assert_eq!((usage.entries_moved, usage.residuals, usage.compactions), (0, 0, 0), "{usage:?}");
@@ -59,17 +59,17 @@ fn all_left_without_a_look(usage: &Usage) {
 }
 
 #[test]
-fn what_was_overwritten_leaves_without_a_look() {
+fn segments_of_overwritten_objects_leave_unread() {
     for tombstones in [Tombstones::Folded, Tombstones::Classic] {
         let usage = overwrite(tombstones, |log, round| {
             log.write(TABLE, &key_of(round), &value_of(round)).unwrap();
         });
-        all_left_without_a_look(&usage);
+        all_left_unread(&usage);
     }
 }
 
 #[test]
-fn what_was_deleted_leaves_without_a_look_and_so_do_the_tombstones() {
+fn segments_of_deleted_objects_and_their_tombstones_leave_unread() {
     for tombstones in [Tombstones::Folded, Tombstones::Classic] {
         let usage = overwrite(tombstones, |log, round| {
             log.write(TABLE, &key_of(round), &value_of(round)).unwrap();
@@ -77,12 +77,12 @@ fn what_was_deleted_leaves_without_a_look_and_so_do_the_tombstones() {
                 log.delete(TABLE, &key_of(round - 20), Condition::Always).unwrap();
             }
         });
-        all_left_without_a_look(&usage);
+        all_left_unread(&usage);
     }
 }
 
 #[test]
-fn records_of_updates_that_are_forgotten_do_not_keep_a_segment() {
+fn forgotten_completion_records_do_not_keep_a_segment() {
     for is_grouped in [false, true] {
         let usage = overwrite(Tombstones::Folded, |log, round| {
             let (key, value) = (key_of(round), value_of(round));
@@ -98,20 +98,20 @@ fn records_of_updates_that_are_forgotten_do_not_keep_a_segment() {
                 assert!(log.forget_completion(5, round - 40));
             }
         });
-        all_left_without_a_look(&usage);
+        all_left_unread(&usage);
     }
 }
 
 type Replicas = BTreeMap<SegmentId, Replica>;
 type Objects = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What a recovery would replay: what the newest digest on an open head names.
+/// The segments that a recovery would replay: the newest digest on an open head names them.
 fn recoverable(replicas: &Replicas) -> Vec<&[u8]> {
     let named = digest::newest(replicas).expect("some head is open").into_iter();
     named.map(|id| &*replicas.get(&id).unwrap_or_else(|| panic!("{id} is gone")).bytes).collect()
 }
 
-/// What a log has after a crash that left this.
+/// The objects of a log that is recovered after a crash left these replicas.
 fn recovered(replicas: &Replicas) -> Objects {
     let mut log = log(Tombstones::Folded, 0.1, Box::<NoReplication>::default());
     log.drop_tablet(TabletRange::whole(TABLE));
@@ -144,7 +144,7 @@ fn fill(log: &mut Log, segments: u64) {
 }
 
 fn clean(log: &mut Log, cleaner: &mut Cleaner) {
-    // Idle once may mean that a pass of before waits for a digest.
+    // Idle once may mean that an earlier pass waits for a digest.
     for _ in 0..6 {
         while cleaner.step() != Step::Idle {
             log.turn();
@@ -153,7 +153,7 @@ fn clean(log: &mut Log, cleaner: &mut Cleaner) {
     }
 }
 
-/// Objects that stay, of so many segments, with one among them.
+/// Writes objects that stay, over so many segments, with one other object among them.
 fn stay(log: &mut Log, segments: u32, among: &[u8]) {
     for number in 0..segments * 30 {
         log.write(TABLE, &number.to_be_bytes(), &[3; 500]).unwrap();
@@ -164,15 +164,16 @@ fn stay(log: &mut Log, segments: u32, among: &[u8]) {
     log.turn();
 }
 
-/// Has an object's first version among what stays, lets something be done, and then has a second one of
-/// it, which is deleted, leave the log. The first is still there, or was moved, and must not come back.
+/// Writes an object's first version among objects that stay, then runs `between`. Then the second
+/// version and its delete leave the log. The first version is still there, or was moved, and must
+/// not come back.
 fn deleted_stays_deleted(between: impl Fn(&mut Log, &mut Cleaner)) {
     let recorder = Recorder::new();
     let mut log = log(Tombstones::Folded, 1.0, Box::new(recorder.clone()));
     let mut cleaner = log.cleaner().unwrap();
     stay(&mut log, 2, b"hot");
     between(&mut log, &mut cleaner);
-    // This names the segment that the first one is in.
+    // This names the segment of the first version.
     log.write(TABLE, b"hot", b"second").unwrap();
     fill(&mut log, 3);
     log.delete(TABLE, b"hot", Condition::Always).unwrap();
@@ -193,7 +194,8 @@ fn a_segment_that_guards_an_older_one_leaves_a_tombstone() {
     deleted_stays_deleted(|log, _| fill(log, 3));
 }
 
-/// A survivor's id is above that of the head which was open when it was made, and that head may name it.
+/// A survivor's id is above that of the head that was open when it was made, and that head may name
+/// it.
 #[test]
 fn a_segment_that_guards_a_survivor_with_a_higher_id_leaves_a_tombstone() {
     deleted_stays_deleted(|log, cleaner| {
@@ -206,19 +208,19 @@ fn a_segment_that_guards_a_survivor_with_a_higher_id_leaves_a_tombstone() {
             assert_ne!(cleaner.step(), Step::Idle, "{:?}", log.usage());
         }
         assert!(log.usage().entries_moved >= 40, "{:?}", log.usage());
-        assert_eq!(log.appended().segment, head, "it is below the survivors");
+        assert_eq!(log.appended().segment, head, "the head is below the survivors");
     });
 }
 
-/// A log whose backups are late, and what it held whenever they had all of it.
+/// A log whose backups are late, and its contents after each step.
 struct Late {
     log: Log,
     cleaner: Cleaner,
     recorder: Recorder,
     held: Objects,
-    /// After so many events that.
+    /// The objects after so many events.
     states: Vec<(usize, Objects)>,
-    /// How many of the states are durable, where nothing more is for the moment.
+    /// The number of durable states, while nothing more becomes durable.
     durable: Option<usize>,
 }
 
@@ -236,7 +238,7 @@ impl Late {
         self.durable = is_held.then_some(self.states.len());
     }
 
-    /// Writes an object, or deletes it, and sees what a crash would leave.
+    /// Writes an object, or deletes it, and records the new state.
     fn change(&mut self, key: u64, value: Option<Vec<u8>>) {
         let key = key.to_be_bytes();
         loop {
@@ -246,7 +248,7 @@ impl Late {
             };
             match done {
                 Ok(()) => break,
-                // Nothing is held for as long as that.
+                // Durability is never held for as long as that.
                 Err(Error::CleanerBehind) => self.hold(false),
                 Err(error) => panic!("{error}"),
             }
@@ -269,7 +271,8 @@ impl Late {
         self.states.push((self.recorder.events(), self.held.clone()));
     }
 
-    /// A crash of all backups but for what is durable; what they were told to free is not there any more.
+    /// Crashes all backups, except for durable bytes. Segments that they were told to free are
+    /// gone.
     fn crash_now(&self) {
         let durable = self.durable.unwrap_or(self.states.len());
         let (events, expected) = &self.states[durable - 1];
@@ -280,7 +283,7 @@ impl Late {
         assert!(recovered(&left) == *expected, "{events} events are durable");
     }
 
-    /// Crashes after each event: there is what there was before, or after what was being done.
+    /// Crashes after each event: the recovery finds the state before or after the operation.
     fn crash_everywhere(&self) {
         for states in self.states.windows(2) {
             let [(from, before), (until, after)] = states else { unreachable!() };
@@ -294,8 +297,8 @@ impl Late {
 }
 
 #[test]
-fn a_crash_loses_nothing_and_brings_nothing_back_while_backups_are_late() {
-    // So many changes in which nothing becomes durable, and then so many in which all does.
+fn a_crash_loses_no_object_and_resurrects_none_while_backups_are_late() {
+    // The changes in a row during which nothing becomes durable, and then during which all does.
     let patterns = [(1, 3), (40, 5), (150, 50)];
     for (number, pattern) in patterns.into_iter().enumerate() {
         for tombstones in [Tombstones::Folded, Tombstones::Classic] {
@@ -318,7 +321,8 @@ fn late(tombstones: Tombstones, (held, free): (u64, u64), seed: u64) {
             _ => {}
         }
         let value = vec![change as u8; 300 + next(600) as usize];
-        // Among what stays are objects that are written once more, and some segments later deleted for good.
+        // Among the objects that stay, some are written once more, and some segments later deleted
+        // for good.
         let doomed = |at: u64, begin: u64| {
             let number = (change / 20).checked_sub(begin)?;
             (change % 20 == at && number < 12).then_some(2000 + number)
@@ -345,9 +349,10 @@ fn late(tombstones: Tombstones, (held, free): (u64, u64), seed: u64) {
     assert!(usage.spent_segments > 4, "{usage:?}");
 }
 
-/// Where nothing becomes durable no segment leaves the log; but memory that is compacted is a writer's the next turn.
+/// While nothing becomes durable no segment leaves the log; but compacted memory is free for
+/// writers in the next turn.
 #[test]
-fn a_writer_that_waits_gets_the_memory_of_segments_in_which_nothing_lives() {
+fn a_blocked_writer_gets_the_memory_of_segments_without_live_entries() {
     for tombstones in [Tombstones::Folded, Tombstones::Classic] {
         let recorder = Recorder::new();
         let mut log = log(tombstones, 0.1, Box::new(recorder.clone()));
@@ -358,13 +363,13 @@ fn a_writer_that_waits_gets_the_memory_of_segments_in_which_nothing_lives() {
             round += 1;
             Ok::<_, Error>(())
         };
-        // Half of it is durable, and nothing of what comes then.
+        // Half of the writes are durable, and none of the later ones.
         while log.usage().free_bytes > log.usage().log_bytes / 2 {
             write(&mut log).unwrap();
             log.turn();
         }
         recorder.hold(true);
-        // Until nothing is left to compact.
+        // Continues until nothing is left to compact.
         let mut written = None;
         loop {
             match write(&mut log) {
@@ -382,7 +387,7 @@ fn a_writer_that_waits_gets_the_memory_of_segments_in_which_nothing_lives() {
         let usage = log.usage();
         assert!(usage.compactions > 10 && written > Some(1000), "{written:?} {usage:?}");
         assert_eq!(usage.cleaned_segments, usage.spent_segments, "{usage:?}");
-        // As soon as more is durable it goes on.
+        // As soon as more is durable, passes are freed again.
         recorder.hold(false);
         for _ in 0..3000 {
             let mut tries = 0;

@@ -1,9 +1,9 @@
-//! What several tests of the log share.
+//! Options that several tests of the log share.
 
 use thunderhead_log::{CleanerOptions, Options, Tombstones};
 
-/// Small segments, and a cleaner that begins where less than `low` of memory is free: with 1 as soon
-/// as anything is there to clean.
+/// Small segments, and a cleaner that begins when less than `low` of memory is free: with 1 as soon
+/// as any segment can be cleaned.
 pub(crate) fn options(segment_bytes: usize, tombstones: Tombstones, low: f64) -> Options {
     let cleaner = CleanerOptions {
         free_fraction_low: low,
