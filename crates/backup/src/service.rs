@@ -109,6 +109,8 @@ pub struct Service {
     locals: u64,
     locals_done: VecDeque<(u64, Vec<u8>)>,
     timer_at: Option<Time>,
+    /// Nothing more is changed here.
+    is_closed: bool,
 }
 
 impl Service {
@@ -132,6 +134,7 @@ impl Service {
             locals: 0,
             locals_done: VecDeque::new(),
             timer_at: None,
+            is_closed: false,
         }
     }
 
@@ -142,6 +145,12 @@ impl Service {
         let segment_bytes = self.store.superblock().geometry.segment_bytes;
         self.recoveries.set_limit(bytes, segment_bytes);
         self
+    }
+
+    /// Takes nothing more, so that all that was acknowledged can come to the disk. What is here can still be read, and
+    /// masters still hear whether they were fenced off.
+    pub fn close(&mut self) {
+        self.is_closed = true;
     }
 
     /// The store.
@@ -197,8 +206,11 @@ impl Service {
     pub fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
         let Request { opcode, body, reply_to } = request;
         match opcode {
+            _ if self.is_closed && changes_replicas(opcode, body) => {
+                context.refuse(reply_to, Status::Busy, BUSY_US, &[]);
+            }
             Opcode::Replicate
-                if self.waiting.len() >= WAITING_MAX && body.len() > size_of::<ReplicateHead>() =>
+                if self.waiting.len() >= WAITING_MAX && changes_replicas(opcode, body) =>
             {
                 context.refuse(reply_to, Status::Busy, BUSY_US, &[]);
             }
@@ -263,6 +275,9 @@ impl Service {
     /// A list was read, or written.
     fn list_done(&mut self, context: &mut Context<'_>, reply_to: ReplyTo, done: Done) {
         match done {
+            Done::FreeRest(Some(_)) if self.is_closed => {
+                context.refuse(reply_to, Status::Busy, BUSY_US, &[]);
+            }
             Done::FreeRest(Some((master, keep))) => {
                 let replicas = self.free_rest(master, &keep);
                 context.reply(reply_to, &[&to_body(&RestLeft { replicas })]);
@@ -366,6 +381,9 @@ impl Service {
     /// pieces: no head of a part is cut, and what belongs to one lies in two at most.
     /// It counts as received when this returns.
     pub fn local(&mut self, body: &[&[u8]]) -> Local {
+        if self.is_closed {
+            return Local::Now(Err(Status::Busy));
+        }
         self.locals += 1;
         match self.carry_out(body, Asker::Local(self.locals)) {
             Ok(Some(answers)) => Local::Now(Ok(answers.as_bytes().to_vec())),
@@ -486,6 +504,15 @@ impl Refused {
         let detail = self.detail.to_le_bytes();
         let details: &[&[u8]] = if self.detail == 0 { &[] } else { &[&detail] };
         context.refuse(to, self.status, self.hint, details);
+    }
+}
+
+/// Whether a request changes replicas. A message of a master without parts does not.
+fn changes_replicas(opcode: Opcode, body: &[u8]) -> bool {
+    match opcode {
+        Opcode::Replicate => body.len() > size_of::<ReplicateHead>(),
+        Opcode::FreeMaster | Opcode::FreeRest => true,
+        _ => false,
     }
 }
 

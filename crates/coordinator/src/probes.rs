@@ -12,7 +12,8 @@
 //! says so: the coordinator asks by itself, up to [`ATTEMPTS`] times within
 //! [`Probing::check`](crate::Probing::check), and any answer of that life clears the suspicion. A machine
 //! that says that nobody listens is believed when it says so twice; another life, or another server, in
-//! that place at once.
+//! that place at once. So is a server that says that it was asked to end: its backup takes nothing more, and its
+//! disk may take long. Masters would wait for it, and nobody would serve its tablets.
 //!
 //! # When it does not judge
 //!
@@ -214,7 +215,12 @@ fn there(reign: &Reign) -> BTreeSet<ServerId> {
     up.map(|it| it.server).collect()
 }
 
-/// A server says that another one does not answer.
+/// Whether no other server is there.
+fn is_alone(reign: &Reign, server: ServerId) -> bool {
+    there(reign).iter().all(|it| *it == server)
+}
+
+/// A server says that another one does not answer, or that it ends itself.
 pub(crate) fn suspected(reign: &Rc<Reign>, message: Suspect) -> Outcome {
     let Suspect { server, generation, by: (by, life), why } = message;
     if servers::lives(reign, by, life).is_none() {
@@ -425,6 +431,9 @@ async fn ask(reign: &Reign, record: &ServerRecord, timeout: Duration) -> Answer 
             Some(Presence::Begins(nonce)) if record.lives.last() == Some(&nonce) => Answer::Here,
             Some(Presence::Begins(_)) => Answer::Over("it begins another life"),
             Some(Presence::Other) => Answer::Over("somebody else is at its address"),
+            // No other server could take its place. It mostly comes again.
+            Some(Presence::Leaves) if is_alone(reign, record.server) => Answer::Here,
+            Some(Presence::Leaves) => Answer::Over("it was asked to end"),
         },
         Err(CallError::Refused { .. } | CallError::UnknownStatus(_) | CallError::TooLong) => {
             Answer::Here

@@ -35,9 +35,10 @@ impl Backup {
         self.service.store().unwritten()
     }
 
-    /// Gives the shared memory back once everything is on the disk; true when that is so. Where it
-    /// cannot be given back, the next life finds it and does that.
+    /// Takes nothing more, and gives the shared memory back once everything is on the disk; true when that is so.
+    /// Where it cannot be given back, the next life finds it and does that.
     pub(crate) fn leave(&mut self, context: &mut Context<'_>) -> bool {
+        self.service.close();
         let memories = context.world().memories.as_mut();
         self.service.store().leave(memories).unwrap_or(true)
     }

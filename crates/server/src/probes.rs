@@ -12,7 +12,7 @@
 //! fetches the list now and then.
 //!
 //! Probes are answered as long as the node gets its turns, also before it serves: whoever is busy, or
-//! opens what it needs, is there.
+//! opens what it needs, is there. A server that ends says so from the moment on at which its backup takes nothing more.
 
 use crate::life::{Identity, Life};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +50,8 @@ pub(crate) struct Probes {
     lonely: u32,
     /// The log says that probes cannot be sent.
     has_warned: bool,
+    /// This server ends: its backup takes nothing more.
+    is_leaving: bool,
 }
 
 /// What came of a call.
@@ -75,7 +77,37 @@ impl Probes {
             has_begun: false,
             lonely: 0,
             has_warned: false,
+            is_leaving: false,
         }
+    }
+
+    /// From now on this server answers that it ends. It tells the coordinator so, which need not find out.
+    pub(crate) fn leave(&mut self, context: &mut Context<'_>, life: &Life) {
+        if std::mem::replace(&mut self.is_leaving, true) || !self.probing.is_on() {
+            return;
+        }
+        if let Some(identity) = life.identity() {
+            let own = (identity.server, identity.generation);
+            self.report(context, life, own, "it was asked to end".to_owned());
+        }
+    }
+
+    /// The answer to a probe, by the node that enlists with a nonce.
+    pub(crate) fn answer(&self, life: &Life, nonce: u64, probe: &Probe) -> Probed {
+        let presence = match life.identity() {
+            None => Presence::Begins(nonce),
+            Some(identity) => {
+                let here = (identity.cluster, identity.server, identity.generation);
+                match here == (probe.cluster, probe.server, probe.generation) {
+                    true if self.is_leaving => Presence::Leaves,
+                    true => Presence::Here,
+                    false => Presence::Other,
+                }
+            }
+        };
+        let list = life.list();
+        let you_are_gone = probe.from.is_some_and(|from| is_over(&list, from));
+        Probed { presence, list_version: list.version, you_are_gone }
     }
 
     /// The server is somebody now: it asks others.
@@ -185,6 +217,7 @@ impl Probes {
                     Presence::Here => return,
                     Presence::Begins(_) => "another life begins at its address".to_owned(),
                     Presence::Other => "somebody else is at its address".to_owned(),
+                    Presence::Leaves => "it was asked to end".to_owned(),
                 }
             }
             // It says something, or was not asked.
@@ -250,22 +283,4 @@ pub(crate) fn is_over(list: &ServerList, (server, generation): (ServerId, u64)) 
     of_it.any(|it| {
         it.generation > generation || (it.generation == generation && it.state == ServerState::Down)
     })
-}
-
-/// The answer to a probe, by the node that enlists with a nonce.
-pub(crate) fn answer(life: &Life, nonce: u64, probe: &Probe) -> Probed {
-    let presence = match life.identity() {
-        None => Presence::Begins(nonce),
-        Some(identity) => {
-            let here = (identity.cluster, identity.server, identity.generation);
-            if here == (probe.cluster, probe.server, probe.generation) {
-                Presence::Here
-            } else {
-                Presence::Other
-            }
-        }
-    };
-    let list = life.list();
-    let you_are_gone = probe.from.is_some_and(|from| is_over(&list, from));
-    Probed { presence, list_version: list.version, you_are_gone }
 }

@@ -43,7 +43,7 @@ const WARN_EVERY: Duration = Duration::from_secs(10);
 const LEAVE: u64 = (3 << 32) + 1;
 
 /// The timer after which leaving does not wait for the disk either.
-const FLUSHED: u64 = (3 << 32) + 2;
+const FLUSHED: u64 = (3 << 32) + 4;
 
 /// How long leaving waits for what is not durable yet. Clients whose answers are still missing then ask again
 /// elsewhere or later.
@@ -81,8 +81,8 @@ pub struct Server {
     leaves_by: Option<Time>,
     /// When it does not wait for the disk any longer either.
     flushed_by: Time,
-    /// The backup takes nothing any more.
-    has_closed_backup: bool,
+    /// The cluster has declared this life over while the server ends: there is nothing to wait for but the disk.
+    is_deposed: bool,
     has_left: bool,
     /// Frames that the storage has, if it was there before.
     frames: Option<u32>,
@@ -127,7 +127,7 @@ impl Server {
             is_leaving: false,
             leaves_by: None,
             flushed_by: Time(0),
-            has_closed_backup: false,
+            is_deposed: false,
             has_left: false,
             frames: None,
             memory: None,
@@ -153,6 +153,15 @@ impl Server {
 
     fn fail(&mut self, why: impl Into<String>) {
         self.end(Ended::Failed(why.into()));
+    }
+
+    /// The cluster has declared this life over. A server that ends anyway first takes to its disk what it has
+    /// acknowledged: its shared memory may go with it.
+    fn deposed(&mut self) {
+        match self.life.is_leaving() {
+            true => self.is_deposed = true,
+            false => self.end(Ended::Deposed),
+        }
     }
 
     fn end(&mut self, why: Ended) {
@@ -437,7 +446,7 @@ impl Server {
         let Some(identity) = self.life.identity() else { return };
         let me = (identity.server, identity.generation);
         if probes::is_over(&list, me) || !list.servers.iter().any(|it| it.server == me.0) {
-            return self.end(Ended::Deposed);
+            return self.deposed();
         }
         if let Some(replication) = self.shard.as_mut().and_then(Shard::replication) {
             replication.learn(&list);
@@ -476,7 +485,7 @@ impl Server {
             // Only the first node knows who the process is before it has enlisted.
             return context.refuse(request.reply_to, Status::Busy, NOT_YET_US, &[]);
         };
-        let probed = probes::answer(&self.life, self.nonce, &probe);
+        let probed = probes.answer(&self.life, self.nonce, &probe);
         context.reply(request.reply_to, &[&to_body(&probed)]);
         let knows_more = probe.list_version > probed.list_version;
         if knows_more && self.life.identity().is_some() {
@@ -498,17 +507,20 @@ impl Server {
             context.set_timer(self.flushed_by, FLUSHED);
             by
         });
-        let is_late = context.now() >= by;
+        let is_late = context.now() >= by || self.is_deposed;
         let is_quiet = self.shard.as_ref().is_none_or(|shard| shard.statistics().parked == 0);
         let is_last = self.backup.is_none() || self.life.staying() <= 1;
         let may_go = is_late || (is_quiet && is_last);
         if !may_go {
             return;
         }
-        self.has_closed_backup = true;
         if let Some(backup) = &mut self.backup
             && !backup.leave(context)
         {
+            // Masters would wait for it as long as its disk takes, and so would clients for its tablets.
+            if let Some(probes) = &mut self.probes {
+                probes.leave(context, &self.life);
+            }
             let waits_until = if backup.is_refused() { by } else { self.flushed_by };
             if context.now() < waits_until {
                 return;
@@ -571,10 +583,8 @@ impl Service for Server {
             {
                 shard.request(context, request);
             }
-            (ServiceKind::Backup, _, Some(backup)) if !self.has_closed_backup => {
-                backup.service.request(context, request);
-            }
-            // Its storage is not open yet, or not any more: it may be so later.
+            (ServiceKind::Backup, _, Some(backup)) => backup.service.request(context, request),
+            // Its storage is not open yet.
             (ServiceKind::Backup, ..) if self.number == 0 && self.options.backup.is_some() => {
                 context.refuse(reply_to, Status::Busy, NOT_YET_US, &[]);
             }
@@ -588,6 +598,10 @@ impl Service for Server {
                 }
                 None => context.refuse(reply_to, Status::Malformed, 0, &[]),
             },
+            // Another server is about to have its tablets: whoever is told to wait would wait for this one.
+            (ServiceKind::Shard, ..) if self.leaves_by.is_some() => {
+                context.refuse(reply_to, Status::Moved, 0, &[]);
+            }
             (ServiceKind::Shard | ServiceKind::ShardControl, ..) => {
                 context.refuse(reply_to, Status::Busy, NOT_YET_US, &[]);
             }
@@ -610,7 +624,7 @@ impl Service for Server {
             match probes.reply(context, &self.life, call, outcome) {
                 Came::NotOurs => {}
                 Came::Ours => return,
-                Came::Deposed => return self.end(Ended::Deposed),
+                Came::Deposed => return self.deposed(),
             }
         }
         match self.asking.reply(context, call, outcome) {
@@ -661,7 +675,7 @@ impl Service for Server {
             }
         }
         if self.shard.as_ref().is_some_and(Shard::is_deposed) {
-            self.end(Ended::Deposed);
+            self.deposed();
         }
         // Before the shard, so that it hears what is durable; and after, so that what it sends goes to
         // the disk.

@@ -54,6 +54,9 @@ pub enum Presence {
     Begins(u64),
     /// Another life of it, or somebody else: that life is over.
     Other,
+    /// That server, in that life, was asked to end and stores nothing more: that life is over. It still takes to its
+    /// disk what it has acknowledged.
+    Leaves,
 }
 
 /// `suspect`: a server has had no answer, or one that says that the life is over. The answer, an
@@ -94,6 +97,7 @@ mod tests {
             (Presence::Here, r#"{"presence":"here"}"#),
             (Presence::Begins(4), r#"{"presence":{"begins":4}}"#),
             (Presence::Other, r#"{"presence":"other"}"#),
+            (Presence::Leaves, r#"{"presence":"leaves"}"#),
         ] {
             let probed = Probed { presence, list_version: 0, you_are_gone: false };
             assert_eq!(of_body::<Probed>(golden.as_bytes()), Some(probed));

@@ -208,8 +208,10 @@ impl Plan {
     pub(crate) fn that_leaves(random: &mut Random) -> Plan {
         let plan = Plan::draw(random, Extras::default());
         let servers = if random.chance(0.7) { 1 } else { 3 };
+        // Where others watch, a server that ends says so, and its tablets are taken over meanwhile.
+        let is_watched = servers == 3 && plan.settings.replicas > 1;
         let settings = Settings {
-            replicas: 1,
+            replicas: if is_watched { 2 } else { 1 },
             min_replicas: 1,
             self_backup: servers == 1,
             durability: "replicated".to_owned(),
@@ -230,6 +232,7 @@ impl Plan {
             lasts_max: Duration::from_millis(5),
             trouble_every: Duration::from_millis(200),
             only_leaves: true,
+            probing: if is_watched { Probing::default() } else { Probing::OFF },
             ..plan
         }
     }

@@ -412,6 +412,25 @@ impl User {
         self.client.close();
     }
 
+    /// Reads and updates until then, hardly thinking. None of it may take longer than `longest`.
+    pub(crate) async fn work_until(mut self, until: Duration, longest: Duration) {
+        let tables = self.seeing.seen.borrow().tables.clone();
+        while self.seeing.time.get() < until.as_nanos() as u64 {
+            let table = tables[self.random.below(2) as usize];
+            let key = self.random.below(KEYS);
+            let (judged, action, condition) = self.choose(key);
+            let operation = Operation { table, key: key.to_be_bytes().to_vec(), condition, action };
+            let called = self.seeing.time.get();
+            self.begin(vec![(key, judged, operation)], Duration::from_secs(30), false).await;
+            let took = Duration::from_nanos(self.seeing.time.get() - called);
+            if took > longest {
+                self.seeing.fail(format!("an operation took {took:?}: {judged:?} {table:?} {key}"));
+            }
+            self.pause(RUSHED_WAIT_NS).await;
+        }
+        self.client.close();
+    }
+
     /// Some operations on different objects of a table, all at once.
     async fn operate(&mut self, table: TableId) {
         let count = if self.random.chance(0.5) { 1 } else { self.random.within(2..KEYS + 1) };
