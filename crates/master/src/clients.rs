@@ -212,7 +212,7 @@ impl Clients {
     pub(crate) fn meet(
         &mut self,
         log: &mut Log,
-        identity: Identity,
+        identity: &Identity,
         (table, key): (TableId, Hashed<'_>),
     ) -> Met {
         let (lease, first) = (identity.lease(), identity.first_unacknowledged());
@@ -263,7 +263,7 @@ impl Clients {
 
     /// No record was made of the update that was just met as new.
     #[cold]
-    pub(crate) fn not_made(&mut self, identity: Identity) {
+    pub(crate) fn not_made(&mut self, identity: &Identity) {
         self.lost(identity.lease(), identity.sequence());
         if let Some(client) = self.clients.get_mut(&identity.lease()) {
             client.recorded_first = self.before;
@@ -316,7 +316,7 @@ impl Clients {
     fn welcome(
         &mut self,
         log: &Log,
-        identity: Identity,
+        identity: &Identity,
         place: (TableId, Hashed<'_>),
     ) -> Result<(), Outcome> {
         let lease = identity.lease();
@@ -470,7 +470,7 @@ fn doubt(
     log: &Log,
     client: &Client,
     ended_until: u64,
-    identity: Identity,
+    identity: &Identity,
     (table, key): (TableId, Hashed<'_>),
 ) -> Result<(), Outcome> {
     if client.is_over {

@@ -64,13 +64,27 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// What who asks for a key is told, where its tablet is in the log but must not be served.
+    /// The refusal for a key whose tablet is in the log but must not be served yet.
     #[inline]
     pub(crate) fn closed(&self, table: TableId, key: &[u8]) -> Option<(Status, u32)> {
-        if self.recoveries.is_idle() && self.migrations.is_idle() {
+        if self.moves_nothing() {
             return None;
         }
         self.closed_hash(table, KeyHash::of(key))
+    }
+
+    /// Whether no tablet comes or goes, so that all tablets of the log are served.
+    #[inline(always)]
+    pub(crate) fn moves_nothing(&self) -> bool {
+        self.recoveries.is_idle() && self.migrations.is_idle()
+    }
+
+    /// The refusal for an update of a key that is not served, or whose tablet goes to another master and has more
+    /// changes than can be sent.
+    #[cold]
+    pub(crate) fn refusal_of_update(&self, table: TableId, key: &[u8]) -> Option<(Status, u32)> {
+        let closed = self.closed_hash(table, KeyHash::of(key));
+        closed.or_else(|| self.migrations.holds_back(table, key))
     }
 
     pub(crate) fn closed_hash(&self, table: TableId, hash: KeyHash) -> Option<(Status, u32)> {

@@ -11,7 +11,7 @@ use thunderhead_wire::{KeyHash, Status, TableId, Version};
 pub(crate) fn update(
     log: &mut Log,
     clients: &mut Clients,
-    identity: Identity,
+    identity: &Identity,
     part: &UpdatePart<'_>,
     key: Hashed<'_>,
 ) -> Outcome {
@@ -60,7 +60,7 @@ pub(crate) fn update(
 /// Adds to a number. Returns the sum's version, and the sum.
 fn increment(
     log: &mut Log,
-    identity: Identity,
+    identity: &Identity,
     part: &UpdatePart<'_>,
     key: Hashed<'_>,
     condition: Condition,
@@ -111,7 +111,7 @@ fn sum_of_floats(value: [u8; 8], by: [u8; 8]) -> Option<[u8; 8]> {
 #[inline]
 fn put(
     log: &mut Log,
-    identity: Identity,
+    identity: &Identity,
     (table, key): (TableId, Hashed<'_>),
     (value, sum): (&[u8], Option<[u8; 8]>),
     condition: Condition,
@@ -131,7 +131,7 @@ fn put(
 /// Deletes an object. Returns the version that it had.
 fn delete(
     log: &mut Log,
-    identity: Identity,
+    identity: &Identity,
     (table, key): (TableId, &[u8]),
     condition: Condition,
 ) -> Result<Version, Outcome> {
@@ -153,7 +153,7 @@ fn delete(
 /// Records that an update was refused. Where there is no room for that, it has not been.
 fn record(
     log: &mut Log,
-    identity: Identity,
+    identity: &Identity,
     (table, key): (TableId, &[u8]),
     refused: Outcome,
 ) -> Result<Outcome, Outcome> {

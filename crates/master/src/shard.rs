@@ -271,7 +271,7 @@ impl Shard {
     ) {
         let taken = Identity::ref_from_prefix(body).ok().and_then(|(identity, rest)| {
             let (head, key, argument) = ObjectHead::take(rest)?;
-            Some((*identity, UpdatePart { head, kind, key, argument }))
+            Some((identity, UpdatePart { head, kind, key, argument }))
         });
         let Some((identity, part)) = taken else {
             return context.refuse(reply_to, Status::Malformed, 0, &[]);
@@ -302,19 +302,22 @@ impl Shard {
     fn update_one(
         &mut self,
         context: &mut Context<'_>,
-        identity: Identity,
+        identity: &Identity,
         part: &UpdatePart<'_>,
         key: Hashed<'_>,
     ) -> Outcome {
         let before = (self.log.appended(), self.log.grouped());
-        let (table, of_control) = (part.head.table(), &self.control);
-        let closed = of_control.closed(table, part.key);
-        let refused = closed.or_else(|| of_control.migrations.holds_back(table, part.key));
-        if let Some((status, hint)) = refused {
+        let tablets_move = !self.control.moves_nothing();
+        if tablets_move
+            && let Some((status, hint)) =
+                self.control.refusal_of_update(part.head.table(), part.key)
+        {
             return Outcome { hint, ..Outcome::refused(status, Version::NONE) };
         }
         let outcome = objects::update(&mut self.log, &mut self.clients, identity, part, key);
-        self.control.migrations.note(identity, part.head.table(), part.key);
+        if tablets_move {
+            self.control.migrations.note(*identity, part.head.table(), part.key);
+        }
         self.cleaning.is_urgent |= outcome.status == Status::AwaitingMemory;
         if (self.log.appended(), self.log.grouped()) == before
             && outcome.depends_on_object()
@@ -421,7 +424,7 @@ impl Shard {
             }
             bytes = bytes.saturating_sub(its_bytes);
             let identity = identity.with_sequence(sequence);
-            let outcome = self.update_one(context, identity, &part, key);
+            let outcome = self.update_one(context, &identity, &part, key);
             outcome.put_part(&mut self.buffer);
         }
         self.log.end_group();
@@ -495,6 +498,7 @@ impl Shard {
     }
 
     /// Answers once the log is durable up to a position.
+    #[inline]
     pub(crate) fn answer_at(
         &mut self,
         context: &mut Context<'_>,
@@ -671,11 +675,18 @@ impl Shard {
             link.run(context, &mut self.log, &mut self.asking, &self.parked, local);
         }
         self.parked.release(self.log.durable(), context);
-        if !self.watches_parked && self.parked.count() > 0 && self.link.is_some() {
+        if self.parked.count() > 0 {
+            self.watch_parked(context);
+        }
+        self.cleaning.turn_over(&self.log);
+    }
+
+    /// Sets the timer for answers that wait for backups.
+    fn watch_parked(&mut self, context: &mut Context<'_>) {
+        if !self.watches_parked && self.link.is_some() {
             self.watches_parked = true;
             context.set_timer(context.now() + self.options.parked_patience, TIMER_PARKED);
         }
-        self.cleaning.turn_over(&self.log);
     }
 
     /// Refuses the answers that have waited for backups since the last time, so that their clients learn the reason.

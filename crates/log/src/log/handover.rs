@@ -84,6 +84,7 @@ impl Log {
 
     /// Receives passes that cleaners finished, and hands a piece of their survivors to the
     /// replicator.
+    #[inline(never)]
     pub(super) fn receive_passes(&mut self, is_urgent: bool) {
         let mut left = self.allowance(is_urgent);
         while left > 0 {
@@ -120,7 +121,6 @@ impl Log {
         {
             self.pass_handed_over(coming.pass);
         }
-        self.ledger.update_ready(&mut *self.replicator);
     }
 
     /// Tells the ledger of a pass: the replicator has all its survivors.

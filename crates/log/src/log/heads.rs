@@ -413,7 +413,9 @@ impl Log {
         self.mutations = 0;
         if !self.is_quiet() {
             self.handed_over = 0;
-            self.give_some(false);
+            if !self.given.is_empty() {
+                self.give_some(false);
+            }
             self.complete_cleaning(false);
             self.head.send(&self.shared, &mut *self.replicator);
             self.settle();
@@ -446,13 +448,12 @@ impl Log {
             self.settle();
             self.take_in_full();
         }
-        self.receive_passes(urgent);
-        let reserves = self.shared.reserves;
-        let segment_seglets = self.shared.options.segment_bytes / self.memory.seglet_bytes();
-        let low = reserves.for_writes() + segment_seglets;
-        let is_short = self.memory.free_seglets() <= low || self.shared.frames.is_short();
-        if self.ledger.has_ready_pass() && (urgent || is_short) {
-            let keep = reserves.for_writes();
+        if self.coming.is_some() || !self.shared.passes.is_empty() {
+            self.receive_passes(urgent);
+        }
+        self.ledger.update_ready(&mut *self.replicator);
+        if self.ledger.has_ready_pass() && (urgent || self.is_memory_low()) {
+            let keep = self.shared.reserves.for_writes();
             let taken_in = self.renew_digest(keep) || self.roll(keep) || self.roll_to_emergency();
             if taken_in {
                 self.head.send(&self.shared, &mut *self.replicator);
@@ -462,6 +463,13 @@ impl Log {
             self.settle();
             self.shared.turns.publish();
         }
+    }
+
+    /// Whether memory, or frames on disk, are so few that a ready pass should be taken in now.
+    fn is_memory_low(&self) -> bool {
+        let segment_seglets = self.shared.options.segment_bytes / self.memory.seglet_bytes();
+        let low = self.shared.reserves.for_writes() + segment_seglets;
+        self.memory.free_seglets() <= low || self.shared.frames.is_short()
     }
 
     /// Takes in all passes that are ready, because memory is short.
