@@ -1,4 +1,5 @@
-//! What `cargo xtask sim` runs: one seed, told in full, or a swarm of them.
+//! The program behind `cargo xtask sim`: runs one seed and prints it in full, or runs a swarm of
+//! seeds.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command talks to people")]
 #![allow(clippy::disallowed_methods, reason = "it times itself")]
 
@@ -48,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Tells everything about one seed, and runs it again to see that it is the same.
+/// Prints everything about one seed, and runs it again to check that the run is the same.
 fn tell(arguments: &Arguments) -> ExitCode {
     let Arguments { seed, flaw, .. } = *arguments;
     let outcomes = swarm::run(seed, flaw, true);

@@ -1,4 +1,4 @@
-//! A simulated machine: what outlives its processes, and the process that runs on it.
+//! A simulated machine: the parts that outlive its processes, and the process that runs on it.
 
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -14,17 +14,17 @@ use thunderhead_runtime::sim::memory::SimMemories;
 use thunderhead_runtime::sim::workers::SimWorkers;
 use thunderhead_runtime::{Process, Random, Time, World};
 
-/// What a program is started with.
+/// The arguments with which a program is started.
 pub struct Boot {
-    /// The world it lives in.
+    /// The program's world.
     pub world: World,
-    /// Its end of the network.
+    /// The program's end of the network.
     pub transport: Box<dyn Transport>,
     /// Its host's address.
     pub address: IpAddr,
 }
 
-/// What runs on a host: started anew after every crash.
+/// The program of a host, started again after every crash.
 pub type Program = Rc<dyn Fn(Boot) -> Box<dyn Process>>;
 
 /// A machine.
@@ -36,36 +36,36 @@ pub(crate) struct Host {
     pub(crate) program: Program,
     pub(crate) drift: i64,
     pub(crate) running: Option<Running>,
-    /// Counts the processes that ran here.
+    /// The number of processes that have run here.
     pub(crate) lives: u64,
     pub(crate) paused_until: u64,
-    /// What happens when the machine stops at an operation of its disk or in a turn: the power goes,
-    /// or only the process dies.
+    /// The kind of stop, if the machine stops at a disk operation or in a turn: a power loss, or
+    /// only a crash of the process.
     pub(crate) stop_is_power: bool,
-    /// How long after it stops its program is started again.
+    /// The time from its stop to its restart.
     pub(crate) restarts_after: Option<Duration>,
     pub(crate) limits: Limits,
 }
 
-/// A process that runs.
+/// A running process.
 pub(crate) struct Running {
     pub(crate) process: Box<dyn Process>,
     pub(crate) clock: Arc<SimClock>,
     pub(crate) alarm: Alarm,
     pub(crate) workers: SimWorkers,
-    /// When each worker has its next step, if one is due.
+    /// The time of each worker's next step, if one is due.
     pub(crate) steps: Vec<Option<u64>>,
-    /// Until when each worker is busy.
+    /// The time until which each worker is busy.
     pub(crate) busy_until: Vec<u64>,
-    /// When it has its next turn.
+    /// The time of its next turn.
     pub(crate) turn_at: Option<u64>,
-    /// Until when its thread is held up, or in a turn.
+    /// The time until which its thread is delayed or in a turn.
     pub(crate) held_until: u64,
-    /// It is held up before this turn, and will not be again.
+    /// Its thread was delayed before this turn, and will not be delayed again.
     pub(crate) is_late: bool,
-    /// The clock as its next turn has read it, where the thread is stopped behind that.
+    /// The clock as its next turn has read it, if the thread is stopped after that.
     pub(crate) has_read: Option<Time>,
-    /// For how long its thread is to be stopped behind its next look at the clock.
+    /// The time for which its thread will be stopped after its next reading of the clock.
     pub(crate) stops_for: Option<Duration>,
 }
 
@@ -73,7 +73,7 @@ impl Host {
     /// Starts the program.
     pub(crate) fn boot(&mut self, truth: &TrueTime, network: &Network, random: &mut Random) {
         self.lives += 1;
-        // Clocks of processes begin anywhere; only differences mean something.
+        // Clocks of processes begin anywhere; only differences have a meaning.
         let begins = Time(random.below(1 << 40));
         let clock = Arc::new(SimClock::new(truth.clone(), begins, self.drift));
         let (alarm, workers) = (Alarm::sim(), SimWorkers::default());

@@ -1,13 +1,13 @@
-//! Whole clusters in one deterministic thread: any number of hosts, each with its own clock, disk
-//! and place in a network, on virtual time, from one seed. And the judge of what they did.
+//! Whole clusters in one deterministic thread, from one seed: any number of hosts on virtual time,
+//! each with its own clock, disk and place in a network. Also the judge of their behaviour.
 //!
 //! - [`Simulation`]: the hosts, the time, the faults.
-//! - [`linearizability`]: whether what clients saw can be explained.
-//! - [`register`]: a toy service that keeps its promises, and ways to break it, to prove that the
-//!   stack holds and that the judge sees.
+//! - [`linearizability`]: judges whether the results that clients saw are possible.
+//! - [`register`]: a toy service that keeps its promises, and ways to break each of them. It proves
+//!   that the stack works and that the judge notices.
 //! - [`swarm`]: scenarios drawn from seeds.
 //!
-//! The same seed gives the same run, to the last bit: [`Simulation::digest`] tells.
+//! The same seed gives the same run, bit for bit: [`Simulation::digest`] proves it.
 #![forbid(unsafe_code)]
 
 mod host;

@@ -1,42 +1,42 @@
-//! Whether a history of operations could have come from one register per key that does one thing
-//! at a time.
+//! Judges whether a history of operations could have come from one register per key that performs
+//! one operation at a time.
 //!
-//! A history is what clients saw: when each operation was called, when its answer came, and what
-//! the answer was. It is *linearizable* when each operation can be given a moment between call and
-//! answer so that doing them one by one in the order of these moments gives just these answers. An
-//! operation without an answer may have happened at any moment after its call, or never.
+//! A history is the clients' view: when each operation was called, when its answer came, and the
+//! answer. It is *linearizable* if each operation can be assigned a moment between call and answer
+//! such that performing them one by one in the order of these moments gives exactly these answers.
+//! An operation without an answer may have happened at any moment after its call, or never.
 //!
-//! Each key is judged by itself: a history is linearizable if it is so for every key.
+//! Each key is judged separately: a history is linearizable if it is so for every key.
 //!
 //! # The register
 //!
 //! A key has a version and a value, or does not exist. Every write gives it a version above all
-//! that it ever had, also across deletes, but not necessarily the next one. That is what the store
-//! promises, and it is what makes judging fast: the answers of writes tell their order.
+//! earlier ones, also across deletes, but not necessarily the next one. The store promises this,
+//! and it makes judging fast: the answers of writes reveal their order.
 //!
-//! # How it is judged
+//! # The method
 //!
-//! Operations are put in order one after the other. An answered one can come next if it was called
-//! before the earliest answer among those that are left; one without an answer, as soon as it was
-//! called before that. What can come next is decided so:
+//! Operations are put in order one after the other. An answered operation can come next if it was
+//! called before the earliest answer among the remaining ones. An unanswered operation can come
+//! next under the same condition. The next operation is chosen like this:
 //!
-//! - One that only *observes* (a read, a refusal) and fits the present state comes at once: it
-//!   changes nothing, so there is no better moment for it.
-//! - All versions that any answer tells are sorted. Those that no answered update brought must
-//!   have come from updates *without* an answer. So the order of all that was seen to happen to
-//!   the key is known, and the next of it comes when it can.
-//! - Where something does not fit, updates without an answer may *explain* it: they happen right
-//!   before what needs them. That is a version that none of the answered updates brought, or an
-//!   answered update that needs another value, presence or absence. Those of which no trace is
-//!   left need not have happened at all, so what fits is not explained.
-//! - Absence that was seen can be explained by a delete without an answer, or wait for an answered
-//!   one: that is a choice even where all fits.
+//! - An operation that only *observes* (a read, a refusal) and fits the present state comes at
+//!   once. It changes nothing, so there is no better moment for it.
+//! - All versions in the answers are sorted. A version that no answered update brought must have
+//!   come from an *unanswered* update. So the order of all observed changes of the key is known,
+//!   and the next of them comes as soon as it can.
+//! - If an operation does not fit, unanswered updates may *explain* it: they happen directly before
+//!   the operation that needs them. This is a version that no answered update brought, or an
+//!   answered update that needs another value, presence or absence. An unanswered update without a
+//!   trace need not have happened at all, so an operation that fits is not explained.
+//! - Observed absence can be explained by an unanswered delete, or can wait for an answered one.
+//!   This is a choice even if everything fits.
 //!
-//! So a history in which all was answered is judged in one pass. Where there is a choice, one way
-//! is tried after the other; what failed once is not tried again, unless with other updates to
-//! explain things, and with such that were missed. Shorter explanations come first. To choose
-//! among many updates without an answer can take forever (it includes choosing the increments
-//! that have a given sum), so a check gives up at some point.
+//! So a history in which all operations were answered is judged in one pass. At a choice, the
+//! alternatives are tried one after the other. A failed one is tried again only with other
+//! unanswered updates available, among them some that were missed. Shorter explanations come first.
+//! The choice among many unanswered updates can take forever (it includes the choice of increments
+//! with a given sum), so a check gives up at some point.
 #![allow(clippy::result_large_err, reason = "a violation is made once, at the end of a check")]
 
 mod attempt;
@@ -49,58 +49,58 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 pub use thunderhead_wire::Version;
 
-/// When an update goes ahead.
+/// The condition under which an update goes ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Condition {
     /// Always.
     Always,
-    /// Only when the key does not exist.
+    /// Only if the key does not exist.
     Absent,
-    /// Only when it exists.
+    /// Only if the key exists.
     Present,
-    /// Only when it has just this version.
+    /// Only if the key has exactly this version.
     VersionIs(Version),
 }
 
-/// What was asked for. Values are numbers: of longer ones, a test records a fingerprint.
+/// A requested operation. Values are numbers; for longer values a test records a fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// The version and value of the key.
+    /// Returns the version and value of the key.
     Read,
-    /// A new value.
+    /// Sets a new value.
     Write {
         /// The value.
         value: u64,
-        /// When it goes ahead.
+        /// The condition for the write.
         condition: Condition,
     },
-    /// That the key be gone.
+    /// Removes the key.
     Delete {
-        /// When it goes ahead.
+        /// The condition for the delete.
         condition: Condition,
     },
-    /// The value plus a number, with wrapping; a key that does not exist counts from 0.
+    /// Adds a number to the value, with wrapping; a missing key counts from 0.
     Increment {
-        /// What is added.
+        /// The number to add.
         by: u64,
     },
 }
 
-/// What was answered.
+/// An answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing: it may have happened, may happen yet, or never.
+    /// No answer: the operation may have happened, may happen later, or never.
     Unknown,
-    /// To a read: this version and value.
+    /// A read found this version and value.
     Found(Version, u64),
-    /// To a read: there is no such key. To a delete without condition: there was none.
+    /// A read found no such key, or an unconditional delete removed none.
     Absent,
-    /// To a write or increment: it got this version, and the key now has this value.
+    /// A write or increment got this version, and the key now has this value.
     Done(Version, u64),
-    /// To a delete: the object was of this version.
+    /// A delete removed an object of this version.
     Deleted(Version),
-    /// To an update: its condition does not hold for this version; [`Version::NONE`] when the key
-    /// does not exist.
+    /// The condition of an update does not hold for this version, which is [`Version::NONE`] if the
+    /// key does not exist.
     Refused(Version),
 }
 
@@ -109,36 +109,38 @@ pub enum Outcome {
 pub struct Operation<K> {
     /// The key.
     pub key: K,
-    /// When it was called, by a clock that all clients share.
+    /// The time of the call, by a clock that all clients share.
     pub called: u64,
-    /// When its answer came; ignored when the outcome is unknown. An operation whose answer came
-    /// at the time at which another was called counts as concurrent with it.
+    /// The time of the answer; ignored if the outcome is unknown. If it equals the time of another
+    /// call, the two operations count as concurrent.
     pub answered: u64,
-    /// What was asked for.
+    /// The request.
     pub action: Action,
-    /// What was answered.
+    /// The answer.
     pub outcome: Outcome,
 }
 
-/// Why a history is refused.
+/// The reason why a history is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation<K: Debug> {
-    /// An answer that does not fit its question, whatever the state.
-    #[error("{0:?} has an answer that is none to what was asked")]
+    /// An answer that does not fit its request in any state.
+    #[error("{0:?} has an answer that does not fit its request")]
     Nonsense(Operation<K>),
     /// Two updates were given the same version.
     #[error("{0:?} and {1:?} were given the same version")]
     SameVersion(Operation<K>, Operation<K>),
     /// No order of the operations explains this answer together with the others.
-    #[error("nothing explains the answer to {operation:?}; before it the key was {before}")]
+    #[error(
+        "no order of the operations explains the answer to {operation:?}; before it the key was {before}"
+    )]
     Unexplained {
-        /// The operation that the furthest attempt could not go beyond.
+        /// The operation at which the furthest attempt failed.
         operation: Operation<K>,
-        /// The state it met.
+        /// The state before that operation.
         before: String,
     },
-    /// Too many unanswered operations to try every order: not a verdict.
-    #[error("gave up on key {0:?} after {1} steps: too many operations without an answer")]
+    /// Too many unanswered operations to try every order. This is not a verdict.
+    #[error("gave up on key {0:?} after {1} steps: too many unanswered operations")]
     GaveUp(K, u64),
 }
 

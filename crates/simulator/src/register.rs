@@ -1,10 +1,10 @@
 //! A toy service on the whole stack: registers with versions, conditional writes, deletes and
 //! increments, durable in a journal on one machine, each update exactly once.
 //!
-//! It is small, but keeps the promises of the real thing: what was acknowledged survives any crash
-//! and power loss, what was seen is never unsaid, a repeated request does nothing twice, versions
-//! never go back. It runs in both worlds. [`Flaw`] breaks one promise at a time, to see that the
-//! judge notices.
+//! It is small, but keeps the promises of the real store. An acknowledged update survives any crash
+//! and power loss. An observed value is never taken back. A repeated request has no second effect.
+//! Versions never go back. It runs in both worlds. [`Flaw`] breaks one promise at a time, to prove
+//! that the judge notices.
 
 mod client;
 mod journal;
@@ -23,18 +23,18 @@ pub enum Flaw {
     None,
     /// Updates are acknowledged before they are durable.
     AcknowledgesEarly,
-    /// Reads show what is not durable yet.
+    /// Reads show updates that are not durable yet.
     ShowsUnsynced,
-    /// Updates that come again are done again.
+    /// Repeated updates are executed again.
     ForgetsIdentities,
-    /// After a failed sync, what can be read back is taken for durable.
+    /// After a failed sync, bytes that can be read back are taken for durable.
     TrustsFailedSync,
-    /// A deleted register that is made anew begins at its first version again.
+    /// A deleted register that is created again begins at its first version again.
     VersionsGoBack,
 }
 
 impl Flaw {
-    /// All that break something.
+    /// All flaws that break a promise.
     pub const ALL: [Flaw; 5] = [
         Flaw::AcknowledgesEarly,
         Flaw::ShowsUnsynced,

@@ -1,32 +1,32 @@
-//! How punctually a simulated machine gives its threads the processor.
+//! The delays with which a simulated machine gives its threads the processor.
 
 use std::time::Duration;
 use thunderhead_runtime::Random;
 
-/// The shortest time for which a thread is held up.
+/// The shortest delay of a thread.
 const SHORTEST: Duration = Duration::from_micros(10);
 
-/// The longest, mostly.
+/// The longest usual delay.
 const LONG: Duration = Duration::from_millis(50);
 
-/// The longest.
+/// The longest delay.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// How likely it is that it may be that long.
+/// The probability that a delay may be that long.
 const LONGEST_CHANCE: f64 = 0.02;
 
-/// How a machine schedules.
+/// The scheduling of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Scheduling {
-    /// How likely a thread is held up: before a turn or a worker's step, so that timers fire late
-    /// and messages lie about; in a turn before it takes what has arrived, so that what came long
-    /// after the clock was read is handled by that reading; and in a turn, so that what is said in
-    /// it leaves long after that.
+    /// The probability that a thread is delayed at each of three points: before a turn or a
+    /// worker's step, so that timers fire late and messages stay unread; in a turn before it takes
+    /// the arrived messages, so that it handles them with a much older reading of the clock; and at
+    /// the end of a turn, so that its messages leave long after that reading.
     pub hiccups: f64,
 }
 
 impl Scheduling {
-    /// For how long a thread is held up now; mostly not at all.
+    /// Draws the delay of a thread now; usually zero.
     pub(crate) fn hiccup(self, random: &mut Random) -> Duration {
         if self.hiccups <= 0.0 || !random.chance(self.hiccups) {
             return Duration::ZERO;

@@ -1,11 +1,11 @@
-//! The loop of a simulation: what happens next, on which host, and what follows from it.
+//! The loop of a simulation: the next event, its host, and its consequences.
 //!
-//! Time stands still while something happens and jumps to the next thing then. Three kinds of
-//! things happen: packets arrive, hosts have turns or worker steps, and whatever was planned
-//! ([`Simulation::at`]) takes place. Everything that is drawn is drawn from the seed.
+//! Time stands still during an event and then jumps to the next one. There are three kinds of
+//! events: packets arrive, hosts have turns or worker steps, and planned actions
+//! ([`Simulation::at`]) happen. All random choices are drawn from the seed.
 //!
-//! A process may die at any time, also in the midst of a turn: the turn is had, and of what was said
-//! in it a beginning leaves on each connection.
+//! A process may die at any time, also during a turn. Then the turn runs, but on each connection
+//! only a prefix of its messages leaves.
 
 use crate::host::{Boot, Host, Program};
 use crate::scheduling::Scheduling;
@@ -25,23 +25,23 @@ use thunderhead_runtime::{Process, Random};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub usize);
 
-/// How a simulation begins.
+/// The initial settings of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Everything is drawn from it.
+    /// The seed from which everything is drawn.
     pub seed: u64,
-    /// Keep the trace as text.
+    /// Whether the trace is kept as text.
     pub keeps_text: bool,
-    /// What links are like.
+    /// The properties of links.
     pub link: Link,
-    /// What disks are like.
+    /// The properties of disks.
     pub disk: DiskModel,
-    /// How punctual threads are.
+    /// The delays of threads.
     pub scheduling: Scheduling,
 }
 
 impl Options {
-    /// A simulation where nothing goes wrong by itself.
+    /// Returns the options of a simulation without spontaneous faults.
     #[must_use]
     pub fn calm(seed: u64) -> Options {
         Options {
@@ -62,7 +62,7 @@ enum Event {
     Planned(Act),
 }
 
-/// A cluster in a box.
+/// A simulated cluster.
 pub struct Simulation {
     truth: TrueTime,
     trace: Trace,
@@ -77,14 +77,14 @@ pub struct Simulation {
     turns: u64,
 }
 
-/// What a turn takes.
+/// The duration of a turn.
 const TURN: Duration = Duration::from_nanos(700);
 
-/// What it takes to wake a thread, at most.
+/// The longest time to wake a thread.
 const WAKE: Duration = Duration::from_micros(30);
 
 impl Simulation {
-    /// A simulation without hosts.
+    /// Returns a simulation without hosts.
     #[must_use]
     pub fn new(options: Options) -> Simulation {
         let Options { seed, keeps_text, link, disk, scheduling } = options;
@@ -136,68 +136,68 @@ impl Simulation {
         id
     }
 
-    /// A host's address.
+    /// Returns a host's address.
     #[must_use]
     pub fn address(&self, host: HostId) -> IpAddr {
         self.hosts[host.0].address
     }
 
-    /// A host's disk.
+    /// Returns a host's disk.
     #[must_use]
     pub fn disk(&self, host: HostId) -> &SimDisk {
         &self.hosts[host.0].disk
     }
 
-    /// The network.
+    /// Returns the network.
     #[must_use]
     pub fn network(&self) -> &Network {
         &self.network
     }
 
-    /// The true time, in nanoseconds; what it points to moves on with the simulation.
+    /// Returns a handle to the true time, in nanoseconds, which advances with the simulation.
     #[must_use]
     pub fn truth(&self) -> TrueTime {
         self.truth.clone()
     }
 
-    /// The true time now.
+    /// Returns the true time now.
     #[must_use]
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.truth.get())
     }
 
-    /// Random numbers for planning faults.
+    /// Returns random numbers for planning faults.
     pub fn random(&mut self) -> &mut Random {
         &mut self.random
     }
 
-    /// A number that two runs share if just the same happened in them, was said in them and is on
-    /// their disks and on its way.
+    /// Returns a number that two runs share if they had the same events and messages, and have the
+    /// same bytes on disks and in flight.
     #[must_use]
     pub fn digest(&self) -> u64 {
         let disks = self.hosts.iter().map(|host| host.disk.digest());
         disks.fold(fold(self.trace.digest(), self.network.digest()), fold)
     }
 
-    /// Turns that hosts have had.
+    /// Returns the number of turns of all hosts.
     #[must_use]
     pub fn turns(&self) -> u64 {
         self.turns
     }
 
-    /// What has happened since the last call, in words, if they are kept.
+    /// Returns the events since the last call as text, if the text is kept.
     #[must_use]
     pub fn take_trace(&self) -> Vec<String> {
         self.trace.take_lines()
     }
 
-    /// Plans something for a time.
+    /// Plans an action for a time.
     pub fn at(&mut self, time: Duration, act: impl FnOnce(&mut Simulation) + 'static) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.schedule(nanos.max(self.truth.get()), Event::Planned(Box::new(act)));
     }
 
-    /// Plans something for so long from now.
+    /// Plans an action after a wait.
     pub fn after(&mut self, wait: Duration, act: impl FnOnce(&mut Simulation) + 'static) {
         self.at(self.now() + wait, act);
     }
@@ -218,7 +218,7 @@ impl Simulation {
         self.hosts[host.0].running.is_some()
     }
 
-    /// Starts the program of a host where none runs.
+    /// Starts the program of a host, unless it runs already.
     pub fn start(&mut self, host: HostId) {
         let Simulation { truth, network, random, hosts, .. } = self;
         if hosts[host.0].running.is_none() {
@@ -228,26 +228,26 @@ impl Simulation {
         }
     }
 
-    /// How punctual threads are from now on.
+    /// Sets the delays of threads from now on.
     pub fn set_scheduling(&mut self, scheduling: Scheduling) {
         self.scheduling = scheduling;
     }
 
-    /// Kills the process of a host, perhaps in the midst of a turn: what it wrote is kept, its
-    /// connections break.
+    /// Kills the process of a host, perhaps during a turn. Its files stay, and its connections
+    /// break.
     pub fn crash(&mut self, host: HostId) {
         self.last_turn(host);
         self.stop(host, false);
     }
 
-    /// Takes the power from a host, perhaps in the midst of a turn: what was not synced may be lost,
-    /// its peers hear nothing.
+    /// Cuts the power of a host, perhaps during a turn. Unsynced bytes may be lost, and its peers
+    /// are not told.
     pub fn cut_power(&mut self, host: HostId) {
         self.last_turn(host);
         self.stop(host, true);
     }
 
-    /// Gives a host that is about to die a turn that it does not come to the end of, or none.
+    /// Gives a dying host a turn that breaks off, or none.
     fn last_turn(&mut self, host: HostId) {
         let now = self.truth.get();
         let in_a_turn = self.random.chance(0.5);
@@ -281,48 +281,47 @@ impl Simulation {
         }
     }
 
-    /// Has the program of a host start again so long after it stops next.
+    /// Restarts the program of a host this long after its next stop.
     pub fn restart_after(&mut self, host: HostId, wait: Duration) {
         self.hosts[host.0].restarts_after = Some(wait);
     }
 
-    /// Has a host stop at the nth operation of its disk from now on: in the middle of whatever it
-    /// is doing.
+    /// Stops a host at the nth operation of its disk from now on, whatever it is doing.
     pub fn stop_at_disk_operation(&mut self, host: HostId, operations: u64, power: bool) {
         self.hosts[host.0].stop_is_power = power;
         self.hosts[host.0].disk.stop_after(operations);
     }
 
-    /// Has a host stop in the turn in which it sends its nth message from now on. Of what it sends
-    /// in that turn a beginning leaves on each connection, perhaps all, perhaps nothing.
+    /// Stops a host in the turn of its nth message from now on. On each connection only a prefix of
+    /// that turn's messages leaves, perhaps all, perhaps none.
     pub fn stop_at_send(&mut self, host: HostId, messages: u64, power: bool) {
         self.hosts[host.0].stop_is_power = power;
         self.network.stop_after_sends(self.hosts[host.0].address, Some(messages));
     }
 
-    /// Calls off what was said about where a host is to stop.
+    /// Cancels the planned stops of a host.
     pub fn keep_running(&mut self, host: HostId) {
         self.hosts[host.0].disk.keep_running();
         self.network.stop_after_sends(self.hosts[host.0].address, None);
     }
 
-    /// Gives a host no turns for a while, as a stopped process or a stalled machine gets none.
+    /// Gives a host no turns for a while, like a stopped process or a stalled machine.
     pub fn pause(&mut self, host: HostId, duration: Duration) {
         self.note(host, 4, "is paused");
         let until = self.truth.get() + duration.as_nanos() as u64;
         self.hosts[host.0].paused_until = until;
     }
 
-    /// Stops the thread of a host in its next turn, for so long: after it has read the clock, and before
-    /// it takes what has arrived.
+    /// Stops the thread of a host in its next turn for this long: after it has read the clock, and
+    /// before it takes the arrived messages.
     pub fn stop_behind_the_clock(&mut self, host: HostId, duration: Duration) {
-        self.note(host, 7, "is stopped behind its next look at the clock");
+        self.note(host, 7, "will be stopped after its next reading of the clock");
         if let Some(running) = &mut self.hosts[host.0].running {
             running.stops_for = Some(duration);
         }
     }
 
-    /// Makes the clock of a host run fast by so many millionths, now and after restarts.
+    /// Makes the clock of a host run fast by this many millionths, now and after restarts.
     pub fn set_drift(&mut self, host: HostId, drift: i64) {
         self.note(host, 5, "has another clock rate");
         self.hosts[host.0].drift = drift;
@@ -339,8 +338,8 @@ impl Simulation {
         }
     }
 
-    /// Has a host have a turn if its alarm was rung from outside of it: by whoever drives the
-    /// simulation, or by another host that stands for a thread of the same process.
+    /// Gives a host a turn if its alarm was rung from outside: by the driver of the simulation, or
+    /// by another host that stands for a thread of the same process.
     pub fn heed_alarm(&mut self, host: HostId) {
         let running = self.hosts[host.0].running.as_ref();
         if running.is_some_and(|running| running.alarm.is_ringing()) {
@@ -348,7 +347,7 @@ impl Simulation {
         }
     }
 
-    /// Has a host have a turn at the latest after so long.
+    /// Gives a host a turn after the given time at the latest.
     fn wake(&mut self, host: HostId, after: Duration) {
         let now = self.truth.get();
         let Host { running: Some(running), paused_until, lives, .. } = &mut self.hosts[host.0]
@@ -370,12 +369,12 @@ impl Simulation {
         self.truth.set(end.max(self.truth.get()));
     }
 
-    /// Runs for so long.
+    /// Runs for a duration.
     pub fn run_for(&mut self, duration: Duration) {
         self.run_until(self.now() + duration);
     }
 
-    /// Lets the next thing happen, if it does by `end`.
+    /// Executes the next event, if it is due by `end`.
     fn step(&mut self, end: u64) -> bool {
         let event = self.events.first_key_value().map(|((at, _), _)| *at);
         let packet = self.network.next();
@@ -459,10 +458,10 @@ impl Simulation {
         self.wake_workers(id);
     }
 
-    /// Keeps a host's thread from its next turn for a while. There it will look for what came.
+    /// Delays a host's thread. After the delay it looks for arrivals.
     fn hold_up(&mut self, id: HostId, duration: Duration) {
         self.trace.record(&[211, id.0 as u64, duration.as_nanos() as u64], || {
-            format!("{}: is held up for {duration:?}", self.hosts[id.0].name)
+            format!("{}: is delayed for {duration:?}", self.hosts[id.0].name)
         });
         if let Some(running) = &mut self.hosts[id.0].running {
             running.held_until = self.truth.get() + duration.as_nanos() as u64;

@@ -1,6 +1,6 @@
 //! Scenarios drawn from seeds: a register server, clients, and a menu of faults, each of which a
-//! seed may have on it or not. After the faults everything heals, and the cluster must serve again;
-//! then the judge reads what the clients saw.
+//! seed may enable. After the faults everything heals, and the cluster must serve again; then the
+//! judge reads the clients' history.
 
 use crate::host::Boot;
 use crate::linearizability::{self, Action, Operation, Outcome};
@@ -20,38 +20,37 @@ use thunderhead_runtime::{Process, Random};
 /// The port of the register.
 const PORT: u16 = 7000;
 
-/// How long clients work among faults, mostly.
+/// How long clients usually work among faults.
 const TROUBLE: Duration = Duration::from_millis(1500);
 
-/// How likely a seed has faults that last longer than what anybody waits for.
+/// The probability that a seed has faults that last longer than any timeout.
 const LONG_CHANCE: f64 = 0.04;
 
-/// How long everybody has to recover once the faults are over: longer than anything waits.
+/// The time to recover once the faults are over: longer than any timeout.
 const HEALING: Duration = Duration::from_secs(30);
 
-/// What a seed led to.
+/// The results of a seed.
 #[derive(Clone, Debug)]
 pub struct Outcomes {
     /// The seed.
     pub seed: u64,
     /// A number that is the same for the same run.
     pub digest: u64,
-    /// What clients saw.
+    /// The clients' history.
     pub history: Vec<Operation<u64>>,
-    /// Why the run is not right, if it is not.
+    /// The failure of the run, if it failed.
     pub failure: Option<String>,
-    /// What happened, in words, if that was asked for.
+    /// The events as text, if requested.
     pub trace: Vec<String>,
     /// Virtual time.
     pub virtual_time: Duration,
     /// Turns of all hosts.
     pub turns: u64,
-    /// What it came to.
+    /// The rare events in it.
     pub met: Met,
 }
 
-/// Things that seldom come about: how often they did. A swarm that never meets one of them tests
-/// less than it says.
+/// Counts of rare events. A swarm that never meets one of them tests less than it claims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Met {
     /// Connections that were not greeted in time.
@@ -60,7 +59,7 @@ pub struct Met {
     pub fell_silent: u64,
     /// Peers that did not read for too long.
     pub not_reading: u64,
-    /// Messages that died with the process that was sending them.
+    /// Messages lost in the crash of their sender.
     pub never_left: u64,
 }
 
@@ -84,26 +83,26 @@ impl std::ops::AddAssign for Met {
     }
 }
 
-/// What a seed's scenario is made of.
+/// The parameters of a seed's scenario.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
-    /// Client machines.
+    /// The number of client machines.
     pub clients: u64,
-    /// Clients on each.
+    /// Clients on each machine.
     pub tasks: u64,
-    /// What they do.
+    /// The clients' work.
     pub workload: Workload,
-    /// Links.
+    /// The links.
     pub link: Link,
     /// The server's disk.
     pub disk: DiskModel,
-    /// How punctual threads are.
+    /// The delays of threads.
     pub scheduling: Scheduling,
     /// How long clients work among faults.
     pub trouble: Duration,
-    /// How long what happens to somebody lasts at most.
+    /// The longest duration of a fault.
     pub lasts_max: Duration,
-    /// How often something happens to somebody, on average.
+    /// The mean time between faults.
     pub trouble_every: Duration,
 }
 
@@ -139,7 +138,7 @@ impl Plan {
         if random.chance(LONG_CHANCE) { plan.prolonged(random) } else { plan }
     }
 
-    /// The same among faults that last for up to 45 seconds.
+    /// Returns the same plan with faults that last for up to 45 seconds.
     fn prolonged(self, random: &mut Random) -> Plan {
         let shortest = if random.chance(0.5) { 20 } else { 1 };
         let lasts_max = Duration::from_millis(random.magnitude(shortest * 1000..45_000));
@@ -155,7 +154,8 @@ impl Plan {
         Plan { workload, trouble, lasts_max, trouble_every, ..self }
     }
 
-    /// How long something lasts: any order of magnitude up to the longest, and often about that.
+    /// Draws the duration of a fault: of any order of magnitude up to the longest, and often near
+    /// that.
     fn lasts(&self, random: &mut Random) -> Duration {
         let most = self.lasts_max.as_micros() as u64;
         let least = if random.chance(0.3) { most / 2 } else { 100 };
@@ -163,12 +163,12 @@ impl Plan {
     }
 }
 
-/// A probability that is nothing half of the time, else up to `most`.
+/// Draws a probability that is 0 half of the time, else up to `most`.
 fn rare(random: &mut Random, most: f64) -> f64 {
     if random.chance(0.5) { 0.0 } else { random.fraction() * most }
 }
 
-/// Draws what links of a scenario are like.
+/// Draws the properties of a scenario's links.
 #[must_use]
 pub fn drawn_link(random: &mut Random) -> Link {
     let streams = random.chance(0.5);
@@ -192,7 +192,7 @@ pub fn run(seed: u64, flaw: Flaw, keeps_text: bool) -> Outcomes {
     run_plan(seed, &plan, random, flaw, keeps_text)
 }
 
-/// Runs a given plan; what happens when is drawn from `random`.
+/// Runs a given plan; the times and kinds of faults are drawn from `random`.
 #[must_use]
 pub fn run_plan(
     seed: u64,
@@ -248,8 +248,8 @@ pub fn run_plan(
     }
 }
 
-/// A cluster of five hosts where nothing goes wrong: a register and four machines with a client
-/// each, who ask for something every ten milliseconds. For measuring the simulator.
+/// Runs a cluster of five hosts without faults: a register, and four machines with one client each,
+/// which sends a request every ten milliseconds. It measures the simulator.
 #[must_use]
 pub fn five_hosts(seed: u64, duration: Duration) -> Outcomes {
     let mut simulation = Simulation::new(Options::calm(seed));
@@ -289,7 +289,7 @@ fn register_node(mut boot: Boot, flaw: Flaw) -> Box<dyn Process> {
     match Register::new(&mut boot.world, flaw) {
         Ok(register) => {
             let mut node = Node::new(boot.world, boot.transport, register);
-            // Nobody else listens on a simulated host.
+            // No other process listens on a simulated host.
             let _ = node.listen(SocketAddr::new(boot.address, PORT));
             Box::new(node)
         }
@@ -307,7 +307,7 @@ fn client_node(
     let mut random = boot.world.random.split();
     let clock = boot.world.clock.clone();
     let node = Node::new(boot.world, boot.transport, ());
-    // What clients of an earlier life were doing will not be ended by them.
+    // A restarted client machine does not finish the operations of an earlier generation.
     for _ in 0..tasks {
         let handles = (node.calling(), node.tasks().clone(), clock.clone());
         let client = Client::new(handles, random.split(), server, recorder.clone(), &workload);
@@ -333,7 +333,7 @@ impl Drop for Working {
     }
 }
 
-/// Something happens to somebody.
+/// Injects a fault into a host or link.
 fn trouble(
     simulation: &mut Simulation,
     server: HostId,
@@ -398,13 +398,13 @@ fn trouble(
     }
 }
 
-/// Ends all trouble.
+/// Ends all faults.
 fn heal(simulation: &mut Simulation, server: HostId, clients: &[HostId], lasts_max: Duration) {
     let own = simulation.address(server);
     let link = simulation.network().link(own, own);
     let calm = Link { streams: link.streams, ..Link::default() };
     simulation.set_scheduling(Scheduling::default());
-    // What was planned for later still comes, and ends what had begun.
+    // Planned events still happen; waiting for them ends faults that have begun.
     for wait in [Duration::ZERO, lasts_max] {
         simulation.run_for(wait);
         simulation.network().set_all_links(calm);
@@ -416,7 +416,7 @@ fn heal(simulation: &mut Simulation, server: HostId, clients: &[HostId], lasts_m
     simulation.start(server);
 }
 
-/// Says what does not work though nothing is wrong any more.
+/// Returns a description of a failure to serve after all faults have ended.
 fn serves(
     simulation: &mut Simulation,
     to: SocketAddr,
@@ -457,8 +457,10 @@ fn serves(
     }
     match (seen.get(), working.get()) {
         (Some(true), 0) => None,
-        (Some(true), left) => Some(format!("{left} clients never came to an end")),
-        (Some(false), _) => Some("the register does not serve though nothing is wrong".to_owned()),
-        (None, _) => Some("the last client never came to an end".to_owned()),
+        (Some(true), left) => Some(format!("{left} clients never finished")),
+        (Some(false), _) => {
+            Some("the register does not serve although all faults have ended".to_owned())
+        }
+        (None, _) => Some("the last client never finished".to_owned()),
     }
 }

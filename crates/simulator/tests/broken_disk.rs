@@ -7,7 +7,7 @@ use thunderhead_simulator::register::{Flaw, Register};
 use thunderhead_simulator::{Options, Simulation};
 
 #[test]
-fn a_journal_that_cannot_be_begun_is_tried_again_now_and_then() {
+fn a_journal_that_cannot_be_opened_is_retried_at_intervals() {
     let mut simulation = Simulation::new(Options::calm(1));
     let server = simulation.add_host("server", |mut boot| {
         let register = Register::new(&mut boot.world, Flaw::None).unwrap();

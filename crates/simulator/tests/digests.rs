@@ -1,4 +1,4 @@
-//! Two runs are told apart by everything in them, also by what only a message or a file says.
+//! Digests of runs differ if any byte of a message or a file differs.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -9,14 +9,14 @@ use thunderhead_rpc::echo::Echo;
 use thunderhead_rpc::{Node, Opcode};
 use thunderhead_simulator::{Options, Simulation};
 
-/// What a program draws from outside the seed.
+/// The inputs of a program from outside the seed.
 #[derive(Clone, Copy, Default)]
 struct Outside {
     said: u8,
     written: u8,
 }
 
-/// The digest of a run, and how many turns and answers there were.
+/// Returns the digest of a run, and the numbers of turns and answers.
 fn run(link: Link, outside: Outside) -> (u64, u64, u64) {
     let mut simulation = Simulation::new(Options { link, ..Options::calm(1) });
     let server = simulation.add_host("server", |boot| {
@@ -30,7 +30,7 @@ fn run(link: Link, outside: Outside) -> (u64, u64, u64) {
     simulation.add_host("client", move |mut boot| {
         let file = boot.world.files.open("notes", true).unwrap();
         boot.world.files.write_at(file, 0, &[outside.written; 100]).unwrap();
-        // It does not stay.
+        // The file is removed again.
         boot.world.files.remove("notes").unwrap();
         let node = Node::new(boot.world, boot.transport, ());
         let (calling, told) = (node.calling(), Rc::clone(&told));
@@ -47,9 +47,9 @@ fn run(link: Link, outside: Outside) -> (u64, u64, u64) {
 }
 
 #[test]
-fn a_difference_of_one_byte_in_a_message_or_a_file_is_noticed() {
+fn one_different_byte_in_a_message_or_a_file_changes_the_digest() {
     let usual = Link::default();
-    // So slow that the message is still on its way in the end.
+    // So slow that the message is still in flight at the end.
     let slow = Link { bytes_per_second: 300, ..usual };
     for (link, answers) in [(usual, 1), (slow, 0)] {
         let (digest, turns, answered) = run(link, Outside::default());

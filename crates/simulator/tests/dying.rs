@@ -1,5 +1,5 @@
-//! A process that dies in the midst of what it says: what relies on all messages of a turn leaving,
-//! or none, is caught.
+//! Processes that die while they send. A program that relies on all or none of a turn's messages
+//! leaving is caught.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use thunderhead_simulator::{Boot, HostId, Options, Simulation};
 const PORT: u16 = 7;
 const EVERY: Duration = Duration::from_millis(1);
 
-/// What one end was told.
+/// The events that one end was told.
 #[derive(Default)]
 struct Heard {
     opened: BTreeSet<ConnectionId>,
@@ -31,7 +31,7 @@ impl Handler for Heard {
     }
 }
 
-/// An account: remembers each transfer that it is told of.
+/// An account: records each transfer that it is told.
 struct Account {
     transport: Box<dyn Transport>,
     heard: Heard,
@@ -52,8 +52,8 @@ impl Process for Account {
     fn sleep(&mut self, _: Option<Duration>) {}
 }
 
-/// A bank without a journal: says of each transfer to one account that it loses the money and to
-/// another that it gets it, in one turn, and believes that no crash can come between.
+/// A bank without a journal. For each transfer it debits one account and credits another, in one
+/// turn, and assumes that no crash can come between the two messages.
 struct Bank {
     transport: Box<dyn Transport>,
     heard: Heard,
@@ -105,7 +105,8 @@ struct Ledger {
 }
 
 fn ledger(seed: u64) -> Ledger {
-    // Without jitter the end of a connection overtakes nothing: what has left a process arrives.
+    // Without jitter the end of a connection overtakes no message: every message that left a
+    // process arrives.
     let link = Link { jitter: Duration::ZERO, ..Link::default() };
     let mut simulation = Simulation::new(Options { link, ..Options::calm(seed) });
     let told: [Rc<RefCell<Vec<u32>>>; 2] = Default::default();
@@ -124,7 +125,7 @@ fn ledger(seed: u64) -> Ledger {
 }
 
 impl Ledger {
-    /// What the accounts were told, all that will ever come.
+    /// Returns the transfers that the accounts were told, including those still in flight.
     fn told(mut self) -> [Vec<u32>; 2] {
         self.simulation.run_for(Duration::from_secs(1));
         assert!(!self.simulation.is_running(self.bank));
@@ -132,7 +133,7 @@ impl Ledger {
     }
 }
 
-/// How often the accounts were told different things, after so many ends of a bank.
+/// Counts the seeds for which the accounts differ after the bank was ended.
 fn torn(ends: u64, end: impl Fn(&mut Simulation, HostId, u64)) -> usize {
     let ends = (0..ends).map(|seed| {
         let mut ledger = ledger(seed);
@@ -140,7 +141,7 @@ fn torn(ends: u64, end: impl Fn(&mut Simulation, HostId, u64)) -> usize {
         end(&mut ledger.simulation, ledger.bank, seed);
         let [from, to] = ledger.told();
         for told in [&from, &to] {
-            assert!(told.len() as u32 >= TRANSFERS, "what was said before has arrived");
+            assert!(told.len() as u32 >= TRANSFERS, "the messages of earlier turns have arrived");
             assert!(told.iter().copied().eq(0..told.len() as u32), "nothing leaves out of turn");
         }
         usize::from(from != to)
@@ -149,22 +150,22 @@ fn torn(ends: u64, end: impl Fn(&mut Simulation, HostId, u64)) -> usize {
 }
 
 #[test]
-fn who_relies_on_all_messages_of_a_turn_or_none_is_caught_when_the_process_dies() {
+fn a_crash_catches_a_program_that_relies_on_whole_turns_leaving() {
     let torn =
         torn(100, |simulation, bank, seed| simulation.stop_at_send(bank, 1 + seed % 20, false));
     assert!((30..95).contains(&torn), "{torn} of 100 ends tore a transfer");
 }
 
 #[test]
-fn who_relies_on_all_messages_of_a_turn_or_none_is_caught_when_the_power_goes() {
+fn a_power_loss_catches_a_program_that_relies_on_whole_turns_leaving() {
     let torn =
         torn(100, |simulation, bank, seed| simulation.stop_at_send(bank, 1 + seed % 20, true));
     assert!((30..95).contains(&torn), "{torn} of 100 ends tore a transfer");
 }
 
 #[test]
-fn a_crash_at_any_time_may_be_in_the_midst_of_a_turn() {
-    // Few are just then when it has something to say.
+fn a_crash_at_any_time_may_fall_into_a_turn() {
+    // Few crashes fall into a turn that sends.
     let torn = torn(2000, |simulation, bank, seed| {
         simulation.run_for(Duration::from_nanos(seed * 500));
         simulation.crash(bank);
@@ -173,7 +174,7 @@ fn a_crash_at_any_time_may_be_in_the_midst_of_a_turn() {
 }
 
 #[test]
-fn who_is_to_stop_and_is_then_let_go_goes_on() {
+fn a_cancelled_stop_lets_the_process_continue() {
     let Ledger { mut simulation, bank, told } = ledger(1);
     simulation.stop_at_send(bank, 1, false);
     simulation.keep_running(bank);

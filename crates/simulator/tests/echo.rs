@@ -1,5 +1,5 @@
-//! The echo service in the simulator: calls end with an answer or an error by their deadline,
-//! whatever the network does, and an answer is the right one.
+//! The echo service in the simulator: every call ends with a reply or an error by its deadline,
+//! whatever the faults of the network, and every reply belongs to its call.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -10,7 +10,8 @@ use thunderhead_rpc::echo::Echo;
 use thunderhead_rpc::{CallError, Node, Opcode};
 use thunderhead_simulator::{Options, Simulation};
 
-/// What became of 200 calls of one client, each given 100 ms.
+/// Returns the outcomes of 200 calls of one client, each with a timeout of 100 ms, and the longest
+/// call.
 fn outcomes(seed: u64, link: Link) -> (Vec<Result<(), CallError>>, Duration) {
     let options = Options { link, ..Options::calm(seed) };
     let mut simulation = Simulation::new(options);
@@ -57,7 +58,7 @@ fn on_a_good_network_every_call_is_answered() {
 }
 
 #[test]
-fn on_a_bad_network_every_call_ends_in_time_and_no_answer_is_given_to_another() {
+fn on_a_bad_network_every_call_ends_in_time_and_gets_no_reply_of_another() {
     let bad = Link { loss: 0.2, duplicates: 0.3, stragglers: 0.2, resets: 0.02, ..Link::default() };
     let mut late = 0;
     for seed in 0..20 {
@@ -80,7 +81,7 @@ fn over_a_broken_link_calls_fail_by_their_deadline() {
 
 /// A service that answers, and calls itself.
 #[test]
-fn a_host_may_call_itself_and_lives_on_after_it_was_killed() {
+fn a_host_may_call_itself_also_after_a_restart() {
     for (seed, streams) in [(1, true), (2, false), (3, true)] {
         let link = Link { streams, ..Link::default() };
         let mut simulation = Simulation::new(Options { link, ..Options::calm(seed) });

@@ -1,4 +1,4 @@
-//! Threads that are held up: timers fire late, and what is said leaves long after the clock was read.
+//! Delayed threads: timers fire late, and messages leave long after the clock was read.
 
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +13,7 @@ const EVERY: Duration = Duration::from_millis(1);
 #[derive(Default)]
 struct Heard {
     opened: Option<ConnectionId>,
-    /// When what was said came, and was said, by the true time.
+    /// When each message arrived and when it was sent, by the true time.
     said: Vec<u64>,
 }
 
@@ -27,18 +27,18 @@ impl Handler for Heard {
     }
 }
 
-/// How late things were, in nanoseconds.
+/// Delays of timers and messages, in nanoseconds.
 #[derive(Default)]
 struct Late {
     timers: RefCell<Vec<u64>>,
     messages: RefCell<Vec<u64>>,
 }
 
-/// Says every millisecond what time it is; or listens to that.
+/// Sends the time every millisecond, or receives it.
 struct Clockwork {
     transport: Box<dyn Transport>,
     heard: Heard,
-    /// When to say it next; never, for who listens.
+    /// When to send next; never, for the receiver.
     next: Time,
     truth: Rc<dyn Fn() -> u64>,
     late: Rc<Late>,
@@ -68,7 +68,7 @@ impl Process for Clockwork {
     fn sleep(&mut self, _: Option<Duration>) {}
 }
 
-/// How late things were in a minute.
+/// Returns the delays within a minute.
 fn late(hiccups: f64) -> Rc<Late> {
     let scheduling = Scheduling { hiccups };
     let mut simulation = Simulation::new(Options { scheduling, ..Options::calm(1) });
@@ -99,7 +99,7 @@ fn late(hiccups: f64) -> Rc<Late> {
     late
 }
 
-/// How many of some are of this duration or longer.
+/// Counts the delays of at least this duration.
 fn from(late: &RefCell<Vec<u64>>, duration: Duration) -> usize {
     late.borrow().iter().filter(|late| u128::from(**late) >= duration.as_nanos()).count()
 }

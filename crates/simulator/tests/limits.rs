@@ -1,5 +1,5 @@
-//! The limits of connections on time, met by what makes real ones meet them: machines that are cut
-//! off or stand still for long.
+//! The time limits of connections, under their real causes: machines that are partitioned or stand
+//! still for long.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ const fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-/// A server, and a client that calls it ten times a second and gives each call a second.
+/// A server, and a client that calls it ten times a second with a timeout of a second.
 struct Cluster {
     simulation: Simulation,
     server: HostId,
@@ -51,7 +51,7 @@ fn cluster() -> Cluster {
 }
 
 impl Cluster {
-    /// Nothing gets through for so long.
+    /// Blocks all links for a duration.
     fn partition(&mut self, duration: Duration) {
         let network = self.simulation.network().clone();
         let usual = network.link(address_of(self, self.server), address_of(self, self.client));
@@ -64,7 +64,7 @@ impl Cluster {
         self.simulation.network().closed(why)
     }
 
-    /// It serves, now that all is well.
+    /// Checks that it serves after the faults.
     fn serves(&mut self) {
         let before = self.answered.get();
         self.simulation.run_for(seconds(10));
@@ -90,7 +90,7 @@ fn a_short_partition_closes_nothing_and_a_long_one_breaks_streams() {
 }
 
 #[test]
-fn a_connection_that_is_not_greeted_in_time_is_given_up() {
+fn a_connection_that_is_not_greeted_in_time_is_closed() {
     let mut cluster = cluster();
     cluster.partition(seconds(4));
     assert_eq!(cluster.closed(Cause::NoGreeting), 0);
@@ -100,7 +100,7 @@ fn a_connection_that_is_not_greeted_in_time_is_given_up() {
 }
 
 #[test]
-fn a_peer_that_stands_still_for_long_is_closed_for_not_reading() {
+fn a_peer_that_stalls_for_long_is_closed_for_not_reading() {
     let mut cluster = cluster();
     cluster.serves();
     let server = cluster.server;

@@ -1,5 +1,5 @@
-//! The register on a real machine: the same service and the same clients as in the simulator, on
-//! sockets and files, killed and started again; what the clients saw must be explainable.
+//! The register on a real machine: the same service and clients as in the simulator, on sockets and
+//! files, killed and restarted. The clients' history must be linearizable.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use thunderhead_runtime::os;
 use thunderhead_simulator::linearizability::{self, Outcome};
 use thunderhead_simulator::register::{Client, Flaw, Recorder, Register, Workload};
 
-/// A directory that goes when the test ends.
+/// A directory that is removed when the test ends.
 struct Scrap(PathBuf);
 
 impl Scrap {
@@ -78,7 +78,7 @@ fn the_register_serves_real_clients_and_survives_being_killed() {
             clients.turn_now();
             let now = recorder.history().iter().filter(|it| it.outcome != Outcome::Unknown).count();
             if now >= answered + 50 && kills < 3 {
-                // In the midst of whatever it is doing.
+                // Kills it at an arbitrary point of its work.
                 answered = now;
                 kills += 1;
                 drop(node);

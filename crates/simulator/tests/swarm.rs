@@ -1,4 +1,4 @@
-//! The register among faults, from many seeds; and registers that break a promise.
+//! The register under faults, from many seeds; and registers that break a promise.
 
 use thunderhead_simulator::register::Flaw;
 use thunderhead_simulator::swarm::{self, Met, Outcomes};
@@ -8,7 +8,7 @@ fn seeds(flaw: Flaw, count: u64) -> impl Iterator<Item = Outcomes> {
 }
 
 #[test]
-fn the_register_keeps_its_promises_whatever_happens() {
+fn the_register_keeps_its_promises_under_all_faults() {
     let mut met = Met::default();
     for outcomes in seeds(Flaw::None, 300) {
         assert_eq!(outcomes.failure, None, "cargo xtask sim {}", outcomes.seed);

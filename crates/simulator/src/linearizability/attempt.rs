@@ -1,4 +1,4 @@
-//! One order of a key's operations, as far as it goes, and what can come next in it.
+//! One partial order of a key's operations, and the operations that can come next in it.
 
 use super::explanation::{Explanation, Goal};
 use super::history::{self, Event, History, Milestone};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::rc::Rc;
 
-/// How far an attempt has come, but for the updates without an answer that are part of it.
+/// The progress of an attempt, except for the unanswered updates in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     pub(super) state: State,
@@ -16,7 +16,7 @@ pub(super) struct Place {
     pub(super) next_called: usize,
     /// Answered operations that were called early enough to come next.
     pub(super) active: Vec<usize>,
-    /// How many operations have observed the present version.
+    /// The number of operations that have observed the present version.
     observed: usize,
 }
 
@@ -24,23 +24,23 @@ pub(super) struct Place {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Attempt {
     pub(super) place: Place,
-    /// How many updates of each group without an answer are part of it, of those with any.
+    /// The number of unanswered updates in it, for each group with any.
     pub(super) spent: Rc<BTreeMap<usize, usize>>,
-    /// How many answered operations are part of it.
+    /// The number of answered operations in it.
     pub(super) answered: usize,
 }
 
-/// What can come next, after all that only observes the present state.
+/// The possible next operations, after all that only observe the present state.
 pub(super) struct Next {
-    /// What updates without an answer may explain.
+    /// The goals that unanswered updates may explain.
     pub(super) goals: Vec<Goal>,
     /// An answered update that needs no explanation.
     pub(super) update: Option<Explanation>,
 }
 
 impl Place {
-    /// Takes in what was called before the earliest answer of what is left. Says whether any
-    /// answered operation is left.
+    /// Adds the operations that were called before the earliest answer of the remaining ones.
+    /// Returns whether any answered operation remains.
     pub(super) fn take_called<K>(&mut self, history: &History<'_, K>) -> bool {
         let answered = |at: &usize| history.operations[*at].answered;
         let mut horizon = self.active.iter().map(answered).min();
@@ -57,14 +57,14 @@ impl Place {
         !self.active.is_empty()
     }
 
-    /// What can come next, after all that only observes the present state.
+    /// Returns the possible next operations, after all that only observe the present state.
     pub(super) fn next<K: Clone + Debug>(&self, history: &History<'_, K>) -> Next {
         let milestone = history.milestones.get(self.next_milestone);
         let (mut goals, mut update, mut needs_absence) = (Vec::new(), None, false);
         if !self.state.is_absent()
             && self.observed < self.last(history).map_or(0, |last| last.observers)
         {
-            // Who has seen this version could not do so any more.
+            // The remaining observers of this version could not see it any more.
             return Next { goals, update };
         }
         match milestone.map(|milestone| (milestone.event, milestone.version)) {
@@ -74,7 +74,7 @@ impl Place {
                 let after = self.state.after(operation.action, operation.outcome);
                 let goal = Goal::Update(at);
                 update = after.map(|state| Explanation { goal, spent: Vec::new(), state });
-                // A version that is needed has been seen, and so was a milestone of its own.
+                // A needed version was seen, so it was a milestone of its own.
                 let may_be_explained = !matches!(need, Need::Version(_));
                 if update.is_none() && may_be_explained && version > self.state.last() {
                     goals.push(goal);
@@ -86,25 +86,25 @@ impl Place {
             }
             _ => {}
         }
-        // A version that is deleted for sure is not deleted in another way.
+        // A version with an answered delete is not deleted in another way.
         if !milestone.is_some_and(|milestone| matches!(milestone.event, Event::Delete(_)))
             && !self.state.is_absent()
             && history.may_be_deleted(self.state.last(), self.next_called)
             && self.sees_absence(history)
         {
-            // Who needs absence next may as well let others see it first.
+            // If absence is needed next, it may as well come first, so that others see it.
             goals.insert(if needs_absence { 0 } else { goals.len() }, Goal::Absence);
         }
         Next { goals, update }
     }
 
-    /// Whether every attempt that explains all comes to this place, or to one like it where more
-    /// is left to do, after all that only observes the present state.
+    /// Whether every attempt that explains everything reaches this place, or a similar one with
+    /// more operations remaining, after all operations that only observe the present state.
     ///
-    /// The milestones and what saw their versions have just one order. So attempts that have come
-    /// to a certain milestone differ only in who has seen absence, if the milestone tells the state
-    /// and nobody has spoiled it since. If nobody waits for absence here, then no other attempt had
-    /// more behind it when it came to the milestone.
+    /// The milestones and their observers have only one order. So attempts that have reached the
+    /// same milestone differ only in which operations have seen absence, provided that the
+    /// milestone determines the state and no later update has changed it. If no operation waits for
+    /// absence here, then no other attempt had got further when it reached the milestone.
     pub(super) fn is_inevitable<K>(&self, history: &History<'_, K>) -> bool {
         let is_told = match self.last(history).map(|last| last.event) {
             None | Some(Event::Unanswered(None)) => false,
@@ -114,7 +114,7 @@ impl Place {
         is_told && !self.sees_absence(history)
     }
 
-    /// The milestone that was passed last: what is live is of its version.
+    /// Returns the last milestone passed; a live object has its version.
     fn last<'a, K>(&self, history: &'a History<'_, K>) -> Option<&'a Milestone> {
         history.milestones[..self.next_milestone].last()
     }
@@ -134,8 +134,8 @@ impl Place {
 }
 
 impl Attempt {
-    /// Gives everything that only observes the present state its place: it changes nothing, so
-    /// there is no better moment for it. Says whether there was any.
+    /// Places all operations that only observe the present state. They change nothing, so there is
+    /// no better moment for them. Returns whether there were any.
     pub(super) fn observe<K>(&mut self, history: &History<'_, K>) -> bool {
         let Place { state, active, observed, .. } = &mut self.place;
         let before = active.len();
@@ -151,7 +151,7 @@ impl Attempt {
         count > 0
     }
 
-    /// Goes on with an explanation.
+    /// Continues with an explanation.
     pub(super) fn explain(&mut self, explanation: Explanation) {
         let Explanation { goal, spent, state } = explanation;
         if !spent.is_empty() {

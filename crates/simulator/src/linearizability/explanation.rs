@@ -1,10 +1,9 @@
-//! Ways in which updates without an answer explain what was seen.
+//! Explanations of observations by unanswered updates.
 //!
-//! An explanation is a sequence of such updates that happen one right after the other, and right
-//! before the answered operation that needs them. Between any two answered operations the shortest
-//! sequences are enough: what can be left out of one takes part in nothing that was seen. That
-//! rules out most sequences (see [`Use`]); what remains are a few updates, and
-//! increments that add up.
+//! An explanation is a sequence of unanswered updates that happen one directly after the other, and
+//! directly before the answered operation that needs them. Between two answered operations the
+//! shortest sequences suffice: an update that can be left out of one contributes to no observation.
+//! This excludes most sequences (see [`Use`]). A few updates remain, and increments that add up.
 
 use super::attempt::Attempt;
 use super::history::History;
@@ -12,14 +11,14 @@ use super::register::{self, Need, State};
 use super::{Action, Condition, Outcome, Version};
 use std::collections::BTreeSet;
 
-/// What is to be explained.
+/// The observation to explain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
-    /// That the key was absent.
+    /// The key was absent.
     Absence,
-    /// That it had this version, and this value if that was found.
+    /// The key had this version, and this value if a read found it.
     Version(Version, Option<u64>),
-    /// That this answered operation could happen; it does so as a part of the explanation.
+    /// This answered operation could happen; it happens as a part of the explanation.
     Update(usize),
 }
 
@@ -27,25 +26,28 @@ pub(super) enum Goal {
 #[derive(Clone, Debug)]
 pub(super) struct Explanation {
     pub(super) goal: Goal,
-    /// The groups of the updates without an answer that it takes.
+    /// The groups of the unanswered updates in it.
     pub(super) spent: Vec<usize>,
-    /// The state that it leads to.
+    /// The resulting state.
     pub(super) state: State,
 }
 
-/// Where in an explanation an update can be of use. Elsewhere, what comes before it can be left out
-/// without a trace, and uses up no versions then.
+/// The position in an explanation at which an update can be useful. At other positions, the updates
+/// before it could be left out without a trace, and would then use up no versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Use {
-    /// An increment adds to whatever there is.
+    /// An increment adds to any value.
     Anywhere,
-    /// What needs a version needs the update that makes it, if it is not there at first.
+    /// An update that needs a version needs the update that makes it, unless the version is there
+    /// at first.
     AfterVersion,
-    /// A write that needs absence needs the delete that makes it, if it is not there at first.
+    /// A write that needs absence needs the delete that makes it, unless the key is absent at
+    /// first.
     AfterDelete,
-    /// A write that needs presence needs what creates the key, if it is not there at first.
+    /// A write that needs presence needs the update that creates the key, unless the key exists at
+    /// first.
     AfterCreation,
-    /// A write without condition, or a delete, leaves no trace of what was before.
+    /// An unconditional write, or a delete, hides everything before it.
     First,
 }
 
@@ -64,27 +66,27 @@ impl Use {
     }
 }
 
-/// A group of equal updates without an answer.
+/// A group of equal unanswered updates.
 struct Candidate {
     group: usize,
     action: Action,
-    /// How many were called early enough.
+    /// The number of them that were called early enough.
     called: usize,
-    /// How many of these are not part of the present attempt yet.
+    /// The number of these that are not part of the present attempt yet.
     left: usize,
-    /// How many are in the sequence.
+    /// The number of them in the sequence.
     used: usize,
-    /// The higher, the more it may be missed later.
+    /// The higher, the more likely it is needed later.
     worth: usize,
 }
 
-/// What increments can add.
+/// The sums that increments can reach.
 struct Increments {
-    /// How many there are.
+    /// Their number.
     count: u64,
-    /// The least that one of them adds.
+    /// The smallest amount of one increment.
     least: u64,
-    /// The most that one of them adds.
+    /// The largest amount of one increment.
     most: u64,
 }
 
@@ -108,22 +110,22 @@ pub(super) struct Explainer<'a, K> {
     start: State,
     goal: Goal,
     needs_absence: bool,
-    /// The version of the next thing that happened for sure: explanations stay below.
+    /// The version of the next certain event: explanations stay below it.
     ceiling: Option<Version>,
     candidates: Vec<Candidate>,
     increments: Increments,
     sequence: Vec<usize>,
     /// Whether longer sequences may exist.
     goes_on: bool,
-    /// Explanations, each with the worth of what it takes.
+    /// Explanations, each with the worth of its updates.
     found: Vec<(usize, Explanation)>,
-    /// Groups of which explanations would take more than are left.
+    /// Groups of which explanations would need more updates than remain.
     missed: BTreeSet<usize>,
     steps: u64,
     steps_max: u64,
 }
 
-/// What an [`Explainer`] found.
+/// The results of an [`Explainer`].
 pub(super) struct Explanations {
     /// The best first.
     pub(super) found: Vec<Explanation>,
@@ -132,7 +134,7 @@ pub(super) struct Explanations {
     pub(super) steps: u64,
 }
 
-/// What one explanation costs beside the steps to it, for it takes memory.
+/// The cost of an explanation beside the steps to it, because it takes memory.
 const STEPS_PER_EXPLANATION: u64 = 16;
 
 impl<'a, K> Explainer<'a, K> {
@@ -152,7 +154,7 @@ impl<'a, K> Explainer<'a, K> {
                 candidates.push(Candidate { group, action, called, left, used: 0, worth });
             }
         }
-        // So that a step looks at no more of them than can be of use.
+        // Sorted, so that a step looks only at candidates that can be useful.
         candidates.sort_by_key(|it| Use::of(it.action));
         let increments = Increments::of(&candidates);
         let milestone = history.milestones.get(place.next_milestone);
@@ -181,18 +183,19 @@ impl<'a, K> Explainer<'a, K> {
         }
     }
 
-    /// All explanations of just this length, unless they take more than so many steps.
+    /// Returns all explanations of exactly this length, unless they take more than `steps_max`
+    /// steps.
     pub(super) fn explain(mut self, length: usize, steps_max: u64) -> Explanations {
         self.steps_max = steps_max;
         self.extend(self.start, length);
         let Explainer { mut found, missed, mut goes_on, steps, .. } = self;
-        // What was called long ago either was seen long ago or was lost.
+        // An early call either was observed early or was lost.
         found.sort_by(|(worth, explanation), (other_worth, other)| {
             worth.cmp(other_worth).then_with(|| other.spent.cmp(&explanation.spent))
         });
         let found = found.into_iter().map(|(_, explanation)| explanation).collect();
         if self.needs_absence {
-            // A delete alone, or one with the write of the version that it needs.
+            // A delete alone, or one preceded by the write of the version that it needs.
             goes_on = length == 1;
         }
         if let Some(ceiling) = self.ceiling {
@@ -215,7 +218,7 @@ impl<'a, K> Explainer<'a, K> {
             }
             return;
         }
-        // Only where the value is open can more updates make a difference.
+        // More updates can make a difference only if the value is open.
         if reached.is_some() && !matches!(self.goal, Goal::Version(_, None)) {
             return;
         }
@@ -260,7 +263,7 @@ impl<'a, K> Explainer<'a, K> {
         }
     }
 
-    /// Takes the sequence as an explanation if enough updates are left for it.
+    /// Records the sequence as an explanation if enough updates remain for it.
     fn take(&mut self, state: State) {
         let taken = || self.sequence.iter().map(|at| &self.candidates[*at]);
         if taken().all(|it| it.used <= it.left) {
@@ -274,13 +277,13 @@ impl<'a, K> Explainer<'a, K> {
         }
     }
 
-    /// How many updates the sequence has after its delete, or in all.
+    /// Returns the number of updates after the sequence's delete, or in all.
     fn since_absence(&self) -> usize {
         let is_delete = |at: &&usize| matches!(self.candidates[**at].action, Action::Delete { .. });
         self.sequence.iter().rev().take_while(|at| !is_delete(at)).count()
     }
 
-    /// The last use that updates in this state, at the end of the sequence, can be of.
+    /// Returns the last use that an update can have at the end of the sequence, in this state.
     fn use_max(&self, state: State) -> Use {
         match self.sequence.len() {
             0 => Use::First,
@@ -290,15 +293,16 @@ impl<'a, K> Explainer<'a, K> {
         }
     }
 
-    /// Whether an update that is of use here really is needed, if it can happen at all.
+    /// Whether an update that has a use here is needed, if it can happen at all.
     fn is_useful(&self, at: usize, since_absence: usize) -> bool {
         match self.candidates[at].action {
-            // What makes the version can do so right from the start or from absence.
+            // The update that makes the version can do so directly after the start or after
+            // absence.
             Action::Write { condition: Condition::VersionIs(_), .. } => since_absence < 2,
             Action::Delete { condition: Condition::VersionIs(_) } => {
                 self.sequence.len() < 2 && !self.start.is_absent()
             }
-            // Increments in a row have no order.
+            // Consecutive increments have no order.
             Action::Increment { .. } => self.sequence.last().is_none_or(|last| {
                 let is_increment = Use::of(self.candidates[*last].action) == Use::Anywhere;
                 !is_increment || *last <= at
@@ -307,8 +311,8 @@ impl<'a, K> Explainer<'a, K> {
         }
     }
 
-    /// Whether so many increments, which are all that is useful any more, may lead to a value that
-    /// is wanted.
+    /// Whether increments may reach a wanted value in this number of steps. Only increments are
+    /// still useful here.
     fn may_add_up(&mut self, state: State, left: usize) -> bool {
         let (Increments { count, least, most }, left) = (&self.increments, left as u64);
         if left > *count {
@@ -327,14 +331,14 @@ impl<'a, K> Explainer<'a, K> {
         };
         let Some((wanted, value)) = wanted.zip(state.value()) else { return true };
         let missing = wanted.wrapping_sub(value);
-        // When they may wrap, anything may come out.
+        // If the sum may wrap, any value is possible.
         let Some(most_of_all) = most.checked_mul(*count) else { return true };
         self.goes_on |= missing > most * left && missing <= most_of_all;
         (least * left..=most * left).contains(&missing)
     }
 }
 
-/// Whether an update can happen in this state or in one that follows.
+/// Whether an update can happen in this state or in a later one.
 fn may_ever_happen(action: Action, state: State) -> bool {
     match action {
         Action::Write { condition: Condition::VersionIs(version), .. }
@@ -345,7 +349,8 @@ fn may_ever_happen(action: Action, state: State) -> bool {
     }
 }
 
-/// How much an update may be missed later: least when it needs the version that is about to go.
+/// Returns how likely an update is needed later: least if it needs the version that is about to
+/// disappear.
 fn worth<K>(history: &History<'_, K>, action: Action, state: State) -> usize {
     match action {
         Action::Write { condition: Condition::VersionIs(version), .. }

@@ -1,6 +1,6 @@
-//! The operations of one key, put in the orders that judging needs.
+//! The operations of one key, in the orders that judging needs.
 //!
-//! All of it is computed once; a search only remembers how far it has come in each order.
+//! All of this is computed once; a search only remembers its progress in each order.
 
 use super::register::{self, Need};
 use super::{Action, Condition, Operation, Outcome, Version, Violation};
@@ -11,41 +11,40 @@ use std::fmt::Debug;
 
 /// The operations of one key.
 pub(super) struct History<'a, K> {
-    /// Those that can matter, by the time of their calls.
+    /// The relevant operations, by the time of their calls.
     pub(super) operations: Vec<&'a Operation<K>>,
-    /// What must happen to the key, in the only order that the versions allow.
+    /// The certain events of the key, in the only order that the versions allow.
     pub(super) milestones: Vec<Milestone>,
-    /// Updates without an answer, by the time of their first calls.
+    /// Unanswered updates, by the time of their first calls.
     pub(super) unanswered: Vec<Unanswered>,
-    /// Which of them are deletes.
+    /// The indexes of the deletes among them.
     pub(super) deletes: Vec<usize>,
-    /// Values that were found and that only updates without an answer can have written.
+    /// Values that reads found and that only unanswered updates can have written.
     pub(super) found: HashSet<u64>,
 }
 
-/// Something that happened to the key for sure.
+/// An event that certainly happened to the key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Milestone {
-    /// The version that it brought, or that it took away.
+    /// The version that it brought or removed.
     pub(super) version: Version,
     pub(super) event: Event,
-    /// How many operations saw the version and changed nothing.
+    /// The number of operations that saw the version and changed nothing.
     pub(super) observers: usize,
 }
 
-/// What happened.
+/// The kind of a milestone.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     /// An answered operation brought the version.
     Update(usize),
-    /// An answered operation took it away.
+    /// An answered operation removed the version.
     Delete(usize),
-    /// Some operation without an answer brought the version, and this value if that was found.
+    /// An unanswered operation brought the version, and this value if a read found it.
     Unanswered(Option<u64>),
 }
 
-/// Updates without an answer that do all the same. None of them must have happened by some time,
-/// so it does not matter which of them happens.
+/// Equal unanswered updates. They have no deadline, so it does not matter which of them happens.
 pub(super) struct Unanswered {
     pub(super) action: Action,
     /// Their places among the operations.
@@ -53,13 +52,13 @@ pub(super) struct Unanswered {
 }
 
 impl Unanswered {
-    /// How many of them were called before the operation at a place.
+    /// Returns the number of them that were called before the operation at a place.
     pub(super) fn called(&self, next_called: usize) -> usize {
         self.calls.partition_point(|at| *at < next_called)
     }
 }
 
-/// The version that an operation with its outcome requires before it, with the value that it found.
+/// Returns the version that an operation with its outcome requires, and the value that it found.
 pub(super) fn version_seen<K>(operation: &Operation<K>) -> Option<(Version, Option<u64>)> {
     match (register::needs(operation.action, operation.outcome), operation.outcome) {
         (Need::Version(version), Outcome::Found(_, value)) => Some((version, Some(value))),
@@ -68,7 +67,8 @@ pub(super) fn version_seen<K>(operation: &Operation<K>) -> Option<(Version, Opti
     }
 }
 
-/// Where the version of an answered operation puts it: a version is brought, seen, and taken away.
+/// Returns the rank that an answered operation gets from its version: a version is brought, seen,
+/// and removed.
 fn order<K>(operation: &Operation<K>) -> Option<(Version, u8)> {
     match operation.outcome {
         Outcome::Done(version, _) => Some((version, 0)),
@@ -80,7 +80,7 @@ fn order<K>(operation: &Operation<K>) -> Option<(Version, u8)> {
 }
 
 impl<'a, K: Clone + Debug> History<'a, K> {
-    /// Puts the operations in order; fails when answers are wrong without any search.
+    /// Puts the operations in order. Fails if answers are wrong without any search.
     pub(super) fn new(
         mut operations: Vec<&'a Operation<K>>,
     ) -> Result<History<'a, K>, Violation<K>> {
@@ -102,7 +102,7 @@ impl<'a, K: Clone + Debug> History<'a, K> {
     }
 
     fn sort_updates(&mut self) -> Result<(), Violation<K>> {
-        // A version comes before it goes, and both before any higher one.
+        // A version comes before it is removed, and both come before any higher version.
         let mut events: BTreeMap<(Version, bool), Event> = BTreeMap::new();
         let mut seen: HashMap<Version, (Option<u64>, usize)> = HashMap::new();
         for (at, operation) in self.operations.iter().enumerate() {
@@ -143,14 +143,15 @@ impl<'a, K: Clone + Debug> History<'a, K> {
         Ok(())
     }
 
-    /// Fails if a version was dealt with only after a higher one had been seen.
+    /// Fails if an operation used a version although a higher one had been seen before its call.
     ///
-    /// A search would find that too, but not say it so clearly.
+    /// A search would find that too, but with a less clear message.
     fn compare_versions(&self) -> Result<(), Violation<K>> {
         let mut sorted: Vec<_> =
             self.operations.iter().filter_map(|it| Some((order(it)?, *it))).collect();
         sorted.sort_by_key(|(order, _)| Reverse(*order));
-        // The one of all later ones that was answered first, and the same without equal ones.
+        // Of all higher-ranked operations the one that was answered first, and the same without
+        // equal ranks.
         let (mut first, mut earliest): (Option<(Version, &Operation<K>)>, _) = (None, None);
         let mut of_order = None;
         for (order, operation) in sorted {
@@ -189,8 +190,8 @@ impl<'a, K: Clone + Debug> History<'a, K> {
         }
     }
 
-    /// Whether some delete without an answer, called before an operation, may end this version or
-    /// a higher one. It may have been used up already.
+    /// Whether some unanswered delete, called before an operation, may remove this version or a
+    /// higher one. It may have been used up already.
     pub(super) fn may_be_deleted(&self, version: Version, next_called: usize) -> bool {
         self.deletes.iter().map(|group| &self.unanswered[*group]).any(|delete| {
             let passed = match delete.action {

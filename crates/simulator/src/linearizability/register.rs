@@ -1,36 +1,36 @@
-//! What one key is, as far as the answers so far tell, and what each operation does to it.
+//! The state of one key, as far as the answers reveal it, and the effect of each operation on it.
 //!
-//! It is apart from the search so that the rules of the register stand in one place.
+//! It is separate from the search so that the rules of the register are in one place.
 
 use super::{Action, Condition, Operation, Outcome, Version};
 use std::fmt;
 
-/// A key's state. A version that no answer has told is known by its lower bound only.
+/// A key's state. A version that no answer contains is known only by its lower bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct State {
-    /// No version up to here can be given to anything any more.
+    /// No new object can get a version up to this one.
     last: Version,
     live: Option<Live>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Live {
-    /// Its version, which is `last` then, or nothing when it is only known to be above `last`.
+    /// Its version, which then equals `last`; `None` if it is only known to be above `last`.
     version: Option<Version>,
     value: u64,
 }
 
-/// What an operation requires of the state before it.
+/// The state that an operation requires before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     Nothing,
     Absence,
     Presence,
-    /// Just this version, which is never [`Version::NONE`].
+    /// Exactly this version, which is never [`Version::NONE`].
     Version(Version),
 }
 
-/// Whether an outcome is one that changes nothing.
+/// Whether an operation with this outcome changes nothing.
 pub(super) fn only_observes(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::Found(..) | Outcome::Absent | Outcome::Refused(_))
 }
@@ -44,7 +44,7 @@ fn holds(condition: Condition, version: Version) -> bool {
     }
 }
 
-/// Whether an outcome can be an answer to an action at all.
+/// Whether the outcome can be an answer to the action at all.
 pub(super) fn answers<K>(operation: &Operation<K>) -> bool {
     match (operation.action, operation.outcome) {
         (_, Outcome::Unknown) | (Action::Read, Outcome::Absent) => true,
@@ -64,7 +64,7 @@ pub(super) fn answers<K>(operation: &Operation<K>) -> bool {
     }
 }
 
-/// What an operation with its outcome requires of the state before it.
+/// Returns the state that an operation with its outcome requires before it.
 pub(super) fn needs(action: Action, outcome: Outcome) -> Need {
     let condition = match (outcome, action) {
         (Outcome::Absent | Outcome::Refused(Version::NONE), _) => Condition::Absent,
@@ -81,7 +81,8 @@ pub(super) fn needs(action: Action, outcome: Outcome) -> Need {
     }
 }
 
-/// An update as it acts when it acts, so that equal ones look equal; nothing when it never does.
+/// Returns an update in normal form, so that updates of equal effect are equal, or `None` if it
+/// never has an effect.
 pub(super) fn effect(action: Action) -> Option<Action> {
     let nothing = Condition::VersionIs(Version::NONE);
     match action {
@@ -99,8 +100,9 @@ pub(super) fn effect(action: Action) -> Option<Action> {
 }
 
 impl State {
-    /// The state after an operation with its outcome, if it can happen now. An unknown outcome
-    /// stands for having changed something: anything else would leave the state as it is.
+    /// Returns the state after an operation with its outcome, if it can happen now. An unknown
+    /// outcome means here that the operation changed something; otherwise the state would stay the
+    /// same.
     pub(super) fn after(self, action: Action, outcome: Outcome) -> Option<State> {
         let met = self.meeting(needs(action, outcome))?;
         let value = match action {
@@ -129,7 +131,7 @@ impl State {
         }
     }
 
-    /// The state if it is as required, with what that tells about it.
+    /// Returns the state if it meets the requirement, refined by the requirement.
     pub(super) fn meeting(self, need: Need) -> Option<State> {
         match (need, self.live) {
             (Need::Nothing, _) | (Need::Absence, None) | (Need::Presence, Some(_)) => Some(self),
@@ -144,7 +146,7 @@ impl State {
         }
     }
 
-    /// The value, if the key exists.
+    /// Returns the value, if the key exists.
     pub(super) fn value(self) -> Option<u64> {
         self.live.map(|live| live.value)
     }
@@ -153,13 +155,14 @@ impl State {
         self.live.is_none()
     }
 
-    /// The version up to which none can be given any more; what exists may have a higher one.
+    /// Returns the version up to which no new one can be given; an existing object may have a
+    /// higher one.
     pub(super) fn last(self) -> Version {
         self.last
     }
 
-    /// The lowest version that new ones can be just above: one that nobody was told is used up all
-    /// the same. Nothing when there is no such version.
+    /// Returns the version above which new ones begin. An unknown version of a live object is used
+    /// up too. Returns `None` if there is no such version.
     fn used_up(self) -> Option<Version> {
         match self.live {
             Some(Live { version: None, .. }) => self.last.0.checked_add(1).map(Version),

@@ -1,10 +1,10 @@
 //! The search for an order of one key's operations.
 //!
-//! It goes as deep as it can and turns back where it fails. Of every failure it keeps which updates
-//! without an answer were *missed*, because earlier they were made part of the attempt: an attempt
-//! that comes to the same place without any more of those fails too. So the choice between
-//! explanations is tried again only where it matters. Where no attempt can avoid a place, all
-//! choices that have spent as much before it are given up at once.
+//! It goes as deep as it can and turns back at a failure. For each failure it records the *missed*
+//! updates: unanswered updates that were used too early in the attempt. Another attempt that
+//! reaches the same place with no more of them fails too. So the choice between explanations is
+//! tried again only where it matters. If no attempt can avoid a place, all choices that have used
+//! as many updates before it are abandoned at once.
 
 use super::attempt::{Attempt, Next, Place};
 use super::explanation::{Explainer, Explanation, Goal};
@@ -14,29 +14,29 @@ use super::{Operation, Violation};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Debug;
 
-/// Steps per key before a search gives up: some seconds.
+/// Steps per key before a search gives up: a few seconds.
 const STEPS_MAX: u64 = 1 << 25;
 
-/// What a fork costs beside the steps to it, for it takes memory.
+/// The cost of a fork beside the steps to it, because it takes memory.
 const STEPS_PER_FORK: u64 = 64;
 
-/// A place where there is a choice.
+/// A place with a choice.
 struct Fork {
     attempt: Attempt,
-    /// Places from which there was only one way to here.
+    /// Places from which only one way led here.
     passed: Vec<Place>,
-    /// Whether every other attempt comes to a place on that way.
+    /// Whether every other attempt reaches a place on that way.
     is_inevitable: bool,
     goals: Vec<Goal>,
-    /// The length of the explanations that were looked for last.
+    /// The length of the explanations that were searched last.
     length: usize,
-    /// Ways not tried yet, the best last.
+    /// Ways that are not tried yet, the best last.
     ways: Vec<Explanation>,
-    /// Groups of which more might have helped.
+    /// Groups of which more updates might have helped.
     missed: BTreeSet<usize>,
 }
 
-/// What became of an attempt that went on as long as there was one way.
+/// The end of an attempt that continued as long as there was only one way.
 enum Reached {
     /// Every answer is explained.
     End,
@@ -44,18 +44,18 @@ enum Reached {
     Failure(Failure),
 }
 
-/// That nothing could come next.
+/// No operation could come next.
 struct Failure {
-    /// Groups of which more might have helped.
+    /// Groups of which more updates might have helped.
     missed: BTreeSet<usize>,
-    /// If every attempt fails that has spent as much before it gets here.
+    /// Set if every attempt fails that has used as many updates before it gets here.
     of_all: Option<Shortage>,
 }
 
-/// Groups of updates without an answer, and how many of each were spent too early.
+/// Groups of unanswered updates, and the number of each that was used too early.
 type Shortage = Vec<(usize, usize)>;
 
-/// Judges one key, and says in how many steps it did.
+/// Judges one key, and returns the number of steps.
 pub(super) fn judge<K: Clone + Debug>(operations: Vec<&Operation<K>>) -> Result<u64, Violation<K>> {
     let history = History::new(operations)?;
     let mut search =
@@ -84,13 +84,13 @@ pub(super) fn judge<K: Clone + Debug>(operations: Vec<&Operation<K>>) -> Result<
 struct Search<'a, K> {
     history: &'a History<'a, K>,
     failures: HashMap<Place, Vec<Shortage>>,
-    /// The attempt with the most answered operations, and the one that could not follow.
+    /// The attempt with the most answered operations, and the operation that could not follow.
     furthest: Option<(usize, usize, State)>,
     steps: u64,
 }
 
 impl<K: Clone + Debug> Search<'_, K> {
-    /// Goes on as long as there is only one way.
+    /// Continues as long as there is only one way.
     fn follow(&mut self, mut attempt: Attempt) -> Reached {
         let (mut passed, mut is_inevitable) = (Vec::new(), false);
         loop {
@@ -103,7 +103,7 @@ impl<K: Clone + Debug> Search<'_, K> {
             }
             is_inevitable = is_inevitable || attempt.place.is_inevitable(self.history);
             let Next { goals, update } = attempt.place.next(self.history);
-            // Attempts that differ only in what is overwritten meet after the next update.
+            // Attempts that differ only in overwritten state meet after the next update.
             if passed.len() < 2 || !goals.is_empty() {
                 if let Some(missed) = self.known_failure(&attempt) {
                     return Reached::Failure(self.fail(&attempt, passed, missed, is_inevitable));
@@ -125,7 +125,7 @@ impl<K: Clone + Debug> Search<'_, K> {
         }
     }
 
-    /// The next attempt at a fork, if there is any left.
+    /// Returns the next attempt at a fork, if any remains.
     fn next_way(&mut self, fork: &mut Fork) -> Option<Attempt> {
         while fork.ways.is_empty() && !fork.goals.is_empty() {
             fork.length += 1;
@@ -148,7 +148,7 @@ impl<K: Clone + Debug> Search<'_, K> {
         Some(attempt)
     }
 
-    /// Remembers that an attempt, and all from the places that it passed, can not go on.
+    /// Records that an attempt cannot continue, nor any from the places that it passed.
     fn fail(
         &mut self,
         attempt: &Attempt,
@@ -157,7 +157,7 @@ impl<K: Clone + Debug> Search<'_, K> {
         is_inevitable: bool,
     ) -> Failure {
         self.note(attempt);
-        // Of a group that was not touched, no other attempt has more.
+        // No other attempt has more updates left of a group that this one has not used.
         let count = |group: &usize| attempt.spent.get(group).map(|count| (*group, *count));
         let shortage: Shortage = missed.iter().filter_map(count).collect();
         self.remember(passed, &shortage);
@@ -176,7 +176,7 @@ impl<K: Clone + Debug> Search<'_, K> {
         Some(shortage.iter().map(|(group, _)| *group).collect())
     }
 
-    /// Leaves the forks from which no way can lead further than to a failure.
+    /// Leaves the forks whose ways can lead only to failures.
     fn turn_back(&mut self, forks: &mut Vec<Fork>, failure: Failure) {
         if let Some(shortage) = failure.of_all {
             while let Some(fork) = forks.pop_if(|fork| is_short(&fork.attempt, &shortage)) {
@@ -205,7 +205,7 @@ impl<K: Clone + Debug> Search<'_, K> {
     }
 }
 
-/// Whether an attempt has spent as much.
+/// Whether an attempt has used as many updates.
 fn is_short(attempt: &Attempt, shortage: &Shortage) -> bool {
     shortage.iter().all(|(group, count)| attempt.spent.get(group) >= Some(count))
 }

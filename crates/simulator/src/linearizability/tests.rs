@@ -1,5 +1,5 @@
-//! The judge is judged: by histories whose verdict is plain, by trying every order of short ones,
-//! and by long ones of a simulated register, right and with one answer changed.
+//! Checks the judge: with histories whose verdict is obvious, by trying every order of short ones,
+//! and with long ones of a simulated register, correct and with one answer changed.
 
 use super::*;
 

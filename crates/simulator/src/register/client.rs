@@ -1,4 +1,4 @@
-//! Clients of a register that write down what they asked and what they were told.
+//! Clients of a register that record their requests and the answers.
 
 use super::protocol::{Identity, Reply, Update};
 use crate::linearizability::{Action, Condition, Operation, Outcome, Version};
@@ -12,22 +12,22 @@ use thunderhead_runtime::clock::Clock;
 use thunderhead_runtime::tasks::Tasks;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// What clients do.
+/// The clients' work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Workload {
-    /// Different keys.
+    /// The number of different keys.
     pub keys: u64,
-    /// Operations of each client.
+    /// The number of operations of each client.
     pub operations: u64,
-    /// How long a client thinks between two operations, on average.
+    /// The mean pause of a client between two operations.
     pub thinks: Duration,
-    /// How long it tries.
+    /// The time for which a client tries one operation.
     pub deadline: Duration,
-    /// How long it waits for one answer.
+    /// The time for which a client waits for one answer.
     pub timeout: Duration,
 }
 
-/// Everything that clients asked and were told. Clones are handles to the same.
+/// All requests and answers of the clients. Clones are handles to the same record.
 #[derive(Clone)]
 pub struct Recorder {
     time: Rc<dyn Fn() -> u64>,
@@ -35,19 +35,19 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Nothing yet; `time` is a clock that all clients share.
+    /// Returns an empty record; `time` is a clock that all clients share.
     #[must_use]
     pub fn new(time: impl Fn() -> u64 + 'static) -> Recorder {
         Recorder { time: Rc::new(time), history: Rc::default() }
     }
 
-    /// What was recorded so far.
+    /// Returns the operations recorded so far.
     #[must_use]
     pub fn history(&self) -> Vec<Operation<u64>> {
         self.history.borrow().clone()
     }
 
-    /// An operation is called: it counts as one without an answer until there is one.
+    /// Records a call. The operation counts as unanswered until its answer is recorded.
     fn call(&self, key: u64, action: Action) -> usize {
         let called = (self.time)();
         let operation =
@@ -73,7 +73,7 @@ pub struct Client {
     random: Random,
     server: SocketAddr,
     recorder: Recorder,
-    /// Drawn at random: nobody else has it.
+    /// Drawn at random, so that no other client has it.
     identity: u64,
     sequence: u64,
     /// The version it saw last.
@@ -83,7 +83,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client on a node.
+    /// Returns a client on a node.
     #[must_use]
     pub fn new(
         (calling, tasks, clock): (Calling, Tasks, Clock),
@@ -109,7 +109,7 @@ impl Client {
         }
     }
 
-    /// Does its work, and then `done`.
+    /// Does all operations, and then calls `done`.
     pub async fn run(mut self, workload: Workload, done: impl FnOnce()) {
         for _ in 0..workload.operations {
             let thinks = self.random.exponential(workload.thinks.as_nanos() as f64) as u64;
@@ -136,7 +136,7 @@ impl Client {
         }
     }
 
-    /// Does one operation and records it; says what was answered.
+    /// Does one operation and records it; returns the outcome.
     pub async fn operate(&mut self, key: u64, action: Action) -> Outcome {
         let number = self.recorder.call(key, action);
         let (opcode, body) = match action {

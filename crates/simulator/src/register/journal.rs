@@ -4,14 +4,14 @@
 //!  file     ┌────────┬────────┬────────┬─ ─ ─ ─┬─────────────────┐
 //!           │ record │ record │ record │       │ zeroes (room)   │
 //!           └────────┴────────┴────────┴─ ─ ─ ─┴─────────────────┘
-//!  record   checksum u64 (XXH3 of the rest) │ 72 bytes of body        the first that is wrong ends it
+//!  record   checksum u64 (XXH3 of the rest) │ 72 bytes of body   the first wrong one ends the journal
 //! ```
 //!
-//! Room is made ahead, so that a full disk is noticed before an update is accepted and not after.
+//! Room is allocated ahead, so that a full disk is noticed before an update is accepted.
 //!
-//! After any error nothing is known of the file: what can be read back may not be on the disk. So
-//! whenever it begins, at the start and after every error, the worker reads the old journal and
-//! writes what is good of it into a new one, which takes the old one's place once it is synced.
+//! After an error the state of the file is unknown: bytes that can be read back may not be on the
+//! disk. So at the start and after every error the worker reads the old journal, writes its good
+//! records into a new one, syncs that, and renames it over the old one.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +26,7 @@ pub(super) const BODY_BYTES: usize = 72;
 /// Bytes of a record.
 pub(super) const RECORD_BYTES: usize = BODY_BYTES + 8;
 
-/// Room is made in pieces of this.
+/// The size of one allocation of room.
 const ROOM_BYTES: u64 = 256 * RECORD_BYTES as u64;
 
 const NAME: &str = "journal";
@@ -35,22 +35,22 @@ const NEW_NAME: &str = "journal.new";
 /// A record's body.
 pub(super) type Body = [u8; BODY_BYTES];
 
-/// What the register and its worker share.
+/// The state that the register and its worker share.
 #[derive(Default)]
 pub(super) struct Shared {
-    /// Records that are to be written.
+    /// Records to be written.
     pub(super) pending: Vec<u8>,
     /// Bytes of records that are durable.
     pub(super) durable: u64,
-    /// Up to where records are welcome.
+    /// The position up to which there is room for records.
     pub(super) room: u64,
-    /// More room is wanted.
+    /// More room is requested.
     pub(super) wants_room: bool,
-    /// What the journal holds: set when the worker has begun, anew after each error.
+    /// The journal's records: set after the worker has started, and again after each error.
     pub(super) recovered: Option<Vec<Body>>,
-    /// There was an error: everything that is not durable is forgotten.
+    /// There was an error: all records that are not durable are dropped.
     pub(super) failed: bool,
-    /// It could not be begun. The worker is to be rung for when it should try again.
+    /// The journal could not be opened. The register must ring the worker to try again.
     pub(super) stuck: bool,
 }
 
@@ -63,7 +63,7 @@ impl Journal {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The worker of this journal, which rings when there is news.
+    /// Returns the worker of this journal, which rings the alarm after each change.
     pub(super) fn worker(&self, alarm: Alarm, trusts_failed_sync: bool) -> JournalWorker {
         JournalWorker { shared: self.clone(), alarm, file: None, written: 0, trusts_failed_sync }
     }
@@ -74,11 +74,11 @@ pub(super) struct JournalWorker {
     alarm: Alarm,
     file: Option<FileId>,
     written: u64,
-    /// A flaw: takes what it reads back for durable.
+    /// A flaw: takes bytes that it reads back for durable.
     trusts_failed_sync: bool,
 }
 
-/// A record with its checksum.
+/// Returns a record with its checksum.
 pub(super) fn record(body: &Body) -> [u8; RECORD_BYTES] {
     let mut bytes = [0; RECORD_BYTES];
     bytes[..8].copy_from_slice(&KeyHash::of(body).0.to_le_bytes());
@@ -86,7 +86,7 @@ pub(super) fn record(body: &Body) -> [u8; RECORD_BYTES] {
     bytes
 }
 
-/// The good records at the beginning of a journal.
+/// Returns the good records at the beginning of a journal.
 pub(super) fn records(bytes: &[u8]) -> Vec<Body> {
     let (chunks, _) = bytes.as_chunks::<RECORD_BYTES>();
     chunks
@@ -100,7 +100,8 @@ pub(super) fn records(bytes: &[u8]) -> Vec<Body> {
 }
 
 impl JournalWorker {
-    /// Reads the old journal, writes a new one of what is good, puts it in the old one's place.
+    /// Reads the old journal, writes its good records into a new one, and puts that in the old
+    /// one's place.
     fn begin(&mut self, files: &mut dyn Files) -> io::Result<()> {
         if let Some(file) = self.file.take() {
             files.close(file);
@@ -142,7 +143,7 @@ impl JournalWorker {
         shared.wants_room = false;
         match made {
             Ok(()) => shared.room += ROOM_BYTES,
-            // What was written before is not touched by a full disk.
+            // A full disk does not affect earlier records.
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
             Err(_) => shared.failed = true,
         }
@@ -168,8 +169,8 @@ impl Worker for JournalWorker {
         let file = match self.file {
             Some(file) if !failed => file,
             _ => {
-                // The register does nothing until this has worked, and says when to try again: a
-                // disk that is full or broken may be so for long.
+                // The register does nothing until this has worked, and decides when to try again: a
+                // disk may stay full or broken for long.
                 let begun = self.begin(files);
                 self.shared.lock().stuck = begun.is_err();
                 self.alarm.ring();

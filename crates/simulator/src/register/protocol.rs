@@ -11,7 +11,7 @@ use crate::linearizability::{Action, Condition, Outcome, Version};
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Who asks for an update, and for which.
+/// The identity of an update: its client and its place in the client's sequence.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -19,7 +19,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub(super) struct Identity {
     pub(super) client: U64,
     pub(super) sequence: U64,
-    /// Of what is below nothing will be asked again.
+    /// The client will not ask again for lower sequences.
     pub(super) first_unacknowledged: U64,
 }
 
@@ -63,7 +63,7 @@ impl Update {
         }
     }
 
-    /// What is asked for, if it makes sense.
+    /// Returns the requested action, if it is valid.
     pub(super) fn action(&self) -> Option<Action> {
         let condition = match self.condition {
             0 => Condition::Always,
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_and_answered_comes_through() {
+    fn requests_and_replies_survive_encoding() {
         let identity =
             Identity { client: 1.into(), sequence: 2.into(), first_unacknowledged: 2.into() };
         let condition = Condition::VersionIs(Version(9));

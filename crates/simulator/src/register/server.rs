@@ -1,9 +1,8 @@
-//! The register's service: state in memory, records to the journal, answers once they are durable.
+//! The register's service: state in memory, records in the journal, answers once they are durable.
 //!
-//! An answer waits until everything that it depends on is durable: an update for its own record, a
-//! read for the record of what it shows. Whoever asks again for an update that was done gets the
-//! same answer, as long as the record of it is kept: until the client says that it needs it no
-//! more.
+//! An answer waits until everything that it depends on is durable: for an update its own record,
+//! for a read the record of the value that it shows. A repeated update gets the same answer as
+//! before, as long as its record is kept: until the client no longer needs it.
 
 use super::Flaw;
 use super::journal::{BODY_BYTES, Body, Journal, RECORD_BYTES, record};
@@ -20,16 +19,16 @@ use thunderhead_wire::Status;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Requests that may wait for the journal at once.
+/// The most requests that may wait for the journal at once.
 const WAITING_MAX: usize = 1024;
 
-/// What taking in a record of the journal takes, about.
+/// The approximate time to apply a record of the journal.
 const APPLYING: Duration = Duration::from_nanos(400);
 
-/// When to try again to begin a journal that could not be begun.
+/// The delay before another attempt to open the journal.
 const JOURNAL_AGAIN: Duration = Duration::from_millis(5);
 
-/// What a busy server asks for, in microseconds.
+/// The delay that a busy server requests, in microseconds.
 const BUSY_US: u32 = 2000;
 
 /// The service.
@@ -37,15 +36,15 @@ pub struct Register {
     flaw: Flaw,
     journal: Journal,
     bell: WorkerBell,
-    /// The journal has been read and taken in.
+    /// The journal has been read and applied.
     ready: bool,
-    /// What is to be taken in, and how much of it has been.
+    /// The records to apply, and the number applied so far.
     recovering: Option<(Vec<Body>, usize)>,
     registers: BTreeMap<u64, Held>,
     clients: BTreeMap<u64, Known>,
-    /// The highest version ever given.
+    /// The highest version given so far.
     highest: u64,
-    /// Bytes of records so far.
+    /// Bytes of all records so far.
     appended: u64,
     waiting: VecDeque<Waiting>,
 }
@@ -72,10 +71,10 @@ struct Waiting {
 }
 
 impl Register {
-    /// A register whose journal is in the files of this world.
+    /// Returns a register whose journal is in the files of this world.
     ///
     /// # Errors
-    /// When there can be no worker.
+    /// If no worker can be started.
     pub fn new(world: &mut World, flaw: Flaw) -> io::Result<Register> {
         let journal = Journal::default();
         let worker = journal.worker(world.alarm.clone(), flaw == Flaw::TrustsFailedSync);
@@ -122,7 +121,8 @@ impl Register {
                 return self.answer_at(context, position, reply_to, outcome);
             }
             if sequence < known.first_unacknowledged {
-                // A straggler: nobody waits for it, and it may have been done long ago.
+                // A duplicate that arrives late: no client waits for it, and it may have been done
+                // long ago.
                 return;
             }
         }
@@ -144,7 +144,8 @@ impl Register {
         self.answer_at(context, position, reply_to, outcome);
     }
 
-    /// What an update does to a register: the answer, and the register's value and version then.
+    /// Returns an update's effect on a register: the answer, and the register's value and version
+    /// after it.
     fn decide(&self, action: Action, held: Held) -> (Outcome, Option<u64>, u64) {
         let current = held.value.map_or(Version::NONE, |_| Version(held.version));
         let unchanged = (held.value, held.version);
@@ -179,7 +180,7 @@ impl Register {
         (outcome, value, version)
     }
 
-    /// Takes a record into account.
+    /// Applies a record.
     fn apply(&mut self, body: &Body) {
         let number = |at: usize| {
             body.get(at..at + 8)
@@ -202,8 +203,8 @@ impl Register {
         }
     }
 
-    /// Appends a record if there is room, and asks for more room in time. Not when the journal has
-    /// failed or was begun anew in the meantime: what is in memory is of no worth then.
+    /// Appends a record if there is room, and requests more room early. Appends none if the journal
+    /// has failed or was reopened in the meantime, because the state in memory is then invalid.
     fn append(&mut self, body: &Body) -> bool {
         let mut shared = self.journal.lock();
         let needed = self.appended + RECORD_BYTES as u64;
@@ -230,7 +231,7 @@ impl Register {
         let reply = Reply::new(outcome);
         let durable = {
             let shared = self.journal.lock();
-            // A journal that was begun anew counts from another state.
+            // A reopened journal counts from another state.
             if shared.recovered.is_some() { 0 } else { shared.durable }
         };
         if position <= durable {
@@ -240,7 +241,7 @@ impl Register {
         }
     }
 
-    /// The journal was read anew: begins from what it holds.
+    /// Begins again from the records of the reopened journal.
     fn begin_recovery(&mut self, records: Vec<Body>) {
         self.registers.clear();
         self.clients.clear();
@@ -250,7 +251,7 @@ impl Register {
         self.ready = false;
     }
 
-    /// Takes in what a slice has time for; the others have a turn in between.
+    /// Applies records for one slice; other work has a turn in between.
     fn recover(&mut self, context: &Context<'_>) {
         let Some((records, mut next)) = self.recovering.take() else { return };
         let mut budget = context.slice();
@@ -302,7 +303,7 @@ impl Service for Register {
         if self.recovering.is_some() {
             self.recover(context);
         } else if failed && self.ready {
-            // Nobody is told anything about what was not durable: it may be or not.
+            // Updates that were not durable get no answer: they may survive or not.
             self.ready = false;
             self.waiting.clear();
             self.bell.ring();

@@ -1,10 +1,10 @@
-//! Long histories of a simulated register: they are accepted in a time that grows with their
-//! length, and refused when a single answer is changed.
+//! Long histories of a simulated register: they are accepted in a time proportional to their
+//! length, and rejected if a single answer is changed.
 
 use super::simulated::{Random, Workload, record};
 use super::*;
 
-/// Judges, and says in how many steps.
+/// Judges a history, and returns the number of steps.
 fn steps(history: &[Operation<u64>]) -> u64 {
     let mut keys: BTreeMap<u64, Vec<&Operation<u64>>> = BTreeMap::new();
     for operation in history {
@@ -14,7 +14,7 @@ fn steps(history: &[Operation<u64>]) -> u64 {
 }
 
 #[test]
-fn histories_of_a_right_register_are_accepted() {
+fn histories_of_a_correct_register_are_accepted() {
     for seed in 0..400 {
         let workload = Workload {
             seed,
@@ -47,10 +47,10 @@ fn a_hundred_thousand_operations_are_accepted_in_few_steps() {
     }
 }
 
-/// A long history in which one answer is another, if there is one that can be changed so.
+/// Replaces one answer of a long history, if there is one that can be changed in this way.
 type Change = fn(&mut Random, &mut [Operation<u64>]) -> bool;
 
-/// Any of the operations that are as wanted.
+/// Returns one of the operations that fit, at random.
 fn any_of(
     random: &mut Random,
     history: &[Operation<u64>],
@@ -61,7 +61,7 @@ fn any_of(
     all.get(chosen).copied()
 }
 
-/// The highest version that was answered before an operation was called.
+/// Returns the highest version that was answered before an operation was called.
 fn version_before(history: &[Operation<u64>], operation: &Operation<u64>) -> Version {
     let earlier = |it: &&Operation<u64>| it.key == operation.key && it.answered < operation.called;
     let versions = history.iter().filter(earlier).filter_map(|it| match it.outcome {
@@ -71,7 +71,7 @@ fn version_before(history: &[Operation<u64>], operation: &Operation<u64>) -> Ver
     versions.max().unwrap_or_default()
 }
 
-/// A read finds what had been overwritten before it was called.
+/// A read finds a value that was overwritten before the call.
 fn read_stale(random: &mut Random, history: &mut [Operation<u64>]) -> bool {
     let is_found = |it: &Operation<u64>| matches!(it.outcome, Outcome::Found(..));
     let Some(late) = any_of(random, history, is_found) else { return false };
@@ -86,12 +86,12 @@ fn read_stale(random: &mut Random, history: &mut [Operation<u64>]) -> bool {
     })
 }
 
-/// An increment on the key where all is answered counts from what was there earlier.
+/// An increment, on the key without missing answers, counts from an earlier value.
 fn lose_an_update(random: &mut Random, history: &mut [Operation<u64>]) -> bool {
     change_a_sum(random, history, |sum, by| sum.wrapping_sub(by))
 }
 
-/// An increment on the key where all is answered happens twice.
+/// An increment, on the key without missing answers, happens twice.
 fn increment_twice(random: &mut Random, history: &mut [Operation<u64>]) -> bool {
     change_a_sum(random, history, |sum, by| sum.wrapping_add(by))
 }
@@ -115,7 +115,7 @@ fn added(operation: &Operation<u64>) -> Option<(Version, u64, u64)> {
     }
 }
 
-/// A write is refused, and yet its value is read.
+/// A write is refused, and its value is read nevertheless.
 fn refuse_what_happened(random: &mut Random, history: &mut [Operation<u64>]) -> bool {
     let Some(read) = any_of(random, history, |it| matches!(it.outcome, Outcome::Found(..))) else {
         return false;

@@ -1,4 +1,4 @@
-//! Short histories: the judge says what trying every order says.
+//! Short histories: the judge gives the same verdict as trying every order.
 
 use super::simulated::{Random, Workload, record};
 use super::*;
@@ -13,7 +13,7 @@ struct Known {
 }
 
 /// Tries every order of every choice of unanswered operations, with every version that they may
-/// get. It knows nothing of how the judge does it.
+/// get. It shares no method with the judge.
 struct Orders<'a> {
     history: &'a [Operation<u8>],
     highest: u64,
@@ -55,8 +55,8 @@ impl Orders<'_> {
 }
 
 impl Known {
-    /// The register after an operation that changes it to this version if it brings a new one; 0
-    /// if it does not.
+    /// Returns the register after an operation. `version` is the new version if the operation
+    /// brings one, else 0.
     fn after(self, operation: &Operation<u8>, version: u64) -> Option<Known> {
         let current = if self.value.is_some() { self.last } else { 0 };
         let holds = match operation.action {
@@ -118,7 +118,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     ]
 }
 
-/// Operations whose answers are at least such to what was asked.
+/// Generates operations whose answers at least fit their requests.
 fn history(unanswered: u32, count: usize) -> impl Strategy<Value = Vec<Operation<u8>>> {
     let outcome = prop_oneof![unanswered => Just(Outcome::Unknown), 10 => outcome()];
     let operation =
@@ -142,7 +142,7 @@ fn history(unanswered: u32, count: usize) -> impl Strategy<Value = Vec<Operation
     })
 }
 
-/// What clients of a right register recorded, with some outcomes changed by a little.
+/// Returns a correct register's history with some outcomes slightly changed.
 fn almost_right(seed: u64, count: usize, changes: usize) -> Vec<Operation<u8>> {
     let mut random = Random::from_seed(!seed);
     let workload = Workload {
@@ -184,7 +184,7 @@ fn almost_right(seed: u64, count: usize, changes: usize) -> Vec<Operation<u8>> {
     history
 }
 
-/// Compares the judge with all orders; says what both say.
+/// Compares the judge with all orders; returns the common verdict.
 fn agreed(history: &[Operation<u8>]) -> Result<bool, TestCaseError> {
     let right = Orders::explain(history);
     match check(history) {
@@ -201,21 +201,21 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_judge_is_as_good_as_trying_every_order(
+    fn the_judge_agrees_with_trying_every_order(
         history in history(4, 8),
     ) {
         agreed(&history)?;
     }
 
     #[test]
-    fn the_judge_is_as_good_where_hardly_anything_is_answered(
+    fn the_judge_agrees_when_few_operations_are_answered(
         history in history(30, 9),
     ) {
         agreed(&history)?;
     }
 
     #[test]
-    fn the_judge_is_as_good_on_histories_that_are_almost_right(
+    fn the_judge_agrees_on_almost_correct_histories(
         seed in any::<u64>(), count in 2usize..10, changes in 0usize..3,
     ) {
         let right = agreed(&almost_right(seed, count, changes))?;

@@ -1,27 +1,27 @@
-//! A register per key that does one thing at a time, and clients of it that overlap, in virtual
-//! time: what they record is linearizable.
+//! A register per key that performs one operation at a time, and clients that overlap, in virtual
+//! time: their history is linearizable.
 
 use super::*;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 pub(super) use thunderhead_runtime::Random;
 
-/// What clients do.
+/// The clients' work.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Workload {
     pub(super) seed: u64,
     pub(super) operations: usize,
     pub(super) clients: usize,
     pub(super) keys: u64,
-    /// How many operations of a hundred go to key 0 whatever else there is.
+    /// The operations of a hundred that go to key 0 regardless of the number of keys.
     pub(super) hot: u64,
-    /// How many operations of a thousand get no answer, but for those on key 1.
+    /// The operations of a thousand that get no answer, except on key 1.
     pub(super) unanswered: u64,
-    /// How many values there are to write.
+    /// The number of different values to write.
     pub(super) values: u64,
-    /// How many amounts there are to add.
+    /// The number of different amounts to add.
     pub(super) amounts: u64,
-    /// By how much a version may exceed the one before.
+    /// The largest step between consecutive versions.
     pub(super) jump: u64,
 }
 
@@ -41,13 +41,13 @@ impl Default for Workload {
     }
 }
 
-/// What becomes of an operation.
+/// The fate of an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Answered,
-    /// It never gets to the register.
+    /// The request never reaches the register.
     RequestLost,
-    /// It happens, soon or late, and nobody is told.
+    /// It happens, soon or late, and the client gets no answer.
     AnswerLost,
 }
 
@@ -57,7 +57,7 @@ enum Event {
     Act(usize),
 }
 
-/// A key: the newest version that it ever had, and its value while it exists.
+/// A key: its newest version so far, and its value while it exists.
 #[derive(Clone, Copy, Default)]
 struct Register {
     last: Version,
@@ -107,7 +107,7 @@ struct Simulation {
     fates: Vec<(Fate, usize)>,
 }
 
-/// What the clients of a right register recorded.
+/// Returns the history of a correct register's clients.
 pub(super) fn record(workload: Workload) -> Vec<Operation<u64>> {
     let mut simulation = Simulation {
         workload,
@@ -132,7 +132,7 @@ pub(super) fn record(workload: Workload) -> Vec<Operation<u64>> {
 
 impl Simulation {
     fn happens(&mut self, time: u64, event: Event) {
-        // What happens at the same time happens in any order.
+        // Events of the same time happen in any order.
         let order = self.random.number();
         self.events.push(Reverse((time, order, event)));
     }
@@ -154,7 +154,8 @@ impl Simulation {
         self.fates.push((fate, client));
         let outcome = Outcome::Unknown;
         self.history.push(Operation { key, called: now, answered: now, action, outcome });
-        // Some things take much longer than others, be it that nobody waits for them.
+        // Some operations take much longer than others, sometimes because their client does not
+        // wait.
         let slowness = if self.random.below(50) == 0 { 500 } else { 20 };
         let acts = now + self.random.below(slowness);
         if fate != Fate::RequestLost {
@@ -185,7 +186,7 @@ impl Simulation {
         let condition = match self.random.below(8) {
             0 => Condition::Absent,
             1 => Condition::Present,
-            // A client knows a version that was right some time ago.
+            // A client knows a version that was current some time ago.
             2..4 => Condition::VersionIs(Version(
                 register.last.0 - self.random.below(2).min(register.last.0),
             )),

@@ -1,16 +1,16 @@
-//! Small histories whose verdict is plain.
+//! Small histories whose verdict is obvious.
 
 use super::*;
 
 #[test]
-fn what_one_register_can_do_is_accepted() {
+fn possible_histories_are_accepted() {
     use Action::{Delete, Increment, Read, Write};
     use Outcome::{Absent, Deleted, Done, Found, Refused, Unknown};
     let if_absent = Condition::Absent;
     let histories = [
         ("nothing", vec![]),
         (
-            "a read of what was written",
+            "a read of a written value",
             vec![at(0, 1, write(7), Done(V(1), 7)), at(2, 3, Read, Found(V(1), 7))],
         ),
         (
@@ -31,7 +31,7 @@ fn what_one_register_can_do_is_accepted() {
             ],
         ),
         (
-            "increments count up, whoever was first",
+            "increments count up in either order",
             vec![
                 at(0, 9, Increment { by: 2 }, Done(V(2), 5)),
                 at(0, 9, Increment { by: 3 }, Done(V(1), 3)),
@@ -87,11 +87,11 @@ fn what_one_register_can_do_is_accepted() {
 }
 
 #[test]
-fn what_no_register_can_do_is_refused() {
+fn impossible_histories_are_rejected() {
     use Action::{Delete, Increment, Read, Write};
     use Outcome::{Absent, Deleted, Done, Found, Refused, Unknown};
     let histories = [
-        ("a read of what nobody wrote", vec![at(0, 1, Read, Found(V(1), 7))]),
+        ("a read of a value that no client wrote", vec![at(0, 1, Read, Found(V(1), 7))]),
         (
             "a read that misses a finished write",
             vec![at(0, 1, write(7), Done(V(1), 7)), at(2, 3, Read, Absent)],
