@@ -5,7 +5,7 @@ pub mod storage;
 use anyhow::Result;
 use clap::Subcommand;
 
-/// Which experiment.
+/// The experiment to run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     #[command(subcommand)]

@@ -1,40 +1,41 @@
-//! Processes that measurements start: nothing of them outlives this one.
+//! Processes that measurements start. They all end with this process.
 //!
-//! Who owns some ends them when it is dropped, which happens on errors too. A signal that asks this
-//! process to end passes by all owners: so what is to be ended is also known here, and ended then.
-//! Where this process is killed itself, it is up to the children: ours end when their input closes
-//! (`--while-input`), and others are started through `setpriv --pdeathsig`, where there is that.
+//! The owner of child processes ends them when it is dropped, also on errors. A signal that asks
+//! this process to end bypasses all owners, so the children are also registered here, and ended on
+//! such a signal. If this process is killed with SIGKILL, the children must notice: our binaries
+//! end when their input closes (`--while-input`), and other programs are started through `setpriv
+//! --pdeathsig`, if it is installed.
 
 use anyhow::{Context as _, Result};
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use thunderhead_runtime::os::on_end_asked;
 
-/// Processes that can be ended, with what belongs to them.
+/// Processes that can be ended, with their files.
 pub(crate) trait Children: Send {
-    /// Ends them and takes away what is left of them. May be called twice.
+    /// Ends them and removes their files. May be called twice.
     fn end(&mut self);
 }
 
 static ALL: Mutex<Vec<Arc<Mutex<dyn Children>>>> = Mutex::new(Vec::new());
 
-/// What shells say of a process that Ctrl-C ended.
+/// The exit code that shells report for a process ended by Ctrl-C.
 const ENDED: i32 = 130;
 
 pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on these end when this process is asked to end.
+/// Registers children that end when this process is asked to end.
 ///
 /// # Errors
-/// When signals cannot be listened for.
+/// When the signals cannot be caught.
 pub(crate) fn watch(children: Arc<Mutex<dyn Children>>) -> Result<()> {
     static ONCE: Once = Once::new();
     let mut outcome = Ok(());
     ONCE.call_once(|| {
         outcome = on_end_asked(|| {
-            // Nobody starts anything any more: the locks are kept.
+            // The locks are kept, so that no thread can start another process.
             let all = locked(&ALL);
             for children in all.iter() {
                 std::mem::forget({
@@ -51,13 +52,13 @@ pub(crate) fn watch(children: Arc<Mutex<dyn Children>>) -> Result<()> {
     Ok(())
 }
 
-/// They have been ended by who owns them.
+/// Removes children that their owner has ended.
 pub(crate) fn forget<T: Children>(children: &Arc<Mutex<T>>) {
     let own = Arc::as_ptr(children).cast::<()>();
     locked(&ALL).retain(|it| !std::ptr::eq(Arc::as_ptr(it).cast::<()>(), own));
 }
 
-/// A port that is free now.
+/// Returns a port that is free now.
 pub(crate) fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port")?;
     Ok(listener.local_addr()?.port())

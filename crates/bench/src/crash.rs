@@ -1,17 +1,17 @@
-//! A cluster of processes that loses a server: what `thunderhead demo crash` shows and
-//! `bench evaluate recovery` measures.
+//! A cluster of processes that loses a server, for `thunderhead demo crash` and `bench evaluate
+//! recovery`.
 //!
 //! ```text
 //!  start   a coordinator and servers, child processes on loopback
 //!  load    objects, each with a stamp of its writer
-//!  write   at full speed: the objects of the server that goes, and those of the others
+//!  write   at full speed: the objects of the server that will crash, and those of the others
 //!  crash   SIGKILL or SIGSTOP                                          0 s
-//!  watch   the coordinator's status: found dead, recovered, by whom    …
-//!  probe   objects of the server that is gone, until the last can be read
-//!  check   every object: what was acknowledged is there
+//!  watch   the coordinator's status: declared crashed, recovered, by which servers
+//!  probe   objects of the crashed server, until the last can be read
+//!  check   every object: all acknowledged writes are there
 //! ```
 //!
-//! Everything is seen from outside, by clients: nothing here knows how a recovery works.
+//! Clients observe everything from outside: this code knows nothing about the steps of a recovery.
 
 pub mod members;
 pub mod objects;
@@ -32,33 +32,33 @@ use thunderhead_client::control::{ClusterStatus, ServerInfo, TabletInfo};
 use users::{Latencies, Probed, Written};
 use watch::{Before, Event, Seen};
 
-/// How long clients wait for an answer.
+/// Deadlines of clients' operations.
 pub(crate) struct Deadline;
 
 impl Deadline {
-    /// Where nothing is wrong.
+    /// While nothing is wrong.
     const OPERATION: Duration = Duration::from_secs(20);
-    /// Of who tries to read, and tries again.
+    /// For readers that try again.
     const OF_PROBE: Duration = Duration::from_secs(5);
-    /// Beyond the patience that everybody has while a server is gone.
+    /// Added to the patience for a crashed server.
     const BEYOND: Duration = Duration::from_secs(5);
-    /// Of who looks at the cluster all the time.
+    /// For clients that ask for the cluster's state continuously.
     const SHORT: Duration = Duration::from_millis(300);
 }
 
-/// How often it is looked at what others do.
+/// The interval at which other threads are checked.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Where people are told what goes on.
+/// Shows progress to people.
 pub trait Screen: Sync {
-    /// Something has happened, so many seconds after the crash if that is what counts.
+    /// Reports an event, with the seconds since the crash if these matter.
     fn say(&self, at: Option<f64>, what: &str);
 
-    /// So many objects of so many bytes are loaded or checked, of all.
+    /// Reports that `done` of `of` objects of this size are loaded or checked.
     fn progress(&self, what: &str, done: u64, of: u64, value_bytes: usize);
 }
 
-/// Tells nobody.
+/// Shows nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Quiet;
 
@@ -68,49 +68,50 @@ impl Screen for Quiet {
     fn progress(&self, _: &str, _: u64, _: u64, _: usize) {}
 }
 
-/// How the server goes.
+/// The way in which the server fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Crash {
-    /// With SIGKILL.
+    /// By SIGKILL.
     Kill,
-    /// With SIGSTOP; when all is there again it goes on, and thinks that nothing has happened.
+    /// By SIGSTOP; when all data is available again it continues, unaware of the pause.
     Stop,
 }
 
-/// What is to be done.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The binary.
     pub program: PathBuf,
-    /// Where the directory for everything is made; where temporary files are if nothing is said.
+    /// The parent of the run's directory; the directory for temporary files if `None`.
     pub directory: Option<PathBuf>,
-    /// What is there at the end stays there.
+    /// Whether the directory stays at the end.
     pub keep: bool,
-    /// Servers, at least three.
+    /// The number of servers, at least three.
     pub servers: u32,
     /// Replicas of each segment.
     pub replicas: u32,
-    /// Objects.
+    /// The number of objects.
     pub objects: u64,
     /// Bytes of each value.
     pub value_bytes: usize,
-    /// The server that goes has all objects, not its share.
+    /// Whether the crashed server has all objects, not its share.
     pub victim_has_all: bool,
-    /// How it goes.
+    /// The way in which the server fails.
     pub crash: Crash,
-    /// It is started again so long afterwards.
+    /// The time from its crash to its restart, if it is restarted.
     pub restart_after: Option<Duration>,
-    /// How long everything may take to come back.
+    /// The longest time until all data must be available again.
     pub patience: Duration,
-    /// How long there are writes before the crash, and reads; none: there are no writes.
+    /// The time of writes before the crash, and of reads; `None` for a run without writes.
     pub write_for: Option<Duration>,
-    /// One reads objects of a server that stays, which has a core apart with him.
+    /// Whether one client reads objects of a surviving server, which shares a separate core with
+    /// it.
     pub read_apart: bool,
 }
 
 impl Plan {
-    /// A gigabyte of objects of a kilobyte on five servers, two replicas.
+    /// Returns the plan of a gigabyte of objects of a kilobyte on five servers, two replicas.
     #[must_use]
     pub fn new(program: PathBuf) -> Plan {
         Plan {
@@ -146,24 +147,24 @@ impl Plan {
         crate::machine::ensure_memory(all, "--bytes")
     }
 
-    /// Bytes of all objects in logs.
+    /// Returns the bytes of all objects in logs.
     fn bytes(&self) -> u64 {
         self.objects * (self.value_bytes as u64 + 80)
     }
 
-    /// Memory of a server: it may come to have everything.
+    /// Returns the memory of a server: it may end up with everything.
     fn memory_bytes(&self) -> u64 {
         let share = if self.victim_has_all { 1.0 } else { 0.6 };
-        // What is written again and again needs room to be cleaned.
+        // Overwritten objects need room for cleaning.
         (self.bytes() as f64 * share * 1.6) as u64 + self.objects * 16 + (256 << 20)
     }
 
-    /// What a backup keeps in memory until it is on the disk, about.
+    /// Returns the approximate memory in which a backup keeps replicas until they are on the disk.
     fn disk_pool_bytes(&self) -> u64 {
         128 << 20
     }
 
-    /// The cluster that it takes.
+    /// Returns the setup of the cluster for this plan.
     #[must_use]
     pub fn setup(&self) -> Setup {
         let memory_bytes = self.memory_bytes();
@@ -174,10 +175,11 @@ impl Plan {
             servers: self.servers,
             replicas: self.replicas,
             memory_bytes,
-            // Replicas of the dead server's log are there beside those of who rebuilds it.
+            // Replicas of the crashed server's log exist beside those of the recovery masters.
             disk_bytes: memory_bytes * u64::from(self.replicas) + (256 << 20),
             cores: if self.read_apart { Cores::FirstApart } else { Cores::Any },
-            // There are more processes than cores: who spins takes them from who works.
+            // There are more processes than cores, so a spinning process would take a core from a
+            // working one.
             polling: "never",
             coordinator: Vec::new(),
             server: Vec::new(),
@@ -185,64 +187,64 @@ impl Plan {
     }
 }
 
-/// How long reads took, in microseconds.
+/// Latencies of reads, in microseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Reads {
-    /// 99 % of those before the crash.
+    /// The 99th percentile before the crash.
     pub before_us: f64,
-    /// 99 % of those from the crash until everything was there again.
+    /// The 99th percentile from the crash until all data was available again.
     pub during_us: f64,
-    /// How many there were meanwhile.
+    /// The number of reads in that time.
     pub reads_during: u64,
     /// Reads that failed.
     pub failed: u64,
 }
 
-/// What came of it.
+/// The results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// How the server went.
+    /// The way in which the server failed.
     pub crash: Crash,
-    /// Who.
+    /// The crashed server.
     pub victim: ServerId,
     /// Objects in all.
     pub objects: u64,
-    /// Bytes of their values.
+    /// Bytes of the objects' values.
     pub bytes: u64,
-    /// Of these, objects that the server had.
+    /// The number of objects on the crashed server.
     pub victim_objects: u64,
-    /// How long loading took, in seconds.
+    /// The time of loading, in seconds.
     pub load_s: f64,
-    /// From the crash: until the cluster said that the server is gone.
+    /// The time from the crash until the cluster declared the server crashed.
     pub detected_s: Option<f64>,
-    /// Until the first of its objects could be read.
+    /// The time until the first of its objects could be read.
     pub first_readable_s: Option<f64>,
-    /// Until the last could.
+    /// The time until the last of them could be read.
     pub last_readable_s: Option<f64>,
-    /// Until its objects were written again.
+    /// The time until its objects were written again.
     pub written_again_s: Option<f64>,
-    /// The longest that no write of the others' objects was answered.
+    /// The longest time without an answered write of the other servers' objects.
     pub others_pause_s: Option<f64>,
-    /// Writes of all writers, before and after.
+    /// Acknowledged writes of all writers, before and after the crash.
     pub writes_acknowledged: u64,
-    /// Writes that failed, or of which nobody knows.
+    /// Writes that failed, or whose outcome is unknown.
     pub writes_failed: u64,
-    /// Why some did.
+    /// Some of the reasons.
     pub failures: Vec<String>,
-    /// Servers that were taken for dead though they were not.
+    /// Servers that were declared crashed although they were not.
     pub false_verdicts: Vec<String>,
-    /// Reads of what the others have.
+    /// Reads of the other servers' objects.
     pub reads: Option<Reads>,
-    /// What the cluster said, when.
+    /// The cluster's reports, with their times.
     pub events: Vec<Event>,
-    /// Everything could be read again in time.
+    /// Whether all data could be read again in time.
     pub came_back: bool,
-    /// What was found in the end; nothing where it did not come back.
+    /// The result of the final check; `None` if the data did not come back.
     pub found: Option<Found>,
 }
 
 impl Report {
-    /// Whether everything that was promised was kept.
+    /// Whether all promises were kept.
     #[must_use]
     pub fn is_good(&self) -> bool {
         let found = self.found.as_ref();
@@ -252,7 +254,7 @@ impl Report {
 
 const TABLE: &str = "demo";
 
-/// Who goes, and what there is before.
+/// Chooses the server to crash, and records the state before.
 fn before(cluster: &Cluster, status: &ClusterStatus, plan: &Plan) -> Result<(u32, Before)> {
     let tablets: Vec<TabletInfo> =
         status.map.tables.iter().flat_map(|it| &it.tablets).copied().collect();
@@ -261,7 +263,7 @@ fn before(cluster: &Cluster, status: &ClusterStatus, plan: &Plan) -> Result<(u32
         let is_its = |it: &&TabletInfo| server.shards.iter().any(|own| own.master == it.master);
         tablets.iter().filter(is_its).copied().collect()
     };
-    // The first one has a core apart, where that matters: another goes.
+    // The first server has a separate core, if the plan asks for one; another server crashes.
     let candidates = servers.iter().filter(|it| {
         !plan.read_apart || plan.victim_has_all || cluster.number_of(it).is_ok_and(|it| it > 0)
     });
@@ -276,7 +278,7 @@ fn before(cluster: &Cluster, status: &ClusterStatus, plan: &Plan) -> Result<(u32
     Ok((cluster.number_of(victim)?, before))
 }
 
-/// What the server has that has a core apart.
+/// Returns the tablets of the server with a separate core.
 fn apart(cluster: &Cluster, status: &ClusterStatus) -> Vec<TabletInfo> {
     let first = status.servers.servers.iter().find(|it| cluster.number_of(it).ok() == Some(0));
     let tablets = status.map.tables.iter().flat_map(|it| &it.tablets);
@@ -286,10 +288,10 @@ fn apart(cluster: &Cluster, status: &ClusterStatus) -> Vec<TabletInfo> {
     tablets.filter(is_its).copied().collect()
 }
 
-/// Does it.
+/// Runs the plan.
 ///
 /// # Errors
-/// When it cannot be tried. That something does not come back is in the report.
+/// When it cannot be tried. A failure to recover is in the report, not an error.
 pub fn run(plan: &Plan, screen: &dyn Screen) -> Result<Report> {
     plan.check()?;
     let mut cluster = Cluster::start(&plan.setup())?;
@@ -331,7 +333,7 @@ pub fn run(plan: &Plan, screen: &dyn Screen) -> Result<Report> {
     Ok(report)
 }
 
-/// From the writes before the crash until everything is there again.
+/// The part from the writes before the crash until all data is available again.
 struct Round<'a> {
     plan: &'a Plan,
     screen: &'a dyn Screen,
@@ -391,7 +393,7 @@ impl Round<'_> {
             .then(|| scope.spawn(move || users::read(view, deadline, objects, apart, stop, &when)));
         let to_probe = users::to_probe(objects, &before.tablets);
         if victims.is_some() || reader.is_some() {
-            screen.say(None, "clients are at work");
+            screen.say(None, "clients are reading and writing");
             std::thread::sleep(plan.write_for.unwrap_or(Duration::from_secs(1)));
         }
         cluster.ensure_whole()?;
@@ -418,23 +420,23 @@ impl Round<'_> {
             if restart_at.is_some_and(|at| Instant::now() >= at) {
                 restart_at = None;
                 cluster.start_server(number)?;
-                screen.say(Some(now.elapsed().as_secs_f64()), "it is started again");
+                screen.say(Some(now.elapsed().as_secs_f64()), "it is restarted");
             }
             std::thread::sleep(LOOK);
         }
         let came_back = probes.iter().all(ScopedJoinHandle::is_finished);
         if plan.crash == Crash::Stop {
             cluster.pause_server(number, false)?;
-            screen.say(Some(now.elapsed().as_secs_f64()), "it goes on as if nothing had happened");
+            screen.say(Some(now.elapsed().as_secs_f64()), "it continues (SIGCONT)");
         }
         if came_back && plan.write_for.is_some() {
-            // Those who write have seen it too, unless something is wrong.
+            // The writers have noticed too, unless something is wrong.
             std::thread::sleep(Duration::from_millis(500));
         }
         stop.store(true, Ordering::Relaxed);
         let seen = joined(watch)??;
         if !came_back {
-            // Who waits for the dead server would wait for long.
+            // A client of the crashed server would wait for long.
             cluster.kill_all();
         }
         let probed = probes.into_iter().map(joined).collect::<Result<Vec<_>>>()?;

@@ -1,10 +1,10 @@
-//! Clients of a running cluster who remember what they asked, what was answered and when, and a judge
-//! who says in the end whether all of that could have come from a store that does one thing at a
-//! time: `thunderhead bench history`. Faults come from outside, as scripts and people make them.
+//! Clients of a running cluster that record their requests, the answers and the times, and a judge
+//! that decides whether the record could have come from a store that performs one operation at a
+//! time: `thunderhead bench history`. Faults come from outside: from scripts or people.
 //!
-//! Keys are few, so that clients meet. Each update is asked for once; where nobody knows whether it
-//! was done, the judge allows for both. A client that comes to its deadline goes on with the next
-//! operation. When the time is over each key is read once more.
+//! There are few keys, so that clients conflict. Each update is requested once; if its outcome is
+//! unknown, the judge allows for both. A client whose operation times out continues with the next
+//! operation. At the end each key is read once more.
 
 use crate::log::progress;
 use crate::table::Table;
@@ -22,53 +22,53 @@ use thunderhead_simulator::linearizability::{
     self, Action as Judged, Condition as JudgedCondition, Operation as Seen, Outcome,
 };
 
-/// What to do.
+/// The options of the run.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
     /// The coordinators of the cluster (HOST:PORT).
     #[arg(long, value_delimiter = ',', required = true, value_name = "ADDR")]
     coordinators: Vec<String>,
-    /// How long, in seconds.
+    /// The duration of the run, in seconds.
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
-    /// Clients: 1 to 64.
+    /// The number of clients: 1 to 64.
     #[arg(long, default_value_t = 4)]
     clients: u64,
-    /// Keys that they share: 1 to 100000.
+    /// The number of keys that they share: 1 to 100000.
     #[arg(long, default_value_t = 100)]
     keys: u64,
-    /// How long an operation may take, in seconds.
+    /// The deadline of an operation, in seconds.
     #[arg(long, default_value_t = 30.0)]
     patience: f64,
-    /// How long a client thinks between two operations on average, in milliseconds.
+    /// The mean pause of a client between two operations, in milliseconds.
     #[arg(long, default_value_t = 2.0)]
     thinks: f64,
-    /// What their choices follow from.
+    /// The seed of the clients' choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The table; it is made, and there must be none of that name.
+    /// The table, which is created; none of that name may exist.
     #[arg(long, default_value = "history")]
     table: String,
-    /// End as soon as this file exists, if that is before the time is over.
+    /// Stop as soon as this file exists.
     #[arg(long, value_name = "PATH")]
     until: Option<std::path::PathBuf>,
-    /// For programs.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// What came of it.
+/// The results of a run.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// Operations that were answered.
+    /// Answered operations.
     answered: u64,
-    /// Updates of which nobody knows.
+    /// Updates whose outcome is unknown.
     unknown: u64,
-    /// Operations that were not done in time.
+    /// Operations that timed out.
     timed_out: u64,
-    /// The longest that one took, in seconds.
+    /// The longest operation, in seconds.
     longest_s: f64,
-    /// What is wrong with the history, if something is.
+    /// The violation in the history, if there is one.
     violation: Option<String>,
 }
 
@@ -134,7 +134,8 @@ impl User<'_> {
             (Ok(Answer::Found { version, value }), _) => {
                 self.version = version;
                 let value: Option<[u8; 8]> = value.try_into().ok();
-                let value = value.context("a value that nobody wrote: it has not 8 bytes")?;
+                let value =
+                    value.context("a value that no client wrote: it does not have 8 bytes")?;
                 Outcome::Found(judged(version), u64::from_le_bytes(value))
             }
             (Ok(Answer::Absent), _) => Outcome::Absent,
@@ -145,13 +146,13 @@ impl User<'_> {
             (Ok(Answer::Sum { version, number: Number::Integer(sum) }), _) => {
                 Outcome::Done(judged(version), sum as u64)
             }
-            (Ok(_), _) => anyhow::bail!("an answer of another kind than what was asked"),
+            (Ok(_), _) => anyhow::bail!("an answer that does not fit the request"),
             (Err(Error::ConditionFailed { version }), _) => {
                 self.version = version;
                 Outcome::Refused(judged(version))
             }
             (Err(Error::Unknown(_) | Error::Incomprehensible), _) => Outcome::Unknown,
-            // It says that nothing was done: the judge must not need it.
+            // A timeout means that nothing was done, so the judge must not need the operation.
             (Err(Error::TimedOut(_)), _) => {
                 self.timed_out += 1;
                 return Ok(());
@@ -181,7 +182,8 @@ fn client(arguments: &Arguments, coordinators: &[SocketAddr]) -> Result<Client> 
     Client::connect(&options.deadline(deadline)).context("reach the cluster")
 }
 
-/// Runs it. False when the history is not one of a store that does one thing at a time.
+/// Runs the clients. Returns false if the history is not one of a store that performs one operation
+/// at a time.
 ///
 /// # Errors
 /// When it cannot be run.
@@ -205,14 +207,14 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let span = u32::try_from(shards.max(1)).unwrap_or(u32::MAX);
     let table = match first.create_table(&arguments.table, span) {
         Err(Error::Refused(Status::TableExists)) => {
-            anyhow::bail!("there is a table {} already; say another --table", arguments.table)
+            anyhow::bail!("there is already a table {}; choose another --table", arguments.table)
         }
         made => made.context("make the table")?,
     };
     let report = report(arguments, &coordinators, table)?;
     let is_right = report.violation.is_none();
     let columns = ["answered", "unknown", "not in time", "longest"];
-    let mut shown = Table::new("What clients saw", &columns);
+    let mut shown = Table::new("The clients' operations", &columns);
     shown.row(&[
         report.answered.to_string(),
         report.unknown.to_string(),
@@ -221,7 +223,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     ]);
     crate::log::show(arguments.json, &shown, &report)?;
     progress(match &report.violation {
-        None => "the history is one of a store that does one thing at a time",
+        None => "the history is one of a store that performs one operation at a time",
         Some(violation) => violation,
     });
     Ok(is_right)
@@ -297,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_clients_of_a_cluster_see_is_judged() {
+    fn the_history_of_a_clusters_clients_is_judged() {
         let name = format!("thunderhead-bench-history-{}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         let local = Local::start(&LocalOptions::small(directory.clone())).unwrap();

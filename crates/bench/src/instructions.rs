@@ -1,10 +1,10 @@
-//! Work for `cargo xtask instructions`, which counts instructions: a shard and a client of it that take
-//! turns on one thread, so that each operation is carried out by the same instructions every time.
+//! The work for `cargo xtask instructions`, which counts instructions. A shard and its client take
+//! turns on one thread, so that each operation executes the same instructions every time.
 //!
-//! The counting is done from outside, by callgrind, and only within the functions whose names it knows:
-//! `counted_server` (or `counted_replay`, `counted_take_back`, `counted_clean`) and `counted_client`. What each operation takes is the
-//! difference of two runs that differ in how many there are, so that beginning and end do not count. Of
-//! the kernel only the calls are counted, not what it does.
+//! Callgrind counts from outside, and only within functions that it knows by name: `counted_server`
+//! (or `counted_replay`, `counted_take_back`, `counted_clean`) and `counted_client`. The cost of an
+//! operation is the difference between two runs with different numbers of operations, so that start
+//! and end do not count. Of the kernel only the calls are counted, not their work.
 
 use crate::log::subject::{TABLE, entry_bytes, key};
 use crate::operations::content::{KEY_BYTES, NUMBERS, fill, is_right};
@@ -27,22 +27,22 @@ use thunderhead_rpc::{CallError, Caller, Node, Opcode};
 use thunderhead_wire::Status;
 use thunderhead_wire::operations::{Identity, PartHead};
 
-/// Objects that there are; all workloads draw among them.
+/// The number of objects from which all workloads draw.
 const OBJECTS: u64 = 10_000;
 
 /// Bytes of a value.
 const VALUE_BYTES: usize = 100;
 
-/// Objects in a message about many.
+/// Objects in a message of several.
 const PARTS: u64 = 70;
 
-/// The lease of updates that have an identity: a shard without coordinators takes any.
+/// The lease of updates with an identity: a shard without a coordinator accepts any.
 const LEASE: u64 = 1;
 
-/// What is done again and again.
+/// The counted operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Operation {
-    /// An echo: what a request takes that does nothing.
+    /// An echo: the cost of a request without an operation.
     Echo,
     /// A read.
     Read,
@@ -50,37 +50,37 @@ pub enum Operation {
     ReadTcp,
     /// A write without an identity.
     Write,
-    /// A write that is done once, however often it is sent.
+    /// A write with an identity, which is done exactly once.
     WriteOnce,
     /// The same over TCP.
     WriteOnceTcp,
-    /// An increment that is done once.
+    /// An increment with an identity.
     Increment,
-    /// Objects that are read in messages of many.
+    /// Objects read in messages of 70.
     MultiRead,
-    /// Objects that are written in messages of many, without identities.
+    /// Objects written in messages of 70, without identities.
     MultiWrite,
-    /// The same, each once.
+    /// The same with identities.
     MultiWriteOnce,
-    /// Objects that are replayed, in slices.
+    /// Objects replayed, in slices.
     Replay,
-    /// Objects that are taken back at a start with the segments that they are in, in slices.
+    /// Objects taken back with their segments at a start, in slices.
     TakeBack,
-    /// Objects that a cleaner moves, nine of ten of which are alive.
+    /// Objects moved by a cleaner; nine of ten entries are alive.
     Clean,
 }
 
-/// What to run.
+/// The options of the run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// The operation; if none is given, all are listed.
     pub operation: Option<Operation>,
-    /// Objects: a multiple of 70, at most 70000.
+    /// The number of objects: a multiple of 70, at most 70000.
     #[arg(long, default_value_t = 7000)]
     pub objects: u64,
 }
 
-/// Runs so many operations.
+/// Runs this many operations.
 ///
 /// # Errors
 /// When an answer is wrong.
@@ -99,7 +99,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// Tells which operations there are: a name and what it is, on a line each.
+/// Lists the operations: a name and a description on each line.
 fn list() -> Result<()> {
     let mut out = std::io::stdout().lock();
     for operation in Operation::value_variants() {
@@ -113,7 +113,7 @@ fn list() -> Result<()> {
 /// A client and a shard.
 struct Pair {
     operation: Operation,
-    /// What is under way: before anything else objects are written.
+    /// The operation in progress: the objects are written before anything else.
     asked: Operation,
     node: Node<Both>,
     caller: Caller,
@@ -123,14 +123,14 @@ struct Pair {
     numbers: Vec<u64>,
 }
 
-/// What came of a request.
+/// The outcome of a request.
 enum Outcome {
     Waiting,
     Right,
     Wrong(String),
 }
 
-/// A turn of the shard's.
+/// Takes a turn of the shard.
 #[inline(never)]
 fn counted_server(node: &mut Node<Both>) {
     node.turn_now();
@@ -140,7 +140,7 @@ impl Pair {
     fn new(operation: Operation) -> Result<Pair> {
         let over_tcp = matches!(operation, Operation::ReadTcp | Operation::WriteOnceTcp);
         let channel = if over_tcp { Channel::Tcp } else { Channel::Shm };
-        // No cleaner runs, so there must be room for whatever is written.
+        // No cleaner runs, so there must be room for all writes.
         let own = Own { cleaners: 0, ..Own::holding(OBJECTS, VALUE_BYTES, 0.04) };
         let (world, _scrap) = world()?;
         let transport = OsTransport::new(&world, channel.setup().options())?;
@@ -166,7 +166,8 @@ impl Pair {
         for _ in 0..objects / together {
             self.numbers.clear();
             for _ in 0..together {
-                // Steps that meet every object, in no order that caches or the index would know.
+                // The step visits every object, in an order that helps neither caches nor the
+                // index.
                 drawn = (drawn + 6_421) % OBJECTS;
                 self.numbers.push(drawn);
             }
@@ -175,7 +176,7 @@ impl Pair {
         Ok(())
     }
 
-    /// One request, from its making to the look at its answer.
+    /// Makes one request and checks its answer.
     fn one(&mut self, operation: Operation) -> Result<()> {
         let mut outcome = self.counted_client(Some(operation));
         loop {
@@ -189,7 +190,7 @@ impl Pair {
         }
     }
 
-    /// A turn of the client's, which may begin something.
+    /// Takes a turn of the client, which may begin a request.
     #[inline(never)]
     fn counted_client(&mut self, begin: Option<Operation>) -> Outcome {
         let begun = match begin {
@@ -219,7 +220,7 @@ impl Pair {
                 (Opcode::Echo, echo.as_slice())
             }
             Operation::Read | Operation::ReadTcp => bodies.read(number),
-            // These are done without a shard.
+            // These run without a shard.
             Operation::Replay | Operation::TakeBack | Operation::Clean => bodies.read(number),
             Operation::Write => bodies.write(Identity::NONE, number, *sequence),
             Operation::WriteOnce | Operation::WriteOnceTcp => {
@@ -239,7 +240,7 @@ impl Pair {
     }
 }
 
-/// Looks at an answer as a careful client does.
+/// Checks an answer as a careful client does.
 #[inline]
 fn judge(operation: Operation, numbers: &[u64], answer: Result<&[u8], CallError>) -> Outcome {
     let body = match answer {
@@ -269,10 +270,10 @@ fn judge(operation: Operation, numbers: &[u64], answer: Result<&[u8], CallError>
     if is_whole { Outcome::Right } else { Outcome::Wrong(format!("{} bytes", body.len())) }
 }
 
-/// Entries and bytes of a slice, as a recovery master takes them.
+/// Entries and bytes of a slice, as in a recovery master.
 const SLICE: (usize, usize) = (64, 32 << 10);
 
-/// A slice of a replay.
+/// Executes a slice of a replay.
 #[inline(never)]
 fn counted_replay(
     rebuild: &mut Rebuild,
@@ -285,7 +286,7 @@ fn counted_replay(
     Ok(next)
 }
 
-/// The segments of a log into which objects were written, the open one last.
+/// Returns the segments of a log into which objects were written, the open one last.
 fn written(objects: u64, options: &Options) -> Result<Vec<Replica>> {
     let recorder = Recorder::new();
     let memory = memory(objects)?;
@@ -297,13 +298,14 @@ fn written(objects: u64, options: &Options) -> Result<Vec<Replica>> {
     Ok(replicas.into_values().collect())
 }
 
-/// Room for twice so many objects.
+/// Returns memory for twice as many objects.
 fn memory(objects: u64) -> Result<Arc<Memory>> {
     let bytes = objects * (entry_bytes(VALUE_BYTES) * 2 + 30) + (16 << 20);
     Ok(Memory::with_seglets(bytes as usize, 16 << 10)?)
 }
 
-/// Writes objects, and among ten of them so many of another one, which is dead when it is written the next time.
+/// Writes objects, and among each ten of them `dead_of_ten` versions of one other object. Each
+/// version kills the one before.
 fn write(log: &mut Log, objects: u64, dead_of_ten: u64) -> Result<()> {
     let mut value = [b'v'; VALUE_BYTES];
     for number in 0..objects {
@@ -347,7 +349,7 @@ fn replay(objects: u64) -> Result<()> {
     ends_with(objects, rebuild.finish(&mut log)?.taken)
 }
 
-/// A slice of a log that is taken back.
+/// Executes a slice of taking back a log.
 #[inline(never)]
 fn counted_take_back(
     rebuild: &mut Rebuild,
@@ -367,19 +369,19 @@ fn take_back(objects: u64) -> Result<()> {
     let tablet = (TabletRange::whole(TABLE), SegmentId::NONE);
     let mut rebuild = Rebuild::take_back(&mut log, [tablet])?;
     while rebuild.make_room(&mut log, tablet.0, objects) {}
-    // The open one is adopted as well, so that all objects count.
+    // The open segment is adopted as well, so that all objects count.
     in_slices(&replicas, |bytes, from| counted_take_back(&mut rebuild, &mut log, bytes, from))?;
     ends_with(objects, rebuild.finish(&mut log)?.taken)
 }
 
-/// A piece of a cleaner's work.
+/// Executes a step of a cleaner.
 #[inline(never)]
 fn counted_clean(cleaner: &mut Cleaner) -> Step {
     cleaner.step()
 }
 
 fn clean(objects: u64) -> Result<()> {
-    // Everything is cleaned once, at once, and never in memory alone.
+    // Everything is cleaned once, at once, and never by compaction.
     let cleaner = CleanerOptions {
         compaction: false,
         free_fraction_low: 1.0,
@@ -391,7 +393,7 @@ fn clean(objects: u64) -> Result<()> {
     let mut log = Log::new(&memory, LogId(1), options, Box::new(NoReplication::default()))?;
     log.create_tablet(TabletRange::whole(TABLE))?;
     write(&mut log, objects, 1)?;
-    // All of them are in segments that are closed.
+    // Moves on until all of the objects are in closed segments.
     let (head, long) = (log.appended().segment, [0; 4096]);
     while log.appended().segment == head {
         log.write(TABLE, &key(objects), &long)?;

@@ -1,8 +1,8 @@
 //! The load generator and the papers' experiments, behind `thunderhead bench`.
 //!
-//! Every experiment prints a table for people, `--json` for programs, and most draw a figure with
-//! `--plot FILE.svg`. `bench evaluate AREA` measures what an area must show, required beside
-//! measured.
+//! Every experiment prints a table for people, or JSON with `--json`, and most draw a figure with
+//! `--plot FILE.svg`. `bench evaluate AREA` measures the requirements of an area and prints them
+//! beside the results.
 #![allow(clippy::disallowed_methods, reason = "benchmarks measure the machine itself")]
 
 pub mod backup;
@@ -25,7 +25,7 @@ use clap::Subcommand;
 use operations::workload::Workload;
 use std::path::PathBuf;
 
-/// What to measure.
+/// The measurement to run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -33,8 +33,8 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// The options of a workload that asks a running cluster, if that is what is to be measured: it
-    /// wants to know the deadline of operations.
+    /// Returns the options of a workload on a running cluster, if that is the measurement. It needs
+    /// the deadline of operations.
     pub fn of_cluster(&mut self) -> Option<&mut operations::Arguments> {
         let workload = match &mut self.command {
             Command::Read(it)
@@ -67,17 +67,17 @@ impl Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Log-structured memory by itself.
+    /// Log-structured memory alone.
     Log(log::Arguments),
-    /// Round trips, requests and their price, each beside its floor.
+    /// Round trips, requests and their cost, each beside its floor.
     Rpc(rpc::Arguments),
     /// A backup's storage.
     Backup(backup::Arguments),
     /// Thunderhead beside Redis, Valkey, memcached and etcd.
     Peers(peers::Arguments),
-    /// Recovery, modelled: larger clusters than there are here.
+    /// Recovery in a model: clusters larger than this machine can run.
     Recovery(recovery::Arguments),
-    /// The longest turns of shards while they clean, give a tablet away and rebuild others' tablets.
+    /// The longest turns of shards during cleaning, migration and recovery.
     Turns(turns::Arguments),
     /// Reads of single objects.
     Read(operations::Arguments),
@@ -99,48 +99,49 @@ enum Command {
     YcsbC(operations::Arguments),
     /// YCSB D: 95 % reads of the latest objects, 5 % inserts.
     YcsbD(operations::Arguments),
-    /// YCSB E needs ranges of keys: refused.
+    /// YCSB E needs ranges of keys: not supported.
     #[command(hide = true)]
     YcsbE(operations::Arguments),
     /// YCSB F: half reads, half reads followed by a write of the same object, zipfian.
     YcsbF(operations::Arguments),
-    /// Clients of a running cluster, and a judge of what they saw.
+    /// Clients of a running cluster, and a judge of their history.
     ///
-    /// Status 1: it cannot have come from a store that does one thing at a time. Faults are up to you.
+    /// Status 1: no store that performs one operation at a time could have produced it. Faults are
+    /// injected from outside.
     History(history::Arguments),
     /// Work for `cargo xtask instructions`, which counts from outside.
     #[command(hide = true)]
     Instructions(instructions::Arguments),
-    /// What an area must show, required beside measured.
+    /// The requirements of an area, beside the results.
     ///
-    /// Status 0: all of it is met. 1: a row fell short. 2: something could not be measured. The
-    /// machine should be idle, or rows fall short for no fault of the store.
+    /// Status 0: all are met. 1: a result fell short. 2: a measurement failed. The machine should
+    /// be idle; otherwise results may fall short through no fault of the store.
     Evaluate {
         /// The area: log, rpc, operations, recovery or peers.
         #[arg(value_parser = ["log", "rpc", "operations", "recovery", "peers"])]
         area: String,
-        /// Smaller and shorter: says whether everything works, and not how fast it is. Rows may
+        /// Smaller and shorter: shows whether everything works, not how fast it is. Results may
         /// fall short, with status 1.
         #[arg(long)]
         quick: bool,
-        /// Minutes of the churn that memory must stay bounded under, which is a day's worth of it
-        /// in ten (operations only).
+        /// Minutes of the churn under which memory must stay bounded; ten minutes stand for a day
+        /// (operations only).
         #[arg(long)]
         minutes: Option<f64>,
         /// Only some groups of rows (operations only).
         #[arg(long, value_delimiter = ',', value_enum)]
         only: Vec<operations::evaluate::Part>,
-        /// For programs.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
-        /// Also puts it into this page, between the marks `measured: begin` and `measured: end`
-        /// (peers only).
+        /// Also write the results into this page, between the marks `measured: begin` and
+        /// `measured: end` (peers only).
         #[arg(long, value_name = "FILE.md")]
         write: Option<PathBuf>,
     },
 }
 
-/// Runs a benchmark. False when a requirement is not met.
+/// Runs a benchmark. Returns false if a requirement is not met.
 ///
 /// # Errors
 /// When the benchmark cannot be run.

@@ -12,7 +12,7 @@ pub mod timeline;
 use anyhow::Result;
 use clap::Subcommand;
 
-/// Which experiment.
+/// The experiment to run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -29,9 +29,9 @@ enum Command {
     Index(index::Arguments),
     /// Which segments to clean first: the papers' LFS simulator.
     Lfs(lfs::Arguments),
-    /// Objects and bytes a second that a replay takes in.
+    /// Objects and bytes a second of a replay.
     Replay(replay::Arguments),
-    /// Where the time of a cleaner's steps goes, phase after phase, and how long until memory is free.
+    /// The phases of a cleaner's steps and their times, and the time until memory is free.
     Timeline(timeline::Arguments),
 }
 
@@ -50,7 +50,7 @@ pub fn run(arguments: Arguments) -> Result<()> {
     }
 }
 
-/// Prints a result the way the user asked for.
+/// Prints a result as a table or as JSON.
 pub(crate) fn show<T: serde::Serialize>(
     json: bool,
     table: &crate::table::Table,
@@ -66,7 +66,7 @@ pub(crate) fn show<T: serde::Serialize>(
     Ok(())
 }
 
-/// Tells a person how far a long experiment is.
+/// Reports the progress of a long experiment to a person.
 pub(crate) fn progress(text: &str) {
     let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("  {text}\n"));
 }

@@ -1,20 +1,21 @@
-//! What the benchmarks ask of the machine: cores, processor time, resident memory.
+//! The machine's figures that benchmarks need: cores, processor time, resident memory.
 
 use anyhow::Context as _;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Keeps the calling thread on one core, if the machine has it. With the writer on one core and
+/// Pins the calling thread to one core, if the machine has it. With the writer on one core and
 /// cleaners on the others, a run measures the code and not the scheduler.
 pub fn pin(core: usize) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(core % cores());
-    // Where it is not allowed, the figures are noisier; nothing else changes.
+    // If pinning is not allowed, the figures are noisier; nothing else changes.
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 
-/// Cores that this process may use. Counted once: a thread that is pinned would count one.
+/// Returns the number of cores that this process may use. It is counted once: a pinned thread would
+/// count one core.
 #[must_use]
 pub fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
@@ -22,42 +23,42 @@ pub fn cores() -> usize {
         .get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get))
 }
 
-/// Processor time of the whole process.
+/// Returns the processor time of the whole process.
 #[must_use]
 pub fn process_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Processor time of the calling thread.
+/// Returns the processor time of the calling thread.
 #[must_use]
 pub fn thread_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// A thread of this process whose processor time others want to know.
+/// A handle to a thread's processor time, for other threads of this process.
 #[derive(Clone, Debug)]
 pub struct Thread(PathBuf);
 
 impl Thread {
-    /// The calling thread.
+    /// Returns the calling thread.
     #[must_use]
     pub fn own() -> Thread {
         let number = rustix::thread::gettid().as_raw_nonzero();
         Thread(PathBuf::from(format!("/proc/self/task/{number}/schedstat")))
     }
 
-    /// The thread with this file of the scheduler's figures.
+    /// Returns the thread with this file of scheduler statistics.
     #[must_use]
     pub fn of(schedstat: PathBuf) -> Thread {
         Thread(schedstat)
     }
 
-    /// Its processor time, to within a tick of the scheduler while it runs.
+    /// Returns its processor time, to within a tick of the scheduler while it runs.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// When the kernel does not report it.
     pub fn processor(&self) -> anyhow::Result<Duration> {
         let text = std::fs::read_to_string(&self.0)?;
         let nanoseconds = text.split_whitespace().next().and_then(|it| it.parse().ok());
@@ -65,7 +66,7 @@ impl Thread {
     }
 }
 
-/// Resident bytes of the process.
+/// Returns the resident bytes of the process.
 #[must_use]
 pub fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
@@ -73,7 +74,8 @@ pub fn resident_bytes() -> u64 {
     pages * rustix::param::page_size() as u64
 }
 
-/// Bytes that processes can still have without swapping, if the system says so.
+/// Returns the bytes that processes can still allocate without swapping, if the system reports
+/// them.
 #[must_use]
 pub fn available_bytes() -> Option<u64> {
     available_in(&std::fs::read_to_string("/proc/meminfo").ok()?)
@@ -85,8 +87,8 @@ fn available_in(meminfo: &str) -> Option<u64> {
     Some(kilobytes * 1024)
 }
 
-/// Refuses what would take more memory than the machine has to give: it would be swapped, or
-/// somebody's process ended. `flag` is the one to lower.
+/// Refuses a run that needs more memory than the machine can give: it would swap, or the kernel
+/// would kill a process. `flag` is the option to lower.
 ///
 /// # Errors
 /// When it does not fit.
@@ -106,14 +108,14 @@ fn fits(needed: u64, available: Option<u64>, flag: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Seconds that something takes.
+/// Returns the seconds that a function takes, and its result.
 pub fn seconds<T>(work: impl FnOnce() -> T) -> (f64, T) {
     let began = Instant::now();
     let result = work();
     (began.elapsed().as_secs_f64(), result)
 }
 
-/// The middle of some figures.
+/// Returns the median.
 #[must_use]
 pub fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
@@ -125,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_refused_with_what_there_is() {
+    fn a_run_that_does_not_fit_is_refused_with_both_sizes() {
         let meminfo = "MemTotal: 9000 kB\nMemFree: 10 kB\nMemAvailable:    2048 kB\n";
         let available = available_in(meminfo);
         assert_eq!(available, Some(2 << 20));

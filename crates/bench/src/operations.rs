@@ -1,10 +1,10 @@
 //! Operations on objects: `thunderhead bench read`, `write`, … and `bench evaluate operations`.
 //!
-//! Clients in closed loops, each with a connection of its own and `--depth` requests in flight, ask
-//! a shard of our own in this process, or with `--replicas` servers in this process ([`local`]). They
-//! speak the protocol without the client library, so that the shard is what limits. With
-//! `--coordinators` they ask a cluster that runs, through the client library ([`through`]), on threads
-//! that share the cores as they come. Values are checked on every read.
+//! Clients run closed loops, each with a connection of its own and `--depth` requests in flight.
+//! Their target is a shard in this process, or with `--replicas` servers in this process
+//! ([`local`]). They speak the protocol without the client library, so that the shard is the
+//! bottleneck. With `--coordinators` the target is a running cluster, through the client library
+//! ([`through`]), on threads that share the cores. Values are checked on every read.
 
 pub mod content;
 pub mod distribution;
@@ -34,11 +34,11 @@ use target::{Channel, Own};
 use through::{Cluster, Through};
 use workload::Workload;
 
-/// What to run.
+/// The options of a workload.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// Clients, each with a connection of its own: 1 to 1000. All share the cores that the shard
-    /// leaves.
+    /// The number of clients, each with a connection of its own: 1 to 1000. All share the cores
+    /// that the shard leaves free.
     #[arg(long, default_value_t = 1)]
     pub clients: usize,
     /// Requests that each client keeps in flight: 1 to 1000.
@@ -47,12 +47,12 @@ pub struct Arguments {
     /// Bytes of a value.
     #[arg(long, default_value_t = 100)]
     pub value_bytes: usize,
-    /// Which objects: uniform, zipfian (YCSB's), latest or sequential; if not given, as YCSB says,
-    /// and uniform for the others.
+    /// How objects are drawn: uniform, zipfian (YCSB's), latest or sequential. The default is
+    /// YCSB's for its workloads, and uniform for the others.
     #[arg(long)]
     pub distribution: Option<Distribution>,
-    /// How long to measure: 500ms, 10s, 2m, or seconds; after a tenth of that (a second at most) to
-    /// warm up.
+    /// How long to measure: 500ms, 10s, 2m, or a number of seconds. A warm-up of a tenth of that,
+    /// at most a second, comes first.
     #[arg(long, default_value = "10s", value_parser = seconds)]
     pub duration: f64,
     /// Objects that exist from the start: 256 to 1000000000.
@@ -64,14 +64,14 @@ pub struct Arguments {
     /// Percent of reads in mixed.
     #[arg(long, default_value_t = 50)]
     pub reads: u32,
-    /// Updates have no identity: a retry may repeat them.
+    /// Send updates without an identity: a retry may repeat them.
     #[arg(long)]
     pub at_least_once: bool,
-    /// What is asked: own starts a shard in this process.
+    /// The target: own starts a shard in this process.
     #[arg(long, default_value = "own", value_parser = ["own"])]
     pub target: String,
-    /// Ask a running cluster, by its coordinators (HOST:PORT), instead of a shard of our own. What the
-    /// environment or a file says of coordinators does not count here.
+    /// Use a running cluster, given by its coordinators (HOST:PORT), instead of a shard in this
+    /// process. Coordinators in the environment or in a file are ignored here.
     #[arg(
         long,
         value_delimiter = ',',
@@ -79,38 +79,39 @@ pub struct Arguments {
         value_name = "ADDR"
     )]
     pub coordinators: Vec<String>,
-    /// The table to use in a running cluster. It is made if it is not there, and is not dropped.
+    /// The table to use in a running cluster. It is created if it does not exist, and is not
+    /// dropped.
     #[arg(long, default_value = "bench")]
     pub table: String,
-    /// How long an operation on a running cluster may take.
+    /// The deadline of an operation on a running cluster.
     #[arg(skip = Some(DEADLINE))]
     pub deadline: Option<Duration>,
-    /// Copies of each update: 1 on the disk of the shard of our own, more on so many other servers in
-    /// this process.
+    /// Copies of each update: 1 on the disk of this process's shard, more on that many other
+    /// servers in this process.
     #[arg(long, default_value_t = 0)]
     pub replicas: u32,
-    /// The directory for the files of servers with copies; they go in the end. If it is not said:
-    /// where temporary files are.
+    /// The directory for the files of servers with copies, which are removed at the end. The
+    /// default is the directory for temporary files.
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
-    /// How full the memory of the shard of our own is, in percent: 1 to 90.
+    /// The memory utilization of this process's shard, in percent: 1 to 90.
     #[arg(long, default_value_t = 50)]
     pub utilization: u32,
-    /// How clients reach the shard.
+    /// How clients connect to the shard.
     #[arg(long, default_value = "shm")]
     pub transport: Channel,
-    /// For programs.
+    /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// Draws the figures.
+    /// Draw the figures.
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
 }
 
-/// How long an operation on a running cluster may take, if nobody says otherwise.
+/// The default deadline of an operation on a running cluster.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Reads a time, which is in seconds where it has no unit.
+/// Parses a time, in seconds if it has no unit.
 fn seconds(text: &str) -> Result<f64, String> {
     let units = [("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
     let unit = units.iter().find_map(|(unit, each)| Some((text.strip_suffix(unit)?, each)));
@@ -119,7 +120,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     Ok(number * each)
 }
 
-/// Where coordinators are that are given as HOST:PORT.
+/// Returns the addresses of coordinators that are given as HOST:PORT.
 fn resolve(coordinators: &[String]) -> Result<Vec<SocketAddr>> {
     let (mut found, mut failed) = (Vec::new(), None);
     for name in coordinators.iter().flat_map(|it| it.split(',')) {
@@ -134,7 +135,7 @@ fn resolve(coordinators: &[String]) -> Result<Vec<SocketAddr>> {
     }
 }
 
-/// Says why YCSB's fifth workload is not among these.
+/// Refuses YCSB's fifth workload, with the reason.
 pub(crate) fn no_ycsb_e() -> Result<bool> {
     bail!(
         "ycsb-e scans ranges of keys, and tables have no order to scan in; run ycsb-a, b, c, d or f"
@@ -142,7 +143,7 @@ pub(crate) fn no_ycsb_e() -> Result<bool> {
 }
 
 impl Arguments {
-    /// Refuses what cannot be run, before anything is.
+    /// Refuses invalid options before any measurement.
     fn check(&self, workload: Workload) -> Result<()> {
         let within = |name: &str, value: u64, least: u64, most: u64| {
             ensure!(
@@ -160,7 +161,7 @@ impl Arguments {
         within("--replicas", u64::from(self.replicas), 0, 8)?;
         let most = self.own(workload).value_bytes_max();
         within("--value-bytes", self.value_bytes as u64, 0, most as u64)?;
-        // A message that is longer than servers take is refused by them.
+        // Servers refuse longer messages.
         let together = (self.value_bytes + 128) * if is_many(workload) { self.parts } else { 1 };
         ensure!(
             together <= 1 << 20,
@@ -212,7 +213,7 @@ fn is_many(workload: Workload) -> bool {
 /// Measures a workload.
 ///
 /// # Errors
-/// When the arguments make no sense, or an answer is wrong.
+/// When the options are invalid, or an answer is wrong.
 pub fn measure(workload: Workload, arguments: &Arguments) -> Result<Report> {
     arguments.check(workload)?;
     let (own, plan) = (arguments.own(workload), arguments.plan(workload));
@@ -243,10 +244,10 @@ pub fn measure(workload: Workload, arguments: &Arguments) -> Result<Report> {
     Ok(Report::of(workload, arguments, &tally))
 }
 
-/// Runs a workload and prints what came of it. False when an operation failed.
+/// Runs a workload and prints the results. Returns false if an operation failed.
 ///
 /// # Errors
-/// As [`measure`], and when it cannot be written down.
+/// As [`measure`], and when the results cannot be written.
 pub fn run(workload: Workload, arguments: &Arguments) -> Result<bool> {
     plot::check(arguments.plot.as_deref())?;
     let report = measure(workload, arguments)?;

@@ -1,19 +1,19 @@
-//! Thunderhead beside what one would otherwise run: Redis, Valkey, memcached and etcd.
+//! Thunderhead beside its alternatives: Redis, Valkey, memcached and etcd.
 //!
-//! Every store is a process of its own, on the server's core, with settings of its users; the client is
-//! on the other core. Stores that are compared run at the same time and are asked in turn, so that
-//! what else goes on in the machine hits all alike. All are asked by the same client
-//! ([`crowd`]), which parses every answer and checks every value.
+//! Every store is a process of its own, on the server's core, with settings that its users choose;
+//! the client is on the other core. Compared stores run at the same time and are asked in turn, so
+//! that other load on the machine affects all alike. All are asked by the same client ([`crowd`]),
+//! which parses every answer and checks every value.
 //!
-//! | section | what |
+//! | section | content |
 //! | --- | --- |
-//! | [`tools`] | our clients beside those that come with the peers |
+//! | [`tools`] | our clients beside the peers' own tools |
 //! | [`latency`] | one client, one object at a time |
-//! | [`throughput`] | many connections, requests on their way together, many objects in a request |
+//! | [`throughput`] | many connections, requests in flight together, many objects in a request |
 //! | [`durable`] | writes at equal durability |
 //! | [`memory`], [`churn`] | resident bytes for each object, and while sizes change |
 //! | [`restart`], [`stages`] | from the start of a process until all is readable |
-//! | [`idle`] | what a store takes that nobody asks |
+//! | [`idle`] | the processor time of an idle store |
 
 pub mod churn;
 pub mod crowd;
@@ -44,29 +44,29 @@ use scale::Scale;
 use std::path::PathBuf;
 use store::Kind;
 
-/// What to compare.
+/// The comparison to run.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Arguments {
-    /// Sections, several with commas: tools, latency, throughput, durable, memory, churn, restart,
-    /// idle. All if none is said.
+    /// Sections, separated by commas: tools, latency, throughput, durable, memory, churn, restart,
+    /// idle. The default is all.
     #[arg(long, value_delimiter = ',', value_parser = SECTIONS.map(|(name, _)| name))]
     pub only: Vec<String>,
-    /// Smaller and shorter: says whether everything works, and not how fast it is. Rows may fall
+    /// Smaller and shorter: shows whether everything works, not how fast it is. Rows may fall
     /// short, with status 1.
     #[arg(long)]
     pub quick: bool,
-    /// For programs.
+    /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// Also puts it into this page, between the marks `measured: begin` and `measured: end`, and the
-    /// figures beside it.
+    /// Also write the results into this page, between the marks `measured: begin` and `measured:
+    /// end`, and the figures beside it.
     #[arg(long, value_name = "FILE.md")]
     pub write: Option<PathBuf>,
 }
 
 type Section = fn(&Scale, &[Kind], &mut Report) -> Result<()>;
 
-/// All of them, in the order in which they are measured.
+/// All sections, in the order in which they are measured.
 const SECTIONS: [(&str, Section); 8] = [
     ("tools", tools::run),
     ("latency", latency::run),
@@ -78,14 +78,14 @@ const SECTIONS: [(&str, Section); 8] = [
     ("idle", idle::run),
 ];
 
-/// Debian's packages of the peers. It has none of Valkey before its release 13.
+/// Debian's packages of the peers. It has no package of Valkey before its release 13.
 const PACKAGES: [(Kind, &str); 3] =
     [(Kind::Redis, "redis-server"), (Kind::Memcached, "memcached"), (Kind::Etcd, "etcd-server")];
 
-/// Measures and prints it; false when something falls short.
+/// Measures and prints the comparison; returns false if a row falls short.
 ///
 /// # Errors
-/// When there is nobody to compare with, or something cannot be measured.
+/// When no peer is installed, or a measurement fails.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     arguments.write.as_deref().map_or(Ok(()), report::check)?;
     ensure!(machine::cores() >= 2, "client and server need a core each, and there is one");
@@ -116,7 +116,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     report.show(arguments.json)
 }
 
-/// The most that a store takes, and the client beside it.
+/// Returns the most memory of a store together with the client.
 fn memory_needed(scale: &Scale) -> u64 {
     let counts = scale.counts.iter().max().copied().unwrap_or(0) * 1_500;
     let churn = scale.live_bytes * 4;
@@ -147,7 +147,7 @@ fn facts(arguments: &Arguments, kinds: &[Kind], report: &mut Report) -> Result<(
     Ok(())
 }
 
-/// The machine, as far as it says what it is.
+/// Returns a description of the machine, as far as it is available.
 fn machine_is() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let text = read("/proc/cpuinfo");
@@ -156,7 +156,7 @@ fn machine_is() -> String {
     let memory = machine::available_bytes().unwrap_or(0) >> 30;
     let load = read("/proc/loadavg");
     format!(
-        "{} cores of {}, {memory} GiB of memory to be had, Linux {}, load before {}",
+        "{} cores of {}, {memory} GiB of memory available, Linux {}, load before {}",
         machine::cores(),
         model.unwrap_or("some kind"),
         system.trim(),
@@ -164,7 +164,7 @@ fn machine_is() -> String {
     )
 }
 
-/// Days since 1970 as year, month, day.
+/// Converts days since 1970 to year, month, day.
 fn date(days: u64) -> String {
     let (mut days, mut year) = (days, 1970);
     let is_leap = |year: u64| {

@@ -1,4 +1,4 @@
-//! Figures as SVG files: lines over a numeric axis and groups of bars, nothing else.
+//! Figures as SVG files: only lines over a numeric axis, and groups of bars.
 
 use anyhow::{Context, Result};
 use std::fmt::Write;
@@ -10,7 +10,8 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 200.0;
 const TOP: f64 = 36.0;
 const BOTTOM: f64 = 48.0;
-/// More places on a horizontal axis than these are not named each, and have no dots.
+/// With more places on a horizontal axis than this, not every place is labelled, and lines have no
+/// dots.
 const MARKS_MAX: usize = 20;
 
 const COLOURS: [&str; 8] =
@@ -19,7 +20,7 @@ const COLOURS: [&str; 8] =
 /// One line, or the bars of one colour.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
-    /// What the legend calls it.
+    /// Its name in the legend.
     pub name: String,
     /// For lines: x and y. For bars: the number of the group and the height.
     pub points: Vec<(f64, f64)>,
@@ -28,16 +29,16 @@ pub struct Series {
 /// How the series are drawn.
 #[derive(Clone, Debug)]
 pub enum Marks {
-    /// Lines, with a dot at each point where they are few.
+    /// Lines, with a dot at each point if there are few.
     Lines,
     /// A group of bars for each name.
     Bars(Vec<String>),
 }
 
-/// One pair of axes with what is drawn between them.
+/// One pair of axes with its series.
 #[derive(Clone, Debug)]
 pub struct Panel {
-    /// What it shows.
+    /// The title.
     pub title: String,
     /// The horizontal axis.
     pub x_label: String,
@@ -45,15 +46,15 @@ pub struct Panel {
     pub y_label: String,
     /// Lines or bars.
     pub marks: Marks,
-    /// What is drawn.
+    /// The data.
     pub series: Vec<Series>,
 }
 
-/// Finds out whether a figure can be written, before there is one: a measurement of minutes must
-/// not end with a path that was mistyped. Leaves nothing behind and changes no file.
+/// Checks that a figure can be written, before the measurement: a typing error in the path must not
+/// waste a run of minutes. Leaves no file behind and changes none.
 ///
 /// # Errors
-/// When it cannot.
+/// When it cannot be written.
 pub fn check(path: Option<&Path>) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
     let open = |new: bool| std::fs::OpenOptions::new().write(true).create_new(new).open(path);
@@ -93,7 +94,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// A round number at least as large, and the distance of the marks up to it.
+/// Returns a round number at least as large, and the distance of the marks up to it.
 fn round_up(most: f64) -> (f64, f64) {
     let most = if most.is_finite() && most > 0.0 { most } else { 1.0 };
     let magnitude = 10f64.powf((most / 5.0).log10().floor());
@@ -105,7 +106,7 @@ fn round_up(most: f64) -> (f64, f64) {
     ((most / step * 0.999).ceil() * step, step)
 }
 
-/// A number without digits that say nothing.
+/// Formats a number without superfluous digits.
 fn short(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_string()
@@ -202,7 +203,7 @@ impl Panel {
                 out,
                 "<polyline points=\"{line}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>"
             );
-            // Where there are very many they would hide the line.
+            // Very many dots would hide the line.
             for (x, y) in series.points.iter().filter(|_| few) {
                 let (x, y) = (x_at(*x), y_at(*y));
                 let _ = writeln!(
@@ -273,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_is_well_formed_whatever_its_names_are() {
+    fn a_figure_is_well_formed_for_any_names() {
         let series = Series { name: "a < b & c".into(), points: vec![(0.0, 1.0), (1.0, 3.0)] };
         let panel = |marks| Panel {
             title: "<t>".into(),

@@ -1,13 +1,13 @@
-//! What recovery must show, `bench evaluate recovery`, and models of clusters that nobody has here:
-//! `bench recovery …`.
+//! The requirements of recovery, `bench evaluate recovery`, and models of clusters larger than this
+//! machine can run: `bench recovery …`.
 //!
 //! Figures of whole recoveries come from clusters of processes that lose a server
-//! ([`crash`](crate::crash)), as `thunderhead demo crash` shows them: seen by clients, from outside.
-//! A recovery master alone is the log's rebuilding, in slices, on one core.
+//! ([`crash`](crate::crash)), as in `thunderhead demo crash`: measured by clients, from outside. A
+//! recovery master alone is the log's rebuilding, in slices, on one core.
 //!
-//! The models have disks, networks and processors that are numbers, but what decides is the code of
-//! the cluster itself: where a master places replicas ([`Trial`](thunderhead_master::replication::Trial)),
-//! and what the coordinator has read and rebuilt by whom ([`model`](thunderhead_coordinator::model)).
+//! In the models, disks, networks and processors are numbers, but the cluster's own code decides.
+//! It places replicas ([`Trial`](thunderhead_master::replication::Trial)), and chooses which
+//! backups read and which masters rebuild ([`model`](thunderhead_coordinator::model)).
 
 mod cluster;
 mod cold;
@@ -19,7 +19,7 @@ pub mod scale;
 use anyhow::Result;
 use clap::Subcommand;
 
-/// Which model.
+/// The model to run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -28,13 +28,13 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// When the last disk has read its share, by how replicas were placed.
+    /// The time at which the last disk has read its share, by the placement of replicas.
     Placement(placement::Arguments),
-    /// How long a recovery takes, by how many nodes take part in it.
+    /// The time of a recovery, by the number of nodes that take part.
     Scale(scale::Arguments),
-    /// The row of `bench evaluate recovery` on a cold start, alone.
+    /// Only the row of `bench evaluate recovery` on a cold start.
     Cold(cold::Arguments),
-    /// The row of `bench evaluate recovery` on reads of what stays, alone.
+    /// Only the row of `bench evaluate recovery` on reads of surviving tablets.
     Reads(evaluate::ReadsArguments),
 }
 

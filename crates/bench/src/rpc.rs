@@ -1,5 +1,5 @@
-//! Experiments on the reactor, its transports and RPC: `thunderhead bench rpc …`. Each measures
-//! its floor in the same run: the least that a short program would do on the same kind of channel.
+//! Experiments on the reactor, its transports and RPC: `thunderhead bench rpc …`. Each measures its
+//! floor in the same run: the cost of a minimal program on the same kind of channel.
 
 pub mod evaluate;
 pub mod floors;
@@ -13,7 +13,7 @@ pub mod throughput;
 use anyhow::Result;
 use clap::Subcommand;
 
-/// Which experiment.
+/// The experiment to run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -26,9 +26,10 @@ enum Command {
     Latency(latency::Arguments),
     /// Requests a second, by connections and requests in flight.
     Throughput(throughput::Arguments),
-    /// Processor time for each request, by load and by how the server spends idle time.
+    /// Processor time for each request, by load and by the server's use of idle time.
     Price(price::Arguments),
-    /// Reads, latency and processor time by number of clients and by how the server spends idle time.
+    /// Reads, latency and processor time, by number of clients and by the server's use of idle
+    /// time.
     Polling(polling::Arguments),
     /// An idle server, and one with very many connections.
     Scale(scale::Arguments),

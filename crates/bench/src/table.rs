@@ -3,10 +3,10 @@
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// A table with a title; cells are text already, for each measure has its own precision.
+/// A table with a title. Cells are text, because each figure has its own precision.
 #[derive(Clone, Debug, Serialize)]
 pub struct Table {
-    /// What it shows.
+    /// The title.
     pub title: String,
     /// The columns' names.
     pub columns: Vec<String>,
@@ -15,7 +15,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table.
+    /// Returns an empty table.
     #[must_use]
     pub fn new(title: &str, columns: &[&str]) -> Table {
         let columns = columns.iter().map(|column| (*column).to_string()).collect();
@@ -27,7 +27,7 @@ impl Table {
         self.rows.push(cells.to_vec());
     }
 
-    /// Prints it as Markdown has tables, without the title.
+    /// Prints the table in Markdown, without the title.
     ///
     /// # Errors
     /// When the output cannot be written.
@@ -41,7 +41,7 @@ impl Table {
         self.rows.iter().try_for_each(|row| writeln!(to, "{}", line(row)))
     }
 
-    /// Prints it with aligned columns: text to the left, numbers to the right.
+    /// Prints the table with aligned columns: text to the left, numbers to the right.
     ///
     /// # Errors
     /// When the output cannot be written.
@@ -71,20 +71,20 @@ impl Table {
     }
 }
 
-/// Something that must hold, beside what was measured.
+/// A requirement beside its result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Requirement {
-    /// What is required to be so.
+    /// The requirement.
     pub what: String,
-    /// The least (or most) that will do.
+    /// The bound.
     pub required: String,
-    /// What was measured.
+    /// The result.
     pub measured: String,
-    /// Whether it will do.
+    /// Whether the requirement is met.
     pub pass: bool,
 }
 
-/// Requirements as a table.
+/// Returns requirements as a table.
 pub(crate) fn table_of(rows: &[Requirement]) -> Table {
     let mut table = Table::new("", &["what", "required", "measured", ""]);
     for row in rows {
@@ -98,14 +98,14 @@ pub(crate) fn table_of(rows: &[Requirement]) -> Table {
     table
 }
 
-/// Prints requirements; says whether all hold.
+/// Prints requirements; returns whether all are met.
 fn print_requirements(rows: &[Requirement], to: &mut dyn Write) -> io::Result<bool> {
     table_of(rows).print(to)?;
     writeln!(to, "{}", closing_line(rows))?;
     Ok(rows.iter().all(|row| row.pass))
 }
 
-/// Collects requirements and says what is going on.
+/// Collects requirements and reports progress.
 #[derive(Default)]
 pub(crate) struct Rows(Vec<Requirement>);
 
@@ -128,7 +128,7 @@ impl Rows {
         );
     }
 
-    /// A figure that nothing is required of.
+    /// Adds a figure without a requirement.
     pub(crate) fn reported(&mut self, what: &str, measured: f64, unit: &str) {
         self.add(what, "reported".into(), format!("{measured:.2} {unit}"), true);
     }
@@ -140,12 +140,12 @@ impl Rows {
         self.0.push(Requirement { what: what.into(), required, measured, pass });
     }
 
-    /// All of them.
+    /// Returns all requirements.
     pub(crate) fn all(&self) -> &[Requirement] {
         &self.0
     }
 
-    /// Prints all of them; false when one is not met.
+    /// Prints all requirements; returns false if one is not met.
     pub(crate) fn show(&self, json: bool) -> anyhow::Result<bool> {
         let mut out = io::stdout().lock();
         if json {
@@ -158,7 +158,7 @@ impl Rows {
     }
 }
 
-/// What the verdict is and what it is worth.
+/// Returns the verdict with its reservations.
 #[must_use]
 pub fn closing_line(rows: &[Requirement]) -> String {
     let short = rows.iter().filter(|row| !row.pass).count();
@@ -166,7 +166,7 @@ pub fn closing_line(rows: &[Requirement]) -> String {
         return format!("None of {} rows fell short: status 0.", rows.len());
     }
     format!(
-        "{short} of {} rows fell short: status 1. Figures say little with --quick, or on a machine \
+        "{short} of {} rows fell short: status 1. Figures mean little with --quick, or on a machine \
          that is not idle.",
         rows.len()
     )

@@ -1,4 +1,4 @@
-//! Every workload against a shard of its own, in small; and what is refused.
+//! Every workload against its own shard, with few objects; and the refusal of invalid options.
 
 use clap::Parser;
 use serde_json::Value;
@@ -35,7 +35,7 @@ fn measure(workload: Workload, more: &[&str]) -> Report {
     }
 }
 
-/// Checks that a report says what was done, and agrees with itself.
+/// Checks that a report describes the run and is consistent.
 fn check(workload: Workload, report: &Report) {
     let text = serde_json::to_string(report).unwrap();
     let json: Value = serde_json::from_str(&text).unwrap();
@@ -79,7 +79,7 @@ fn every_workload_runs_over_tcp_with_clients() {
 }
 
 #[test]
-fn objects_are_drawn_by_any_law_and_updates_need_no_identity() {
+fn all_distributions_work_and_updates_need_no_identity() {
     for distribution in ["uniform", "zipfian", "latest", "sequential"] {
         let more = ["--distribution", distribution, "--at-least-once", "--depth", "1"];
         check(Workload::YcsbD, &measure(Workload::YcsbD, &more));
@@ -97,7 +97,7 @@ fn copies_are_made_by_servers_in_this_process() {
 }
 
 #[test]
-fn a_cluster_that_runs_is_asked_through_the_client_library() {
+fn a_running_cluster_is_used_through_the_client_library() {
     let name = format!("thunderhead-bench-cluster-{}", std::process::id());
     let directory = std::env::temp_dir().join(name);
     let small = LocalOptions::small(directory.clone());
@@ -110,7 +110,7 @@ fn a_cluster_that_runs_is_asked_through_the_client_library() {
         servers.iter().filter(|it| it.state == ServerState::Up).count() == 2
     };
     while !is_up(&mut client) {}
-    // By name, and beside one that is not there.
+    // By host name, with a second coordinator that does not exist.
     let at = format!("localhost:{},127.0.0.1:1", local.coordinator().port());
     for workload in Workload::ALL {
         let more = ["--coordinators", &at, "--clients", "2", "--value-bytes", "40"];
@@ -129,7 +129,7 @@ fn a_cluster_that_runs_is_asked_through_the_client_library() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_what_to_do() {
+fn invalid_options_are_refused_with_advice() {
     let cases: [(&[&str], &str); 10] = [
         (&["--clients", "0"], "--clients is 0; it must be 1 to 1000"),
         (&["--depth", "1001"], "--depth is 1001; it must be 1 to 1000"),
@@ -154,7 +154,7 @@ fn what_makes_no_sense_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn ycsb_e_is_refused_for_what_it_needs() {
+fn ycsb_e_is_refused_with_the_reason() {
     let bench = Bench::try_parse_from(["bench", "ycsb-e"]).unwrap();
     let error = thunderhead_bench::run(bench.arguments).unwrap_err().to_string();
     assert!(error.contains("ycsb-e scans ranges of keys"), "{error}");

@@ -1,5 +1,5 @@
-//! Experiments that run shards of their own. They are not unit tests, for some of those look at how much
-//! memory their process takes.
+//! Experiments that run their own shards. They are not unit tests, because some unit tests check
+//! the memory of their process.
 
 use clap::ValueEnum;
 use thunderhead_bench::instructions::{self, Operation};
@@ -7,7 +7,7 @@ use thunderhead_bench::rpc::polling::{self, Arguments};
 use thunderhead_bench::rpc::price::SETTINGS;
 
 #[test]
-fn every_counted_operation_is_answered_rightly() {
+fn every_counted_operation_gets_the_right_answer() {
     let run = |operation, objects| {
         instructions::run(&instructions::Arguments { operation: Some(operation), objects })
     };
@@ -36,7 +36,7 @@ fn every_setting_is_measured_with_every_number_of_clients() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused() {
+fn invalid_options_are_refused() {
     let wrong = [
         Arguments { clients: vec![], ..arguments() },
         Arguments { clients: vec![0], ..arguments() },

@@ -1,16 +1,16 @@
-//! What it costs to keep replicas in memory that outlasts the process until they are on the disk.
+//! The cost of keeping replicas in memory that outlasts the process until they are on the disk.
 //!
-//! - *floor*: plain direct writes of a segment each over a file that was written before, one sync
-//!   at the end.
-//! - *pool*: a store as a server has it: chunks are copied into shared memory and checksummed, a
+//! - *floor*: plain direct writes of one segment each over a file that was written before, and one
+//!   sync at the end.
+//! - *pool*: a store as in a server. Chunks are copied into shared memory and checksummed, and a
 //!   worker writes them with direct I/O.
-//! - *mapped file*: chunks are copied into a mapping of the file itself and synced, a segment at a
-//!   time, by a thread beside. Without headers and checksums, and with all its pages in memory
-//!   beforehand: the least that it could cost.
+//! - *mapped file*: chunks are copied into a mapping of the file itself, and a second thread syncs
+//!   one segment at a time. It has no headers and checksums, and all its pages are in memory
+//!   beforehand, so this is its lowest possible cost.
 //!
-//! Bandwidth is one half of it, the other is how long the copy of a chunk holds the reactor: a
-//! write into a mapped file waits for pages that are being written out, for pages that must be read
-//! first, and for the kernel's limit on what is dirty.
+//! Two figures matter: bandwidth, and how long the copy of one chunk blocks the reactor. A write
+//! into a mapped file waits for pages that are being written out, for pages that must be read
+//! first, and for the kernel's limit on dirty pages.
 //!
 //! All three write the same bytes over the same number of frames, in turn, and end when everything
 //! is durable.
@@ -31,13 +31,13 @@ use thunderhead_runtime::os::{Directory, MemoryDirectory, world};
 use thunderhead_wire::{ClusterId, Epoch, MasterId, SegmentId, ServerId};
 use zerocopy::IntoBytes;
 
-/// What to run.
+/// The options of the run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Where to write: a directory of the disk to be measured. What is made there is removed.
+    /// Where to write: a directory on the disk to be measured. The files made there are removed.
     #[arg(long)]
     directory: Option<PathBuf>,
-    /// Segments that are written in each measurement.
+    /// Segments written in each measurement.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     segments: u32,
     /// MiB of a segment.
@@ -49,30 +49,30 @@ pub struct Arguments {
     /// Measurements of each kind; the medians count.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
-    /// For programs.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// What was measured of one way.
+/// The figures of one way.
 #[derive(Debug, Serialize)]
 struct Figures {
     what: &'static str,
     megabytes_per_second: f64,
-    /// Beside the floor: the median of what each round of measurements says.
+    /// Relative to the floor: the median over all rounds of measurements.
     share_of_floor: f64,
-    /// The longest that taking one chunk held the reactor, the median of all measurements.
+    /// The longest time that taking one chunk blocked the reactor; the median of all measurements.
     longest_chunk_ms: f64,
 }
 
-/// One measurement: seconds in all, and of the chunk that took longest.
+/// One measurement: seconds in all, and for the slowest chunk.
 #[derive(Clone, Copy, Default)]
 struct Took {
     all: f64,
     longest: f64,
 }
 
-/// The directory and what is in it, until the end.
+/// A directory that is removed with its content at the end.
 struct Scrap(PathBuf);
 
 impl Drop for Scrap {
@@ -81,7 +81,7 @@ impl Drop for Scrap {
     }
 }
 
-/// Runs it.
+/// Runs the experiment.
 ///
 /// # Errors
 /// When it cannot be run.
@@ -92,7 +92,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut bench = Bench::new(&scrap.0, arguments)?;
     let mut figures: [Vec<f64>; 3] = Default::default();
     let mut longest: [Vec<f64>; 3] = Default::default();
-    // The first writing of a file's blocks is slower, for all of them: it does not count.
+    // The first write of a file's blocks is slower, for all three ways, so it does not count.
     for round in 0..=arguments.repeats {
         let found = [bench.floor()?, bench.pool()?, bench.mapped()?];
         if round > 0 {
@@ -174,7 +174,7 @@ impl Bench {
         f64::from(self.segments) * size_of_val(self.segment.as_slice()) as f64 / 1e6
     }
 
-    /// Seconds of plain direct writes.
+    /// Measures plain direct writes.
     fn floor(&mut self) -> Result<Took> {
         let bytes = self.segment.as_bytes();
         let (took, done) = seconds(|| {
@@ -187,7 +187,7 @@ impl Bench {
         Ok(Took { all: took, longest: 0.0 })
     }
 
-    /// Seconds of a store, from the first chunk until the last is durable.
+    /// Measures a store, from the first chunk until the last is durable.
     fn pool(&mut self) -> Result<Took> {
         let mut longest = 0.0;
         self.store.free_master(MasterId(1));
@@ -227,7 +227,7 @@ impl Bench {
 
     fn turn(&mut self) {
         if !self.store.turn(self.world.clock.now(), &mut |_| {}) {
-            // As a reactor that has nothing to do sleeps. Its alarm would wake it sooner.
+            // Sleeps as an idle reactor would, except that a reactor's alarm would wake it sooner.
             std::thread::sleep(std::time::Duration::from_micros(100));
         }
     }
@@ -238,7 +238,7 @@ impl Bench {
         }
     }
 
-    /// Seconds of copies into a mapping and syncs of its file.
+    /// Measures copies into a mapping and syncs of its file.
     fn mapped(&mut self) -> Result<Took> {
         let memory = self.mapped.find("mapped")?.context("the mapped file is there")?;
         let bytes = self.segment.as_bytes();
@@ -249,7 +249,7 @@ impl Bench {
             std::thread::scope(|scope| {
                 let syncs = scope.spawn(move || {
                     let file = files.open("mapped", false)?;
-                    // All that was sent meanwhile is in the sync that follows.
+                    // The following sync covers all segments announced so far.
                     while let Ok(()) = told.recv() {
                         while told.try_recv().is_ok() {}
                         files.sync(file)?;

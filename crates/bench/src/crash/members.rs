@@ -1,9 +1,9 @@
-//! A cluster of processes: a coordinator and servers, each the same binary as this one, on loopback,
-//! with their files in a directory of their own.
+//! A cluster of processes: a coordinator and servers, each running this binary, on loopback, with
+//! their files in a directory of their own.
 //!
-//! Nothing is left of it, however this process ends: a cluster that is dropped kills its processes,
-//! and so does a signal that asks this process to end. Where this process is killed itself, its ends
-//! of their inputs close, and they end by themselves.
+//! Nothing remains of it, however this process ends. A dropped cluster kills its processes, and so
+//! does a signal that asks this process to end. If this process is killed with SIGKILL, the
+//! children's inputs close, and they end by themselves.
 
 use crate::children::{self, Children, free_port, locked};
 use anyhow::{Context as _, Result, bail, ensure};
@@ -20,28 +20,28 @@ use thunderhead_client::{Client, Options};
 use thunderhead_runtime::os::{Directory, MemoryDirectory};
 use thunderhead_runtime::polling::Polling;
 
-/// How long a cluster may take to come up: opening storage may mean to write all of it.
+/// The longest time for a cluster to come up: opening storage may write all of it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long processes may take that are asked to end.
+/// The longest time for processes to end when asked.
 const ENDING: Duration = Duration::from_secs(30);
 
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Two cores to keep what is measured apart from the rest.
+/// Two cores, so that the measured process can be separated from the rest.
 const CROWDED: usize = 0;
 const APART: usize = 1;
 
-/// What the cluster is to be.
+/// The parameters of a cluster.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// The binary.
     pub program: PathBuf,
-    /// Where its directory is made; where temporary files are if nothing is said.
+    /// The parent of its directory; the directory for temporary files if `None`.
     pub directory: Option<PathBuf>,
-    /// The directory stays, and servers are asked to end rather than killed.
+    /// Whether the directory stays. If so, servers are asked to end instead of being killed.
     pub keep: bool,
-    /// How many servers.
+    /// The number of servers.
     pub servers: u32,
     /// Replicas of each segment.
     pub replicas: u32,
@@ -49,9 +49,9 @@ pub struct Setup {
     pub memory_bytes: u64,
     /// Disk space for replicas of each server.
     pub disk_bytes: u64,
-    /// Which cores the processes are on.
+    /// The cores of the processes.
     pub cores: Cores,
-    /// How servers spend idle time, as `--polling` has it.
+    /// The servers' use of idle time, as in `--polling`.
     pub polling: &'static str,
     /// More arguments of the coordinator.
     pub coordinator: Vec<String>,
@@ -59,14 +59,14 @@ pub struct Setup {
     pub server: Vec<String>,
 }
 
-/// Cores that processes are kept on.
+/// The cores to which processes are pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cores {
     /// Any.
     Any,
-    /// The first server has a core that the others keep off.
+    /// The first server has a core that the other processes do not use.
     FirstApart,
-    /// All processes are on this one.
+    /// All processes are pinned to this core.
     One(usize),
 }
 
@@ -75,11 +75,11 @@ struct Member {
     name: String,
     arguments: Vec<String>,
     child: Option<Child>,
-    /// It has a core of its own, or one that all but those have.
+    /// The core to which it is pinned: its own one, or the one of all other processes.
     core: Option<usize>,
 }
 
-/// What a signal has to clean up.
+/// The processes and files that a signal must clean up.
 struct Processes {
     program: PathBuf,
     directory: PathBuf,
@@ -88,26 +88,27 @@ struct Processes {
     members: Vec<Member>,
 }
 
-/// A cluster that runs.
+/// A running cluster.
 pub struct Cluster {
     processes: Arc<Mutex<Processes>>,
     coordinator: SocketAddr,
     servers: u32,
 }
 
-/// Where a cluster is, for its clients.
+/// A handle to a cluster for its clients.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
     coordinator: SocketAddr,
 }
 
 impl View {
-    /// A client whose operations may take so long.
+    /// Returns a client whose operations have this deadline.
     ///
     /// # Errors
     /// When the coordinator does not answer.
     pub fn client(&self, deadline: Duration) -> Result<Client> {
-        // There are more processes than cores: who spins takes them from who works.
+        // There are more processes than cores, so a spinning process would take a core from a
+        // working one.
         let polling = Polling::Never;
         let options = Options { polling, ..Options::new([self.coordinator]) };
         Client::connect(&options.deadline(Some(deadline))).context("reach the coordinator")
@@ -139,7 +140,7 @@ impl Processes {
         self.directory.join(format!("{name}.log"))
     }
 
-    /// What a process said last.
+    /// Returns the last lines of a process's log.
     fn last_words(&self, name: &str) -> String {
         let text = std::fs::read_to_string(self.log(name)).unwrap_or_default();
         let lines: Vec<&str> = text.lines().rev().take(3).collect();
@@ -158,7 +159,7 @@ impl Processes {
         }
         command.args(&member.arguments).current_dir(&self.directory);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
-        // Ctrl-C is for us: we end them.
+        // Ctrl-C goes to this process, which ends the children.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = match member.core {
             Some(core) => crate::rpc::floors::pinned(core, || command.spawn()),
@@ -171,7 +172,7 @@ impl Processes {
         Ok(())
     }
 
-    /// A process that ended though nobody wanted it to.
+    /// Returns a description of a process that ended unexpectedly, if any.
     fn fallen(&mut self) -> Option<String> {
         for number in 0..self.members.len() {
             let member = self.members.get_mut(number)?;
@@ -219,10 +220,10 @@ fn name_of(number: u32) -> String {
 }
 
 impl Cluster {
-    /// Starts one, and waits until all its servers are up.
+    /// Starts a cluster, and waits until all its servers are up.
     ///
     /// # Errors
-    /// When one does not come up.
+    /// When a process does not come up.
     pub fn start(setup: &Setup) -> Result<Cluster> {
         static COUNT: Mutex<u32> = Mutex::new(0);
         let number = {
@@ -260,25 +261,25 @@ impl Cluster {
         locked(&self.processes)
     }
 
-    /// Where its files are.
+    /// Returns the directory of its files.
     #[must_use]
     pub fn directory(&self) -> PathBuf {
         self.locked().directory.clone()
     }
 
-    /// Where the coordinator is.
+    /// Returns the coordinator's address.
     #[must_use]
     pub fn coordinator(&self) -> SocketAddr {
         self.coordinator
     }
 
-    /// How many servers it has.
+    /// Returns the number of servers.
     #[must_use]
     pub fn servers(&self) -> u32 {
         self.servers
     }
 
-    /// The process of a server.
+    /// Returns the process id of a server.
     ///
     /// # Errors
     /// When it does not run.
@@ -288,10 +289,10 @@ impl Cluster {
         member.context("there is no such server")?.number()
     }
 
-    /// All processes, the coordinator's first.
+    /// Returns the ids of all processes, the coordinator's first.
     ///
     /// # Errors
-    /// When one does not run.
+    /// When a process does not run.
     pub fn all_processes(&self) -> Result<Vec<u32>> {
         self.locked().members.iter().map(Member::number).collect()
     }
@@ -299,7 +300,7 @@ impl Cluster {
     /// Starts the coordinator.
     ///
     /// # Errors
-    /// When the system does not let it.
+    /// When the system does not allow it.
     pub fn start_coordinator(&mut self) -> Result<()> {
         self.locked().start(0)
     }
@@ -307,7 +308,7 @@ impl Cluster {
     /// Starts a server, for the first time or again.
     ///
     /// # Errors
-    /// When the system does not let it.
+    /// When the system does not allow it.
     pub fn start_server(&mut self, server: u32) -> Result<()> {
         self.locked().start(server as usize + 1)
     }
@@ -319,12 +320,12 @@ impl Cluster {
         }
     }
 
-    /// Kills everybody, coordinator and servers.
+    /// Kills all processes, coordinator and servers.
     pub fn kill_all(&mut self) {
         self.locked().members.iter_mut().for_each(Member::kill);
     }
 
-    /// Stops a server as it is (SIGSTOP), or lets it go on (SIGCONT).
+    /// Stops a server (SIGSTOP), or lets it continue (SIGCONT).
     ///
     /// # Errors
     /// When it does not run.
@@ -336,13 +337,13 @@ impl Cluster {
         kill_process(pid, signal).context("send the server a signal")
     }
 
-    /// What threads need to be its clients while it is changed.
+    /// Returns a handle with which threads become clients while the cluster is changed.
     #[must_use]
     pub fn view(&self) -> View {
         View { coordinator: self.coordinator }
     }
 
-    /// A client.
+    /// Returns a client.
     ///
     /// # Errors
     /// When the coordinator does not answer.
@@ -350,7 +351,7 @@ impl Cluster {
         self.view().client(deadline)
     }
 
-    /// All that the processes have said, the coordinator first.
+    /// Returns the logs of all processes, the coordinator's first.
     #[must_use]
     pub fn said(&self) -> Vec<String> {
         let processes = self.locked();
@@ -358,10 +359,10 @@ impl Cluster {
         processes.members.iter().map(|it| text(it).unwrap_or_default()).collect()
     }
 
-    /// Refuses to go on where a process has ended that nobody ended.
+    /// Refuses to continue if a process has ended unexpectedly.
     ///
     /// # Errors
-    /// When one has.
+    /// When a process has.
     pub fn ensure_whole(&self) -> Result<()> {
         match self.locked().fallen() {
             Some(fallen) => bail!("{fallen}"),
@@ -369,10 +370,10 @@ impl Cluster {
         }
     }
 
-    /// Waits until all servers are up, each in a life beyond the one of this number.
+    /// Waits until all servers are up, each in a generation above this number.
     ///
     /// # Errors
-    /// When that takes too long, or one ends.
+    /// When that takes too long, or a server ends.
     pub fn wait_up(&self, beyond: u64) -> Result<ClusterStatus> {
         let end = Instant::now() + PATIENCE;
         let mut client = None;
@@ -391,14 +392,14 @@ impl Cluster {
         }
     }
 
-    /// Which of the processes a server is.
+    /// Returns the index of a server's process.
     ///
     /// # Errors
-    /// When it is none of ours.
+    /// When the server does not belong to this cluster.
     pub fn number_of(&self, server: &ServerInfo) -> Result<u32> {
         let mut numbers = 0..self.servers;
         let number = numbers.find(|number| name_of(*number) == server.host);
-        number.with_context(|| format!("{} is none of ours", server.server))
+        number.with_context(|| format!("{} is not a server of this cluster", server.server))
     }
 }
 
@@ -467,7 +468,7 @@ fn members(setup: &Setup, directory: &Path, coordinator: SocketAddr) -> Vec<Memb
     std::iter::once(first).chain(servers).collect()
 }
 
-/// Keeps the calling thread where the first server is that has a core apart.
+/// Pins the calling thread to the first server's separate core.
 pub(crate) fn pin_apart() {
     crate::machine::pin(APART);
 }

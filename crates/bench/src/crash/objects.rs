@@ -1,9 +1,9 @@
-//! The objects of a cluster that loses a server: what was written, what of it was acknowledged, and
-//! whether all of that is there.
+//! The objects of a cluster that loses a server: the writes, the acknowledgements, and the check of
+//! all of them.
 //!
-//! Each object has one writer, and its value says the writer's stamp. So the stamp that is read must
-//! be the last one that was acknowledged, or one that was sent after it; anything below is a lost
-//! write, anything above was made up.
+//! Each object has one writer, and its value contains the writer's stamp. So the stamp that is read
+//! must be the last acknowledged one or one sent after it. A lower stamp is a lost write, and a
+//! higher one was never written.
 
 use super::members::View;
 use super::{Deadline, Screen};
@@ -21,52 +21,53 @@ const TOGETHER: u64 = 512;
 /// Threads that load and check.
 const THREADS: u64 = 2;
 
-/// How often somebody is told how far it is.
+/// The interval of progress reports.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// All of them.
+/// All objects of a run.
 pub struct Objects {
-    /// The table that they are in.
+    /// The objects' table.
     pub table: TableId,
-    /// How many there are.
+    /// The number of objects.
     pub count: u64,
     /// Bytes of each value.
     pub value_bytes: usize,
-    /// The last stamp of each that was acknowledged, and the last that was sent.
+    /// For each object the last acknowledged stamp, and the last sent.
     stamps: Vec<[AtomicU32; 2]>,
 }
 
-/// What a check found.
+/// The results of a check.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Found {
-    /// Objects that were looked at.
+    /// The number of checked objects.
     pub checked: u64,
-    /// Objects that are gone, or have a value that is older than the one that was acknowledged.
+    /// Objects that are missing, or whose value is older than the acknowledged one.
     pub lost: u64,
-    /// Objects that have a value that nobody wrote for them.
+    /// Objects with a value that was never written for them.
     pub wrong: u64,
     /// The first of these, for people.
     pub examples: Vec<String>,
 }
 
-/// Examples that are told.
+/// The most examples that are reported.
 const EXAMPLES: usize = 5;
 
 impl Objects {
-    /// Objects that are to be.
+    /// Returns objects that are not written yet.
     #[must_use]
     pub fn new(table: TableId, count: u64, value_bytes: usize) -> Objects {
         let stamps = (0..count).map(|_| Default::default()).collect();
         Objects { table, count, value_bytes, stamps }
     }
 
-    /// Bytes of all values.
+    /// Returns the bytes of all values.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.count * self.value_bytes as u64
     }
 
-    /// A write of an object that nobody else writes meanwhile: its key and its new value.
+    /// Returns a write of an object that has no other writer at this time: its key and its new
+    /// value.
     pub fn next_write(&self, number: u64) -> ([u8; 30], Vec<u8>) {
         let mut value = vec![b'v'; self.value_bytes];
         let stamp = match self.stamps.get(number as usize) {
@@ -77,14 +78,14 @@ impl Objects {
         (key(number), value)
     }
 
-    /// The last write of an object was acknowledged.
+    /// Records that the last write of an object was acknowledged.
     pub fn acknowledged(&self, number: u64) {
         if let Some([acknowledged, sent]) = self.stamps.get(number as usize) {
             acknowledged.store(sent.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 
-    /// What is wrong with what was read of an object.
+    /// Judges the value that was read of an object.
     fn judge(&self, number: u64, read: Option<&[u8]>, found: &mut Found) {
         found.checked += 1;
         let Some([acknowledged, sent]) = self.stamps.get(number as usize) else { return };
@@ -116,7 +117,7 @@ impl Objects {
         }
     }
 
-    /// Writes each once.
+    /// Writes each object once.
     ///
     /// # Errors
     /// When one cannot be written.
@@ -131,7 +132,7 @@ impl Objects {
         })
     }
 
-    /// Reads each and says what is wrong.
+    /// Reads each object and reports errors.
     ///
     /// # Errors
     /// When one cannot be read.
@@ -150,7 +151,7 @@ impl Objects {
         Ok(found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
-    /// Does something with all objects, some at a time, on some threads.
+    /// Applies a function to all objects, in parts, on several threads.
     fn in_parts(
         &self,
         cluster: View,
@@ -174,7 +175,7 @@ impl Objects {
         let one = || {
             let outcome = one();
             if outcome.is_err() {
-                // The others need not go on.
+                // The other threads can stop too.
                 next.store(self.count, Ordering::Relaxed);
             }
             running.fetch_sub(1, Ordering::Relaxed);
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_must_be_there_and_what_was_sent_may_be() {
+    fn acknowledged_writes_must_be_there_and_sent_ones_may_be() {
         let objects = Objects::new(TableId(1), 4, 100);
         objects.next_write(2);
         objects.acknowledged(2);
@@ -235,7 +236,7 @@ mod tests {
         assert_eq!(judge(2, Some(value(2, 3))), (0, 1));
         assert_eq!(judge(2, Some(value(1, 1))), (0, 1));
         assert_eq!(judge(2, Some(Vec::new())), (0, 1));
-        // Nobody was told that it is there.
+        // This object was never acknowledged.
         assert_eq!(judge(3, None), (0, 0));
         assert_eq!(judge(3, Some(value(3, 1))), (0, 0));
     }

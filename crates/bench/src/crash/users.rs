@@ -1,6 +1,6 @@
-//! Those who use a cluster while it loses a server: two who write at full speed, one the objects of
-//! the server that goes, one those of the others; some who try to read what it had, from the moment
-//! on at which it goes; and perhaps one who reads what the others have.
+//! The clients of a cluster that loses a server. Two write at full speed: one the objects of the
+//! crashed server, one those of the others. Several try to read the crashed server's objects, from
+//! the crash on. One may read the other servers' objects.
 
 use super::Deadline;
 use super::members::{self, View};
@@ -17,30 +17,30 @@ use thunderhead_client::control::TabletInfo;
 /// Objects in a request of a writer.
 const TOGETHER: usize = 64;
 
-/// Threads that try to read, and objects that each of them looks at.
+/// Threads that try to read, and the number of objects for each of them.
 const PROBES: usize = 8;
 const PROBED: usize = 32;
 
-/// Failures that are told.
+/// The most failures that are reported.
 const EXAMPLES: usize = 5;
 
-/// What a writer did.
+/// The results of a writer.
 #[derive(Default)]
 pub struct Written {
-    /// Objects that it was told are written.
+    /// Acknowledged writes.
     pub acknowledged: u64,
-    /// Objects that it was told are not, or may not be.
+    /// Writes that failed or whose outcome is unknown.
     pub failed: u64,
     /// Some of the reasons.
     pub failures: Vec<String>,
-    /// The longest time without an answer, from the crash on.
+    /// The longest time without an answer after the crash.
     pub longest_pause: Duration,
-    /// When that was over.
+    /// The end of that time.
     pub again: Option<Instant>,
 }
 
-/// Writes the objects that are (or are not) in some tablets, until it is told to stop. `crashed` says
-/// when the server went.
+/// Writes the objects in (or outside of) some tablets, until it is told to stop. `crashed` holds
+/// the time of the crash.
 ///
 /// # Errors
 /// When the cluster cannot be reached to begin with.
@@ -105,11 +105,11 @@ pub fn write(
     Ok(written)
 }
 
-/// What is to be read of some tablets: for each thread some objects whose hashes are near each
-/// other, evenly over the tablets.
+/// Returns the objects to read from some tablets: for each thread objects with neighbouring hashes,
+/// evenly spread over the tablets.
 #[must_use]
 pub fn to_probe(objects: &Objects, tablets: &[TabletInfo]) -> Vec<Vec<u64>> {
-    // Enough of them that each part of a tablet has some.
+    // Enough candidates that each part of a tablet has some.
     let stride = (objects.count / 50_000).max(1);
     let mut hashes: Vec<(KeyHash, u64)> = (0..objects.count)
         .step_by(stride as usize)
@@ -125,7 +125,7 @@ pub fn to_probe(objects: &Objects, tablets: &[TabletInfo]) -> Vec<Vec<u64>> {
     chosen.chunks(share).map(<[u64]>::to_vec).collect()
 }
 
-/// When the first and the last of some objects could be read, from now on.
+/// Waits until the given objects can be read; returns the times of the first and the last success.
 pub fn probe(cluster: View, objects: &Objects, numbers: &[u64], stop: &AtomicBool) -> Probed {
     let mut probed = Probed::default();
     let Ok(mut client) = cluster.client(Deadline::OF_PROBE) else { return probed };
@@ -143,28 +143,29 @@ pub fn probe(cluster: View, objects: &Objects, numbers: &[u64], stop: &AtomicBoo
     probed
 }
 
-/// What one who tries to read found.
+/// The results of a reader that tries again.
 #[derive(Clone, Copy, Default)]
 pub struct Probed {
-    /// When the first one could be read.
+    /// When the first object could be read.
     pub first: Option<Instant>,
-    /// When the last one could.
+    /// When the last object could be read.
     pub last: Option<Instant>,
-    /// All could be read.
+    /// Whether all objects could be read.
     pub all: bool,
 }
 
-/// How long reads took of what the others have.
+/// Latencies of reads of the other servers' objects.
 pub struct Latencies {
-    /// Until the crash.
+    /// Before the crash.
     pub before: Histogram<u64>,
-    /// From the crash until everything could be read again.
+    /// From the crash until all data could be read again.
     pub during: Histogram<u64>,
     /// Reads that failed.
     pub failed: u64,
 }
 
-/// Reads objects of some tablets until it is told to stop, beside the server that has a core apart.
+/// Reads objects of some tablets until it is told to stop, on the core of the server with a
+/// separate core.
 ///
 /// # Errors
 /// When the cluster cannot be reached to begin with.

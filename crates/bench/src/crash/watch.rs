@@ -1,5 +1,5 @@
-//! What a cluster says of itself while it loses a server: seen from outside, by asking the coordinator
-//! again and again.
+//! The reports of a cluster about itself while it loses a server, observed from outside by asking
+//! the coordinator repeatedly.
 
 use super::Deadline;
 use super::members::View;
@@ -11,45 +11,45 @@ use std::time::{Duration, Instant};
 use thunderhead_client::control::{ClusterStatus, RecoveryInfo, ServerState, TabletInfo};
 use thunderhead_client::{Client, MasterId, ServerId};
 
-/// How often the coordinator is asked.
+/// The interval at which the coordinator is asked.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// How often shards are asked how far they are.
+/// The interval at which shards are asked for their progress.
 const LOOK_AT_SHARDS: Duration = Duration::from_millis(100);
 
-/// Who is watched.
+/// The state before the crash.
 #[derive(Clone, Debug)]
 pub struct Before {
-    /// Each server's life before the crash.
+    /// Each server's generation before the crash.
     pub lives: BTreeMap<ServerId, u64>,
-    /// Who goes.
+    /// The server that crashes.
     pub victim: ServerId,
     /// Its masters.
     pub masters: Vec<MasterId>,
-    /// What they have.
+    /// Their tablets.
     pub tablets: Vec<TabletInfo>,
 }
 
-/// Something that was seen.
+/// An observed event.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Event {
-    /// Seconds from the crash on.
+    /// Seconds since the crash.
     pub at: f64,
-    /// What.
+    /// A description.
     pub what: String,
 }
 
-/// What was seen in the end.
+/// All observations of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// When the cluster said that the server is gone.
+    /// When the cluster declared the server crashed.
     pub detected: Option<Instant>,
-    /// When all its tablets had somebody again.
+    /// When all its tablets were served again.
     pub owned: Option<Instant>,
-    /// Servers of whom it said the same, or that began a new life, though nothing was wrong with
-    /// them.
+    /// Servers that were declared crashed, or that began a new generation, although nothing was
+    /// wrong with them.
     pub false_verdicts: Vec<String>,
-    /// When what happened.
+    /// All events with their times.
     pub events: Vec<Event>,
 }
 
@@ -62,7 +62,7 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Tells what is new of a topic.
+    /// Reports a change of a topic.
     fn say(&mut self, topic: &str, what: String) {
         let old = self.said.insert(topic.to_owned(), what.clone());
         if old.is_none_or(|old| old != what) {
@@ -77,11 +77,13 @@ impl Watch<'_> {
         for (server, life) in &self.before.lives {
             let now = servers.iter().find(|it| it.server == *server);
             let what = match now {
-                None => format!("{server} is not in the list any more"),
+                None => format!("{server} is no longer in the list"),
                 Some(it) if it.generation > *life => {
-                    format!("{server} begins life {}", it.generation)
+                    format!("{server} begins generation {}", it.generation)
                 }
-                Some(it) if it.state == ServerState::Down => format!("{server} is found dead"),
+                Some(it) if it.state == ServerState::Down => {
+                    format!("{server} is declared crashed")
+                }
                 Some(_) => continue,
             };
             if *server == self.before.victim {
@@ -127,11 +129,11 @@ impl Watch<'_> {
     }
 }
 
-/// What is said of a recovery, without what changes all the time.
+/// Describes a recovery, without the figures that change continuously.
 fn words(recovery: &RecoveryInfo) -> String {
     let RecoveryInfo { crashed, by, trouble, stage, partitions, partitions_left, bytes, .. } =
         recovery;
-    let mut text = format!("what {crashed} had: {stage}");
+    let mut text = format!("recovery of {crashed}: {stage}");
     match stage.as_str() {
         "rebuilding" => {
             let megabytes = bytes / 1_000_000;
@@ -144,7 +146,7 @@ fn words(recovery: &RecoveryInfo) -> String {
         }
         "" => {
             text = by.map_or_else(
-                || format!("{crashed} is recovered by nobody yet"),
+                || format!("{crashed} has no recovery masters yet"),
                 |by| format!("{crashed} is recovered by {by}"),
             )
         }
@@ -156,7 +158,7 @@ fn words(recovery: &RecoveryInfo) -> String {
     text
 }
 
-/// How many of the tablets that were the victim's have nobody who serves all of them.
+/// Counts the crashed server's tablets that are not yet served in full.
 fn homeless(status: &ClusterStatus, before: &Before) -> usize {
     let tablets = || status.map.tables.iter().flat_map(|it| &it.tablets);
     let is_away = |was: &&TabletInfo| {
@@ -166,7 +168,7 @@ fn homeless(status: &ClusterStatus, before: &Before) -> usize {
     before.tablets.iter().filter(is_away).count()
 }
 
-/// Watches a cluster from a crash on until it is told to stop. `tell` is told what is new.
+/// Watches a cluster from a crash on until it is told to stop. `tell` receives each change.
 ///
 /// # Errors
 /// When the cluster cannot be reached to begin with.

@@ -1,14 +1,14 @@
 //! Figures 1 and 10 of the paper: memory under workloads whose object sizes change.
 //!
-//! Each workload of Table 1 has three phases: write several times the live data in one
-//! distribution of sizes while deleting at random what would be too much; delete a share of it at
-//! random; write as much again in another distribution. The same seeded sequence is run on our
-//! log, which keeps itself 90 % full of live entries, and on the allocators that are installed,
-//! each in a process of its own that loads it in place of the system's. Reported is how much
-//! memory each process held at most, less the benchmark's own list of live objects, for each byte
-//! of live payload (keys and values).
+//! Each workload of Table 1 has three phases. The first writes several times the live data in one
+//! distribution of sizes and deletes objects at random to stay within the live data. The second
+//! deletes a share of the objects at random. The third writes as much again in another
+//! distribution. The same seeded sequence runs on our log, which keeps itself 90 % full of live
+//! entries, and on the installed allocators, each in a process of its own that loads it instead of
+//! the system's. The result is the most memory that each process held, less the benchmark's own
+//! list of live objects, for each byte of live payload (keys and values).
 //!
-//! Then the sequence is timed on smaller logs that are 70, 80 and 90 % full, beside one that is
+//! Then the sequence is timed on smaller logs that are 70, 80 and 90 % full, and on one that is
 //! large enough never to be cleaned.
 
 use super::subject::{self, TABLE, options_for, write_all};
@@ -27,7 +27,7 @@ use thunderhead_log::{
 };
 use thunderhead_runtime::Random;
 
-/// What to run.
+/// The options of the run.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
     /// Bytes of live payload: at least 256 MiB, or 64 MiB with --memory-only. Less cannot fill a
@@ -40,22 +40,22 @@ pub struct Arguments {
     /// Workloads of Table 1, by number.
     #[arg(long, value_delimiter = ',', default_value = "1,2,3,4,5,6,7,8")]
     workloads: Vec<usize>,
-    /// Leaves the timed runs out.
+    /// Skip the timed runs.
     #[arg(long)]
     memory_only: bool,
-    /// For programs.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Draws the figures.
+    /// Draw the figures.
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
-    /// Runs one workload on this process's allocator, with these caps on the live payload.
+    /// Run one workload on this process's allocator, with these caps on the live payload.
     #[arg(long, hide = true, value_delimiter = ',')]
     child: Vec<u64>,
 }
 
-/// In less, reserves and the head take more than a tenth of the memory. (The timed runs are on a
-/// quarter of what is given.)
+/// With less, reserves and the head take more than a tenth of the memory. (The timed runs use a
+/// quarter of the given payload.)
 const LIVE_MIN: u64 = 64 << 20;
 const LIVE_MAX: u64 = 1 << 46;
 
@@ -92,7 +92,7 @@ pub(crate) const WORKLOADS: [Workload; 8] = [
     Workload { before: Sizes(50, 150), deleted: 0.9, after: Some(Sizes(5_000, 15_000)) },
 ];
 
-/// An object as the benchmark remembers it: 48 bits that the store chose and 16 of its size.
+/// An object in the benchmark's list: 48 bits that the store chose and 16 of its size.
 #[derive(Clone, Copy)]
 pub(crate) struct Item(u64);
 
@@ -110,24 +110,24 @@ impl Item {
     }
 }
 
-/// What a workload runs on.
+/// The store under a workload.
 pub(crate) trait Store {
-    /// Whether the payload may grow by so much.
+    /// Whether the payload may grow by `more`.
     fn has_room(&self, payload: u64, more: u64) -> bool;
     fn put(&mut self, size: u64) -> Result<Item>;
     fn delete(&mut self, item: Item) -> Result<()>;
-    /// Bytes that the store needs at the least for what it holds, or 0 if it cannot say; see
+    /// Returns the least bytes that the store needs for its content, or 0 if unknown; see
     /// [`Held::worst_ratio`].
     fn needed(&self) -> u64;
-    /// The second distribution begins.
+    /// Begins the second distribution.
     fn next_phase(&mut self);
-    /// Resident bytes; of this process less what is the benchmark's own, if nothing else is said.
+    /// Returns resident bytes; by default those of this process less the benchmark's `own`.
     fn resident_bytes(&self, own: u64) -> u64 {
         machine::resident_bytes().saturating_sub(own)
     }
 }
 
-/// What a store held while a workload ran on it.
+/// The memory of a store during a workload.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Held {
     /// The most resident bytes, without the benchmark's own.
@@ -140,20 +140,20 @@ pub struct Held {
     pub last_payload_bytes: u64,
     /// Live payload at the end.
     pub end_payload_bytes: u64,
-    /// The most resident bytes for each byte needed, whenever the store was full; nothing when it
-    /// never was, or does not know what it needs.
+    /// The most resident bytes for each needed byte while the store was full; `None` if it never
+    /// was full, or does not know its needs.
     pub worst_ratio: Option<f64>,
     /// Operations a second.
     pub operations_per_second: f64,
 }
 
 impl Held {
-    /// The most live payload of both phases, for the stores that come after.
+    /// Returns the most live payload of both phases, as caps for the stores that come after.
     fn caps(&self) -> [u64; 2] {
         [self.first_payload_bytes, self.last_payload_bytes]
     }
 
-    /// The most resident bytes for each byte of the most live payload.
+    /// Returns the most resident bytes for each byte of the most live payload.
     #[must_use]
     pub fn per_byte(&self) -> f64 {
         let most = self.first_payload_bytes.max(self.last_payload_bytes);
@@ -223,7 +223,7 @@ impl<S: Store> Run<'_, S> {
     }
 }
 
-/// Runs a workload on a store. `base_bytes` is what the process held before it.
+/// Runs a workload on a store. `base_bytes` are the process's resident bytes before it.
 pub(crate) fn drive(
     store: &mut impl Store,
     workload: Workload,
@@ -314,7 +314,7 @@ impl OurLog {
     }
 }
 
-/// Tries until the cleaner has made room.
+/// Retries until the cleaner has made room.
 fn patiently<T>(log: &mut Log, mut work: impl FnMut(&mut Log) -> Result<T, Error>) -> Result<T> {
     loop {
         match work(log) {
@@ -352,7 +352,7 @@ impl Store for OurLog {
         let key = item.name().to_be_bytes();
         let delete = |log: &mut Log| log.delete(TABLE, &key, Condition::Always);
         if patiently(&mut self.log, delete)?.is_none() {
-            // It is among those that wait.
+            // It is among the waiting writes.
             self.write_waiting()?;
             patiently(&mut self.log, delete)?.context("an object is gone")?;
         }
@@ -410,7 +410,7 @@ impl Store for Malloc {
     }
 }
 
-/// Memory in which so much payload of both distributions fits at a utilization.
+/// Returns the memory in which `live` bytes of both distributions fit at a utilization.
 pub(crate) fn memory_for(workload: Workload, live: u64, utilization: f64) -> u64 {
     let phase = |sizes: Sizes| {
         let objects = live as f64 / sizes.mean();
@@ -421,12 +421,12 @@ pub(crate) fn memory_for(workload: Workload, live: u64, utilization: f64) -> u64
     (most * 1.005) as u64 + (2 << 20)
 }
 
-/// Memory in which everything fits that a workload ever writes.
+/// Returns the memory in which everything fits that a workload ever writes.
 fn uncleaned(workload: Workload, live: u64, churn: f64) -> u64 {
     memory_for(workload, (live as f64 * (2.0 * churn + 1.0)) as u64, 0.5)
 }
 
-/// Objects that a workload has at most.
+/// Returns the most objects of a workload.
 fn items(workload: Workload, live: u64) -> u64 {
     live * 2 / workload.before.0.min(workload.after.map_or(u64::MAX, |sizes| sizes.0))
 }
@@ -463,8 +463,8 @@ fn library(name: &str) -> Option<PathBuf> {
     places.iter().map(|place| Path::new(place).join(name)).find(|path| path.exists())
 }
 
-/// Runs a workload in a process of its own that has another allocator; nothing where the
-/// allocator is not installed.
+/// Runs a workload in a process of its own with another allocator; returns `None` if the allocator
+/// is not installed.
 fn on_allocator(
     file: Option<&str>,
     number: usize,
@@ -482,7 +482,7 @@ fn on_allocator(
     command.args(["--live", &live.to_string(), "--churn", &churn.to_string()]);
     let output = command.stderr(Stdio::inherit()).output().context("starting a process")?;
     ensure!(output.status.success(), "a process with another allocator failed");
-    Ok(Some(serde_json::from_slice(&output.stdout).context("what the process said")?))
+    Ok(Some(serde_json::from_slice(&output.stdout).context("the process's output")?))
 }
 
 fn run_child(arguments: &Arguments) -> Result<()> {
@@ -495,7 +495,7 @@ fn run_child(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// What one workload showed.
+/// The results of one workload.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// W1 to W8.
@@ -508,12 +508,12 @@ pub struct Outcome {
     pub relative: Vec<Relative>,
 }
 
-/// What an allocator held.
+/// The results of an allocator.
 #[derive(Clone, Debug, Serialize)]
 pub struct Rival {
     /// The allocator.
     pub name: String,
-    /// What it held.
+    /// The memory that it held.
     #[serde(flatten)]
     pub held: Held,
 }
@@ -521,7 +521,7 @@ pub struct Rival {
 /// Throughput of a log that is cleaned.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Relative {
-    /// How full it was.
+    /// The utilization of its memory.
     pub utilization_percent: u32,
     /// Its throughput as a share of that of a log that is never cleaned.
     pub share_of_uncleaned: f64,
@@ -584,7 +584,7 @@ fn throughput(number: usize, live: u64, churn: f64) -> Result<Vec<Relative>> {
 }
 
 impl Arguments {
-    /// Refuses what cannot be measured, before anything is.
+    /// Refuses invalid options before any measurement.
     fn check(&self) -> Result<()> {
         let Arguments { live, churn, .. } = *self;
         let least = if self.memory_only { LIVE_MIN } else { 4 * LIVE_MIN };
@@ -599,7 +599,8 @@ impl Arguments {
         Ok(())
     }
 
-    /// The most memory that any of its steps takes, with the benchmark's lists of live objects.
+    /// Returns the most memory that any step takes, including the benchmark's lists of live
+    /// objects.
     fn memory_bytes(&self) -> u64 {
         let Arguments { live, churn, .. } = *self;
         let step = |number: &usize| {
@@ -637,7 +638,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
         outcomes.push(outcome);
     }
-    // First, for it must not be lost if the figure cannot be drawn after all.
+    // Printed first, so that the results are not lost if the figure cannot be drawn.
     show(arguments.json, &table(&outcomes), &outcomes)?;
     if let Some(path) = &arguments.plot {
         save(path, &panels(&outcomes))?;

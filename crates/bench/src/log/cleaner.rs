@@ -1,9 +1,9 @@
-//! Figures 6, 7 and 8 of the paper: what cleaning costs against how full memory is.
+//! Figures 6, 7 and 8 of the paper: the cost of cleaning against memory utilization.
 //!
-//! For each combination of object size, locality, levels of cleaning and tombstone scheme, a log
-//! is filled to a utilization and overwritten until its throughput has settled. Backups are of
-//! unlimited speed, or modelled: `--bandwidth` bytes a second that new data and survivors share,
-//! as three replicas on the paper's machines did with 700 MB/s.
+//! For each combination of object size, locality, levels of cleaning and tombstone scheme, a log is
+//! filled to a utilization and overwritten until its throughput has settled. Backups have unlimited
+//! speed, or are modelled: new data and survivors share `--bandwidth` bytes a second, like the
+//! three replicas on the paper's machines with 700 MB/s.
 
 use super::subject::{self, Plan, Subject, Throughput, options_for, uniform, zipfian};
 use super::{progress, show};
@@ -20,11 +20,11 @@ use thunderhead_log::{
 };
 use thunderhead_wire::{LogPosition, SegmentId};
 
-/// What to run.
+/// The options of the run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Bytes of live entries. The memory needed is this by the lowest utilization, and 15 bytes an
-    /// object for the index: 1.9 GB for the defaults.
+    /// Bytes of live entries. The memory needed is this divided by the lowest utilization, and 15
+    /// bytes an object for the index: 1.9 GB for the defaults.
     #[arg(long, default_value_t = 512 << 20)]
     live: u64,
     /// Utilizations, in percent: 1 to 95.
@@ -33,7 +33,7 @@ pub struct Arguments {
     /// Sizes of values, in bytes.
     #[arg(long, value_delimiter = ',', default_value = "100,1000,10000")]
     sizes: Vec<usize>,
-    /// Which objects are written: uniform, zipfian (90 % of the writes to 15 %).
+    /// The objects that are written: uniform, zipfian (90 % of the writes to 15 %).
     #[arg(long, value_delimiter = ',', default_value = "uniform,zipfian")]
     writes: Vec<Writes>,
     /// Levels of cleaning: two, one.
@@ -42,10 +42,10 @@ pub struct Arguments {
     /// Tombstones: folded, classic.
     #[arg(long, value_delimiter = ',', default_value = "folded,classic")]
     tombstones: Vec<Scheme>,
-    /// Whether each write comes alone and not in batches of 64.
+    /// Write objects singly, not in batches of 64.
     #[arg(long)]
     singly: bool,
-    /// Bandwidth of the backups in MB/s, 1 to 1000000; unlimited when not given.
+    /// Bandwidth of the backups in MB/s, 1 to 1000000; unlimited if not given.
     #[arg(long)]
     bandwidth: Option<u64>,
     /// Seconds of overwriting for each point, 0.01 to 3600, after as many to settle.
@@ -54,10 +54,10 @@ pub struct Arguments {
     /// Cleaner threads: 1 to 16, the most that a log has.
     #[arg(long, default_value_t = 1)]
     cleaners: usize,
-    /// For programs.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Draws the figures.
+    /// Draw the figures.
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 }
@@ -87,7 +87,7 @@ pub struct Point {
     pub value_bytes: usize,
     /// Whether 90 % of the writes go to 15 % of the objects.
     pub zipfian: bool,
-    /// Whether segments are compacted in memory as well.
+    /// Whether segments are also compacted in memory.
     pub two_level: bool,
     /// Whether the classic tombstones are used.
     pub classic: bool,
@@ -114,22 +114,22 @@ pub struct Setup {
     pub utilization: f64,
     /// Whether writes have locality.
     pub zipfian: bool,
-    /// Whether segments are compacted in memory as well.
+    /// Whether segments are also compacted in memory.
     pub two_level: bool,
-    /// Which tombstones.
+    /// The tombstone scheme.
     pub tombstones: Tombstones,
-    /// Bytes a second that backups take, if limited.
+    /// Bytes a second that backups accept, if limited.
     pub bandwidth: Option<u64>,
     /// Whether writes come in batches.
     pub batched: bool,
     /// Cleaner threads.
     pub cleaners: usize,
-    /// How long to measure, and to settle before.
+    /// The duration of the measurement, and of settling before it.
     pub time: Duration,
 }
 
 impl Setup {
-    /// 100-byte objects, uniform, two levels, folded, unlimited backups.
+    /// Returns the setup of 100-byte objects, uniform, two levels, folded, unlimited backups.
     #[must_use]
     pub fn new(live_bytes: u64, utilization: f64, time: Duration) -> Setup {
         Setup {
@@ -146,7 +146,7 @@ impl Setup {
         }
     }
 
-    /// Runs it.
+    /// Runs the setup.
     ///
     /// # Errors
     /// When the log cannot be made or filled.
@@ -192,7 +192,7 @@ impl Setup {
         Ok(())
     }
 
-    /// Runs it and names the result.
+    /// Runs the setup and labels the result.
     ///
     /// # Errors
     /// As [`Setup::measure`].
@@ -222,37 +222,37 @@ impl Settled {
     /// Overwrites for a time and measures it.
     ///
     /// # Errors
-    /// When the log refuses a write for good.
+    /// When the log refuses a write permanently.
     pub fn overwrite(&mut self, time: Duration, batched: bool) -> Result<Throughput> {
         self.subject.overwrite(Duration::ZERO, time, batched, &mut *self.draw)
     }
 }
 
-/// Refuses how full memory cannot be.
+/// Refuses an impossible utilization.
 pub(super) fn check_utilization(percent: u32) -> Result<()> {
     ensure!(
         (1..=95).contains(&percent),
-        "--utilization is {percent}; it must be 1 to 95, for the cleaner needs free memory"
+        "--utilization is {percent}; it must be 1 to 95, because the cleaner needs free memory"
     );
     Ok(())
 }
 
-/// Refuses how fast backups cannot be.
+/// Refuses an impossible bandwidth.
 pub(super) fn check_bandwidth(megabytes: Option<u64>) -> Result<()> {
     ensure!(
         megabytes.is_none_or(|bandwidth| (1..=1_000_000).contains(&bandwidth)),
-        "--bandwidth must be 1 to 1000000 MB/s; leave it out where backups are no limit"
+        "--bandwidth must be 1 to 1000000 MB/s; leave it out for unlimited backups"
     );
     Ok(())
 }
 
-/// Refuses how long nothing should be measured.
+/// Refuses an impossible duration.
 pub(super) fn check_seconds(seconds: f64) -> Result<()> {
     ensure!((0.01..=3600.0).contains(&seconds), "--seconds is {seconds}; it must be 0.01 to 3600");
     Ok(())
 }
 
-/// Backups that take so many bytes a second, or any number.
+/// Returns backups that accept this many bytes a second, or any number.
 pub(super) fn backups(bandwidth: Option<u64>) -> Box<dyn Replicator> {
     match bandwidth {
         None => Box::new(NoReplication::default()),
@@ -260,15 +260,15 @@ pub(super) fn backups(bandwidth: Option<u64>) -> Box<dyn Replicator> {
     }
 }
 
-/// Bytes to be written until the cleaners' work has settled: the free memory has been filled, and half as much
-/// as is live written over.
+/// Returns the bytes to write until the cleaners' work has settled: enough to fill the free memory
+/// and to overwrite half of the live data.
 pub(super) fn settling_bytes(subject: &Subject) -> u64 {
     let usage = subject.log.usage();
     usage.log_bytes - usage.live_bytes / 2
 }
 
 impl Arguments {
-    /// Refuses what cannot be measured, or would be without end, before anything is.
+    /// Refuses invalid options before any measurement.
     fn check(&self) -> Result<()> {
         for percent in &self.utilization {
             check_utilization(*percent)?;
@@ -286,7 +286,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// The memory of the largest log: of the smallest objects in the emptiest memory.
+    /// Returns the memory of the largest log: the smallest objects at the lowest utilization.
     fn memory_bytes(&self) -> u64 {
         let percent = self.utilization.iter().copied().min().unwrap_or(100);
         let plan = Plan {
@@ -303,7 +303,7 @@ impl Arguments {
 /// Runs the experiment and prints it.
 ///
 /// # Errors
-/// When the arguments make no sense, or it cannot be run.
+/// When the options are invalid, or it cannot be run.
 pub fn run(arguments: &Arguments) -> Result<()> {
     arguments.check()?;
     let needed = arguments.memory_bytes();
@@ -367,7 +367,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             format!("{:.2}", point.cleaner_cores),
         ]);
     }
-    // First, for it must not be lost if the figure cannot be drawn after all.
+    // Printed first, so that the results are not lost if the figure cannot be drawn.
     show(arguments.json, &table, &points)?;
     if let Some(path) = &arguments.plot {
         save(path, &panels(&points))?;
@@ -375,7 +375,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Three figures for each size and locality: throughput, cleaner bytes and processor time.
+/// Returns three figures for each size and locality: throughput, cleaner bytes and processor time.
 fn panels(points: &[Point]) -> Vec<Panel> {
     type Measure = fn(&Point) -> f64;
     let measures: [(&str, Measure); 3] = [
@@ -417,13 +417,13 @@ fn panels(points: &[Point]) -> Vec<Panel> {
     panels
 }
 
-/// Backups that take a fixed number of bytes a second, new data and survivors in turn, and hold
-/// as much as fits into their buffers.
+/// Backups that accept a fixed number of bytes a second, new data and survivors in turn, and buffer
+/// a limited amount.
 #[derive(Debug)]
 pub struct Modelled {
     bandwidth: f64,
     last: Instant,
-    /// Bytes that may be taken now.
+    /// Bytes that may be accepted now.
     credit: f64,
     queue: VecDeque<Transfer>,
     durable: LogPosition,
@@ -439,7 +439,7 @@ struct Transfer {
 }
 
 impl Modelled {
-    /// Backups that take so many bytes a second.
+    /// Returns backups that accept this many bytes a second.
     #[must_use]
     pub fn new(bandwidth: u64) -> Modelled {
         Modelled {
@@ -473,7 +473,7 @@ impl Modelled {
         self.credit = 0.0;
     }
 
-    /// Bytes that are on their way.
+    /// Returns the bytes in flight.
     fn backlog(&self) -> f64 {
         self.queue.iter().map(|transfer| transfer.left).sum()
     }
@@ -491,7 +491,7 @@ impl Replicator for Modelled {
         let (left, end) = (bytes.len() as f64, offset + bytes.len() as u32);
         self.work();
         self.queue.push_back(Transfer { segment, end, left, survivor });
-        // A client waits for its writes: it has only so much under way.
+        // A client waits for its writes, so only a limited amount is in flight.
         while self.backlog() > 4e6 {
             std::hint::spin_loop();
             self.work();
@@ -514,7 +514,7 @@ impl Replicator for Modelled {
     }
 }
 
-/// Cleaner threads that this machine can run beside the writer.
+/// Returns the number of cleaner threads that this machine can run beside the writer.
 #[must_use]
 pub fn spare_cores() -> usize {
     machine::cores().saturating_sub(1).max(1)
@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_is_refused() {
+    fn invalid_options_are_refused() {
         let bad = [
             ["--cleaners", "0"],
             ["--cleaners", "17"],

@@ -1,7 +1,7 @@
-//! What the log must show, measured afresh: required beside measured.
+//! The requirements of the log, measured again and printed beside the results.
 //!
-//! The full run takes some minutes and a few gigabytes of memory. `--quick` does the same with
-//! less data and time: it says that everything works, its figures say little.
+//! The full run takes some minutes and a few gigabytes of memory. `--quick` does the same with less
+//! data and time: it shows that everything works, but its figures mean little.
 
 use super::cleaner::Setup;
 use super::subject::{Plan, Subject, entry_bytes, options_for, uniform};
@@ -12,7 +12,7 @@ use anyhow::Result;
 use std::time::Duration;
 use thunderhead_log::Tombstones;
 
-/// How much of everything.
+/// The sizes of all measurements.
 struct Scale {
     live_bytes: u64,
     time: Duration,
@@ -22,7 +22,7 @@ struct Scale {
     workload_bytes: u64,
 }
 
-/// Measures and prints all requirements; false when one is not met.
+/// Measures and prints all requirements; returns false if one is not met.
 ///
 /// # Errors
 /// When something cannot be measured.
@@ -62,8 +62,8 @@ fn repeated(scale: &Scale, mut measure: impl FnMut() -> Result<f64>) -> Result<f
 }
 
 fn utilization(scale: &Scale, rows: &mut Rows) -> Result<()> {
-    // One log for each utilization, measured both ways in turn, so that slow moments of the
-    // machine meet both.
+    // One log for each utilization, measured both ways in turn, so that slow moments of the machine
+    // affect both.
     let mut figures = Vec::new();
     for utilization in [0.3, 0.8, 0.9] {
         let mut settled = Setup::new(scale.live_bytes, utilization, scale.time).prepare()?;
@@ -82,8 +82,8 @@ fn utilization(scale: &Scale, rows: &mut Rows) -> Result<()> {
                 base / 1e6
             );
             let relative = figures[at][way] / base;
-            // What is required is required of writes as they come. Batches start from twice the
-            // speed, so the one cleaner that a second core can hold falls behind sooner.
+            // The requirement is for single writes. Batches start from twice the speed, so the one
+            // cleaner on the second core falls behind sooner.
             if way == 0 {
                 rows.at_least(&what, least, relative, "");
             } else {
@@ -181,7 +181,7 @@ fn workloads(scale: &Scale, rows: &mut Rows) -> Result<()> {
         );
         match outcome.ours.worst_ratio {
             Some(ratio) => rows.at_most(&what, 1.13, ratio, "×"),
-            // Nothing was shown, so nothing is met.
+            // Nothing was measured, so the requirement is not met.
             None => rows.add(&what, "≤ 1.13 ×".into(), "not reached: never full".into(), false),
         }
     }

@@ -1,8 +1,8 @@
 //! Lookups in the index beside a `hashbrown::HashTable` of references to the same entries.
 //!
 //! Both find the same objects in the same memory: ours through `Log::read`, the other by the
-//! address of the object's bytes and a comparison of the key. Keys are drawn at random; a miss is
-//! a key that was never written. The longest insert of the fill is the longest pause.
+//! address of the object's bytes and a comparison of the key. Keys are drawn at random; a miss is a
+//! key that was never written. The longest insert of the fill is the longest pause.
 
 use super::subject::{KEY_BYTES, OBJECTS_MIN, Plan, Subject, TABLE, key, options_for};
 use super::{progress, show};
@@ -19,56 +19,57 @@ use thunderhead_log::BATCH;
 use thunderhead_runtime::Random;
 use thunderhead_wire::KeyHash;
 
-/// What to run.
+/// The options of the run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// How many objects: some 100000 to 1000000000000. A million need 0.2 GB of memory, the default 9 GB.
+    /// Numbers of objects, each from 100000 to 1000000000000. A million objects need 0.2 GB of
+    /// memory, the default 9 GB.
     #[arg(
         long,
         value_delimiter = ',',
         default_value = "1000000,5000000,10000000,20000000,50000000"
     )]
     objects: Vec<u64>,
-    /// For programs.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Draws the figure.
+    /// Draw the figure.
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 }
 
-/// Keys from 2^40 on are those that are never written.
+/// Keys from 2^40 on are never written.
 const OBJECTS_MAX: u64 = 1_000_000_000_000;
 
 /// Nanoseconds per lookup.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Lookups {
-    /// Of a key that exists.
+    /// For a key that exists.
     pub hit_ns: f64,
-    /// Of a key that does not.
+    /// For a key that does not exist.
     pub miss_ns: f64,
-    /// The first in batches.
+    /// For a key that exists, in batches.
     pub batched_hit_ns: f64,
-    /// The second in batches.
+    /// For a key that does not exist, in batches.
     pub batched_miss_ns: f64,
 }
 
 impl Lookups {
-    /// The four, in order.
+    /// Returns the four figures in order.
     #[must_use]
     pub fn list(&self) -> [f64; 4] {
         [self.hit_ns, self.miss_ns, self.batched_hit_ns, self.batched_miss_ns]
     }
 }
 
-/// What was measured.
+/// The results for one number of objects.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     /// Objects in both tables.
     pub objects: u64,
-    /// Ours.
+    /// The log's lookups.
     pub ours: Lookups,
-    /// hashbrown's.
+    /// hashbrown's lookups.
     pub hashbrown: Lookups,
     /// The longest insert in a new table, in microseconds.
     pub longest_insert_us: f64,
@@ -82,13 +83,13 @@ fn plan(objects: u64) -> Plan {
     Plan { value_bytes: 16, live_bytes, utilization: 0.8, options, cleaners: 1 }
 }
 
-/// The most memory that a measurement takes: two logs, while inserts into the second are timed.
-/// The other table comes later, and is smaller than a log.
+/// Returns the most memory that a measurement takes: two logs, while inserts into the second are
+/// timed. The other table comes later, and is smaller than a log.
 fn memory_bytes(objects: u64) -> u64 {
     2 * plan(objects).memory_bytes()
 }
 
-/// Measures lookups among so many objects.
+/// Measures lookups among this many objects.
 ///
 /// # Errors
 /// When the log cannot be made.
@@ -177,15 +178,15 @@ pub fn measure(objects: u64) -> Result<Figures> {
     Ok(Figures { objects, ours, hashbrown, longest_insert_us, index_bytes_per_object })
 }
 
-/// The key of which a table holds the address.
+/// Returns the key at an address that the table holds.
 fn key_at(at: *const u8) -> [u8; KEY_BYTES] {
-    // SAFETY: the addresses are of keys of live objects in a log that is not changed, and whose
-    // cleaners have nothing to do, while the table is in use.
+    // SAFETY: the addresses are those of keys of live objects. The log is not changed and its
+    // cleaners have nothing to do while the table is in use.
     unsafe { at.cast::<[u8; KEY_BYTES]>().read_unaligned() }
 }
 
-/// The longest of all inserts of a fill, in microseconds. Interrupts of the machine are in it, so
-/// the best of three fills is taken.
+/// Returns the longest of all inserts of a fill, in microseconds. It includes interrupts of the
+/// machine, so the best of three fills counts.
 fn longest_insert(objects: u64) -> Result<f64> {
     let fills = (0..3).map(|_| {
         let mut subject = Subject::empty(&plan(objects))?;
@@ -202,7 +203,7 @@ fn longest_insert(objects: u64) -> Result<f64> {
 }
 
 impl Arguments {
-    /// Refuses what cannot be measured, before anything is.
+    /// Refuses invalid options before any measurement.
     fn check(&self) -> Result<()> {
         for objects in &self.objects {
             ensure!(
@@ -252,7 +253,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             table.row(&cells);
         }
     }
-    // First, for it must not be lost if the figure cannot be drawn after all.
+    // Printed first, so that the results are not lost if the figure cannot be drawn.
     show(arguments.json, &table, &all)?;
     if let Some(path) = &arguments.plot {
         save(path, &panels(&all))?;

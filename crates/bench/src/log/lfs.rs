@@ -1,12 +1,12 @@
-//! Figures 13 and 14 of the paper: how segments should be chosen for cleaning, simulated.
+//! Figures 13 and 14 of the paper: policies that choose segments for cleaning, simulated.
 //!
-//! The workload is that of the original LFS study: a disk of fixed size with a given share of
-//! live data; each step overwrites one object, drawn uniformly or hot-and-cold (90 % of the
-//! writes to 10 % of the objects); when clean segments run out, some are cleaned and what lives
-//! in them is sorted by age and written to new ones. The y axis is LFS's write cost: all bytes
-//! read and written for each byte of new data, where a segment that is cleaned is read whole.
+//! The workload is that of the original LFS study: a disk of fixed size with a given share of live
+//! data. Each step overwrites one object, drawn uniformly or hot-and-cold (90 % of the writes to 10
+//! % of the objects). When clean segments run out, some segments are cleaned: their live objects
+//! are sorted by age and written to new segments. The y axis is LFS's write cost: all bytes read
+//! and written for each byte of new data, where a cleaned segment is read whole.
 //!
-//! The policies differ in what they take first:
+//! The policies differ in the segments that they clean first:
 //!
 //! | name | formula |
 //! | --- | --- |
@@ -23,28 +23,28 @@ use serde::Serialize;
 use std::path::PathBuf;
 use thunderhead_runtime::Random;
 
-/// What to run.
+/// The options of the run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Utilizations of the disk, in percent: 1 to 99, and so that some segments stay clean.
+    /// Utilizations of the disk, in percent: 1 to 99, and low enough that some segments stay clean.
     #[arg(long, value_delimiter = ',', default_value = "10,20,30,40,50,60,70,80,90")]
     utilization: Vec<u32>,
     /// Segments of the simulated disk: 32 to 100000.
     #[arg(long, default_value_t = 1000)]
     segments: usize,
-    /// For programs.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Draws the figure.
+    /// Draw the figure.
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 }
 
-/// What is cleaned first.
+/// The policy that chooses segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
-    /// The emptiest.
+    /// The emptiest first.
     Greedy,
     /// LFS as published.
     ObjectAge,
@@ -82,7 +82,7 @@ impl Policy {
 pub struct Point {
     /// Whether 90 % of the writes go to 10 % of the objects.
     pub hot_and_cold: bool,
-    /// What is cleaned first.
+    /// The policy.
     pub policy: Policy,
     /// Live data as a share of the disk.
     pub utilization: f64,
@@ -94,14 +94,14 @@ pub struct Point {
 
 /// Objects of a segment.
 const SEGMENT_OBJECTS: usize = 128;
-/// Segments that one pass cleans, and clean segments at which a pass is due.
+/// Segments that one pass cleans, and the number of clean segments at which a pass is due.
 const PASS: usize = 16;
 const CLEAN_LOW: usize = 4;
 
-/// Segments of a disk: from two passes on, and few enough that ranking them takes no hours.
+/// Segments of a disk: at least two passes, and few enough to rank them in reasonable time.
 const SEGMENTS: std::ops::RangeInclusive<usize> = 2 * PASS..=100_000;
 
-/// An object has no place before it is written first.
+/// The place of an object before its first write.
 const NOWHERE: u32 = u32::MAX;
 
 #[derive(Default)]
@@ -117,7 +117,7 @@ struct Disk {
     segments: Vec<Segment>,
     clean: Vec<usize>,
     head: usize,
-    /// For each object: its place, segment by segment, and when it was written.
+    /// For each object: its place, counted through the segments, and the time of its write.
     places: Vec<u32>,
     written: Vec<u64>,
     now: u64,
@@ -154,10 +154,10 @@ impl Disk {
         }
         self.written[object] = self.now;
         if self.segments[self.head].objects.len() == SEGMENT_OBJECTS {
-            // On a disk that is nearly full a pass may gain less than a segment, and by its
-            // formula the next one may pass by what the first has left behind. Once each segment
-            // could have had its turn the emptiest are taken: this gathers all free space there
-            // is. Where that gains nothing either, the disk is too full.
+            // On a nearly full disk a pass may gain less than a segment, and by its formula the
+            // next pass may ignore the segments that the first has left. Once each segment could
+            // have had its turn, the emptiest are taken, which gathers all free space. If that
+            // gains nothing either, the disk is too full.
             let by_worth = self.segments.len().div_ceil(PASS);
             for pass in 0..self.segments.len() + by_worth {
                 if self.clean.len() > CLEAN_LOW {
@@ -229,7 +229,7 @@ impl Disk {
 /// Simulates one point until its costs have settled.
 ///
 /// # Errors
-/// When the disk is so full that cleaning does not get on.
+/// When the disk is so full that cleaning makes no progress.
 pub fn simulate(
     policy: Policy,
     hot_and_cold: bool,
@@ -252,7 +252,8 @@ pub fn simulate(
             hot + random.below(objects as u64 - hot)
         }
     };
-    // Ten times the disk to settle, cold objects being rewritten once at least; ten to measure.
+    // Ten times the disk to settle, so that cold objects are rewritten at least once; ten more to
+    // measure.
     let steps = 10 * capacity;
     (0..steps).try_for_each(|_| disk.overwrite(draw() as usize))?;
     (disk.new, disk.read, disk.copied) = (0, 0, 0);
@@ -267,7 +268,7 @@ pub fn simulate(
 }
 
 impl Arguments {
-    /// Refuses what cannot be simulated, before anything is.
+    /// Refuses invalid options before any simulation.
     fn check(&self) -> Result<()> {
         let segments = self.segments;
         let (least, most) = (SEGMENTS.start(), SEGMENTS.end());
@@ -275,14 +276,14 @@ impl Arguments {
             SEGMENTS.contains(&segments),
             "--segments is {segments}; it must be {least} to {most}"
         );
-        // Clean ones, the head, and one that is gained.
+        // Clean segments, the head, and one to gain.
         let spare = CLEAN_LOW + 2;
         for percent in &self.utilization {
             let highest = (segments - spare) * 100 / segments;
             ensure!(
                 (1..=highest.min(99)).contains(&(*percent as usize)),
                 "--utilization is {percent}; with {segments} segments it must be 1 to {highest}, \
-                 for {spare} of them cannot be live"
+                 because {spare} of them cannot be live"
             );
         }
         Ok(())
@@ -292,7 +293,7 @@ impl Arguments {
 /// Runs the experiment and prints it.
 ///
 /// # Errors
-/// When the arguments make no sense, or the plot cannot be written.
+/// When the options are invalid, or the plot cannot be written.
 pub fn run(arguments: &Arguments) -> Result<()> {
     arguments.check()?;
     plot::check(arguments.plot.as_deref())?;
@@ -323,7 +324,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             format!("{:.2}", point.cleaner_bytes_per_new_byte),
         ]);
     }
-    // First, for it must not be lost if the figure cannot be drawn after all.
+    // Printed first, so that the results are not lost if the figure cannot be drawn.
     show(arguments.json, &table, &points)?;
     if let Some(path) = &arguments.plot {
         let panel = |hot_and_cold: bool, title: &str| Panel {
@@ -357,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_object_stays_where_it_was_last_written() {
+    fn every_object_stays_at_its_last_place() {
         for policy in Policy::ALL {
             let mut disk = Disk::new(policy, 100, 8_000);
             let mut random = Random::from_seed(3);
@@ -402,7 +403,7 @@ mod tests {
                 }
             }
         }
-        // What only turns out on the way ends as well.
+        // A disk that proves too full during the run is refused too.
         assert!(simulate(Policy::Greedy, false, 0.97, 100, 1).is_err());
     }
 

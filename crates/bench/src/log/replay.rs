@@ -1,5 +1,5 @@
-//! How fast a replay takes in what a log wrote, and how fast its segments are cut into partitions
-//! before: on one core, with no cleaner in the way.
+//! The speed of a replay of a log's segments, and of cutting them into partitions before: on one
+//! core, without a cleaner.
 
 use super::show;
 use super::subject::{self, TABLE, key};
@@ -14,30 +14,30 @@ use thunderhead_log::{
     Replica, SegmentId, TableId, TabletRange,
 };
 
-/// What to run.
+/// The options of the run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Sizes of values, in bytes.
     #[arg(long, value_delimiter = ',', default_value = "100,1000,10000")]
     sizes: Vec<usize>,
-    /// Bytes to replay for each size, at least 256 objects. Three to four times as much memory is
-    /// needed: 1.9 GB for the default.
+    /// Bytes to replay for each size, at least 256 objects. It needs three to four times as much
+    /// memory: 1.9 GB for the default.
     #[arg(long, default_value_t = 512 << 20)]
     bytes: u64,
-    /// Says where the time of a replay goes, instead of how fast it is.
+    /// Show the phases of a replay and their times, instead of its speed.
     #[arg(long)]
     timeline: bool,
-    /// For programs.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// As a server has them.
+/// Returns a server's options.
 fn options() -> Options {
     Options::default()
 }
 
-/// What was measured.
+/// The results for one size.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     /// Bytes of a value.
@@ -46,19 +46,19 @@ pub struct Figures {
     pub objects_per_second: f64,
     /// Gigabytes a second.
     pub gigabytes_per_second: f64,
-    /// Objects a second that are cut into partitions.
+    /// Objects a second cut into partitions.
     pub cut_objects_per_second: f64,
-    /// Gigabytes a second that are cut.
+    /// Gigabytes a second cut into partitions.
     pub cut_gigabytes_per_second: f64,
-    /// Processor time as a share of the time it took: less than 1 where others were in the way.
+    /// Processor time as a share of the time taken: below 1 if other processes interfered.
     pub processor_share: f64,
 }
 
-/// Partitions that segments are cut into, and tablets in all of them.
+/// The number of partitions, and the number of tablets in all of them.
 const PARTITIONS: usize = 10;
 const TABLETS: u64 = 1000;
 
-/// Cuts segments as a backup does, in small steps; how long it takes.
+/// Cuts segments as a backup does, in small steps; returns the time taken.
 fn cut(segments: &BTreeMap<SegmentId, Replica>) -> Result<f64> {
     let width = u64::MAX / TABLETS;
     let mut tablets = vec![Vec::new(); PARTITIONS];
@@ -69,7 +69,7 @@ fn cut(segments: &BTreeMap<SegmentId, Replica>) -> Result<f64> {
         tablets[number as usize % PARTITIONS].push((range, SegmentId::NONE));
     }
     let partitions = Partitions::new(&tablets).ok_or_else(|| anyhow!("the tablets overlap"))?;
-    // As many as a backup keeps, so that memory is not used anew at once.
+    // As many as a backup keeps, so that memory is not reused at once.
     let mut kept = VecDeque::new();
     let (took, result) = seconds(|| {
         for (segment, replica) in segments {
@@ -86,25 +86,25 @@ fn cut(segments: &BTreeMap<SegmentId, Replica>) -> Result<f64> {
     Ok(took)
 }
 
-/// The memory of a log with so many bytes of objects, and room for its index.
+/// Returns the memory of a log with this many bytes of objects, including its index.
 fn log_memory_bytes(value_bytes: usize, bytes: u64) -> u64 {
     let objects = bytes / super::subject::entry_bytes(value_bytes);
     bytes + bytes / 4 + objects * 13 + (64 << 20)
 }
 
-/// What of the replay is measured.
+/// The way of replaying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Segment after segment, with nothing else to do.
+    /// Segment after segment, without other work.
     AtOnce,
-    /// In slices as a recovery master does it, with a turn of the log between them.
+    /// In slices as in a recovery master, with a turn of the log between them.
     InSlices,
 }
 
-/// Entries and bytes of a slice: as a recovery master takes them.
+/// Entries and bytes of a slice, as in a recovery master.
 const SLICE: (usize, usize) = (64, 32 << 10);
 
-/// The segments of a log with so many objects of one size.
+/// Returns the segments of a log with this many objects of one size.
 fn recorded(
     value_bytes: usize,
     objects: u64,
@@ -124,14 +124,14 @@ fn recorded(
     recorder.into_replicas().ok_or_else(|| anyhow!("the recorder is shared"))
 }
 
-/// An empty log with memory that it has from the kernel.
+/// Returns an empty log whose memory is populated.
 fn fresh(memory_bytes: usize) -> Result<Log> {
     let memory = Memory::new(memory_bytes)?;
     memory.populate(&mut |_| true);
     Ok(Log::new(&memory, LogId(2), options(), Box::new(NoReplication::default()))?)
 }
 
-/// By the log's statistics, as a recovery master is told.
+/// Makes room in the index according to the log's statistics, as a recovery master does.
 fn make_room(rebuild: &Rebuild, log: &mut Log, objects: u64) {
     while rebuild.make_room(log, TabletRange::whole(TABLE), objects) {
         log.turn();
@@ -160,24 +160,26 @@ fn replay(
     })
 }
 
-/// Where the time of a replay in slices goes, by differences: nanoseconds for each object.
+/// The phases of a replay in slices, found by differences: nanoseconds for each object.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Timeline {
     /// Bytes of a value.
     pub value_bytes: usize,
-    /// Entries are read and verified, and their keys hashed: a replay of tablets that none of them belongs to.
+    /// Entries are read and verified, and their keys hashed: a replay of tablets to which no entry
+    /// belongs.
     pub reading: f64,
-    /// Keys are found: the same entries once more, which are all there.
+    /// Keys are found: a replay of the same entries again, which are all there.
     pub finding: f64,
-    /// Objects are appended and put into the index: the rest. To find out that none is there takes less than to find one.
+    /// Objects are appended and put into the index: the remainder. A lookup that misses is faster
+    /// than one that hits.
     pub appending: f64,
-    /// Room is made in the index, before.
+    /// Room is made in the index beforehand.
     pub room: f64,
-    /// All of it.
+    /// The whole replay.
     pub whole: f64,
 }
 
-/// Measures a timeline; medians of three times.
+/// Measures a timeline; medians of three runs.
 ///
 /// # Errors
 /// When a log cannot be made, or the replay fails.
@@ -202,7 +204,7 @@ pub fn timeline(value_bytes: usize, bytes: u64) -> Result<Timeline> {
         result?;
         let (again, result) = seconds(|| replay(&mut rebuild, &mut log, &segments, Way::InSlices));
         result?;
-        assert_eq!(rebuild.finish(&mut log)?.taken, objects, "every object is taken in once");
+        assert_eq!(rebuild.finish(&mut log)?.taken, objects, "every object is replayed once");
         turns.push([reading, room, taking, again]);
     }
     let each = |at: usize| median(turns.iter().map(|it| it[at] * 1e9 / objects as f64).collect());
@@ -217,7 +219,7 @@ pub fn timeline(value_bytes: usize, bytes: u64) -> Result<Timeline> {
     })
 }
 
-/// Replays so many bytes of objects of one size; the median of three times.
+/// Replays objects of one size; the median of three runs.
 ///
 /// # Errors
 /// When a log cannot be made, or the replay fails.
@@ -239,7 +241,7 @@ pub fn measure(value_bytes: usize, bytes: u64, way: Way) -> Result<Figures> {
         });
         shares.push((machine::thread_time() - before).as_secs_f64() / took);
         result?;
-        assert_eq!(rebuild.finish(&mut log)?.taken, objects, "every object is taken in");
+        assert_eq!(rebuild.finish(&mut log)?.taken, objects, "every object is replayed");
         times.push(took);
     }
     let (took, cut) = (median(times), median(cuts));
@@ -255,7 +257,7 @@ pub fn measure(value_bytes: usize, bytes: u64, way: Way) -> Result<Figures> {
 }
 
 impl Arguments {
-    /// Refuses what cannot be measured, before anything is.
+    /// Refuses invalid options before any measurement.
     fn check(&self) -> Result<()> {
         self.sizes
             .iter()
@@ -263,7 +265,7 @@ impl Arguments {
     }
 
     fn memory_bytes(&self) -> u64 {
-        // A log beside the recording, whose pieces are put together in buffers that double.
+        // A log beside the recording, whose pieces are assembled in buffers that double.
         let needed = |size: &usize| log_memory_bytes(*size, self.bytes) + 2 * self.bytes;
         self.sizes.iter().map(needed).max().unwrap_or(0)
     }
@@ -303,8 +305,8 @@ fn show_timelines(arguments: &Arguments) -> Result<()> {
         "value",
         "room in the index, before",
         "reading, verifying, hashing",
-        "finding one that is there",
-        "the rest: appending, putting into the index",
+        "finding an existing key",
+        "the rest: appending, indexing",
         "all",
     ];
     let mut table = Table::new("Replay in slices on one core: ns for each object", &columns);
@@ -323,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parts_of_a_timeline_are_the_whole() {
+    fn the_parts_of_a_timeline_add_up_to_the_whole() {
         let it = timeline(100, 4 << 20).unwrap();
         let sum = it.room + it.reading + it.finding + it.appending;
         assert!((sum - it.whole).abs() < 1e-6 * it.whole, "{it:?}");
@@ -331,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_replayed_is_refused() {
+    fn invalid_options_are_refused() {
         let check = |size, bytes| {
             Arguments { sizes: vec![size], bytes, timeline: false, json: false }.check()
         };

@@ -11,13 +11,13 @@ use thunderhead_log::{
 use thunderhead_runtime::Random;
 use thunderhead_wire::TableId;
 
-/// The table that everything is in.
+/// The table of all objects.
 pub const TABLE: TableId = TableId(1);
 
 /// Bytes of a key, as in the papers' and the peers' measurements.
 pub const KEY_BYTES: usize = 30;
 
-/// The key of an object.
+/// Returns the key of an object.
 #[inline]
 #[must_use]
 pub fn key(number: u64) -> [u8; KEY_BYTES] {
@@ -26,7 +26,7 @@ pub fn key(number: u64) -> [u8; KEY_BYTES] {
     key
 }
 
-/// What is written and how full the memory is.
+/// The content of a log, and the utilization of its memory.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Bytes of a value.
@@ -46,7 +46,7 @@ impl Plan {
         self.live_bytes / entry_bytes(self.value_bytes)
     }
 
-    /// The memory that it takes: the log at this utilization and the index.
+    /// Returns the memory for the log at this utilization and the index.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         let log_bytes = (self.live_bytes as f64 / self.utilization) as u64;
@@ -54,8 +54,8 @@ impl Plan {
     }
 }
 
-/// The index of so many objects beside a log of so many bytes. References are shorter in a memory of up to 4 GiB,
-/// and what is to have a little more than planned is still such a one.
+/// Returns the bytes of an index of `objects` objects beside a log of `log_bytes`. References are
+/// shorter in a memory of up to 4 GiB; a little more memory than planned must not exceed that.
 #[must_use]
 pub fn index_bytes(objects: u64, log_bytes: u64) -> u64 {
     const SOME_MORE: u64 = 2 << 20;
@@ -64,8 +64,8 @@ pub fn index_bytes(objects: u64, log_bytes: u64) -> u64 {
     if log_bytes + short + A_LITTLE <= 4 << 30 { short } else { objects * 29 / 2 + SOME_MORE }
 }
 
-/// Options that suit so much live data: at least a hundred segments and rather five hundred, as
-/// the papers' servers of 16 GB and 8 MB segments had more still.
+/// Returns options that suit this much live data: at least a hundred segments, better five hundred.
+/// The papers' servers, of 16 GB and with 8 MB segments, had even more.
 #[must_use]
 pub fn options_for(live_bytes: u64) -> Options {
     let segment_bytes = match live_bytes {
@@ -79,10 +79,10 @@ pub fn options_for(live_bytes: u64) -> Options {
 /// Below this, seglets are smaller too.
 const SMALL: u64 = 256 << 20;
 
-/// A memory for so much live data, every page of it touched.
+/// Returns a memory for this much live data, with every page touched.
 ///
 /// # Errors
-/// When it cannot be had.
+/// When the memory cannot be allocated.
 pub fn memory_for(bytes: u64, live_bytes: u64) -> Result<Arc<Memory>> {
     let memory = if live_bytes < SMALL {
         Memory::with_seglets(bytes as usize, 16 << 10)?
@@ -93,8 +93,8 @@ pub fn memory_for(bytes: u64, live_bytes: u64) -> Result<Arc<Memory>> {
     Ok(memory)
 }
 
-/// Refuses values that do not fit a log with these options, and so few that nothing can be said of
-/// them. `flag` is the one that says how many bytes there are.
+/// Refuses values that do not fit a log with these options, and too few objects for a meaningful
+/// result. `flag` is the option that sets `bytes`.
 ///
 /// # Errors
 /// When the size, or the bytes, must be changed.
@@ -113,20 +113,20 @@ pub fn check_size(value_bytes: usize, bytes: u64, options: &Options, flag: &str)
     Ok(())
 }
 
-/// Fewer objects than this say nothing.
+/// Fewer objects give no meaningful result.
 pub const OBJECTS_MIN: u64 = 256;
 
 /// A log that holds `objects` objects.
 pub struct Subject {
     /// The log.
     pub log: Log,
-    /// How many objects it holds.
+    /// The number of objects that it holds.
     pub objects: u64,
     value: Vec<u8>,
     _cleaners: CleanerThreads,
 }
 
-/// How a run of overwrites went.
+/// The results of a run of overwrites.
 #[derive(Clone, Copy, Debug)]
 pub struct Throughput {
     /// Writes a second.
@@ -139,7 +139,7 @@ pub struct Throughput {
     pub cleaner_cores: f64,
 }
 
-/// Bytes that an object takes in the log and, on average, in the index.
+/// Returns the bytes that an object takes in the log and, on average, in the index.
 #[must_use]
 pub fn entry_bytes(value_bytes: usize) -> u64 {
     // Flags, checksum, length, table, version, birth, prior, key length: see docs/format.md.
@@ -151,7 +151,7 @@ impl Subject {
     /// Fills a log as planned.
     ///
     /// # Errors
-    /// When the memory cannot be had or the options do not fit it.
+    /// When the memory cannot be allocated or the options do not fit it.
     pub fn new(plan: &Plan, replicator: Box<dyn Replicator>) -> Result<Subject> {
         let mut subject = Subject::prepared(plan, replicator)?;
         subject.fill()?;
@@ -170,7 +170,7 @@ impl Subject {
         Ok(())
     }
 
-    /// A log as planned, before it is filled.
+    /// Returns a log as planned, before it is filled.
     ///
     /// # Errors
     /// As [`Subject::new`].
@@ -178,7 +178,7 @@ impl Subject {
         Subject::prepared(plan, Box::new(NoReplication::default()))
     }
 
-    /// The same with a replicator.
+    /// Like [`Subject::empty`], with a replicator.
     ///
     /// # Errors
     /// As [`Subject::new`].
@@ -195,7 +195,7 @@ impl Subject {
         Ok(Subject { log, objects, value, _cleaners: cleaners })
     }
 
-    /// As [`Subject::new`], with nothing replicated: backups of unlimited speed.
+    /// Like [`Subject::new`], without replication: backups of unlimited speed.
     ///
     /// # Errors
     /// As [`Subject::new`].
@@ -203,10 +203,10 @@ impl Subject {
         Subject::new(plan, Box::new(NoReplication::default()))
     }
 
-    /// Writes one object, waiting for the cleaners when it must.
+    /// Writes one object, and waits for the cleaners if necessary.
     ///
     /// # Errors
-    /// When the log refuses the write for good.
+    /// When the log refuses the write permanently.
     #[inline]
     pub fn write(&mut self, number: u64) -> Result<()> {
         loop {
@@ -214,7 +214,7 @@ impl Subject {
                 Ok(_) => return Ok(()),
                 Err(error) if error.is_transient() => {
                     self.log.turn();
-                    // Trying again at once would only disturb the cleaner.
+                    // Retrying at once would only disturb the cleaner.
                     (0..20).for_each(|_| std::hint::spin_loop());
                 }
                 Err(error) => bail!("object {number} of {}: {error}", self.objects),
@@ -237,7 +237,7 @@ impl Subject {
         again.into_iter().try_for_each(|at| self.write(numbers[at]))
     }
 
-    /// Overwrites objects that `draw` chooses for a time, and measures the second half of it: by
+    /// Overwrites objects that `draw` chooses for a time, and measures the second half of it. By
     /// then the cleaners' work has settled.
     ///
     /// # Errors
@@ -290,14 +290,14 @@ impl Subject {
     }
 }
 
-/// Draws any object with the same chance.
+/// Draws every object with the same probability.
 pub fn uniform(objects: u64, seed: u64) -> impl FnMut() -> u64 {
     let mut random = Random::from_seed(seed);
     move || random.below(objects)
 }
 
-/// Draws so that 90 % of the writes go to 15 % of the objects, by Zipf's law within all of them:
-/// the papers' measure of locality.
+/// Draws so that 90 % of the writes go to 15 % of the objects, by Zipf's law over all of them: the
+/// papers' measure of locality.
 pub fn zipfian(objects: u64, seed: u64) -> impl FnMut() -> u64 {
     let mut random = Random::from_seed(seed);
     // With the continuous law of exponent s < 1, a share x of the objects gets x^(1-s) of the
@@ -305,12 +305,12 @@ pub fn zipfian(objects: u64, seed: u64) -> impl FnMut() -> u64 {
     let exponent = 1.0 / (0.9f64.ln() / 0.15f64.ln());
     move || {
         let rank = (random.fraction().powf(exponent) * objects as f64) as u64;
-        // Objects of like popularity must not lie side by side in the log.
+        // Objects of similar popularity must not be neighbours in the log.
         rank.wrapping_mul(0x9e37_79b9_7f4a_7c15) % objects
     }
 }
 
-/// Writes a batch; returns the places of what must be written again, when the cleaners are behind.
+/// Writes a batch; returns the places of the writes to repeat because the cleaners are behind.
 pub(super) fn write_all(log: &mut Log, puts: &[Put<'_>]) -> Result<Vec<usize>> {
     let (mut again, mut refused) = (Vec::new(), None);
     log.write_batch(puts, |at, result| match result {

@@ -1,9 +1,10 @@
-//! Where the time of cleaning goes: the phases of a compaction and of a pass of combined cleaning, and how
-//! long it takes from there until the memory is free.
+//! The phases of a compaction and of a pass of combined cleaning, with their times, and the time
+//! from there until the memory is free.
 //!
-//! A log is filled and overwritten on one core, with a cleaner on another that looks at the clock whenever a phase
-//! begins: twice for each batch of 32 entries, which is a nanosecond or two for each of them. How
-//! far a step's work has come is looked at after every 64 writes, each of which ends with a turn of the log.
+//! A log is filled and overwritten on one core. A cleaner on another core reads the clock at the
+//! beginning of each phase: twice for each batch of 32 entries, which costs a nanosecond or two for
+//! each entry. The progress of a step's result is checked after every 64 writes, each of which ends
+//! with a turn of the log.
 
 use super::cleaner::{backups, check_bandwidth, check_seconds, check_utilization, settling_bytes};
 use super::subject::{self, Plan, Subject, entry_bytes, options_for, uniform};
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use thunderhead_log::{Cleaner, Phase, Step, Usage};
 
-/// What to run.
+/// The options of the run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Bytes of live entries.
@@ -30,21 +31,21 @@ pub struct Arguments {
     /// Bytes of a value.
     #[arg(long, default_value_t = 100)]
     size: usize,
-    /// Bandwidth of the backups in MB/s, 1 to 1000000; unlimited when not given.
+    /// Bandwidth of the backups in MB/s, 1 to 1000000; unlimited if not given.
     #[arg(long)]
     bandwidth: Option<u64>,
     /// Seconds of overwriting, 0.01 to 3600, after the cleaner's work has settled.
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
-    /// For programs.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Draws the figures.
+    /// Draw the figures.
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 }
 
-/// What a step does, by its place in the figures.
+/// The phases of a step, by their place in the figures.
 const PHASES: [&str; 6] = [
     "picking candidates",
     "looking through one",
@@ -65,11 +66,11 @@ fn place(phase: Phase) -> usize {
     }
 }
 
-/// A step as it was timed.
+/// A timed step.
 #[derive(Clone, Debug)]
 struct Timed {
     step: Step,
-    /// Which of its kind it is, from 0.
+    /// Its number among steps of its kind, from 0.
     number: usize,
     phases: [Duration; PHASES.len()],
     entries: usize,
@@ -82,7 +83,7 @@ struct Stopwatch {
     since: Instant,
     phases: [Duration; PHASES.len()],
     entries: usize,
-    /// Works that were handed on: there may have been a compaction that gained nothing.
+    /// Results handed on: a compaction that gained nothing hands on none.
     works: usize,
 }
 
@@ -131,7 +132,7 @@ fn clean(mut cleaner: Cleaner, stop: &AtomicBool) -> Vec<Timed> {
     all
 }
 
-/// When each compaction and each pass came how far.
+/// The times at which each compaction and each pass reached each stage.
 #[derive(Default)]
 struct Came {
     compactions_freed: Vec<Instant>,
@@ -154,7 +155,8 @@ impl Came {
         }
     }
 
-    /// How long each way took that comes after a step, where it has come to its end.
+    /// Returns the times from the end of a step to each later stage, if it has reached the last
+    /// one.
     fn ways(&self, timed: &Timed) -> Option<Vec<Duration>> {
         let ends: &[&Vec<Instant>] = match timed.step {
             Step::Compacted => &[&self.compactions_freed],
@@ -172,14 +174,14 @@ impl Came {
     }
 }
 
-/// What comes after a step of a kind.
+/// Returns the stages after a step of a kind.
 fn ways_of(step: Step) -> &'static [&'static str] {
     match step {
-        Step::Compacted => &["until the log has taken a turn and the cleaner looks"],
+        Step::Compacted => &["until the log has taken a turn and the cleaner checks"],
         Step::Combined => &[
-            "until the log's turn takes it",
-            "until a digest takes it in",
-            "until that is durable and memory free",
+            "until the log's turn receives it",
+            "until a digest lists it",
+            "until the digest is durable and the memory free",
         ],
         Step::Idle | Step::Rescanned => &[],
     }
@@ -188,30 +190,31 @@ fn ways_of(step: Step) -> &'static [&'static str] {
 /// One phase of one kind of step.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Compaction, a pass of combined cleaning, or looking through a segment.
+    /// Compaction, a pass of combined cleaning, or a scan of a segment.
     pub step: &'static str,
-    /// What is done, or waited for.
+    /// The work, or the event waited for.
     pub phase: &'static str,
-    /// Microseconds of a step, in the middle.
+    /// The median, in microseconds of a step.
     pub median_us: f64,
-    /// The same on average.
+    /// The mean, in microseconds of a step.
     pub mean_us: f64,
-    /// Its share of the step's time, if it is a part of that.
+    /// Its share of the step's time, if it is a part of the step.
     pub share: Option<f64>,
     /// Nanoseconds for each moved entry, if it is a part of the step.
     pub ns_per_entry: Option<f64>,
 }
 
-/// What was measured.
+/// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     /// Live entries as a share of memory.
     pub utilization: f64,
     /// Bytes of a value.
     pub value_bytes: usize,
-    /// Overwrites a second meanwhile.
+    /// Overwrites a second during the measurement.
     pub writes_per_second: f64,
-    /// Kinds of steps, how many of each were timed, and how many entries one moved on average.
+    /// Kinds of steps, the number of timed steps of each, and the mean number of entries that one
+    /// moved.
     pub steps: Vec<(&'static str, usize, f64)>,
     /// By kind of step and phase.
     pub rows: Vec<Row>,
@@ -223,7 +226,7 @@ const KINDS: [(Step, &str); 3] = [
     (Step::Rescanned, "looking through"),
 ];
 
-/// What the last row of a kind's phases is called.
+/// The name of the last row of a kind's phases.
 const WHOLE: &str = "the whole step";
 
 fn row(step: &'static str, phase: &'static str, times: Vec<Duration>) -> Row {
@@ -232,7 +235,7 @@ fn row(step: &'static str, phase: &'static str, times: Vec<Duration>) -> Row {
     Row { step, phase, median_us: median(times), mean_us, share: None, ns_per_entry: None }
 }
 
-/// The rows of one kind of step.
+/// Returns the rows of one kind of step.
 fn rows_of(step: Step, name: &'static str, all: &[(Timed, Vec<Duration>)]) -> Vec<Row> {
     let entries: usize = all.iter().map(|(timed, _)| timed.entries).sum();
     let whole = |timed: &Timed| timed.phases.iter().sum::<Duration>();
@@ -269,7 +272,7 @@ impl Arguments {
             live_bytes: self.live,
             utilization: f64::from(self.utilization) / 100.0,
             options: options_for(self.live),
-            // It has one that is watched.
+            // The measured cleaner is the only one.
             cleaners: 0,
         }
     }
@@ -309,8 +312,8 @@ impl Arguments {
         Ok(Figures { utilization, value_bytes, writes_per_second, steps, rows })
     }
 
-    /// Fills a log and overwrites it until that has settled, and then for as long as is asked. Gives when that began,
-    /// and the writes a second.
+    /// Fills a log and overwrites it until it has settled, and then for the requested time. Returns
+    /// the start of that time, and the writes a second.
     fn overwrite(&self, subject: &mut Subject, came: &mut Came) -> Result<(Instant, f64)> {
         subject.fill()?;
         progress("it is filled");
@@ -341,7 +344,7 @@ impl Arguments {
 /// Runs the experiment and prints it.
 ///
 /// # Errors
-/// When the arguments make no sense, or it cannot be run.
+/// When the options are invalid, or it cannot be run.
 pub fn run(arguments: &Arguments) -> Result<()> {
     arguments.check()?;
     machine::ensure_memory(arguments.plan().memory_bytes(), "--live")?;
@@ -381,7 +384,8 @@ fn table(figures: &Figures) -> Table {
     table
 }
 
-/// The phases of steps, for each moved entry; and how long steps take, and what comes after them.
+/// Returns the phases of steps for each moved entry, and the times of steps and of the stages after
+/// them.
 fn panels(figures: &Figures) -> Vec<Panel> {
     let series = |groups: &[&str], measure: &dyn Fn(&Row) -> Option<f64>| {
         let kinds = KINDS.iter().map(|(_, name)| {
@@ -429,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_is_refused() {
+    fn invalid_options_are_refused() {
         assert!(Arguments { utilization: 96, ..arguments() }.check().is_err());
         assert!(Arguments { seconds: f64::NAN, ..arguments() }.check().is_err());
         assert!(Arguments { bandwidth: Some(0), ..arguments() }.check().is_err());
@@ -438,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn phases_are_parts_of_a_whole_and_what_follows_is_not() {
+    fn phases_are_parts_of_the_step_and_later_stages_are_not() {
         let began = Instant::now();
         let second = Duration::from_secs(1);
         let mut phases = [Duration::ZERO; PHASES.len()];
@@ -446,8 +450,8 @@ mod tests {
         let timed =
             Timed { step: Step::Combined, number: 1, phases, entries: 1000, ended: began + second };
         let mut came = Came::default();
-        assert!(came.ways(&timed).is_none(), "it has not come to its end");
-        // It may be received before its cleaner has noticed that the step is over.
+        assert!(came.ways(&timed).is_none(), "it has not reached the last stage");
+        // It may be received before its cleaner has noticed the end of the step.
         came.received = vec![began; 2];
         came.named = vec![began, began + 3 * second];
         came.freed = vec![began, began + 4 * second];

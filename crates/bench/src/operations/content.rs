@@ -1,24 +1,24 @@
-//! Keys and values of the workloads. A value says whose it is, so that every read is a check.
+//! Keys and values of the workloads. A value names its object, so that every read is a check.
 //!
 //! ```text
 //!  key     0 number u64   8 'k' [22]
 //!  value   0 stamp u64    8 seal u64   16 filler …   (end - 8) seal u64
 //! ```
 //!
-//! The *stamp* is the version that the writer gave it, the *seal* a checksum over the key's number,
-//! the stamp and the length. It is at both ends, so that a value of another key, of another length,
-//! or made of two others is found out. Values below 24 bytes have the seal (without a stamp) as
-//! often as it fits.
+//! The *stamp* is the version that the writer gave it. The *seal* is a checksum over the key's
+//! number, the stamp and the length. It is at both ends, to detect a value of another key, of
+//! another length, or mixed from two others. Values below 24 bytes repeat the seal (without a
+//! stamp) as often as it fits.
 
 use zerocopy::IntoBytes;
 
 /// Bytes of a key, as in the papers' and the peers' measurements.
 pub use crate::log::subject::{KEY_BYTES, key};
 
-/// Values from this length on have a stamp and two seals.
+/// Values of at least this length have a stamp and two seals.
 pub const STAMPED_BYTES: usize = 24;
 
-/// Where the numbers of the objects begin that are incremented: no other workload has them.
+/// The first number of the objects that are incremented; no other workload uses them.
 pub const NUMBERS: u64 = 1 << 60;
 
 #[inline]
@@ -27,7 +27,8 @@ fn seal(number: u64, stamp: u64, bytes: usize) -> u64 {
     (mixed ^ mixed >> 29 ^ bytes as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
-/// Makes the value of an object out of one of the same length: only what differs is written.
+/// Fills in the value of an object in a buffer that held another value of the same length: writes
+/// only the differences.
 #[inline]
 pub fn fill(value: &mut [u8], number: u64, stamp: u64) {
     let bytes = value.len();
@@ -42,7 +43,7 @@ pub fn fill(value: &mut [u8], number: u64, stamp: u64) {
     value[bytes - 8..].copy_from_slice(&seal);
 }
 
-/// Whether a value is one that was written for this object.
+/// Whether a value was written for this object.
 #[inline]
 #[must_use]
 pub fn is_right(value: &[u8], number: u64) -> bool {
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_right_for_its_key_and_length_alone() {
+    fn a_value_is_valid_only_for_its_key_and_length() {
         for bytes in [0, 1, 8, 23, 24, 25, 100, 4096] {
             let mut value = vec![7; bytes];
             fill(&mut value, 5, 9);

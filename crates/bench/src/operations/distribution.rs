@@ -1,31 +1,31 @@
-//! Which object an operation is about.
+//! The distributions by which operations draw their objects.
 //!
-//! - *uniform*: each with the same chance.
-//! - *zipfian*: as YCSB draws it, by the method of Gray et al. ("Quickly generating billion-record
-//!   synthetic databases"), with an exponent of 0.99; the popular ones are scattered over all.
-//! - *latest*: the same law over how new an object is, so that what was inserted last is read most.
-//! - *sequential*: one after another, again and again.
+//! - *uniform*: every object with the same probability.
+//! - *zipfian*: as in YCSB, by the method of Gray et al. ("Quickly generating billion-record
+//!   synthetic databases"), with an exponent of 0.99; the popular objects are scattered over all.
+//! - *latest*: the same law over the age of objects, so that the latest inserts are read most.
+//! - *sequential*: one after another, in a cycle.
 
 use thunderhead_runtime::Random;
 
 /// The exponent of YCSB's zipfian law.
 pub const THETA: f64 = 0.99;
 
-/// A law by which objects are drawn.
+/// A distribution of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Distribution {
-    /// Each with the same chance.
+    /// Every object with the same probability.
     Uniform,
     /// YCSB's scrambled zipfian, exponent 0.99.
     Zipfian,
-    /// Zipfian over how new they are.
+    /// Zipfian over the age of objects, newest first.
     Latest,
     /// One after another.
     Sequential,
 }
 
-/// Zipf's law over the ranks 0, 1, 2, …, which may become more.
+/// Zipf's law over the ranks 0, 1, 2, …, whose number may grow.
 #[derive(Clone, Debug)]
 pub struct Zipf {
     ranks: u64,
@@ -34,8 +34,9 @@ pub struct Zipf {
     eta: f64,
 }
 
-/// The sum of `1 / i ^ theta` for i from `first` to `last`. Beyond some thousand terms by the
-/// integral, with the first two corrections of Euler and Maclaurin: as exact as adding up is.
+/// Returns the sum of `1 / i ^ theta` for i from `first` to `last`. Beyond some thousand terms it
+/// uses the integral with the first two corrections of Euler and Maclaurin, which is as exact as
+/// adding up.
 fn sum(first: u64, last: u64) -> f64 {
     const EXACT: u64 = 10_000;
     let term = |i: f64| i.powf(-THETA);
@@ -51,7 +52,7 @@ fn sum(first: u64, last: u64) -> f64 {
 }
 
 impl Zipf {
-    /// The law over so many ranks, at least one.
+    /// Returns the law over this many ranks, at least one.
     #[must_use]
     pub fn new(ranks: u64) -> Zipf {
         let ranks = ranks.max(1);
@@ -65,7 +66,7 @@ impl Zipf {
         self.eta = share / (1.0 - sum(1, 2) / self.zeta);
     }
 
-    /// There are more ranks now.
+    /// Grows the number of ranks.
     pub fn grow(&mut self, ranks: u64) {
         if ranks > self.ranks {
             self.zeta += sum(self.ranks + 1, ranks);
@@ -102,12 +103,12 @@ pub struct Draw {
 }
 
 impl Draw {
-    /// Draws among so many objects.
+    /// Draws among this many objects.
     #[must_use]
     pub fn new(distribution: Distribution, objects: u64, seed: u64) -> Draw {
         let skewed = matches!(distribution, Distribution::Zipfian | Distribution::Latest);
         let mut random = Random::from_seed(seed);
-        // Clients of a sequential load begin at places of their own.
+        // Clients of a sequential load begin at different places.
         let next = random.below(objects);
         let zipf = skewed.then(|| Zipf::new(objects));
         Draw { distribution, random, objects, zipf, next }
@@ -130,7 +131,7 @@ impl Draw {
         }
     }
 
-    /// There are more objects now.
+    /// Grows the number of objects.
     pub fn grow(&mut self, objects: u64) {
         self.objects = self.objects.max(objects);
         if let Some(zipf) = &mut self.zipf {
@@ -138,13 +139,13 @@ impl Draw {
         }
     }
 
-    /// Random numbers of the same stream, for other choices.
+    /// Returns random numbers of the same stream, for other choices.
     pub fn random(&mut self) -> &mut Random {
         &mut self.random
     }
 }
 
-/// Scatters ranks: neighbours in popularity must not be neighbours in memory.
+/// Scatters ranks, because neighbours in popularity must not be neighbours in memory.
 #[inline]
 fn scramble(rank: u64) -> u64 {
     let mixed = (rank ^ rank >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -162,7 +163,8 @@ mod tests {
         counts
     }
 
-    /// Draws follow chances: the chi-square statistic stays below mean + 5 standard deviations.
+    /// Checks that draws have the given probabilities: the chi-square statistic stays below mean +
+    /// 5 standard deviations.
     fn follows(counts: &[u64], chances: impl Fn(usize) -> f64) {
         let draws = counts.iter().sum::<u64>() as f64;
         let terms = counts.iter().enumerate().map(|(at, count)| {
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_those_of_adding_up() {
+    fn sums_by_the_integral_equal_exact_sums() {
         for last in [1, 2, 10_001, 10_002, 300_000] {
             let exact: f64 = (1..=last).map(|i| (i as f64).powf(-THETA)).sum();
             assert!((sum(1, last) / exact - 1.0).abs() < 1e-9, "{last}");
@@ -189,8 +191,8 @@ mod tests {
     }
 
     #[test]
-    fn zipfian_ranks_have_the_chances_of_the_law() {
-        // The method is exact for the first two ranks, and an approximation behind them.
+    fn zipfian_ranks_have_the_probabilities_of_the_law() {
+        // The method is exact for the first two ranks, and an approximation for the others.
         let (zipf, mut random) = (Zipf::new(1_000_000), Random::from_seed(2));
         let draws = 1_000_000;
         let mut counts = [0u64; 1000];
@@ -211,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn scattered_ranks_lie_everywhere_and_the_popular_one_stays() {
+    fn scattered_ranks_are_everywhere_and_the_most_popular_stays() {
         let mut draw = Draw::new(Distribution::Zipfian, 1000, 3);
         let counts = counts(&mut draw, 1000, 200_000);
         let most = counts.iter().max().unwrap();
@@ -222,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_is_drawn_most_also_when_there_are_more() {
+    fn the_latest_is_drawn_most_also_after_growth() {
         let mut draw = Draw::new(Distribution::Latest, 1000, 4);
         for objects in [1000usize, 5000] {
             draw.grow(objects as u64);
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn one_object_is_drawn_by_every_law() {
+    fn every_distribution_draws_a_single_object() {
         use Distribution::{Latest, Sequential, Uniform, Zipfian};
         for distribution in [Uniform, Zipfian, Latest, Sequential] {
             let mut draw = Draw::new(distribution, 1, 6);

@@ -1,8 +1,8 @@
-//! What operations must show, measured afresh: required beside measured.
+//! The requirements of operations, measured again and printed beside the results.
 //!
-//! Floor and ours are measured in many short turns on one node, and what counts is the median of
-//! what each pair says: machines have moods. Rows with copies have servers with backups in this process,
-//! whose files are among the temporary ones: these should be on a disk.
+//! Floor and our store are measured in many short turns on one node; the result is the median over
+//! all pairs, because a machine's speed varies. Rows with copies use servers with backups in this
+//! process. Their files are among the temporary files, which should be on a disk.
 
 mod churn;
 mod copies;
@@ -21,19 +21,19 @@ use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
-/// How much of everything.
+/// The sizes of all measurements.
 struct Scale {
     /// Objects to read among.
     objects: [u64; 2],
-    /// Round trips of a measurement, and how often floor and ours are measured in turn.
+    /// Round trips of a measurement, and the number of turns between floor and our store.
     rounds: u64,
     turns: usize,
-    /// How long a measurement of a rate takes, and how many there are.
+    /// The duration of a rate measurement, and the number of them.
     burst: Duration,
     bursts: usize,
-    /// How long a full log is overwritten before anything is measured of it.
+    /// How long a full log is overwritten before it is measured.
     settle: Duration,
-    /// Memory of the log that is churned, and for how long.
+    /// Memory of the log under churn, and the duration of the churn.
     churn_bytes: u64,
     churn: Duration,
 }
@@ -47,15 +47,15 @@ pub enum Part {
     Many,
     /// Writes with copies.
     Copies,
-    /// What it costs that each update is done once.
+    /// The cost of exactly-once updates.
     Once,
-    /// What a cleaner costs that runs beside writes.
+    /// The cost of a cleaner that runs beside writes.
     Cleaner,
     /// The bound of memory.
     Churn,
 }
 
-/// Measures and prints all requirements, or those of some parts; false when one is not met.
+/// Measures and prints all requirements, or those of some parts; returns false if one is not met.
 ///
 /// # Errors
 /// When something cannot be measured.
@@ -115,7 +115,7 @@ pub fn run(quick: bool, minutes: Option<f64>, only: &[Part], json: bool) -> Resu
     rows.show(json)
 }
 
-/// A channel as people call it.
+/// Returns a channel's name for people.
 fn name(channel: Channel) -> &'static str {
     match channel {
         Channel::Tcp => "TCP",
@@ -123,12 +123,12 @@ fn name(channel: Channel) -> &'static str {
     }
 }
 
-/// A plan of one client.
+/// Returns a plan with one client.
 fn plan(workload: Workload, objects: u64, depth: usize) -> Plan {
     Plan { depth, ..Plan::new(workload, objects) }
 }
 
-/// Latencies of so many operations of a client, after a few that do not count.
+/// Measures the latencies of a client's operations, after a short warm-up.
 fn latencies(client: &mut Generator, rounds: u64) -> Result<Histogram<u64>> {
     let mut latencies = super::run::histogram();
     let (mut seen, warm_up) = (0, rounds / 10);
@@ -144,7 +144,7 @@ fn latencies(client: &mut Generator, rounds: u64) -> Result<Histogram<u64>> {
     Ok(latencies)
 }
 
-/// The median of some times in nanoseconds, after a few that do not count.
+/// Returns the median of measured times in nanoseconds, after a short warm-up.
 fn median_of(rounds: u64, mut one: impl FnMut() -> Result<f64>) -> Result<f64> {
     for _ in 0..rounds / 10 {
         one()?;
@@ -153,7 +153,7 @@ fn median_of(rounds: u64, mut one: impl FnMut() -> Result<f64>) -> Result<f64> {
     Ok(median(times?))
 }
 
-/// The medians of each column of some turns.
+/// Returns the median of each column over all turns.
 fn medians<const N: usize>(turns: &[[f64; N]]) -> [f64; N] {
     std::array::from_fn(|at| median(turns.iter().map(|turn| turn[at]).collect()))
 }

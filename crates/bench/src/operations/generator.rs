@@ -1,10 +1,10 @@
 //! One client that keeps a number of requests in flight, and checks every answer.
 //!
-//! It asks one shard, of our own. [`Through`](super::through::Through) asks a cluster that runs. It
-//! makes its requests straight on [`Caller`], not through the client library: it is to be faster
-//! than a shard, so that the shard is what is measured. It retries what a shard is too busy for,
-//! and fails loudly where an answer is wrong: an object that is gone, a value of another object, an
-//! error that should not be.
+//! It sends to one shard in this process; for a running cluster there is
+//! [`Through`](super::through::Through). It calls [`Caller`] directly, without the client library,
+//! because it must be faster than the shard that it measures. It retries requests for which the
+//! shard was too busy. It fails with an error if an answer is wrong: a missing object, a value of
+//! another object, an unexpected error.
 
 use super::content::{NUMBERS, is_right};
 use super::distribution::{Distribution, Draw};
@@ -22,14 +22,14 @@ use thunderhead_rpc::{CallError, CallId, Caller, Opcode};
 use thunderhead_wire::operations::{Identity, PartHead};
 use thunderhead_wire::{Status, control};
 
-/// What the clients do.
+/// The clients' work.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The workload.
     pub workload: Workload,
-    /// Share of reads where they are mixed with writes.
+    /// The share of reads in a mixed workload.
     pub reads: f64,
-    /// Which objects.
+    /// The distribution of objects.
     pub distribution: Distribution,
     /// Objects that exist from the start.
     pub objects: u64,
@@ -37,16 +37,16 @@ pub struct Plan {
     pub value_bytes: usize,
     /// Requests that a client keeps in flight.
     pub depth: usize,
-    /// Objects in a message that is about many.
+    /// Objects in a message of many.
     pub parts: usize,
-    /// Whether updates have an identity, so that servers do each once.
+    /// Whether updates have an identity, so that servers execute each once.
     pub exactly_once: bool,
-    /// How many clients there are.
+    /// The number of clients.
     pub clients: usize,
 }
 
 impl Plan {
-    /// One client of a workload with 100-byte values and one request in flight.
+    /// Returns the plan of one client of a workload with 100-byte values and one request in flight.
     #[must_use]
     pub fn new(workload: Workload, objects: u64) -> Plan {
         Plan {
@@ -63,37 +63,37 @@ impl Plan {
     }
 }
 
-/// A message on its way, or to be sent again.
+/// A message in flight, or waiting to be sent again.
 struct Flight {
     id: Option<CallId>,
     kind: Kind,
-    /// The write of a read that is followed by one.
+    /// Whether this is the write after a read of the same object.
     is_second: bool,
     sent: Instant,
     first_sequence: u64,
     numbers: Vec<u64>,
-    /// Objects that earlier attempts have done.
+    /// Objects that earlier attempts have completed.
     done: u64,
 }
 
-/// What an answer means.
+/// The meaning of an answer.
 enum Verdict {
     Done,
-    /// Some, or all, are to be sent again; the others are in no list any more.
+    /// Some objects, or all, must be sent again; the completed ones have left the list.
     Again,
-    /// The object was read: now it is written.
+    /// The object was read and must now be written.
     Second,
 }
 
-/// What is told of an operation that is done: its kind, how many objects, how long it took.
+/// Receives each completed operation: its kind, the number of objects, the latency.
 pub type Record<'a> = dyn FnMut(Kind, u64, Duration) + 'a;
 
-/// Where a client's requests go.
+/// The target of a client's requests.
 #[derive(Clone, Copy, Debug)]
 pub struct To {
-    /// The shard, which has the whole table.
+    /// The shard that has the whole table.
     pub shard: SocketAddr,
-    /// Who gives leases; a shard without coordinators takes any.
+    /// The coordinator that grants leases; a shard without one accepts any lease.
     pub coordinator: Option<SocketAddr>,
 }
 
@@ -103,10 +103,10 @@ impl From<SocketAddr> for To {
     }
 }
 
-/// How often a lease is renewed: it lasts some minutes.
+/// The interval at which a lease is renewed; it lasts a few minutes.
 const RENEW: Duration = Duration::from_secs(30);
 
-/// Leases that nobody has used yet: shards of our own take any.
+/// The next unused lease for shards in this process, which accept any.
 static LEASE: AtomicU64 = AtomicU64::new(1);
 
 /// One client.
@@ -115,15 +115,15 @@ pub struct Generator {
     to: To,
     renew_at: Instant,
     plan: Plan,
-    /// Which client it is.
+    /// The client's number.
     client: u64,
-    /// Of its updates, 0 for none.
+    /// The lease of its updates, 0 for none.
     lease: u64,
     mixture: Mixture,
     draw: Draw,
     bodies: Bodies,
     flights: VecDeque<Flight>,
-    /// Answered, or refused because the server was busy: to be looked at when the poll is over.
+    /// Answered requests, and requests refused by a busy server; they are processed after the poll.
     answered: Vec<(Flight, Verdict)>,
     spare: Vec<Flight>,
     again: VecDeque<Flight>,
@@ -131,14 +131,14 @@ pub struct Generator {
     sequence: u64,
     /// Inserts begun.
     inserts: u64,
-    /// When something was answered last.
+    /// The time of the last answer.
     pub now: Instant,
-    /// Times that a server was too busy.
+    /// How often a server was too busy.
     pub busy: u64,
 }
 
 impl Generator {
-    /// A client.
+    /// Returns a client.
     ///
     /// # Errors
     /// When the kernel has no descriptors.
@@ -175,10 +175,10 @@ impl Generator {
         })
     }
 
-    /// Writes the objects of the plan, many at once, and waits until that is done.
+    /// Writes the objects of the plan, many at once, and waits for completion.
     ///
     /// # Errors
-    /// When a write is refused for good.
+    /// When a write is refused permanently.
     pub fn load(&mut self, progress: &mut dyn FnMut(u64)) -> Result<()> {
         let (mut next, objects) = (0, self.plan.objects);
         while next < objects || self.in_flight() > 0 {
@@ -196,8 +196,8 @@ impl Generator {
         Ok(())
     }
 
-    /// Begins what the plan allows, takes what has arrived; `record` is told of each operation that
-    /// is done.
+    /// Begins as many requests as the plan allows, and takes arrived answers; `record` receives
+    /// each completed operation.
     ///
     /// # Errors
     /// When an answer is wrong.
@@ -209,7 +209,7 @@ impl Generator {
         self.take(record)
     }
 
-    /// Waits for everything that is in flight.
+    /// Waits for all requests in flight.
     ///
     /// # Errors
     /// When an answer is wrong.
@@ -262,12 +262,13 @@ impl Generator {
         self.send(flight)
     }
 
-    /// The number of this client's n-th insert.
+    /// Returns the number of this client's n-th insert.
     fn inserted(&self, count: u64) -> u64 {
         self.plan.objects + self.client + count * self.plan.clients as u64
     }
 
-    /// What was drawn beyond the objects of the start is an insert of this client.
+    /// Maps a drawn number to an object: numbers beyond the initial objects are inserts of this
+    /// client.
     #[inline]
     fn number(&self, drawn: u64) -> u64 {
         match drawn.checked_sub(self.plan.objects) {
@@ -276,7 +277,7 @@ impl Generator {
         }
     }
 
-    /// Sends a message, or keeps it for later where there is no room for it.
+    /// Sends a message, or keeps it for later if there is no room.
     #[inline]
     fn send(&mut self, mut flight: Flight) -> Result<()> {
         let oldest = self.flights.front().map_or(self.sequence, |flight| flight.first_sequence);
@@ -308,7 +309,7 @@ impl Generator {
         Ok(())
     }
 
-    /// Takes what has arrived. Whether anything had.
+    /// Takes arrived answers. Returns whether there were any.
     #[inline]
     fn take(&mut self, record: &mut Record<'_>) -> Result<bool> {
         let Generator { caller, flights, answered, plan, .. } = self;
@@ -327,7 +328,7 @@ impl Generator {
         if !arrived && self.again.is_empty() {
             return Ok(false);
         }
-        // What was kept is tried again before what is kept now.
+        // Messages kept earlier are retried before new ones are kept.
         for _ in 0..self.again.len() {
             if let Some(flight) = self.again.pop_front() {
                 self.send(flight)?;
@@ -336,7 +337,7 @@ impl Generator {
         if !arrived {
             return Ok(false);
         }
-        // Also the time at which the next ones are sent: one look at the clock for each round.
+        // This is also the send time of the next requests: the clock is read once for each round.
         let now = Instant::now();
         self.now = now;
         if now >= self.renew_at {
@@ -365,7 +366,7 @@ impl Generator {
         Ok(true)
     }
 
-    /// Renews the lease. What is answered does not matter: the shard would say that it is over.
+    /// Renews the lease. The answer does not matter: an expired lease shows in the shard's answers.
     fn renew(&mut self) {
         self.renew_at = self.now + RENEW;
         if let (Some(coordinator), true) = (self.to.coordinator, self.lease != 0) {
@@ -374,9 +375,9 @@ impl Generator {
         }
     }
 
-    /// Inserts may be read from now on, up to the first that is still under way.
+    /// Makes inserts readable, up to the first that is still in flight.
     fn inserted_is_known(&mut self) {
-        // An answer that is not looked at yet may be that the server was too busy.
+        // An unprocessed answer may be a refusal by a busy server.
         let answered = self.answered.iter().map(|(flight, _)| flight);
         let waiting = self.flights.iter().chain(&self.again).chain(answered);
         let waiting = waiting.filter(|flight| flight.kind == Kind::Insert);
@@ -394,7 +395,8 @@ pub(crate) fn open_lease(caller: &mut Caller, coordinator: SocketAddr) -> Result
     let opened = caller.call(coordinator, Opcode::OpenLease, &[&body], Some(PATIENCE), |body| {
         control::of_body::<control::LeaseOpened>(body)
     });
-    let opened = opened.context("open a lease")?.context("the coordinator's answer is no lease")?;
+    let opened =
+        opened.context("open a lease")?.context("the coordinator's answer is not a lease")?;
     Ok(opened.lease)
 }
 
@@ -414,7 +416,7 @@ fn judge(plan: &Plan, flight: &mut Flight, outcome: Result<&[u8], CallError>) ->
             let value = body.get(8..).unwrap_or_default();
             ensure!(
                 value.len() == plan.value_bytes && is_right(value, number),
-                "object {number} has a value of {} bytes that nobody wrote for it",
+                "object {number} has a value of {} bytes that was never written for it",
                 value.len()
             );
         }
@@ -435,7 +437,7 @@ fn wrong(kind: Kind, number: u64, error: CallError) -> anyhow::Error {
     anyhow::anyhow!("a {} of object {number} failed: {error}{hint}", kind.name())
 }
 
-/// Checks an answer to many. Those that are to be sent again stay in the list.
+/// Checks an answer to a message of many. Objects to be sent again stay in the list.
 #[inline]
 fn judge_many(plan: &Plan, flight: &mut Flight, body: &[u8]) -> Result<Verdict> {
     let mut busy = Vec::new();
@@ -448,8 +450,8 @@ fn judge_many(plan: &Plan, flight: &mut Flight, body: &[u8]) -> Result<Verdict> 
     Ok(Verdict::Again)
 }
 
-/// Checks an answer to a message about these objects, whose values have so many bytes; `busy` is told for which of them
-/// the shard was too busy.
+/// Checks an answer to a message of these objects, whose values have `value_bytes`. `busy` receives
+/// each object for which the shard was too busy.
 #[inline]
 pub(super) fn check_many(
     kind: Kind,
@@ -469,7 +471,7 @@ pub(super) fn check_many(
             Some(Status::Ok) if kind != Kind::MultiRead => {}
             Some(Status::Ok) => ensure!(
                 value.len() == value_bytes && is_right(value, number),
-                "object {number} has a value of {} bytes that nobody wrote for it",
+                "object {number} has a value of {} bytes that was never written for it",
                 value.len()
             ),
             Some(status) if status.is_busy() => busy(number),
@@ -480,6 +482,6 @@ pub(super) fn check_many(
             None => bail!("object {number} was answered with status {}", head.status()),
         }
     }
-    ensure!(rest.is_empty(), "an answer to {count} operations goes on behind them");
+    ensure!(rest.is_empty(), "an answer to {count} operations has bytes behind them");
     Ok(())
 }

@@ -1,10 +1,10 @@
 //! A cluster in this process, for measurements with backups.
 //!
-//! As many servers as it takes, each with one shard, a coordinator beside them, and files in a
-//! directory of their own that goes in the end. All their threads, those of the disks and the cleaners
-//! too, are on one core; the client has the other one. One core for four servers makes each hop of
-//! a replicated write dearer than it is on machines of their own: what is measured is what all of
-//! it costs together.
+//! It has as many servers as necessary, each with one shard, and a coordinator. Their files are in
+//! a directory of their own that is removed at the end. All their threads, including those of disks
+//! and cleaners, share one core; the client has the other one. One core for four servers makes each
+//! hop of a replicated write more expensive than on separate machines: the result is the cost of
+//! all of it together.
 
 use super::generator::To;
 use super::target::{Channel, Own};
@@ -21,39 +21,39 @@ use thunderhead_runtime::polling::Polling;
 use thunderhead_server::{BackupOptions, Local, LocalOptions, Probing};
 use thunderhead_wire::control::Settings;
 
-/// How long a cluster may take to come up: opening storage may mean to write all of it.
+/// The longest time for a cluster to come up: opening storage may write all of it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How often it is looked at meanwhile.
+/// The interval at which the cluster is checked.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Replicas that are on their way to the disk, or open, at a backup.
+/// Replicas that are open or not yet on the disk, at a backup.
 const BUFFERS: u32 = 24;
 
-/// Frames of a backup beyond those that the log of the table may take: for heads of all servers, and
-/// what cleaners write before something else is free.
+/// Spare frames of a backup, beyond those for the table's log: for heads of all servers, and for
+/// survivors written before other frames are free.
 const FRAMES_SPARE: u64 = 48;
 
-/// A cluster that is up, with the table.
+/// A running cluster with its table.
 pub struct Place {
     /// The shard that has the table, and the coordinator.
     pub to: To,
-    /// Processor time of each server's reactor is read off these threads; the master's is first.
+    /// The threads of the servers' reactors, for their processor time; the master's is first.
     threads: Vec<Thread>,
 }
 
 impl Place {
-    /// Processor time so far of each server's reactor, the master's first.
+    /// Returns the processor time so far of each server's reactor, the master's first.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// When the kernel does not report it.
     pub fn processor(&self) -> Result<Vec<Duration>> {
         ensure!(!self.threads.is_empty(), "the servers' threads cannot be told apart");
         self.threads.iter().map(Thread::processor).collect()
     }
 }
 
-/// A directory that goes with all that is in it.
+/// A directory that is removed with its content.
 struct Files(PathBuf);
 
 impl Drop for Files {
@@ -62,7 +62,7 @@ impl Drop for Files {
     }
 }
 
-/// Threads of this process that are reactors of shards, the oldest first.
+/// Returns the threads of this process that are reactors of shards, the oldest first.
 fn reactors() -> Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc/self/task").context("look at this process's threads")? {
@@ -84,15 +84,15 @@ impl Own {
             (1, false) => 1,
             (replicas, _) => replicas + 1,
         };
-        // Who spins takes the core from those that have something to do.
+        // A spinning server would take the core from the working ones.
         let polling = match (self.polling, servers) {
             (_, 2..) => Polling::Never,
             (Polling::Always, _) => Polling::default(),
             (other, _) => other,
         };
         let memory_bytes = self.memory_bytes().max(64 << 20);
-        // One server has the table, and each backup at most one copy of its log, which may grow to
-        // twice the memory, and a new one is made beside it where it is rebuilt; the other servers' logs are
+        // One server has the table. Each backup has at most one copy of its log, which may grow to
+        // twice the memory, and during a rebuild a new one beside it. The other servers' logs are
         // empty.
         let segment_bytes = self.segment_bytes();
         let disk_bytes = memory_bytes * 3 + FRAMES_SPARE * u64::from(segment_bytes);
@@ -103,7 +103,7 @@ impl Own {
             shards: 1,
             cleaners: self.cleaners.max(1),
             memory_bytes: memory_bytes as usize,
-            // As a server's that has run for a while.
+            // As in a server that has run for a while.
             populate: true,
             backup: (self.replicas > 0).then_some(BackupOptions {
                 buffers: Some(BUFFERS),
@@ -123,7 +123,7 @@ impl Own {
         }
     }
 
-    /// Runs a cluster of these servers beside some work, which is kept on the client's core.
+    /// Runs a cluster of these servers beside the work, which is pinned to the client's core.
     ///
     /// # Errors
     /// When either fails.
@@ -140,7 +140,7 @@ impl Own {
             .with_context(|| format!("make the directory {}", files.0.display()))?;
         let options = self.cluster(channel, files.0.clone());
         let before = reactors()?;
-        // Threads are on the core of the one that starts them.
+        // Threads inherit the core of the thread that starts them.
         let local = pinned(SERVER_CORE, || Local::start(&options)).context("start a cluster")?;
         let place = up(&local, &before);
         let outcome = place.and_then(|place| pinned(CLIENT_CORE, || work(&place)));
@@ -157,7 +157,7 @@ impl Own {
     }
 }
 
-/// Waits until the cluster is up, and makes the table.
+/// Waits until the cluster is up, and creates the table.
 fn up(local: &Local, before: &[(u64, PathBuf)]) -> Result<Place> {
     let coordinator = local.coordinator();
     let options = ClientOptions::new([coordinator]).deadline(Some(PATIENCE));
@@ -185,17 +185,17 @@ fn up(local: &Local, before: &[(u64, PathBuf)]) -> Result<Place> {
     Ok(Place { to: To { shard, coordinator: Some(coordinator) }, threads })
 }
 
-/// Where the only tablet of the first table is served, once it is.
+/// Returns the address of the only tablet of the first table, once it is served.
 ///
 /// # Errors
-/// When nobody serves it in time.
+/// When no server serves it in time.
 pub(crate) fn shard_of(client: &mut Client, end: Instant) -> Result<SocketAddr> {
     loop {
         let map = client.map().context("ask where the table is")?;
         let tablet = map.tables.first().and_then(|it| it.tablets.first());
         match tablet.and_then(|it| it.address) {
             Some(address) => return Ok(address),
-            None if Instant::now() >= end => bail!("nobody has the table after {PATIENCE:?}"),
+            None if Instant::now() >= end => bail!("no server serves the table after {PATIENCE:?}"),
             None => std::thread::sleep(LOOK),
         }
     }

@@ -1,5 +1,5 @@
-//! Requests made without allocating: bodies are laid out once, and only what differs from one
-//! operation to the next is written into them.
+//! Requests made without allocating: bodies are laid out once, and only the differences between
+//! operations are written into them.
 
 use super::content::{KEY_BYTES, fill, key};
 use super::workload::Kind;
@@ -11,10 +11,10 @@ use thunderhead_wire::operations::{
 };
 use zerocopy::IntoBytes;
 
-/// Bytes of an update head, as docs/protocol.md has it.
+/// Bytes of an update head: see docs/protocol.md.
 const UPDATE_HEAD_BYTES: usize = 16;
 
-/// Bodies of every kind of request, for values of one length and up to so many parts.
+/// Bodies of all kinds of requests, for values of one length and a limited number of parts.
 pub struct Bodies {
     value_bytes: usize,
     read: Vec<u8>,
@@ -25,7 +25,7 @@ pub struct Bodies {
 }
 
 impl Bodies {
-    /// Lays them out.
+    /// Lays out the bodies.
     #[must_use]
     pub fn new(value_bytes: usize, parts: usize) -> Bodies {
         let head = ObjectHead::new(TABLE, KEY_BYTES, Condition::Always, 0);
@@ -42,14 +42,14 @@ impl Bodies {
         Bodies { value_bytes, read, write, increment, many_reads, many_writes }
     }
 
-    /// The body that reads an object.
+    /// Returns the body that reads an object.
     #[inline]
     pub fn read(&mut self, number: u64) -> (Opcode, &[u8]) {
         put(&mut self.read, OBJECT_HEAD_BYTES, number);
         (Opcode::Read, &self.read)
     }
 
-    /// The body that writes an object.
+    /// Returns the body that writes an object.
     #[inline]
     pub fn write(&mut self, identity: Identity, number: u64, stamp: u64) -> (Opcode, &[u8]) {
         let body = &mut self.write;
@@ -59,7 +59,7 @@ impl Bodies {
         (Opcode::Write, body)
     }
 
-    /// The body that adds one to an object.
+    /// Returns the body that adds one to an object.
     #[inline]
     pub fn increment(&mut self, identity: Identity, number: u64) -> (Opcode, &[u8]) {
         let body = &mut self.increment;
@@ -68,7 +68,7 @@ impl Bodies {
         (Opcode::Increment, body)
     }
 
-    /// The body that reads or writes some objects: no more than there is room for.
+    /// Returns the body that reads or writes several objects, no more than there is room for.
     #[inline]
     pub fn many(
         &mut self,
@@ -111,7 +111,7 @@ mod tests {
     use thunderhead_wire::operations::{ReadPart, UpdatePart};
 
     #[test]
-    fn bodies_are_what_the_protocol_says() {
+    fn bodies_have_the_bytes_of_the_protocol() {
         for value_bytes in [0, 16, 100] {
             let mut bodies = Bodies::new(value_bytes, 3);
             let identity = Identity::new(5, 70, 60);

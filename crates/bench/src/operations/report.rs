@@ -1,4 +1,4 @@
-//! What a run is told as: a table and a histogram for people, numbers for programs, a figure.
+//! The results of a run: a table and a histogram for people, JSON for programs, a figure.
 
 use super::Arguments;
 use super::run::{Second, Tally};
@@ -10,35 +10,35 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// The percentiles that are told.
+/// The reported percentiles.
 const PERCENTILES: [f64; 7] = [10.0, 50.0, 90.0, 99.0, 99.9, 99.99, 100.0];
 
-/// A run, for programs.
+/// The report of a run, for programs.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// The workload.
     pub workload: Workload,
-    /// What was asked for.
+    /// The settings of the run.
     pub settings: Settings,
-    /// The time that was measured.
+    /// The measured time.
     pub seconds: f64,
     /// Messages a second.
     pub messages_per_second: f64,
     /// Objects a second.
     pub objects_per_second: f64,
-    /// Times that the server was too busy, so that something was sent again.
+    /// How often the server was too busy, so that a request was repeated.
     pub busy: u64,
-    /// Operations that failed for good, whether they were not done or nobody knows.
+    /// Operations that failed permanently or whose outcome is unknown.
     pub failed: u64,
-    /// What the first ones failed of.
+    /// The reasons of the first failures.
     pub failures: Vec<String>,
-    /// What each kind of operation took.
+    /// The latencies of each kind of operation.
     pub kinds: Vec<KindReport>,
     /// Every second, the warm-up included.
     pub timeline: Vec<SecondReport>,
 }
 
-/// What was asked for.
+/// The settings of a run.
 #[derive(Debug, Serialize)]
 pub struct Settings {
     target: &'static str,
@@ -54,7 +54,7 @@ pub struct Settings {
     utilization: Option<f64>,
 }
 
-/// A kind of operation. Microseconds.
+/// A kind of operation. Times are in microseconds.
 #[derive(Debug, Serialize)]
 pub struct KindReport {
     /// The kind.
@@ -67,7 +67,7 @@ pub struct KindReport {
     pub mean_us: f64,
     /// Percentiles.
     pub percentiles_us: Vec<Percentile>,
-    /// How many took at most so long, but longer than what is said before.
+    /// Counts of messages by latency: each bucket reaches from the previous one's end to its own.
     pub histogram: Vec<Bucket>,
 }
 
@@ -76,7 +76,7 @@ pub struct KindReport {
 pub struct Percentile {
     /// Percent of the messages.
     pub percent: f64,
-    /// Took no longer.
+    /// The latency that they do not exceed.
     pub us: f64,
 }
 
@@ -89,16 +89,16 @@ pub struct Bucket {
     pub messages: u64,
 }
 
-/// A second.
+/// One second of a run.
 #[derive(Debug, Serialize)]
 pub struct SecondReport {
-    /// Which.
+    /// Its number.
     pub second: u64,
     /// Objects in it.
     pub objects: u64,
     /// The median.
     pub median_us: f64,
-    /// 99 %.
+    /// The 99th percentile.
     pub p99_us: f64,
 }
 
@@ -107,7 +107,7 @@ fn us(nanoseconds: u64) -> f64 {
 }
 
 impl Report {
-    /// The report of a run.
+    /// Returns the report of a run.
     #[must_use]
     pub fn of(workload: Workload, arguments: &Arguments, tally: &Tally) -> Report {
         let is_own = arguments.coordinators.is_empty();
@@ -157,7 +157,7 @@ impl Report {
         }
     }
 
-    /// Percentiles of each kind.
+    /// Returns a table with the percentiles of each kind.
     #[must_use]
     pub fn table(&self) -> Table {
         let mut columns = vec!["operation".to_owned(), "K/s".into(), "mean µs".into()];
@@ -187,7 +187,7 @@ impl Report {
         table
     }
 
-    /// The histograms, a line of stars for each step of time.
+    /// Returns the histograms as text, with a line of stars for each step of time.
     #[must_use]
     pub fn histograms(&self) -> String {
         let mut out = String::new();
@@ -204,7 +204,7 @@ impl Report {
         out
     }
 
-    /// Latencies by percentile, and objects a second over time.
+    /// Returns figures: latencies by percentile, and objects a second over time.
     #[must_use]
     pub fn panels(&self) -> Vec<Panel> {
         let shown = |it: &&Percentile| it.percent < 100.0;
@@ -247,7 +247,7 @@ impl Report {
     }
 }
 
-/// Three digits or so.
+/// Formats a value with about three digits.
 fn figure(value: f64) -> String {
     match value {
         1000.0.. => format!("{value:.0}"),
@@ -256,7 +256,7 @@ fn figure(value: f64) -> String {
     }
 }
 
-/// The histogram in steps of a quarter or so; empty ones at either end are left out.
+/// Returns the histogram in steps of about a quarter, without the empty ones at either end.
 fn buckets(latencies: &Histogram<u64>) -> Vec<Bucket> {
     let mut buckets = Vec::new();
     let (mut below, mut end) = (0, 100u64);
@@ -273,7 +273,7 @@ fn buckets(latencies: &Histogram<u64>) -> Vec<Bucket> {
     buckets
 }
 
-/// What a person is told once a second.
+/// Returns the line that people see once a second.
 #[must_use]
 pub fn line(second: &Second) -> String {
     format!(
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_histogram_has_every_message_once() {
+    fn a_histogram_counts_every_message_once() {
         let mut latencies = histogram();
         for at in 0..10_000u64 {
             latencies.record(1 + at * at).unwrap();

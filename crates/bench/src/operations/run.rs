@@ -1,5 +1,4 @@
-//! Runs clients for a time: who of them is on which thread, what is counted, and what is told
-//! meanwhile.
+//! Runs clients for a time: their threads, the counts, and the progress reports.
 
 use super::generator::{Generator, Plan, Record, To};
 use super::target::Channel;
@@ -12,22 +11,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// The longest latency that is told from others, in nanoseconds.
+/// The longest distinguishable latency, in nanoseconds.
 const LATENCY_MAX: u64 = 60_000_000_000;
 
-/// Messages of a thread without which nothing can be said, however short the time was.
+/// The fewest messages of a thread for a meaningful result, however short the time was.
 const MESSAGES_MIN: u64 = 100;
 
-/// Turns of a client that found nothing, between two looks at the clock.
+/// Turns of a client without an answer, between two readings of the clock.
 const IDLE_TURNS: u32 = 64;
 
-/// A histogram of nanoseconds, each to within a thousandth.
+/// Returns a histogram of nanoseconds with a relative error of a thousandth.
 #[must_use]
 pub fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_MAX, 3).expect("the bounds are in order")
 }
 
-/// What was done of one kind.
+/// The results of one kind.
 pub struct Kinds {
     /// The kind.
     pub kind: Kind,
@@ -37,27 +36,27 @@ pub struct Kinds {
     pub objects: u64,
 }
 
-/// What was done in a second.
+/// The results of one second.
 pub struct Second {
-    /// Which second of the run, the warm-up included.
+    /// Its number in the run, the warm-up included.
     pub number: u64,
     /// Objects.
     pub objects: u64,
-    /// Of all messages.
+    /// Latencies of all messages.
     pub latencies: Histogram<u64>,
 }
 
-/// What a run has measured.
+/// The results of a run.
 pub struct Tally {
     /// By kind.
     pub kinds: Vec<Kinds>,
-    /// The time that was measured.
+    /// The measured time.
     pub seconds: f64,
-    /// Every second that was full, the warm-up included.
+    /// All full seconds, the warm-up included.
     pub timeline: Vec<Second>,
-    /// Times that the server was too busy.
+    /// How often the server was too busy.
     pub busy: u64,
-    /// Operations that failed for good.
+    /// Operations that failed permanently.
     pub failures: Failures,
 }
 
@@ -75,37 +74,37 @@ impl Tally {
     }
 }
 
-/// How long.
+/// The durations of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// Under load, but not measured.
+    /// The time under load before the measurement.
     pub warm_up: Duration,
-    /// Measured.
+    /// The time of the measurement.
     pub duration: Duration,
 }
 
-/// What keeps requests in flight.
+/// A client that keeps requests in flight.
 pub trait Work {
-    /// Begins what may be begun, takes what has arrived; `record` is told of each operation that is
-    /// done. Whether anything had arrived.
+    /// Begins as many requests as allowed, and takes arrived answers; `record` receives each
+    /// completed operation. Returns whether any answer had arrived.
     ///
     /// # Errors
     /// When an answer is wrong.
     fn turn(&mut self, record: &mut Record<'_>) -> Result<bool>;
 
-    /// Waits for everything that is in flight.
+    /// Waits for all requests in flight.
     ///
     /// # Errors
     /// When an answer is wrong.
     fn finish(&mut self) -> Result<()>;
 
-    /// When something was answered last.
+    /// Returns the time of the last answer.
     fn now(&self) -> Instant;
 
-    /// Times that a server was too busy.
+    /// Returns how often a server was too busy.
     fn busy(&self) -> u64;
 
-    /// Operations that failed for good, and why the first of them did.
+    /// Returns the operations that failed permanently, with the reasons of the first.
     fn failures(&self) -> Failures {
         Failures::default()
     }
@@ -134,17 +133,17 @@ impl Work for Generator {
 /// Operations that failed.
 #[derive(Clone, Debug, Default)]
 pub struct Failures {
-    /// How many.
+    /// Their number.
     pub count: u64,
-    /// What the first ones failed of.
+    /// The reasons of the first failures.
     pub reasons: Vec<String>,
 }
 
-/// Reasons of failures that are told.
+/// The most reasons that are kept.
 const REASONS_MAX: usize = 5;
 
 impl Failures {
-    /// Counts one.
+    /// Counts a failure.
     pub fn add(&mut self, reason: impl FnOnce() -> String) {
         self.count += 1;
         if self.reasons.len() < REASONS_MAX {
@@ -159,7 +158,7 @@ impl Failures {
     }
 }
 
-/// What a thread has done: by kind, in so many seconds, and how often servers were busy.
+/// The results of a thread: by kind, the seconds, how often servers were busy, and failures.
 type Outcome = (Vec<Kinds>, f64, u64, Failures);
 
 /// One thread's clients.
@@ -216,7 +215,7 @@ impl<C: Work> Crew<'_, C> {
                 next_second += Duration::from_secs(1);
                 let number = second.number;
                 let next = Second { number: number + 1, objects: 0, latencies: histogram() };
-                // Nobody listens when another thread has failed.
+                // If another thread has failed, the receiver is gone.
                 let _ = self.tell.send(std::mem::replace(&mut second, next));
             }
         }
@@ -228,13 +227,13 @@ impl<C: Work> Crew<'_, C> {
     }
 }
 
-/// The core of a client thread: all but the server's, in turn.
+/// Returns the core of a client thread: all cores but the server's, in turn.
 fn core_of(thread: usize) -> Option<usize> {
     Some(if thread == 0 { CLIENT_CORE } else { SERVER_CORE + thread })
 }
 
-/// Runs the clients of a plan for a time, against a shard of our own. `progress` is told of every
-/// second.
+/// Runs the clients of a plan for a time, against a shard in this process. `progress` receives
+/// every second.
 ///
 /// # Errors
 /// When a client fails.
@@ -251,7 +250,7 @@ pub fn run(
     crews(plan.clients, threads, &core_of, &make, times, progress)
 }
 
-/// The same with any kind of client, on so many threads; `pin` says on which core each is.
+/// Runs any kind of client on this many threads; `core` returns the core of each thread.
 ///
 /// # Errors
 /// When a client fails.
@@ -328,7 +327,7 @@ pub fn crews<C: Work>(
 
 /// Writes the objects of a plan.
 ///
-/// # Errors
+/// When a write is refused permanently.
 /// When a write is refused for good.
 pub fn load(plan: &Plan, channel: Channel, to: impl Into<To>) -> Result<()> {
     let plan = Plan { exactly_once: false, ..plan.clone() };

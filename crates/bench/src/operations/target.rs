@@ -1,8 +1,8 @@
-//! What the clients talk to: a shard of our own in this process, or a cluster that runs.
+//! The target of the clients: a shard in this process, or a running cluster.
 //!
-//! The shard of our own has a core to itself, polls always, and owns a table that takes any key. Its
-//! node also answers echo requests: so the floor of a measurement is taken from the very same node
-//! over the very same connection.
+//! The shard has a core to itself, polls always, and owns a table that takes any key. Its node also
+//! answers echo requests, so that the floor of a measurement comes from the same node over the same
+//! connection.
 
 use super::generator::To;
 use crate::log::subject::{TABLE, index_bytes, memory_for, options_for};
@@ -24,7 +24,7 @@ use thunderhead_rpc::{CallError, CallId, Context, Node, Opcode, Request, Service
 use thunderhead_runtime::os;
 use thunderhead_runtime::polling::Polling;
 
-/// How clients reach the servers.
+/// How clients connect to the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Channel {
@@ -35,36 +35,38 @@ pub enum Channel {
 }
 
 impl Channel {
-    /// How a node or a caller is set up for it.
+    /// Returns the setup of a node or a caller for this channel.
     #[must_use]
     pub fn setup(self) -> Setup {
         Setup { shared_memory: self == Channel::Shm, polling: Polling::Always }
     }
 }
 
-/// A shard of our own.
+/// A shard in this process.
 #[derive(Clone, Debug)]
 pub struct Own {
-    /// Bytes of live entries that it is to hold.
+    /// Bytes of its live entries.
     pub live_bytes: u64,
-    /// How many objects that is: the index needs room for each.
+    /// The number of objects: the index needs room for each.
     pub objects: u64,
     /// Live entries as a share of the memory that segments may use.
     pub utilization: f64,
-    /// Cleaner threads; they take the cores behind the shard's, and then the client's.
+    /// Cleaner threads; they are pinned to the cores after the shard's, and then to the client's.
     pub cleaners: usize,
-    /// Copies of each update on backups, which are servers in this process. One is on its own disk.
+    /// Copies of each update on backups, which are servers in this process. With one replica it is
+    /// on the shard's own disk.
     pub replicas: u32,
-    /// That one is on another server instead. Without any, servers have no backups.
+    /// Whether a single replica is on another server instead. Without replicas, servers have no
+    /// backups.
     pub is_remote: bool,
-    /// Where servers with backups keep their files; if not said, among the temporary ones.
+    /// The directory of the files of servers with backups; among the temporary files if `None`.
     pub data: Option<PathBuf>,
-    /// How it spends idle time.
+    /// How the shard spends idle time.
     pub polling: Polling,
 }
 
 impl Own {
-    /// A shard for so many objects with values of so many bytes.
+    /// Returns a shard for this many objects with values of this size.
     #[must_use]
     pub fn holding(objects: u64, value_bytes: usize, utilization: f64) -> Own {
         let live_bytes = objects * entry_bytes(value_bytes);
@@ -73,36 +75,37 @@ impl Own {
         Own { live_bytes, objects, utilization, cleaners, replicas, is_remote, data, polling }
     }
 
-    /// The memory that it gets.
+    /// Returns the memory of the shard.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         let log_bytes = (self.live_bytes as f64 / self.utilization) as u64;
         let index_bytes = index_bytes(self.objects, log_bytes);
-        // The least that a log with the smallest segments takes.
+        // The least memory of a log with the smallest segments.
         (log_bytes + index_bytes).max(16 << 20)
     }
 
     fn options(&self) -> Options {
-        // At 90 % the papers' measurements go on, and so do ours: the limit for new data is above.
+        // The papers' measurements continue at 90 %, and so do ours: the limit for new data is
+        // higher.
         Options { cleaner: CleanerOptions::default(), ..options_for(self.live_bytes) }
     }
 
-    /// The longest value that it takes.
+    /// Returns the longest value that it accepts.
     #[must_use]
     pub fn value_bytes_max(&self) -> usize {
         self.options().value_bytes_max()
     }
 
-    /// Bytes of its segments.
+    /// Returns the size of its segments.
     #[must_use]
     pub fn segment_bytes(&self) -> u32 {
         u32::try_from(self.options().segment_bytes).unwrap_or(u32::MAX)
     }
 
-    /// Runs it beside some work, as servers with backups where there are to be copies.
+    /// Runs the shard beside the work; with copies, as servers with backups.
     ///
     /// # Errors
-    /// When either fails.
+    /// When the shard or the work fails.
     pub fn serving<T>(&self, channel: Channel, work: impl FnOnce(To) -> Result<T>) -> Result<T> {
         if self.replicas > 0 {
             return self.in_cluster(channel, |place| work(place.to));
@@ -110,10 +113,11 @@ impl Own {
         self.beside(channel, |address| work(address.into()))
     }
 
-    /// Runs it beside some work, which is kept on the client's core. It has no backups.
+    /// Runs the shard beside the work, which is pinned to the client's core. The shard has no
+    /// backups.
     ///
     /// # Errors
-    /// When either fails.
+    /// When the shard or the work fails.
     pub fn beside<T>(
         &self,
         channel: Channel,
@@ -122,16 +126,16 @@ impl Own {
         self.watched(channel, |address, _| work(address))
     }
 
-    /// The same, where the work wants to know what the shard's thread takes.
+    /// Like [`Own::beside`], for work that reads the processor time of the shard's thread.
     ///
     /// # Errors
-    /// When either fails.
+    /// When the shard or the work fails.
     pub fn watched<T>(
         &self,
         channel: Channel,
         work: impl FnOnce(SocketAddr, &Thread) -> Result<T>,
     ) -> Result<T> {
-        ensure!(self.replicas == 0, "a shard by itself has no backups");
+        ensure!(self.replicas == 0, "a shard in this process has no backups");
         let (tell, told) = mpsc::channel();
         let stop = &AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -148,7 +152,7 @@ impl Own {
                 os::run(&mut node, &clock, self.polling, stopped);
                 Ok(())
             });
-            // Populating much memory takes its time; a server that fails drops its end.
+            // Populating much memory takes a while; a server that fails drops its end.
             let outcome = match told.recv() {
                 Ok((address, alarm, thread)) => {
                     let _end = End(stop, alarm);
@@ -161,7 +165,7 @@ impl Own {
         })
     }
 
-    /// The shard, with its cleaners beside it.
+    /// Returns the shard with its cleaners.
     pub(crate) fn service(&self) -> Result<(Both, CleanerThreads)> {
         let memory = memory_for(self.memory_bytes(), self.live_bytes)?;
         let replicator = Box::new(NoReplication::default());
@@ -174,7 +178,7 @@ impl Own {
     }
 }
 
-/// Bytes that an object takes in the log.
+/// Returns the bytes that an object takes in the log.
 #[must_use]
 pub fn entry_bytes(value_bytes: usize) -> u64 {
     crate::log::subject::entry_bytes(value_bytes)

@@ -1,14 +1,13 @@
-//! A client of a cluster that runs: what keeps requests in flight through the client library.
+//! A client of a running cluster that keeps requests in flight through the client library.
 //!
-//! It drives the library's [`Session`] by itself, so that any number of operations can be in flight
-//! on one thread. The session finds the shards by the map, sends together what is ready for the same
-//! shard at the same time, tries again, and masks what passes: coordinators that change, servers
-//! that come again. So what is measured is what a program sees that uses the library: not how fast
-//! a shard is, for which there is the [`Generator`](super::generator::Generator).
+//! It drives the library's [`Session`] directly, so that any number of operations can be in flight
+//! on one thread. The session finds the shards by the tablet map, sends operations for the same
+//! shard together, retries, and masks transient faults: changes of the coordinator, servers that
+//! restart. So it measures a program that uses the library, not the speed of a shard; for that
+//! there is the [`Generator`](super::generator::Generator).
 //!
-//! An operation that the session gives up is counted as failed, whether it was not done or nobody
-//! knows. An answer that is wrong, an object that is gone or a value that nobody wrote for it, ends
-//! the run.
+//! An operation that the session abandons counts as failed, also if its outcome is unknown. A wrong
+//! answer ends the run: a missing object, or a value that was never written for it.
 
 use super::content::{NUMBERS, fill, is_right, key};
 use super::distribution::Draw;
@@ -31,13 +30,13 @@ use thunderhead_runtime::polling::Polling;
 use thunderhead_runtime::{Time, os};
 use thunderhead_wire::control::ServerState;
 
-/// Objects that are written together before anything is measured.
+/// Objects that are written together before the measurement.
 const LOADED_TOGETHER: u64 = 1024;
 
-/// The longest sleep, so that whoever counts seconds has its turn.
+/// The longest sleep, so that the counter of seconds gets its turn.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
 
-/// A cluster that runs, with a table in it for the workloads.
+/// A running cluster with a table for the workloads.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     coordinators: Vec<SocketAddr>,
@@ -47,11 +46,11 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Finds the cluster, makes a table over all its shards unless there is one of that name, and
-    /// writes the objects of a plan. `progress` is told how many are written.
+    /// Finds the cluster, creates the table over all its shards unless it exists, and writes the
+    /// objects of a plan. `progress` receives the number of written objects.
     ///
     /// # Errors
-    /// When the cluster cannot be reached, or an object not be written.
+    /// When the cluster cannot be reached, or an object cannot be written.
     pub fn prepare(
         coordinators: Vec<SocketAddr>,
         deadline: Option<Duration>,
@@ -101,17 +100,17 @@ impl Cluster {
     }
 }
 
-/// A message, or some, on the way.
+/// One or more messages in flight.
 struct Flight {
     ticket: Ticket,
     kind: Kind,
-    /// The write of a read that is followed by one.
+    /// Whether this is the write after a read of the same object.
     is_second: bool,
     numbers: Vec<u64>,
     sent: Instant,
 }
 
-/// See the module's documentation.
+/// A client. See the module's documentation.
 pub struct Through<'a> {
     cluster: &'a Cluster,
     plan: &'a Plan,
@@ -125,21 +124,21 @@ pub struct Through<'a> {
     flights: Vec<Flight>,
     stamp: u64,
     inserts: u64,
-    /// Inserts whose answer is not there, or is that they failed.
+    /// Inserts without an answer, and inserts that failed.
     unknown: BTreeSet<u64>,
     failures: Failures,
     now: Instant,
 }
 
 impl<'a> Through<'a> {
-    /// A client of a cluster.
+    /// Returns a client of a cluster.
     ///
     /// # Errors
     /// When the kernel has no descriptors.
     pub fn new(cluster: &'a Cluster, plan: &'a Plan, client: usize) -> Result<Through<'a>> {
         let mut world = os::world_without_files()?;
         let transport = Box::new(OsTransport::new(&world, cluster.options().net)?);
-        // It shares the machine with the cluster, and perhaps with many others of its kind.
+        // The client shares the machine with the cluster, and perhaps with many other clients.
         let caller = Caller::new(&world, transport, Polling::default());
         let random = world.random.split();
         Ok(Through {
@@ -185,12 +184,12 @@ impl<'a> Through<'a> {
         self.send(kind, numbers, None);
     }
 
-    /// The number of this client's n-th insert.
+    /// Returns the number of this client's n-th insert.
     fn inserted(&self, count: u64) -> u64 {
         self.plan.objects + self.client + count * self.plan.clients as u64
     }
 
-    /// `first_sent`: when the read was sent that this write follows.
+    /// Sends operations. `first_sent` is the send time of the read that this write follows.
     fn send(&mut self, kind: Kind, numbers: Vec<u64>, first_sent: Option<Instant>) {
         self.stamp += 1;
         let reads = matches!(kind, Kind::Read | Kind::MultiRead)
@@ -210,7 +209,7 @@ impl<'a> Through<'a> {
         self.flights.push(Flight { ticket, kind, is_second, numbers, sent });
     }
 
-    /// Does what the session wants to be done, and waits for what comes of it.
+    /// Makes the calls that the session requests, and waits for their outcomes.
     fn go_on(&mut self) -> bool {
         while let Some(output) = self.session.next_output() {
             let Output::Call { number, to, opcode, body, timeout } = output else { continue };
@@ -236,7 +235,7 @@ impl<'a> Through<'a> {
 
     fn take(&mut self, record: &mut Record<'_>) -> Result<bool> {
         let arrived = self.go_on();
-        // Also the time at which the next ones are sent.
+        // This is also the send time of the next requests.
         self.now = Instant::now();
         while let Some((ticket, results)) = self.session.next_done() {
             let place = self.flights.iter().position(|flight| flight.ticket == ticket);
@@ -260,8 +259,8 @@ impl<'a> Through<'a> {
                 Ok(Answer::Found { value, .. }) => {
                     ensure!(
                         value.len() == self.plan.value_bytes && is_right(&value, *number),
-                        "object {number} of table {table} has a value of {} bytes that nobody \
-                         here wrote for it; if somebody else uses the table, say another --table",
+                        "object {number} of table {table} has a value of {} bytes that this \
+                         run did not write for it; if another program uses the table, choose another --table",
                         value.len()
                     );
                     right += 1;
@@ -303,7 +302,7 @@ impl Work for Through<'_> {
         while !self.flights.is_empty() {
             self.take(&mut |_, _, _| {})?;
         }
-        // So that no server remembers for it.
+        // Lets the servers forget this client's records.
         self.session.close(self.clock.now());
         while !self.session.is_idle() {
             self.go_on();
@@ -332,7 +331,7 @@ mod tests {
     use thunderhead_wire::control::Settings;
 
     #[test]
-    fn what_the_library_gives_up_is_counted_as_failed() {
+    fn operations_that_the_library_abandons_count_as_failed() {
         let name = format!("thunderhead-bench-through-{}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         let small = LocalOptions::small(directory.clone());
@@ -358,7 +357,7 @@ mod tests {
         cluster.deadline = Some(Duration::from_millis(50));
         let mut through = Through::new(&cluster, &plan, 0).unwrap();
         while through.failures().count == 0 {
-            through.turn(&mut |_, _, _| panic!("nobody is there")).unwrap();
+            through.turn(&mut |_, _, _| panic!("no server answers")).unwrap();
         }
         let reasons = through.failures().reasons;
         assert!(reasons[0].contains("write of object"), "{reasons:?}");

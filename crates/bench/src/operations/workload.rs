@@ -1,4 +1,4 @@
-//! What clients do: each workload is a mixture of kinds of operations.
+//! The clients' workloads: each is a mixture of kinds of operations.
 
 use super::distribution::Distribution;
 use serde::Serialize;
@@ -28,32 +28,32 @@ pub enum Workload {
     YcsbC,
     /// YCSB D: 95 % reads of the latest, 5 % inserts.
     YcsbD,
-    /// YCSB F: half reads, half reads that are followed by a write of the same object.
+    /// YCSB F: half reads, half reads followed by a write of the same object.
     YcsbF,
 }
 
-/// A kind of operation, as it is measured.
+/// A kind of operation that is measured separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// One object is read.
+    /// A read of one object.
     Read,
-    /// One object that exists is written.
+    /// A write of one existing object.
     Write,
-    /// One new object is written.
+    /// A write of one new object.
     Insert,
-    /// One object is read, and written when the answer is there.
+    /// A read of one object, followed by a write of it.
     ReadModifyWrite,
-    /// Many objects are read in one message.
+    /// A read of many objects in one message.
     MultiRead,
-    /// Many objects are written in one message.
+    /// A write of many objects in one message.
     MultiWrite,
-    /// A number is added to.
+    /// An addition to a number.
     Increment,
 }
 
 impl Kind {
-    /// What people call it.
+    /// Returns its name for people.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl Kind {
         }
     }
 
-    /// Whether a message is about many objects.
+    /// Whether a message contains many objects.
     #[must_use]
     pub fn is_many(self) -> bool {
         matches!(self, Kind::MultiRead | Kind::MultiWrite)
@@ -90,7 +90,7 @@ impl Workload {
         Workload::YcsbF,
     ];
 
-    /// What people call it.
+    /// Returns its name for people.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -108,7 +108,7 @@ impl Workload {
         }
     }
 
-    /// The law by which YCSB draws objects, and the others if nobody says otherwise.
+    /// Returns YCSB's distribution for its workloads, and the default for the others.
     #[must_use]
     pub fn distribution(self) -> Distribution {
         match self {
@@ -120,7 +120,7 @@ impl Workload {
         }
     }
 
-    /// The kinds that it is made of: the first one's share, then the other.
+    /// Returns its two kinds of operations, with the share of the first.
     #[must_use]
     pub fn mixture(self, reads: f64) -> Mixture {
         let (share, first, other) = match self {
@@ -160,7 +160,7 @@ impl Mixture {
         if self.share >= 1.0 || random.chance(self.share) { self.first } else { self.other }
     }
 
-    /// The kinds that can be drawn.
+    /// Returns the kinds that can be drawn.
     pub fn kinds(&self) -> impl Iterator<Item = Kind> + use<> {
         let other = (self.share < 1.0).then_some(self.other);
         [Some(self.first), other].into_iter().flatten()

@@ -1,13 +1,14 @@
-//! Memory while the sizes of objects change: W2 and W8 of the log-structured memory paper's Table 1.
+//! Memory while the sizes of objects change: W2 and W8 of Table 1 in the paper on log-structured
+//! memory.
 //!
 //! | | before | deleted | after |
 //! | --- | --- | --- | --- |
 //! | W2 | 100 B | nothing | 130 B |
 //! | W8 | 50 to 150 B | 90 % | 5 to 15 KB |
 //!
-//! A size is that of a key (30 B) and its value. Each phase writes several times the live bytes, and
-//! deletes an object at random for each that would be too much. One connection keeps requests on their
-//! way all the time. Thunderhead is given the memory in which its log would be 90 % full.
+//! A size is that of a key (30 B) and its value. Each phase writes several times the live bytes,
+//! and deletes objects at random to stay within them. One connection keeps requests in flight all
+//! the time. Thunderhead gets the memory in which its log would be 90 % full.
 
 use super::crowd::{Crowd, Shape};
 use super::process::resident_bytes;
@@ -25,23 +26,24 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// The workloads, from 0.
+/// The workloads, by index.
 const CHANGING: [(&str, usize); 2] = [("W2", 1), ("W8", 7)];
 
-/// Resident bytes for each live byte, at most.
+/// The most resident bytes for each live byte.
 const MOST: f64 = 1.45;
 
-/// Requests on their way, and how many are collected before they are sent.
+/// Requests in flight, and the number that is collected before they are sent.
 const DEPTH: usize = 128;
 const TOGETHER: usize = 64;
 
-/// By how much more memory Thunderhead gets where the objects did not fit, and how often.
+/// The factor of more memory that Thunderhead gets if the objects did not fit, and the number of
+/// tries.
 const MORE: f64 = 1.02;
 const TRIES: usize = 4;
 
 type Queue = Rc<RefCell<VecDeque<(Act, u64, usize)>>>;
 
-/// A store that is asked for one thing after another, and does not wait.
+/// A store that receives one request after another, without waiting for the answers.
 struct Remote<'a> {
     process: u32,
     crowd: Crowd<'a>,
@@ -114,7 +116,7 @@ fn one(kind: Kind, number: usize, scale: &Scale, memory_bytes: u64) -> Result<He
     Ok(held)
 }
 
-/// With as little memory as it works with.
+/// Measures Thunderhead with as little memory as possible.
 fn ours(number: usize, scale: &Scale) -> Result<(Held, f64)> {
     let mut memory = memory_for(WORKLOADS[number], scale.live_bytes, 0.9) as f64;
     let mut more = 1.0;
@@ -129,7 +131,7 @@ fn ours(number: usize, scale: &Scale) -> Result<(Held, f64)> {
     Ok((one(Kind::Thunderhead, number, scale, memory as u64)?, more))
 }
 
-/// Measures it.
+/// Measures all stores.
 ///
 /// # Errors
 /// When a store fails.
@@ -178,8 +180,8 @@ pub fn run(scale: &Scale, kinds: &[Kind], report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// memcached forgets what does not fit its classes of sizes: what counts is what it still has. It is
-/// given as much memory as Thunderhead.
+/// Measures memcached, which forgets objects that do not fit its classes of sizes. Only the objects
+/// that it still has count. It gets as much memory as Thunderhead.
 fn memcached(
     name: &str,
     number: usize,
@@ -195,7 +197,7 @@ fn memcached(
     let stats = store.command(&["stats"])?;
     let count = |name| stat(&stats, name).unwrap_or(0);
     let evicted = count("evictions") + count("store_no_memory");
-    // Its own count has what each object costs it in it.
+    // Its own count includes its overhead for each object.
     let kept = count("curr_items");
     table.row(&[
         name.to_owned(),
@@ -211,7 +213,7 @@ fn memcached(
     Ok(())
 }
 
-/// A figure that memcached tells of itself.
+/// Returns a statistic of memcached.
 fn stat(stats: &str, name: &str) -> Option<u64> {
     stats.lines().find_map(|line| {
         let mut words = line.split_whitespace();
@@ -225,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memcached_tells_of_itself() {
+    fn memcacheds_statistics_are_parsed() {
         let stats = "STAT pid 3\r\nSTAT evictions 17\r\nEND\r\n";
         assert_eq!(stat(stats, "evictions"), Some(17));
         assert_eq!(stat(stats, "curr_items"), None);

@@ -1,4 +1,4 @@
-//! Clients of a store on one thread: connections, each with some requests on their way.
+//! Clients of a store on one thread: connections, each with requests in flight.
 //!
 //! ```text
 //!  source ──▶ flights ──▶ out ──send──▶ server ──recv──▶ input ──▶ record
@@ -6,12 +6,12 @@
 //!               └──────────── again (busy) ◀───────────────┘
 //! ```
 //!
-//! It is the same for every store: what a connection may send goes out in one call, what has arrived
-//! is taken in one call, and as many requests follow as were answered. One connection that polls asks
-//! its socket again and again; several are asked for through epoll, which does not wait; those that
-//! block sleep until something is there, as the usual clients do.
+//! It is the same for every store. A connection sends all that it may in one call, takes all that
+//! has arrived in one call, and sends as many requests as were answered. A single polling
+//! connection polls its socket; several connections are polled through epoll without blocking;
+//! blocking clients sleep until bytes arrive, as the usual clients do.
 //!
-//! Every answer is parsed and every value checked. A wrong one ends the run.
+//! Every answer is parsed and every value checked. A wrong answer ends the run.
 
 use super::protocol::{Act, Answer, Flight, Protocol, Stream};
 use crate::rpc::floors::{PATIENCE, Waiting, receive_some, send_some};
@@ -25,7 +25,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
     /// On loopback.
@@ -43,43 +43,43 @@ impl fmt::Display for Address {
     }
 }
 
-/// How many clients there are and how they wait.
+/// The number of clients and their way of waiting.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Connections.
     pub connections: usize,
-    /// Requests on their way on each.
+    /// Requests in flight on each connection.
     pub depth: usize,
-    /// How they wait for answers.
+    /// The way of waiting for answers.
     pub waiting: Waiting,
 }
 
 impl Shape {
-    /// Polling clients.
+    /// Returns the shape of polling clients.
     #[must_use]
     pub fn polling(connections: usize, depth: usize) -> Shape {
         Shape { connections, depth, waiting: Waiting::Polling }
     }
 }
 
-/// Where requests come from: it fills in the objects and says what to do with them and how long
-/// values are; nothing when there are no more.
+/// The source of requests: fills in the objects, and returns the action and the length of values;
+/// `None` if there are no more.
 pub type Source<'a> = Box<dyn FnMut(&mut Vec<u64>) -> Option<(Act, usize)> + 'a>;
 
-/// What is told of a request that is done: how many objects, how long it took.
+/// Receives each completed request: the number of objects, the latency.
 pub type Record<'a> = dyn FnMut(u64, Duration) + 'a;
 
-/// Bytes of a buffer at first, and at most: no answer is longer.
+/// The initial and the largest size of a buffer: no answer is longer.
 const INPUT_BYTES: usize = 256 << 10;
 const INPUT_BYTES_MAX: usize = 32 << 20;
 
-/// Turns without anything between two looks at the clock.
+/// Turns without an answer between two readings of the clock.
 const IDLE_TURNS: u32 = 10_000;
 
-/// How long an answer may take: a server that rewrites its file has its time.
+/// The longest time for an answer: a server that rewrites its file may need long.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// How long a server may do nothing of what is asked because it is too busy, or full.
+/// The longest time for which a server may refuse everything because it is busy or full.
 const BUSY_MAX: Duration = Duration::from_secs(5);
 
 struct Connection {
@@ -91,14 +91,14 @@ struct Connection {
     next_id: u64,
     out: Vec<u8>,
     sent: usize,
-    /// The socket did not take all of it.
+    /// The socket did not take all bytes.
     is_stuck: bool,
     input: Vec<u8>,
-    /// What has arrived and is not taken.
+    /// The range of arrived and unprocessed bytes.
     arrived: std::ops::Range<usize>,
 }
 
-/// See the module's documentation.
+/// Clients of a store. See the module's documentation.
 pub struct Crowd<'a> {
     shape: Shape,
     source: Source<'a>,
@@ -107,13 +107,13 @@ pub struct Crowd<'a> {
     events: Vec<epoll::Event>,
     connections: Vec<Connection>,
     in_flight: usize,
-    /// Connections whose socket did not take all.
+    /// Connections whose socket did not take all bytes.
     stuck: usize,
     now: Instant,
-    /// When the last request was done.
+    /// When the last request was completed.
     heard: Instant,
     idle: u32,
-    /// Requests that the server was too busy for.
+    /// Requests for which the server was too busy.
     pub busy: u64,
 }
 
@@ -137,10 +137,10 @@ fn connect(address: &Address, protocol: &mut dyn Protocol) -> Result<OwnedFd> {
 }
 
 impl<'a> Crowd<'a> {
-    /// Connects. `make` gives each connection its protocol.
+    /// Connects to a server. `make` returns the protocol of each connection.
     ///
     /// # Errors
-    /// When the server is not there.
+    /// When the server does not accept connections.
     pub fn new(
         address: &Address,
         make: &dyn Fn() -> Result<Box<dyn Protocol>>,
@@ -150,7 +150,7 @@ impl<'a> Crowd<'a> {
         ensure!(shape.connections > 0 && shape.depth > 0, "a load needs connections and a depth");
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("make an epoll")?;
         let mut connections = Vec::with_capacity(shape.connections);
-        // One that blocks sleeps in `recv`.
+        // A single blocking connection sleeps in `recv`.
         let blocks = shape.connections == 1 && shape.waiting == Waiting::Blocking;
         for place in 0..shape.connections {
             let mut protocol = make()?;
@@ -191,7 +191,7 @@ impl<'a> Crowd<'a> {
         Ok(crowd)
     }
 
-    /// Sends what the connection may send.
+    /// Sends as many requests as the connection may send.
     #[inline]
     fn fill(&mut self, place: usize) -> Result<()> {
         let connection = &mut self.connections[place];
@@ -247,7 +247,8 @@ impl<'a> Crowd<'a> {
         Ok(())
     }
 
-    /// Takes what has arrived on a connection, and sends on. Whether anything had.
+    /// Takes arrived answers of a connection, and sends more requests. Returns whether anything had
+    /// arrived.
     #[inline]
     fn take(&mut self, place: usize, record: &mut Record<'_>) -> Result<bool> {
         let connection = &mut self.connections[place];
@@ -284,7 +285,7 @@ impl<'a> Crowd<'a> {
             };
             arrived.start += bytes;
             let flight = if place == 0 { flights.pop_front() } else { flights.remove(place) };
-            let Some(flight) = flight else { bail!("an answer to nothing") };
+            let Some(flight) = flight else { bail!("an answer without a request") };
             if is_done {
                 self.heard = now;
                 self.in_flight -= 1;
@@ -301,7 +302,7 @@ impl<'a> Crowd<'a> {
         Ok(true)
     }
 
-    /// Takes what has arrived, and sends on. Whether anything had.
+    /// Takes arrived answers, and sends more requests. Returns whether anything had arrived.
     ///
     /// # Errors
     /// When an answer is wrong, or the server is gone or silent.
@@ -346,7 +347,7 @@ impl<'a> Crowd<'a> {
         Ok(arrived)
     }
 
-    /// Sends nothing new and waits for all that is on its way.
+    /// Stops sending and waits for all requests in flight.
     ///
     /// # Errors
     /// As [`Crowd::turn`].
@@ -358,7 +359,7 @@ impl<'a> Crowd<'a> {
         Ok(())
     }
 
-    /// Asks all that the source has.
+    /// Sends all requests of the source.
     ///
     /// # Errors
     /// As [`Crowd::turn`].
@@ -369,17 +370,17 @@ impl<'a> Crowd<'a> {
         Ok(())
     }
 
-    /// The source has something again.
+    /// Continues, because the source has requests again.
     ///
     /// # Errors
-    /// When it cannot be sent.
+    /// When they cannot be sent.
     pub fn wake(&mut self) -> Result<()> {
         self.is_over = false;
         self.now = Instant::now();
         (0..self.connections.len()).try_for_each(|place| self.fill(place))
     }
 
-    /// When something was heard last, or the clock looked at.
+    /// Returns the time of the last answer, or of the last reading of the clock.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.now

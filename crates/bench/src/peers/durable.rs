@@ -1,12 +1,13 @@
 //! Writes a second at equal durability.
 //!
-//! | what an answer promises | Thunderhead | Redis, Valkey | etcd |
+//! | promise of an answer | Thunderhead | Redis, Valkey | etcd |
 //! | --- | --- | --- | --- |
-//! | it is on the disk | R = 1 on its own disk, `synced` | `appendfsync always` | as it always is |
-//! | one more process has it | R = 1 on another server, `replicated` | `WAIT 1` behind each write | |
+//! | it is on the disk | R = 1 on its own disk, `synced` | `appendfsync always` | its only mode |
+//! | one more process has it | R = 1, another server, `replicated` | `WAIT 1` after each write | |
 //! | two more have it | R = 2, `replicated` | `WAIT 2` | |
 //!
-//! All processes of a store share the server's core. The files are where temporary ones are.
+//! All processes of a store share the server's core. The files are in the directory for temporary
+//! files.
 
 use super::report::Report;
 use super::scale::Scale;
@@ -17,7 +18,7 @@ use crate::plot::{Marks, Panel, Series};
 use crate::table::Table;
 use anyhow::{Context as _, Result};
 
-/// Connections, requests on their way on each, objects in each.
+/// Connections, requests in flight on each, objects in each request.
 const SHAPES: [(usize, usize, usize); 11] = [
     (1, 1, 1),
     (16, 1, 1),
@@ -32,7 +33,7 @@ const SHAPES: [(usize, usize, usize); 11] = [
     (16, 16, 70),
 ];
 
-/// Measures it.
+/// Measures all stores.
 ///
 /// # Errors
 /// When a store fails.
@@ -57,7 +58,7 @@ fn group(
     report: &mut Report,
 ) -> Result<Panel> {
     progress(&format!("durable writes: {what}"));
-    // What is measured is how writes are kept, not how many there are.
+    // The number of objects does not matter here, only how writes are kept.
     let scale = Scale { objects: scale.objects.min(100_000), ..scale.clone() };
     let wanted = Wanted::memory(scale.memory_bytes()).populated().but(durability);
     let mut stores = Vec::new();
@@ -91,7 +92,7 @@ fn group(
     Ok(bars(what, &stores, &all))
 }
 
-/// One client, one write at a time.
+/// Reports one client with one write at a time.
 fn singly(all: &[Vec<Load>], store: &Store, loads: &[Load], report: &mut Report) {
     let first = |loads: &[Load]| loads.first().map(|it| it.latencies.median() / 1e3);
     if let (Some(ours), Some(theirs)) = (all.first().and_then(|it| first(it)), first(loads)) {

@@ -1,5 +1,5 @@
-//! etcd's gateway, which speaks JSON over HTTP/1.1 on connections that stay: one put after another on
-//! each. Its gRPC would take a third less bytes; what limits durable writes is the disk.
+//! etcd's gateway, which speaks JSON over HTTP/1.1 on persistent connections: one put after another
+//! on each. Its gRPC would take a third fewer bytes, but durable writes are limited by the disk.
 
 use super::protocol::{
     Act, Answer, Bad, Flight, Protocol, line, number, oldest, put_number, put_value, refused,
@@ -9,14 +9,14 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as STANDARD;
 use std::collections::VecDeque;
 
-/// The longest line of a head, and the most lines it has.
+/// The longest line of a head, and the most lines of a head.
 const LINE_MAX: usize = 1024;
 const LINES_MAX: usize = 64;
 
 /// The longest body.
 const BODY_BYTES_MAX: u64 = 64 << 10;
 
-/// One connection. It writes single objects, and does nothing else.
+/// One connection. It writes, reads and deletes single objects.
 #[derive(Clone, Debug, Default)]
 pub struct Etcd {
     value: Vec<u8>,
@@ -49,7 +49,7 @@ impl Protocol for Etcd {
     fn answer(&mut self, flights: &mut VecDeque<Flight>, bytes: &[u8]) -> Result<Answer, Bad> {
         let flight = oldest(flights)?;
         if flight.act != Act::Write || flight.numbers.len() != 1 {
-            return Err(Bad::Malformed("more was asked for than is understood"));
+            return Err(Bad::Malformed("a request that this client does not support"));
         }
         let (mut at, mut length, mut is_ok) = (0, None, false);
         for count in 0..LINES_MAX {
@@ -72,7 +72,7 @@ impl Protocol for Etcd {
 
 fn body(bytes: &[u8], at: usize, length: Option<u64>, is_ok: bool) -> Result<Answer, Bad> {
     let Some(length) = length.filter(|it| *it <= BODY_BYTES_MAX) else {
-        return Err(Bad::Malformed("a body of no length that is understood"));
+        return Err(Bad::Malformed("a body without a valid length"));
     };
     let end = at + length as usize;
     match bytes.get(at..end) {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_says_how_long_it_is() {
+    fn a_request_states_its_length() {
         let mut bytes = Vec::new();
         Etcd::default().ask(&mut flights(Act::Write, &[4], 100)[0], None, &mut bytes);
         let text = String::from_utf8(bytes).unwrap();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_asked_for_is_an_error() {
+    fn unexpected_answers_are_errors() {
         let answer =
             |bytes: &[u8]| Etcd::default().answer(&mut flights(Act::Write, &[4], 100), bytes);
         let refuses = b"HTTP/1.1 503 no\r\nContent-Length: 4\r\n\r\nbusy";

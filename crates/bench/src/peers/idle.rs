@@ -1,4 +1,4 @@
-//! What a store takes of a core while nobody asks it anything.
+//! The processor time of a store without requests.
 
 use super::crowd::Shape;
 use super::measure::{Client, at_random, rate};
@@ -13,10 +13,10 @@ use crate::table::Table;
 use anyhow::Result;
 use std::time::{Duration, Instant};
 
-/// What a server may take when idle, in percent of a core.
+/// The most processor time of an idle server, in percent of a core.
 const MOST_PERCENT: f64 = 1.0;
 
-/// Measures it.
+/// Measures all stores.
 ///
 /// # Errors
 /// When a store fails.
@@ -35,7 +35,7 @@ pub fn run(scale: &Scale, kinds: &[Kind], report: &mut Report) -> Result<()> {
         let mut crowd = store.crowd(store.tcp(), Shape::polling(50, 1), false, source)?;
         rate(&mut crowd, scale.burst)?;
         Client::finish(&mut crowd)?;
-        // Whatever it still has to do about that.
+        // Time for work that the requests have left behind.
         std::thread::sleep(Duration::from_millis(200));
         let took = || -> Result<Duration> {
             store.processes()?.into_iter().map(processor_time).sum::<Result<Duration>>()

@@ -1,7 +1,7 @@
-//! One client, one object at a time: how long a read and a write take.
+//! The latencies of a read and of a write: one client, one object at a time.
 //!
-//! All stores run at the same time and are asked in turn, some requests each, again and again. What is
-//! compared is the median of the ratios within each turn.
+//! All stores run at the same time and are asked in turn, with a few requests each, repeatedly. The
+//! result is the median of the ratios within each turn.
 
 use super::crowd::{Address, Shape};
 use super::measure::{Client, at_random, latencies, over_shared_memory};
@@ -17,10 +17,10 @@ use crate::rpc::floors::latencies::Latencies;
 use crate::table::Table;
 use anyhow::{Context as _, Result};
 
-/// Bytes of values, and by how much fewer objects and requests there are of them.
+/// Bytes of values, and the factor by which there are fewer objects and requests of them.
 const SIZES: [(usize, u64); 3] = [(100, 1), (1_000, 2), (100_000, 10)];
 
-/// How a store is reached.
+/// The medium to a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Via {
     Tcp,
@@ -79,12 +79,12 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// How many times longer one takes than another: the median of all turns.
+/// Returns the ratio of two latencies: the median of all turns.
 fn ratio(of: &Subject<'_>, to: &Subject<'_>) -> f64 {
     median(of.medians.iter().zip(&to.medians).map(|(of, to)| of / to).collect())
 }
 
-/// The stores of this section: all that are installed, memcached twice.
+/// Starts the stores of this section: all that are installed, memcached twice.
 fn stores(scale: &Scale, kinds: &[Kind]) -> Result<Vec<Store>> {
     let wanted = Wanted::memory(scale.memory_bytes()).populated();
     let mut stores = vec![Store::start(Kind::Thunderhead, wanted)?];
@@ -117,7 +117,7 @@ fn subjects(stores: &[Store]) -> Vec<Subject<'_>> {
     all
 }
 
-/// Measures it.
+/// Measures all stores.
 ///
 /// # Errors
 /// When a store fails.

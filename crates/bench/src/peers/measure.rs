@@ -1,4 +1,4 @@
-//! How a crowd, or a client over shared memory, is measured.
+//! Measurements of a crowd, or of a client over shared memory.
 
 use super::crowd::{Crowd, Record, Source};
 use super::protocol::Act;
@@ -10,15 +10,15 @@ use anyhow::{Context as _, Result};
 use std::time::{Duration, Instant};
 use thunderhead_runtime::Random;
 
-/// Who asks a store.
+/// A client of a store.
 pub trait Client {
-    /// Takes what has arrived, and sends on.
+    /// Takes arrived answers, and sends more requests.
     ///
     /// # Errors
     /// When an answer is wrong.
     fn turn(&mut self, record: &mut Record<'_>) -> Result<()>;
 
-    /// Waits for all that is on its way.
+    /// Waits for all requests in flight.
     ///
     /// # Errors
     /// When an answer is wrong.
@@ -47,7 +47,7 @@ impl Client for Generator {
     }
 }
 
-/// Objects drawn at random, for ever.
+/// Returns an endless source of objects drawn at random.
 #[must_use]
 pub fn at_random(
     act: Act,
@@ -63,10 +63,10 @@ pub fn at_random(
     })
 }
 
-/// A client of ours over shared memory.
+/// Returns our client over shared memory.
 ///
 /// # Errors
-/// When it cannot be made.
+/// When it cannot connect.
 pub fn over_shared_memory(
     store: &super::store::Store,
     act: Act,
@@ -86,17 +86,16 @@ pub fn over_shared_memory(
     Generator::new(&plan, Channel::Shm, to, 0)
 }
 
-/// Objects a second over some time, after a tenth of that for warming up, and how long requests
-/// took.
+/// A rate over some time, after a warm-up of a tenth of that, and the latencies.
 #[derive(Clone, Debug)]
 pub struct Rate {
     /// Objects a second.
     pub per_second: f64,
-    /// How long requests took.
+    /// Latencies of requests.
     pub latencies: Latencies,
 }
 
-/// Measures a rate. The client goes on with what is on its way when it is asked again.
+/// Measures a rate. Requests in flight stay so, and the next measurement continues with them.
 ///
 /// # Errors
 /// When an answer is wrong.
@@ -122,8 +121,8 @@ pub fn rate(client: &mut dyn Client, duration: Duration) -> Result<Rate> {
     }
 }
 
-/// How long so many requests of a client take, after a tenth of them that do not count; nothing is
-/// on its way in the end.
+/// Measures the latencies of this many requests, after a warm-up of a tenth as many. No request is
+/// in flight at the end.
 ///
 /// # Errors
 /// When an answer is wrong.

@@ -1,5 +1,5 @@
-//! memcached's text protocol: `get` of one or many keys, `set`, and where many are written at once
-//! the meta commands, quiet, with `mn` behind them. Its binary protocol is deprecated.
+//! memcached's text protocol: `get` of one or many keys, `set`, and for many writes at once the
+//! meta commands, quiet, with `mn` after them. Its binary protocol is deprecated.
 
 use super::protocol::{
     Act, Answer, Bad, Flight, Protocol, check, line, number, oldest, put_number, put_value,
@@ -7,17 +7,17 @@ use super::protocol::{
 };
 use std::collections::VecDeque;
 
-/// The longest line that is no value: one with a key in it.
+/// The longest line other than a value: one with a key in it.
 const LINE_MAX: usize = 512;
 
-/// What a class of sizes says that got no memory and has nothing to evict.
+/// The error of a class of sizes that got no memory and has nothing to evict.
 const NO_MEMORY: &[u8] = b"SERVER_ERROR out of memory storing object";
 
 /// One connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Memcached {
-    /// The server may have forgotten what is deleted: it evicts. And it may have no memory for what is written, where
-    /// all of it has gone to other classes of sizes; it counts these itself (`store_no_memory`).
+    /// The server may have evicted objects to be deleted. It may also have no memory for a write,
+    /// if other classes of sizes have all of it; it counts such writes (`store_no_memory`).
     pub forgets: bool,
 }
 
@@ -81,7 +81,7 @@ fn done(flight: &Flight, text: &[u8], forgets: bool) -> Result<(), Bad> {
     }
 }
 
-/// Values, in the order of their keys, and `END`. One that is gone is left out.
+/// Parses values, in the order of their keys, and `END`. A missing object is left out.
 #[inline]
 fn values(flight: &Flight, bytes: &[u8]) -> Result<Option<usize>, Bad> {
     let mut at = 0;
@@ -110,7 +110,7 @@ fn values(flight: &Flight, bytes: &[u8]) -> Result<Option<usize>, Bad> {
     match line(rest, LINE_MAX)? {
         None => Ok(None),
         Some((b"END", length)) => Ok(Some(at + length)),
-        Some(_) => Err(Bad::Malformed("more values than were asked for")),
+        Some(_) => Err(Bad::Malformed("more values than requested")),
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_asked_for_is_an_error() {
+    fn unexpected_answers_are_errors() {
         let read = || flights(Act::Read, &[4, 5], 100);
         let answer = |mut flights: VecDeque<Flight>, bytes: &[u8]| {
             Memcached::default().answer(&mut flights, bytes)
@@ -177,7 +177,10 @@ mod tests {
         assert_eq!(answer(flights(Act::Write, &[4], 8), &refuses), Err(refused(NO_MEMORY)));
         let forgetful =
             Memcached { forgets: true }.answer(&mut flights(Act::Write, &[4], 8), &refuses);
-        assert!(matches!(forgetful, Ok(Answer::Done { .. })), "it counts what it does not keep");
+        assert!(
+            matches!(forgetful, Ok(Answer::Done { .. })),
+            "the server counts the writes that it drops"
+        );
         assert!(answer(flights(Act::Write, &[4, 5], 8), b"NS\r\n").is_err());
         assert_eq!(answer(flights(Act::Delete, &[4], 8), b"NOT_FOUND\r\n"), Err(Bad::Gone(4)));
         assert!(answer(VecDeque::new(), b"STORED\r\n").is_err());

@@ -1,8 +1,8 @@
 //! Resident bytes for each object: keys of 30 B, values of some lengths.
 //!
-//! What is looked at is the whole process, with nothing taken off, after all objects were written and a
-//! quarter of them again. Thunderhead is given as much memory as makes its log 90 % full with these
-//! objects, and has used all of it then; the others grow.
+//! The figure is the memory of the whole process, without deductions, after all objects were
+//! written and a quarter of them again. Thunderhead gets the memory in which its log is 90 % full
+//! with these objects, and has used all of it by then; the others grow.
 
 use super::report::Report;
 use super::scale::Scale;
@@ -13,18 +13,20 @@ use crate::plot::{Marks, Panel, Series};
 use crate::table::Table;
 use anyhow::Result;
 
-/// Bytes of values, and the most that ours may take of what the best peer takes. Peers round sizes up to
-/// those of their allocators' classes: a value of 1000 B fits one of 1 KiB, a value of 1024 B does not.
+/// Bytes of values, and the most that our store may take relative to the best peer. Peers round
+/// sizes up to those of their allocators' classes: a value of 1000 B fits a class of 1 KiB, a value
+/// of 1024 B does not.
 const SIZES: [(usize, f64); 4] = [(16, 0.7), (100, 0.88), (1_000, 0.88), (1_024, 0.88)];
 
-/// How full our log is.
+/// The utilization of our log.
 const UTILIZATION: f64 = 0.9;
 
-/// By how much more memory Thunderhead gets where the objects did not fit, and how often.
+/// The factor of more memory that Thunderhead gets if the objects did not fit, and the number of
+/// tries.
 const MORE: f64 = 1.01;
 const TRIES: usize = 16;
 
-/// Measures it.
+/// Measures all stores.
 ///
 /// # Errors
 /// When a store fails.
@@ -83,15 +85,15 @@ pub fn run(scale: &Scale, kinds: &[Kind], report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Writes the objects, and a quarter of them again: so that our log has used all of its memory and is
-/// as full as it is meant to be.
+/// Writes the objects, and a quarter of them again, so that our log has used all of its memory and
+/// has its planned utilization.
 fn fill(store: &Store, objects: u64, value_bytes: usize) -> Result<()> {
     store.load(objects, value_bytes)?;
     store.write_again(objects / 4, objects, value_bytes)
 }
 
-/// Bytes of segments. Three segments are kept free, and a seglet and a half of each are reckoned with for its end: with
-/// these neither is a share worth mentioning.
+/// Returns the size of segments. Three segments are kept free, and a seglet and a half is reserved
+/// at the end of each; with these sizes both shares are negligible.
 fn segment_bytes_for(live_bytes: u64) -> u64 {
     match live_bytes >> 20 {
         0..48 => 1 << 20,
@@ -101,7 +103,7 @@ fn segment_bytes_for(live_bytes: u64) -> u64 {
     }
 }
 
-/// Resident bytes of ours, with as little memory as the objects fit in.
+/// Returns the resident bytes of our store, with as little memory as the objects fit in.
 fn ours(objects: u64, value_bytes: usize) -> Result<f64> {
     let own = Own::holding(objects, value_bytes, UTILIZATION);
     let mut memory_bytes = own.memory_bytes() as f64;

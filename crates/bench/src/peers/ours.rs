@@ -1,6 +1,6 @@
-//! Thunderhead's own protocol over a plain socket: the same client as the peers have.
+//! Thunderhead's own protocol over a plain socket, with the same client as for the peers.
 //!
-//! Over shared memory it is the RPC crate's own caller that asks, as there is no other.
+//! Over shared memory the RPC crate's caller is the client, because there is no other.
 
 use super::protocol::{Act, Answer, Bad, Flight, Protocol, Stream, check, put_value};
 use crate::log::subject::TABLE;
@@ -20,22 +20,23 @@ const VERSION_BYTES: usize = 8;
 /// One connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ours {
-    /// Whose updates these are, so that each is done once; 0 for nobody's.
+    /// The lease of its updates, so that each is executed once; 0 for none.
     pub lease: u64,
-    /// What is deleted may be gone already: the server was too busy to write it just before.
+    /// Whether an object to be deleted may be missing, because the server was too busy for its
+    /// write.
     forgets: bool,
-    /// The next update's.
+    /// The sequence of the next update.
     sequence: u64,
 }
 
 impl Ours {
-    /// A connection whose updates have this lease.
+    /// Returns a connection whose updates have this lease.
     #[must_use]
     pub fn new(lease: u64) -> Ours {
         Ours { lease, forgets: false, sequence: 1 }
     }
 
-    /// The same where what is deleted may be gone already.
+    /// Returns the same connection, for which objects to be deleted may be missing.
     #[must_use]
     pub fn that_forgets(self) -> Ours {
         Ours { forgets: true, ..self }
@@ -115,7 +116,7 @@ impl Protocol for Ours {
         }
         let most = flights.iter().map(reply_bytes_max).max().unwrap_or(0);
         if head.payload_bytes > most {
-            return Err(Bad::Malformed("an answer that is longer than any that was asked for"));
+            return Err(Bad::Malformed("an answer that is longer than any expected one"));
         }
         let Some(message) = bytes.get(HEAD_BYTES..end) else { return Ok(Answer::Partial) };
         let Some((head, body)) = MessageHead::split(message) else {
@@ -124,7 +125,7 @@ impl Protocol for Ours {
         let place = flights.iter().position(|it| it.id == head.id());
         let found = place.and_then(|place| Some((place, flights.get_mut(place)?)));
         let Some((place, flight)) = found.filter(|_| head.is_reply()) else {
-            return Err(Bad::Malformed("an answer to nothing"));
+            return Err(Bad::Malformed("an answer without a request"));
         };
         let is_done = match Status::of_code(head.code()) {
             Some(Status::Ok) if flight.numbers.len() == 1 => one(flight, body, self.forgets)?,
@@ -137,7 +138,7 @@ impl Protocol for Ours {
     }
 }
 
-/// The longest answer to a request.
+/// Returns the length of the longest answer to a request.
 fn reply_bytes_max(flight: &Flight) -> usize {
     let value = if flight.act == Act::Read { flight.value_bytes } else { 0 };
     MESSAGE_HEAD_BYTES + 64 + flight.numbers.len() * (value + 64)
@@ -158,7 +159,8 @@ fn one(flight: &Flight, body: &[u8], forgets: bool) -> Result<bool, Bad> {
     Ok(true)
 }
 
-/// False when some are to be sent again, which are those that the flight is left with.
+/// Checks an answer to a message of many. Returns false if objects must be sent again; those stay
+/// in the flight.
 fn many(flight: &mut Flight, body: &[u8]) -> Result<bool, Bad> {
     let (mut rest, mut kept, count) = (body, 0, flight.numbers.len());
     for at in 0..count {
@@ -183,7 +185,7 @@ fn many(flight: &mut Flight, body: &[u8]) -> Result<bool, Bad> {
         }
     }
     if !rest.is_empty() {
-        return Err(Bad::Malformed("an answer that goes on behind its last part"));
+        return Err(Bad::Malformed("an answer with bytes behind its last part"));
     }
     if kept == 0 {
         return Ok(true);
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_is_too_busy_for_is_left() {
+    fn objects_refused_by_a_busy_server_stay_in_the_request() {
         let mut many = flights(Act::Write, &[4, 5, 6], 100);
         let parts = [part(Status::Ok, &[]), part(Status::Busy, &[]), part(Status::Ok, &[])];
         let bytes = reply(1, Status::Ok, &parts.concat());
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_asked_for_is_an_error() {
+    fn unexpected_answers_are_errors() {
         let answer = |bytes: &[u8]| Ours::new(0).answer(&mut flights(Act::Read, &[4], 100), bytes);
         let good = [7u64.to_le_bytes().as_slice(), &value(4, 100)].concat();
         assert!(answer(&reply(2, Status::Ok, &good)).is_err());

@@ -1,5 +1,5 @@
-//! A store's processes, with their files in a directory of their own; all of it goes when it is
-//! dropped, and when this process is asked to end.
+//! A store's processes, with their files in a directory of their own. All of them end and are
+//! removed when the value is dropped, and when this process is asked to end.
 
 use crate::children::{self, Children, locked};
 use crate::rpc::floors::pinned;
@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Where programs are looked for besides `PATH`.
+/// Directories to search for programs besides `PATH`.
 const PLACES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"];
 
-/// The path of a program that is installed.
+/// Returns the path of an installed program.
 #[must_use]
 pub fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -22,7 +22,7 @@ pub fn program(name: &str) -> Option<PathBuf> {
     places.map(|place| place.join(name)).find(|it| it.is_file())
 }
 
-/// What a program says when it is asked something and ends at once.
+/// Returns the output of a program that prints something and ends.
 ///
 /// # Errors
 /// When it cannot be started.
@@ -48,14 +48,14 @@ impl Children for Group {
     }
 }
 
-/// Processes that belong together.
+/// The processes of one store.
 pub struct Processes(Arc<Mutex<Group>>);
 
 impl Processes {
-    /// None yet, with a directory.
+    /// Creates the directory, without processes.
     ///
     /// # Errors
-    /// When that cannot be made.
+    /// When the directory cannot be created.
     pub fn new() -> Result<Processes> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -69,21 +69,21 @@ impl Processes {
         Ok(Processes(group))
     }
 
-    /// Where their files are.
+    /// Returns the directory of their files.
     #[must_use]
     pub fn directory(&self) -> PathBuf {
         locked(&self.0).directory.clone()
     }
 
-    /// Starts one more, kept on a core.
+    /// Starts a process, pinned to a core.
     ///
     /// # Errors
-    /// When the system does not let it.
+    /// When the system does not allow it.
     pub fn start(&self, name: &str, core: usize, path: &Path, arguments: &[String]) -> Result<()> {
         let mut group = locked(&self.0);
         let log = group.directory.join(format!("{name}.log"));
         let log = File::options().create(true).append(true).open(log).context("write a log")?;
-        // Who outlives this process would be found by nobody.
+        // A process that outlives this one would remain unnoticed.
         let mut command = match program("setpriv") {
             Some(setpriv) => {
                 let mut command = Command::new(setpriv);
@@ -94,7 +94,7 @@ impl Processes {
         };
         command.args(arguments).current_dir(&group.directory).stdin(Stdio::null());
         command.stdout(log.try_clone().context("write a log")?).stderr(log);
-        // Ctrl-C is for us: we end them.
+        // Ctrl-C goes to this process, which ends the children.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let child = pinned(core, || command.spawn());
         let child = child.with_context(|| format!("start {}", path.display()))?;
@@ -102,26 +102,26 @@ impl Processes {
         Ok(())
     }
 
-    /// The process of this name.
+    /// Returns the id of the process of this name.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is no such process.
     pub fn process(&self, name: &str) -> Result<u32> {
         let group = locked(&self.0);
         let member = group.members.iter().find(|(it, _)| it == name);
         Ok(member.with_context(|| format!("{name} does not run"))?.1.id())
     }
 
-    /// All of them.
+    /// Returns the ids of all processes.
     #[must_use]
     pub fn all(&self) -> Vec<u32> {
         locked(&self.0).members.iter().map(|(_, child)| child.id()).collect()
     }
 
-    /// Refuses to go on where one has ended by itself.
+    /// Refuses to continue if a process has ended by itself.
     ///
     /// # Errors
-    /// When one has.
+    /// When a process has.
     pub fn ensure_whole(&self) -> Result<()> {
         let mut group = locked(&self.0);
         let directory = group.directory.clone();
@@ -136,7 +136,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Waits until the process of this name has ended, which was asked to.
+    /// Waits until the process of this name, which was asked to end, has ended.
     ///
     /// # Errors
     /// When it takes too long.
@@ -165,10 +165,10 @@ impl Drop for Processes {
     }
 }
 
-/// Resident bytes of a process.
+/// Returns the resident bytes of a process.
 ///
 /// # Errors
-/// When it is gone.
+/// When the process has ended.
 pub fn resident_bytes(process: u32) -> Result<u64> {
     let text = std::fs::read_to_string(format!("/proc/{process}/status"))
         .with_context(|| format!("look at process {process}"))?;
@@ -181,15 +181,15 @@ fn resident_in(status: &str) -> Option<u64> {
     kilobytes.checked_mul(1024)
 }
 
-/// Processor time of all threads of a process so far.
+/// Returns the processor time of all threads of a process so far.
 ///
 /// # Errors
-/// When it is gone.
+/// When the process has ended.
 pub fn processor_time(process: u32) -> Result<Duration> {
     let mut sum = 0u64;
     let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
     for task in tasks.with_context(|| format!("look at process {process}"))? {
-        // A thread may end meanwhile.
+        // A thread may end during the loop.
         let text = std::fs::read_to_string(task?.path().join("schedstat")).unwrap_or_default();
         sum += text.split_whitespace().next().and_then(|it| it.parse().ok()).unwrap_or(0);
     }
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_end_with_their_owner_and_their_files_go() {
+    fn processes_and_their_files_are_removed_with_their_owner() {
         let processes = Processes::new().unwrap();
         let directory = processes.directory();
         let sleep = program("sleep").unwrap();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_ends_by_itself_is_told_with_its_last_words() {
+    fn a_process_that_ends_by_itself_is_reported_with_its_last_output() {
         let processes = Processes::new().unwrap();
         let shell = program("sh").unwrap();
         processes.start("brief", 0, &shell, &["-c".into(), "echo alas".into()]).unwrap();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_says_of_memory_is_read() {
+    fn the_kernels_memory_statistics_are_parsed() {
         assert_eq!(resident_in("VmPeak: 9 kB\nVmRSS:\t  12 kB\n"), Some(12288));
         assert_eq!(resident_in("VmRSS: many kB"), None);
     }

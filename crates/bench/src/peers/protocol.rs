@@ -1,10 +1,9 @@
-//! What a store's protocol is to the clients that measure it: how a request is laid out, and how an
-//! answer is told from one that is not all there.
+//! The interface of a store's protocol to the clients that measure it: how to lay out a request,
+//! and how to recognize a complete answer.
 //!
-//! All protocols are driven by the same [`Crowd`](super::crowd::Crowd), so that no store has a better
-//! client than another. Parsers allocate nothing and believe nothing: what comes from a peer is an
-//! error where it is not what was asked for, and a length in it is compared with what is expected
-//! before it is used.
+//! All protocols are driven by the same [`Crowd`](super::crowd::Crowd), so that no store has a
+//! better client than another. Parsers allocate nothing and trust nothing: unexpected bytes from a
+//! peer are an error, and a length in them is compared with the expected length before it is used.
 
 use crate::operations::content::{KEY_BYTES, fill, is_right};
 use anyhow::Result;
@@ -13,69 +12,69 @@ use std::fmt;
 use std::io::{Read, Write};
 use std::time::Instant;
 
-/// What a request does with its objects.
+/// The action of a request on its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Reads them.
+    /// Reads the objects.
     Read,
-    /// Writes them.
+    /// Writes the objects.
     Write,
-    /// Deletes them.
+    /// Deletes the objects.
     Delete,
 }
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Clone, Debug)]
 pub struct Flight {
-    /// Counts the requests of a connection.
+    /// Its number on its connection.
     pub id: u64,
-    /// What it does.
+    /// Its action.
     pub act: Act,
-    /// With which objects.
+    /// Its objects.
     pub numbers: Vec<u64>,
     /// Bytes of a value.
     pub value_bytes: usize,
-    /// When it was sent first.
+    /// When it was first sent.
     pub sent: Instant,
-    /// Objects that earlier attempts have done.
+    /// Objects that earlier attempts have completed.
     pub done: u64,
-    /// The protocol's own.
+    /// A number for the protocol's own use.
     pub sequence: u64,
 }
 
-/// What the beginning of some bytes is.
+/// The meaning of the first received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Not all of an answer.
+    /// An incomplete answer.
     Partial,
-    /// Something that belongs to no request, of so many bytes.
+    /// Bytes that belong to no request.
     Aside(usize),
-    /// The answer to a request: the place of that among those on their way.
+    /// The answer to a request.
     Done {
         /// Its bytes.
         bytes: usize,
-        /// Whose it is.
+        /// The request's place among those in flight.
         place: usize,
     },
-    /// The server asks for it to be sent again: with those numbers that the request still has.
+    /// The server asks for a repetition, with the objects that the request still has.
     Again {
         /// Its bytes.
         bytes: usize,
-        /// Whose it is.
+        /// The request's place among those in flight.
         place: usize,
     },
 }
 
-/// Why an answer will not do.
+/// The reason to reject an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bad {
-    /// It is not of the protocol, or answers something else.
+    /// It is not of the protocol, or answers another request.
     Malformed(&'static str),
-    /// The server refuses: its words.
+    /// The server refuses, with this text.
     Refused(String),
-    /// An object is gone.
+    /// An object is missing.
     Gone(u64),
-    /// A value that nobody wrote for this object.
+    /// A value that was never written for this object.
     Wrong(u64),
 }
 
@@ -85,69 +84,71 @@ impl fmt::Display for Bad {
             Bad::Malformed(what) => write!(f, "the answer is malformed: {what}"),
             Bad::Refused(words) => write!(f, "the server refuses: {words}"),
             Bad::Gone(number) => write!(f, "object {number} is gone"),
-            Bad::Wrong(number) => write!(f, "object {number} has a value that nobody wrote for it"),
+            Bad::Wrong(number) => {
+                write!(f, "object {number} has a value that was never written for it")
+            }
         }
     }
 }
 
 impl std::error::Error for Bad {}
 
-/// A stream that blocks, while hands are shaken.
+/// A blocking stream for the handshake.
 pub trait Stream: Read + Write {}
 
 impl<T: Read + Write> Stream for T {}
 
 /// One connection's side of a protocol.
 pub trait Protocol {
-    /// Shakes hands. Nothing that the server sends may be left unread.
+    /// Performs the handshake. No byte from the server may be left unread.
     ///
     /// # Errors
-    /// When the server does not do its part.
+    /// When the server does not complete the handshake.
     fn greet(&mut self, _stream: &mut dyn Stream) -> Result<()> {
         Ok(())
     }
 
-    /// Lays out a request behind what is there already. `oldest` is the sequence of the oldest
-    /// request on its way.
+    /// Appends a request to the output. `oldest` is the sequence of the oldest request in flight.
     fn ask(&mut self, flight: &mut Flight, oldest: Option<u64>, to: &mut Vec<u8>);
 
-    /// Looks at the beginning of what has arrived.
+    /// Parses the first received bytes.
     ///
     /// # Errors
-    /// When it is no answer to what was asked.
+    /// When they do not answer a request.
     fn answer(&mut self, flights: &mut VecDeque<Flight>, bytes: &[u8]) -> Result<Answer, Bad>;
 }
 
-/// The oldest request on its way: what answers that come in turn are to.
+/// Returns the oldest request in flight, to which the next answer of an ordered protocol belongs.
 ///
 /// # Errors
-/// When nothing was asked.
+/// When no request is in flight.
 #[inline]
 pub fn oldest(flights: &VecDeque<Flight>) -> Result<&Flight, Bad> {
-    flights.front().ok_or(Bad::Malformed("an answer to nothing"))
+    flights.front().ok_or(Bad::Malformed("an answer without a request"))
 }
 
-/// The whole answer to the oldest request, if it is there up to an end.
+/// Returns the answer to the oldest request: complete up to `end`, or partial.
 #[inline]
 #[must_use]
 pub fn up_to(end: Option<usize>) -> Answer {
     end.map_or(Answer::Partial, |bytes| Answer::Done { bytes, place: 0 })
 }
 
-/// Bytes of words that a refusal is quoted with.
+/// The most bytes of a refusal that are quoted.
 const WORDS_MAX: usize = 200;
 
-/// What a server says when it refuses.
+/// Returns a refusal with the server's text.
 #[must_use]
 pub fn refused(words: &[u8]) -> Bad {
     let words = words.get(..WORDS_MAX).unwrap_or(words);
     Bad::Refused(String::from_utf8_lossy(words).trim().to_owned())
 }
 
-/// A line up to its end (CR LF), and the bytes of both. Nothing where the end is not there yet.
+/// Returns a line without its end (CR LF), and the bytes of both; `None` if the end has not arrived
+/// yet.
 ///
 /// # Errors
-/// When it is longer than any that is expected.
+/// When it is longer than any expected line.
 pub fn line(bytes: &[u8], most: usize) -> Result<Option<(&[u8], usize)>, Bad> {
     let within = bytes.get(..most + 2).unwrap_or(bytes);
     match within.windows(2).position(|pair| pair == b"\r\n") {
@@ -157,7 +158,7 @@ pub fn line(bytes: &[u8], most: usize) -> Result<Option<(&[u8], usize)>, Bad> {
     }
 }
 
-/// A number in decimal digits, nothing else.
+/// Parses a number in decimal digits, without anything else.
 #[must_use]
 pub fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > 19 {
@@ -183,7 +184,8 @@ pub fn put_number(to: &mut Vec<u8>, mut number: u64) {
     to.extend_from_slice(&digits[at..]);
 }
 
-/// The key of an object as text, for protocols that do not take any bytes. It is as long as ours.
+/// Returns the key of an object as text, for protocols whose keys are text. It is as long as our
+/// keys.
 #[inline]
 #[must_use]
 pub fn text_key(number: u64) -> [u8; KEY_BYTES] {
@@ -205,16 +207,16 @@ pub fn put_value(to: &mut Vec<u8>, number: u64, stamp: u64, bytes: usize) {
 /// Checks the value of an object.
 ///
 /// # Errors
-/// When it is another's.
+/// When it belongs to another object.
 #[inline]
 pub fn check(value: &[u8], number: u64) -> Result<(), Bad> {
     if is_right(value, number) { Ok(()) } else { Err(Bad::Wrong(number)) }
 }
 
-/// A value with the CR LF behind it, if all of it is there, and what follows.
+/// Returns a value followed by CR LF, if it is complete, and the position behind it.
 ///
 /// # Errors
-/// When something else is behind it.
+/// When other bytes follow it.
 #[inline]
 pub fn value_at(bytes: &[u8], at: usize, length: usize) -> Result<Option<(&[u8], usize)>, Bad> {
     let end = at + length;
@@ -231,22 +233,22 @@ pub fn value_at(bytes: &[u8], at: usize, length: usize) -> Result<Option<(&[u8],
 pub(super) mod tests {
     use super::*;
 
-    /// One request on its way.
+    /// Returns one request in flight.
     pub(crate) fn flights(act: Act, numbers: &[u64], value_bytes: usize) -> VecDeque<Flight> {
         let numbers = numbers.to_vec();
         let sent = Instant::now();
         VecDeque::from([Flight { id: 1, act, numbers, value_bytes, sent, done: 0, sequence: 1 }])
     }
 
-    /// What a server answers that has the value of an object.
+    /// Returns the value of an object, as a server has it.
     pub(crate) fn value(number: u64, bytes: usize) -> Vec<u8> {
         let mut value = Vec::new();
         put_value(&mut value, number, 3, bytes);
         value
     }
 
-    /// An answer is taken whole, is partial wherever it is cut, and never a panic with any byte
-    /// changed.
+    /// Checks that an answer is accepted when complete, is partial wherever it is cut, and never
+    /// causes a panic with any byte changed.
     pub(crate) fn hold(protocol: &mut dyn Protocol, flights: &VecDeque<Flight>, reply: &[u8]) {
         let mut answer = |bytes: &[u8]| protocol.answer(&mut flights.clone(), bytes);
         let done = Answer::Done { bytes: reply.len(), place: 0 };
@@ -265,7 +267,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn numbers_and_lines_are_what_they_say_or_nothing() {
+    fn invalid_numbers_and_lines_are_rejected() {
         for sample in [0, 7, 10, 123_456, 9_999_999_999_999_999_999] {
             let mut text = Vec::new();
             put_number(&mut text, sample);

@@ -1,14 +1,14 @@
-//! What came of a comparison: for people, for programs, and as the generated part of a page.
+//! The results of a comparison: for people, for programs, and as the generated part of a page.
 //!
-//! The page keeps what people wrote on it. What lies between the two marks is replaced, and figures
-//! are put beside it:
+//! The page keeps its handwritten parts. The text between the two marks is replaced, and figures
+//! are written beside the page:
 //!
 //! ```text
 //!  # Title, explanations …
 //!  <!-- measured: begin -->     from here
 //!  …
 //!  <!-- measured: end -->       to here
-//!  what falls short, and why …
+//!  the rows that fall short, and why …
 //! ```
 
 use crate::plot::{Panel, save};
@@ -18,17 +18,17 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
 
-/// Between these a page is generated.
+/// The marks around the generated part of a page.
 const BEGIN: &str = "<!-- measured: begin -->";
 const END: &str = "<!-- measured: end -->";
 
-/// A figure's file beside the page, without its ending, and what is in it.
+/// A figure: the name of its file beside the page, without suffix, and its panels.
 struct Figure {
     name: &'static str,
     panels: Vec<Panel>,
 }
 
-/// What came of it so far.
+/// The results so far.
 #[derive(Default)]
 pub struct Report {
     /// Versions, settings, the machine.
@@ -46,12 +46,12 @@ struct Facts<'a> {
 }
 
 impl Report {
-    /// Something that a reader must know.
+    /// Adds a fact that a reader must know.
     pub fn fact(&mut self, what: &str, is: impl Into<String>) {
         self.facts.push([what.to_owned(), is.into()]);
     }
 
-    /// A table, which a person sees at once.
+    /// Adds a table, and shows it at once.
     pub fn table(&mut self, table: Table) {
         let mut text = Vec::new();
         if table.print(&mut text).is_ok() {
@@ -60,18 +60,18 @@ impl Report {
         self.tables.push(table);
     }
 
-    /// A figure.
+    /// Adds a figure.
     pub fn figure(&mut self, name: &'static str, panels: Vec<Panel>) {
         self.figures.push(Figure { name, panels });
     }
 
-    /// Whether nothing fell short.
+    /// Whether no row fell short.
     #[must_use]
     pub fn passes(&self) -> bool {
         self.rows.all().iter().all(|row| row.pass)
     }
 
-    /// Prints it; false when something falls short.
+    /// Prints the report; returns false if a row falls short.
     ///
     /// # Errors
     /// When the output cannot be written.
@@ -115,10 +115,10 @@ impl Report {
         Ok(String::from_utf8(text)?)
     }
 
-    /// Puts it into a page, with the figures beside that.
+    /// Writes the report into a page, with the figures beside it.
     ///
     /// # Errors
-    /// When the page has no place for it, or something cannot be written.
+    /// When the page lacks the marks, or a file cannot be written.
     pub fn write(&self, page: &Path) -> Result<()> {
         let text = std::fs::read_to_string(page).with_context(|| read(page))?;
         let text = within(&text, &self.markdown()?)?;
@@ -134,10 +134,10 @@ fn read(page: &Path) -> String {
     format!("read {}, which must be there, with {BEGIN} and {END} in it", page.display())
 }
 
-/// Finds out whether a page has a place for a report, before there is one.
+/// Checks that a page has the marks for a report, before the measurement.
 ///
 /// # Errors
-/// When it has none.
+/// When it lacks them.
 pub fn check(page: &Path) -> Result<()> {
     let text = std::fs::read_to_string(page).with_context(|| read(page))?;
     within(&text, "").map(drop)
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_keeps_what_people_wrote() {
+    fn a_page_keeps_its_handwritten_parts() {
         let page = format!("# T\n\nwhy\n\n{BEGIN}\nold\n{END}\n\nmore\n");
         let new = within(&page, "new").unwrap();
         assert_eq!(new, format!("# T\n\nwhy\n\n{BEGIN}\n\nnew\n{END}\n\nmore\n"));

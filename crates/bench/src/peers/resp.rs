@@ -1,5 +1,5 @@
-//! The protocol of Redis and Valkey (RESP 2): GET, SET, MGET, MSET and DEL, and WAIT behind a write
-//! that is to be on replicas.
+//! The protocol of Redis and Valkey (RESP 2): GET, SET, MGET, MSET and DEL, and WAIT after a write
+//! that must be on replicas.
 
 use super::protocol::{
     Act, Answer, Bad, Flight, Protocol, check, line, number, oldest, put_number, put_value,
@@ -8,10 +8,10 @@ use super::protocol::{
 use crate::operations::content::KEY_BYTES;
 use std::collections::VecDeque;
 
-/// The longest line that is no value.
+/// The longest line other than a value.
 const LINE_MAX: usize = 512;
 
-/// Milliseconds that WAIT waits at most.
+/// The timeout of WAIT in milliseconds.
 const WAIT_MS: u64 = 10_000;
 
 /// One connection.
@@ -36,7 +36,7 @@ fn array(to: &mut Vec<u8>, length: usize, command: &[u8]) {
     bulk(to, command);
 }
 
-/// Bytes of a key as it is sent: its length, itself, two ends of lines.
+/// The first bytes of a key on the wire: its length and the end of the line.
 const KEY_FRAME: [u8; 5] = *b"$30\r\n";
 const _: () = assert!(KEY_BYTES == 30);
 
@@ -93,7 +93,7 @@ impl Protocol for Resp {
     }
 }
 
-/// A line that has to begin with this; what follows it.
+/// Returns the rest of a line that must begin with this byte.
 #[inline]
 fn after(text: &[u8], kind: u8) -> Result<&[u8], Bad> {
     match text.split_first() {
@@ -145,7 +145,7 @@ fn written(replicas: u64, bytes: &[u8]) -> Result<Option<usize>, Bad> {
     let Some((text, length)) = line(rest, LINE_MAX)? else { return Ok(None) };
     match number(after(text, b':')?) {
         Some(found) if found >= replicas => Ok(Some(end + length)),
-        Some(_) => Err(Bad::Refused("fewer replicas have the write than were to".to_owned())),
+        Some(_) => Err(Bad::Refused("fewer replicas have the write than required".to_owned())),
         None => Err(Bad::Malformed("WAIT answers with no number")),
     }
 }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_asked_for_is_an_error() {
+    fn unexpected_answers_are_errors() {
         let read = || flights(Act::Read, &[4], 100);
         let answer = |mut flights: VecDeque<Flight>, bytes: &[u8]| {
             Resp { replicas: 1 }.answer(&mut flights, bytes)

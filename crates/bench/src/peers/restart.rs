@@ -1,9 +1,10 @@
-//! A store that starts again with its objects on the disk: how long until all of them can be read.
+//! The restart of a store with its objects on the disk: the time until all of them can be read.
 //!
-//! Redis has written a snapshot, or its log of updates, and was asked to end. Thunderhead's processes,
-//! coordinator and all, are killed as they are. Redis's files are in the page cache; Thunderhead reads its own past it.
-//! Time runs from the start of the first process to the first answer that needs all to be there: until
-//! then Redis answers that it is loading, and Thunderhead's table is served by nobody.
+//! Redis has written a snapshot, or its log of updates, and was asked to end. Thunderhead's
+//! processes, including the coordinator, are killed. Redis's files are in the page cache;
+//! Thunderhead reads its own files past it. The time runs from the start of the first process to
+//! the first answer that needs all data. Until then Redis answers that it is loading, and no server
+//! serves Thunderhead's table.
 
 use super::crowd::Shape;
 use super::measure::{Client, at_random, latencies};
@@ -20,13 +21,13 @@ use crate::table::Table;
 use anyhow::{Context as _, Result};
 use std::time::{Duration, Instant};
 
-/// How long a store may take.
+/// The longest time for a restart.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// How often it must be faster.
+/// The factor by which Thunderhead must be faster.
 const FASTER: f64 = 3.0;
 
-/// Measures it.
+/// Measures all stores.
 ///
 /// # Errors
 /// When a store fails.
@@ -79,11 +80,11 @@ pub fn run(scale: &Scale, kinds: &[Kind], report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Some objects are there and right.
+/// Checks that a sample of the objects is readable and correct.
 fn verify(store: &Store, objects: u64) -> Result<()> {
     let source = at_random(Act::Read, objects, VALUE_BYTES, 1, 11);
     let mut crowd = store.crowd(store.tcp(), Shape::polling(1, 16), false, source)?;
-    latencies(&mut crowd, objects.min(100_000)).context("read what was there before")?;
+    latencies(&mut crowd, objects.min(100_000)).context("read the objects after the restart")?;
     Client::finish(&mut crowd)
 }
 

@@ -1,16 +1,16 @@
-//! How much of everything is measured.
+//! The sizes of all measurements.
 
 use std::time::Duration;
 
-/// How much of everything.
+/// The sizes of all measurements.
 #[derive(Clone, Debug)]
 pub struct Scale {
-    /// Objects of 100 B that are asked for.
+    /// The number of objects of 100 B.
     pub objects: u64,
-    /// Requests of a measurement of latency, and how often all stores are measured in turn.
+    /// Requests of a latency measurement, and the number of turns over all stores.
     pub rounds: u64,
     pub(crate) turns: usize,
-    /// How long a measurement of a rate takes, and how often all stores are measured in turn.
+    /// The duration of a rate measurement, and the number of turns over all stores.
     pub burst: Duration,
     pub(crate) bursts: usize,
     /// Numbers of connections.
@@ -20,14 +20,14 @@ pub struct Scale {
     /// Live bytes while sizes change, and how often each phase writes them.
     pub live_bytes: u64,
     pub(crate) churn: f64,
-    /// Bytes of keys and values that are there when a store starts again.
+    /// Bytes of keys and values on the disk at a restart.
     pub restart_bytes: u64,
-    /// How long idle servers are watched.
+    /// How long idle servers are observed.
     pub idle: Duration,
 }
 
 impl Scale {
-    /// Says whether everything works.
+    /// Returns sizes that show whether everything works.
     #[must_use]
     pub fn quick() -> Scale {
         Scale {
@@ -45,7 +45,7 @@ impl Scale {
         }
     }
 
-    /// Says how fast it is.
+    /// Returns sizes that show how fast it is.
     #[must_use]
     pub fn full() -> Scale {
         Scale {
@@ -63,7 +63,7 @@ impl Scale {
         }
     }
 
-    /// Memory for so many objects, with room to spare.
+    /// Returns memory for this many objects, with room to spare.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.objects * 400 + (768 << 20)

@@ -1,25 +1,25 @@
-//! What Thunderhead does between the start of its processes and the first answer, stage after stage.
+//! The stages of Thunderhead's restart, from the start of its processes to the first answer.
 //!
-//! The coordinator and the servers write into their logs when a stage is over, restart or not: nothing is measured that
-//! would not be there otherwise. Their clock is that of this process, for they are on the same machine.
+//! The coordinator and the servers log the end of each stage at every start. So the measurement
+//! adds no work. Their clock is this process's clock, because they are on the same machine.
 
 use super::store::Restarted;
 use crate::table::Table;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What the end of a stage is told by, and what was done in it.
+/// For each stage the log message that marks its end, and a description of its work.
 const STAGES: [(&str, &str); 11] = [
     ("this coordinator leads", "the coordinator starts and leads"),
     (" listening ", "the server's process starts and listens"),
-    ("the cluster knows this server", "the server asks the cluster who it is"),
+    ("the cluster knows this server", "the server asks the cluster for its identity"),
     ("the storage of the backup is open", "the server opens its storage and times reading"),
     (" enlisted ", "the server enlists"),
     ("a recovery begins", "the coordinator looks for replicas and fences"),
     ("told to rebuild a part", "the server is told to take its log back"),
     ("all closed segments are here", "it takes closed segments back"),
-    ("everything is replayed", "it replays what was open"),
-    ("everything is durable", "a digest that names all is durable"),
-    ("a part is rebuilt", "the coordinator writes whose the tablets are"),
+    ("everything is replayed", "it replays the open segments"),
+    ("everything is durable", "a digest of all segments is durable"),
+    ("a part is rebuilt", "the coordinator writes the tablets' owners"),
 ];
 
 /// The last stage.
@@ -27,12 +27,12 @@ const SERVED: &str = "a client finds the table served";
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// When stages ended, since the start.
+/// Returns the ends of the stages, since the start.
 #[must_use]
 pub fn table(restarted: &Restarted) -> Table {
     let mut table = Table::new(
         "Where the time of Thunderhead's restart goes",
-        &["what", "seconds since the start", "seconds it took"],
+        &["stage", "seconds since the start", "duration in seconds"],
     );
     let mut before = Duration::ZERO;
     for (what, at) in stages(restarted) {
@@ -44,7 +44,7 @@ pub fn table(restarted: &Restarted) -> Table {
     table
 }
 
-/// Those that were told of, in the order in which they ended.
+/// Returns the logged stages, in the order of their ends.
 fn stages(restarted: &Restarted) -> Vec<(&'static str, Duration)> {
     let lines = restarted.said.iter().flat_map(|said| said.lines());
     let ends: Vec<(&str, Duration)> =
@@ -60,7 +60,7 @@ fn stages(restarted: &Restarted) -> Vec<(&'static str, Duration)> {
     found
 }
 
-/// How long after a time a line was written, by the time of day that it begins with.
+/// Returns the time from `clock` to a log line, by the time of day at the line's start.
 fn since(clock: SystemTime, line: &str) -> Option<Duration> {
     let stamp = line.split_whitespace().next()?;
     let time = stamp.split_once('T')?.1.strip_suffix('Z')?;

@@ -1,4 +1,4 @@
-//! The stores that are measured, each as processes of its own on the server's core.
+//! The measured stores, each as processes of its own on the server's core.
 
 use super::crowd::{Address, Crowd, Shape, Source};
 use super::etcd::Etcd;
@@ -22,7 +22,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long a store may take until it answers.
+/// The longest time until a store answers.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const LOOK: Duration = Duration::from_millis(5);
@@ -34,7 +34,7 @@ pub enum Kind {
     Thunderhead,
     /// Redis.
     Redis,
-    /// Valkey, which is driven as Redis is.
+    /// Valkey, which is driven like Redis.
     Valkey,
     /// memcached.
     Memcached,
@@ -46,7 +46,7 @@ impl Kind {
     /// The peers.
     pub const PEERS: [Kind; 4] = [Kind::Redis, Kind::Valkey, Kind::Memcached, Kind::Etcd];
 
-    /// What people call it.
+    /// Returns its name for people.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ impl Kind {
         }
     }
 
-    /// Its program, if it is installed.
+    /// Returns its program, if it is installed.
     #[must_use]
     pub fn program(self) -> Option<PathBuf> {
         match self {
@@ -77,7 +77,7 @@ impl Kind {
         }
     }
 
-    /// What it says of its version.
+    /// Returns the version that it reports.
     ///
     /// # Errors
     /// When it is not installed.
@@ -95,52 +95,53 @@ impl Kind {
     }
 }
 
-/// What a store promises of a write.
+/// The promise of a store for a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// It is in the memory of one process.
     Memory,
-    /// It is in the memory of so many processes besides.
+    /// It is in the memory of this many other processes too.
     Replicas(u32),
     /// It is on the disk.
     Disk,
-    /// It may be on the disk a second later: what a restart needs.
+    /// It is on the disk within about a second: enough for a restart.
     Soon,
-    /// Nothing, until a snapshot is made.
+    /// Nothing is promised until a snapshot is made.
     Snapshot,
 }
 
-/// How a store is to be.
+/// The setup of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// What it promises.
+    /// The promise for a write.
     pub durability: Durability,
-    /// Memory that it is given, where it has to be told.
+    /// The memory limit, for stores that need one.
     pub memory_bytes: u64,
     /// Bytes of Thunderhead's segments.
     pub segment_bytes: u64,
-    /// It also listens on a Unix socket; memcached then listens on nothing else.
+    /// Whether it also listens on a Unix socket; memcached then listens only there.
     pub unix: bool,
-    /// Thunderhead has all of its memory from the kernel at the start, as after having run for a while: its
-    /// log goes through all of it, where the others write over the same pages.
+    /// Whether Thunderhead takes all of its memory from the kernel at the start, like a server that
+    /// has run for a while: its log goes through all of its memory, whereas the other stores reuse
+    /// the same pages.
     pub populate: bool,
 }
 
 impl Wanted {
-    /// A store in memory.
+    /// Returns the setup of a store in memory.
     #[must_use]
     pub fn memory(memory_bytes: u64) -> Wanted {
         let (durability, segment_bytes) = (Durability::Memory, 8 << 20);
         Wanted { durability, memory_bytes, segment_bytes, unix: false, populate: false }
     }
 
-    /// The same, as after having run for a while.
+    /// Returns the same setup, populated like a server that has run for a while.
     #[must_use]
     pub fn populated(self) -> Wanted {
         Wanted { populate: true, ..self }
     }
 
-    /// The same with another promise.
+    /// Returns the same setup with another promise.
     #[must_use]
     pub fn but(self, durability: Durability) -> Wanted {
         Wanted { durability, ..self }
@@ -159,9 +160,9 @@ enum Body {
     Ours(Box<Cluster>, To),
 }
 
-/// A store that runs.
+/// A running store.
 pub struct Store {
-    /// Which.
+    /// Its kind.
     pub kind: Kind,
     wanted: Wanted,
     tcp: Address,
@@ -169,22 +170,22 @@ pub struct Store {
     body: Body,
 }
 
-/// How a start of all of Thunderhead's processes went.
+/// The start of all of Thunderhead's processes.
 #[derive(Clone, Debug)]
 pub struct Restarted {
-    /// When it began, by the clock of the lines in logs.
+    /// When it began, by the clock of the log lines.
     pub clock: SystemTime,
-    /// How long until the table was served.
+    /// The time until the table was served.
     pub took: Duration,
-    /// What each process said, the coordinator first.
+    /// The log of each process, the coordinator's first.
     pub said: Vec<String>,
 }
 
-/// The name of the process that is asked.
+/// The name of the process that receives the requests.
 const FIRST: &str = "first";
 
 impl Store {
-    /// Starts one and waits until it answers.
+    /// Starts a store and waits until it answers.
     ///
     /// # Errors
     /// When it is not installed or does not come up.
@@ -209,7 +210,7 @@ impl Store {
     /// Starts the processes of a peer, for the first time or again.
     ///
     /// # Errors
-    /// When the system does not let it.
+    /// When the system does not allow it.
     pub fn start_peer(&self) -> Result<()> {
         let Body::Peer(processes) = &self.body else { return Ok(()) };
         let path = self.kind.program();
@@ -285,7 +286,7 @@ impl Store {
         let (replicas, servers, polling) = match wanted.durability {
             Durability::Memory | Durability::Snapshot => (0, 1, "adaptive"),
             Durability::Disk | Durability::Soon => (1, 1, "adaptive"),
-            // Several servers share a core: who spins takes it from those that work.
+            // Several servers share a core: a spinning server would take it from the working ones.
             Durability::Replicas(replicas) => (replicas, replicas + 1, "never"),
         };
         let level = if wanted.durability == Durability::Disk { "synced" } else { "replicated" };
@@ -330,14 +331,14 @@ impl Store {
         Ok(Store { kind, wanted, tcp, unix: None, body: Body::Ours(cluster, to) })
     }
 
-    /// Kills all of Thunderhead's processes, and starts them again; its table may be elsewhere then.
-    /// Gives when that began and how long it took until the table is served, and what they said meanwhile.
+    /// Kills all of Thunderhead's processes, and restarts them; its table may have another address
+    /// afterwards. Returns the start, the time until the table is served, and the logs since.
     ///
     /// # Errors
     /// When they do not come up.
     pub fn start_ours_again(&mut self) -> Result<Restarted> {
         let Body::Ours(cluster, to) = &mut self.body else {
-            bail!("{} is not ours", self.kind.name())
+            bail!("{} is not Thunderhead", self.kind.name())
         };
         cluster.kill_all();
         let before = cluster.said();
@@ -351,7 +352,7 @@ impl Store {
         loop {
             cluster.ensure_whole()?;
             ensure!(Instant::now() < end, "the table is not back after {PATIENCE:?}");
-            // Another connection for each look would take a tenth of the core.
+            // A new connection for each check would take a tenth of the core.
             client = client.or_else(|| cluster.client(Duration::from_secs(1)).ok());
             let found = client.as_mut().and_then(|it| shard_of(it, Instant::now()).ok());
             if let Some(shard) = found.filter(|it| *it != to.shard) {
@@ -368,10 +369,10 @@ impl Store {
         }
     }
 
-    /// Waits until it answers a read of an object that need not exist.
+    /// Waits until the store answers a read, whose object need not exist.
     ///
     /// # Errors
-    /// When it does not in time.
+    /// When it does not answer in time.
     pub fn wait_ready(&self, patience: Duration) -> Result<()> {
         let end = Instant::now() + patience;
         loop {
@@ -404,7 +405,7 @@ impl Store {
             .run_out(&mut |_, _| {})
     }
 
-    /// Waits until all replicas of Redis take part.
+    /// Waits until all replicas of Redis are online.
     fn wait_replicas(&self, replicas: u32) -> Result<()> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -418,7 +419,7 @@ impl Store {
         }
     }
 
-    /// Sends Redis a command over a connection of its own; some bytes of the answer.
+    /// Sends Redis a command over a separate connection; returns the beginning of the answer.
     ///
     /// # Errors
     /// When it does not answer.
@@ -435,10 +436,10 @@ impl Store {
         Ok(String::from_utf8_lossy(&answer).into_owned())
     }
 
-    /// Refuses to go on where a process has ended.
+    /// Refuses to continue if a process has ended.
     ///
     /// # Errors
-    /// When one has.
+    /// When a process has.
     pub fn ensure_whole(&self) -> Result<()> {
         match &self.body {
             Body::Peer(processes) => processes.ensure_whole(),
@@ -446,7 +447,7 @@ impl Store {
         }
     }
 
-    /// The process that has the objects.
+    /// Returns the process that has the objects.
     ///
     /// # Errors
     /// When it does not run.
@@ -457,10 +458,10 @@ impl Store {
         }
     }
 
-    /// All its processes.
+    /// Returns all its processes.
     ///
     /// # Errors
-    /// When one does not run.
+    /// When a process does not run.
     pub fn processes(&self) -> Result<Vec<u32>> {
         match &self.body {
             Body::Peer(processes) => Ok(processes.all()),
@@ -468,10 +469,10 @@ impl Store {
         }
     }
 
-    /// Waits until a peer has ended that was asked to.
+    /// Waits until a peer that was asked to end has ended.
     ///
     /// # Errors
-    /// When it does not.
+    /// When it does not end.
     pub fn wait_ended(&self) -> Result<()> {
         match &self.body {
             Body::Peer(processes) => processes.wait_ended(FIRST, PATIENCE),
@@ -479,7 +480,7 @@ impl Store {
         }
     }
 
-    /// Where Thunderhead's table is.
+    /// Returns the address of Thunderhead's table.
     #[must_use]
     pub fn to(&self) -> Option<To> {
         match &self.body {
@@ -488,19 +489,19 @@ impl Store {
         }
     }
 
-    /// Where a peer listens on loopback.
+    /// Returns a peer's address on loopback.
     #[must_use]
     pub fn tcp(&self) -> &Address {
         &self.tcp
     }
 
-    /// Where it listens on a Unix socket.
+    /// Returns its Unix socket.
     #[must_use]
     pub fn unix(&self) -> Option<&Address> {
         self.unix.as_ref()
     }
 
-    /// An address that it certainly has.
+    /// Returns an address on which it certainly listens.
     fn best(&self) -> &Address {
         match &self.unix {
             Some(path) if self.kind == Kind::Memcached => path,
@@ -508,7 +509,8 @@ impl Store {
         }
     }
 
-    /// Clients of it. `once`: updates of ours have identities, so that each is done once.
+    /// Returns clients of the store. With `once`, updates of Thunderhead have identities, so that
+    /// each is executed once.
     ///
     /// # Errors
     /// When they cannot connect.
@@ -583,12 +585,12 @@ impl Store {
     }
 }
 
-/// Objects in a request where many are written.
+/// Returns the number of objects in a request that writes many.
 fn together(value_bytes: usize) -> u64 {
     ((32 << 10) / (value_bytes as u64 + 64)).clamp(1, 64)
 }
 
-/// Arguments of Redis and Valkey.
+/// Returns the arguments of Redis and Valkey.
 fn redis(port: u16, directory: &str, durability: Durability) -> Vec<String> {
     let appends = match durability {
         Durability::Disk => Some("always"),

@@ -1,8 +1,9 @@
-//! How many objects a second one server core reads and writes: against the number of connections,
-//! against requests on their way on each, against objects in a request.
+//! Reads and writes a second on one server core: against the number of connections, the requests in
+//! flight on each, and the objects in a request.
 //!
-//! The client's core is one too. What a bare echo server on epoll answers is beside it: no store that
-//! takes a request from a socket and answers it there is faster, as all of that is the kernel's.
+//! The client has one core too. A bare echo server on epoll is shown beside: a store that takes
+//! requests from sockets and answers them there cannot be faster, because all of that time is the
+//! kernel's.
 
 use super::crowd::Shape;
 use super::measure::{Client, Rate, at_random, over_shared_memory, rate};
@@ -22,10 +23,10 @@ use anyhow::{Context as _, Result};
 /// Bytes of a value.
 pub(super) const VALUE_BYTES: usize = 100;
 
-/// Connections while requests are on their way together, or objects in a request.
+/// Connections in the runs with pipelining or batches.
 const FEW: usize = 8;
 
-/// Connections, requests on their way on each, objects in each.
+/// Connections, requests in flight on each, objects in each request.
 const DEEP: [(usize, usize, usize); 9] = [
     (FEW, 1, 1),
     (FEW, 4, 1),
@@ -38,7 +39,7 @@ const DEEP: [(usize, usize, usize); 9] = [
     (32, 1, 70),
 ];
 
-/// What a store did under one load, in all turns.
+/// The results of a store under one load, over all turns.
 #[derive(Clone)]
 pub(super) struct Load {
     pub(super) connections: usize,
@@ -64,7 +65,7 @@ impl Load {
         self.latencies.add(&rate.latencies);
     }
 
-    /// What it is, for people.
+    /// Returns its name for people.
     pub(super) fn name(&self) -> String {
         let Load { connections, depth, parts, .. } = self;
         match parts {
@@ -74,7 +75,7 @@ impl Load {
     }
 }
 
-/// The best of some loads.
+/// Returns the best of the loads.
 pub(super) fn best(loads: &[Load]) -> Option<&Load> {
     let measured = loads.iter().filter(|it| !it.rates.is_empty());
     measured.max_by(|one, other| one.per_second().total_cmp(&other.per_second()))
@@ -93,7 +94,7 @@ pub(super) fn drive(
         for (store, loads) in stores.iter().zip(&mut all) {
             loads.push(Load::new(connections, depth, parts));
             if store.kind == Kind::Etcd && (depth > 1 || parts > 1) {
-                // It takes one after another on a connection.
+                // It executes the requests of a connection one after another.
                 clients.push(None);
                 continue;
             }
@@ -130,7 +131,7 @@ fn shared_memory(scale: &Scale, store: &Store, act: Act) -> Result<Vec<Load>> {
     Ok(loads)
 }
 
-/// Measures it.
+/// Measures all stores.
 ///
 /// # Errors
 /// When a store fails.
@@ -181,7 +182,7 @@ fn connections(scale: &Scale, stores: &[Store], report: &mut Report) -> Result<(
     Ok(())
 }
 
-/// One request on its way on each of 32 connections or more.
+/// Reports one request in flight on each of 32 connections or more.
 fn many_connections(stores: &[Store], all: &[Vec<Load>], echo: &[Load], report: &mut Report) {
     let [ours, peers @ ..] = all else { return };
     for ((at, ours), echo) in ours.iter().enumerate().zip(echo) {
@@ -259,7 +260,7 @@ fn deep(scale: &Scale, stores: &[Store], report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// A row for each load, a column for each store.
+/// Returns a table with a row for each load and a column for each store.
 pub(super) fn table(
     title: &str,
     stores: &[Store],

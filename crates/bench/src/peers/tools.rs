@@ -1,5 +1,5 @@
-//! Our clients beside the tools that come with the peers: ours must drive them at least as fast, or a
-//! store would be called slow for its client's sake.
+//! Our clients beside the peers' own tools. Ours must drive them at least as fast; otherwise a
+//! store could seem slow because of its client.
 
 use super::crowd::{Address, Shape, Source};
 use super::measure::{Client, at_random, rate};
@@ -13,16 +13,16 @@ use crate::log::progress;
 use crate::machine::median;
 use anyhow::{Context as _, Result};
 
-/// Ours must reach this share of what a tool reaches: what differs less is noise.
+/// The share of a tool's rate that ours must reach: a smaller difference is noise.
 const SHARE: f64 = 0.97;
 
-/// The object that redis-benchmark asks for.
+/// The object that redis-benchmark reads.
 const ONE: u64 = 7;
 
 /// Connections of the tools.
 const CONNECTIONS: usize = 50;
 
-/// Measures it.
+/// Measures our clients and the tools.
 ///
 /// # Errors
 /// When a store fails.
@@ -57,12 +57,12 @@ fn redis(scale: &Scale, kind: Kind, tool: &str, report: &mut Report) -> Result<(
     let (port, key) = (address.port().to_string(), text_key(ONE));
     let key = String::from_utf8_lossy(&key).into_owned();
     for depth in [1, 16] {
-        // About as long as ours are measured.
+        // About as long as the measurement of ours.
         let rate = if depth == 1 { 120e3 } else { 700e3 };
         let requests = (scale.burst.as_secs_f64() * 4.0 * rate) as u64;
         let mut turns = Vec::new();
         for _ in 0..scale.bursts {
-            // The tool asks for one object again and again, which stays in the server's caches.
+            // The tool reads one object repeatedly, which stays in the server's caches.
             let source = Box::new(|numbers: &mut Vec<u64>| {
                 numbers.push(ONE);
                 Some((Act::Read, VALUE_BYTES))
@@ -72,7 +72,7 @@ fn redis(scale: &Scale, kind: Kind, tool: &str, report: &mut Report) -> Result<(
             let count = requests.max(1000).to_string();
             let words = ["-p", &port, "-c", &clients, "-n", &count, "-P", &pipeline, "--csv"];
             let text = says(&path, &[words.as_slice(), &["GET", &key]].concat())?;
-            let theirs = csv_rate(&text).with_context(|| format!("{tool} says {text:?}"))?;
+            let theirs = csv_rate(&text).with_context(|| format!("{tool} printed {text:?}"))?;
             turns.push((ours, theirs));
         }
         row(report, kind.name(), tool, depth, &turns);
@@ -93,7 +93,7 @@ fn row(report: &mut Report, store: &str, tool: &str, depth: usize, turns: &[(f64
     report.rows.at_least(&what, SHARE, median(ratios.collect()), "×");
 }
 
-/// Requests a second, of a table whose first line names its columns.
+/// Returns requests a second from a table whose first line names its columns.
 fn csv_rate(text: &str) -> Option<f64> {
     let line = text.lines().rev().find(|line| line.starts_with('"'))?;
     let cells: Vec<&str> = line.trim_matches('"').split("\",\"").collect();
@@ -109,7 +109,7 @@ fn memcached(scale: &Scale, report: &mut Report) -> Result<()> {
     let store = Store::start(Kind::Memcached, Wanted::memory(scale.memory_bytes()))?;
     store.load(scale.objects, VALUE_BYTES)?;
     let mut turns = Vec::new();
-    // It writes some objects of its own before, which are not in its time.
+    // It first writes objects of its own, outside of the measured time.
     let each = ((scale.burst.as_secs_f64() * 4.0 * 100e3) as u64 / CONNECTIONS as u64).max(50);
     let servers = format!("--servers={}", store.tcp());
     let (clients, count) =
@@ -120,14 +120,14 @@ fn memcached(scale: &Scale, report: &mut Report) -> Result<()> {
         let words =
             [&servers, &clients, &count, "--test=get", "--initial-load=1000", "--tcp-nodelay"];
         let text = says(&path, &words)?;
-        let theirs = slap_rate(&text).with_context(|| format!("memcslap says {text:?}"))?;
+        let theirs = slap_rate(&text).with_context(|| format!("memcslap printed {text:?}"))?;
         turns.push((ours, theirs));
     }
     row(report, Kind::Memcached.name(), "memcslap", 1, &turns);
     Ok(())
 }
 
-/// Reads a second: `Time to get  24000 keys by  50 threads:  1.487 seconds.`
+/// Returns reads a second, from `Time to get  24000 keys by  50 threads:  1.487 seconds.`
 fn slap_rate(text: &str) -> Option<f64> {
     let line = text.lines().find(|line| line.trim_start().starts_with("Time to get "))?;
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_tools_print_is_read() {
+    fn the_output_of_the_tools_is_parsed() {
         let csv = "\"test\",\"rps\",\"avg\"\n\"GET k\",\"158730.16\",\"0.2\"\n";
         assert_eq!(csv_rate(csv), Some(158_730.16));
         assert_eq!(csv_rate("\"test\",\"rps\"\n"), None);

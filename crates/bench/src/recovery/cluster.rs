@@ -1,5 +1,5 @@
-//! A modelled cluster: its servers as the coordinator would list them, and where the log of one that
-//! crashes is.
+//! A modelled cluster: its servers as the coordinator would list them, and the replicas of a
+//! crashed master's log.
 
 use std::net::SocketAddr;
 use thunderhead_coordinator::model::Placed;
@@ -8,23 +8,23 @@ use thunderhead_runtime::Random;
 use thunderhead_wire::control::{BackupInfo, ServerInfo, ServerList, ServerState, ShardInfo};
 use thunderhead_wire::{MasterId, SegmentId, ServerId};
 
-/// Bytes of a segment, as logs have them unless they are told otherwise.
+/// The default size of a segment.
 pub(super) const SEGMENT_BYTES: u32 = 8 << 20;
 
 /// The server that crashes. The others have the numbers from 1 on.
 pub(super) const GONE: ServerId = ServerId(0);
 
-/// A log: its segments, the newest first, with their bytes and the servers that have replicas.
+/// A log: its segments, the newest first, with their sizes and the servers of their replicas.
 pub(super) type Log = Vec<Placed>;
 
-/// Where a server listens.
+/// Returns the address of a server.
 pub(super) fn address(server: ServerId) -> SocketAddr {
     let [.., high, low] = server.0.to_be_bytes();
     ([10, 0, high, low], 7100).into()
 }
 
-/// A list of servers by how fast their disks are, so many on each host. The one that crashes is on
-/// a host of its own.
+/// Returns a list of servers with these disk speeds, `servers_a_host` on each host. The server that
+/// crashes is on a host of its own.
 pub(super) fn list(speeds: &[u64], servers_a_host: usize) -> ServerList {
     let info = |server: ServerId, host: usize, speed: u64| ServerInfo {
         lineages: Vec::new(),
@@ -49,7 +49,7 @@ pub(super) fn list(speeds: &[u64], servers_a_host: usize) -> ServerList {
     ServerList { version: 1, servers, ..ServerList::default() }
 }
 
-/// What the master that crashes is made with.
+/// Returns the settings of the master that crashes.
 pub(super) fn settings(replicas: u32) -> Settings {
     Settings {
         server: GONE,
@@ -64,7 +64,7 @@ pub(super) fn settings(replicas: u32) -> Settings {
     }
 }
 
-/// The log of a master that has placed so many segments.
+/// Returns the log of a master that has placed this many segments.
 pub(super) fn log(list: &ServerList, replicas: u32, segments: u64, random: Random) -> Log {
     let mut trial = Trial::new(settings(replicas), random, list);
     let placed = (1..=segments).map(|id| (SegmentId(id), trial.place()));

@@ -1,6 +1,6 @@
-//! A cold start: all processes of a cluster are killed at once and started again. How long it takes
-//! until everything is readable, beside how long the disk takes to read as many bytes from one end
-//! to the other, past the kernel's memory.
+//! A cold start: all processes of a cluster are killed at once and restarted. The time until
+//! everything is readable is compared with the time in which the disk reads as many bytes
+//! sequentially, past the page cache.
 
 use crate::crash::members::{Cluster, Cores, Setup, View};
 use crate::crash::objects::Objects;
@@ -23,34 +23,34 @@ const SERVERS: u32 = 5;
 const REPLICAS: u32 = 2;
 const VALUE_BYTES: usize = 1000;
 
-/// What of the disk's speed a cold start must have.
+/// The share of the disk's speed that a cold start must reach.
 const SHARE: f64 = 0.5;
 
-/// Bytes that are read at a time: as large as a segment.
+/// Bytes per read: the size of a segment.
 const CHUNK_BYTES: usize = 8 << 20;
 
-/// How long a cold start may take beyond what everybody may, for each GB.
+/// The time that a cold start may take in addition for each GB.
 const PATIENCE_A_GB: Duration = Duration::from_secs(30);
 
-/// How much of it.
+/// The options of the run.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// Objects of 1000 B.
+    /// The number of objects of 1000 B.
     #[arg(long, default_value_t = 4_000_000)]
     objects: u64,
-    /// Seconds that everything may take, and 30 more for each GB.
+    /// Seconds for the start, and 30 more for each GB.
     #[arg(long, default_value_t = 30)]
     patience: u64,
-    /// The machine's memory stays as it is when everybody is killed. A host may have taken back by then what
-    /// nobody has, and then much of what is measured is how fast it gives it again.
+    /// Do not touch the machine's memory after the kill. The host may have reclaimed unused memory
+    /// by then, and the result then depends on how fast it returns it.
     #[arg(long)]
     untouched: bool,
-    /// Where the processes' files go, which stay; else they go with them.
+    /// The directory for the processes' files, which is kept; by default they are removed.
     #[arg(long)]
     directory: Option<PathBuf>,
 }
 
-/// Measures a cold start, and nothing else.
+/// Measures a cold start only.
 ///
 /// # Errors
 /// When it cannot be measured, or falls short.
@@ -63,11 +63,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<()> {
     measure(&program, *objects, patience, directory, !untouched, &mut rows)?;
     match rows.show(false)? {
         true => Ok(()),
-        false => Err(anyhow!("it falls short of what is required")),
+        false => Err(anyhow!("the result falls short of the requirement")),
     }
 }
 
-/// Bytes a second that the disk reads, past the kernel's memory.
+/// Returns the bytes a second that the disk reads, past the page cache.
 fn disk_floor(directory: &Path, bytes: u64) -> Result<f64> {
     let mut files = Directory::open(directory)?;
     let how = Opening { create: true, direct: true, ..Opening::default() };
@@ -92,7 +92,7 @@ fn disk_floor(directory: &Path, bytes: u64) -> Result<f64> {
     Ok((chunks * CHUNK_BYTES as u64) as f64 / took)
 }
 
-/// Waits until all is readable; nothing where that does not happen in time.
+/// Waits until everything is readable; returns false if that takes too long.
 fn readable(view: View, objects: &Objects, patience: Duration) -> Result<bool> {
     let status = view.client(patience)?.status()?;
     let tablets: Vec<_> = status.map.tables.iter().flat_map(|it| &it.tablets).copied().collect();
@@ -112,13 +112,13 @@ fn readable(view: View, objects: &Objects, patience: Duration) -> Result<bool> {
     })
 }
 
-/// Measures it.
+/// Measures a cold start.
 pub(super) fn row(program: &Path, objects: u64, patience: Duration, rows: &mut Rows) -> Result<()> {
     measure(program, objects, patience, None, true, rows)
 }
 
-/// Touches so much memory and gives it back: a virtual machine has it then, as another one always has.
-/// Says how long that took.
+/// Touches this much memory and frees it, so that the host has given it to the virtual machine, as
+/// a physical machine always has it. Returns the seconds.
 fn touch(bytes: u64) -> Result<f64> {
     let memory = Memory::new(usize::try_from(bytes)?).context("map memory")?;
     Ok(seconds(|| memory.populate(&mut |_| true)).0)
@@ -141,7 +141,7 @@ fn measure(
         servers: SERVERS,
         replicas: REPLICAS,
         memory_bytes: share * 2 + (256 << 20),
-        // The logs of two lives, and some room.
+        // The logs of two generations, and some room.
         disk_bytes: share * u64::from(2 * REPLICAS) * 11 / 10 + (512 << 20),
         cores: Cores::Any,
         polling: "never",
@@ -152,7 +152,7 @@ fn measure(
     let table = cluster.client(patience)?.create_table("cold", SERVERS)?;
     let objects = Objects::new(table, objects, VALUE_BYTES);
     objects.load(cluster.view(), &Quiet)?;
-    progress(&format!("{} MB are written; everybody is killed", bytes / 1_000_000));
+    progress(&format!("{} MB are written; all processes are killed", bytes / 1_000_000));
     cluster.kill_all();
     let floor = disk_floor(&cluster.directory(), bytes.min(2 << 30))?;
     progress(&format!("the disk reads {:.0} MB/s", floor / 1e6));

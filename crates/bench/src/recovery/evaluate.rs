@@ -1,4 +1,4 @@
-//! What recovery must show, measured afresh: required beside measured.
+//! The requirements of recovery, measured again and printed beside the results.
 
 use super::cold;
 use crate::crash::{self, Plan, Reads, Report, Screen};
@@ -20,29 +20,30 @@ const PAPER: [(usize, f64, f64); 6] = [
     (2048, 0.39, 781.0),
 ];
 
-/// What the rebuilding of small and of large objects must reach.
+/// The required rates of rebuilding small and large objects.
 const SMALL: (usize, f64) = (128, 4.0);
 const LARGE: (usize, f64) = (1024, 1.2);
 
-/// From the crash until everything is readable, and until the cluster knows of it.
+/// The required times from the crash until everything is readable, and until the cluster knows of
+/// it.
 const READABLE_S: f64 = 3.0;
 const DETECTED_S: f64 = 0.5;
 
-/// What reads of other tablets may take longer meanwhile, 99 % of them.
+/// The most that recovery may add to the 99th percentile of reads of other tablets.
 const READS_US: f64 = 200.0;
 
-/// Who has less of a core than this was not alone on it, which is said then.
+/// With less of a core than this, the thread was not alone on it, and the row says so.
 const CROWDED: f64 = 0.95;
 
-/// How much of everything.
+/// The sizes of all measurements.
 struct Scale {
     /// Bytes that a master rebuilds, for each size.
     rebuilt_bytes: u64,
-    /// Objects of 1000 B in the cluster that loses a server, and how often it does.
+    /// Objects of 1000 B in the cluster that loses a server, and the number of crashes.
     objects: u64,
     crashes: usize,
     patience: Duration,
-    /// Objects of 1000 B that start cold.
+    /// Objects of 1000 B for the cold start.
     cold_objects: u64,
 }
 
@@ -56,7 +57,7 @@ impl Scale {
     };
 }
 
-/// Measures and prints all requirements; false when one is not met.
+/// Measures and prints all requirements; returns false if one is not met.
 ///
 /// # Errors
 /// When something cannot be measured.
@@ -73,7 +74,7 @@ pub fn run(quick: bool, json: bool) -> Result<bool> {
         Scale::FULL
     };
     let mut rows = Rows::default();
-    // Pinned while it lasts: what comes after has both cores again.
+    // Pinned only here: later measurements have both cores again.
     let alone = |rows: &mut Rows| rebuilding(&scale, rows);
     crate::rpc::floors::pinned(0, || alone(&mut rows))?;
     let program = std::env::current_exe().context("find this program, to start it as servers")?;
@@ -84,7 +85,7 @@ pub fn run(quick: bool, json: bool) -> Result<bool> {
     rows.show(json)
 }
 
-/// A recovery master alone.
+/// Measures a recovery master alone.
 fn rebuilding(scale: &Scale, rows: &mut Rows) -> Result<()> {
     for (bytes, paper_objects, paper_bytes) in PAPER {
         let figures = replay::measure(bytes, scale.rebuilt_bytes, Way::InSlices)?;
@@ -111,7 +112,7 @@ fn rebuilding(scale: &Scale, rows: &mut Rows) -> Result<()> {
     Ok(())
 }
 
-/// Tells of a crash on the standard error.
+/// Reports a crash on the standard error.
 struct Quietly;
 
 impl Screen for Quietly {
@@ -130,7 +131,7 @@ fn plan(scale: &Scale, program: &Path) -> Plan {
     Plan { objects, patience, ..Plan::new(program.to_owned()) }
 }
 
-/// At most so much, where it was reached at all.
+/// Requires at most `most`, and that all runs reached the event.
 fn within(rows: &mut Rows, what: &str, most: f64, all: &[Option<f64>], patience: Duration) {
     let reached: Vec<f64> = all.iter().copied().flatten().collect();
     if reached.len() < all.len() || reached.is_empty() {
@@ -140,7 +141,7 @@ fn within(rows: &mut Rows, what: &str, most: f64, all: &[Option<f64>], patience:
     }
 }
 
-/// Figures of crashes that are only told.
+/// Reports figures of crashes without a requirement.
 fn told(rows: &mut Rows, what: &str, all: &[Option<f64>]) {
     let reached: Vec<f64> = all.iter().copied().flatten().collect();
     if !reached.is_empty() {
@@ -148,7 +149,7 @@ fn told(rows: &mut Rows, what: &str, all: &[Option<f64>]) {
     }
 }
 
-/// A loaded cluster loses a server.
+/// Measures a loaded cluster that loses a server.
 fn crashes(scale: &Scale, program: &Path, has_all: bool, rows: &mut Rows) -> Result<()> {
     let plan = Plan { victim_has_all: has_all, ..plan(scale, program) };
     let mut reports = Vec::new();
@@ -157,7 +158,7 @@ fn crashes(scale: &Scale, program: &Path, has_all: bool, rows: &mut Rows) -> Res
         let came_back = report.came_back;
         reports.push(report);
         if !came_back {
-            // The next one would take as long and say the same.
+            // The next crash would take as long and show the same.
             break;
         }
     }
@@ -190,15 +191,15 @@ fn crashes(scale: &Scale, program: &Path, has_all: bool, rows: &mut Rows) -> Res
     Ok(())
 }
 
-/// How often reads beside a recovery are measured.
+/// The options of the measurement of reads during a recovery.
 #[derive(Debug, clap::Args)]
 pub(super) struct ReadsArguments {
-    /// Recoveries, each of a cluster of its own; the median of them counts.
+    /// The number of recoveries, each of a new cluster; the median counts.
     #[arg(long, default_value_t = 3)]
     runs: usize,
 }
 
-/// Measures reads beside a recovery, and nothing else.
+/// Measures reads during a recovery only.
 ///
 /// # Errors
 /// When they cannot be measured, or fall short.
@@ -208,11 +209,11 @@ pub(super) fn run_reads(arguments: &ReadsArguments) -> Result<()> {
     reads(&Scale { crashes: arguments.runs.max(1), ..Scale::FULL }, &program, &mut rows)?;
     match rows.show(false)? {
         true => Ok(()),
-        false => Err(anyhow!("reads take longer beside a recovery than is required")),
+        false => Err(anyhow!("reads during a recovery take longer than required")),
     }
 }
 
-/// Reads of what a server has that stays, on a core that it has with the reader alone.
+/// Measures reads of a surviving server, on a core that it shares only with the reader.
 fn reads(scale: &Scale, program: &Path, rows: &mut Rows) -> Result<()> {
     let plan = Plan { write_for: None, read_apart: true, ..plan(scale, program) };
     let mut all = Vec::new();

@@ -1,13 +1,14 @@
-//! Where replicas are, and when the last disk has read its share: Fig. 17 of the TOCS paper, with
-//! disks that are numbers.
+//! The placement of replicas, and the time at which the last disk has read its share: Fig. 17 of
+//! the TOCS paper, with modelled disks.
 //!
-//! A master has placed its log, then it crashes; all backups read what they have of it. Placed were
-//! the replicas by the cluster's own code, by the same code where it takes all disks to be alike (what
-//! the paper calls even segments), and purely at random. Read are the primary replicas, as in the
-//! paper; or, of each segment, the replica that the coordinator chooses when it plans the recovery,
-//! which this cluster does and the paper's did not.
+//! A master has placed its log, then it crashes, and all backups read their parts. Replicas were
+//! placed in one of three ways: by the cluster's own code, by the same code with all disks taken to
+//! be alike (the paper's even segments), or purely at random. The backups read the primary
+//! replicas, as in the paper; or for each segment the replica that the coordinator chooses when it
+//! plans the recovery, which this cluster does and the paper's did not.
 //!
-//! Disks keep their speeds over all crashes of a run, but for a few percent that nobody foresaw.
+//! Disks keep their speeds over all crashes of a run, except for a few percent that are not
+//! foreseeable.
 
 use super::cluster::{self, GONE, Log, SEGMENT_BYTES, address};
 use crate::log::show;
@@ -22,16 +23,16 @@ use thunderhead_runtime::Random;
 use thunderhead_wire::control::{ServerInfo, ServerList};
 use thunderhead_wire::{SegmentId, ServerId};
 
-/// Bytes a second of a disk as it should be: 120 have the paper's 12 GB/s.
+/// Bytes a second of a normal disk: 120 of them have the paper's 12 GB/s.
 const DISK: f64 = 100e6;
 
-/// What it takes until the head of a disk is where a segment begins.
+/// The time to move a disk's head to the beginning of a segment.
 const SEEK_S: f64 = 0.008;
 
-/// What a disk reads more or less than it was measured to.
+/// The unforeseeable deviation of a disk from its measured speed.
 const UNFORESEEN: f64 = 0.03;
 
-/// What to model.
+/// The options of the model.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
     /// Servers, each with one disk.
@@ -40,33 +41,33 @@ pub struct Arguments {
     /// Servers on each host: replicas of a segment are on different hosts.
     #[arg(long, default_value_t = 2)]
     servers_a_host: usize,
-    /// Gigabytes that the master had.
+    /// Gigabytes of the master's log.
     #[arg(long, default_value_t = 12.0)]
     gigabytes: f64,
     /// Replicas of each segment.
     #[arg(long, default_value_t = 3)]
     replicas: u32,
-    /// Crashes, each of a master that has placed its log anew.
+    /// The number of crashes, each of a master that has placed its log again.
     #[arg(long, default_value_t = 120)]
     crashes: u64,
-    /// Begins all that is random.
+    /// The seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// For programs.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Draws a figure.
+    /// Draw a figure.
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 }
 
-/// How fast disks are.
+/// The speeds of disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Disks {
-    /// All within 15 %, but for one in twenty that has 0.4 of it.
+    /// All within 15 %, except that one in twenty has only 0.4 of the speed.
     Alike,
-    /// Half of them have a quarter of the speed or more: fans that shake them.
+    /// Half of them are shaken by fans and have between a quarter and all of the speed.
     Shaken,
 }
 
@@ -88,7 +89,7 @@ impl Disks {
     }
 }
 
-/// How replicas are placed.
+/// The way of placing replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Way {
@@ -127,7 +128,7 @@ impl Way {
     }
 }
 
-/// Any servers, on different hosts, none of them the one that crashes.
+/// Returns random servers on different hosts, never the one that crashes.
 fn at_random(
     list: &ServerList,
     replicas: u32,
@@ -147,17 +148,17 @@ fn segments(arguments: &Arguments) -> u64 {
     ((arguments.gigabytes * 1e9 / f64::from(SEGMENT_BYTES)).ceil() as u64).max(1)
 }
 
-/// What was found for one way of placing, and of reading.
+/// The results of one way of placing and of reading.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Figures {
     disks: Disks,
     way: Way,
-    /// Which replica is read: the coordinator's choice, or the primary one.
+    /// Which replica is read: the coordinator's choice, or the primary.
     chosen: bool,
     /// Seconds if all disks were busy until the end.
     ideal_s: f64,
     mean_s: f64,
-    /// Seconds until the last disk was done, of each crash, sorted.
+    /// Seconds until the last disk was done, for each crash, sorted.
     last_s: Vec<f64>,
 }
 
@@ -168,7 +169,7 @@ impl Figures {
     }
 }
 
-/// When the last disk has read its share.
+/// Returns the time at which the last disk has read its share.
 fn last(reads: impl Iterator<Item = ServerId>, speeds: &BTreeMap<ServerId, f64>) -> f64 {
     let mut busy: BTreeMap<ServerId, f64> = BTreeMap::new();
     for server in reads {
@@ -233,7 +234,7 @@ fn panel(figures: &[Figures], disks: Disks, chosen: bool) -> Panel {
 /// Runs the model.
 ///
 /// # Errors
-/// When it makes no sense, or the figure cannot be written.
+/// When the options are invalid, or the figure cannot be written.
 pub fn run(arguments: &Arguments) -> Result<()> {
     plot::check(arguments.plot.as_deref())?;
     let hosts = arguments.servers.div_ceil(arguments.servers_a_host.max(1));
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn our_placement_is_better_than_its_rivals_and_choosing_better_still() {
+    fn our_placement_beats_its_rivals_and_choosing_replicas_is_better_still() {
         for seed in 0..3 {
             for disks in [Disks::Alike, Disks::Shaken] {
                 let figures = measure(&arguments(seed), disks);
@@ -315,7 +316,7 @@ mod tests {
                 assert!(ours < mean(Way::Random, false) * 0.8, "{seed}: {names:?}");
                 assert!(ours < 1.6, "{seed}: {names:?}");
                 for way in Way::ALL {
-                    assert!(mean(way, true) >= 0.95, "nobody is faster than his disks");
+                    assert!(mean(way, true) >= 0.95, "no recovery is faster than its disks");
                     assert!(mean(way, true) < mean(way, false) * 1.05, "{seed}: {names:?}");
                     assert!(mean(way, true) < 1.3, "{seed}: {names:?}");
                 }

@@ -1,16 +1,16 @@
-//! How recovery scales: Fig. 16 of the TOCS paper, and on to 1 000 nodes that are numbers.
+//! The scaling of recovery: Fig. 16 of the TOCS paper, extended to 1 000 modelled nodes.
 //!
-//! A master is filled with so much for every node, then it crashes. The model walks through one
-//! recovery: silence is noticed; the coordinator asks all backups, plans and tells everybody; disks
-//! read in the order that was planned; each master fetches what it is to have of every segment,
-//! replays it and writes it to backups; the coordinator writes each part's new owner.
+//! A master holds a fixed amount of data for every node, then it crashes. The model follows one
+//! recovery. The silence is noticed. The coordinator asks all backups, plans and informs all nodes.
+//! Disks read in the planned order. Each master fetches its part of every segment, replays it and
+//! writes it to backups. The coordinator writes each part's new owner.
 //!
-//! Where replicas are, who reads them in which order, and how tablets are divided is the cluster's own
-//! code, and so are the messages whose length counts. Everything else is [`Costs`]. The coordinator
-//! is one thread; so is a node, which is a master with one shard and a backup at once, as processes of
-//! one shard are.
+//! The cluster's own code decides the placement of replicas, the readers and their order, and the
+//! division of tablets; it also makes the messages whose length counts. Everything else is
+//! [`Costs`]. The coordinator is one thread. So is a node, which is a master with one shard and a
+//! backup at once, like a process with one shard.
 //!
-//! Not in the model: other work, lost messages, disks that take what is written again (it is in
+//! Not in the model: other work, lost messages, disk writes of the rewritten data (it is in
 //! memory), and a coordinator's memory.
 
 use super::cluster::{self, GONE, SEGMENT_BYTES};
@@ -32,20 +32,20 @@ use thunderhead_wire::control::{
 };
 use thunderhead_wire::{Epoch, KeyHash, MasterId, SegmentId, ServerId, TableId, TabletRange};
 
-/// The longest message: connections agree on it unless they are told otherwise.
+/// The longest message: the default limit of connections.
 const MESSAGE_BYTES: usize = 8 << 20;
 
-/// What to model.
+/// The options of the model.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// Nodes that take part, besides the one that crashes.
+    /// Numbers of nodes that take part, besides the one that crashes.
     #[arg(
         long,
         value_delimiter = ',',
         default_value = "6,10,20,40,80,120,160,240,320,480,640,800,1000"
     )]
     nodes: Vec<usize>,
-    /// MB that the crashed master had for each node.
+    /// MB of the crashed master for each node.
     #[arg(long, default_value_t = 500.0)]
     node_mb: f64,
     /// Bytes of an object with its key.
@@ -54,27 +54,27 @@ pub struct Arguments {
     /// Replicas of each segment.
     #[arg(long, default_value_t = 3)]
     replicas: u32,
-    /// Begins all that is random.
+    /// The seed of all random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
     costs: Costs,
-    /// For programs.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Draws a figure.
+    /// Draw a figure.
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 }
 
-/// What the coordinator has to pay for in a model.
+/// The coordinator's costs that a model includes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Control {
-    /// All it does.
+    /// All of them.
     All,
-    /// All, but for the list of segments that each master is told.
+    /// All, except the list of segments in each master's message.
     NoLists,
-    /// Nothing: the data alone.
+    /// None: the data alone.
     Free,
 }
 
@@ -84,14 +84,14 @@ struct Figures {
     nodes: usize,
     gigabytes: f64,
     parts: usize,
-    /// From the silence until it is a verdict. Everything else counts from the verdict.
+    /// From the silence to the verdict. All other times count from the verdict.
     detected_s: f64,
-    /// The coordinator knows what there is.
+    /// The coordinator knows all replicas.
     surveyed_s: f64,
-    /// The last backup, and the last master, know what to do.
+    /// The last backup, and the last master, have received their orders.
     backups_told_s: f64,
     masters_told_s: f64,
-    /// When disks have read their share.
+    /// The times at which disks have read their shares.
     first_disk_s: f64,
     mean_disk_s: f64,
     last_disk_s: f64,
@@ -99,20 +99,21 @@ struct Figures {
     rebuilt_s: f64,
     /// The last new owner is written.
     total_s: f64,
-    /// Without the segment lists in messages to masters; and if the coordinator took no time.
+    /// The time without the segment lists in messages to masters, and the time if the coordinator
+    /// took none.
     total_without_lists_s: f64,
     data_alone_s: f64,
-    /// Seconds of a node's thread for messages that fetch, in all.
+    /// Seconds of a node's thread for all messages that fetch.
     fetching_s: f64,
     /// Bytes of one message to a master, and to a backup.
     recover_bytes: usize,
     begin_bytes: usize,
-    /// Whether the former is too long to be sent.
+    /// Whether the message to a master is too long to be sent.
     too_long: bool,
 }
 
-/// When the coordinator decides that a silent server is gone: the probes are the cluster's own, each
-/// server at the beginning of a round.
+/// Returns the time at which the coordinator declares a silent server crashed. The probes are the
+/// cluster's own code, with each server at the beginning of a round.
 fn detected(nodes: usize, random: &mut Random) -> f64 {
     let probing = Probing::default();
     let there: BTreeSet<ServerId> = (0..nodes as u64).map(ServerId).collect();
@@ -129,18 +130,18 @@ fn detected(nodes: usize, random: &mut Random) -> f64 {
     first.saturating_add(probing.timeout).saturating_add(probing.check()).as_secs_f64()
 }
 
-/// What a recovery is planned to be.
+/// The plan of a recovery.
 struct Plan {
     order: Vec<Replicas>,
     parts: Vec<Vec<Taken>>,
-    /// Bytes a second of each node's disks as they are.
+    /// Actual bytes a second of each node's disks.
     speeds: BTreeMap<ServerId, u64>,
     list_bytes: usize,
     inventory_bytes: usize,
     begin_bytes: usize,
     recover_bytes: usize,
     recover_without_list_bytes: usize,
-    /// Of a table's record with a tablet for each part.
+    /// The size of a table's record with a tablet for each part.
     table_bytes: usize,
 }
 
@@ -209,23 +210,24 @@ fn plan(arguments: &Arguments, nodes: usize, random: &mut Random) -> Plan {
     }
 }
 
-/// One recovery as it goes on.
+/// Computes the course of a recovery.
 fn recover(arguments: &Arguments, nodes: usize, plan: &Plan, control: Control) -> Figures {
     let costs = &arguments.costs;
     let (count, replicas) = (nodes as f64, f64::from(arguments.replicas));
     let round_trip = costs.round_trip_us / 1e6;
     let is_free = control == Control::Free;
     let paid = |seconds: f64| if is_free { 0.0 } else { seconds };
-    // What the coordinator sends to all keeps its thread and its network busy.
+    // Messages from the coordinator to all nodes keep its thread and its network busy.
     let to_all = |bytes: usize| {
         let all = bytes as f64 * count;
         paid(costs.messages_s(count, all).max(costs.network_s(all)))
     };
-    // Everybody is told who there is, and asked what he has.
+    // All nodes get the list of servers, and are asked for their inventories.
     let inventories = plan.inventory_bytes as f64 * count;
     let surveyed =
         to_all(plan.list_bytes) + paid(costs.messages_s(count, inventories)) + 2.0 * round_trip;
-    // Who has room; what is to be rebuilt by whom is written; then it is put in order.
+    // The coordinator asks for free room, writes the assignment of parts to masters, and orders the
+    // segments.
     let planned = surveyed
         + to_all(0)
         + paid(3.0 * costs.write_s(plan.table_bytes as f64))
@@ -245,7 +247,7 @@ fn recover(arguments: &Arguments, nodes: usize, plan: &Plan, control: Control) -
         let bytes = recover_bytes as f64;
         paid(costs.messages_s(1.0, bytes).max(costs.network_s(bytes)))
     };
-    // Disks read one after the other what is theirs, in the order that was planned.
+    // Each disk reads its replicas one after the other, in the planned order.
     let segment = f64::from(SEGMENT_BYTES);
     let mut busy: BTreeMap<ServerId, f64> = BTreeMap::new();
     let mut readable: Vec<f64> = Vec::with_capacity(plan.order.len());
@@ -256,8 +258,8 @@ fn recover(arguments: &Arguments, nodes: usize, plan: &Plan, control: Control) -
         *until += costs.seek_us / 1e6 + segment / speed;
         readable.push(*until + segment / (costs.cut_gb * 1e9));
     }
-    // Each master takes its share of every segment, as they come; each node serves as many such
-    // requests as it makes.
+    // Each master takes its share of every segment as it becomes readable. Each node serves as many
+    // such requests as it makes.
     let piece = segment / parts as f64;
     let load = parts as f64 / count;
     let thread = costs.bytes_s(piece, replicas) + 2.0 * costs.message_us / 1e6;
@@ -273,7 +275,8 @@ fn recover(arguments: &Arguments, nodes: usize, plan: &Plan, control: Control) -
         rebuilt.push(at + round_trip);
     }
     rebuilt.sort_by(f64::total_cmp);
-    // New owners are written one after the other, and not before reads of the former have ended.
+    // New owners are written one after the other, and not before reads of the former owner have
+    // ended.
     let fenced = surveyed;
     let mut written = if is_free { 0.0 } else { fenced + TAKE_OVER.as_secs_f64() };
     for at in &rebuilt {
@@ -303,7 +306,7 @@ fn recover(arguments: &Arguments, nodes: usize, plan: &Plan, control: Control) -
 
 fn measure(arguments: &Arguments, nodes: usize) -> Figures {
     let mut random = Random::from_seed(arguments.seed);
-    // Of many crashes, for one says little.
+    // The median of many crashes, because one is not representative.
     let crashes = 11;
     let mut silent: Vec<f64> = (0..crashes).map(|_| detected(nodes, &mut random)).collect();
     silent.sort_by(f64::total_cmp);
@@ -342,14 +345,14 @@ fn panels(all: &[Figures]) -> Vec<Panel> {
     let fetching = series("of it: fetching", |it| it.fetching_s);
     vec![
         panel("Recovery of a master that grows with the cluster", whole),
-        panel("What is left without the coordinator's lists", vec![without, data, fetching]),
+        panel("Recovery without the coordinator's lists", vec![without, data, fetching]),
     ]
 }
 
 /// Runs the model.
 ///
 /// # Errors
-/// When it makes no sense, or the figure cannot be written.
+/// When the options are invalid, or the figure cannot be written.
 pub fn run(arguments: &Arguments) -> Result<()> {
     plot::check(arguments.plot.as_deref())?;
     ensure!(!arguments.nodes.is_empty(), "--nodes: at least one number");
@@ -363,7 +366,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     ensure!((1.0..=4000.0).contains(&arguments.node_mb), "--node-mb: from 1 to 4000");
     let Costs { disk_mb, network_gb, kernel_gb, cut_gb, replay_gb, json_mb, .. } = arguments.costs;
     let rates = [disk_mb, network_gb, kernel_gb, cut_gb, replay_gb, json_mb];
-    ensure!(rates.iter().all(|it| *it > 0.0), "what is a second must be more than 0");
+    ensure!(rates.iter().all(|it| *it > 0.0), "all rates must be more than 0");
     let all: Vec<Figures> = arguments.nodes.iter().map(|it| measure(arguments, *it)).collect();
     let mut table = Table::new(
         "Seconds of a recovery, from the verdict",
@@ -371,7 +374,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             "nodes",
             "GB",
             "parts",
-            "found out before",
+            "detected before",
             "surveyed",
             "backups told",
             "masters told",
@@ -444,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_more_takes_longer() {
+    fn higher_costs_take_longer() {
         let total = |line: &[&str]| measure(&arguments(line), 20).total_s;
         let usual = total(&[]);
         for more in [

@@ -1,4 +1,5 @@
-//! What the reactor, its transports and RPC must show, measured afresh: required beside measured.
+//! The requirements of the reactor, its transports and RPC, measured again and printed beside the
+//! results.
 
 use super::latency::Blocking;
 use super::{latency, price, scale, throughput};
@@ -8,14 +9,14 @@ use std::time::{Duration, Instant};
 use thunderhead_simulator::register::Flaw;
 use thunderhead_simulator::swarm;
 
-/// How much of everything.
+/// The sizes of all measurements.
 struct Scale {
-    /// Round trips of a measurement, and requests for that of a server that sleeps in between.
+    /// Round trips of a measurement, and requests to a server that sleeps in between.
     rounds: u64,
     few: u64,
-    /// How often floor and ours are measured in turn.
+    /// The number of turns between floor and our store.
     turns: usize,
-    /// How long a measurement of a rate takes, and how many there are.
+    /// The duration of a rate measurement, and the number of them.
     burst: Duration,
     bursts: usize,
     time: Duration,
@@ -24,7 +25,7 @@ struct Scale {
     seeds: u64,
 }
 
-/// Measures and prints all requirements; false when one is not met.
+/// Measures and prints all requirements; returns false if one is not met.
 ///
 /// # Errors
 /// When something cannot be measured.
@@ -77,7 +78,7 @@ fn latencies(scale: &Scale, rows: &mut Rows) -> Result<()> {
     let asleep = |blocking| latency::now_and_then(scale.few, scale.turns, pause, blocking);
     let near = asleep(Blocking::OnUnixSocket)?;
     let what = format!(
-        "server adaptive and idle before, same host, median: {:.0} ns; one that blocks on a Unix socket {:.0} ns",
+        "server adaptive and idle before, same host, median: {:.0} ns; a server that blocks on a Unix socket {:.0} ns",
         near.ours[0], near.floor[0]
     );
     rows.at_most(&what, 1.0, near.ratio, "×");
@@ -86,11 +87,12 @@ fn latencies(scale: &Scale, rows: &mut Rows) -> Result<()> {
         "the same over TCP, median: {:.0} ns; a bare server that blocks in epoll {:.0} ns",
         many.ours[0], many.floor[0]
     );
-    // It is said of a Unix socket or TCP, and holds where the client has one. Here it does not, quite.
+    // The requirement allows a Unix socket or TCP. It is met for clients with a Unix socket; over
+    // TCP it is just missed.
     rows.reported(&what, many.ratio, "×");
     let one = asleep(Blocking::InRecv)?;
     let what = format!(
-        "the same beside {:.0} ns of one that blocks in recv, for one client",
+        "the same beside {:.0} ns of a server that blocks in recv, for one client",
         one.floor[0]
     );
     rows.reported(&what, one.ratio, "×");

@@ -1,13 +1,13 @@
 //! Floors: the simplest ping-pongs and echo servers that this machine can run.
 //!
-//! An RPC stack is measured beside them in the same run, because the machine's own figures move by
-//! a tenth from one hour to the next. They do what a short C program would: no framing beyond a
-//! fixed length, no allocation for a message, nothing looked up.
+//! An RPC stack is measured beside them in the same run, because the machine's own figures change
+//! by a tenth from one hour to the next. They do the work of a short C program: no framing beyond a
+//! fixed length, no allocation for a message, no lookups.
 //!
-//! The server's half runs in a thread on [`SERVER_CORE`] and the client's half on the calling
-//! thread, kept on [`CLIENT_CORE`] meanwhile. The `serve` functions and [`echo::EpollEcho`] stand
-//! alone too, for a child process to call; it must not be started within [`pinned`], because it
-//! inherits the one core and sees no other.
+//! The server's half runs in a thread on [`SERVER_CORE`]. The client's half runs on the calling
+//! thread, which is pinned to [`CLIENT_CORE`] for that time. A child process can also call the
+//! `serve` functions and [`echo::EpollEcho`] alone. It must not be started within [`pinned`],
+//! because it would inherit the one core and see no other.
 
 pub mod echo;
 pub mod latencies;
@@ -26,40 +26,40 @@ use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
 use crate::machine::pin;
 
-/// Bytes of a request: what a read of a 30-byte key asks at the least.
+/// Bytes of a request: the least for a read of a 30-byte key.
 pub const REQUEST_BYTES: usize = 30;
 
-/// Bytes of a reply: a 100-byte value and what belongs to it.
+/// Bytes of a reply: a 100-byte value and its headers.
 pub const REPLY_BYTES: usize = 130;
 
-/// The core that clients and load generators run on.
+/// The core of clients and load generators.
 pub const CLIENT_CORE: usize = 0;
 
-/// The core that servers run on.
+/// The core of servers.
 pub const SERVER_CORE: usize = 1;
 
-/// A client gives up on a server that has been silent for this long.
+/// A client gives up after a server has been silent for this long.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How a server waits for its next request.
+/// A server's way of waiting for its next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// It asks again and again and keeps its core busy.
+    /// It polls and keeps its core busy.
     Polling,
-    /// It sleeps in the kernel until something has arrived.
+    /// It sleeps in the kernel until bytes arrive.
     Blocking,
 }
 
-/// Tells a server to end, whether it polls or sleeps.
+/// A signal for a server to end, whether it polls or sleeps.
 #[derive(Debug)]
 pub struct Stop {
     raised: AtomicBool,
-    /// Readable once raised, so that a server which sleeps needs no timeout to notice.
+    /// Readable once raised, so that a sleeping server needs no timeout to notice.
     event: OwnedFd,
 }
 
 impl Stop {
-    /// Makes one that is not raised.
+    /// Returns a signal that is not raised.
     ///
     /// # Errors
     /// When the process has no file descriptors left.
@@ -69,14 +69,14 @@ impl Stop {
         Ok(Self { raised: AtomicBool::new(false), event })
     }
 
-    /// Tells the server to end.
+    /// Asks the server to end.
     pub fn raise(&self) {
         self.raised.store(true, Ordering::Release);
-        // It fails only when the counter is full, and then it is readable already.
+        // This fails only if the counter is full, and then the descriptor is readable already.
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
-    /// Whether the server has been told to end.
+    /// Whether the server was asked to end.
     #[must_use]
     pub fn is_raised(&self) -> bool {
         self.raised.load(Ordering::Acquire)
@@ -84,14 +84,14 @@ impl Stop {
 }
 
 impl AsFd for Stop {
-    /// A descriptor that becomes readable, and stays so, when the server is told to end.
+    /// Returns a descriptor that becomes and stays readable once the server is asked to end.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 }
 
-/// Raises a stop when the client's half ends, also where it ends by a panic: the scope that
-/// unwinds would wait for the server for ever.
+/// Raises a stop when the client's half ends, also by a panic: otherwise the scope would wait for
+/// the server for ever.
 struct RaiseOnDrop<'a>(&'a Stop);
 
 impl Drop for RaiseOnDrop<'_> {
@@ -100,19 +100,19 @@ impl Drop for RaiseOnDrop<'_> {
     }
 }
 
-/// Puts back the cores that a thread was allowed, when dropped.
+/// Restores a thread's allowed cores when dropped.
 struct Unpin(Option<rustix::thread::CpuSet>);
 
 impl Drop for Unpin {
     fn drop(&mut self) {
         if let Some(set) = &self.0 {
-            // Where it is not allowed, pinning was not allowed either.
+            // If this is not allowed, pinning was not allowed either.
             let _ = sched_setaffinity(None, set);
         }
     }
 }
 
-/// Does some work with the calling thread kept on one core, and gives it its cores back after.
+/// Runs the work with the calling thread pinned to one core, and restores its cores afterwards.
 pub fn pinned<T>(core: usize, work: impl FnOnce() -> T) -> T {
     let _unpin = Unpin(sched_getaffinity(None).ok());
     pin(core);
@@ -120,10 +120,10 @@ pub fn pinned<T>(core: usize, work: impl FnOnce() -> T) -> T {
 }
 
 /// Runs a server on [`SERVER_CORE`] beside a client on [`CLIENT_CORE`], the calling thread. When
-/// the client has ended, the server is told to, and waited for.
+/// the client has ended, the server is asked to end too, and joined.
 ///
 /// # Errors
-/// Those of the server and of the client. If both failed, the server's, which is the likelier
+/// The error of the server or of the client. If both failed, the server's, which is the likelier
 /// cause.
 pub fn beside<T>(
     serve: impl FnOnce(&Stop) -> Result<()> + Send,
@@ -144,20 +144,20 @@ pub fn beside<T>(
     })
 }
 
-/// Receives what there is. `None` where a non-blocking socket has nothing yet, 0 where the peer
-/// is gone.
+/// Receives the available bytes. Returns `None` if a non-blocking socket has none yet, 0 if the
+/// peer has closed.
 pub(crate) fn receive_some(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Option<usize>> {
     use rustix::io::Errno;
     match rustix::net::recv(socket, buffer, rustix::net::RecvFlags::empty()) {
         Ok((bytes, _)) => Ok(Some(bytes)),
         Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-        // Whoever goes away with replies unread resets the connection.
+        // A peer that closes with unread replies resets the connection.
         Err(Errno::CONNRESET) => Ok(Some(0)),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Sends what the socket takes, which is nothing where a non-blocking one is full.
+/// Sends as many bytes as the socket takes: none if a non-blocking socket is full.
 pub(crate) fn send_some(socket: impl AsFd, bytes: &[u8]) -> io::Result<usize> {
     use rustix::io::Errno;
     match rustix::net::send(socket, bytes, rustix::net::SendFlags::NOSIGNAL) {

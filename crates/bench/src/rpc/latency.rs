@@ -1,4 +1,4 @@
-//! How long one client waits for one answer, beside the least that the channel takes.
+//! The round-trip time of one client, beside the floor of the channel.
 
 use super::floors::latencies::Latencies;
 use super::floors::ping_pong::{
@@ -15,37 +15,37 @@ use serde::Serialize;
 use std::time::Duration;
 use thunderhead_runtime::polling::Polling;
 
-/// What to run.
+/// The options of the run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Round trips of each measurement. Short ones, many times in turn: machines have moods.
+    /// Round trips of each measurement. Many short measurements are better, because a machine's
+    /// speed varies.
     #[arg(long, default_value_t = 5_000)]
     rounds: u64,
     /// Measurements of each kind; the medians of their medians count.
     #[arg(long, default_value_t = 61)]
     repeats: usize,
-    /// For programs.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// Nanoseconds.
+/// The results for one channel, in nanoseconds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Figures {
-    /// What was measured.
+    /// The name of the measurement.
     pub what: String,
-    /// Of the floor: median and 99 of 100.
+    /// The floor's median and 99th percentile.
     pub floor: [f64; 2],
-    /// Of ours.
+    /// Our median and 99th percentile.
     pub ours: [f64; 2],
-    /// How many times the floor ours is: the median of what each pair of measurements that
-    /// followed each other says.
+    /// The ratio of ours to the floor: the median over pairs of consecutive measurements.
     pub ratio: f64,
-    /// By how much ours is above the floor, found in the same way.
+    /// The difference between ours and the floor, found in the same way.
     pub above: f64,
 }
 
-/// Measures floor and ours in turn, so that slow moments of the machine meet both.
+/// Measures floor and ours in turn, so that slow moments of the machine affect both.
 fn in_turn(
     what: &str,
     repeats: usize,
@@ -67,7 +67,7 @@ fn in_turn(
     Ok(Figures { what: what.to_owned(), floor, ours, ratio, above })
 }
 
-/// Over TCP, both ends polling.
+/// Measures TCP, both ends polling.
 ///
 /// # Errors
 /// When it cannot be run.
@@ -83,7 +83,7 @@ pub fn tcp(rounds: u64, repeats: usize) -> Result<Figures> {
     )
 }
 
-/// Over shared memory, both ends polling.
+/// Measures shared memory, both ends polling.
 ///
 /// # Errors
 /// When it cannot be run.
@@ -99,14 +99,15 @@ pub fn shared_memory(rounds: u64, repeats: usize) -> Result<Figures> {
     )
 }
 
-/// What a server does that sleeps.
+/// The sleep of the floor's server.
 #[derive(Clone, Copy, Debug)]
 pub enum Blocking {
-    /// It waits for many connections, as every server does that others would run.
+    /// It waits for many connections, as common servers do.
     InEpoll,
-    /// It waits for the only one it has.
+    /// It waits for its only connection.
     InRecv,
-    /// The same on a Unix socket, beside ours over shared memory: what clients of the same host have.
+    /// The same on a Unix socket, beside ours over shared memory: the usual channel of clients on
+    /// the same host.
     OnUnixSocket,
 }
 
@@ -120,7 +121,7 @@ impl Blocking {
     }
 }
 
-/// A client that asks now and then a server that has gone to sleep, beside one that blocks.
+/// Measures occasional requests to our sleeping server, beside a server that blocks.
 ///
 /// # Errors
 /// When it cannot be run.

@@ -1,13 +1,14 @@
-//! What the ways of spending idle time cost and give, against the number of clients: the fourth paper's
-//! question in our terms. Of a shard that is read: reads a second, latency, processor time of the server
-//! for each read and while nobody asks, over TCP and over shared memory.
+//! The costs and gains of the ways of spending idle time, against the number of clients: the fourth
+//! paper's question in our terms. For reads of a shard over TCP and over shared memory it measures:
+//! reads a second, latency, the server's processor time for each read, and its processor time while
+//! idle.
 //!
-//! All clients are on one core, in one thread that polls them in turn and never sleeps; so what differs
-//! between two rows is the server alone. Each has a connection of its own and one read under way, and may
-//! pause after each. What a client waits for includes the others' turns on that core. Where the machine
-//! says what energy it takes, that is told too: of the whole package, with the clients.
+//! All clients are on one core, in one thread that polls them in turn and never sleeps, so that two
+//! rows differ only in the server. Each client has a connection of its own and one read in flight,
+//! and may pause after each. A client's latency includes the other clients' turns on that core. If
+//! the machine reports its energy, that is reported too: of the whole package, with the clients.
 //!
-//! [`price`](super::price) asks the same of one client at a rate that is kept.
+//! [`price`](super::price) measures the same for one client at a constant rate.
 
 use super::floors::PATIENCE;
 use super::floors::latencies::Latencies;
@@ -31,7 +32,7 @@ use thunderhead_rpc::Caller;
 use thunderhead_runtime::Random;
 use thunderhead_runtime::polling::Polling;
 
-/// What to run.
+/// The options of the run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Numbers of clients: 1 to 256 each.
@@ -43,53 +44,53 @@ pub struct Arguments {
     /// Seconds of each measurement.
     #[arg(long, default_value_t = 1.0)]
     pub seconds: f64,
-    /// How often all is measured; the medians count.
+    /// The number of rounds; the medians count.
     #[arg(long, default_value_t = 3)]
     pub rounds: usize,
-    /// Once, a tenth of a second each: says whether it works.
+    /// One round of a tenth of a second each: shows whether it works.
     #[arg(long)]
     pub quick: bool,
-    /// For programs.
+    /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// Draw it into this file.
+    /// Draw the figures into this file.
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
 }
 
-/// Objects that are read, of 100 B each: few, for it is not about memory.
+/// The number of objects, of 100 B each: few, because this is not about memory.
 const OBJECTS: u64 = 10_000;
 
-/// One setting with some clients.
+/// The results of one setting with one number of clients.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
-    /// How clients reach the server.
+    /// The channel to the server.
     pub channel: Channel,
-    /// How the server spends idle time.
+    /// The server's use of idle time.
     pub polling: &'static str,
-    /// How many clients.
+    /// The number of clients.
     pub clients: usize,
     /// Reads a second.
     pub reads: f64,
-    /// The median time from sending to the answer, in microseconds.
+    /// The median latency, in microseconds.
     pub median_us: f64,
-    /// What 99 of 100 do not exceed.
+    /// The 99th percentile, in microseconds.
     pub p99_us: f64,
-    /// Microseconds of processor time of the server for each read.
+    /// Microseconds of the server's processor time for each read.
     pub processor_us: f64,
-    /// Share of the server's core meanwhile.
+    /// The share of the server's core in use.
     pub core: f64,
-    /// The same while all are connected and nobody asks.
+    /// The same while all clients are connected and idle.
     pub idle_core: f64,
-    /// Microjoules of the whole package for each read, where the machine says so.
+    /// Microjoules of the whole package for each read, if the machine reports them.
     pub energy_uj: Option<f64>,
 }
 
 impl Arguments {
-    /// Refuses what cannot be measured, before anything is.
+    /// Refuses invalid options before any measurement.
     ///
     /// # Errors
-    /// When something must be changed.
+    /// When an option is invalid.
     pub fn check(&self) -> Result<()> {
         ensure!(!self.clients.is_empty(), "--clients names no number");
         for clients in &self.clients {
@@ -107,7 +108,7 @@ impl Arguments {
     }
 }
 
-/// A client with one read at most under way.
+/// A client with at most one read in flight.
 struct Client {
     caller: Caller,
     address: SocketAddr,
@@ -130,7 +131,7 @@ impl Client {
         let (bodies, number, sent) = (Bodies::new(100, 1), 0, None);
         let next = Instant::now();
         let mut client = Client { caller, address, bodies, random, pause, number, sent, next };
-        // The first brings the connection about.
+        // The first request opens the connection.
         client.begin(Instant::now())?;
         while client.sent.is_some() {
             client.turn(false, &mut |_| {})?;
@@ -147,11 +148,11 @@ impl Client {
         Ok(())
     }
 
-    /// Sends if it is time, and takes what has arrived; `record` is told how long it took.
+    /// Sends if it is time, and takes an arrived answer; `record` receives the latency.
     #[inline]
     fn turn(&mut self, begins: bool, record: &mut dyn FnMut(Duration)) -> Result<()> {
         if self.sent.is_none() {
-            // Without a pause the clock need not be asked for the time that the answer came.
+            // Without a pause, the time of the last answer will do.
             let now = if self.pause.is_zero() { self.next } else { Instant::now() };
             if !begins || now < self.next {
                 return Ok(());
@@ -168,14 +169,14 @@ impl Client {
         match answered {
             None => return Ok(()),
             Some(Err(error)) => return Err(error).context("a read"),
-            Some(Ok(false)) => bail!("object {number} has a value that nobody wrote for it"),
+            Some(Ok(false)) => bail!("object {number} has a value that was never written for it"),
             Some(Ok(true)) => {}
         }
         let now = Instant::now();
         if let Some(sent) = self.sent.take() {
             record(now - sent);
         }
-        // Paces that differ, so that clients do not stay in step.
+        // Varying pauses, so that clients do not stay in step.
         let pause = self.pause.as_nanos() as u64;
         let about = pause / 2 + self.random.below(pause.max(1));
         self.next = now + Duration::from_nanos(if pause == 0 { 0 } else { about });
@@ -183,13 +184,13 @@ impl Client {
     }
 }
 
-/// Joules that the machine's processors have taken, where it says so.
+/// Joules that the machine's processors have used, if it reports them.
 struct Energy(Vec<(PathBuf, u64)>);
 
 impl Energy {
     fn begin() -> Energy {
         let zones = std::fs::read_dir("/sys/class/powercap").into_iter().flatten().flatten();
-        // Packages are named like `intel-rapl:0`; parts of them have one more number.
+        // Packages are named like `intel-rapl:0`; their parts have one more number.
         let packages = zones.map(|zone| zone.path()).filter(|path| {
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
             name.is_some_and(|name| name.matches(':').count() == 1)
@@ -199,7 +200,7 @@ impl Energy {
         )
     }
 
-    /// Microjoules since it began.
+    /// Returns the microjoules since the beginning.
     fn microjoules(&self) -> Option<f64> {
         let mut sum = 0;
         for (path, before) in &self.0 {
@@ -258,7 +259,7 @@ fn serve(
     })
 }
 
-/// Lets clients ask for some time, and waits for what is under way then.
+/// Lets clients send requests for a time, and then waits for the requests in flight.
 fn turns(crowd: &mut [Client], duration: Duration, record: &mut dyn FnMut(Duration)) -> Result<()> {
     let now = Instant::now();
     crowd.iter_mut().for_each(|client| client.next = now);
@@ -303,7 +304,7 @@ pub fn measure(arguments: &Arguments) -> Result<Vec<Figures>> {
     Ok(middles)
 }
 
-/// The median of each figure.
+/// Returns the median of each figure.
 fn middle(runs: &[&Figures]) -> Option<Figures> {
     let first = *runs.first()?;
     let of = |value: fn(&Figures) -> f64| median(runs.iter().map(|run| value(run)).collect());
@@ -320,7 +321,7 @@ fn middle(runs: &[&Figures]) -> Option<Figures> {
     })
 }
 
-/// The figures as panels, a line for each transport and setting.
+/// Returns the figures as panels, with a line for each transport and setting.
 #[must_use]
 pub fn draw(all: &[Figures]) -> Vec<Panel> {
     let series = |value: fn(&Figures) -> f64| {
@@ -346,8 +347,8 @@ pub fn draw(all: &[Figures]) -> Vec<Panel> {
         panel("Latency, median", "µs", |it| it.median_us),
         panel("Latency, 99 %", "µs", |it| it.p99_us),
         panel("Processor time of the server", "µs a read", |it| it.processor_us),
-        panel("The server's core while clients ask", "share", |it| it.core),
-        panel("The server's core while nobody asks", "share", |it| it.idle_core),
+        panel("The server's core under load", "share", |it| it.core),
+        panel("The server's core while idle", "share", |it| it.idle_core),
     ];
     if all.iter().all(|it| it.energy_uj.is_some()) {
         let energy = |it: &Figures| it.energy_uj.unwrap_or_default();
@@ -394,7 +395,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             format!("{:.2}", it.processor_us),
             percent(it.core),
             percent(it.idle_core),
-            it.energy_uj.map_or("not told".to_owned(), |energy| format!("{energy:.1}")),
+            it.energy_uj.map_or("not reported".to_owned(), |energy| format!("{energy:.1}")),
         ]);
     }
     if let Some(path) = &arguments.plot {

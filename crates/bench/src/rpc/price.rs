@@ -1,5 +1,5 @@
-//! What a request costs the server's processor, by load and by how the server spends idle time:
-//! the energy question of the fourth paper in our terms.
+//! The server's processor time for a request, by load and by the server's use of idle time: the
+//! energy question of the fourth paper in our terms.
 
 use super::floors;
 use super::floors::latencies::Latencies;
@@ -15,47 +15,47 @@ use std::time::{Duration, Instant};
 use thunderhead_rpc::Opcode;
 use thunderhead_runtime::polling::Polling;
 
-/// What to run.
+/// The options of the run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Seconds of each measurement.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// For programs.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Draw it into this file.
+    /// Draw the figure into this file.
     #[arg(long)]
     plot: Option<PathBuf>,
 }
 
-/// One setting under one load.
+/// The results of one setting under one load.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
-    /// How the server spends idle time.
+    /// The server's use of idle time.
     pub polling: &'static str,
-    /// Share of the highest load.
+    /// The share of the highest load.
     pub load: f64,
     /// Requests a second.
     pub requests: f64,
-    /// Microseconds of processor time of the server for each.
+    /// Microseconds of the server's processor time for each request.
     pub processor_us: f64,
-    /// Share of a core.
+    /// The share of a core in use.
     pub core: f64,
-    /// Median microseconds from sending to the answer.
+    /// The median latency in microseconds.
     pub latency_us: f64,
-    /// Of the server's time: busy, spinning, blocked.
+    /// The server's time: busy, spinning, blocked.
     pub shares: [f64; 3],
 }
 
-/// The settings, with what people call them.
+/// The settings with their names.
 pub const SETTINGS: [(&str, Polling); 3] = [
     ("always", Polling::Always),
     ("adaptive", Polling::Adaptive(Duration::from_micros(100))),
     ("never", Polling::Never),
 ];
 
-/// Requests at a steady rate from one client that polls, each with its own time to be sent.
+/// Sends requests at a steady rate from one polling client, each at its own time.
 fn paced(address: SocketAddr, rate: f64, duration: Duration) -> Result<(f64, Latencies)> {
     let setup = Setup::tcp(Polling::Always);
     let mut caller = caller(setup)?;
@@ -69,7 +69,7 @@ fn paced(address: SocketAddr, rate: f64, duration: Duration) -> Result<(f64, Lat
         if now >= duration {
             break;
         }
-        // A server that cannot keep up gets no more than so many at once.
+        // A server that cannot keep up gets at most this many requests at once.
         if sent as f64 <= rate * now.as_secs_f64() && sent - done < 256 {
             let id = caller.begin(address, Opcode::Echo, &[&body], timeout)?;
             times.insert(id, Instant::now());
@@ -89,7 +89,7 @@ fn paced(address: SocketAddr, rate: f64, duration: Duration) -> Result<(f64, Lat
     Ok((done as f64 / began.elapsed().as_secs_f64(), latencies))
 }
 
-/// Measures every setting at a tenth, half and all of what one client can ask for.
+/// Measures every setting at a tenth, half and all of one client's highest rate.
 ///
 /// # Errors
 /// When it cannot be run.
@@ -99,7 +99,7 @@ pub fn measure(duration: Duration) -> Result<Vec<Figures>> {
     let mut all = Vec::new();
     for load in [0.1, 0.5, 1.0] {
         for (polling, setting) in SETTINGS {
-            // The highest of a closed loop cannot be held by an open one without a growing queue.
+            // An open loop cannot hold the highest rate of a closed one without a growing queue.
             let rate = highest * load * 0.9;
             let run = |address| paced(address, rate, duration);
             let ((requests, latencies), served) = beside(Setup::tcp(setting), run)?;

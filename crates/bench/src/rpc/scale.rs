@@ -1,4 +1,4 @@
-//! A server that nobody asks anything, and one with very many connections.
+//! An idle server, and a server with very many connections.
 
 use super::floors::load::{Load, generate};
 use super::subject::{REPLY_FRAME_BYTES, Served, Setup, beside, greet, request_frame};
@@ -13,42 +13,42 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use thunderhead_runtime::polling::Polling;
 
-/// What to run.
+/// The options of the run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Seconds for which a server is watched while nobody asks it anything.
+    /// Seconds for which an idle server is observed.
     #[arg(long, default_value_t = 60.0)]
     seconds: f64,
-    /// Idle connections meanwhile.
+    /// Idle connections in that time.
     #[arg(long, default_value_t = 100)]
     idle: usize,
-    /// The many connections.
+    /// The number of connections of the second server.
     #[arg(long, default_value_t = 10_000)]
     connections: usize,
-    /// For programs.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// What the process of many clients is told.
+/// The arguments of the process of many clients.
 #[derive(Debug, clap::Args)]
 pub struct Crowd {
     /// The server.
     address: SocketAddr,
-    /// Connections to it.
+    /// The number of connections to it.
     connections: usize,
-    /// How long to ask.
+    /// Seconds to send requests.
     seconds: f64,
 }
 
-/// What was measured.
+/// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
-    /// Share of a core that an idle server takes.
+    /// The share of a core that an idle server takes.
     pub idle_core: f64,
-    /// Connections that were served at once.
+    /// Connections served at once.
     pub connections: usize,
-    /// Requests a second over all of them, one in flight on each.
+    /// Requests a second over all connections, with one in flight on each.
     pub requests: f64,
     /// Resident bytes of the server for each idle connection.
     pub bytes_per_connection: f64,
@@ -64,7 +64,7 @@ fn open(address: SocketAddr, count: usize) -> Result<Vec<TcpStream>> {
     Ok(streams)
 }
 
-/// The share of a core that a server takes with so many idle connections.
+/// Returns the share of a core that a server takes with idle connections.
 ///
 /// # Errors
 /// When it cannot be run.
@@ -81,14 +81,14 @@ pub fn idle(connections: usize, duration: Duration) -> Result<f64> {
     Ok(processor.as_secs_f64() / whole.as_secs_f64())
 }
 
-/// Sees to it that this process may have so many descriptors.
+/// Ensures that this process may have this many descriptors.
 fn allow_descriptors(needed: u64) -> Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current >= needed) {
         return Ok(());
     }
-    // Beyond the maximum only with privileges.
+    // Above the maximum only with privileges.
     let maximum = maximum.map(|maximum| maximum.max(needed));
     let wanted = Rlimit { current: Some(needed), maximum };
     setrlimit(Resource::Nofile, wanted).with_context(|| {
@@ -98,12 +98,12 @@ fn allow_descriptors(needed: u64) -> Result<()> {
     })
 }
 
-/// Serves so many connections; returns requests a second and resident bytes of the server for
-/// each. Their other ends are in a process of their own, for the sake of descriptors and so that
-/// its memory does not count.
+/// Serves many connections; returns requests a second, and resident bytes of the server for each
+/// connection. The other ends are in a process of their own, because of the limit of descriptors,
+/// and so that its memory does not count.
 ///
 /// # Errors
-/// When it cannot be run, for example for want of descriptors.
+/// When it cannot be run, for example because descriptors ran out.
 pub fn many(connections: usize, duration: Duration) -> Result<(f64, f64)> {
     allow_descriptors(connections as u64 + 100)?;
     let setup = Setup::tcp(Polling::default());
@@ -119,9 +119,9 @@ pub fn many(connections: usize, duration: Duration) -> Result<(f64, f64)> {
             .context("start the process of the clients")?;
         let mut lines = BufReader::new(child.stdout.take().context("its output")?).lines();
         let opened = lines.next().context("the clients' process ended early")??;
-        ensure!(opened == "open", "the clients' process says {opened}");
+        ensure!(opened == "open", "the clients' process printed {opened}");
         let bytes = resident_bytes().saturating_sub(before) as f64 / connections as f64;
-        // The end of its input lets it go on.
+        // The end of its input lets it continue.
         drop(child.stdin.take());
         let rate = lines.next().context("the clients' process ended early")??;
         child.wait()?;
@@ -130,7 +130,7 @@ pub fn many(connections: usize, duration: Duration) -> Result<(f64, f64)> {
     Ok(figures)
 }
 
-/// The other end of [`many`], in its own process.
+/// Runs the other end of [`many`], in its own process.
 ///
 /// # Errors
 /// When a connection fails.

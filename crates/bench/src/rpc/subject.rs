@@ -1,4 +1,4 @@
-//! Our own echo server, on a core of its own beside whoever asks it.
+//! Our own echo server, on a core of its own beside its client.
 
 use super::floors;
 use super::floors::latencies::Latencies;
@@ -21,16 +21,16 @@ use thunderhead_wire::frame::{HEAD_BYTES, Head, Kind, Preface};
 use thunderhead_wire::message::{MESSAGE_HEAD_BYTES, MessageHead};
 use zerocopy::IntoBytes;
 
-/// Bytes of a whole request, as it goes over a socket.
+/// Bytes of a whole request on a socket.
 pub const REQUEST_FRAME_BYTES: usize = HEAD_BYTES + MESSAGE_HEAD_BYTES + floors::REQUEST_BYTES;
 
 /// Bytes of a whole reply.
 pub const REPLY_FRAME_BYTES: usize = HEAD_BYTES + MESSAGE_HEAD_BYTES + floors::REPLY_BYTES;
 
-/// What a server did while it was asked.
+/// A server's work during a measurement.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Served {
-    /// Where its reactor's time went.
+    /// The use of its reactor's time.
     pub usage: Usage,
     /// Processor time of its thread.
     pub processor: Duration,
@@ -38,17 +38,17 @@ pub struct Served {
     pub answered: u64,
 }
 
-/// How a server is set up.
+/// The setup of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     /// Whether clients may use shared memory.
     pub shared_memory: bool,
-    /// How it spends idle time.
+    /// The use of idle time.
     pub polling: Polling,
 }
 
 impl Setup {
-    /// A server on TCP alone.
+    /// Returns the setup of a server on TCP alone.
     #[must_use]
     pub fn tcp(polling: Polling) -> Setup {
         Setup { shared_memory: false, polling }
@@ -60,7 +60,7 @@ impl Setup {
     }
 }
 
-/// A world whose files nobody uses.
+/// Returns a world whose files are not used.
 pub(crate) fn world() -> Result<(World, Scrap)> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -69,12 +69,12 @@ pub(crate) fn world() -> Result<(World, Scrap)> {
     Ok((os::world(&scrap.0).context("make a directory for temporary files")?, scrap))
 }
 
-/// A directory that goes when it is dropped.
+/// A directory that is removed when the value is dropped.
 pub(crate) struct Scrap(PathBuf);
 
 impl Drop for Scrap {
     fn drop(&mut self) {
-        // Nothing was put there.
+        // No file was put there.
         let _ = std::fs::remove_dir(&self.0);
     }
 }
@@ -82,7 +82,7 @@ impl Drop for Scrap {
 /// Runs an echo server beside a client, each on a core of its own.
 ///
 /// # Errors
-/// When either fails.
+/// When the server or the client fails.
 pub fn beside<T>(
     setup: Setup,
     client: impl FnOnce(SocketAddr) -> Result<T>,
@@ -118,7 +118,7 @@ pub fn beside<T>(
     })
 }
 
-/// Ends the server when it is dropped, also where the client panics.
+/// Ends the server when dropped, also if the client panics.
 pub(crate) struct End<'a>(pub(crate) &'a AtomicBool, pub(crate) Alarm);
 
 impl Drop for End<'_> {
@@ -128,7 +128,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// A caller of such a server.
+/// Returns a caller for such a server.
 ///
 /// # Errors
 /// When the kernel has no descriptors.
@@ -138,7 +138,7 @@ pub fn caller(setup: Setup) -> Result<Caller> {
     Ok(Caller::new(&world, transport, setup.polling))
 }
 
-/// The body of a request for [`floors::REPLY_BYTES`].
+/// Returns the body of a request for [`floors::REPLY_BYTES`].
 #[must_use]
 pub fn body() -> [u8; floors::REQUEST_BYTES] {
     let mut body = [7; floors::REQUEST_BYTES];
@@ -146,7 +146,7 @@ pub fn body() -> [u8; floors::REQUEST_BYTES] {
     body
 }
 
-/// Round trips of a polling client, one at a time, with a pause before each that is not counted.
+/// Measures round trips of a polling client, one at a time, with an uncounted pause before each.
 ///
 /// # Errors
 /// When a call fails.
@@ -160,8 +160,8 @@ pub fn round_trips(
     let (body, timeout) = (body(), Some(floors::PATIENCE));
     let mut latencies = Latencies::new();
     let warm_up = (rounds / 10).min(10_000);
-    // Over shared memory a latency is the mean of some, as that of the floor: reading the clock
-    // would count there. Not where the server is to sleep before each.
+    // Over shared memory each latency is the mean of several, as in the floor, because reading the
+    // clock would matter there. Not if the server must sleep before each.
     let together = if shared_memory && pause.is_zero() { 16 } else { 1 };
     for round in 0..(warm_up + rounds) / together {
         let pausing = Instant::now();
@@ -171,7 +171,7 @@ pub fn round_trips(
         let sent = Instant::now();
         for _ in 0..together {
             let bytes = caller.call(address, Opcode::Echo, &[&body], timeout, <[u8]>::len)?;
-            ensure!(bytes == floors::REPLY_BYTES, "the server answered something else");
+            ensure!(bytes == floors::REPLY_BYTES, "the server sent a wrong reply");
         }
         let latency = sent.elapsed() / together as u32;
         if round >= warm_up / together {
@@ -181,7 +181,7 @@ pub fn round_trips(
     Ok(latencies)
 }
 
-/// Requests a second of one client that keeps some in flight.
+/// Measures requests a second of one client that keeps several in flight.
 ///
 /// # Errors
 /// When a call fails.
@@ -226,7 +226,7 @@ pub fn in_flight(
     }
 }
 
-/// The bytes of a request, for generators that know nothing of the protocol.
+/// Returns the bytes of a request, for generators without knowledge of the protocol.
 #[must_use]
 pub fn request_frame() -> Vec<u8> {
     let body = body();

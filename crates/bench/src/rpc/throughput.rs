@@ -1,4 +1,4 @@
-//! How many requests one server core answers, beside bare echo servers.
+//! Requests a second of one server core, beside bare echo servers.
 
 use super::floors::Waiting;
 use super::floors::echo::echo_throughput;
@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_runtime::polling::Polling;
 
-/// What to run.
+/// The options of the run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// Seconds of each measurement.
@@ -23,22 +23,21 @@ pub struct Arguments {
     /// Measurements of each kind, floor and ours in turn; their medians count.
     #[arg(long, default_value_t = 15)]
     repeats: usize,
-    /// For programs.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// Requests a second.
+/// The results for one load, in requests a second.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
-    /// What was measured.
+    /// The name of the load.
     pub what: String,
-    /// Of the floor.
+    /// The floor's rate.
     pub floor: f64,
-    /// Of ours.
+    /// Our rate.
     pub ours: f64,
-    /// Ours as a share of the floor's: the median of what each pair of measurements that followed
-    /// each other says.
+    /// The ratio of ours to the floor's: the median over pairs of consecutive measurements.
     pub ratio: f64,
 }
 
@@ -50,7 +49,7 @@ impl Figures {
     }
 }
 
-/// Drives our server over plain sockets, as the bare one is driven.
+/// Drives our server over plain sockets, like the bare server.
 fn drive(address: SocketAddr, connections: usize, depth: usize, duration: Duration) -> Result<f64> {
     let load = Load {
         address,
@@ -65,7 +64,7 @@ fn drive(address: SocketAddr, connections: usize, depth: usize, duration: Durati
     Ok(generate(&load, &mut greet)?.per_second())
 }
 
-/// Over TCP: so many connections with so many requests in flight on each.
+/// Measures TCP: connections with requests in flight on each.
 ///
 /// # Errors
 /// When it cannot be run.
@@ -86,7 +85,7 @@ pub fn tcp(
     Ok(Figures::of(what, &pairs))
 }
 
-/// Over shared memory: one client with so many requests in flight.
+/// Measures shared memory: one client with requests in flight.
 ///
 /// # Errors
 /// When it cannot be run.

@@ -1,10 +1,10 @@
-//! The memory bound: objects whose sizes change, in a memory that is 90 % full, for long.
+//! The memory bound: objects of changing sizes, in a memory that is 90 % full, for a long time.
 //!
-//! Phase after phase as in the last workload of the paper's Table 1: small objects until twice the
-//! live data has been written, deleting at random what would be too much; nine tenths of them are
-//! deleted; then large ones, and so on. All of it goes through the shard by messages of many. What
-//! the process holds is looked at all the time. A store that sees 100 GB of new data in a day has
-//! as much in ten minutes at 170 MB/s: the row says how much it was.
+//! The phases are those of the last workload of the paper's Table 1: small objects until twice the
+//! live data has been written, with random deletes to stay within the live data; then nine tenths
+//! of them are deleted; then large objects, and so on. Everything goes through the shard in
+//! messages of many. The process's resident memory is checked continuously. A store that gets 100
+//! GB of new data in a day gets as much in ten minutes at 170 MB/s; the row reports the amount.
 
 use super::super::target::{Channel, Own};
 use super::Scale;
@@ -24,12 +24,12 @@ use thunderhead_wire::operations::{
 use thunderhead_wire::{Condition, Status};
 use zerocopy::IntoBytes;
 
-/// Sizes of values in turn.
+/// Sizes of values, phase after phase.
 const SIZES: [(u64, u64); 2] = [(50, 150), (5_000, 15_000)];
 
-/// How full memory is to be, and how full it must get. The index takes more for each object at some
-/// sizes of a table than at others; where the shard says that memory is full, a little less is live
-/// from then on, and the row says how much that was.
+/// The target utilization, and the utilization that must be reached. The index takes more memory
+/// for each object at some sizes of a table than at others. When the shard reports that memory is
+/// full, a little less data is live from then on, and the row reports how much that was.
 const UTILIZATION: f64 = 0.9;
 const UTILIZATION_MIN: f64 = 0.8;
 
@@ -37,10 +37,10 @@ const UTILIZATION_MIN: f64 = 0.8;
 const PARTS: usize = 64;
 const MESSAGE_BYTES: usize = 128 << 10;
 
-/// How long the generator waits where the shard is too busy: less than the shard asks for.
+/// The generator's pause when the shard is too busy: shorter than the shard asks for.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// How often resident memory is looked at.
+/// The interval at which resident memory is checked.
 const LOOK: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy)]
@@ -49,7 +49,7 @@ struct Item {
     bytes: u32,
 }
 
-/// What was seen.
+/// The observations of a run.
 #[derive(Default)]
 struct Seen {
     peak_bytes: u64,
@@ -62,14 +62,14 @@ struct Churn {
     caller: Caller,
     address: SocketAddr,
     items: Vec<Item>,
-    /// Bytes that live objects take, index included.
+    /// Bytes of live objects, index included.
     live: u64,
     limit: u64,
     limit_min: u64,
     next: u64,
     random: Random,
     message: Vec<u8>,
-    /// What the message is made of.
+    /// The updates of the next message.
     waiting: Vec<(UpdateKind, Item)>,
     value: Vec<u8>,
     own_bytes: u64,
@@ -78,7 +78,7 @@ struct Churn {
 }
 
 fn bytes_of(item: Item) -> u64 {
-    // Its share of the index, as it is measured by `evaluate log`, and a byte where it is long.
+    // The object's share of the index, as `evaluate log` measures it, and a byte for long objects.
     entry_bytes(item.bytes as usize) + 16
 }
 
@@ -89,7 +89,8 @@ impl Churn {
         if self.waiting.len() >= PARTS || bytes > MESSAGE_BYTES { self.flush() } else { Ok(()) }
     }
 
-    /// How much of what waits goes into a message: where memory was full, thousands of deletes wait.
+    /// Returns the number of waiting updates for the next message. After memory was full, thousands
+    /// of deletes wait.
     fn next_message(&self) -> usize {
         let mut bytes = 0;
         let fits = self.waiting.iter().take(PARTS).take_while(|(_, item)| {
@@ -99,7 +100,7 @@ impl Churn {
         fits.count().max(1)
     }
 
-    /// Sends what waits, and again what the shard was too busy for.
+    /// Sends the waiting updates, and repeats those for which the shard was too busy.
     fn flush(&mut self) -> Result<()> {
         while !self.waiting.is_empty() {
             let count = self.next_message();
@@ -137,7 +138,7 @@ impl Churn {
             let timeout = Some(PATIENCE);
             let opcode = Opcode::UpdateMany;
             let is_right = self.caller.call(self.address, opcode, &[message], timeout, take)?;
-            ensure!(is_right, "a message of many updates was not answered as it should be");
+            ensure!(is_right, "a message of many updates got a wrong answer");
             if full {
                 self.make_room(rest)?;
             } else if !rest.is_empty() {
@@ -158,13 +159,13 @@ impl Churn {
         Ok(())
     }
 
-    /// The shard could hold no more: a little less will be live, and what is left to do waits behind
-    /// the deletes for it.
+    /// Reacts to a full shard: less data will be live, and the remaining updates wait behind the
+    /// deletes for that.
     fn make_room(&mut self, rest: Vec<(UpdateKind, Item)>) -> Result<()> {
         self.limit -= self.limit / 500;
         ensure!(
             self.limit >= self.limit_min,
-            "memory is full though live data is no more than it must hold: {} bytes, index included",
+            "memory is full although live data is within the required bound: {} bytes, index included",
             self.live
         );
         let is_write = |it: &&(UpdateKind, Item)| it.0 == UpdateKind::Write;
@@ -174,7 +175,7 @@ impl Churn {
         let mut first = Vec::new();
         while self.live > self.limit {
             let at = self.random.below(self.items.len() as u64) as usize;
-            // What is not written yet cannot be deleted.
+            // An object that is not written yet cannot be deleted.
             if self.items.get(at).is_some_and(is_waiting) {
                 continue;
             }
@@ -194,7 +195,7 @@ impl Churn {
         self.put(UpdateKind::Delete, item)
     }
 
-    /// Writes twice what may live, in sizes of a range, and deletes nine tenths in the end.
+    /// Writes twice the live bytes, in sizes of a range, and finally deletes nine tenths.
     fn phase(&mut self, (least, most): (u64, u64), end: Instant) -> Result<()> {
         let goal = self.seen.written_bytes + 2 * self.limit;
         while self.seen.written_bytes < goal && Instant::now() < end {
@@ -222,7 +223,7 @@ impl Churn {
 
 pub(super) fn row(scale: &Scale, rows: &mut Rows) -> Result<()> {
     let memory = scale.churn_bytes;
-    // As the log sees it: live bytes as a share of all memory, with the index in it.
+    // As the log counts: live bytes as a share of all memory, including the index.
     let live_bytes = (memory as f64 * UTILIZATION) as u64;
     let own = Own { live_bytes, ..Own::holding(0, 100, UTILIZATION) };
     let configured = own.memory_bytes();
@@ -246,7 +247,7 @@ pub(super) fn row(scale: &Scale, rows: &mut Rows) -> Result<()> {
             next_look: Instant::now(),
             seen: Seen::default(),
         };
-        // The benchmark's own list is touched now, so that it is in what was there before.
+        // The benchmark's own list is touched now, so that it counts as memory from before.
         churn.items.resize(most_items, Item { number: 1, bytes: 1 });
         churn.items.clear();
         churn.own_bytes += (most_items * size_of::<Item>()) as u64;
@@ -278,7 +279,7 @@ pub(super) fn row(scale: &Scale, rows: &mut Rows) -> Result<()> {
         configured / 1_000_000
     );
     if seen.phases < SIZES.len() as u64 {
-        // Memory was not filled with each of the sizes: nothing was shown, so nothing is met.
+        // Memory was not filled with each of the sizes, so the requirement is not met.
         rows.add(&what, "≤ 1.05 ×".into(), "not reached: give it --minutes".into(), false);
     } else {
         rows.at_most(&what, 1.05, seen.peak_bytes as f64 / configured as f64, "×");

@@ -1,11 +1,12 @@
-//! Writes that are copied to backups before they are answered: how long one takes, where that time
-//! goes, and what it costs.
+//! Writes that are copied to backups before they are answered: their latency, its parts, and their
+//! cost.
 //!
-//! **Where the time goes**, as in the TOCS paper's Figures 10 and 11, is found by differences: the same
-//! client writes one object at a time to clusters in this process of which each does one thing more
-//! than the one before. No request is traced; a part is what the median grows by.
+//! **The parts of the latency**, as in the TOCS paper's Figures 10 and 11, are found by
+//! differences. The same client writes one object at a time to clusters in this process, each of
+//! which does one step more than the one before. No request is traced; a part is the increase of
+//! the median.
 //!
-//! | What is asked | has in it |
+//! | The request | contains |
 //! | --- | --- |
 //! | ping of a server | client, network there and back, a turn of its reactor |
 //! | write, no copies | and the shard's work |
@@ -13,8 +14,8 @@
 //! | write, R = 1 on another server | and the network there and back, and two more wake-ups |
 //! | write, R = 3 | and two more copies of that, side by side |
 //!
-//! All servers share one core, so what would go on at the same time on machines of their own goes on
-//! in turn. And whoever is to sleep meanwhile must be woken: a wake-up costs some microseconds.
+//! All servers share one core, so steps that would overlap on separate machines run one after
+//! another. A server that sleeps in between must also be woken, which costs a few microseconds.
 
 use super::super::generator::{Generator, To};
 use super::super::local::Place;
@@ -30,22 +31,22 @@ use std::time::{Duration, Instant};
 use thunderhead_rpc::Opcode;
 use thunderhead_runtime::polling::Polling;
 
-/// Objects in the clusters: what matters here is not how many there are.
+/// Objects in the clusters; their number does not matter here.
 pub(super) const OBJECTS: u64 = 100_000;
 
-/// Clusters of which each does one thing more than the one before: replicas, whether they are on other servers, and
-/// what that thing is.
+/// Clusters, each of which does one step more than the one before: replicas, whether they are on
+/// other servers, and the additional step.
 pub(super) const STEPS: [(u32, bool, &str); 3] = [
     (1, false, "replication and the backup's work, in the same process (R = 1, own disk)"),
     (1, true, "network to a backup and back, and wake-ups (R = 1, another server)"),
     (3, true, "two more copies (R = 3, four servers)"),
 ];
 
-/// Requests in flight while what a write costs is measured, so that nobody waits for long.
+/// Requests in flight while the cost of a write is measured, so that servers rarely wait.
 const DEPTH: usize = 16;
 
 pub(super) fn cluster(replicas: u32, is_remote: bool) -> Own {
-    // Where several servers have one core among them they do not spin, whatever is said here.
+    // Several servers that share one core do not spin, whatever the setting here.
     let polling = Polling::default();
     Own { replicas, is_remote, polling, ..Own::holding(OBJECTS, 100, 0.1) }
 }
@@ -59,7 +60,7 @@ fn ping(scale: &Scale, channel: Channel, to: To) -> Result<f64> {
     })
 }
 
-/// Medians of a ping and a write, and the 99 % of that, in nanoseconds.
+/// Returns the medians of a ping and a write, and the write's 99th percentile, in nanoseconds.
 fn measure(scale: &Scale, channel: Channel, place: &Place) -> Result<[f64; 3]> {
     let write = plan(Workload::Write, OBJECTS, 1);
     load(&write, channel, place.to)?;
@@ -74,10 +75,11 @@ fn measure(scale: &Scale, channel: Channel, place: &Place) -> Result<[f64; 3]> {
     Ok(medians(&turns))
 }
 
-/// Processor time of master and a backup for each write, in nanoseconds, and writes a second.
+/// Returns the processor time of the master and of a backup for each write, in nanoseconds, and
+/// writes a second.
 fn price(scale: &Scale, channel: Channel, place: &Place, workload: Workload) -> Result<[f64; 3]> {
     let plan = plan(workload, OBJECTS, DEPTH);
-    // Without a warm-up: processor time and writes are counted from the same moment on.
+    // Without a warm-up: processor time and writes are counted from the same moment.
     let times = Times { warm_up: Duration::ZERO, duration: scale.burst };
     let mut turns = Vec::new();
     for _ in 0..scale.bursts {
@@ -122,7 +124,7 @@ pub(super) fn rows(scale: &Scale, rows: &mut Rows) -> Result<()> {
             }
         }
     }
-    // Nobody spins, so that processor time is work, and what it takes to sleep and wake.
+    // No server spins, so processor time is work plus the cost of sleeping and waking.
     let own = Own { polling: Polling::Never, ..cluster(3, true) };
     let channel = Channel::Shm;
     own.in_cluster(channel, |place| {

@@ -1,4 +1,4 @@
-//! What a load from a random place costs that must be awaited: half of the floor of a read.
+//! The cost of a dependent load from a random place: half of the floor of a read.
 
 use crate::machine;
 use anyhow::{Context, Result};
@@ -6,7 +6,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::hint::black_box;
 use std::time::Instant;
 
-/// A stretch of memory as the log has it: huge pages where the kernel gives them, all touched.
+/// Memory allocated like the log's: huge pages if the kernel gives them, all touched.
 pub(super) struct Memory {
     base: *mut u8,
     bytes: usize,
@@ -14,7 +14,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Maps it.
+    /// Maps the memory.
     ///
     /// # Errors
     /// When the machine has no room for it.
@@ -22,7 +22,8 @@ impl Memory {
         machine::ensure_memory(bytes, "the load by taking --quick")?;
         let bytes = (bytes as usize).next_multiple_of(2 << 20);
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a new private mapping at an address of the kernel's choice harms nobody.
+        // SAFETY: a new private mapping at an address of the kernel's choice affects no other
+        // memory.
         let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags) };
         let base = base.context("map memory to load from")?;
         // SAFETY: the range is the mapping just made; advice changes no byte of it.
@@ -35,15 +36,16 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Nanoseconds of each of some loads, where every address depends on what the last one loaded.
+    /// Returns the nanoseconds of a load, over many loads where every address depends on the result
+    /// of the last one.
     pub(super) fn dependent_load(&mut self, loads: u64) -> f64 {
         let lines = (self.bytes / 64) as u64;
         let mut state = self.state;
         let began = Instant::now();
         for _ in 0..loads {
-            // All bytes are zero, which the processor cannot know before they are there.
+            // All bytes are zero, which the processor cannot know before it has loaded them.
             let line = ((u128::from(state) * u128::from(lines)) >> 64) as usize;
-            // SAFETY: the line lies in the mapping, and eight bytes from its begin do too.
+            // SAFETY: the line lies in the mapping, and so do the eight bytes from its start.
             let loaded = unsafe { self.base.add(line * 64).cast::<u64>().read_volatile() };
             state = (state ^ loaded).wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
         }
@@ -55,7 +57,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: nobody has a reference into the mapping, and it is not used again.
+        // SAFETY: no reference into the mapping exists, and it is not used again.
         let _ = unsafe { munmap(self.base.cast(), self.bytes) };
     }
 }

@@ -10,7 +10,7 @@ use crate::table::Rows;
 use anyhow::Result;
 use std::time::Duration;
 
-/// Million objects a second.
+/// Returns million objects a second.
 fn rate(scale: &Scale, own: &Own, plan: &Plan, settle: Duration) -> Result<f64> {
     let times = Times { warm_up: scale.burst / 10, duration: scale.burst };
     let rates = own.serving(Channel::Shm, |address| {
@@ -40,7 +40,7 @@ pub(super) fn rows(scale: &Scale, rows: &mut Rows) -> Result<()> {
         }
     }
     let objects = scale.objects[0];
-    // So much memory that next to nothing has to be cleaned.
+    // So much memory that almost no cleaning is needed.
     let own = Own::holding(objects, 100, 0.1);
     let writes = plan(Workload::MultiWrite, objects, 8);
     let measured = rate(scale, &own, &writes, Duration::ZERO)?;

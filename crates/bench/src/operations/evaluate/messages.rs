@@ -1,18 +1,20 @@
-//! Messages about many objects: where the time of one goes. By differences, as [`copies`](super::copies) does it
-//! for one object: one client has one message on its way at a time.
+//! The parts of the latency of messages of many objects. They are found by differences, as in
+//! [`copies`](super::copies) for one object: one client has one message in flight at a time.
 //!
-//! | What is asked | has in it |
+//! | The request | contains |
 //! | --- | --- |
 //! | echo of as many bytes there and back | client, network there and back, a turn of the node |
 //! | the message, no copies | and the shard's work |
 //! | the same, R = 1 on its own disk | and the replication's bookkeeping, and the backup's work |
-//! | the same, R = 1 on another server | and the bytes to there and the answer back, and two more wake-ups |
+//! | the same, R = 1 on another server | and the bytes there, the answer, and two more wake-ups |
 //! | the same, R = 3 | and two more copies of that, side by side |
 //!
-//! The first two are of a bare shard that also echoes. What copies add is beside a server of a cluster without any: a
-//! server's reactor may sleep, and has more to look after.
+//! The first two are measured on a bare shard that also echoes. The cost of copies is measured
+//! against a server of a cluster without copies, because a server's reactor may sleep and has more
+//! to do.
 //!
-//! A message is laid out before the clock runs, and what its answer says is looked at when it has stopped.
+//! A message is laid out before the clock starts, and its answer is checked after the clock has
+//! stopped.
 
 use super::super::generator::{To, check_many, open_lease};
 use super::super::message::Bodies;
@@ -34,10 +36,10 @@ use thunderhead_wire::operations::Identity;
 const PARTS: usize = 70;
 const VALUE_BYTES: usize = 100;
 
-/// Before the shard is asked again that was too busy.
+/// The pause before a busy shard is asked again.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// One client, and what it says.
+/// One client, with the bodies of its messages.
 struct Client {
     caller: Caller,
     to: To,
@@ -45,14 +47,15 @@ struct Client {
     random: Random,
     lease: u64,
     sequence: u64,
-    /// Of the last message.
+    /// Sizes of the last message and of its answer.
     bytes: (usize, usize),
 }
 
 impl Client {
     fn new(channel: Channel, to: To) -> Result<Client> {
         let mut caller = caller(channel.setup())?;
-        // A shard without coordinators takes any, and this is the only client that writes to it one message at a time.
+        // A shard without a coordinator accepts any lease, and this is the only client that writes
+        // one message at a time.
         let lease = match to.coordinator {
             Some(coordinator) => open_lease(&mut caller, coordinator)?,
             None => u64::MAX,
@@ -61,8 +64,8 @@ impl Client {
         Ok(Client { caller, to, bodies, random, lease, sequence: 1, bytes: (0, 0) })
     }
 
-    /// How long a message and its answer take, in nanoseconds. One that the shard was too busy for, or for a part of,
-    /// is sent again and does not count.
+    /// Returns the time of a message and its answer, in nanoseconds. A message for which the shard
+    /// was too busy, even in part, is sent again and does not count.
     fn message(&mut self, kind: Kind) -> Result<f64> {
         let began = Instant::now();
         loop {
@@ -74,7 +77,7 @@ impl Client {
         }
     }
 
-    /// The same, once; nothing where the shard was too busy.
+    /// Sends one message; returns `None` if the shard was too busy.
     fn try_message(&mut self, kind: Kind) -> Result<Option<f64>> {
         let numbers: [u64; PARTS] = std::array::from_fn(|_| self.random.below(OBJECTS));
         let identity = Identity::new(self.lease, self.sequence, self.sequence);
@@ -95,7 +98,7 @@ impl Client {
         Ok(checked?.then_some(took))
     }
 
-    /// The same of an echo with as many bytes as the last message and its answer had.
+    /// Returns the time of an echo with as many bytes as the last message and its answer had.
     fn echo(&mut self) -> Result<f64> {
         let (there, back) = self.bytes;
         let mut body = vec![b'v'; there.max(4)];
@@ -109,7 +112,8 @@ impl Client {
     }
 }
 
-/// Medians of an echo, where the node echoes, and of a message; and how many bytes that has, and its answer.
+/// Returns the medians of an echo, if the node echoes, and of a message; and the sizes of the
+/// message and its answer.
 fn measure(
     scale: &Scale,
     channel: Channel,
@@ -173,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_first_message_counts_though_no_shard_was_told_of_its_lease() {
+    fn a_first_message_counts_although_its_lease_is_new_to_the_shard() {
         let (channel, kind) = (Channel::Shm, Kind::MultiWrite);
         let took = cluster(0, false).in_cluster(channel, |place| {
             load(&plan(Workload::MultiWrite, OBJECTS, 1), channel, place.to)?;

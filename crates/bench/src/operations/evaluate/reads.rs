@@ -28,7 +28,8 @@ use zerocopy::IntoBytes;
 
 const VALUE_BYTES: usize = 100;
 
-/// The median of some round trips: the mean of a few each, where the clock would count.
+/// Returns the median of round trips. If reading the clock would matter, each sample is the mean of
+/// several.
 fn round_trips(rounds: u64, channel: Channel, mut one: impl FnMut() -> Result<()>) -> Result<f64> {
     let together = if channel == Channel::Shm { 16 } else { 1 };
     let (warm_up, measured) = (rounds / together / 10, rounds / together);
@@ -56,11 +57,11 @@ fn read(caller: &mut Caller, address: SocketAddr, number: u64) -> Result<()> {
         body.len() == 8 + VALUE_BYTES && body.get(8..).is_some_and(|value| is_right(value, number))
     };
     let is_right = caller.call(address, Opcode::Read, &parts, Some(PATIENCE), right)?;
-    ensure!(is_right, "object {number} has a value that nobody wrote for it");
+    ensure!(is_right, "object {number} has a value that was never written for it");
     Ok(())
 }
 
-/// One client, one object at a time.
+/// Measures one client that reads one object at a time.
 pub(super) fn latencies(scale: &Scale, rows: &mut Rows) -> Result<()> {
     for objects in scale.objects {
         let own = Own { cleaners: 0, ..Own::holding(objects, VALUE_BYTES, 0.9) };
@@ -92,7 +93,7 @@ pub(super) fn latencies(scale: &Scale, rows: &mut Rows) -> Result<()> {
     library(scale, rows)
 }
 
-/// The same through the client library.
+/// Measures the same through the client library.
 fn library(scale: &Scale, rows: &mut Rows) -> Result<()> {
     let (objects, channel) = (scale.objects[0], Channel::Shm);
     let own = Own { cleaners: 0, ..Own::holding(objects, VALUE_BYTES, 0.9) };
@@ -127,7 +128,7 @@ fn library(scale: &Scale, rows: &mut Rows) -> Result<()> {
     Ok(())
 }
 
-/// The bytes of a request to read an object, and where the number of the object is in them.
+/// Returns the bytes of a request to read an object, and the place of the object's number in them.
 fn read_frame() -> (Vec<u8>, usize) {
     let object = ObjectHead::new(TABLE, KEY_BYTES, Condition::Always, 0);
     let payload_bytes = MESSAGE_HEAD_BYTES + OBJECT_HEAD_BYTES + KEY_BYTES;
@@ -137,7 +138,7 @@ fn read_frame() -> (Vec<u8>, usize) {
     (frame, HEAD_BYTES + MESSAGE_HEAD_BYTES + OBJECT_HEAD_BYTES)
 }
 
-/// Many connections, one request in flight on each.
+/// Measures many connections, with one request in flight on each.
 pub(super) fn connections(scale: &Scale, rows: &mut Rows) -> Result<()> {
     let objects = scale.objects[0];
     let own = Own { cleaners: 0, ..Own::holding(objects, VALUE_BYTES, 0.9) };
@@ -179,7 +180,7 @@ pub(super) fn connections(scale: &Scale, rows: &mut Rows) -> Result<()> {
     Ok(())
 }
 
-/// An object for each request, as if drawn.
+/// Returns a pseudo-random object for each request.
 #[inline]
 fn scattered(count: u64, objects: u64) -> u64 {
     let mixed = count.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,4 +1,4 @@
-//! Writes of single objects, one at a time: what an identity adds, and what a cleaner does.
+//! Writes of single objects, one at a time: the cost of an identity, and the effect of a cleaner.
 
 use super::super::generator::{Generator, Plan};
 use super::super::run::{Times, load, run};
@@ -9,7 +9,7 @@ use crate::table::Rows;
 use anyhow::Result;
 use thunderhead_runtime::polling::Polling;
 
-/// Updates that are done once, against updates that a retry may repeat.
+/// Compares exactly-once updates with updates that a retry may repeat.
 pub(super) fn exactly_once(scale: &Scale, rows: &mut Rows) -> Result<()> {
     let objects = scale.objects[0];
     for channel in [Channel::Tcp, Channel::Shm] {
@@ -39,18 +39,18 @@ pub(super) fn exactly_once(scale: &Scale, rows: &mut Rows) -> Result<()> {
         );
         match channel {
             Channel::Tcp => rows.at_most(&what, 3.0, more, "%"),
-            // Without backups and without a kernel in between there is little else to a write.
+            // Without backups and without a kernel in between, a write contains little else.
             Channel::Shm => rows.reported(&what, more, "%"),
         }
     }
     Ok(())
 }
 
-/// A log that is 90 % full and cleaned all the time, against one in which nothing is cleaned.
+/// Compares a log that is 90 % full and constantly cleaned with one that is never cleaned.
 pub(super) fn cleaner(scale: &Scale, rows: &mut Rows) -> Result<()> {
     let objects = scale.objects[0];
     for channel in [Channel::Tcp, Channel::Shm] {
-        // Two shards on one core: the one that is not asked sleeps.
+        // Two shards share one core: the idle one sleeps.
         let polling = Polling::default();
         let full = Own { polling, ..Own::holding(objects, 100, 0.9) };
         let empty = Own { polling, cleaners: 0, ..Own::holding(objects, 100, 0.05) };

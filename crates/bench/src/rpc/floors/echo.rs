@@ -11,20 +11,20 @@ use rustix::event::{Timespec, epoll};
 use super::load::{Load, Throughput, generate};
 use super::{REPLY_BYTES, REQUEST_BYTES, Stop, Waiting, beside, receive_some, send_some};
 
-/// Bytes that one `recv` takes at most.
+/// The most bytes of one `recv`.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// The most replies that one `recv` can call for: the first request may have begun before it.
+/// The most replies for one `recv`: the first request may have begun before it.
 const MOST_REPLIES: usize = BUFFER_BYTES / REQUEST_BYTES + 1;
 
-/// What epoll calls the listener; connections are called by their place.
+/// The listener's id in epoll; the id of a connection is its place.
 const LISTENER: u64 = u64::MAX;
 
-/// What epoll calls the descriptor that tells the server to stop.
+/// The stop signal's id in epoll.
 const STOP: u64 = u64::MAX - 1;
 
-/// Requests per second of the bare server beside a load generator: some connections with some
-/// requests in flight on each, over some time after a tenth of that for warming up.
+/// Measures requests a second of the bare server: connections with requests in flight on each, over
+/// some time, after a warm-up of a tenth of that.
 ///
 /// # Errors
 /// When a socket fails or the server falls silent.
@@ -50,9 +50,9 @@ pub fn echo_throughput(
     beside(move |stop| server.serve(stop), || generate(&load, &mut |_| Ok(())))
 }
 
-/// A bare echo server: it waits for ready connections, level-triggered, receives once from each,
-/// and sends the replies to all complete requests it then has, of [`REPLY_BYTES`] for each
-/// [`REQUEST_BYTES`] and beginning with the request, in one `send`.
+/// A bare echo server. It waits for ready connections, level-triggered, receives once from each,
+/// and answers all complete requests in one `send`, with [`REPLY_BYTES`] for each
+/// [`REQUEST_BYTES`]. A reply begins with its request.
 #[derive(Debug)]
 pub struct EpollEcho {
     listener: TcpListener,
@@ -67,25 +67,25 @@ pub struct EpollEcho {
 #[derive(Debug)]
 struct Connection {
     stream: TcpStream,
-    /// A request that has arrived in part.
+    /// A partial request.
     partial: Vec<u8>,
-    /// Replies that the socket had no room for. While there are any, nothing is received.
+    /// Replies for which the socket had no room. While there are any, nothing is received.
     unsent: Vec<u8>,
 }
 
-/// What becomes of a connection after it was served.
+/// The next step of a connection after it was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// More requests are waited for.
+    /// Wait for more requests.
     Receive,
-    /// Room for replies is waited for.
+    /// Wait for room for replies.
     Send,
-    /// The client is gone.
+    /// The client has closed.
     Close,
 }
 
 impl EpollEcho {
-    /// Makes a server for a listener.
+    /// Returns a server for a listener.
     ///
     /// # Errors
     /// When the process has no file descriptors left.
@@ -107,8 +107,8 @@ impl EpollEcho {
     /// Serves until told to stop.
     ///
     /// # Errors
-    /// When waiting or accepting fails. A connection that fails is closed, as one whose client is
-    /// gone.
+    /// When waiting or accepting fails. A connection that fails is closed, as if its client had
+    /// closed it.
     pub fn serve(mut self, stop: &Stop) -> Result<()> {
         let name = epoll::EventData::new_u64(STOP);
         epoll::add(&self.epoll, stop, name, epoll::EventFlags::IN).context("watch for the end")?;
@@ -138,7 +138,7 @@ impl EpollEcho {
     fn accept(&mut self) -> Result<()> {
         let stream = match self.listener.accept() {
             Ok((stream, _)) => stream,
-            // It went away before it was accepted.
+            // The connection was closed before it was accepted.
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
             Err(error) => return Err(error.into()),
         };
@@ -155,7 +155,7 @@ impl EpollEcho {
         Ok(())
     }
 
-    /// Serves a connection that is ready.
+    /// Serves a ready connection.
     #[inline]
     fn turn(&mut self, place: u64) -> Result<()> {
         let slot = &mut self.connections[place as usize];
@@ -177,12 +177,13 @@ impl EpollEcho {
                 return Ok(());
             }
         };
-        epoll::modify(&self.epoll, &connection.stream, name, flags).context("change what to await")
+        epoll::modify(&self.epoll, &connection.stream, name, flags)
+            .context("change the awaited events")
     }
 }
 
 impl Connection {
-    /// Receives once and answers every request that is complete.
+    /// Receives once and answers all complete requests.
     #[inline]
     fn answer(&mut self, received: &mut [u8], replies: &mut [u8]) -> Next {
         let bytes = match receive_some(&self.stream, received) {
@@ -214,7 +215,7 @@ impl Connection {
         self.send(&replies[..count * REPLY_BYTES])
     }
 
-    /// Sends replies, and keeps those that there is no room for.
+    /// Sends replies, and keeps those for which there is no room.
     #[inline]
     fn send(&mut self, replies: &[u8]) -> Next {
         if replies.is_empty() {
@@ -230,7 +231,7 @@ impl Connection {
         }
     }
 
-    /// Sends some of the replies that there was no room for.
+    /// Sends kept replies.
     fn flush(&mut self) -> Next {
         match send_some(&self.stream, &self.unsent) {
             Ok(sent) => {
@@ -250,7 +251,7 @@ mod tests {
     use super::super::PATIENCE;
     use super::*;
 
-    /// Sends requests in pieces of a size and reads all replies only after.
+    /// Sends requests in pieces of a size and reads the replies only afterwards.
     fn send_in_pieces(waiting: Waiting, requests: usize, piece: usize) -> Result<()> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
@@ -270,7 +271,7 @@ mod tests {
                         }
                         Ok(())
                     });
-                    // The server runs out of room meanwhile, if there are many.
+                    // With many requests, the server runs out of room meanwhile.
                     std::thread::sleep(Duration::from_millis(50));
                     replies.resize(requests * REPLY_BYTES, 0);
                     (&stream).read_exact(&mut replies)?;
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_that_find_no_room_are_sent_later() -> Result<()> {
+    fn replies_without_room_are_sent_later() -> Result<()> {
         send_in_pieces(Waiting::Blocking, 300_000, 1 << 16)
     }
 }

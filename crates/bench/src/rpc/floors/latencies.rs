@@ -5,13 +5,14 @@ use std::time::Duration;
 /// Buckets for each doubling of the time.
 const PRECISION_BITS: u32 = 7;
 
-/// Buckets that hold any number of nanoseconds of 64 bits.
+/// The number of buckets for all 64-bit numbers of nanoseconds.
 const BUCKETS: usize = ((64 - PRECISION_BITS as usize) + 1) << PRECISION_BITS;
 
-/// Latencies, each to within 0.4 percent: buckets as wide as 1/128 of the power of two below.
+/// Latencies, each with an error below 0.4 percent: buckets are 1/128 as wide as the power of two
+/// below them.
 ///
-/// It takes 59 KB however many it has seen, and recording touches one word, so that it does not
-/// disturb what is measured as a growing list does.
+/// It takes 59 KB for any number of latencies, and recording touches one word, so that it does not
+/// disturb the measurement as a growing list does.
 #[derive(Clone, Debug)]
 pub struct Latencies {
     buckets: Vec<u64>,
@@ -25,7 +26,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Makes an empty histogram.
+    /// Returns an empty histogram.
     #[must_use]
     pub fn new() -> Self {
         Self { buckets: vec![0; BUCKETS], count: 0 }
@@ -38,26 +39,26 @@ impl Latencies {
         self.count += 1;
     }
 
-    /// Counts those of another one too.
+    /// Adds the latencies of another histogram.
     pub fn add(&mut self, other: &Latencies) {
         self.buckets.iter_mut().zip(&other.buckets).for_each(|(own, theirs)| *own += theirs);
         self.count += other.count;
     }
 
-    /// Forgets them all.
+    /// Removes all latencies.
     pub fn clear(&mut self) {
         self.buckets.fill(0);
         self.count = 0;
     }
 
-    /// Latencies recorded.
+    /// Returns the number of recorded latencies.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The nanoseconds that a share of all latencies, such as 0.99, do not exceed. Not a number
-    /// where there are none.
+    /// Returns the nanoseconds that a share of all latencies, such as 0.99, do not exceed. Not a
+    /// number if there are none.
     #[must_use]
     pub fn percentile(&self, share: f64) -> f64 {
         let rank = ((share * self.count as f64).ceil() as u64).clamp(1, self.count.max(1));
@@ -71,20 +72,21 @@ impl Latencies {
         f64::NAN
     }
 
-    /// The nanoseconds that half of all latencies do not exceed.
+    /// Returns the nanoseconds that half of all latencies do not exceed.
     #[must_use]
     pub fn median(&self) -> f64 {
         self.percentile(0.5)
     }
 }
 
-/// The bucket of a time: below 256 its own, from there the leading 8 bits and their place.
+/// Returns the bucket of a time: below 256 one for each value, above it by the leading 8 bits and
+/// their place.
 fn bucket(nanoseconds: u64) -> usize {
     let shift = nanoseconds.max(1).ilog2().saturating_sub(PRECISION_BITS);
     ((shift as usize) << PRECISION_BITS) + (nanoseconds >> shift) as usize
 }
 
-/// The middle of a bucket, in nanoseconds.
+/// Returns the middle of a bucket, in nanoseconds.
 fn middle(bucket: usize) -> f64 {
     let shift = (bucket >> PRECISION_BITS).saturating_sub(1);
     let lowest = (bucket - (shift << PRECISION_BITS)) as f64;
@@ -97,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_follow_each_other_and_hold_what_is_put_in() {
+    fn buckets_are_ordered_and_contain_their_values() {
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);
         let mut last = 0;
         for power in 0..=60 {
@@ -115,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_those_of_what_was_recorded() {
+    fn percentiles_are_those_of_the_recorded_values() {
         let mut latencies = Latencies::new();
         assert!(latencies.median().is_nan());
         (1..=100).for_each(|nanoseconds| latencies.record(Duration::from_nanos(nanoseconds)));

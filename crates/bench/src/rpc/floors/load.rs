@@ -1,8 +1,8 @@
 //! A load generator for requests and replies of fixed sizes, over TCP.
 //!
-//! One thread, a closed loop: on each connection it sends some requests in one call, waits for as
-//! many replies, and sends again. It looks at nothing but the number of bytes, so that the server
-//! is what limits; the same generator drives the bare echo server and an RPC server.
+//! One thread runs a closed loop: on each connection it sends several requests in one call, waits
+//! for as many replies, and sends again. It checks only the number of bytes, so that the server is
+//! the bottleneck. The same generator drives the bare echo server and an RPC server.
 
 use std::fmt;
 use std::net::{SocketAddr, TcpStream};
@@ -16,17 +16,17 @@ use rustix::event::{Timespec, epoll};
 use super::latencies::Latencies;
 use super::{PATIENCE, receive_some, send_some};
 
-/// Bytes that one `recv` takes at most.
+/// The most bytes of one `recv`.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Turns between two looks at the clock where no batch is completed.
+/// Turns without a completed batch between two readings of the clock.
 const TURNS: u32 = 256;
 
-/// Makes a request differ from the others: it gets the request's bytes, which hold what an earlier
-/// call left in them, and a number that no other request of the load has.
+/// Makes a request differ from the others: gets the request's bytes, which keep the changes of an
+/// earlier call, and a number that no other request of the load has.
 pub type Stamp<'a> = dyn Fn(&mut [u8], u64) + 'a;
 
-/// What to send, where, and for how long.
+/// The requests to send, the server, and the durations.
 #[derive(Clone, Copy)]
 pub struct Load<'a> {
     /// The server.
@@ -35,15 +35,15 @@ pub struct Load<'a> {
     pub connections: usize,
     /// Requests in flight on each connection.
     pub depth: usize,
-    /// The bytes of a request, the same for all but for what `stamp` changes.
+    /// The bytes of a request, the same for all except for changes by `stamp`.
     pub request: &'a [u8],
     /// Bytes of the reply to a request.
     pub reply_bytes: usize,
-    /// Called for each request before it is sent, if there is one.
+    /// Called for each request before it is sent, if set.
     pub stamp: Option<&'a Stamp<'a>>,
-    /// Time before the measurement, under the same load.
+    /// The time before the measurement, under the same load.
     pub warm_up: Duration,
-    /// Time of the measurement.
+    /// The time of the measurement.
     pub duration: Duration,
 }
 
@@ -60,20 +60,20 @@ impl fmt::Debug for Load<'_> {
     }
 }
 
-/// What a load has measured.
+/// The results of a load.
 #[derive(Clone, Debug)]
 pub struct Throughput {
-    /// Requests answered.
+    /// The number of answered requests.
     pub requests: u64,
-    /// The time in which they were.
+    /// The time in which they were answered.
     pub duration: Duration,
-    /// Time from sending a batch until its last reply is there: with a depth of 1, that of a
-    /// request. It contains the waiting while the generator attends to other connections.
+    /// Times from sending a batch until its last reply arrives: with a depth of 1, those of a
+    /// request. They contain the time in which the generator serves other connections.
     pub latencies: Latencies,
 }
 
 impl Throughput {
-    /// Requests answered per second.
+    /// Returns the requests answered per second.
     #[must_use]
     pub fn per_second(&self) -> f64 {
         self.requests as f64 / self.duration.as_secs_f64()
@@ -83,12 +83,13 @@ impl Throughput {
 /// Connects, calls `prepare` for each connection, and generates a load from the calling thread,
 /// which it keeps busy and does not pin: see [`super::pinned`].
 ///
-/// `prepare` can shake hands, and try a request: the generator does not look into replies. The
-/// stream blocks for at most [`PATIENCE`] then; nothing that the server sends may be left unread.
+/// `prepare` can perform a handshake and try a request, because the generator does not inspect
+/// replies. The stream then blocks for at most [`PATIENCE`]; no byte from the server may be left
+/// unread.
 ///
 /// # Errors
 /// When there is nothing to do, when a connection or its preparation fails, or when the server
-/// closes a connection, sends more than was asked for, or falls silent.
+/// closes a connection, sends too many bytes, or falls silent.
 pub fn generate(
     load: &Load<'_>,
     prepare: &mut dyn FnMut(&mut TcpStream) -> Result<()>,
@@ -113,9 +114,9 @@ struct Connection {
     stream: TcpStream,
     /// The requests of one batch.
     batch: Vec<u8>,
-    /// How much of the batch the socket has taken.
+    /// The bytes of the batch that the socket has taken.
     sent: usize,
-    /// Bytes of replies that are still to come.
+    /// Bytes of replies that are still missing.
     awaited: usize,
     began: Instant,
 }
@@ -132,7 +133,7 @@ struct Generator<'a> {
     received: u64,
     /// Requests, of all connections.
     stamped: u64,
-    /// When a batch was last completed, or the clock last looked at.
+    /// When a batch was last completed, or the clock last read.
     now: Instant,
     latencies: Latencies,
 }
@@ -177,7 +178,7 @@ impl<'a> Generator<'a> {
         })
     }
 
-    /// Runs until a time. Batches are then under way, and stay so.
+    /// Runs until a time. Batches are then in flight, and stay so.
     fn run_until(&mut self, end: Instant) -> Result<()> {
         self.now = Instant::now();
         let mut heard = self.now;
@@ -197,13 +198,13 @@ impl<'a> Generator<'a> {
         Ok(())
     }
 
-    /// Receives once from each connection that is ready. Whether anything had arrived.
+    /// Receives once from each ready connection. Returns whether anything had arrived.
     fn turn(&mut self) -> Result<bool> {
         if self.unsent > 0 {
             self.send_the_rest()?;
         }
         if self.connections.len() == 1 {
-            // Asking whether it is ready costs as much as asking for what it has.
+            // Asking for readiness would cost as much as receiving.
             return self.receive(0);
         }
         self.events.clear();
@@ -220,8 +221,8 @@ impl<'a> Generator<'a> {
         Ok(any)
     }
 
-    /// Receives once, and begins the next batch when this one is complete. Whether anything had
-    /// arrived.
+    /// Receives once, and begins the next batch when this one is complete. Returns whether anything
+    /// had arrived.
     #[inline]
     fn receive(&mut self, place: usize) -> Result<bool> {
         let connection = &mut self.connections[place];
@@ -232,7 +233,7 @@ impl<'a> Generator<'a> {
         };
         self.received += bytes as u64;
         let Some(awaited) = connection.awaited.checked_sub(bytes) else {
-            bail!("the server sent {bytes} bytes where {} were to come", connection.awaited);
+            bail!("the server sent {bytes} bytes instead of {}", connection.awaited);
         };
         connection.awaited = awaited;
         if awaited == 0 {
@@ -244,8 +245,8 @@ impl<'a> Generator<'a> {
         Ok(true)
     }
 
-    /// Sends the next batch of a connection. The time of the last completed one is its beginning:
-    /// the clock need not be read again.
+    /// Sends the next batch of a connection. It begins when the last one completed, so the clock
+    /// need not be read again.
     #[inline]
     fn begin(&mut self, place: usize) -> Result<()> {
         let connection = &mut self.connections[place];
@@ -262,7 +263,7 @@ impl<'a> Generator<'a> {
         Ok(())
     }
 
-    /// Goes on with the batches that sockets had no room for.
+    /// Continues with the batches for which sockets had no room.
     fn send_the_rest(&mut self) -> Result<()> {
         for connection in &mut self.connections {
             let rest = &connection.batch[connection.sent..];
@@ -291,7 +292,7 @@ mod tests {
     #[test]
     fn every_shape_of_load_is_answered() -> Result<()> {
         for waiting in [Waiting::Polling, Waiting::Blocking] {
-            // The last does not fit in the sockets at once.
+            // The last shape does not fit in the sockets at once.
             for (connections, depth) in [(1, 1), (8, 1), (3, 32), (2, 100_000)] {
                 let mut duration = SHORT;
                 let measured = loop {
@@ -300,7 +301,7 @@ mod tests {
                     if measured.requests > 0 {
                         break measured;
                     }
-                    // On a busy machine neither thread may have had its turn.
+                    // On a busy machine neither thread may have run.
                     duration *= 2;
                     assert!(duration < PATIENCE, "nothing was answered");
                 };
@@ -350,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_answers_something_else_is_noticed() -> Result<()> {
+    fn a_server_with_wrong_answers_is_detected() -> Result<()> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         let server = EpollEcho::new(listener, Waiting::Polling)?;
@@ -362,7 +363,7 @@ mod tests {
             reply_bytes: REPLY_BYTES - 1,
             stamp: None,
             warm_up: Duration::ZERO,
-            // It ends at the first reply.
+            // The run ends at the first reply.
             duration: PATIENCE,
         };
         let outcome = beside(move |stop| server.serve(stop), || generate(&load, &mut |_| Ok(())));

@@ -12,14 +12,14 @@ use super::echo::EpollEcho;
 use super::latencies::Latencies;
 use super::{PATIENCE, REPLY_BYTES, REQUEST_BYTES, Stop, Waiting, beside, receive_some, send_some};
 
-/// Round trips end after this long, however many were asked for.
+/// A measurement ends after this time, even if more round trips were requested.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Fruitless polls between two looks at whether to give up.
+/// Polls without a result between two checks whether to give up.
 const POLLS: u32 = 1024;
 
-/// Round trips over TCP on the loopback interface; both sides poll `recv` on a non-blocking
-/// socket.
+/// Measures round trips over TCP on the loopback interface; both sides poll `recv` on a
+/// non-blocking socket.
 ///
 /// # Errors
 /// When a socket fails or the server falls silent.
@@ -27,9 +27,9 @@ pub fn ping_pong_tcp(rounds: u64) -> Result<Latencies> {
     over_tcp(rounds, Waiting::Polling, Duration::ZERO)
 }
 
-/// Round trips over TCP with a server that sleeps in `recv`. The client polls, and keeps its core
-/// busy for `pause` before each request so that the server has gone to sleep: what one meets who
-/// asks a common server now and then. The pause is not counted.
+/// Measures round trips over TCP with a server that sleeps in `recv`. The client polls, and keeps
+/// its core busy for `pause` before each request, so that the server has gone to sleep. This is the
+/// latency of occasional requests to a common server. The pause is not counted.
 ///
 /// # Errors
 /// When a socket fails or the server falls silent.
@@ -37,9 +37,9 @@ pub fn ping_pong_tcp_blocking_server(rounds: u64, pause: Duration) -> Result<Lat
     over_tcp(rounds, Waiting::Blocking, pause)
 }
 
-/// Round trips over TCP with an [`EpollEcho`] that sleeps, and a client as that of
-/// [`ping_pong_tcp_blocking_server`]. A server that sleeps in `recv` can have but one connection;
-/// one of many sleeps in `epoll_wait` and has to receive when that has returned.
+/// Measures round trips over TCP with an [`EpollEcho`] that sleeps, and a client like that of
+/// [`ping_pong_tcp_blocking_server`]. A server that sleeps in `recv` can have only one connection;
+/// a server of many sleeps in `epoll_wait` and has to receive after that returns.
 ///
 /// # Errors
 /// When a socket fails or the server falls silent.
@@ -50,8 +50,8 @@ pub fn ping_pong_tcp_blocking_echo(rounds: u64, pause: Duration) -> Result<Laten
     beside(|stop| server.serve(stop), || call_tcp(address, rounds, pause))
 }
 
-/// Round trips over a pair of Unix stream sockets; both sides poll `recv` on a non-blocking
-/// socket.
+/// Measures round trips over a pair of Unix stream sockets; both sides poll `recv` on a
+/// non-blocking socket.
 ///
 /// # Errors
 /// When a socket fails or the server falls silent.
@@ -59,8 +59,8 @@ pub fn ping_pong_unix(rounds: u64) -> Result<Latencies> {
     over_unix(rounds, Waiting::Polling, Duration::ZERO)
 }
 
-/// Round trips over a pair of Unix stream sockets with a server that sleeps in `recv`, and a client as that of
-/// [`ping_pong_tcp_blocking_server`].
+/// Measures round trips over a pair of Unix stream sockets with a server that sleeps in `recv`, and
+/// a client like that of [`ping_pong_tcp_blocking_server`].
 ///
 /// # Errors
 /// When a socket fails or the server falls silent.
@@ -72,7 +72,7 @@ fn over_unix(rounds: u64, waiting: Waiting, pause: Duration) -> Result<Latencies
     let (near, far) = UnixStream::pair().context("make a pair of Unix sockets")?;
     beside(
         move |stop| serve_connection(&far, waiting, stop),
-        // It takes its end along: the server ends when that is closed.
+        // The closure owns its end: the server ends when that end is closed.
         move || ping_pong_client(&near, rounds, pause),
     )
 }
@@ -89,8 +89,8 @@ fn call_tcp(address: SocketAddr, rounds: u64, pause: Duration) -> Result<Latenci
     ping_pong_client(&connection, rounds, pause)
 }
 
-/// Accepts one connection, from a TCP or Unix listener, and serves it as [`serve_connection`]
-/// does. Returns without one when told to stop.
+/// Accepts one connection, from a TCP or Unix listener, and serves it like [`serve_connection`].
+/// Returns without a connection when asked to end.
 ///
 /// # Errors
 /// When a socket fails.
@@ -102,8 +102,8 @@ pub fn serve_ping_pong(listener: &impl AsFd, waiting: Waiting, stop: &Stop) -> R
 }
 
 /// Answers each request of [`REQUEST_BYTES`] with [`REPLY_BYTES`] that begin with it, until the
-/// client closes the connection or, if it polls, until told to stop. A blocking server is asleep
-/// in `recv` and hears only of the closing.
+/// client closes the connection or, if the server polls, until it is asked to end. A blocking
+/// server sleeps in `recv` and notices only the close.
 ///
 /// # Errors
 /// When the socket fails.
@@ -119,10 +119,9 @@ pub fn serve_connection(connection: &impl AsFd, waiting: Waiting, stop: &Stop) -
     Ok(())
 }
 
-/// Measures round trips from the client's side of a connection, polling, after a tenth as many
-/// that are not counted. Before each it keeps its core busy for `pause`, which is not counted
-/// either. It stops early after a minute. Each latency contains one reading of the clock, some
-/// 20 ns.
+/// Measures round trips from the client's side of a connection, polling, after a warm-up of a tenth
+/// as many. Before each it keeps its core busy for `pause`, which is not counted. It stops early
+/// after a minute. Each latency contains one reading of the clock, about 20 ns.
 ///
 /// # Errors
 /// When the socket fails or the server falls silent.
@@ -140,7 +139,7 @@ pub fn ping_pong_client(connection: &impl AsFd, rounds: u64, pause: Duration) ->
         let whole = receive(connection, &mut reply, || sent.elapsed() > PATIENCE)?;
         let latency = sent.elapsed();
         ensure!(whole, "the server closed the connection or fell silent");
-        ensure!(reply[..REQUEST_BYTES] == request, "the server answered something else");
+        ensure!(reply[..REQUEST_BYTES] == request, "the server sent a wrong reply");
         if round >= warm_up {
             latencies.record(latency);
         }
@@ -152,7 +151,7 @@ pub fn ping_pong_client(connection: &impl AsFd, rounds: u64, pause: Duration) ->
     Ok(latencies)
 }
 
-/// Keeps the core busy for some time and says when that ended.
+/// Keeps the core busy for a time and returns the end of it.
 fn busy_for(pause: Duration) -> Instant {
     let began = Instant::now();
     let mut now = began;
@@ -163,7 +162,7 @@ fn busy_for(pause: Duration) -> Instant {
     now
 }
 
-/// Waits for a connection. `None` when told to stop.
+/// Waits for a connection. Returns `None` when asked to end.
 fn accept(listener: &impl AsFd, stop: &Stop) -> Result<Option<OwnedFd>> {
     let mut events = [PollFd::new(listener, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
     rustix::io::retry_on_intr(|| poll(&mut events, None)).context("wait for a connection")?;
@@ -176,8 +175,8 @@ fn accept(listener: &impl AsFd, stop: &Stop) -> Result<Option<OwnedFd>> {
     Ok(Some(connection))
 }
 
-/// Fills a buffer. False where the peer is gone or, on a non-blocking socket, where `give_up`
-/// says so, which is asked now and then.
+/// Fills a buffer. Returns false if the peer has closed or, on a non-blocking socket, if `give_up`
+/// returns true, which is checked at intervals.
 fn receive(socket: &impl AsFd, buffer: &mut [u8], give_up: impl Fn() -> bool) -> Result<bool> {
     let mut filled = 0;
     let mut fruitless = 0_u32;
@@ -196,7 +195,7 @@ fn receive(socket: &impl AsFd, buffer: &mut [u8], give_up: impl Fn() -> bool) ->
     Ok(true)
 }
 
-/// Sends a message in one call: with one message on its way at a time, a socket has room for it.
+/// Sends a message in one call: with one message in flight at a time, a socket has room for it.
 fn send(socket: &impl AsFd, message: &[u8]) -> Result<()> {
     let sent = send_some(socket, message).context("send")?;
     ensure!(sent == message.len(), "the socket took only {sent} of {} bytes", message.len());
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_nobody_calls_can_be_stopped() -> Result<()> {
+    fn a_server_without_clients_can_be_stopped() -> Result<()> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         beside(|stop| serve_ping_pong(&listener, Waiting::Blocking, stop), || Ok(()))
     }

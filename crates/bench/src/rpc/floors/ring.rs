@@ -1,8 +1,8 @@
 //! Requests and replies through memory that two threads share.
 //!
-//! A ring of slots for requests and one for replies. A message is written word by word, then its
-//! sequence number is published with release; the other side polls that number with acquire. All
-//! words are atomic, so the ring would lie in memory shared by two processes just as well.
+//! There is a ring of slots for requests and one for replies. A message is written word by word,
+//! then its sequence number is published with release; the other side polls that number with
+//! acquire. All words are atomic, so the ring would also work in memory shared by two processes.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,20 +13,20 @@ use anyhow::{Result, ensure};
 use super::latencies::Latencies;
 use super::{PATIENCE, REPLY_BYTES, REQUEST_BYTES, Stop, beside};
 
-/// Slots in each direction, and so the most requests in flight.
+/// Slots in each direction, which is also the most requests in flight.
 pub const SLOTS: usize = 64;
 
-/// Fruitless polls between two looks at whether to give up.
+/// Polls without a result between two checks whether to give up.
 const POLLS: u32 = 1024;
 
-/// Round trips that share one reading of the clock, which costs a tenth of one.
+/// Round trips that share one reading of the clock, which costs a tenth of a round trip.
 const ROUNDS_PER_SAMPLE: u64 = 16;
 
-/// Round trips end after this long, however many were asked for.
+/// A measurement ends after this time, even if more round trips were requested.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A message and, in the first word, its sequence number. It takes whole cache lines, as many as
-/// eight words each.
+/// A message with its sequence number in the first word. It takes whole cache lines of eight words
+/// each.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Slot<const WORDS: usize>([AtomicU64; WORDS]);
@@ -70,8 +70,8 @@ impl<const WORDS: usize> Slot<WORDS> {
         true
     }
 
-    /// Polls for the message of a number. False when `give_up` says so, which is asked now and
-    /// then.
+    /// Polls for the message of a number. Returns false if `give_up` returns true, which is checked
+    /// at intervals.
     #[inline]
     fn wait<const BYTES: usize>(
         &self,
@@ -107,7 +107,7 @@ impl Default for Ring {
 }
 
 impl Ring {
-    /// Makes an empty one. Its memory is touched, so that no measurement pays for that.
+    /// Returns an empty ring. Its memory is touched, so that no measurement includes that.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -145,8 +145,8 @@ impl<'a> Client<'a> {
     fn send(&mut self) {
         self.sent += 1;
         self.request[..8].copy_from_slice(&self.sent.to_le_bytes());
-        // A client uses what it has received, and has its requests from somewhere: neither may be
-        // optimized away.
+        // A client uses its replies, and its requests come from elsewhere: neither may be optimized
+        // away.
         self.ring.request(self.sent).publish(self.sent, black_box(&self.request));
     }
 
@@ -160,13 +160,13 @@ impl<'a> Client<'a> {
             ensure!(arrived, "the server fell silent");
         }
         let answers = black_box(&self.reply)[..8] == self.received.to_le_bytes();
-        ensure!(answers, "the server answered something else");
+        ensure!(answers, "the server sent a wrong reply");
         Ok(())
     }
 }
 
-/// Answers each request of a new ring with a reply that begins with it, polling, until told to
-/// stop.
+/// Answers each request of a new ring with a reply that begins with it, polling, until asked to
+/// end.
 pub fn serve_ring(ring: &Ring, stop: &Stop) {
     let mut request = [0; REQUEST_BYTES];
     let mut reply = [0; REPLY_BYTES];
@@ -178,8 +178,8 @@ pub fn serve_ring(ring: &Ring, stop: &Stop) {
     }
 }
 
-/// Round trips through a ring between two threads; both poll. Each latency recorded is the mean
-/// of 16 round trips, so that reading the clock does not count.
+/// Measures round trips through a ring between two threads; both poll. Each recorded latency is the
+/// mean of 16 round trips, so that reading the clock does not count.
 ///
 /// # Errors
 /// When the server falls silent.
@@ -209,11 +209,11 @@ pub fn ping_pong_ring(rounds: u64) -> Result<Latencies> {
     })
 }
 
-/// Requests per second through a ring between two threads that poll, with some in flight, over
-/// some time after a tenth of that for warming up.
+/// Measures requests a second through a ring between two polling threads, with several in flight,
+/// over some time after a warm-up of a tenth of that.
 ///
 /// # Errors
-/// When more are to be in flight than there are slots, or none, or when the server falls silent.
+/// When more requests than slots are to be in flight, or none, or when the server falls silent.
 pub fn ring_throughput(in_flight: usize, duration: Duration) -> Result<f64> {
     ensure!(
         (1..=SLOTS).contains(&in_flight),
@@ -230,7 +230,7 @@ pub fn ring_throughput(in_flight: usize, duration: Duration) -> Result<f64> {
     })
 }
 
-/// Sends a request for every reply, at least until a time, and says when it ended.
+/// Sends a request for every reply, at least until a time, and returns the end.
 fn exchange(client: &mut Client<'_>, until: Instant) -> Result<Instant> {
     loop {
         // One reading of the clock for many requests.
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_gives_back_what_was_published() {
+    fn a_slot_returns_the_published_message() {
         let slot = Slot::<24>::empty();
         let message: [u8; REPLY_BYTES] = std::array::from_fn(|index| index as u8);
         let mut read = [0; REPLY_BYTES];
