@@ -48,8 +48,8 @@ pub trait Handler {
         let _ = (transport, connection);
     }
 
-    /// Bytes have arrived from outside, and the calls for the messages among them follow. All of
-    /// these messages had been sent before this call, whatever the clock says afterwards.
+    /// Bytes have arrived from outside, and the calls for the messages among them follow. A clock
+    /// reading after this call is a time by which these messages had been sent.
     fn received(&mut self) {}
 
     /// A message has arrived.

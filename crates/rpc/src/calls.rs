@@ -27,7 +27,7 @@ pub enum CallError {
         status: Status,
         /// The server's addition: for "busy" the microseconds to wait.
         hint: u32,
-        /// The first eight bytes of the reply's body, as a number, or 0 if it is empty: for a
+        /// The first eight bytes of the reply's body, as a number, or 0 if it is shorter: for a
         /// failed condition the object's version.
         detail: u64,
     },
