@@ -77,7 +77,7 @@ enum Command {
     },
     /// Run YCSB on Thunderhead and on Redis, in turn, and write down what it says.
     Ycsb(ycsb::Arguments),
-    /// Put bugs into a copy of the sources, one at a time: the swarm of the cluster must find each.
+    /// Put bugs into a copy of the sources, one at a time: the swarm or a test must find each.
     Mutants(mutants::Arguments),
     /// Measure an area's requirements afresh.
     Evaluate {

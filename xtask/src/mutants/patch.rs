@@ -1,0 +1,169 @@
+//! A mutant's patch: its head in words, and whether it applies.
+
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where the patches are.
+const PATCHES: &str = "crates/server/tests/mutants";
+
+/// What must find a mutant.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Finder {
+    /// The swarm of the simulated cluster, with these flags.
+    Swarm(Vec<String>),
+    /// `cargo test`, with these words.
+    Test(Vec<String>),
+}
+
+/// The kinds of finders, as arguments name them.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Kind {
+    /// The swarm of the simulated cluster.
+    Swarm,
+    /// Tests that the patch names.
+    Test,
+}
+
+impl Finder {
+    pub(super) fn kind(&self) -> Kind {
+        match self {
+            Finder::Swarm(_) => Kind::Swarm,
+            Finder::Test(_) => Kind::Test,
+        }
+    }
+
+    /// The flags of the swarm, or the words for `cargo test`.
+    pub(super) fn words(&self) -> &[String] {
+        match self {
+            Finder::Swarm(words) | Finder::Test(words) => words,
+        }
+    }
+}
+
+impl Kind {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::Swarm => "swarm",
+            Kind::Test => "test",
+        }
+    }
+}
+
+/// A bug that is put in.
+pub(super) struct Mutant {
+    pub(super) name: String,
+    /// The promise that it breaks.
+    pub(super) promise: String,
+    pub(super) finder: Finder,
+    pub(super) patch: PathBuf,
+}
+
+/// Returns all mutants, in the order of their names.
+pub(super) fn all(root: &Path) -> Result<Vec<Mutant>> {
+    let files =
+        fs::read_dir(root.join(PATCHES)).with_context(|| format!("cannot read {PATCHES}"))?;
+    let mut mutants = Vec::new();
+    for file in files {
+        let patch = file?.path();
+        if patch.extension().is_some_and(|it| it == "patch") {
+            mutants.push(read(&patch)?);
+        }
+    }
+    mutants.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(mutants)
+}
+
+fn read(patch: &Path) -> Result<Mutant> {
+    let text = fs::read_to_string(patch)?;
+    let name = patch.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let (promise, finder) = head(&text).with_context(|| patch.display().to_string())?;
+    Ok(Mutant { name, promise, finder, patch: patch.to_owned() })
+}
+
+/// Reads the head of a patch: the lines before the first file.
+fn head(text: &str) -> Result<(String, Finder)> {
+    let (mut promise, mut finders) = (Vec::new(), Vec::new());
+    for line in text.lines().take_while(|line| !line.starts_with("--- ")) {
+        let words = |words: &str| words.split_whitespace().map(str::to_owned).collect();
+        match line.split_once(':') {
+            Some(("flags", flags)) => finders.push(Finder::Swarm(words(flags))),
+            Some(("test", test)) => finders.push(Finder::Test(words(test))),
+            _ => promise.extend(line.split_whitespace()),
+        }
+    }
+    if promise.is_empty() {
+        bail!("begin with the promise that the mutant breaks");
+    }
+    let (Some(finder), true) = (finders.pop(), finders.is_empty()) else {
+        bail!("name one finder: `flags:` of the swarm, or `test:` and words for cargo test");
+    };
+    if let Finder::Test(words) = &finder
+        && !words.iter().any(|it| it == "-p")
+    {
+        bail!("`test:` names its package with -p: building all of them takes too long");
+    }
+    Ok((promise.join(" "), finder))
+}
+
+/// What is wrong with the patches, for `tidy`.
+pub(crate) fn findings(root: &Path) -> Result<Vec<String>> {
+    let mut findings = Vec::new();
+    for mutant in all(root)? {
+        if let Err(error) = apply(root, &mutant.patch, &["--check"]) {
+            let Mutant { name, .. } = mutant;
+            findings.push(format!(
+                "{PATCHES}/{name}.patch:1: it does not apply: make it anew for the code as it is: {error}"
+            ));
+        }
+    }
+    Ok(findings)
+}
+
+/// Applies a patch to a tree.
+pub(super) fn apply(tree: &Path, patch: &Path, flags: &[&str]) -> Result<()> {
+    let mut command = Command::new("git");
+    command.arg("apply").args(flags).arg(patch).current_dir(tree);
+    // A copy of the tree is no part of the repository that it lies in.
+    command.env("GIT_CEILING_DIRECTORIES", tree.parent().unwrap_or(tree));
+    let output = command.output().context("git applies the patches")?;
+    if !output.status.success() {
+        bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_head_names_the_promise_and_the_finder() {
+        let (promise, finder) =
+            head("A byte\ncounts.\nflags: --scenes\n\n--- a/x\ntest: y").unwrap();
+        assert_eq!(promise, "A byte counts.");
+        assert_eq!(finder, Finder::Swarm(words("--scenes")));
+        let (_, finder) = head("It is so.\nflags:\n--- a/x").unwrap();
+        assert_eq!(finder, Finder::Swarm(Vec::new()));
+        let (promise, finder) = head("Of two: one.\ntest: -p thunderhead-log --lib it\n").unwrap();
+        assert_eq!(promise, "Of two: one.");
+        assert_eq!(finder, Finder::Test(words("-p thunderhead-log --lib it")));
+    }
+
+    #[test]
+    fn a_head_needs_a_promise_and_exactly_one_finder() {
+        for text in [
+            "flags: --scenes\n--- a/x",
+            "A promise.\n--- a/x\nflags: --scenes",
+            "A promise.\nflags: --scenes\ntest: -p thunderhead-log\n--- a/x",
+            "A promise.\ntest: --lib a_name\n--- a/x",
+        ] {
+            assert!(head(text).is_err(), "{text:?}");
+        }
+    }
+}
