@@ -31,7 +31,13 @@ impl Default for Lineages {
 }
 
 impl Lineages {
-    fn learn(&mut self, master: MasterId, lineage: &[MasterId]) {
+    /// Learns a lineage. With too many of them, forgets those that are of no use.
+    fn learn(
+        &mut self,
+        master: MasterId,
+        lineage: &[MasterId],
+        has_replicas: impl Fn(MasterId) -> bool,
+    ) {
         if lineage.is_empty() {
             return;
         }
@@ -41,6 +47,9 @@ impl Lineages {
         known.sort_unstable();
         known.dedup();
         self.count += known.len() - before;
+        if self.count > self.limit {
+            self.prune(has_replicas);
+        }
     }
 
     /// Forgets masters of which there is no replica here. There never will be one: they are gone, and a backup
@@ -64,15 +73,12 @@ impl Lineages {
 impl Store {
     /// Learns whose closed replicas are a master's, too.
     pub fn learn_lineage(&mut self, master: MasterId, lineage: &[MasterId]) {
-        self.lineages.learn(master, lineage);
-        if self.lineages.count > self.lineages.limit {
-            let mut lineages = std::mem::take(&mut self.lineages);
-            lineages.prune(|master| {
-                let before = MasterId(master.0.saturating_sub(1));
-                self.masters_after(before, 1) == [master]
-            });
-            self.lineages = lineages;
-        }
+        let mut lineages = std::mem::take(&mut self.lineages);
+        lineages.learn(master, lineage, |master| {
+            let before = MasterId(master.0.saturating_sub(1));
+            self.masters_after(before, 1) == [master]
+        });
+        self.lineages = lineages;
     }
 
     /// A master is done with, and so is its lineage.
@@ -122,14 +128,22 @@ mod tests {
     #[test]
     fn lineages_are_bounded_by_the_masters_that_have_replicas_here() {
         let mut lineages = Lineages::default();
+        let has_replicas = |master: MasterId| master.0 < 20;
         for number in 0..10_000 {
-            lineages
-                .learn(MasterId(2 * number + 1), &[MasterId(2 * number), MasterId(2 * number + 1)]);
-            lineages.learn(MasterId(2 * number + 1), &[MasterId(2 * number)]);
+            let (own, former) = (MasterId(2 * number + 1), MasterId(2 * number));
+            lineages.learn(own, &[former, own], has_replicas);
+            lineages.learn(own, &[former], has_replicas);
+            assert!(lineages.count <= LINEAGES_MAX);
+            assert_eq!(lineages.of.values().map(Vec::len).sum::<usize>(), lineages.count);
         }
-        assert_eq!((lineages.of.len(), lineages.count), (10_000, 10_000));
-        lineages.prune(|master| master.0 < 20);
+        lineages.prune(has_replicas);
         assert_eq!((lineages.of.len(), lineages.count, lineages.limit), (10, 10, LINEAGES_MAX));
+        // All that are of use stay, however many they are.
+        for number in 0..10_000 {
+            lineages.learn(MasterId(100_000), &[MasterId(number)], |_| true);
+        }
+        assert_eq!((lineages.of.len(), lineages.count), (11, 10_010));
+        lineages.forget(MasterId(100_000));
         lineages.forget(MasterId(1));
         lineages.forget(MasterId(77_777));
         assert_eq!((lineages.of.len(), lineages.count), (9, 9));

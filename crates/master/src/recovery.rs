@@ -36,6 +36,7 @@
 
 mod fetch;
 mod jobs;
+mod rebuilt;
 mod recoveries;
 mod take_back;
 

@@ -8,12 +8,13 @@
 //! any more. But one that tells the coordinator that all is here is not touched before it is answered:
 //! some of it may be written as this master's by then, and is on nobody else.
 
+use super::rebuilt::Rebuilt;
 use super::{Answered, Means, Next, Recovery};
 use crate::asking::{Asking, QuestionId};
 use crate::clients::Clients;
 use crate::options::Options;
 use crate::replication::{Home, Own};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use thunderhead_log::Log;
 use thunderhead_rpc::{CallError, CallId, Context};
 use thunderhead_runtime::Time;
@@ -40,9 +41,6 @@ const AHEAD_BYTES_MAX: u64 = 8 << 20;
 /// The same of what goes into segments beside the log: four of the usual size.
 const BESIDE_BYTES_MAX: u64 = 32 << 20;
 
-/// Masters of whom something was rebuilt that are remembered.
-const REBUILT_MAX: usize = 1024;
-
 /// What the coordinator waits in microseconds where something is in the way.
 const BUSY_US: u32 = 50_000;
 
@@ -58,10 +56,7 @@ pub(crate) struct Recoveries {
     ahead: Ahead,
     /// A log was taken back, or was to be: once in a shard's life.
     took_back: bool,
-    /// Of whom something was rebuilt, or was to be: their logs are not taken back any more.
-    rebuilt: BTreeSet<MasterId>,
-    /// All masters up to this one count as rebuilt: of very many the first are not remembered.
-    rebuilt_up_to: MasterId,
+    rebuilt: Rebuilt,
 }
 
 /// What a slice of work has come to.
@@ -152,17 +147,13 @@ impl Recoveries {
         let Recover { master, crashed, recovery, partition, take_back, .. } = task;
         let (tablets, segments) = (task.tablets.len(), task.segments.len());
         tracing::info!(%master, %crashed, recovery, partition, take_back, tablets, segments, "told to rebuild a part");
-        let was_rebuilt =
-            task.crashed <= self.rebuilt_up_to || self.rebuilt.contains(&task.crashed);
+        let was_rebuilt = self.rebuilt.has(task.crashed);
         if task.take_back {
             // It is never done again: nobody asks.
             self.took_back = true;
             self.rebuilt.clear();
         } else if !self.took_back {
-            self.rebuilt.insert(task.crashed);
-            if self.rebuilt.len() > REBUILT_MAX {
-                self.rebuilt_up_to = self.rebuilt.pop_first().unwrap_or_default();
-            }
+            self.rebuilt.note(task.crashed);
         }
         self.running.push(Recovery::new(task, was_rebuilt, options, now));
     }
