@@ -417,6 +417,9 @@ fn what_makes_no_sense_or_is_over_is_refused() {
             assert_eq!(status(it.begin(1, twice, vec![]).await), malformed);
             let ranges = vec![partitions(1)[0].repeat(70_000)];
             assert_eq!(status(it.begin(1, ranges, vec![]).await), malformed);
+            // More segments than the backup has frames.
+            let many = (0..201).map(SegmentId).collect();
+            assert_eq!(status(it.begin(1, partitions(1), many).await), malformed);
             assert_eq!(status(it.call(Opcode::BeginRecovery, b"{}".to_vec()).await), malformed);
             assert_eq!(status(it.call(Opcode::RecoveryData, vec![0; 39]).await), malformed);
             assert_eq!(status(it.call(Opcode::HeadOf, b"7".to_vec()).await), malformed);

@@ -6,10 +6,11 @@ use crate::world::{World, options, stored};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use thunderhead_coordinator::Options;
+use thunderhead_coordinator::limits::LEASES_MAX;
 use thunderhead_metastore::{Answer, Change, Entry, Key, LeaseName, Request as Ask};
 use thunderhead_rpc::Opcode;
 use thunderhead_wire::control::{
-    Empty, Enlist, Enlisted, ForgetServer, Register, Registered, ServerState,
+    Empty, Enlist, Enlisted, ForgetServer, Lease, LeaseOpened, Register, Registered, ServerState,
 };
 use thunderhead_wire::{MasterId, ServerId, Status};
 
@@ -138,6 +139,27 @@ fn servers_that_never_begin_a_life_are_not_remembered_for_ever() {
         world.ask::<Registered>(Opcode::Register, &register).unwrap();
     }
     assert_eq!(stored(&world.store, "servers").len(), 1001);
+}
+
+#[test]
+fn leases_are_bounded() {
+    let mut world = World::new(27, 1, 0, &options());
+    let first: LeaseOpened = world.ask(Opcode::OpenLease, &Empty {}).unwrap();
+    let host = world.coordinators[0].host;
+    world.simulation.crash(host);
+    for further in 1..LEASES_MAX {
+        let key = Key::new(format!("leases/{}", first.lease + further)).unwrap();
+        let change = Change::Create(b"{}".to_vec());
+        world.store.peek(&Ask::Write { key, change, fence: None });
+    }
+    world.simulation.start(host);
+    let refused = world.ask::<LeaseOpened>(Opcode::OpenLease, &Empty {});
+    assert_eq!(refused, Err(Status::Busy));
+    let remarks = status(&mut world).remarks;
+    assert!(remarks[0].contains("clients have leases"), "{remarks:?}");
+    let close = Lease { lease: first.lease };
+    assert_eq!(world.ask(Opcode::CloseLease, &close), Ok(Empty {}));
+    world.ask::<LeaseOpened>(Opcode::OpenLease, &Empty {}).unwrap();
 }
 
 #[test]

@@ -1,0 +1,81 @@
+//! Questions to coordinators that are known by name.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_master::asking::{Asking, Heard};
+use thunderhead_rpc::{CallError, CallId, Context, Node, Opcode, Request, Service};
+use thunderhead_runtime::names::{Addresses, Found, Resolve};
+use thunderhead_simulator::{Options, Simulation};
+
+const PORT: u16 = 7100;
+
+/// Answers everything.
+struct Leader;
+
+impl Service for Leader {
+    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        context.reply(request.reply_to, &[b"answer"]);
+    }
+}
+
+/// Asks one question and notes the answer.
+struct Asks {
+    asking: Asking,
+    answer: Rc<RefCell<Option<Vec<u8>>>>,
+}
+
+impl Service for Asks {
+    fn start(&mut self, context: &mut Context<'_>) {
+        self.asking.ask(context, Opcode::ClusterStatus, b"{}".to_vec());
+    }
+
+    fn request(&mut self, _: &mut Context<'_>, _: Request<'_>) {}
+
+    fn reply(
+        &mut self,
+        context: &mut Context<'_>,
+        call: CallId,
+        outcome: Result<&[u8], CallError>,
+    ) {
+        if let Heard::Answered(_, answer) = self.asking.reply(context, call, outcome) {
+            *self.answer.borrow_mut() = Some(answer.unwrap());
+        }
+    }
+
+    fn timer(&mut self, context: &mut Context<'_>, number: u64) {
+        self.asking.timer(context, number);
+    }
+}
+
+/// Resolves the coordinators' names to another address.
+struct Moved(SocketAddr);
+
+impl Resolve for Moved {
+    fn resolve(&self, found: Found) {
+        found.tell(vec![self.0]);
+    }
+}
+
+#[test]
+fn coordinators_that_do_not_answer_are_looked_for_by_name_again() {
+    let mut simulation = Simulation::new(Options::calm(1));
+    let leader = simulation.add_host("leader", |boot| {
+        let mut node = Node::new(boot.world, boot.transport, Leader);
+        node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
+        Box::new(node)
+    });
+    let now = SocketAddr::new(simulation.address(leader), PORT);
+    // No process listens at these.
+    let former = [PORT + 1, PORT + 2].map(|port| SocketAddr::new(now.ip(), port));
+    let answer: Rc<RefCell<Option<Vec<u8>>>> = Rc::default();
+    let noted = Rc::clone(&answer);
+    simulation.add_host("server", move |boot| {
+        let named = Addresses::resolved(former.into(), Box::new(Moved(now)));
+        let asks = Asks { asking: Asking::new(named, 1), answer: Rc::clone(&noted) };
+        Box::new(Node::new(boot.world, boot.transport, asks))
+    });
+    simulation.run_for(Duration::from_secs(10));
+    assert_eq!(answer.borrow().as_deref(), Some(&b"answer"[..]));
+}
