@@ -1,11 +1,11 @@
-//! When an operation on an object goes ahead.
+//! The conditions under which an operation on an object goes ahead.
 //!
-//! Versions begin at 1. Version 0, [`Version::NONE`], means that there is no object: [`Condition::VersionIs`] with it
-//! holds where the key is absent, just as [`Condition::Absent`] does.
+//! Versions begin at 1. Version 0, [`Version::NONE`], means that there is no object:
+//! [`Condition::VersionIs`] with it holds if the key is absent, just as [`Condition::Absent`] does.
 
 use crate::Version;
 
-/// When an operation on an object goes ahead.
+/// The condition under which an operation on an object goes ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Condition {
     /// Always.
@@ -15,8 +15,8 @@ pub enum Condition {
     Absent,
     /// Only when the key exists.
     Present,
-    /// Only when the key has exactly this version. Version 0 ([`Version::NONE`]) means absent: then it is the same
-    /// as [`Condition::Absent`].
+    /// Only when the key has exactly this version. Version 0 ([`Version::NONE`]) means absent: then
+    /// it is the same as [`Condition::Absent`].
     VersionIs(Version),
     /// Only when the key has a version below this one, or does not exist.
     VersionBelow(Version),

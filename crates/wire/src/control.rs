@@ -1,23 +1,24 @@
-//! The bodies of what coordinator, servers and clients say to each other about the cluster.
+//! The bodies of messages between coordinator, servers and clients about the cluster.
 //!
-//! They are JSON. None of it is on the way of an object, so nothing is won by packing it; what is
-//! won is that a client in any language reads it, that an operator does, and that it can grow:
-//! fields that a reader does not know are passed over, fields that are new have a default.
+//! They are JSON. They are not on the path of an object, so packing them would gain nothing. JSON
+//! can be read by a client in any language and by an operator, and it can grow: a reader skips
+//! fields that it does not know, and new fields have a default.
 //!
-//! Long because it is one list: a message more is a struct more, and whoever looks for one finds it here.
+//! The file is long because it is one list: each message is one struct, and all of them are found
+//! here.
 //!
-//! # The life of a server
+//! # The generations of a server
 //!
 //! ```text
 //!  register   who am I?            → server id, cluster, settings      (kept in its storage)
 //!  (opens its storage)
-//!  enlist     I am here, alive     → generation, a master id for each shard, who else there is
-//!  recover    (from the coordinator, for each shard of its former life that had tablets)
+//!  enlist     I am here, alive     → generation, a master id for each shard, the list of servers
+//!  recover    (from the coordinator, for each shard of its former generation that had tablets)
 //! ```
 //!
-//! A server keeps its id as long as it keeps its storage; each life has a higher *generation*, and
-//! its shards have new master ids, for each writes a new log. Who enlists again says by that that
-//! its former life is over.
+//! A server keeps its id as long as it keeps its storage. Each generation of it has a higher
+//! number, and its shards have new master ids, because each writes a new log. A server that enlists
+//! again thereby reports that its former generation has ended.
 
 use crate::{ClusterId, Epoch, KeyHash, MasterId, SegmentId, ServerId, TableId, TabletRange};
 use serde::de::DeserializeOwned;
@@ -25,54 +26,57 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// How long a master answers reads after it sent what a backup then confirmed: that it still takes
-/// this master's replicas. All backups from which the end of its log could be recovered must have.
+/// How long a master answers reads after it sent a message that a backup then confirmed: the backup
+/// still takes this master's replicas. All backups from which the end of its log could be recovered
+/// must have confirmed.
 ///
-/// Whoever recovers a log reads its end only from a backup that it told before that it takes nothing
-/// more from that master (`inventory` with `deposed`), and lets nobody else serve the master's
-/// tablets until this time, and what clocks differ in it, has passed since. So a master that was
-/// given up and does not know has stopped answering before another one can accept a write.
+/// A recovery reads the end of a log only from a backup that it first told to take nothing more
+/// from that master (`inventory` with `deposed`). It lets no other server serve the master's
+/// tablets until this time, plus the difference between clocks, has passed since. So a master that
+/// was declared crashed and does not know it has stopped answering before another master can accept
+/// a write.
 ///
-/// A master counts from when it sent, by its own clock, and takes nothing off; a margin for clocks
-/// that run at different speeds is added by who waits.
+/// A master counts from the moment of sending, by its own clock, and takes nothing off. The waiting
+/// side adds a margin for clocks that run at different speeds.
 pub const READ_LEASE: Duration = Duration::from_millis(500);
 
 /// A message as the body of a request or a reply.
 #[must_use]
 pub fn to_body<T: Serialize>(message: &T) -> Vec<u8> {
-    // Nothing here can fail to be written: no maps with odd keys, no own serializers.
+    // Serializing cannot fail here: there are no maps with odd keys and no custom serializers.
     serde_json::to_vec(message).unwrap_or_default()
 }
 
-/// The message in a body; `None` where it is malformed.
+/// The message in a body; `None` if the body is malformed.
 #[must_use]
 pub fn of_body<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
     serde_json::from_slice(body).ok()
 }
 
-/// A message that says nothing.
+/// A message without contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Empty {}
 
-/// What holds for the whole cluster. Decided when it is made, but for `min_replicas`.
+/// The settings of the whole cluster. Fixed when the cluster is created, except `min_replicas`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// Replicas of each segment. 0: none, a cache.
+    /// Replicas of each segment. 0 means none: a cache.
     pub replicas: u32,
-    /// Replicas without which no write is acknowledged: 1 to `replicas`. [`ChangeSettings`] changes it.
+    /// The least replicas for an acknowledged write: 1 to `replicas`. [`ChangeSettings`] changes
+    /// it.
     #[serde(default = "one")]
     pub min_replicas: u32,
     /// When a write is acknowledged: `replicated`, `interval:100ms` or `synced`.
     pub durability: String,
     /// Bytes of a full segment.
     pub segment_bytes: u32,
-    /// A server may keep a replica of its own segments: for a cluster of one.
+    /// Whether a server may keep a replica of its own segments: for a cluster of one.
     pub self_backup: bool,
 }
 
 impl Settings {
-    /// What of it is not as in the other one, for people. A cluster's `min_replicas` may have been changed
-    /// since it was made, so that is no difference.
+    /// The settings that differ from the other ones, for people. A cluster's `min_replicas` may
+    /// have been changed since its creation, so it does not count as a difference.
     #[must_use]
     pub fn differences(&self, other: &Settings) -> String {
         let Settings { replicas, min_replicas: _, durability, segment_bytes, self_backup } = self;
@@ -88,16 +92,16 @@ impl Settings {
     }
 }
 
-/// A server, as all know it.
+/// A server, as the whole cluster knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerInfo {
     /// Its id.
     pub server: ServerId,
-    /// Which of its lives this is, from 1.
+    /// Its generation, from 1.
     pub generation: u64,
-    /// Whether it is there.
+    /// Whether it is up.
     pub state: ServerState,
-    /// The machine it is on: two replicas are never on one.
+    /// The machine it is on: two replicas of a segment are never on one machine.
     pub host: String,
     /// The rack it is in, if racks matter.
     #[serde(default)]
@@ -106,48 +110,48 @@ pub struct ServerInfo {
     pub shards: Vec<ShardInfo>,
     /// Its backup, if it has one.
     pub backup: Option<BackupInfo>,
-    /// Masters that have taken back the logs of former ones of this server, with those: what such a
-    /// master does to a closed replica that is still the former one's it does to its own.
+    /// Masters that have taken back the logs of former masters of this server, with those masters.
+    /// Such a master also owns the closed replicas that still have a former master's id.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lineages: Vec<(MasterId, Vec<MasterId>)>,
 }
 
-/// Whether a server is there.
+/// Whether a server is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ServerState {
-    /// It is.
+    /// The server is up.
     Up,
-    /// It is not, and something of it is still to be recovered, or it may come again.
+    /// The server is down. A part of its data is still to be recovered, or it may restart.
     Down,
 }
 
 /// A shard of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShardInfo {
-    /// The log it writes in this life.
+    /// The log that the shard writes in this generation.
     pub master: MasterId,
-    /// Where it listens.
+    /// The address at which it listens.
     pub address: SocketAddr,
 }
 
 /// A server's backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupInfo {
-    /// Where it listens.
+    /// The address at which it listens.
     pub address: SocketAddr,
-    /// How fast it reads its frames; 0 if that is not known.
+    /// The speed at which it reads its frames; 0 if unknown.
     #[serde(default)]
     pub read_bytes_per_second: u64,
-    /// The place of its storage, by a hash of machine and directory; 0 if that is not known.
+    /// The place of its storage, by a hash of machine and directory; 0 if unknown.
     #[serde(default)]
     pub place: u64,
 }
 
-/// Everybody there is. Versions only grow; a newer list takes an older one's place.
+/// All servers of the cluster. Versions only grow; a newer list replaces an older one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerList {
-    /// Which list this is.
+    /// The version of the list.
     pub version: u64,
     /// The cluster's present [`Settings::min_replicas`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -156,20 +160,21 @@ pub struct ServerList {
     pub servers: Vec<ServerInfo>,
 }
 
-/// `register`: a server that has no id, or one that has, wants to know what holds here.
+/// `register`: a server, with or without an id, asks for its id and the cluster's settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Register {
-    /// What its storage says.
+    /// The ids in its storage.
     #[serde(default)]
     pub known: Option<Known>,
-    /// A number drawn at random, the same in every attempt: it gets only one id.
+    /// A number drawn at random, the same in every attempt, so that the server gets only one id.
     pub nonce: u64,
-    /// The place where it has no storage and would make one, as in [`BackupInfo`]; 0 if it does not say.
+    /// The place where it has no storage and would create one, as in [`BackupInfo`]; 0 if it gives
+    /// none.
     #[serde(default)]
     pub place: u64,
 }
 
-/// What a server's storage says of it.
+/// The ids that a server's storage contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
     /// The cluster.
@@ -185,28 +190,29 @@ pub struct Registered {
     pub cluster: ClusterId,
     /// The server's id.
     pub server: ServerId,
-    /// It has no id of its own: the storage of that server was in this place and is not there now.
+    /// The server has no id of its own: the storage of that server was in this place and is missing
+    /// now.
     #[serde(default)]
     pub is_missing: bool,
-    /// What holds in the cluster.
+    /// The cluster's settings.
     pub settings: Settings,
 }
 
-/// `enlist`: a registered server begins a life.
+/// `enlist`: a registered server begins a generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enlist {
     /// The cluster.
     pub cluster: ClusterId,
     /// The server.
     pub server: ServerId,
-    /// A number drawn at random for each life, the same in every attempt.
+    /// A number drawn at random for each generation, the same in every attempt.
     pub nonce: u64,
     /// The machine it is on.
     pub host: String,
     /// The rack it is in.
     #[serde(default)]
     pub rack: String,
-    /// Where its shards listen.
+    /// The addresses at which its shards listen.
     pub shards: Vec<SocketAddr>,
     /// Its backup, if it has one.
     pub backup: Option<BackupInfo>,
@@ -215,37 +221,38 @@ pub struct Enlist {
 /// The answer to [`Enlist`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enlisted {
-    /// Which life this is.
+    /// The number of the generation.
     pub generation: u64,
     /// The masters' ids, in the order of the shards.
     pub masters: Vec<MasterId>,
-    /// A number drawn at random, the same in all lives of this server, which only it is told: the ids
-    /// of its logs follow from it, so that it can take back what it wrote in a former life. 0 for none.
+    /// A number drawn at random, the same in all generations of this server, and given only to it.
+    /// The ids of its logs follow from it, so that the server can take back the log of a former
+    /// generation. 0 for none.
     #[serde(default)]
     pub log_seed: u64,
-    /// Who there is.
+    /// The servers of the cluster.
     pub servers: ServerList,
 }
 
-/// Bytes of tables in one [`Map`], about: the coordinator ends a page behind the table that exceeds it. A
-/// table has at most as many tablets as fit into one value of the metastore, so every page, with
-/// the table that exceeds it, is shorter than 1 MiB.
+/// The approximate size of the tables in one [`Map`]: the coordinator ends a page behind the table
+/// that exceeds it. A table has at most as many tablets as fit into one value of the metastore, so
+/// every page, with the table that exceeds it, is shorter than 1 MiB.
 pub const MAP_PAGE_BYTES: usize = 256 << 10;
 
-/// Tables that one [`MapRequest`] names at most. The coordinator passes over the others.
+/// The most tables that one [`MapRequest`] names. The coordinator ignores the others.
 pub const MAP_TABLES_MAX: usize = 1024;
 
-/// `map`: where are the tablets?
+/// `map`: asks for the addresses of tablets.
 ///
 /// There are three kinds of requests:
 ///
 /// - *One table*, by its `table` name.
 /// - *A page*: the tables from the id `from` on. The answer says where the next page begins.
 ///   The empty request asks for the first page.
-/// - *News*: `is_news`. The answer has everything that has changed since the version `since`, if that fits
-///   into one page. Otherwise it has only the tables that `tables` names. So a client of a small
-///   cluster keeps the whole map by one short message for each change, and a client of a large cluster hears only of
-///   the tables that it uses.
+/// - *News*: `is_news`. The answer has everything that has changed since the version `since`, if
+///   that fits into one page. Otherwise it has only the tables that `tables` names. So a client of
+///   a small cluster keeps the whole map by one short message for each change, and a client of a
+///   large cluster gets only the tables that it uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MapRequest {
     /// Only the table of this name.
@@ -273,7 +280,7 @@ pub struct Map {
     /// The tables, by id.
     pub tables: Vec<TableInfo>,
     /// Tables that are not listed here are as they were in the map of this version. 0: they do not
-    /// exist, but for those of further pages.
+    /// exist, except those of further pages.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub since: u64,
     /// Only tables that the request named are listed.
@@ -292,7 +299,7 @@ pub struct Map {
 pub struct TableInfo {
     /// Its id.
     pub id: TableId,
-    /// What people call it.
+    /// The name that people use.
     pub name: String,
     /// Its tablets, by their first hashes, without gaps.
     pub tablets: Vec<TabletInfo>,
@@ -306,11 +313,11 @@ pub struct TableInfo {
 pub struct TabletInfo {
     /// The first hash that belongs to it.
     pub first: KeyHash,
-    /// The last one.
+    /// The last hash that belongs to it.
     pub last: KeyHash,
-    /// The master that has it.
+    /// The master that owns it.
     pub master: MasterId,
-    /// Where that is; nowhere while the tablet is being recovered.
+    /// The master's address; `None` while the tablet is being recovered.
     pub address: Option<SocketAddr>,
 }
 
@@ -319,7 +326,7 @@ pub struct TabletInfo {
 pub struct CreateTable {
     /// Its name.
     pub name: String,
-    /// Over how many shards it is spread.
+    /// The number of shards over which it is spread.
     #[serde(default = "one")]
     pub server_span: u32,
 }
@@ -340,7 +347,7 @@ pub struct DropTable {
 pub struct SplitTablet {
     /// The table's name.
     pub table: String,
-    /// The first hash of the second one.
+    /// The first hash of the second tablet.
     pub at: KeyHash,
 }
 
@@ -351,7 +358,7 @@ pub struct MigrateTablet {
     pub table: String,
     /// The tablet's first hash.
     pub first: KeyHash,
-    /// To which master.
+    /// The master that gets the tablet.
     pub to: MasterId,
 }
 
@@ -360,7 +367,8 @@ pub struct MigrateTablet {
 pub struct LeaseOpened {
     /// The lease, never 0 and never used again.
     pub lease: u64,
-    /// It lasts so long after the coordinator last heard of the client, in milliseconds.
+    /// The time for which the lease lasts after the coordinator last heard from the client, in
+    /// milliseconds.
     pub ttl_ms: u64,
     /// The cluster, so that a client notices when it talks to another one.
     pub cluster: ClusterId,
@@ -373,24 +381,24 @@ pub struct Lease {
     pub lease: u64,
 }
 
-/// `check leases`: which of these are over?
+/// `check leases`: asks which leases have ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckLeases {
     /// Leases.
     pub leases: Vec<u64>,
 }
 
-/// The answer to [`CheckLeases`]. What is said here is durable: a lease that is over stays so.
+/// The answer to [`CheckLeases`]. It is durable: a lease that has ended stays so.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeasesChecked {
-    /// Those that are over, or never were.
+    /// The leases that have ended, or never existed.
     pub ended: Vec<u64>,
     /// The version of the map when the others were open.
     pub map_version: u64,
 }
 
-/// `raise epoch`: the open head of a master lost a replica; only replicas of this epoch count from
-/// now on. Answered once that is durable. The answer is [`Empty`].
+/// `raise epoch`: the open head of a master lost a replica, and from now on only replicas of this
+/// epoch count. Answered once that is durable. The answer is [`Empty`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RaiseEpoch {
     /// The master.
@@ -401,11 +409,12 @@ pub struct RaiseEpoch {
     pub epoch: Epoch,
 }
 
-/// `change settings`: what may change while the cluster runs. The answer is the cluster's [`Settings`]; it
-/// comes once they are written. Masters learn them with the next list of servers.
+/// `change settings`: changes the settings that may change while the cluster runs. The answer is
+/// the cluster's [`Settings`], sent once they are written. Masters learn them with the next list of
+/// servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeSettings {
-    /// [`Settings::min_replicas`], if that is to change.
+    /// The new [`Settings::min_replicas`], if it changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_replicas: Option<u32>,
 }
@@ -415,55 +424,55 @@ pub struct ChangeSettings {
 pub struct Taken {
     /// The tablet.
     pub range: TabletRange,
-    /// What was born before this segment of that log is of a former life of the tablet.
+    /// Entries born before this segment of that log belong to a former stay of the tablet.
     pub since: SegmentId,
 }
 
-/// `take tablets` (new ones, empty) and `drop tablets`. Those that are there (or not there) already
-/// are passed over. The answer is [`Empty`].
+/// `take tablets` (new, empty ones) and `drop tablets`. Tablets that the master already has (or
+/// does not have) are skipped. The answer is [`Empty`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tablets {
-    /// The master that is meant: an address may be another's by now.
+    /// The master for which the message is meant: its address may belong to another by now.
     pub master: MasterId,
-    /// Which.
+    /// The tablets.
     pub tablets: Vec<TabletRange>,
 }
 
-/// `take tablets` and `drop tablets` at the end of a migration. To take: the new master serves from now
-/// on what it has got; it never makes an empty tablet for it. To drop: the new master throws away what
-/// it has got of it so far, if it does not serve it yet; the former one drops what it has given. Each
-/// does that only for this migration, however late the message is, and passes it over where it was done
-/// already.
+/// `take tablets` and `drop tablets` at the end of a migration. To take: from now on the new master
+/// serves the entries that it has received, and never creates an empty tablet instead. To drop: the
+/// new master throws away the entries that it has received so far, if it does not serve the tablet
+/// yet; the former master drops the tablet that it gave away. Each does so only for this migration,
+/// however late the message is, and skips it if it was done already.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MigratedTablets {
-    /// Which migration.
+    /// The migration's number.
     pub migration: u64,
-    /// The master that is meant.
+    /// The master for which the message is meant.
     pub master: MasterId,
-    /// The tablet, as the only one.
+    /// The tablet, as the only element.
     pub tablets: Vec<TabletRange>,
-    /// From when on it is the new master's. The default keeps a message without it from being taken for
-    /// [`Tablets`], which makes empty tablets.
+    /// The moment from which the tablet is the new master's. The default keeps a message without it
+    /// from being taken for [`Tablets`], which creates empty tablets.
     #[serde(default)]
     pub since: OwnedSince,
 }
 
-/// `migrate out`: give a tablet to another master. It is asked again until the answer is a
-/// [`MigratedOut`]; until then the answer is that it is in progress. Asked again after that, it is
-/// answered the same.
+/// `migrate out`: gives a tablet to another master. The coordinator repeats the request until the
+/// answer is a [`MigratedOut`]; until then the answer is that it is in progress. A later repetition
+/// gets the same answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MigrateOut {
-    /// Which migration: a number that is never used again.
+    /// The migration's number, which is never used again.
     pub migration: u64,
     /// The master that has the tablet.
     pub master: MasterId,
-    /// The tablet, or what part of it.
+    /// The tablet, or a part of it.
     pub range: TabletRange,
-    /// Who gets it.
+    /// The master that gets it.
     pub to: MasterId,
-    /// Where that is.
+    /// The address of that master.
     pub address: SocketAddr,
-    /// It will not come to anything: the tablet stays, and is served.
+    /// The migration is abandoned: the tablet stays, and is served.
     #[serde(default)]
     pub give_up: bool,
 }
@@ -471,62 +480,63 @@ pub struct MigrateOut {
 /// The answer to [`MigrateOut`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MigratedOut {
-    /// The tablet is durable at the new master, since when, and the one that answers serves it no
-    /// more until it is told to give up; or why not, for people: then it serves it as before.
+    /// On success, the segment from which on the tablet's entries count at the new master, where it
+    /// is durable; the answering master no longer serves it, unless the migration is abandoned. On
+    /// failure, the reason, for people; the answering master serves the tablet as before.
     pub outcome: Result<Taken, String>,
 }
 
-/// How `migrate in` begins: see `thunderhead_wire::migration`.
+/// The beginning of `migrate in`: see `thunderhead_wire::migration`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MigrationBegin {
-    /// The tablet that comes.
+    /// The tablet to migrate.
     pub range: TabletRange,
 }
 
-/// `head of`: what does an open replica say of its log? The answer is a [`Head`]; a replica that is
-/// not there, or is damaged other than at its end, is refused. The backup takes nothing more from
-/// that master before it answers, as where it is asked for its inventory.
+/// `head of`: asks for the log's state in an open replica. The answer is a [`Head`]. A replica that
+/// the backup does not have, or that is damaged elsewhere than at its end, is refused. The backup
+/// takes nothing more from that master before it answers, as with `inventory`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeadOf {
-    /// Whose replica.
+    /// The master that wrote the replica.
     pub master: MasterId,
-    /// Of which segment.
+    /// The replica's segment.
     pub segment: SegmentId,
 }
 
 /// The answer to `head of`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// The segments of the log, by the last digest in it; nothing where it has none.
+    /// The segments of the log, by the last digest in it; `None` if it has no digest.
     pub digest: Option<Vec<SegmentId>>,
-    /// What the tablets of the log held when the segment was begun, as far as there was room.
+    /// The contents of the log's tablets when the segment was begun, as far as there was room.
     #[serde(default)]
     pub statistics: Vec<TabletStatus>,
-    /// How the end is damaged, where it is: then another replica is better.
+    /// The damage at the end, if there is any: then another replica is better.
     #[serde(default)]
     pub torn: Option<String>,
 }
 
-/// `begin recovery`: a master is gone, and its tablets are about to be rebuilt in parts. The backup
-/// reads the replicas that are named, in this order, and cuts them by partitions; any other replica
-/// of that master it reads and cuts when it is asked for. What a later recovery of the same master
-/// begins takes the place of an earlier one; the same again changes nothing. It takes nothing more from
-/// that master before it answers, and in another life it knows nothing of the recovery until it is told
-/// again. The answer is [`Empty`].
+/// `begin recovery`: a master has crashed, and its tablets are about to be rebuilt in parts. The
+/// backup reads the named replicas, in this order, and cuts them by partitions. Any other replica
+/// of that master it reads and cuts on request. A later recovery of the same master replaces an
+/// earlier one; repeating the message changes nothing. The backup takes nothing more from that
+/// master before it answers. After a restart it knows nothing of the recovery until the message is
+/// sent again. The answer is [`Empty`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BeginRecovery {
-    /// Which recovery: a number that only grows and is never used again.
+    /// The recovery's number, which only grows and is never used again.
     pub recovery: u64,
-    /// The master that is gone.
+    /// The crashed master.
     pub crashed: MasterId,
-    /// What belongs to each partition. What belongs to none is of no use to anybody.
+    /// The tablets of each partition. Entries of no partition are of no use.
     pub partitions: Vec<Vec<Taken>>,
-    /// Segments to read unasked.
+    /// Segments to read without a request.
     pub segments: Vec<SegmentId>,
     /// Replicas are not cut: there is one partition, to which all of every replica belongs.
     #[serde(default, skip_serializing_if = "is_false")]
     pub whole: bool,
-    /// Whose closed replicas are this master's, too: see [`ServerInfo::lineages`].
+    /// The former masters whose closed replicas this master owns too: see [`ServerInfo::lineages`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lineage: Vec<MasterId>,
 }
@@ -539,17 +549,17 @@ fn is_zero(it: &u64) -> bool {
     *it == 0
 }
 
-/// Where a segment's replicas are.
+/// The backups that have a segment's replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replicas {
     /// The segment.
     pub segment: SegmentId,
-    /// Where it is to be had; who reads it unasked comes first.
+    /// The backups; the first one reads the segment without a request.
     pub at: Vec<(ServerId, SocketAddr)>,
     /// These copies are closed.
     #[serde(default, skip_serializing_if = "is_false")]
     pub closed: bool,
-    /// The highest epoch that one of them has.
+    /// The highest epoch among them.
     #[serde(default, skip_serializing_if = "is_none")]
     pub epoch: Epoch,
 }
@@ -558,139 +568,141 @@ fn is_none(epoch: &Epoch) -> bool {
     *epoch == Epoch::default()
 }
 
-/// `recover`: rebuild tablets from the replicas of a log. Answered with [`Empty`] once it has begun;
-/// sent again, it changes nothing. When all is durable here, the shard says [`Recovered`], and
-/// serves the tablets once that is answered. Several shards may do so for one master, each with a
-/// partition of its own.
+/// `recover`: rebuild tablets from the replicas of a log. Answered with [`Empty`] once it has
+/// begun; repeating it changes nothing. When all tablets are durable here, the shard sends
+/// [`Recovered`], and serves them once that is answered. Several shards may recover one master,
+/// each with a partition of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recover {
-    /// The master that is to do it.
+    /// The master that recovers.
     pub master: MasterId,
-    /// The master that is gone.
+    /// The crashed master.
     pub crashed: MasterId,
-    /// Which recovery.
+    /// The recovery's number.
     #[serde(default)]
     pub recovery: u64,
-    /// Which of its partitions, from 0.
+    /// The partition in it, from 0.
     #[serde(default)]
     pub partition: u32,
-    /// What to rebuild: what belongs to the partition.
+    /// The tablets to rebuild: those of the partition.
     pub tablets: Vec<Taken>,
-    /// How much of it there is, as far as the log's statistics say.
+    /// The amount to rebuild, as far as the log's statistics tell.
     #[serde(default)]
     pub expected: Vec<TabletStatus>,
     /// All segments of the log, in the order in which backups read them. The log was found to be
     /// complete.
     #[serde(default)]
     pub segments: Vec<Replicas>,
-    /// The log is that of the shard's own former life, and is taken back: its closed segments become
-    /// part of the shard's own log as they are, with their replicas. The one partition has all tablets.
+    /// The log is that of the shard's own former generation, and is taken back: its closed segments
+    /// become part of the shard's own log unchanged, with their replicas. The single partition has
+    /// all tablets.
     #[serde(default, skip_serializing_if = "is_false")]
     pub take_back: bool,
 }
 
-/// `recovered`: tablets are rebuilt and durable. The answer, [`Owned`], comes once it is written down
-/// that they are the new master's. Where none of them is, the answer is *bad range*.
+/// `recovered`: tablets are rebuilt and durable. The answer, [`Owned`], is sent once the metastore
+/// names the new master as their owner. If it owns none of them, the answer is *bad range*.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recovered {
-    /// The master that is gone.
+    /// The crashed master.
     pub crashed: MasterId,
-    /// Which recovery.
+    /// The recovery's number.
     #[serde(default)]
     pub recovery: u64,
-    /// Which partition.
+    /// The partition.
     #[serde(default)]
     pub partition: u32,
-    /// The one that did it.
+    /// The recovery master.
     pub by: MasterId,
-    /// What it has now, and since when; or why it could not, for people.
+    /// The tablets that it has now, with the segment from which each counts; or the reason of the
+    /// failure, for people.
     pub outcome: Result<Vec<Taken>, String>,
-    /// Though it failed, its log names segments of the former one, whose replicas must stay.
+    /// Though it failed, its log names segments of the former log, whose replicas must stay.
     #[serde(default, skip_serializing_if = "is_false")]
     pub keeps: bool,
 }
 
-/// The moment from which a shard owns tablets, in numbers of the coordinator that only grow. A shard
-/// tells by it which updates are older than its ownership.
+/// The moment from which a shard owns tablets, in numbers of the coordinator that only grow. By it
+/// a shard tells which updates are older than its ownership.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnedSince {
-    /// The version of the map, which names the shard as the owner. All maps before the shard became the
-    /// owner have lower versions.
+    /// The version of the map that names the shard as the owner. All maps before the shard became
+    /// the owner have lower versions.
     pub map_version: u64,
     /// No lease from this one on was opened before the shard became the owner.
     pub next_lease: u64,
 }
 
-/// The answer to `recovered`: what was rebuilt is the shard's from now on, but for some.
+/// The answer to `recovered`: from now on the shard owns the rebuilt tablets, with exceptions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owned {
-    /// From when on.
+    /// The moment from which it owns them.
     pub since: OwnedSince,
-    /// These it throws away before it serves the others: their tables were dropped, or they are
-    /// somebody else's. Where a tablet is its own only in part, the other parts.
+    /// Tablets that the shard throws away before it serves the others: their tables were dropped,
+    /// or another master owns them. If the shard owns only a part of a tablet, the other parts.
     #[serde(default)]
     pub not_yours: Vec<TabletRange>,
 }
 
-/// `inventory`: which replicas of a master are there? Where it is `deposed`, the backup takes nothing
-/// more from it before it answers: the list of servers, which says so too, may come later than this.
+/// `inventory`: asks for the replicas of a master. If it is `deposed`, the backup takes nothing
+/// more from the master before it answers: the list of servers, which says so too, may come later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InventoryOf {
-    /// Whose replicas.
+    /// The master that wrote the replicas.
     pub master: MasterId,
-    /// The cluster has given it up, and its replicas are about to be read.
+    /// The cluster has declared the master crashed, and its replicas are about to be read.
     #[serde(default)]
     pub deposed: bool,
-    /// Whose closed replicas are this master's, too: see [`ServerInfo::lineages`].
+    /// The former masters whose closed replicas this master owns too: see [`ServerInfo::lineages`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lineage: Vec<MasterId>,
 }
 
-/// `free master`; and `confirm master`, which a leading coordinator answers with [`Empty`] while it has not
-/// declared the master crashed, and refuses as *deposed* from then on.
+/// `free master`; and `confirm master`, which a leading coordinator answers with [`Empty`] while it
+/// has not declared the master crashed, and refuses as *deposed* from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfMaster {
-    /// Whose replicas.
+    /// The master that wrote the replicas.
     pub master: MasterId,
 }
 
-/// `free rest`: nobody needs the replicas of a master whose log was taken back, but for the closed ones
-/// of these segments.
+/// `free rest`: frees the replicas of a master whose log was taken back, except the closed ones of
+/// these segments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FreeRest {
-    /// Whose replicas.
+    /// The master that wrote the replicas.
     pub master: MasterId,
-    /// What is still needed, among others'.
+    /// The segments that are still needed; the list may name others too.
     pub keep: Vec<SegmentId>,
 }
 
 /// The answer to [`FreeRest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestLeft {
-    /// How many replicas of the master are left.
+    /// The number of replicas of the master that remain.
     pub replicas: u64,
 }
 
-/// `masters here`: which masters does a backup have replicas of?
+/// `masters here`: asks for the masters of which a backup has replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MastersAfter {
-    /// Only those with higher numbers.
+    /// Only masters with higher numbers.
     pub after: MasterId,
 }
 
 /// The answer to [`MastersAfter`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MastersHere {
-    /// In the order of their numbers.
+    /// The masters, in the order of their numbers.
     pub masters: Vec<MasterId>,
-    /// Whether there may be more behind the last of them.
+    /// Whether there may be more masters after the last one.
     pub more: bool,
 }
 
-/// `forget server`: a server that is down does not come again.
+/// `forget server`: a server that is down will not restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForgetServer {
-    /// Which.
+    /// The server.
     pub server: ServerId,
 }
 
@@ -704,13 +716,13 @@ pub struct Inventory {
 /// A replica that a backup has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaInfo {
-    /// Of which segment.
+    /// The replica's segment.
     pub segment: SegmentId,
     /// Its epoch.
     pub epoch: Epoch,
     /// Its bytes.
     pub length: u32,
-    /// It is whole.
+    /// Whether the replica is closed and whole.
     pub closed: bool,
 }
 
@@ -719,42 +731,42 @@ pub struct ReplicaInfo {
 pub struct ClusterStatus {
     /// The cluster.
     pub cluster: ClusterId,
-    /// What holds in it.
+    /// The cluster's settings.
     pub settings: Settings,
-    /// Who there is.
+    /// The servers of the cluster.
     pub servers: ServerList,
-    /// Where the tablets are.
+    /// The tables and the addresses of their tablets.
     pub map: Map,
-    /// Clients whose leases last.
+    /// The number of open leases.
     pub leases: u64,
-    /// What is being recovered.
+    /// The recoveries in progress.
     pub recoveries: Vec<RecoveryInfo>,
-    /// What an operator should know, in sentences.
+    /// Facts that an operator should know, in sentences.
     #[serde(default)]
     pub remarks: Vec<String>,
 }
 
-/// A recovery that is not over.
+/// A recovery in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RecoveryInfo {
-    /// The master that is gone.
+    /// The crashed master.
     pub crashed: MasterId,
-    /// One of those that rebuild its tablets; nobody while there is no one.
+    /// One of the recovery masters; `None` while there is none.
     pub by: Option<MasterId>,
-    /// Why the last attempt failed, or what it waits for.
+    /// The reason why the last attempt failed, or the condition for which it waits.
     pub trouble: Option<String>,
-    /// Where it is: `waiting`, `surveying` or `rebuilding`.
+    /// The stage of the recovery: `waiting`, `surveying` or `rebuilding`.
     pub stage: String,
-    /// The partitions that its tablets were divided into last.
+    /// The partitions into which its tablets were last divided.
     pub partitions: u32,
-    /// Those of them that are not rebuilt yet.
+    /// The partitions that are not rebuilt yet.
     pub partitions_left: u32,
-    /// Who rebuilds these. How far each is, its shard's status says.
+    /// The recovery masters of these partitions. The status of each shard tells its progress.
     pub masters: Vec<MasterId>,
     /// Bytes of the log.
     pub bytes: u64,
-    /// Since when a leader has been trying, in milliseconds.
+    /// The time for which a leader has been trying, in milliseconds.
     pub for_ms: u64,
 }
 
@@ -766,7 +778,7 @@ pub struct ShardStatusOf {
     pub is_brief: bool,
 }
 
-/// Tablets that a [`ShardStatus`] lists at most: it stays below 1 MiB.
+/// The most tablets that a [`ShardStatus`] lists: so it stays below 1 MiB.
 pub const STATUS_TABLETS_MAX: usize = 4096;
 
 /// The answer to `shard status`, whose body is a [`ShardStatusOf`].
@@ -777,22 +789,22 @@ pub struct ShardStatus {
     pub master: MasterId,
     /// Bytes of memory that the log may use.
     pub memory_bytes: u64,
-    /// Of these, in use.
+    /// The bytes of these in use.
     pub used_bytes: u64,
-    /// Of these, what is live.
+    /// The bytes of these that are live.
     pub live_bytes: u64,
-    /// Bytes of live entries that still find room, beside what recoveries are about to bring. With 0 the shard
-    /// refuses new tablets.
+    /// Bytes of live entries that still fit, beside the entries that recoveries are about to bring.
+    /// With 0 the shard refuses new tablets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub room_bytes: Option<u64>,
     /// Objects in all tablets.
     pub objects: u64,
     /// Its tablets, or the first of them.
     pub tablets: Vec<TabletStatus>,
-    /// How many tablets are not listed.
+    /// The number of tablets that are not listed.
     #[serde(skip_serializing_if = "is_zero")]
     pub tablets_left: u64,
-    /// Objects that were asked for since it began.
+    /// Reads of objects since the shard began.
     pub reads: u64,
     /// Updates since it began.
     pub updates: u64,
@@ -800,15 +812,17 @@ pub struct ShardStatus {
     pub records: u64,
     /// Segments that lack replicas.
     pub segments_short: u64,
-    /// The same, with what a loss would cost; nothing where no segment lacks replicas.
+    /// The segments that lack replicas, with the cost of a loss; `None` if no segment lacks
+    /// replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_risk: Option<AtRisk>,
-    /// Segments of former logs that its own still has, if it has taken one back and is done with that.
+    /// Segments of former logs that its own log still has, if it has taken one back and finished
+    /// doing so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inherited: Option<Vec<SegmentId>>,
-    /// What is being recovered here: bytes done, and of how many as far as that is known.
+    /// The progress of recoveries here: bytes done, and of how many, as far as that is known.
     pub recovering: Option<(u64, u64)>,
-    /// What an operator should know, in sentences.
+    /// Facts that an operator should know, in sentences.
     pub remarks: Vec<String>,
 }
 
@@ -816,15 +830,15 @@ pub struct ShardStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AtRisk {
-    /// How many.
+    /// The number of segments.
     pub segments: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// How many replicas the worst of them has.
+    /// The number of replicas of the worst segment.
     pub replicas: u32,
-    /// For how long there have been such segments, in milliseconds.
+    /// The time for which there have been such segments, in milliseconds.
     pub for_ms: u64,
-    /// Writes wait: the head has fewer than `min_replicas`.
+    /// Writes wait, because the head has fewer than `min_replicas`.
     pub is_blocked: bool,
 }
 
@@ -843,19 +857,19 @@ pub struct TabletStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BackupStatus {
-    /// Replicas it can hold.
+    /// The replicas that it can hold.
     pub frames: u64,
-    /// Of these, free.
+    /// The free frames.
     pub frames_free: u64,
-    /// Of these, damaged.
+    /// The damaged frames.
     pub frames_damaged: u64,
-    /// How fast it reads; 0 if that is not known.
+    /// The speed at which it reads; 0 if unknown.
     pub read_bytes_per_second: u64,
-    /// When it acknowledges.
+    /// The durability at which it acknowledges.
     pub durability: String,
     /// Bytes of replicas that it read for recoveries since it began.
     pub recovery_bytes_read: u64,
-    /// Bytes of what it cut for recoveries, and keeps until it is fetched.
+    /// Bytes that it cut for recoveries, and keeps until they are fetched.
     pub recovery_bytes_held: u64,
 }
 
@@ -864,7 +878,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_new_is_passed_over_and_what_is_missing_has_a_default() {
+    fn unknown_fields_are_skipped_and_missing_ones_have_a_default() {
         let known: CreateTable = of_body(br#"{"name":"t","colour":"red"}"#).unwrap();
         assert_eq!(known, CreateTable { name: "t".into(), server_span: 1 });
         assert_eq!(of_body::<CreateTable>(b"{}"), None);
@@ -873,7 +887,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_differ_are_named_and_no_others() {
+    fn exactly_the_differing_settings_are_named() {
         let one = Settings {
             replicas: 3,
             min_replicas: 1,
@@ -890,7 +904,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_numbers_and_addresses_are_words() {
+    fn numbers_are_json_numbers_and_addresses_are_strings() {
         let map = Map {
             version: 3,
             tables: vec![TableInfo {

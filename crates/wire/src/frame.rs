@@ -1,12 +1,12 @@
-//! How messages are cut out of a stream, and how two ends greet each other.
+//! How messages are cut out of a stream, and how the two ends of a connection greet each other.
 //!
 //! ```text
 //!  frame     ┌────────────────┬─────────────────────────┐
 //!            │ head: u32      │ payload                 │   head = kind << 24 | payload bytes
 //!            └────────────────┴─────────────────────────┘
-//!  kind 0    a message: what rpc makes of it is its own affair
+//!  kind 0    a message: rpc defines its contents
 //!  kind 1    a preface: the first frame in each direction, sent without waiting for the other's
-//!  kind 128… may be skipped by who does not know them; unknown kinds below close the connection
+//!  kind 128… receivers that do not know them skip them; unknown kinds below close the connection
 //!
 //!  preface    0 magic "THUNDER\n"        8 version_min u16     10 version_max u16
 //!            12 message_bytes_max u32   16 features u64
@@ -14,11 +14,11 @@
 //!            64 (longer ones may come)
 //! ```
 //!
-//! All numbers are little-endian. The version that both ends speak is the highest that both know;
-//! features are those that both have. A server that offers shared memory names the *door* to knock
-//! at and the *token* to show there; all zeroes mean that it does not. *cluster* is the cluster that the
-//! sender belongs to; 0 means that it does not know yet. Ends of different clusters do not speak to each
-//! other: ids of servers, masters and tables start at 1 in every cluster.
+//! All numbers are little-endian. Both ends speak the highest version that both know. The features
+//! in use are those of both ends. A server that offers shared memory names the *door* at which to
+//! knock and the *token* to show there; all zeroes mean that it offers none. *cluster* is the
+//! cluster of the sender; 0 means that it does not know its cluster yet. Ends of different clusters
+//! do not speak to each other: ids of servers, masters and tables start at 1 in every cluster.
 
 use crate::ClusterId;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -27,21 +27,21 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Bytes of a frame's head.
 pub const HEAD_BYTES: usize = 4;
 
-/// The longest payload that a frame's head can tell.
+/// The longest payload that a frame's head can express.
 pub const PAYLOAD_BYTES_MAX: usize = (1 << 24) - 1;
 
-/// A feature: the sender has long messages to send and to take. Where both ends say so, rings in shared memory
-/// between them are long as well.
+/// A feature: the sender sends and takes long messages. If both ends have it, rings in shared
+/// memory between them are long as well.
 pub const LONG_MESSAGES: u64 = 1;
 
-/// A feature: the sender is a member of the cluster, a server or a coordinator. A server that has no room for
-/// more clients still accepts members, so that probes and replicas get through.
+/// A feature: the sender is a member of the cluster, a server or a coordinator. A server without
+/// room for more clients still accepts members, so that probes and replicas get through.
 pub const MEMBER: u64 = 2;
 
 /// The protocol version that this code speaks, and the oldest that it still understands.
 pub const VERSIONS: std::ops::RangeInclusive<u16> = 1..=1;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind(pub u8);
 
@@ -51,7 +51,7 @@ impl Kind {
     /// The greeting.
     pub const PREFACE: Kind = Kind(1);
 
-    /// Whether who does not know this kind may pass it over.
+    /// Whether a receiver that does not know this kind may skip the frame.
     #[must_use]
     pub fn may_be_skipped(self) -> bool {
         self.0 >= 128
@@ -61,7 +61,7 @@ impl Kind {
 /// The head of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// What the frame is.
+    /// The kind of the frame.
     pub kind: Kind,
     /// Bytes that follow the head.
     pub payload_bytes: usize,
@@ -101,19 +101,19 @@ pub struct Preface {
     cluster: U64,
 }
 
-/// What a preface must begin with.
+/// The first bytes of every preface.
 pub const MAGIC: [u8; 8] = *b"THUNDER\n";
 
-/// Where to knock for shared memory, and what to show there.
+/// The door at which to knock for shared memory, and the token to show there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// The door's name.
     pub door: [u8; 16],
-    /// What tells the server whose connection this is.
+    /// Tells the server to which connection the client belongs.
     pub token: [u8; 16],
 }
 
-/// What both ends agreed on.
+/// The result of both greetings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreement {
     /// The protocol version.
@@ -124,20 +124,20 @@ pub struct Agreement {
     pub message_bytes_max: usize,
     /// Shared memory, if the other end offers it.
     pub offer: Option<Offer>,
-    /// The cluster that the other end belongs to, if it knew that when it greeted.
+    /// The cluster of the other end, if that end knew it when it greeted.
     pub cluster: Option<ClusterId>,
 }
 
-/// Why a greeting is refused.
+/// The reason why a greeting is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mismatch {
-    /// It is no greeting of this protocol.
+    /// The bytes are no greeting of this protocol.
     NotOurs,
     /// No version is known to both ends.
     Version {
-        /// The oldest that the other end knows.
+        /// The oldest version that the other end knows.
         min: u16,
-        /// The newest that it knows.
+        /// The newest version that it knows.
         max: u16,
     },
 }
@@ -160,7 +160,8 @@ impl Preface {
         }
     }
 
-    /// The same greeting from an end that belongs to this cluster, or does not know its cluster yet.
+    /// The same greeting from an end of this cluster, or from an end that does not know its cluster
+    /// yet.
     #[must_use]
     pub fn of_cluster(mut self, cluster: Option<ClusterId>) -> Preface {
         self.cluster = cluster.map_or(0, |cluster| cluster.0).into();
@@ -174,10 +175,10 @@ impl Preface {
         self
     }
 
-    /// What an end with these features agrees on with the sender of this payload.
+    /// The agreement between an end with these features and the sender of this payload.
     ///
     /// # Errors
-    /// When the payload is no greeting, or the versions do not meet.
+    /// When the payload is no greeting, or no version is known to both ends.
     pub fn agree(payload: &[u8], features: u64) -> Result<Agreement, Mismatch> {
         let (theirs, _) = Preface::ref_from_prefix(payload).map_err(|_| Mismatch::NotOurs)?;
         if theirs.magic != MAGIC {
@@ -192,7 +193,7 @@ impl Preface {
         Ok(Agreement {
             version,
             features: theirs.features.get() & features,
-            // Whatever it says, no frame tells more.
+            // No frame can carry more, even if the other end offers it.
             message_bytes_max: (theirs.message_bytes_max.get() as usize).min(PAYLOAD_BYTES_MAX),
             offer: (offer.door != [0; 16]).then_some(offer),
             cluster: Some(ClusterId(theirs.cluster.get())).filter(|it| *it != ClusterId(0)),
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_greeting_or_of_other_versions_is_refused() {
+    fn other_bytes_and_greetings_of_other_versions_are_refused() {
         let ours = Preface::new(0, 1000, None);
         for (min, max) in [(2, 9), (0, 0), (9, 2)] {
             let theirs = ours.with_versions(min, max);

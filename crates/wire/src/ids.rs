@@ -46,7 +46,7 @@ id! {
 }
 
 id! {
-    /// A log: the sequence of segments that one master writes in one life. Drawn at random.
+    /// A log: the sequence of segments that one master writes in one generation. Drawn at random.
     LogId, "log "
 }
 
@@ -56,7 +56,7 @@ id! {
 }
 
 id! {
-    /// A cluster. Drawn at random when it is made.
+    /// A cluster. Drawn at random when the cluster is created.
     ClusterId, "cluster "
 }
 
@@ -72,8 +72,8 @@ id! {
 }
 
 id! {
-    /// The epoch of a segment: raised when a replica of an open head was lost, so that what is
-    /// left of that one can be told from those that went on.
+    /// The epoch of a segment: raised when a replica of an open head was lost, so that the remains
+    /// of that replica can be told from the replicas that went on.
     Epoch, "epoch "
 }
 
@@ -96,10 +96,10 @@ impl Version {
     }
 }
 
-/// The hash that places a key: which tablet of its table holds it, and where in that tablet's
-/// index it stands.
+/// The hash that places a key: it decides the tablet of its table, and the place in that tablet's
+/// index.
 ///
-/// It is XXH3 (64 bits, seed 0) of the key's bytes, on every machine and in every version, for
+/// It is XXH3 (64 bits, seed 0) of the key's bytes, on every machine and in every version, because
 /// clients of all languages must compute the same.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
@@ -147,7 +147,7 @@ impl TabletRange {
         self.table == table && self.first <= hash && hash <= self.last
     }
 
-    /// Whether some key could belong to both.
+    /// Whether a key could belong to both.
     #[must_use]
     pub fn overlaps(&self, other: &TabletRange) -> bool {
         self.table == other.table && self.first <= other.last && other.first <= self.last
@@ -160,14 +160,14 @@ impl fmt::Display for TabletRange {
     }
 }
 
-/// A place in a log's stream of head segments: what was appended before it comes before it.
+/// A place in a log's stream of head segments: everything appended earlier comes before it.
 ///
 /// Survivor segments are not part of that stream, so no position ever names one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogPosition {
     /// The head segment.
     pub segment: SegmentId,
-    /// How many of its bytes come before this position.
+    /// The number of its bytes before this position.
     pub offset: u32,
 }
 

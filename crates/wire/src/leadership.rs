@@ -1,18 +1,19 @@
-//! Who speaks, where a coordinator tells a server to do something.
+//! The sender's leadership, at the start of each command from a coordinator to a server.
 //!
 //! ```text
 //!   0 cluster u64     8 token u64     16 the message
 //! ```
 //!
-//! Such a message may be on its way for long: longer than the leadership of its sender lasts. The token is
-//! that of the leadership, and grows with each. A server that has heard of a newer leadership refuses what
-//! an older one has sent ([`Status::OldLeader`](crate::Status::OldLeader)), and what is of another cluster.
+//! Such a message may be delayed for longer than the leadership of its sender lasts. The token is
+//! that of the leadership, and grows with each leadership. A server that knows of a newer
+//! leadership refuses messages of an older one ([`Status::OldLeader`](crate::Status::OldLeader)),
+//! and messages of another cluster.
 
 use crate::ClusterId;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What a command of a coordinator begins with.
+/// The first bytes of a coordinator's command.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -23,13 +24,13 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// That of a cluster's coordinator, which leads under this token.
+    /// The leadership of a cluster's coordinator under this token.
     #[must_use]
     pub fn new(cluster: ClusterId, token: u64) -> Leadership {
         Leadership { cluster: cluster.0.into(), token: token.into() }
     }
 
-    /// The body of a command: this, and what is to be done.
+    /// The body of a command: this leadership, then the message.
     #[must_use]
     pub fn command(&self, message: &[u8]) -> Vec<u8> {
         [self.as_bytes(), message].concat()
@@ -48,7 +49,7 @@ impl Leadership {
         ClusterId(self.cluster.get())
     }
 
-    /// The token: of two leaderships the later one has the higher.
+    /// The token: a later leadership has a higher one.
     #[must_use]
     pub fn token(&self) -> u64 {
         self.token.get()

@@ -1,6 +1,6 @@
-//! What every part of Thunderhead shares: the ids of tables, segments, versions and log positions,
-//! as types that cannot be taken for one another; the layouts of frames, messages and operations;
-//! statuses.
+//! The types that every part of Thunderhead shares: the ids of tables, segments, versions and log
+//! positions, each a type of its own so that none can be taken for another; the layouts of frames,
+//! messages and operations; statuses.
 //!
 //! This crate does no I/O and holds no state. `docs/protocol.md` describes the bytes; golden
 //! vectors in the tests here pin them.

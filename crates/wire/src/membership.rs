@@ -1,31 +1,32 @@
-//! How servers and coordinators find out whether a server is there.
+//! How servers and coordinators find out whether a server is alive.
 //!
 //! ```text
 //!  server ──probe──► another server     every now and then, in a random order
-//!         ◄─probed──                    here; or not; or nothing comes
+//!         ◄─probed──                    here; or not; or no answer
 //!  server ──suspect──► coordinator ──probe, a few times──► that server
-//!                                       no answer, and others answer: its life is over
+//!                                       no answer, and others answer: declared crashed
 //! ```
 //!
-//! Bodies are JSON, as all that is said about the cluster (see [`crate::control`]). Both sides say
-//! which list of servers they know: who has the older one asks the coordinator for the newer.
+//! Bodies are JSON, as all messages about the cluster (see [`crate::control`]). Both sides send the
+//! version of their list of servers: the side with the older list asks the coordinator for the
+//! newer.
 
 use crate::{ClusterId, ServerId};
 use serde::{Deserialize, Serialize};
 
-/// `probe`: is this server there, in this life?
+/// `probe`: is this server alive, in this generation?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
     /// The cluster.
     pub cluster: ClusterId,
-    /// Who is asked for.
+    /// The server that is probed.
     pub server: ServerId,
-    /// Which of its lives.
+    /// Its generation.
     pub generation: u64,
-    /// Who asks, in which life; nobody where it is a coordinator.
+    /// The sender and its generation; `None` for a coordinator.
     #[serde(default)]
     pub from: Option<(ServerId, u64)>,
-    /// The list of servers that the asker knows.
+    /// The version of the sender's list of servers.
     #[serde(default)]
     pub list_version: u64,
 }
@@ -33,43 +34,44 @@ pub struct Probe {
 /// The answer to [`Probe`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probed {
-    /// Who is there.
+    /// The process that answers.
     pub presence: Presence,
-    /// The list of servers that is known here.
+    /// The version of the list of servers at the answering side.
     #[serde(default)]
     pub list_version: u64,
-    /// The asker is not there, by that list, in the life that it says.
+    /// By that list, the sender is not up in the generation that it gave.
     #[serde(default)]
     pub you_are_gone: bool,
 }
 
-/// Who is where a server is looked for.
+/// The process at the address of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Presence {
-    /// That server, in that life.
+    /// That server, in that generation.
     Here,
-    /// A process that has not enlisted yet, or does not know yet that it has; this is the nonce that
-    /// it enlists with. Only the coordinator knows which life that is.
+    /// A process that has not enlisted yet, or does not know yet that it has; this is the nonce
+    /// with which it enlists. Only the coordinator knows its generation.
     Begins(u64),
-    /// Another life of it, or somebody else: that life is over.
+    /// Another generation of the server, or another server: the probed generation has ended.
     Other,
-    /// That server, in that life, was asked to end and stores nothing more: that life is over. It still takes to its
-    /// disk what it has acknowledged.
+    /// That server, in that generation, was asked to end: the generation has ended, and stores
+    /// nothing more. The process still writes the data that it has acknowledged to its disk.
     Leaves,
 }
 
-/// `suspect`: a server has had no answer, or one that says that the life is over. The answer, an
-/// empty one, comes at once; the coordinator makes sure by itself.
+/// `suspect`: a server got no answer, or learned that the generation has ended. The coordinator
+/// answers at once, with an empty body, and then probes the suspect itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suspect {
-    /// Who does not answer.
+    /// The server that does not answer.
     pub server: ServerId,
-    /// In which life.
+    /// Its generation.
     pub generation: u64,
-    /// Who noticed, and in which life. If that one is over, the answer says so.
+    /// The server that noticed, and its generation. If that generation has ended, the answer says
+    /// so.
     pub by: (ServerId, u64),
-    /// What happened, for people.
+    /// The reason, for people.
     #[serde(default)]
     pub why: String,
 }
@@ -80,7 +82,7 @@ mod tests {
     use crate::control::{of_body, to_body};
 
     #[test]
-    fn what_is_said_stays_the_same() {
+    fn messages_keep_their_bytes() {
         let probe = Probe {
             cluster: ClusterId(9),
             server: ServerId(2),

@@ -1,12 +1,12 @@
-//! The heads of requests and replies: what a frame of the kind *message* begins with.
+//! The heads of requests and replies: the first bytes of a frame of the kind *message*.
 //!
 //! ```text
 //!  request    0 id u64    8 opcode u16   10 flags u16 (bit 15 clear)   12 timeout_us u32   16 body
 //!  reply      0 id u64    8 status u16   10 flags u16 (bit 15 set)     12 hint u32         16 body
 //! ```
 //!
-//! Both are views of the bytes as they came: nothing is parsed, nothing copied. Flags that a
-//! receiver does not know are ignored; what must not be ignored needs a feature bit.
+//! Both are views of the bytes as they came: nothing is parsed, nothing copied. A receiver ignores
+//! flags that it does not know. A flag that must not be ignored needs a feature bit.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -63,7 +63,7 @@ impl MessageHead {
         MessageHead::ref_from_prefix(message).ok()
     }
 
-    /// Which request it is or answers.
+    /// The id of the request; a reply has the id of the request that it answers.
     #[inline]
     #[must_use]
     pub fn id(&self) -> u64 {
@@ -84,8 +84,8 @@ impl MessageHead {
         self.code.get()
     }
 
-    /// Time-out of a request in microseconds, 0 for none; what a reply adds to its status: for
-    /// "busy" the microseconds to wait.
+    /// Time-out of a request in microseconds, 0 for none. Of a reply, the number that belongs to
+    /// its status: for "busy" the microseconds to wait.
     #[inline]
     #[must_use]
     pub fn number(&self) -> u32 {

@@ -1,4 +1,4 @@
-//! What the former master of a tablet sends to its new one: the bodies of `migrate in`.
+//! The messages from the former master of a tablet to its new one: the bodies of `migrate in`.
 //!
 //! ```text
 //!  body        | migration 8 | new master 8 | kind 1 | ... |
@@ -6,44 +6,44 @@
 //!  data   1    | entries                                                     answer: nothing
 //!  end    2    | safe version 8                                              answer: JSON: Taken
 //!
-//!  entries     | kind 1 | version 8 | key length 4 | value length 4 | key | value |       object     0
-//!              | kind 1 | version 8 | key length 4 | 0 in 4 bytes   | key |               tombstone  1
-//!              | kind 1 | lease 8 | sequence 8 | key hash 8 | length 4 | result |         completion 2
+//!  entries     | kind 1 | version 8 | key length 4 | value length 4 | key | value | object     0
+//!              | kind 1 | version 8 | key length 4 | 0 in 4 bytes   | key |         tombstone  1
+//!              | kind 1 | lease 8 | sequence 8 | key hash 8 | length 4 | result |   completion 2
 //! ```
 //!
-//! Numbers are little-endian. Each message may come more than once and in any order with others of
-//! `data`; of each key the newest version counts. `begin` is answered before anything else is sent,
-//! and everything else before `end` is.
+//! Numbers are little-endian. A message may be duplicated, and `data` messages may be reordered
+//! among themselves; the newest version of each key counts. `begin` is answered before any other
+//! message is sent, and all others are answered before `end` is sent.
 
 use crate::{KeyHash, MasterId, Version};
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Make room.
+    /// Makes room.
     Begin,
-    /// Some of what the tablet holds.
+    /// Some entries of the tablet.
     Data,
-    /// That was all.
+    /// All entries were sent.
     End,
 }
 
-/// The most entries in one message: so many take no longer than a slice.
+/// The most entries in one message: they take no longer than a slice.
 pub const ENTRIES_MAX: usize = 48;
 
-/// What a message begins with.
+/// The first bytes of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Which migration.
+    /// The migration's number.
     pub migration: u64,
-    /// The master that is meant.
+    /// The master for which the message is meant.
     pub master: MasterId,
-    /// What it is.
+    /// The kind of the message.
     pub kind: Kind,
 }
 
 impl Head {
-    /// Puts it at the end of a body.
+    /// Appends the head to a body.
     pub fn put(&self, into: &mut Vec<u8>) {
         into.extend_from_slice(&self.migration.to_le_bytes());
         into.extend_from_slice(&self.master.0.to_le_bytes());
@@ -54,7 +54,7 @@ impl Head {
         });
     }
 
-    /// Takes it off a body.
+    /// Takes the head off a body.
     #[must_use]
     pub fn take(body: &[u8]) -> Option<(Head, &[u8])> {
         let (migration, rest) = number(body)?;
@@ -70,7 +70,7 @@ impl Head {
     }
 }
 
-/// Something of the tablet.
+/// An entry of the tablet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry<'a> {
     /// An object.
@@ -82,7 +82,7 @@ pub enum Entry<'a> {
         /// Its value.
         value: &'a [u8],
     },
-    /// There is none with this key, of this version or an earlier one.
+    /// No object with this key exists, of this version or an earlier one.
     Tombstone {
         /// The version.
         version: Version,
@@ -95,7 +95,7 @@ pub enum Entry<'a> {
         lease: u64,
         /// The client's number for it.
         sequence: u64,
-        /// The hash of the key that it was about.
+        /// The hash of the key that it updated.
         key_hash: KeyHash,
         /// The outcome.
         result: &'a [u8],
@@ -103,8 +103,8 @@ pub enum Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// Puts an object at the end of a body, whose key and value have these lengths and lie in these pieces, the
-    /// key's before the value's.
+    /// Appends an object to a body. Its key and value have these lengths and lie in these pieces,
+    /// the key's before the value's.
     pub fn put_object<'p>(
         into: &mut Vec<u8>,
         version: Version,
@@ -120,7 +120,7 @@ impl<'a> Entry<'a> {
         pieces.for_each(|piece| into.extend_from_slice(piece));
     }
 
-    /// Puts it at the end of a body.
+    /// Appends the entry to a body.
     pub fn put(&self, into: &mut Vec<u8>) {
         let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
         match self {
@@ -146,7 +146,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Takes it off a body.
+    /// Takes an entry off a body.
     #[must_use]
     pub fn take(body: &'a [u8]) -> Option<(Entry<'a>, &'a [u8])> {
         let (kind, rest) = body.split_first()?;
@@ -174,7 +174,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Takes a number off.
+/// Takes a number off some bytes.
 #[must_use]
 pub fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (number, rest) = bytes.split_first_chunk::<8>()?;
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_is_taken_and_what_is_cut_short_is_not() {
+    fn entries_read_back_and_truncated_ones_are_refused() {
         let head = Head { migration: 7, master: MasterId(3), kind: Kind::Data };
         let entries = [
             Entry::Object { version: Version(5), key: b"key", value: b"value" },

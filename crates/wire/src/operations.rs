@@ -1,32 +1,35 @@
 //! The bodies of operations on objects, as views of the bytes as they came.
 //!
 //! ```text
-//!  object head   0 table u64    8 version u64   16 key_bytes u32   20 condition u8   21 flags u8   22 (zero) [2]
+//!  object head   0 table u64    8 version u64   16 key_bytes u32   20 condition u8   21 flags u8
+//!                22 (zero) [2]
 //!  identity      0 lease u64    8 sequence u64   16 first_unacknowledged u64   24 map_version u64
 //!
 //!  read          object head, key                               answer: version u64, value
 //!  write         identity, object head, key, value              answer: version u64
-//!  delete        identity, object head, key                     answer: version u64, 0 if there was none
+//!  delete        identity, object head, key                     answer: version u64, 0 if none
 //!  increment     identity, object head, key, by [8]             answer: version u64, value [8]
 //!
 //!  read many     (object head, key)*                            answer: (part head, value)*
 //!  update many   identity, (object head, update head, key, argument)*
 //!                                                               answer: (part head, value)*
-//!  enumerate     enumerate head                                 answer: page head, (found head, key, value)*
-//!  enumerate head 0 table u64   8 first u64   16 last u64   24 cursor u64   32 bytes u32   36 (zero) [4]
+//!  enumerate     enumerate head                 answer: page head, (found head, key, value)*
+//!  enumerate head 0 table u64   8 first u64   16 last u64   24 cursor u64   32 bytes u32
+//!                36 (zero) [4]
 //!  page head     0 cursor u64   8 last u64   16 is_end u8   17 (zero) [7]
 //!  found head    0 version u64   8 key_bytes u32   12 value_bytes u32
 //!  update head   0 sequence u64    8 argument_bytes u32   12 kind u8   13 (zero) [3]
 //!  part head     0 version u64    8 status u16   10 (zero) [2]   12 value_bytes u32
 //! ```
 //!
-//! Where a condition fails, the answer's body is the version that the object has now, 0 if there is
-//! none. `by` and the value of an increment are a little-endian i64, or an IEEE double when the flag
-//! *float* is set. Each update of many has its own sequence; that of the identity is not looked at.
+//! If a condition fails, the answer's body is the object's present version, 0 if there is none.
+//! `by` and the value of an increment are a little-endian i64, or an IEEE double when the flag
+//! *float* is set. Each update of many has its own sequence; the sequence of the identity is
+//! ignored.
 //!
-//! An identity with lease 0 is none: such an update may be repeated by a retry. `map_version` is the version
-//! of the map by which the client chose the shard. A shard refuses a map that is older than its ownership of
-//! the tablet.
+//! An identity with lease 0 is none: a retry may repeat such an update. `map_version` is the
+//! version of the map by which the client chose the shard. A shard refuses a map that is older than
+//! its ownership of the tablet.
 
 use crate::{Condition, KeyHash, TableId, TabletRange, Version};
 use zerocopy::little_endian::{U16, U32, U64};
@@ -35,7 +38,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// The number of an increment is a floating-point number.
 pub const FLOAT: u8 = 1;
 
-/// Which object, and when to go ahead.
+/// The object, and the condition under which the operation goes ahead.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -66,7 +69,7 @@ impl ObjectHead {
         ObjectHead {
             table: table.0.into(),
             version: version.0.into(),
-            // Longer keys are refused by whoever looks at the length.
+            // Longer keys are refused when their length is checked.
             key_bytes: u32::try_from(key_bytes).unwrap_or(u32::MAX).into(),
             condition: number,
             flags,
@@ -81,7 +84,7 @@ impl ObjectHead {
         TableId(self.table.get())
     }
 
-    /// When to go ahead; `None` for a condition that is not known here.
+    /// The condition; `None` if this version does not know it.
     #[inline]
     #[must_use]
     pub fn condition(&self) -> Option<Condition> {
@@ -113,7 +116,7 @@ impl ObjectHead {
     }
 }
 
-/// By whom an update is, so that it is done once however often it arrives.
+/// The identity of an update, so that it is done once however often it arrives.
 #[derive(
     Clone,
     Copy,
@@ -147,8 +150,8 @@ impl Identity {
         map_version: U64::ZERO,
     };
 
-    /// The identity of an update. Of those of the lease before `first_unacknowledged` the client
-    /// has all answers. The client has no map yet: see [`Identity::with_map`].
+    /// The identity of an update. The client has all answers to the updates of the lease before
+    /// `first_unacknowledged`. The client has no map yet: see [`Identity::with_map`].
     #[must_use]
     pub fn new(lease: u64, sequence: u64, first_unacknowledged: u64) -> Identity {
         Identity {
@@ -179,7 +182,7 @@ impl Identity {
         self.sequence.get()
     }
 
-    /// The first update of which the client may still ask.
+    /// The first update about which the client may still ask.
     #[inline]
     #[must_use]
     pub fn first_unacknowledged(&self) -> u64 {
@@ -201,7 +204,7 @@ impl Identity {
     }
 }
 
-/// What an update of many does.
+/// The effect of an update of many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpdateKind {
     /// Writes the argument.
@@ -212,7 +215,7 @@ pub enum UpdateKind {
     Increment,
 }
 
-/// What one of many updates does, and how long its argument is.
+/// The effect of one of many updates, and the length of its argument.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -237,7 +240,7 @@ impl UpdateHead {
         UpdateHead { sequence: sequence.into(), argument_bytes, kind, zero: [0; 3] }
     }
 
-    /// What it does; `None` for something that is not known here.
+    /// The effect; `None` if this version does not know it.
     #[must_use]
     pub fn kind(&self) -> Option<UpdateKind> {
         Some(match self.kind {
@@ -249,17 +252,17 @@ impl UpdateHead {
     }
 }
 
-/// One of many reads.
+/// A read of many.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadPart<'a> {
-    /// Which object, and when.
+    /// The object, and the condition.
     pub head: &'a ObjectHead,
     /// Its key.
     pub key: &'a [u8],
 }
 
 impl<'a> ReadPart<'a> {
-    /// Takes one off the front of some bytes.
+    /// Takes a read off the front of some bytes.
     #[inline]
     #[must_use]
     pub fn take(bytes: &'a [u8]) -> Option<(ReadPart<'a>, &'a [u8])> {
@@ -268,21 +271,21 @@ impl<'a> ReadPart<'a> {
     }
 }
 
-/// One of many updates.
+/// An update of many.
 #[derive(Clone, Copy, Debug)]
 pub struct UpdatePart<'a> {
-    /// Which object, and when.
+    /// The object, and the condition.
     pub head: &'a ObjectHead,
-    /// What to do.
+    /// The effect.
     pub kind: UpdateKind,
     /// Its key.
     pub key: &'a [u8],
-    /// The value, or what to add.
+    /// The value to write, or the number to add.
     pub argument: &'a [u8],
 }
 
 impl<'a> UpdatePart<'a> {
-    /// Takes one off the front of some bytes, with its sequence.
+    /// Takes an update off the front of some bytes, with its sequence.
     #[must_use]
     pub fn take(bytes: &'a [u8]) -> Option<((u64, UpdatePart<'a>), &'a [u8])> {
         let (head, rest) = ObjectHead::ref_from_prefix(bytes).ok()?;
@@ -293,7 +296,7 @@ impl<'a> UpdatePart<'a> {
         Some(((update.sequence.get(), part), rest))
     }
 
-    /// Puts it behind others, with its sequence.
+    /// Appends the update, with its sequence.
     pub fn put(&self, sequence: u64, into: &mut Vec<u8>) {
         into.extend_from_slice(self.head.as_bytes());
         let update = UpdateHead::new(sequence, self.kind, self.argument.len());
@@ -303,7 +306,7 @@ impl<'a> UpdatePart<'a> {
     }
 }
 
-/// What became of one of many.
+/// The result of one of many operations.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -336,7 +339,7 @@ impl PartHead {
         self.status.get()
     }
 
-    /// The object's version, or the one it has if a condition failed.
+    /// The object's version; if a condition failed, its present one.
     #[must_use]
     pub fn version(&self) -> Version {
         Version(self.version.get())
@@ -366,8 +369,8 @@ pub struct EnumerateHead {
 }
 
 impl EnumerateHead {
-    /// Asks for about so many bytes of objects, from a cursor on: 0 to begin with, then what the
-    /// page before said.
+    /// Asks for about so many bytes of objects, from a cursor on: 0 to begin with, then the cursor
+    /// of the page before.
     #[must_use]
     pub fn new(range: TabletRange, cursor: u64, bytes: u32) -> EnumerateHead {
         EnumerateHead {
@@ -380,27 +383,27 @@ impl EnumerateHead {
         }
     }
 
-    /// Of which objects.
+    /// The range of the objects.
     #[must_use]
     pub fn range(&self) -> TabletRange {
         let (first, last) = (KeyHash(self.first.get()), KeyHash(self.last.get()));
         TabletRange { table: TableId(self.table.get()), first, last }
     }
 
-    /// From where on.
+    /// The cursor from which to go on.
     #[must_use]
     pub fn cursor(&self) -> u64 {
         self.cursor.get()
     }
 
-    /// About how much.
+    /// About how many bytes to return.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes.get() as usize
     }
 }
 
-/// What a page of objects begins with.
+/// The first bytes of a page of objects.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -424,8 +427,8 @@ impl PageHead {
         }
     }
 
-    /// The last hash that the page and its successors are about: it may be less than was asked
-    /// for, where another tablet has the rest.
+    /// The last hash that the page and its successors cover. It may be lower than the request's, if
+    /// another tablet has the rest.
     #[must_use]
     pub fn last(&self) -> KeyHash {
         KeyHash(self.last.get())
@@ -522,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_is_taken() {
+    fn updates_read_back_as_they_were_written() {
         let mut bytes = Vec::new();
         let conditions = [
             Condition::Always,
@@ -552,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_lie_are_refused() {
+    fn false_lengths_are_refused() {
         let head = ObjectHead::new(TableId(1), usize::MAX, Condition::Always, 0);
         let bytes = [head.as_bytes(), b"key"].concat();
         assert!(ObjectHead::take(&bytes).is_none());

@@ -1,35 +1,37 @@
-//! The bodies of what masters and backups say to each other about replicas, as views of the bytes
-//! as they came.
+//! The bodies of messages between masters and backups about replicas, as views of the bytes as they
+//! came.
 //!
 //! ```text
 //!  replicate      replicate head, (replica part, bytes)*         answer: (part answer)*
 //!  replicate head 0 master u64   8 list_version u64   16 server u64   24 generation u64
-//!  replica part   0 segment u64   8 epoch u64   16 offset u32   20 bytes u32   24 length u32   28 flags u8   29 (zero) [3]
+//!  replica part   0 segment u64   8 epoch u64   16 offset u32   20 bytes u32   24 length u32
+//!                 28 flags u8   29 (zero) [3]
 //!  part answer    0 refusal u16   2 (zero) [2]   4 length u32
 //!
 //!  read replica   0 master u64   8 segment u64   16 offset u32   20 bytes u32
-//!                                                                answer: 0 length u32   4 (zero) [4], bytes
-//!  recovery data  0 master u64   8 recovery u64   16 segment u64   24 partition u32   28 offset u32   32 bytes u32   36 (zero) [4]
-//!                                                                answer: as of read replica
+//!                                                    answer: 0 length u32   4 (zero) [4], bytes
+//!  recovery data  0 master u64   8 recovery u64   16 segment u64   24 partition u32
+//!                 28 offset u32   32 bytes u32   36 (zero) [4]
+//!                                                    answer: as of read replica
 //! ```
 //!
-//! What a partition has in a replica is a segment, too: the segment's header, then the entries of
-//! that partition as they are there, and all safe versions. Its length may differ from one replica of
-//! an open segment to the other; whoever goes on with another replica begins at its beginning. A
-//! backup that has not come so far yet says that it is busy.
+//! The part of a replica that belongs to a partition is a segment, too: the segment's header, then
+//! the unchanged entries of that partition, and all safe versions. Its length may differ between
+//! replicas of an open segment, so a reader that goes on with another replica begins at its
+//! beginning. A backup that has not come so far yet answers that it is busy.
 //!
-//! The parts of one message are done in order. Of one part, what its flags ask for is done in this
+//! The parts of one message are done in order. Within a part, the flags are carried out in this
 //! order: open, append the bytes at the offset, commit, close with this length; or free, alone.
-//! Repeating a part changes nothing. `list_version` is the list of servers that the master knows: a
-//! backup that knows an older one may ask for it. `server` and `generation` say which life of which
-//! backup is meant: an address may be another's by now, and the rest of a message must not change
-//! what a later life has. A message without parts asks whether the backup still takes this master's
-//! replicas, and is answered with nothing, at once: the master's read lease hangs on it
-//! ([`READ_LEASE`](crate::control::READ_LEASE)).
+//! Repeating a part changes nothing. `list_version` is the version of the master's list of servers:
+//! a backup with an older list may ask for it. `server` and `generation` name the generation of the
+//! backup for which the message is meant: its address may belong to another server by now, and a
+//! delayed message must not change the replicas of a later generation. A message without parts asks
+//! whether the backup still takes this master's replicas, and is answered at once, without a body:
+//! the master's read lease depends on it ([`READ_LEASE`](crate::control::READ_LEASE)).
 //!
-//! A part answer has refusal 0 when it was done, and the replica's length; else the backup's number
-//! of what it has against it, and the length it has of the replica. Parts behind a refused one of
-//! the same segment are not done.
+//! The answer to a part that was done has refusal 0 and the replica's length. Otherwise it has the
+//! backup's number for the reason, and the length that the backup has of the replica. Parts behind
+//! a refused one of the same segment are not done.
 
 use crate::{Epoch, MasterId, SegmentId, ServerId};
 use zerocopy::little_endian::{U16, U32, U64};
@@ -37,16 +39,16 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Begins the replica.
 pub const OPEN: u8 = 1;
-/// With [`OPEN`]: it does not count until it is committed or closed.
+/// With [`OPEN`]: the replica does not count until it is committed or closed.
 pub const ATOMIC: u8 = 2;
-/// It counts from now on.
+/// The replica counts from now on.
 pub const COMMIT: u8 = 4;
-/// It has `length` bytes and gets no more.
+/// The replica has `length` bytes and gets no more.
 pub const CLOSE: u8 = 8;
-/// Gives it up.
+/// Frees the replica.
 pub const FREE: u8 = 16;
 
-/// Whose replicas, and at which backup.
+/// The master whose replicas are meant, and the backup.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -59,7 +61,7 @@ pub struct ReplicateHead {
 }
 
 impl ReplicateHead {
-    /// A head of what a master says to a server in one of its lives.
+    /// The head of a message from a master to a server in one of its generations.
     #[must_use]
     pub fn new(
         master: MasterId,
@@ -86,20 +88,20 @@ impl ReplicateHead {
         MasterId(self.master.get())
     }
 
-    /// The list that it knows.
+    /// The version of the master's list of servers.
     #[must_use]
     pub fn list_version(&self) -> u64 {
         self.list_version.get()
     }
 
-    /// The server that is meant, and the life of it.
+    /// The server for which the message is meant, and its generation.
     #[must_use]
     pub fn life(&self) -> (ServerId, u64) {
         (ServerId(self.server.get()), self.generation.get())
     }
 }
 
-/// What to do with one replica.
+/// The operations on one replica.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -115,7 +117,7 @@ pub struct ReplicaPart {
 }
 
 impl ReplicaPart {
-    /// A part with so many bytes behind it. `length` matters where the replica is closed.
+    /// A part with so many bytes behind it. `length` matters if the replica is closed.
     #[must_use]
     pub fn new(
         segment: SegmentId,
@@ -136,13 +138,13 @@ impl ReplicaPart {
         }
     }
 
-    /// Takes a part off the front, whose bytes come next.
+    /// Takes a part off the front; its bytes come next.
     #[must_use]
     pub fn take(bytes: &[u8]) -> Option<(&ReplicaPart, &[u8])> {
         ReplicaPart::ref_from_prefix(bytes).ok()
     }
 
-    /// How many bytes come behind it.
+    /// The number of bytes behind the part.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes.get() as usize
@@ -160,26 +162,26 @@ impl ReplicaPart {
         Epoch(self.epoch.get())
     }
 
-    /// Where the bytes belong.
+    /// The offset of the bytes in the segment.
     #[must_use]
     pub fn offset(&self) -> u32 {
         self.offset.get()
     }
 
-    /// The length that it is closed with.
+    /// The length with which the replica is closed.
     #[must_use]
     pub fn length(&self) -> u32 {
         self.length.get()
     }
 
-    /// Whether something is asked for.
+    /// Whether a flag is set.
     #[must_use]
     pub fn wants(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 }
 
-/// What became of a [`ReplicaPart`].
+/// The result of a [`ReplicaPart`].
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -197,26 +199,26 @@ impl PartAnswer {
         PartAnswer { refusal: refusal.into(), zero: [0; 2], length: length.into() }
     }
 
-    /// All answers of a body; `None` where it is no list of answers.
+    /// All answers of a body; `None` if it is no list of answers.
     #[must_use]
     pub fn all_of(body: &[u8]) -> Option<&[PartAnswer]> {
         <[PartAnswer]>::ref_from_bytes(body).ok()
     }
 
-    /// What the backup has against it; 0 for nothing.
+    /// The reason of the refusal; 0 for none.
     #[must_use]
     pub fn refusal(&self) -> u16 {
         self.refusal.get()
     }
 
-    /// What it has of the replica.
+    /// The length that the backup has of the replica.
     #[must_use]
     pub fn length(&self) -> u32 {
         self.length.get()
     }
 }
 
-/// Which piece of a replica is wanted.
+/// The piece of a replica to read.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -252,20 +254,20 @@ impl ReadHead {
         SegmentId(self.segment.get())
     }
 
-    /// From where on.
+    /// The offset at which the piece begins.
     #[must_use]
     pub fn offset(&self) -> u32 {
         self.offset.get()
     }
 
-    /// At most so many bytes; a backup may answer with fewer, but not with none before the end.
+    /// The most bytes to return; a backup may answer with fewer, but not with none before the end.
     #[must_use]
     pub fn bytes(&self) -> u32 {
         self.bytes.get()
     }
 }
 
-/// Which piece of a partition's part of a replica is wanted.
+/// The piece to read of a partition's part of a replica.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -281,7 +283,7 @@ pub struct RecoveryHead {
 }
 
 impl RecoveryHead {
-    /// A piece: what is left behind `offset`, but at most so many bytes.
+    /// A piece: the bytes behind `offset`, but at most so many.
     #[must_use]
     pub fn new(
         master: MasterId,
@@ -301,19 +303,19 @@ impl RecoveryHead {
         }
     }
 
-    /// The master that is gone.
+    /// The crashed master.
     #[must_use]
     pub fn master(&self) -> MasterId {
         MasterId(self.master.get())
     }
 
-    /// Which recovery.
+    /// The recovery's number.
     #[must_use]
     pub fn recovery(&self) -> u64 {
         self.recovery.get()
     }
 
-    /// Which partition of it.
+    /// The partition in that recovery.
     #[must_use]
     pub fn partition(&self) -> u32 {
         self.partition.get()
@@ -325,20 +327,20 @@ impl RecoveryHead {
         SegmentId(self.segment.get())
     }
 
-    /// From where on.
+    /// The offset at which the piece begins.
     #[must_use]
     pub fn offset(&self) -> u32 {
         self.offset.get()
     }
 
-    /// At most so many bytes; a backup may answer with fewer, but not with none before the end.
+    /// The most bytes to return; a backup may answer with fewer, but not with none before the end.
     #[must_use]
     pub fn bytes(&self) -> u32 {
         self.bytes.get()
     }
 }
 
-/// What a piece of a replica begins with.
+/// The first bytes of a piece of a replica.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

@@ -1,18 +1,19 @@
 //! The outcome of a request, as it goes over the wire.
 //!
-//! The list is append-only: a number never changes its meaning. Each status says what the caller
-//! does next; a status that a caller does not know is treated as [`Next::GiveUp`].
+//! The list is append-only: a number never changes its meaning. Each status determines the caller's
+//! next step. A status that a caller does not know is treated as [`Next::GiveUp`].
 
-/// What a caller does about a status.
+/// The caller's next step after a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// It worked.
+    /// The request succeeded: take the answer.
     Take,
-    /// The request went to the wrong place: learn anew who is responsible, then send it there.
+    /// The request went to the wrong place: refresh the map or the list of servers, then send it to
+    /// the right place.
     Refresh,
-    /// Send it again here after the time that the reply names.
+    /// Send it again to the same place, after the time that the reply names.
     Wait,
-    /// Report it; sending the same again gives the same.
+    /// Report it; the same request would give the same status again.
     GiveUp,
 }
 
@@ -27,7 +28,7 @@ macro_rules! statuses {
         }
 
         impl Status {
-            /// All of them.
+            /// All statuses.
             pub const ALL: &'static [Status] = &[$(Status::$name),*];
 
             /// The status with a number.
@@ -39,7 +40,7 @@ macro_rules! statuses {
                 }
             }
 
-            /// What the caller does about it.
+            /// The caller's next step.
             #[must_use]
             pub fn next(self) -> Next {
                 match self {
@@ -59,23 +60,23 @@ macro_rules! statuses {
 }
 
 statuses! {
-    /// It worked.
+    /// The request succeeded.
     Ok = 0, Take, "done";
-    /// Nobody knows this operation here.
+    /// The server does not know this operation.
     UnknownOpcode = 1, GiveUp, "the server does not know this operation; it may be older than the client";
     /// The request's bytes make no sense.
     Malformed = 2, GiveUp, "the request is malformed; client and server may be of different versions";
     /// The deadline passed before the server was done; the effect may or may not have happened.
     DeadlineExceeded = 3, GiveUp, "the deadline passed before the server was done";
-    /// Too much to do at the moment.
-    Busy = 4, Wait, "the server is busy; it asks to be tried again later";
+    /// The server has too much to do at the moment.
+    Busy = 4, Wait, "the server is busy; try again later";
     /// Another server is responsible.
     Moved = 5, Refresh, "another server is responsible for this";
     /// The answer is longer than the caller takes.
-    ReplyTooLong = 6, GiveUp, "the answer is longer than the client takes; ask for less";
+    ReplyTooLong = 6, GiveUp, "the answer is longer than the client accepts; ask for less";
     /// The condition of a conditional update does not hold.
     ConditionFailed = 7, GiveUp, "the condition does not hold";
-    /// No room.
+    /// There is no room.
     NoSpace = 8, Wait, "the server has no room; delete something or add room";
     /// There is no such object.
     NotFound = 9, GiveUp, "there is no such object";
@@ -85,64 +86,66 @@ statuses! {
     KeyTooLong = 11, GiveUp, "the key is too long; at most 64 KB are allowed";
     /// The value is too long.
     ValueTooLong = 12, GiveUp, "the value is too long; at most 1 MB is allowed";
-    /// What is to be incremented is no number.
+    /// The object to be incremented is no number.
     NotANumber = 13, GiveUp, "the object is no number: its value must have exactly 8 bytes";
-    /// The sum has no room in a number of 64 bits.
+    /// The sum does not fit into a number of 64 bits.
     Overflow = 14, GiveUp, "the sum is too large for a number of 64 bits; the object was not changed";
-    /// The client said that it has the answer to this update.
+    /// The client has acknowledged the answer to this update before.
     Stale = 15, GiveUp, "the client has acknowledged the answer to this update before";
     /// No version is left above the present one.
-    VersionsExhausted = 16, GiveUp, "the object has had all versions there are; use another key";
+    VersionsExhausted = 16, GiveUp, "no version is left for this object; use another key";
     /// Another coordinator leads.
     NotLeader = 17, Refresh, "this coordinator does not lead; ask the others";
-    /// The lease that an update came under is over.
-    LeaseEnded = 18, GiveUp, "the client's lease is over; it was silent for too long";
+    /// The lease of an update has expired.
+    LeaseEnded = 18, GiveUp, "the client's lease has expired because the client was silent for too long; open a new one";
     /// A table of this name exists.
     TableExists = 19, GiveUp, "there is a table of this name already";
     /// No table has this name.
     NoSuchTable = 20, GiveUp, "there is no table of this name; `thunderhead table create` makes one";
     /// A name that no table can have.
     BadName = 21, GiveUp, "a table's name has 1 to 255 bytes and no control characters";
-    /// Nobody could serve it.
-    NoServers = 22, Wait, "no server is there that could take it; start one";
-    /// A server of another cluster.
+    /// No server could serve it.
+    NoServers = 22, Wait, "no server can take it; start one";
+    /// The sender or the receiver belongs to another cluster.
     WrongCluster = 23, GiveUp, "this belongs to another cluster";
-    /// The sender was declared dead, or lives again under another generation.
-    Deposed = 24, GiveUp, "the cluster has given this server up; it must enlist again";
-    /// The coordinator cannot write down what it decides.
+    /// The coordinator declared the sender crashed, or the server restarted under a newer
+    /// generation.
+    Deposed = 24, GiveUp, "the cluster has declared this server crashed; it must enlist again";
+    /// The coordinator cannot write its decisions to the metastore.
     MetastoreUnavailable = 25, Wait, "the coordinator cannot reach its metastore; configuration changes wait, data is served";
     /// A range that no tablet has, or a place where none can be split.
     BadRange = 26, GiveUp, "no tablet has this range, or it cannot be split there; `thunderhead table show` lists them";
     /// There is no such server.
     NoSuchServer = 27, GiveUp, "there is no such server; `thunderhead status` lists them";
-    /// A backup does not keep this replica. What it has against it is in the answer.
+    /// A backup does not keep this replica. The reason is in the answer.
     Refused = 28, GiveUp, "the backup refuses the replica";
-    /// What it asks for cannot be done at this time because something else is being done.
-    InProgress = 29, Wait, "something else is being done with it at the moment";
+    /// The request cannot be served at this time, because another operation is in progress.
+    InProgress = 29, Wait, "another operation on it is in progress; try again later";
     /// A tablet did not move.
     NotMigrated = 30, GiveUp, "the tablet stays where it was: it could not be moved; `thunderhead status` says why";
-    /// What is meant is another server, or another life of this one.
-    OtherLife = 31, Wait, "this is meant for another server, or for another life of this one; learn the list of servers anew";
-    /// The coordinator lost its leadership while it worked on the request, which may be carried out or not.
+    /// The message is for another server, or for another generation of this server.
+    OtherLife = 31, Wait, "this is meant for another server, or for another generation of this one; fetch the list of servers again";
+    /// The coordinator lost its leadership while it worked on the request. The request may have
+    /// been carried out or not.
     LeadershipLost = 32, Refresh, "the coordinator lost its leadership while it worked on this; it may have been done or not";
-    /// The master waits for its backups. A read was not answered; an update is in the log, but not on enough
-    /// backups yet: it may still be lost, and is to be repeated under the same identity.
+    /// The master waits for its backups. A read was not answered. An update is in the log, but not
+    /// on enough backups yet: it may still be lost, so repeat it under the same identity.
     AwaitingReplicas = 33, Wait, "the server waits for its backups to confirm; `thunderhead status` shows which servers are missing";
     /// The master does not know the client's lease yet and asks the coordinator. Nothing was done.
     AwaitingLease = 34, Wait, "the server waits for a coordinator to confirm the client's lease; check that a coordinator runs";
     /// The cleaners are about to free memory. Nothing was done.
     AwaitingMemory = 35, Wait, "the server is freeing memory; delete something or add servers if this lasts";
-    /// A newer coordinator has spoken since.
-    OldLeader = 36, GiveUp, "another coordinator has led since this was sent";
+    /// A newer coordinator has sent a message since.
+    OldLeader = 36, GiveUp, "a newer coordinator has taken over since this was sent";
     /// A server that is up cannot be forgotten.
     ServerIsUp = 40, GiveUp, "the server is up; stop it first, and wait until `thunderhead status` says that it is down";
-    /// A setting of the cluster that makes no sense.
+    /// A setting of the cluster is invalid.
     BadSetting = 41, GiveUp, "the cluster cannot have this setting: min_replicas is at least 1, and at most its number of replicas";
 }
 
 impl Status {
-    /// Whether the server cannot do it at this moment, but soon: it has too much to do, or waits for its cleaners, its
-    /// backups or a coordinator.
+    /// Whether the server cannot do it at this moment, but soon: it has too much to do, or waits
+    /// for its cleaners, its backups or a coordinator.
     #[must_use]
     pub fn is_busy(self) -> bool {
         use Status::{AwaitingLease, AwaitingMemory, AwaitingReplicas, Busy};

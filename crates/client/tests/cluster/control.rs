@@ -331,7 +331,7 @@ fn what_coordinators_have_against_it_is_told() {
     stage.ask(create("u"));
     let none = CallError::Refused { status: Status::NoServers, hint: 0, detail: 0 };
     let error = ends(&mut stage, Some(none));
-    assert_eq!(error.to_string(), "no server is there that could take it; start one");
+    assert_eq!(error.to_string(), "no server can take it; start one");
     assert!(!error.is_unknown());
     // Nobody answers.
     stage.ask(Question::Map(None));
