@@ -1,6 +1,6 @@
 //! An in-process store on log-structured memory: a session cache that fits a fixed memory, keeps
 //! itself clean beside the program, and is rebuilt from a recording of its log.
-#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+#![allow(clippy::print_stdout, reason = "an example prints its results")]
 
 use thunderhead_log::{
     CleanerThreads, Condition, Cursor, Error, Log, LogId, Memory, Options, Recorder, Replay,
