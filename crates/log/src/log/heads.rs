@@ -465,7 +465,7 @@ impl Log {
         }
     }
 
-    /// Whether memory, or frames on disk, are so few that a ready pass should be taken in now.
+    /// Whether memory or frames on backups are so short that a ready pass should be taken in now.
     fn is_memory_low(&self) -> bool {
         let segment_seglets = self.shared.options.segment_bytes / self.memory.seglet_bytes();
         let low = self.shared.reserves.for_writes() + segment_seglets;
