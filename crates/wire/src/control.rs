@@ -4,8 +4,7 @@
 //! can be read by a client in any language and by an operator, and it can grow: a reader skips
 //! fields that it does not know, and new fields have a default.
 //!
-//! The file is long because it is one list: each message is one struct, and all of them are found
-//! here.
+//! Long because it is one list: each message is one struct, and all of them are found here.
 //!
 //! # The generations of a server
 //!
