@@ -280,9 +280,19 @@ fn edges(root: &Path, findings: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// `ARCHITECTURE.md` names every crate and no other.
+/// Lines that `ARCHITECTURE.md` may have: it is read in one sitting.
+const ARCHITECTURE_LINES_MAX: usize = 400;
+
+/// `ARCHITECTURE.md` is short, and names every crate and no other.
 fn architecture(root: &Path, findings: &mut Vec<String>) {
     let text = fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap_or_default();
+    let lines = text.lines().count();
+    if lines > ARCHITECTURE_LINES_MAX {
+        let advice = "move reasons to docs/design and gaps to docs/limitations.md";
+        findings.push(format!(
+            "ARCHITECTURE.md:1: {lines} lines, {ARCHITECTURE_LINES_MAX} allowed: {advice}"
+        ));
+    }
     let crates: BTreeSet<String> = fs::read_dir(root.join("crates"))
         .into_iter()
         .flatten()
