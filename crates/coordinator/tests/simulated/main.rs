@@ -5,6 +5,7 @@ mod model;
 mod recoveries;
 mod scenarios;
 mod settings;
+mod stopped;
 mod taking_back;
 mod verdicts;
 mod world;

@@ -1,18 +1,16 @@
 //! One thing at a time, in a calm simulation.
 
 use crate::world::{World, options, owners, settings, stored};
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_coordinator::Options;
-use thunderhead_rpc::{CallError, Node, Opcode};
+use thunderhead_rpc::Opcode;
 use thunderhead_wire::control::{
     BackupInfo, CheckLeases, ClusterStatus, CreateTable, DropTable, Empty, Enlist, Enlisted, Known,
     Lease, LeaseOpened, LeasesChecked, Map, MapRequest, MigrateTablet, Owned, RaiseEpoch, Recover,
     Recovered, Register, Registered, ServerInfo, ServerList, ServerState, Settings, SplitTablet,
-    TableInfo, Taken, to_body,
+    TableInfo, Taken,
 };
 use thunderhead_wire::{
     ClusterId, Epoch, KeyHash, MasterId, SegmentId, ServerId, Status, TabletRange,
@@ -23,7 +21,7 @@ pub(crate) fn create(world: &mut World, name: &str, span: u32) -> Result<TableIn
     world.ask(Opcode::CreateTable, &message)
 }
 
-fn drop_table(world: &mut World, name: &str) -> Result<Empty, Status> {
+pub(crate) fn drop_table(world: &mut World, name: &str) -> Result<Empty, Status> {
     world.ask(Opcode::DropTable, &DropTable { name: name.into() })
 }
 
@@ -667,65 +665,6 @@ fn bad_requests_are_refused_and_nothing_else_happens() {
     };
     assert_eq!(world.ask::<Empty>(Opcode::Recovered, &late), Err(Status::Deposed));
     assert_eq!(world.ask_raw::<Empty>(Opcode::Read, vec![]), Err(Status::UnknownOpcode));
-}
-
-/// What one coordinator says, whether it leads or not: a host that asks it every few milliseconds.
-fn asks_only(world: &mut World, coordinator: usize, asked: (Opcode, Vec<u8>)) -> Rc<RefCell<Said>> {
-    let to = world.addresses()[coordinator];
-    let said: Rc<RefCell<Said>> = Rc::default();
-    let noted = Rc::clone(&said);
-    world.simulation.add_host("asks only one", move |boot| {
-        let node = Node::new(boot.world, boot.transport, ());
-        let (tasks, calling, noted) = (node.tasks().clone(), node.calling(), Rc::clone(&noted));
-        let asked = asked.clone();
-        node.tasks().spawn(async move {
-            loop {
-                let (opcode, body) = asked.clone();
-                let timeout = Some(Duration::from_secs(20));
-                let said = calling.call(to, opcode, body, timeout).await;
-                noted.borrow_mut().push(said);
-                tasks.sleep(Duration::from_millis(5)).await;
-            }
-        });
-        Box::new(node)
-    });
-    said
-}
-
-type Said = Vec<Result<Vec<u8>, CallError>>;
-
-#[test]
-fn a_leader_that_was_stopped_behind_the_clock_does_not_answer_out_of_its_former_leadership() {
-    // One is answered at once, the other by a task that needs no write for it.
-    let create = CreateTable { name: "old".into(), server_span: 1 };
-    let asked =
-        [(Opcode::Map, to_body(&MapRequest::default())), (Opcode::CreateTable, to_body(&create))];
-    for (opcode, body) in asked {
-        let mut world = World::new(16, 2, 2, &options());
-        world.until_all_are_there();
-        self::create(&mut world, "old", 1).unwrap();
-        let old = world.leader().expect("somebody leads");
-        let said = asks_only(&mut world, old, (opcode, body));
-        world.simulation.run_for(Duration::from_millis(100));
-        let decided = |it: &Result<Vec<u8>, CallError>| match it {
-            Ok(_) => true,
-            Err(CallError::Refused { status, .. }) => *status == Status::TableExists,
-            Err(_) => false,
-        };
-        assert!(said.borrow().iter().all(decided), "it leads: {:?}", said.borrow());
-        let host = world.coordinators[old].host;
-        let stops_for = options().leadership_ttl * 6;
-        world.simulation.stop_behind_the_clock(host, stops_for);
-        world.until("another one leads", |world| world.leader().is_some_and(|it| it != old));
-        // The user finds the new leader by this, and asks nothing twice after it.
-        map(&mut world);
-        drop_table(&mut world, "old").unwrap();
-        // The last answers of its leadership may have been on their way until here.
-        said.borrow_mut().clear();
-        world.simulation.run_for(stops_for);
-        let said = said.borrow();
-        assert!(!said.is_empty() && !said.iter().any(decided), "{opcode}: {said:?}");
-    }
 }
 
 #[test]

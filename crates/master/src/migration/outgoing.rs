@@ -587,6 +587,7 @@ mod tests {
         while outgoing.holds_back() {
             slice(&mut outgoing, &mut log);
         }
+        assert!(matches!(outgoing.stage, Stage::Objects(_)));
         while outgoing.noted.bytes >= NOTED_BYTES_EAGER {
             assert!(matches!(outgoing.stage, Stage::Objects(_)));
             slice(&mut outgoing, &mut log);
