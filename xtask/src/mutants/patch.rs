@@ -110,15 +110,54 @@ fn head(text: &str) -> Result<(String, Finder)> {
 /// What is wrong with the patches, for `tidy`.
 pub(crate) fn findings(root: &Path) -> Result<Vec<String>> {
     let mut findings = Vec::new();
-    for mutant in all(root)? {
-        if let Err(error) = apply(root, &mutant.patch, &["--check"]) {
-            let Mutant { name, .. } = mutant;
+    for Mutant { name, patch, finder, .. } in all(root)? {
+        if let Finder::Test(words) = &finder
+            && !names_a_test(root, words)?
+        {
+            let words = words.join(" ");
+            findings.push(format!("{PATCHES}/{name}.patch:1: no test has the name in `{words}`"));
+        }
+        if let Err(error) = apply(root, &patch, &["--check"]) {
             findings.push(format!(
                 "{PATCHES}/{name}.patch:1: it does not apply: make it anew for the code as it is: {error}"
             ));
         }
     }
     Ok(findings)
+}
+
+/// Whether the package has a function with the name, or the part of one, that the words for `cargo test` end with.
+fn names_a_test(root: &Path, words: &[String]) -> Result<bool> {
+    let package = words.iter().skip_while(|it| *it != "-p").nth(1);
+    let package = package.context("a test is of a package")?;
+    let directory = package.strip_prefix("thunderhead-").unwrap_or("cli");
+    let is_value = |before: &String| before == "-p" || before == "--test";
+    match words {
+        [.., before, last] if !is_value(before) && !last.starts_with('-') => {
+            has_function(&root.join("crates").join(directory), last)
+        }
+        _ => Ok(true),
+    }
+}
+
+/// Whether a source below a directory has a function whose name has this part.
+fn has_function(directory: &Path, part: &str) -> Result<bool> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        let found = if path.is_dir() {
+            has_function(&path, part)?
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            let text = fs::read_to_string(&path)?;
+            let mut names = text.split("fn ").skip(1).filter_map(|rest| rest.split('(').next());
+            names.any(|name| name.contains(part))
+        } else {
+            false
+        };
+        if found {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Applies a patch to a tree.
@@ -153,6 +192,16 @@ mod tests {
         let (promise, finder) = head("Of two: one.\ntest: -p thunderhead-log --lib it\n").unwrap();
         assert_eq!(promise, "Of two: one.");
         assert_eq!(finder, Finder::Test(words("-p thunderhead-log --lib it")));
+    }
+
+    #[test]
+    fn a_patch_names_a_test_that_there_is() {
+        let root = crate::steps::workspace();
+        let names = |text: &str| names_a_test(&root, &words(text)).unwrap();
+        assert!(names("-p thunderhead-backup --test os_world another_user"));
+        assert!(names("-p thunderhead-backup --test os_world"));
+        assert!(!names("-p thunderhead-backup --test os_world another_loser"));
+        assert!(names("-p thunderhead --test dev one_server_that_backs_itself_up"));
     }
 
     #[test]
