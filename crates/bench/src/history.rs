@@ -107,9 +107,14 @@ impl User<'_> {
         };
         match self.random.below(10) {
             0..4 => (Judged::Read, Action::Read, Condition::Always),
-            4..6 => {
-                let value = self.random.below(1 << 48);
+            4 => {
+                let value = self.random.below(1 << 48) | linearizability::TEXT;
                 let action = Action::Write(value.to_le_bytes().to_vec());
+                (Judged::Write { value, condition: its }, action, condition)
+            }
+            5 => {
+                let value = self.random.below(1 << 48);
+                let action = Action::WriteNumber(Number::Integer(value as i64));
                 (Judged::Write { value, condition: its }, action, condition)
             }
             6 => (Judged::Delete { condition: its }, Action::Delete, condition),
@@ -147,7 +152,7 @@ impl User<'_> {
                 Outcome::Done(judged(version), sum as u64)
             }
             (Ok(_), _) => anyhow::bail!("an answer that does not fit the request"),
-            (Err(Error::ConditionFailed { version }), _) => {
+            (Err(Error::ConditionFailed { version } | Error::NotANumber { version }), _) => {
                 self.version = version;
                 Outcome::Refused(judged(version))
             }

@@ -138,6 +138,16 @@ impl Store for Cluster {
         self.0.delete(table, key, condition)
     }
 
+    fn write_number(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        number: Number,
+        condition: Condition,
+    ) -> Result<Version, Error> {
+        self.0.write_number(table, key, number, condition)
+    }
+
     fn increment(
         &mut self,
         table: TableId,

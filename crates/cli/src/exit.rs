@@ -128,6 +128,7 @@ impl From<Error> for Failure {
         let (exit, kind) = match error {
             Error::ConditionFailed { .. } => (Exit::Negative, "condition_failed"),
             Error::NoSuchTable(_) => (Exit::Negative, "no_such_table"),
+            Error::NotANumber { .. } => of_status(Status::NotANumber),
             Error::Refused(status) => of_status(status),
             Error::TimedOut(Obstacle::NoSpace) => (Exit::Unreachable, "no_space"),
             Error::TimedOut(Obstacle::Busy) => (Exit::Unreachable, "busy"),
@@ -158,6 +159,7 @@ fn of_status(status: Status) -> (Exit, &'static str) {
         Status::NoSuchServer => (Exit::Negative, "no_such_server"),
         Status::ServerIsUp => (Exit::Negative, "server_is_up"),
         Status::ConditionFailed => (Exit::Negative, "condition_failed"),
+        Status::NotANumber => (Exit::Refused, "not_a_number"),
         Status::DeadlineExceeded | Status::LeadershipLost => (Exit::Unknown, "unknown_outcome"),
         Status::AwaitingReplicas => (Exit::Unreachable, "awaiting_replicas"),
         Status::AwaitingLease => (Exit::Unreachable, "awaiting_lease"),

@@ -17,10 +17,10 @@ use thunderhead_wire::control::{
     ServerList, ServerState, Settings, ShardInfo, ShardStatus, TableInfo, TabletInfo,
 };
 use thunderhead_wire::{
-    ClusterId, Condition, KeyHash, MasterId, ServerId, Status, TableId, Version,
+    ClusterId, Condition, KeyHash, MasterId, ServerId, Status, TableId, ValueKind, Version,
 };
 
-type Content = BTreeMap<Vec<u8>, (Version, Vec<u8>)>;
+type Content = BTreeMap<Vec<u8>, (Version, ValueKind, Vec<u8>)>;
 
 /// A cluster in memory.
 #[derive(Default)]
@@ -44,6 +44,13 @@ pub(crate) struct Fake {
 
 pub(crate) fn address(port: u16) -> SocketAddr {
     ([127, 0, 0, 1], port).into()
+}
+
+fn number_at(version: Version, number: Number) -> (Version, ValueKind, Vec<u8>) {
+    match number {
+        Number::Integer(number) => (version, ValueKind::Integer, number.to_le_bytes().to_vec()),
+        Number::Float(number) => (version, ValueKind::Float, number.to_le_bytes().to_vec()),
+    }
 }
 
 impl Fake {
@@ -70,37 +77,40 @@ impl Fake {
         let next = Version(self.version + 1);
         let content = self.content_mut(table)?;
         let there = content.get(&key).cloned();
-        let version = there.as_ref().map_or(Version::NONE, |(version, _)| *version);
+        let version = there.as_ref().map_or(Version::NONE, |(version, ..)| *version);
         if !condition.holds(version) {
             return Err(Error::ConditionFailed { version });
         }
         let answer = match action {
             Action::Read => {
-                return Ok(there
-                    .map_or(Answer::Absent, |(version, value)| Answer::Found { version, value }));
+                return Ok(there.map_or(Answer::Absent, |(version, _, value)| Answer::Found {
+                    version,
+                    value,
+                }));
             }
             Action::Write(value) => {
-                content.insert(key, (next, value));
+                content.insert(key, (next, ValueKind::Bytes, value));
                 Answer::Written(next)
             }
             Action::Delete => {
                 return Ok(content.remove(&key).map_or(Answer::Absent, |it| Answer::Deleted(it.0)));
             }
             Action::Increment(by) => {
-                let old = there.map_or(Ok([0; 8]), |(_, value)| value.try_into());
-                let old = old.map_err(|_| Error::Refused(Status::NotANumber))?;
-                let (number, bytes) = match by {
-                    Number::Integer(by) => {
-                        let sum = i64::from_le_bytes(old) + by;
-                        (Number::Integer(sum), sum.to_le_bytes())
+                let old = there.map(|(_, kind, value)| Number::of_value(kind, &value));
+                let number = match (old, by) {
+                    (None, by) => by,
+                    (Some(Some(Number::Integer(old))), Number::Integer(by)) => {
+                        Number::Integer(old + by)
                     }
-                    Number::Float(by) => {
-                        let sum = f64::from_le_bytes(old) + by;
-                        (Number::Float(sum), sum.to_le_bytes())
-                    }
+                    (Some(Some(Number::Float(old))), Number::Float(by)) => Number::Float(old + by),
+                    _ => return Err(Error::NotANumber { version }),
                 };
-                content.insert(key, (next, bytes.to_vec()));
+                content.insert(key, number_at(next, number));
                 Answer::Sum { version: next, number }
+            }
+            Action::WriteNumber(number) => {
+                content.insert(key, number_at(next, number));
+                Answer::Written(next)
             }
             Action::Page { .. } => return Err(Error::Incomprehensible),
         };
@@ -120,7 +130,7 @@ impl Fake {
     pub(crate) fn content(&mut self, table: &str) -> BTreeMap<Vec<u8>, Vec<u8>> {
         let id = self.table(table).unwrap();
         let content = self.content_mut(id).unwrap().clone();
-        content.into_iter().map(|(key, (_, value))| (key, value)).collect()
+        content.into_iter().map(|(key, (_, _, value))| (key, value)).collect()
     }
 }
 
@@ -275,7 +285,8 @@ impl Store for Fake {
     }
 
     fn read(&mut self, table: TableId, key: &[u8]) -> Result<Option<(Version, Vec<u8>)>, Error> {
-        Ok(self.content_mut(table)?.get(key).cloned())
+        let found = self.content_mut(table)?.get(key).cloned();
+        Ok(found.map(|(version, _, value)| (version, value)))
     }
 
     fn write(
@@ -302,6 +313,20 @@ impl Store for Fake {
         match self.operate(Operation { table, key: key.to_vec(), condition, action })? {
             Answer::Deleted(version) => Ok(Some(version)),
             _ => Ok(None),
+        }
+    }
+
+    fn write_number(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        number: Number,
+        condition: Condition,
+    ) -> Result<Version, Error> {
+        let action = Action::WriteNumber(number);
+        match self.operate(Operation { table, key: key.to_vec(), condition, action })? {
+            Answer::Written(version) => Ok(version),
+            _ => Err(Error::Incomprehensible),
         }
     }
 
@@ -339,8 +364,9 @@ impl Store for Fake {
             Ok(content) => {
                 let objects: Vec<_> = content
                     .iter()
-                    .map(|(key, (version, value))| {
-                        Ok(Object { version: *version, key: key.clone(), value: value.clone() })
+                    .map(|(key, (version, kind, value))| {
+                        let (key, value) = (key.clone(), value.clone());
+                        Ok(Object { version: *version, key, kind: *kind, value })
                     })
                     .collect();
                 Box::new(objects.into_iter().chain(end))

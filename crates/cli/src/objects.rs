@@ -10,7 +10,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use thunderhead_client::{Error, Number};
+use thunderhead_client::{Error, Number, Object};
 use thunderhead_wire::{Condition, TableId, Version};
 
 /// No cluster takes a longer value, so no more is read than it takes to see that.
@@ -86,10 +86,10 @@ pub(crate) struct Content {
     /// Read the value from this file; - is the standard input.
     #[arg(long, short, conflicts_with = "value")]
     file: Option<PathBuf>,
-    /// VALUE is a whole number, to be counted on with `incr`.
+    /// VALUE is a whole number, for `incr` to count with. What is not written so is no number.
     #[arg(long, conflicts_with_all = ["file", "float"])]
     number: bool,
-    /// VALUE is a number, to be counted on with `incr --float`.
+    /// VALUE is a floating-point number, for `incr --float` to count with.
     #[arg(long, conflicts_with = "file")]
     float: bool,
 }
@@ -181,31 +181,45 @@ fn of_version(version: u64) -> Condition {
     }
 }
 
+/// What is written.
+enum Written {
+    Bytes(Vec<u8>),
+    Number(Number),
+}
+
 impl Content {
-    fn read(self, place: &Place, session: &mut Session<'_>) -> Result<Vec<u8>, Failure> {
+    fn read(self, place: &Place, session: &mut Session<'_>) -> Result<Written, Failure> {
         let Content { value, file, number, float } = self;
         let is_input = |text: &std::ffi::OsStr| text.as_encoded_bytes() == b"-";
-        match (value, file) {
-            (Some(value), _) if is_input(&value) => input(session),
-            (Some(value), _) if number || float => {
-                let text = value.to_string_lossy();
-                let bytes = match number {
-                    true => text.parse::<i64>().ok().map(i64::to_le_bytes),
-                    false => text.parse::<f64>().ok().map(f64::to_le_bytes),
-                };
-                let what = if number { "whole number of 64 bits" } else { "number" };
-                let bytes = bytes.ok_or_else(|| Failure::usage(format!("{text:?} is no {what}")));
-                bytes.map(|bytes| bytes.to_vec())
-            }
-            (Some(value), _) => place.bytes(value),
-            (None, Some(file)) if is_input(file.as_os_str()) => input(session),
+        let is_number = number || float;
+        let bytes = match (value, file) {
+            (Some(value), _) if is_input(&value) => input(session)?,
+            (Some(value), _) if is_number => value.into_vec(),
+            (Some(value), _) => place.bytes(value)?,
+            (None, Some(file)) if is_input(file.as_os_str()) => input(session)?,
             (None, Some(file)) => {
                 let opened = fs::OpenOptions::new().read(true).open(&file);
                 let opened = opened.map_err(|error| Failure::file(file.display(), &error))?;
-                limited(opened, &file.display().to_string())
+                limited(opened, &file.display().to_string())?
             }
-            (None, None) => Err(Failure::usage("give a value, or a file that has it")),
+            (None, None) => return Err(Failure::usage("give a value, or a file that has it")),
+        };
+        if !is_number {
+            return Ok(Written::Bytes(bytes));
         }
+        let text = String::from_utf8_lossy(&bytes);
+        let what = if float { "number" } else { "whole number of 64 bits" };
+        let parsed = number_of_text(text.trim(), float);
+        let parsed = parsed.ok_or_else(|| Failure::usage(format!("{text:?} is no {what}")));
+        parsed.map(Written::Number)
+    }
+}
+
+/// The number that a text is.
+pub(crate) fn number_of_text(text: &str, float: bool) -> Option<Number> {
+    match float {
+        true => text.parse().ok().map(Number::Float),
+        false => text.parse().ok().map(Number::Integer),
     }
 }
 
@@ -314,7 +328,7 @@ pub(crate) fn put(
 ) -> Result<(), Failure> {
     let Put { place, value, condition } = put;
     let value = value.read(&place, session)?;
-    write(&place, &value, condition.condition(), store, session)
+    write(&place, value, condition.condition(), store, session)
 }
 
 /// `cas`.
@@ -325,18 +339,22 @@ pub(crate) fn cas(
 ) -> Result<(), Failure> {
     let Cas { place, version, value } = cas;
     let value = value.read(&place, session)?;
-    write(&place, &value, of_version(version), store, session)
+    write(&place, value, of_version(version), store, session)
 }
 
 fn write(
     place: &Place,
-    value: &[u8],
+    value: Written,
     condition: Condition,
     store: &mut dyn Store,
     session: &mut Session<'_>,
 ) -> Result<(), Failure> {
     let (table, key) = place.find(store)?;
-    let version = store.write(table, &key, value, condition).map_err(failed)?;
+    let version = match value {
+        Written::Bytes(value) => store.write(table, &key, &value, condition),
+        Written::Number(number) => store.write_number(table, &key, number, condition),
+    };
+    let version = version.map_err(failed)?;
     match session.json {
         true => session.put_json(&json!({"version": version}))?,
         false => writeln!(session.out, "version {}", version.0)?,
@@ -378,16 +396,24 @@ pub(crate) fn incr(
     session: &mut Session<'_>,
 ) -> Result<(), Failure> {
     let Incr { place, by, float } = incr;
-    let number = match float {
-        true => by.parse().ok().map(Number::Float),
-        false => by.parse().ok().map(Number::Integer),
-    };
-    let number = number.ok_or_else(|| {
+    let number = number_of_text(&by, float).ok_or_else(|| {
         let hint = if float { "" } else { " of 64 bits; --float counts with fractions" };
         Failure::usage(format!("{by:?} is no number{hint}"))
     })?;
     let (table, key) = place.find(store)?;
-    let (version, sum) = store.increment(table, &key, number)?;
+    let (version, sum) = store.increment(table, &key, number).map_err(|error| match error {
+        Error::NotANumber { .. } => {
+            let (flag, what) = match float {
+                true => ("--float", "floating-point"),
+                false => ("--number", "whole"),
+            };
+            let hint = format!(
+                "`put {flag}` writes a {what} number, and `incr` of a key that does not exist counts from 0"
+            );
+            Failure::from(error).within(text::escape(&key)).with(hint)
+        }
+        error => error.into(),
+    })?;
     match session.json {
         true => session.put_json(&json!({"version": version, "value": number_json(sum)}))?,
         false => writeln!(session.out, "{}", number_text(sum))?,
@@ -417,12 +443,13 @@ pub(crate) fn scan(
         left -= 1;
         match (session.json, scan.keys) {
             (true, keys) => {
-                let value = (!keys).then_some(object.value.as_slice());
-                write_line(session.out, object.version, &object.key, value)?;
+                write_line(session.out, &object, !keys)?;
             }
             (false, true) => writeln!(session.out, "{}", text::escape(&object.key))?,
             (false, false) => {
-                let [key, value] = [&object.key, &object.value].map(|it| text::escape(it));
+                let key = text::escape(&object.key);
+                let number = object.number().map(number_text);
+                let value = number.unwrap_or_else(|| text::escape(&object.value));
                 writeln!(session.out, "{key}\t{value}")?;
             }
         }
@@ -430,18 +457,26 @@ pub(crate) fn scan(
     Ok(())
 }
 
-/// An object as a line of JSON: what `scan --json` and `export` write and `import` reads.
+/// An object as a line of JSON: what `scan --json` and `export` write and `import` reads. A floating-point number is
+/// a string: readers of JSON may round it.
 pub(crate) fn write_line(
     out: &mut dyn Write,
-    version: Version,
-    key: &[u8],
-    value: Option<&[u8]>,
+    object: &Object,
+    has_value: bool,
 ) -> std::io::Result<()> {
+    let Object { version, key, value, .. } = object;
     out.write_all(b"{")?;
     text::write_json(out, "key", key)?;
-    if let Some(value) = value {
-        out.write_all(b",")?;
-        text::write_json(out, "value", value)?;
+    match object.number().filter(|_| has_value) {
+        Some(Number::Integer(number)) => {
+            write!(out, ",\"number\":{}", text::exact(&number.to_string()))?;
+        }
+        Some(Number::Float(number)) => write!(out, ",\"float\":\"{number}\"")?,
+        None if has_value => {
+            out.write_all(b",")?;
+            text::write_json(out, "value", value)?;
+        }
+        None => {}
     }
     writeln!(out, ",\"version\":{}}}", text::json_number(version.0))
 }
@@ -536,9 +571,40 @@ mod tests {
                 ("incr t n 0.5", "!usage"),
                 ("put t n x --number", "!usage"),
                 ("put t text abc", "version 8\n"),
-                ("incr t text", "!refused"),
+                ("incr t text", "!not_a_number"),
+                ("put t text 12345678", "version 9\n"),
+                ("incr t text", "!not_a_number"),
+                ("put t text 7 --number", "version 10\n"),
+                ("incr t text 0.5 --float", "!not_a_number"),
+                ("incr t text", "8\n"),
+                ("put t text 0.5 --float", "version 12\n"),
+                ("incr t text", "!not_a_number"),
+                ("scan t --prefix text", "text\t0.5\n"),
+                ("scan t --prefix n --json", "{\"key\":\"n\",\"number\":-7,\"version\":3}\n"),
+                ("scan t --prefix f --json", "{\"key\":\"f\",\"float\":\"0.75\",\"version\":7}\n"),
             ],
         );
+    }
+
+    #[test]
+    fn an_increment_of_what_is_no_number_says_how_to_write_one() {
+        let mut fake = fake();
+        run(&mut fake, "put t k 12345678").unwrap();
+        let failure = run(&mut fake, "incr t k").unwrap_err();
+        assert_eq!((failure.exit, failure.kind), (Exit::Refused, "not_a_number"));
+        for part in ["k: ", "no number", "`put --number`", "counts from 0"] {
+            assert!(failure.message.contains(part), "{part}: {failure}");
+        }
+        let failure = run(&mut fake, "incr t k --float").unwrap_err();
+        assert!(failure.message.contains("`put --float`"), "{failure}");
+    }
+
+    #[test]
+    fn a_number_comes_from_the_standard_input_too() {
+        let mut fake = fake();
+        run_with(&mut fake, "put t k - --number", b"41\n").unwrap();
+        assert_eq!(run(&mut fake, "incr t k").unwrap(), "42\n");
+        assert_eq!(run_with(&mut fake, "put t k - --number", b"x").unwrap_err().kind, "usage");
     }
 
     #[test]

@@ -40,6 +40,13 @@ pub(crate) trait Store {
         key: &[u8],
         condition: Condition,
     ) -> Result<Option<Version>, Error>;
+    fn write_number(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        number: Number,
+        condition: Condition,
+    ) -> Result<Version, Error>;
     fn increment(
         &mut self,
         table: TableId,

@@ -21,16 +21,16 @@ use std::fs;
 use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use thunderhead_client::{Action, Operation};
+use thunderhead_client::{Action, Number, Operation};
 use thunderhead_wire::{Condition, TableId};
 
 /// How objects are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// An object of JSON in each line, with the members key and value; or key_base64 and
-    /// value_base64 for what is no text.
+    /// value_base64 for what is no text. In place of a value, number or float has what `incr` counts with.
     Jsonl,
-    /// Comma-separated values with a line of headings; bytes as they are.
+    /// Comma-separated values with a line of headings; bytes as they are. It does not say which are numbers for `incr`.
     Csv,
 }
 
@@ -220,14 +220,18 @@ impl Work<'_> {
                 let failure = Failure::new(Exit::Usage, "bad_line", message);
                 Err(failure.with("correct it, or pass over such lines with --skip-bad"))
             }
-            Line::Object { number, key, value } => {
+            Line::Object { number, key, kind, value } => {
                 let is_full = self.batch.len() >= BATCH || self.batch_bytes >= BATCH_BYTES;
                 if is_full || self.keys.contains(&key) {
                     self.send()?;
                 }
                 self.batch_bytes += key.len() + value.len();
                 self.keys.insert(key.clone());
-                let (action, condition) = (Action::Write(value), Condition::Always);
+                let condition = Condition::Always;
+                let action = match Number::of_value(kind, &value) {
+                    Some(number) => Action::WriteNumber(number),
+                    None => Action::Write(value),
+                };
                 self.batch.push((number, Operation { table: self.table, key, condition, action }));
                 Ok(())
             }
@@ -284,6 +288,7 @@ impl Work<'_> {
 fn bytes_of(operation: &Operation) -> usize {
     match &operation.action {
         Action::Write(value) => operation.key.len() + value.len(),
+        Action::WriteNumber(_) => operation.key.len() + 8,
         _ => operation.key.len(),
     }
 }

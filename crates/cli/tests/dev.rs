@@ -112,6 +112,29 @@ fn everything_acknowledged_is_there_again(name: &str, more: &[&str]) {
 }
 
 #[test]
+fn an_increment_of_text_is_refused_also_when_it_has_eight_bytes() {
+    let data = directory("numbers");
+    let dev = Dev::start(&data, &[]);
+    dev.says(&["table", "create", "t"]);
+    dev.says(&["put", "t", "text", "12345678"]);
+    let refused = dev.run(&["incr", "t", "text", "--json"]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(5), "{said}");
+    assert!(said.contains("\"not_a_number\"") && said.contains("`put --number`"), "{said}");
+    assert_eq!(dev.says(&["get", "t", "text"]), "12345678", "nothing was changed");
+    dev.says(&["put", "t", "text", "41", "--number"]);
+    dev.says(&["incr", "t", "half", "0.5", "--float"]);
+    dev.kill();
+    // What it is outlasts the process.
+    let dev = Dev::start(&data, &[]);
+    assert_eq!(dev.says(&["incr", "t", "text"]), "42");
+    assert_eq!(dev.says(&["get", "t", "text", "--number"]), "42");
+    assert_eq!(dev.run(&["incr", "t", "half"]).status.code(), Some(5), "it has a fraction");
+    assert_eq!(dev.says(&["incr", "t", "half", "--float"]), "1.5");
+    let _ = std::fs::remove_dir_all(&data);
+}
+
+#[test]
 fn one_server_that_backs_itself_up() {
     everything_acknowledged_is_there_again("one", &[]);
 }

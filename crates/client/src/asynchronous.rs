@@ -176,11 +176,26 @@ impl AsyncClient {
         client::deleted(self.operate(table, key, condition, Action::Delete).await)
     }
 
-    /// Adds to a number, whole or floating-point; returns its new version and the sum. What does
-    /// not exist counts as 0.
+    /// Writes a number if a condition holds; returns its new version. Increments of the same kind count with it; what
+    /// [`AsyncClient::write`] writes is no number to them. Reads return its 8 bytes, little-endian.
     ///
     /// # Errors
-    /// [`Status::NotANumber`] and [`Status::Overflow`] as [`Error::Refused`], or see [`Error`].
+    /// [`Error::ConditionFailed`] with the version that the object has, or see [`Error`].
+    pub async fn write_number(
+        &self,
+        table: TableId,
+        key: &[u8],
+        number: Number,
+        condition: Condition,
+    ) -> Result<Version, Error> {
+        client::written(self.operate(table, key, condition, Action::WriteNumber(number)).await)
+    }
+
+    /// Adds to a number, whole or floating-point; returns its new version and the sum. What does
+    /// not exist counts as 0. What was written as bytes, or is a number of the other kind, is refused.
+    ///
+    /// # Errors
+    /// [`Error::NotANumber`], [`Status::Overflow`] as [`Error::Refused`], or see [`Error`].
     pub async fn increment(
         &self,
         table: TableId,

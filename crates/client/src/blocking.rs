@@ -156,6 +156,20 @@ impl<M: MapSource> Blocking<M> {
         client::deleted(self.operate(table, key, condition, Action::Delete))
     }
 
+    /// Writes a number if a condition holds; returns its new version.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn write_number(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        number: Number,
+        condition: Condition,
+    ) -> Result<Version, Error> {
+        client::written(self.operate(table, key, condition, Action::WriteNumber(number)))
+    }
+
     /// Adds to a number; returns its new version and the sum.
     ///
     /// # Errors

@@ -333,11 +333,26 @@ impl Client {
         self.inner.delete(table, key, condition)
     }
 
-    /// Adds to a number, whole or floating-point; returns its new version and the sum. What does
-    /// not exist counts as 0.
+    /// Writes a number if a condition holds; returns its new version. Increments of the same kind count with it; what
+    /// [`Client::write`] writes is no number to them. Reads return its 8 bytes, little-endian.
     ///
     /// # Errors
-    /// [`Status::NotANumber`] and [`Status::Overflow`] as [`Error::Refused`], or see [`Error`].
+    /// [`Error::ConditionFailed`] with the version that the object has, or see [`Error`].
+    pub fn write_number(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        number: Number,
+        condition: Condition,
+    ) -> Result<Version, Error> {
+        self.inner.write_number(table, key, number, condition)
+    }
+
+    /// Adds to a number, whole or floating-point; returns its new version and the sum. What does
+    /// not exist counts as 0. What was written as bytes, or is a number of the other kind, is refused.
+    ///
+    /// # Errors
+    /// [`Error::NotANumber`], [`Status::Overflow`] as [`Error::Refused`], or see [`Error`].
     pub fn increment(
         &mut self,
         table: TableId,

@@ -14,6 +14,13 @@ pub enum Error {
         /// The version that the object has; [`Version::NONE`] where there is none.
         version: Version,
     },
+    /// What was to be incremented is no number, or a whole number where a floating-point one is meant, or the reverse.
+    /// Nothing was done.
+    #[error("{}", Status::NotANumber)]
+    NotANumber {
+        /// The version that the object has.
+        version: Version,
+    },
     /// There is no such table. Nothing was done.
     #[error("there is no {0}; create it first, or check its name")]
     NoSuchTable(TableId),
@@ -108,6 +115,7 @@ impl Error {
             Error::ConditionFailed { .. } => 1,
             Error::NoSuchTable(_) => 2,
             // Statuses keep their own numbers.
+            Error::NotANumber { .. } => 1000 + Status::NotANumber.code(),
             Error::Refused(status) => 1000 + status.code(),
             Error::Incomprehensible => 3,
             Error::TimedOut(Obstacle::NoAnswer) => 4,
@@ -147,6 +155,7 @@ mod tests {
         };
         let golden = [
             (1, Error::ConditionFailed { version: Version(1) }),
+            (1013, Error::NotANumber { version: Version(1) }),
             (2, Error::NoSuchTable(TableId(1))),
             (3, Error::Incomprehensible),
             (4, Error::TimedOut(NoAnswer)),

@@ -50,5 +50,5 @@ pub use question::{Question, Reply};
 pub use session::Session;
 pub use thunderhead_runtime::names::Addresses;
 pub use thunderhead_wire::{
-    Condition, KeyHash, MasterId, ServerId, Status, TableId, Version, control,
+    Condition, KeyHash, MasterId, ServerId, Status, TableId, ValueKind, Version, control,
 };

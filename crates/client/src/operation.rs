@@ -6,10 +6,12 @@ use thunderhead_wire::operations::{
     EnumerateHead, FLOAT, FoundHead, Identity, ObjectHead, PageHead, PartHead, UpdateKind,
     UpdatePart,
 };
-use thunderhead_wire::{Condition, KeyHash, Next, Status, TableId, TabletRange, Version};
+use thunderhead_wire::{
+    Condition, KeyHash, Next, Status, TableId, TabletRange, ValueKind, Version,
+};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A number to add, and the number that comes of it.
+/// A number to write or to add, and the number that comes of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
     /// A whole number.
@@ -23,6 +25,17 @@ impl Number {
         match self {
             Number::Integer(number) => number.to_le_bytes(),
             Number::Float(number) => number.to_le_bytes(),
+        }
+    }
+
+    /// The number in a value of a kind, if it is one: what increments count with.
+    #[must_use]
+    pub fn of_value(kind: ValueKind, value: &[u8]) -> Option<Number> {
+        let bytes = value.try_into().ok()?;
+        match kind {
+            ValueKind::Bytes => None,
+            ValueKind::Integer => Some(Number::Integer(i64::from_le_bytes(bytes))),
+            ValueKind::Float => Some(Number::Float(f64::from_le_bytes(bytes))),
         }
     }
 
@@ -57,8 +70,11 @@ pub enum Action {
     Write(Vec<u8>),
     /// Delete it.
     Delete,
-    /// Add this to it; what does not exist counts as 0.
+    /// Add this to it; what does not exist counts as 0. What was written as bytes, or is a number of the other kind, is
+    /// refused.
     Increment(Number),
+    /// Write this number. Reads return its 8 bytes, little-endian.
+    WriteNumber(Number),
     /// Not with one object: tell of some whose keys hash into a range, from a cursor on. The
     /// operation's key is not looked at.
     Page {
@@ -115,8 +131,18 @@ pub struct Object {
     pub version: Version,
     /// Its key.
     pub key: Vec<u8>,
+    /// The kind of its value.
+    pub kind: ValueKind,
     /// Its value.
     pub value: Vec<u8>,
+}
+
+impl Object {
+    /// The number that it is, if it is one.
+    #[must_use]
+    pub fn number(&self) -> Option<Number> {
+        Number::of_value(self.kind, &self.value)
+    }
 }
 
 /// Bytes of objects in a page, about.
@@ -146,12 +172,16 @@ impl Operation {
             Action::Write(_) => Opcode::Write,
             Action::Delete => Opcode::Delete,
             Action::Increment(_) => Opcode::Increment,
+            Action::WriteNumber(_) => Opcode::WriteNumber,
             Action::Page { .. } => Opcode::Enumerate,
         }
     }
 
     fn head(&self) -> ObjectHead {
-        let is_float = matches!(self.action, Action::Increment(Number::Float(_)));
+        let is_float = matches!(
+            self.action,
+            Action::Increment(Number::Float(_)) | Action::WriteNumber(Number::Float(_))
+        );
         let flags = if is_float { FLOAT } else { 0 };
         ObjectHead::new(self.table, self.key.len(), self.condition, flags)
     }
@@ -174,7 +204,9 @@ impl Operation {
         body.extend_from_slice(&self.key);
         match &self.action {
             Action::Write(value) => body.extend_from_slice(value),
-            Action::Increment(by) => body.extend_from_slice(&by.to_bytes()),
+            Action::Increment(number) | Action::WriteNumber(number) => {
+                body.extend_from_slice(&number.to_bytes());
+            }
             Action::Read | Action::Delete | Action::Page { .. } => {}
         }
         body
@@ -191,6 +223,7 @@ impl Operation {
             Action::Write(value) => (UpdateKind::Write, value.as_slice()),
             Action::Delete => (UpdateKind::Delete, &[][..]),
             Action::Increment(by) => (UpdateKind::Increment, &by.to_bytes()[..]),
+            Action::WriteNumber(number) => (UpdateKind::WriteNumber, &number.to_bytes()[..]),
         };
         UpdatePart { head, kind, key: &self.key, argument }.put(sequence, into);
     }
@@ -236,6 +269,7 @@ impl Operation {
         match status {
             Status::NotFound if !self.is_update() => Ok(Ok(Answer::Absent)),
             Status::ConditionFailed => Ok(Err(Error::ConditionFailed { version: Version(detail) })),
+            Status::NotANumber => Ok(Err(Error::NotANumber { version: Version(detail) })),
             status if matches!(status.next(), Next::Refresh | Next::Wait) => {
                 Err(CallError::Refused { status, hint: 0, detail })
             }
@@ -246,7 +280,7 @@ impl Operation {
     fn done(&self, version: Version, rest: &[u8]) -> Result<Answer, Error> {
         Ok(match &self.action {
             Action::Read => Answer::Found { version, value: rest.to_vec() },
-            Action::Write(_) => Answer::Written(version),
+            Action::Write(_) | Action::WriteNumber(_) => Answer::Written(version),
             Action::Delete if version == Version::NONE => Answer::Absent,
             Action::Delete => Answer::Deleted(version),
             Action::Page { .. } => return Err(Error::Incomprehensible),
@@ -263,8 +297,9 @@ fn page(body: &[u8]) -> Option<Answer> {
     let mut objects = Vec::new();
     while !rest.is_empty() {
         let (found, behind) = FoundHead::take(rest)?;
-        let (version, key, value) = (found.version, found.key.to_vec(), found.value.to_vec());
-        objects.push(Object { version, key, value });
+        let (version, kind) = (found.version, found.kind);
+        let (key, value) = (found.key.to_vec(), found.value.to_vec());
+        objects.push(Object { version, key, kind, value });
         rest = behind;
     }
     Some(Answer::Page { objects, last: head.last(), cursor: head.cursor() })

@@ -5,6 +5,7 @@
 //!  flags:  7 dead (memory only) · 6 linked: counts only with the next · 5 extra · 4-0 kind
 //!
 //!  object      | table v | version v | birth v | [prior z] | key length v | key | value |
+//!  integer, float   as an object, the value is a number of 8 bytes
 //!  tombstone   | table v | version v | birth v | [prior z] | key length v | key | ignored |
 //!  completion  | lease v | sequence v | table v | birth v | key hash 8 | result         |
 //!  completions | lease v | first sequence v | birth v | effects v | outcomes …          |
@@ -30,10 +31,10 @@ use crate::error::Damage;
 use crate::limits::{BODY_BYTES_MAX, HEADER_BYTES_MAX};
 use crate::varint::{self, Reader};
 use crc_fast::CrcAlgorithm::Crc32Iscsi;
-use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, Version};
+use thunderhead_wire::{KeyHash, LogId, SegmentId, TableId, ValueKind, Version};
 
 /// The version of the segment format. A reader refuses segments of a newer version.
-pub const FORMAT_VERSION: u16 = 2;
+pub const FORMAT_VERSION: u16 = 3;
 
 pub(crate) const DEAD: u8 = 0x80;
 pub(crate) const LINKED: u8 = 0x40;
@@ -43,7 +44,7 @@ pub(crate) const KIND_BITS: u8 = 0x1f;
 /// Bytes before the body length: flags and checksum.
 pub(crate) const FRAME_BYTES: usize = 5;
 
-/// The kind of an entry. Numbers 9 to 15 are free for kinds that an old reader may skip, 17 to 31
+/// The kind of an entry. Numbers 9 to 15 are free for kinds that an old reader may skip, 19 to 31
 /// for kinds that it must refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -66,6 +67,10 @@ pub(crate) enum Kind {
     Void = 8,
     /// The outcomes of several updates of one client: see [`crate::outcomes`].
     Completions = 16,
+    /// An object whose value is a whole number. An increment counts with it, and refuses other objects.
+    Integer = 17,
+    /// The same with a floating-point number.
+    Float = 18,
 }
 
 impl Kind {
@@ -80,8 +85,37 @@ impl Kind {
             7 => Kind::TabletStatistics,
             8 => Kind::Void,
             16 => Kind::Completions,
+            17 => Kind::Integer,
+            18 => Kind::Float,
             _ => return None,
         })
+    }
+
+    /// The kind of an object with a value of this kind.
+    #[inline]
+    pub(crate) fn of_object(value: ValueKind) -> Kind {
+        match value {
+            ValueKind::Bytes => Kind::Object,
+            ValueKind::Integer => Kind::Integer,
+            ValueKind::Float => Kind::Float,
+        }
+    }
+
+    /// The kind of the value of an object with these flags.
+    #[inline]
+    pub(crate) fn value_kind(flags: u8) -> ValueKind {
+        match flags & KIND_BITS {
+            17 => ValueKind::Integer,
+            18 => ValueKind::Float,
+            _ => ValueKind::Bytes,
+        }
+    }
+
+    /// Whether an entry of this kind has a key: the rest of the question, after the most frequent kind.
+    #[cold]
+    pub(crate) fn is_number_or_tombstone(kind: u8) -> bool {
+        let kinds = [Kind::Tombstone, Kind::Integer, Kind::Float];
+        kinds.iter().any(|it| *it as u8 == kind)
     }
 
     /// Whether a reader that does not know this kind may skip the entry.
@@ -163,6 +197,12 @@ impl Header {
     #[inline]
     pub(crate) fn add_flag(&mut self, flag: u8) {
         self.bytes[0] |= flag;
+    }
+
+    /// Changes these flags: makes an entry of another kind of it, whose bits differ by these.
+    #[inline]
+    pub(crate) fn change_flags(&mut self, bits: u8) {
+        self.bytes[0] ^= bits;
     }
 
     /// Takes in the bytes that follow, if there is room: then the header is the whole entry.
@@ -553,6 +593,31 @@ mod tests {
         header.set_checksum(checksum);
         let hex: String = header.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, concat!("21", "b47d5509", "0e", "01", "ac02", "07", "04", "03"));
+    }
+
+    #[test]
+    fn the_bytes_of_numbers_are_pinned() {
+        let fields = ObjectFields {
+            table: TableId(1),
+            version: Version(300),
+            birth: SegmentId(7),
+            prior: Some(SegmentId(5)),
+        };
+        let seal = Seal::new(LogId(0x0123_4567_89ab_cdef));
+        for (kind, expected) in [
+            (ValueKind::Integer, concat!("31", "627aeede", "11", "01", "ac02", "07", "04", "03")),
+            (ValueKind::Float, concat!("32", "11f4a570", "11", "01", "ac02", "07", "04", "03")),
+        ] {
+            let mut header = fields.object(3, 8);
+            header.change_flags(Kind::Object as u8 ^ Kind::of_object(kind) as u8);
+            assert_eq!(Kind::value_kind(header.flags() | DEAD | LINKED), kind);
+            let pieces = [header.sealed(), b"key", b"\x01\0\0\0\0\0\0\0"];
+            header.set_checksum(seal.of_pieces(header.flags(), pieces.into_iter()));
+            let hex: String = header.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(hex, expected);
+        }
+        assert_eq!((Kind::Integer as u8, Kind::Float as u8), (17, 18));
+        assert!(!Kind::may_be_skipped(17) && !Kind::may_be_skipped(18), "old readers refuse them");
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::metadata::{self, Digest, SegmentHeader, TabletStatistics};
 use crate::outcomes::CHAIN_MAX;
 pub use crate::outcomes::{Outcome, Outcomes};
 use std::collections::VecDeque;
-use thunderhead_wire::{KeyHash, SegmentId, TableId, Version};
+use thunderhead_wire::{KeyHash, SegmentId, TableId, ValueKind, Version};
 
 /// An entry whose checksum holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +80,8 @@ pub struct Record<'a> {
     pub birth: SegmentId,
     /// The segment that held the version before; for a tombstone, the segment it guards against.
     pub prior: Option<SegmentId>,
+    /// The kind of the value; bytes for a tombstone.
+    pub kind: ValueKind,
     /// The value; empty for a tombstone.
     pub value: &'a [u8],
 }
@@ -342,6 +344,14 @@ fn decode<'a>(
     let mut wants = None;
     let entry = match kind {
         Kind::Object => Entry::Object(record(frame, body).ok_or(field("object"))?),
+        Kind::Integer | Kind::Float => {
+            let mut record = record(frame, body).ok_or(field("number"))?;
+            record.kind = Kind::value_kind(frame.flags);
+            if !record.kind.has_size(record.value.len()) {
+                return Err(field("number"));
+            }
+            Entry::Object(record)
+        }
         Kind::Tombstone => {
             let mut record = record(frame, body).ok_or(field("tombstone"))?;
             record.value = &[]; // The remains of an object that became a tombstone in place.
@@ -390,5 +400,6 @@ fn record<'a>(frame: &Frame, body: &'a [u8]) -> Option<Record<'a>> {
     if key.is_empty() || key.len() > crate::limits::KEY_BYTES_MAX || !versions.contains(&version) {
         return None;
     }
-    Some(Record { table, key, version, birth, prior, value: &body[behind_key..] })
+    let kind = ValueKind::Bytes;
+    Some(Record { table, key, version, birth, prior, kind, value: &body[behind_key..] })
 }

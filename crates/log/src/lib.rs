@@ -113,6 +113,6 @@ pub use replay::{Abandoned, Adopted, Arrived, Incoming, Rebuild, Replay, ReplayE
 pub use replicator::{Event, NoReplication, Recorder, Replica, Replicator, SegmentBytes};
 pub use threads::CleanerThreads;
 pub use thunderhead_wire::{
-    Condition, KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, Version,
+    Condition, KeyHash, LogId, LogPosition, SegmentId, TableId, TabletRange, ValueKind, Version,
 };
 pub use unnamed::Unnamed;

@@ -109,6 +109,8 @@ pub struct Log {
     completions: Index<IndexBlocks>,
     late: Vec<Late>,
     groups: Groups,
+    /// By which bits the kind of objects that are written differs from that of bytes: 0 but in [`Log::of_kind`].
+    kind_bits: u8,
     replicator: Box<dyn Replicator>,
     safe_version: Version,
     /// The safe version that the log's last record of it has. Each later delete logs its own
@@ -194,6 +196,7 @@ impl Log {
             completions,
             late: Vec::new(),
             groups: Groups::default(),
+            kind_bits: 0,
             replicator,
             safe_version: Version::NONE,
             logged_safe_version: Version::NONE,

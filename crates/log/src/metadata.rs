@@ -241,7 +241,7 @@ mod tests {
         let hex: String = body.iter().map(|byte| format!("{byte:02x}")).collect();
         let expected = concat!(
             "54484c47",
-            "0200",
+            "0300",
             "00000000",
             "0100000000000000",
             "0200000000000000",

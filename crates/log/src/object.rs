@@ -6,7 +6,7 @@
 use crate::entry::{Frame, KIND_BITS, Kind, ObjectFields};
 use crate::memory::{Memory, Reference};
 use crate::segment;
-use thunderhead_wire::{SegmentId, TableId, Version};
+use thunderhead_wire::{SegmentId, TableId, ValueKind, Version};
 
 /// An entry with a key, decoded: an object, or a tombstone while a log is being replayed.
 #[derive(Clone, Copy)]
@@ -30,7 +30,7 @@ impl Located {
     pub(crate) fn of(memory: &Memory, at: Reference, frame: &Frame) -> Option<Located> {
         let body = segment::body_start(memory, at, frame);
         let kind = frame.flags & KIND_BITS;
-        if kind != Kind::Object as u8 && kind != Kind::Tombstone as u8 {
+        if kind != Kind::Object as u8 && !Kind::is_number_or_tombstone(kind) {
             return None;
         }
         let (fields, key_at, key_bytes) = ObjectFields::read_keyed(frame.flags, body)?;
@@ -104,6 +104,13 @@ impl<'a> Object<'a> {
     #[inline]
     pub fn value(&self) -> Bytes<'a> {
         self.located.value(self.memory)
+    }
+
+    /// The kind of the object's value.
+    #[must_use]
+    #[inline]
+    pub fn kind(&self) -> ValueKind {
+        Kind::value_kind(segment::flags(self.memory, self.located.at))
     }
 
     /// The head segment that the object was first appended to: its age.

@@ -9,7 +9,7 @@ pub(crate) const LOG: LogId = LogId(0x7468_756e_6465_7221);
 
 /// A segment that begins with an intact header, followed by any bytes.
 pub(crate) fn segment_with(bytes: &[u8]) -> Vec<u8> {
-    debug_assert_eq!(FORMAT_VERSION, 2);
+    debug_assert_eq!(FORMAT_VERSION, 3);
     let body = SegmentHeader {
         log: LOG,
         segment: SegmentId(1),

@@ -3,7 +3,9 @@
 //! finds the same contents again.
 
 mod common;
+mod kinds;
 
+use kinds::kind_of;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_log::filter::{Filter, Partitions};
@@ -42,7 +44,7 @@ enum Operation {
 }
 
 fn operations(most: usize) -> impl Strategy<Value = Vec<Operation>> {
-    let length = prop_oneof![0..60u16, 300..700u16];
+    let length = prop_oneof![2 => 0..60u16, 1 => Just(8u16), 2 => 300..700u16];
     let operation = prop_oneof![
         8 => (0..2usize, 0..60u8, length.clone()).prop_map(|(t, k, l)| Operation::Write(t, k, l)),
         4 => (0..2usize, 0..60u8, length).prop_map(|(t, k, l)| Operation::Update(t, k, l)),
@@ -62,13 +64,17 @@ fn run(log: &mut Log, cleaner: &mut Cleaner, operations: &[Operation], lease: u6
         match operation {
             Operation::Write(table, key, length) => {
                 let value = vec![sequence as u8; *length as usize];
-                let _ = log.write(TABLES[*table], &[*key], &value);
+                let write = |log: &mut Log| log.write(TABLES[*table], &[*key], &value);
+                let _ = log.of_kind(kind_of(&value), write);
             }
             Operation::Update(table, key, length) => {
                 let completion = Completion { lease, sequence, result: &[*key] };
                 let value = vec![*key; *length as usize];
                 let (table, always) = (TABLES[*table], Condition::Always);
-                let _ = log.write_completed(table, &[*key], &value, always, completion);
+                let kind = kind_of(&value);
+                let _ = log.of_kind(kind, |log| {
+                    log.write_completed(table, &[*key], &value, always, completion)
+                });
             }
             Operation::Many(table, key, count, length) => {
                 let (lease, first) = (lease + MANY, sequence * 64);
@@ -82,7 +88,10 @@ fn run(log: &mut Log, cleaner: &mut Cleaner, operations: &[Operation], lease: u6
                     let completion = Completion { lease, sequence, result: &[key] };
                     let value = vec![number; *length as usize];
                     let (table, always) = (TABLES[*table], Condition::Always);
-                    let _ = log.write_completed(table, &[key], &value, always, completion);
+                    let kind = kind_of(&value);
+                    let _ = log.of_kind(kind, |log| {
+                        log.write_completed(table, &[key], &value, always, completion)
+                    });
                 }
                 log.end_group();
             }
@@ -121,6 +130,7 @@ fn held(log: &mut Log) -> (Objects, Records) {
         while let Some(at) = cursor {
             let visit = |object: thunderhead_log::Object<'_>| {
                 let entry = (object.version(), object.value().to_vec());
+                assert_eq!(object.kind(), kind_of(&entry.1));
                 bytes += object.entry_bytes() as u64;
                 assert!(objects.insert((table, object.key().to_vec()), entry).is_none());
             };

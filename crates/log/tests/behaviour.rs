@@ -5,7 +5,7 @@ use thunderhead_log::inspect::{Entry, SegmentReader};
 use thunderhead_log::{
     Cleaner, Completion, Condition, Cursor, Damage, Error, Hashed, KEY_BYTES_MAX, KeyHash, Log,
     LogId, Memory, NoReplication, Options, Put, Recorder, Replay, ReplayError, Replicator,
-    SegmentId, Step, TableId, TabletRange, Tombstones, Version,
+    SegmentId, Step, TableId, TabletRange, Tombstones, ValueKind, Version,
 };
 
 const TABLE: TableId = TableId(1);
@@ -76,6 +76,28 @@ fn replay(segments: &[Vec<u8>], since: SegmentId) -> (Log, thunderhead_log::Repo
 
 fn recorded(recorder: &Recorder) -> Vec<Vec<u8>> {
     recorder.replicas(recorder.events()).into_values().map(|replica| replica.bytes).collect()
+}
+
+#[test]
+fn a_number_stays_one_until_something_else_is_written() {
+    let mut log = log();
+    let kind = |log: &Log| log.read(TABLE, b"k").unwrap().unwrap().kind();
+    for (written, value) in [
+        (ValueKind::Integer, &b"12345678"[..]),
+        (ValueKind::Bytes, b"12345678"),
+        (ValueKind::Float, b"12345678"),
+        (ValueKind::Bytes, b"text"),
+    ] {
+        log.of_kind(written, |log| log.write(TABLE, b"k", value)).unwrap();
+        assert_eq!(kind(&log), written);
+        assert_eq!(log.read(TABLE, b"k").unwrap().unwrap().value().to_vec(), value);
+    }
+    log.of_kind(ValueKind::Integer, |log| {
+        log.write_if(TABLE, b"k", b"87654321", Condition::Absent)
+    })
+    .unwrap_err();
+    log.write(TABLE, b"k", b"12345678").unwrap();
+    assert_eq!(kind(&log), ValueKind::Bytes, "the refused write leaves no kind behind");
 }
 
 #[test]
@@ -583,7 +605,7 @@ fn a_newer_kind_is_skipped_or_refused_as_its_number_says() {
     let whole = recorded(&recorder).pop().unwrap();
     let last = SegmentReader::new(&whole).unwrap().filter_map(Result::ok).last().unwrap();
     let at = last.0 as usize;
-    for (kind, skipped) in [(9u8, true), (15, true), (17, false), (31, false)] {
+    for (kind, skipped) in [(9u8, true), (15, true), (17, false), (19, false), (31, false)] {
         let mut newer = whole.clone();
         // The flags are mixed into the checksum by exclusive or, so it can be carried over.
         let mix = |flags: u8| u32::from(flags).wrapping_mul(0x9e37_79b1);
@@ -595,6 +617,9 @@ fn a_newer_kind_is_skipped_or_refused_as_its_number_says() {
         let found = SegmentReader::new(&newer).unwrap().last().unwrap();
         if skipped {
             assert_eq!(found, Ok((last.0, Entry::Skipped(kind))));
+        } else if kind == 17 {
+            let field = "number";
+            assert_eq!(found, Err(Damage::Field { offset: last.0, field }), "it has 8 bytes");
         } else {
             assert_eq!(found, Err(Damage::UnknownKind { offset: last.0, kind }));
         }

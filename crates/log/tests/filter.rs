@@ -2,7 +2,9 @@
 //! whole segments, for any log and any partitions.
 
 mod common;
+mod kinds;
 
+use kinds::kind_of;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_log::filter::{Cut, Filter, Partitions};
@@ -33,7 +35,7 @@ enum Operation {
 }
 
 fn operations() -> impl Strategy<Value = Vec<Operation>> {
-    let length = prop_oneof![0..60u16, 300..700u16];
+    let length = prop_oneof![2 => 0..60u16, 1 => Just(8u16), 2 => 300..700u16];
     let operation = prop_oneof![
         8 => (0..2usize, 0..60u8, length.clone()).prop_map(|(t, k, l)| Operation::Write(t, k, l)),
         4 => (0..2usize, 0..60u8, length.clone()).prop_map(|(t, k, l)| Operation::Update(t, k, l)),
@@ -63,13 +65,17 @@ fn recorded(
         match operation {
             Operation::Write(table, key, length) => {
                 let value = vec![*key; *length as usize];
-                let _ = log.write(TABLES[*table], &[*key], &value);
+                let write = |log: &mut Log| log.write(TABLES[*table], &[*key], &value);
+                let _ = log.of_kind(kind_of(&value), write);
             }
             Operation::Update(table, key, length) => {
                 let completion = Completion { lease: 3, sequence, result: &[*key] };
                 let value = vec![*key; *length as usize];
                 let (table, always) = (TABLES[*table], Condition::Always);
-                let _ = log.write_completed(table, &[*key], &value, always, completion);
+                let kind = kind_of(&value);
+                let _ = log.of_kind(kind, |log| {
+                    log.write_completed(table, &[*key], &value, always, completion)
+                });
             }
             Operation::Group(updates) => {
                 log.begin_group(3, sequence, 4000);
@@ -84,7 +90,10 @@ fn recorded(
                     match length {
                         Some(length) => {
                             let value = vec![sequence as u8; *length as usize];
-                            let _ = log.write_completed(table, &[*key], &value, always, completion);
+                            let kind = kind_of(&value);
+                            let _ = log.of_kind(kind, |log| {
+                                log.write_completed(table, &[*key], &value, always, completion)
+                            });
                         }
                         None => {
                             let _ = log.delete_completed(table, &[*key], always, completion);
@@ -161,6 +170,7 @@ fn rebuilt<'a>(segments: impl Iterator<Item = &'a [u8]>, tablets: &Tablets) -> C
             cursor = log
                 .scan(*range, at, |object| {
                     let what = (object.version(), object.value().to_vec());
+                    assert_eq!(object.kind(), kind_of(&what.1));
                     objects.insert((object.table(), object.key().to_vec()), what);
                 })
                 .unwrap();

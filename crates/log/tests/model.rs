@@ -5,7 +5,9 @@
 //! the recording has a known set of states that a recovery may find.
 
 mod digest;
+mod kinds;
 
+use kinds::kind_of;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use thunderhead_log::{
@@ -32,7 +34,7 @@ fn keys() -> impl Strategy<Value = u8> {
 
 fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let operation = prop_oneof![
-        10 => (keys(), prop_oneof![Just(0u16), 1..80u16, 80..400u16, 400..700u16])
+        10 => (keys(), prop_oneof![Just(0u16), Just(8u16), 1..80u16, 80..400u16, 400..700u16])
             .prop_map(|(key, length)| Operation::Write { key, length }),
         3 => (0..8u8).prop_map(|key| Operation::Delete { key }),
         1 => keys().prop_map(|key| Operation::Delete { key }),
@@ -91,6 +93,7 @@ fn contents(log: &Log) -> Model {
     while let Some(at) = cursor {
         cursor = log
             .scan(TabletRange::whole(TABLE), at, |object| {
+                assert_eq!(object.kind(), kind_of(&object.value().to_vec()));
                 let seen = model
                     .insert(object.key().to_vec(), (object.version(), object.value().to_vec()));
                 assert!(seen.is_none(), "a scan returns a key once");
@@ -202,7 +205,7 @@ fn run(
         match operation {
             Operation::Write { key, length } => {
                 let (key, value) = (key_of(*key), value_of(*key, number, *length));
-                match log.write(TABLE, &key, &value) {
+                match log.of_kind(kind_of(&value), |log| log.write(TABLE, &key, &value)) {
                     Ok(written) => {
                         let before = newest.insert(key.clone(), written.version);
                         prop_assert!(before.is_none_or(|before| before < written.version));
@@ -237,7 +240,7 @@ fn run(
     prop_assert_eq!(&contents(&log), &model);
     for (key, (version, value)) in &model {
         let object = log.read(TABLE, key).unwrap().unwrap();
-        prop_assert_eq!(object.version(), *version);
+        prop_assert_eq!((object.version(), object.kind()), (*version, kind_of(value)));
         prop_assert_eq!(&object.value().to_vec(), value);
     }
     // Crash after some operation: every turn was complete then, so the model is exact.

@@ -435,7 +435,9 @@ fn decode(mut body: &[u8]) -> Option<Vec<Incoming<'_>>> {
         let (entry, rest) = Entry::take(body)?;
         body = rest;
         entries.push(match entry {
-            Entry::Object { version, key, value } => Incoming::Object { key, value, version },
+            Entry::Object { version, kind, key, value } => {
+                Incoming::Object { key, value, kind, version }
+            }
             Entry::Tombstone { version, key } => Incoming::Tombstone { key, version },
             Entry::Completion { lease, sequence, key_hash, result } => {
                 let completion = Completion { lease, sequence, result };

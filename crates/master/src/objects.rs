@@ -4,7 +4,7 @@ use crate::clients::{Clients, Met};
 use crate::outcome::Outcome;
 use thunderhead_log::{Completion, Condition, Error, Hashed, Log};
 use thunderhead_wire::operations::{Identity, UpdateKind, UpdatePart};
-use thunderhead_wire::{KeyHash, Status, TableId, Version};
+use thunderhead_wire::{KeyHash, Status, TableId, ValueKind, Version};
 
 /// Does an update, or finds out that it was done.
 #[inline]
@@ -38,6 +38,15 @@ pub(crate) fn update(
             Err(refused) => Err(refused),
         },
         UpdateKind::Delete => delete(log, identity, (table, part.key), condition),
+        UpdateKind::WriteNumber => {
+            let kind = part.head.number_kind();
+            match exactly_eight(part.argument) {
+                Some(number) => {
+                    put_number(log, identity, (table, key), (&number, kind, None), condition)
+                }
+                None => Err(Outcome::refused(Status::Malformed, Version::NONE)),
+            }
+        }
     };
     let refused = match done {
         Ok(version) => return Outcome::done(version),
@@ -57,7 +66,7 @@ pub(crate) fn update(
     })
 }
 
-/// Adds to a number. Returns the sum's version, and the sum.
+/// Adds to a number of the same kind. Returns the sum's version, and the sum.
 fn increment(
     log: &mut Log,
     identity: &Identity,
@@ -74,11 +83,14 @@ fn increment(
     let Some(by) = exactly_eight(part.argument) else {
         return Err(Outcome::refused(Status::Malformed, Version::NONE));
     };
+    let kind = part.head.number_kind();
+    let refused = Outcome::refused(Status::NotANumber, current);
     let value = match &object {
-        Some(object) if object.value().len() == 8 => {
-            exactly_eight(&object.value().to_vec()).unwrap_or_default()
+        // Not by its length: 8 bytes of text are no number.
+        Some(object) if object.kind() == kind => {
+            exactly_eight(&object.value().to_vec()).ok_or(refused)?
         }
-        Some(_) => return Err(Outcome::refused(Status::NotANumber, current)),
+        Some(_) => return Err(refused),
         None => [0; 8],
     };
     let sum = if part.head.is_float() { sum_of_floats(value, by) } else { sum(value, by) };
@@ -88,7 +100,8 @@ fn increment(
         Version::NONE => Condition::Absent,
         version => Condition::VersionIs(version),
     };
-    let version = put(log, identity, (table, key), (&sum, Some(sum)), condition)?;
+    let number = (&sum, kind, Some(sum));
+    let version = put_number(log, identity, (table, key), number, condition)?;
     Ok((version, sum))
 }
 
@@ -104,6 +117,18 @@ fn sum(value: [u8; 8], by: [u8; 8]) -> Option<[u8; 8]> {
 fn sum_of_floats(value: [u8; 8], by: [u8; 8]) -> Option<[u8; 8]> {
     let sum = f64::from_le_bytes(value) + f64::from_le_bytes(by);
     sum.is_finite().then_some(sum.to_le_bytes())
+}
+
+/// Makes a number the object's, as [`put`] does with bytes.
+#[inline(never)]
+fn put_number(
+    log: &mut Log,
+    identity: &Identity,
+    place: (TableId, Hashed<'_>),
+    (number, kind, sum): (&[u8; 8], ValueKind, Option<[u8; 8]>),
+    condition: Condition,
+) -> Result<Version, Outcome> {
+    log.of_kind(kind, |log| put(log, identity, place, (number, sum), condition))
 }
 
 /// Makes a value the object's, which may be the sum of an increment, and records that with it where the

@@ -481,7 +481,8 @@ impl Shard {
                 if range.contains(range.table, KeyHash(place.reverse_bits())) {
                     until = until.max(log.durable_at(&object).unwrap_or_default());
                     let value = object.value();
-                    let found = FoundHead::new(object.version(), key.len(), value.len());
+                    let (key_bytes, bytes) = (key.len(), value.len());
+                    let found = FoundHead::new(object.version(), object.kind(), key_bytes, bytes);
                     buffer.extend_from_slice(found.as_bytes());
                     buffer.extend_from_slice(&key);
                     value.copy_to(buffer);
@@ -617,6 +618,7 @@ impl Shard {
             Opcode::Write => self.update(context, UpdateKind::Write, body, reply_to),
             Opcode::Delete => self.update(context, UpdateKind::Delete, body, reply_to),
             Opcode::Increment => self.update(context, UpdateKind::Increment, body, reply_to),
+            Opcode::WriteNumber => self.update(context, UpdateKind::WriteNumber, body, reply_to),
             Opcode::ReadMany => self.read_many(context, body, reply_to),
             Opcode::UpdateMany => self.update_many(context, body, reply_to),
             Opcode::Enumerate => self.enumerate(context, body, reply_to),

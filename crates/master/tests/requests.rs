@@ -174,6 +174,11 @@ fn numbers_are_added_to_and_what_is_none_is_refused() {
     assert_eq!(sum(add(&mut pair, 2)), i64::MAX, "the refused one has changed nothing");
     pair.update(Opcode::Write, b"n", b"text").unwrap();
     assert_eq!(status(&add(&mut pair, 1)), Status::NotANumber);
+    pair.update(Opcode::Write, b"n", b"12345678").unwrap();
+    assert_eq!(status(&add(&mut pair, 1)), Status::NotANumber, "8 bytes are no number either");
+    let now = version(&pair.update(Opcode::WriteNumber, b"n", &40i64.to_le_bytes()));
+    assert_eq!(sum(add(&mut pair, 2)), 42);
+    assert_eq!(pair.read(b"n").unwrap()[8..], 42i64.to_le_bytes(), "reads return the 8 bytes");
 
     let float = |pair: &mut Pair, by: f64| {
         let body = update_body(Identity::NONE, b"f", Condition::Always, FLOAT, &by.to_le_bytes());
@@ -184,6 +189,21 @@ fn numbers_are_added_to_and_what_is_none_is_refused() {
     assert!(float(&mut pair, f64::MAX).is_ok());
     assert_eq!(status(&float(&mut pair, f64::MAX)), Status::Overflow);
     assert_eq!(status(&float(&mut pair, f64::NAN)), Status::Overflow);
+    // Whole numbers and floating-point ones are different things.
+    let body = update_body(Identity::NONE, b"f", Condition::Always, 0, &1i64.to_le_bytes());
+    assert_eq!(status(&pair.call(Opcode::Increment, &body)), Status::NotANumber);
+    let body = update_body(Identity::NONE, b"n", Condition::Always, FLOAT, &1f64.to_le_bytes());
+    let refused = CallError::Refused { status: Status::NotANumber, hint: 0, detail: now + 1 };
+    assert_eq!(pair.call(Opcode::Increment, &body), Err(refused), "with the object's version");
+    for short in [&b""[..], b"1234567", b"123456789"] {
+        let written = pair.update(Opcode::WriteNumber, b"n", short);
+        assert_eq!(status(&written), Status::Malformed, "a number has 8 bytes");
+    }
+    // Each update under an identity has one outcome.
+    let body = update_body(Identity::new(9, 1, 1), b"f", Condition::Always, 0, &[1; 8]);
+    assert_eq!(status(&pair.call(Opcode::Increment, &body)), Status::NotANumber);
+    pair.update(Opcode::Delete, b"f", b"").unwrap();
+    assert_eq!(status(&pair.call(Opcode::Increment, &body)), Status::NotANumber, "as before");
 }
 
 #[test]
@@ -393,7 +413,8 @@ fn updates_of_one_message_are_done_once_however_they_are_sent_again() {
         .map(|sequence| match sequence % 7 {
             0 => (sequence, UpdateKind::Delete, Condition::Always),
             1 => (sequence, UpdateKind::Write, Condition::Absent),
-            2 | 3 => (sequence, UpdateKind::Increment, Condition::Always),
+            2 => (sequence, UpdateKind::Increment, Condition::Always),
+            3 => (sequence, UpdateKind::WriteNumber, Condition::Always),
             4 => (sequence, UpdateKind::Write, Condition::Present),
             _ => (sequence, UpdateKind::Write, Condition::Always),
         })
@@ -627,13 +648,14 @@ proptest! {
 
     #[test]
     fn no_bytes_upset_a_shard(
-        requests in prop::collection::vec((0usize..7, prop::collection::vec(any::<u8>(), 0..120)), 1..40)
+        requests in prop::collection::vec((0usize..8, prop::collection::vec(any::<u8>(), 0..120)), 1..40)
     ) {
-        const OPCODES: [Opcode; 7] = [
+        const OPCODES: [Opcode; 8] = [
             Opcode::Read,
             Opcode::Write,
             Opcode::Delete,
             Opcode::Increment,
+            Opcode::WriteNumber,
             Opcode::ReadMany,
             Opcode::UpdateMany,
             Opcode::Enumerate,

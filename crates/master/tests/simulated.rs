@@ -22,7 +22,7 @@ use thunderhead_runtime::clock::Clock;
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::{Process, Random};
 use thunderhead_simulator::linearizability::{
-    self, Action, Condition as Judged, Operation, Outcome, Version as Seen,
+    self, Action, Condition as Judged, Operation, Outcome, TEXT, Version as Seen,
 };
 use thunderhead_simulator::{Boot, Options, Simulation, swarm};
 use thunderhead_wire::control::{
@@ -268,7 +268,9 @@ impl Client {
         match self.random.below(10) {
             0..3 => (Action::Read, Condition::Always),
             3..6 => {
-                let value = self.random.below(1 << 48);
+                // Some are bytes, also of 8 bytes, and some are numbers.
+                let text = if self.random.chance(0.3) { TEXT } else { 0 };
+                let value = self.random.below(1 << 48) | text;
                 (Action::Write { value, condition: judged }, condition)
             }
             6 => (Action::Delete { condition: judged }, condition),
@@ -289,6 +291,7 @@ impl Client {
         let head = ObjectHead::new(TABLE, name.len(), condition, 0);
         let (opcode, argument) = match action {
             Action::Read => (Opcode::Read, None),
+            Action::Write { value, .. } if value & TEXT == 0 => (Opcode::WriteNumber, Some(value)),
             Action::Write { value, .. } => (Opcode::Write, Some(value)),
             Action::Delete { .. } => (Opcode::Delete, None),
             Action::Increment { by } => (Opcode::Increment, Some(by)),
@@ -312,7 +315,11 @@ impl Client {
             match self.calling.call(self.server, opcode, body.clone(), timeout).await {
                 Ok(reply) => break self.understand(action, &reply),
                 Err(CallError::Refused { status: Status::NotFound, .. }) => break Outcome::Absent,
-                Err(CallError::Refused { status: Status::ConditionFailed, detail, .. }) => {
+                Err(CallError::Refused {
+                    status: Status::ConditionFailed | Status::NotANumber,
+                    detail,
+                    ..
+                }) => {
                     self.seen = Version(detail);
                     break Outcome::Refused(Seen(detail));
                 }

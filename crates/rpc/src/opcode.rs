@@ -125,6 +125,8 @@ opcodes! {
     UpdateMany = 37, "update many", Shard, level 1, Identified, calls [];
     /// Lists some of the objects of a table.
     Enumerate = 38, "enumerate", Shard, level 1, Safe, calls [];
+    /// Writes a number.
+    WriteNumber = 39, "write number", Shard, level 1, Identified, calls [];
     /// Registers a new server and gives it a permanent id.
     Register = 64, "register", Coordinator, level 4, Safe, calls [];
     /// Announces a registered server that has started, in a new generation.
@@ -299,6 +301,7 @@ mod tests {
             (36, "read many"),
             (37, "update many"),
             (38, "enumerate"),
+            (39, "write number"),
             (64, "register"),
             (65, "enlist"),
             (66, "map"),

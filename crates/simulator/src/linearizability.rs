@@ -79,12 +79,17 @@ pub enum Action {
         /// The condition for the delete.
         condition: Condition,
     },
-    /// Adds a number to the value, with wrapping; a missing key counts from 0.
+    /// Adds a number to the value, with wrapping; a missing key counts from 0. A value that is no
+    /// number (see [`TEXT`]) is refused.
     Increment {
         /// The number to add.
         by: u64,
     },
 }
+
+/// The bit of values that are no numbers: an increment of such a value is refused with
+/// [`Outcome::Refused`] and changes nothing. Numbers and their sums are smaller.
+pub const TEXT: u64 = 1 << 63;
 
 /// An answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +105,8 @@ pub enum Outcome {
     /// A delete removed an object of this version.
     Deleted(Version),
     /// The condition of an update does not hold for this version, which is [`Version::NONE`] if the
-    /// key does not exist.
+    /// key does not exist. If the update is an increment, the value of this version is no
+    /// number.
     Refused(Version),
 }
 

@@ -17,6 +17,7 @@ pub mod migration;
 pub mod operations;
 pub mod replication;
 mod status;
+mod value;
 
 pub use condition::Condition;
 pub use ids::{
@@ -24,3 +25,4 @@ pub use ids::{
     TabletRange, Version,
 };
 pub use status::{Next, Status};
+pub use value::ValueKind;

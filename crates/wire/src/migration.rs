@@ -8,6 +8,7 @@
 //!
 //!  entries     | kind 1 | version 8 | key length 4 | value length 4 | key | value | object     0
 //!              | kind 1 | version 8 | key length 4 | 0 in 4 bytes   | key |         tombstone  1
+//!              as an object, with a value of 8 bytes     whole number 3, floating-point number 4
 //!              | kind 1 | lease 8 | sequence 8 | key hash 8 | length 4 | result |   completion 2
 //! ```
 //!
@@ -15,7 +16,7 @@
 //! among themselves; the newest version of each key counts. `begin` is answered before any other
 //! message is sent, and all others are answered before `end` is sent.
 
-use crate::{KeyHash, MasterId, Version};
+use crate::{KeyHash, MasterId, ValueKind, Version};
 
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +78,8 @@ pub enum Entry<'a> {
     Object {
         /// Its version.
         version: Version,
+        /// The kind of its value.
+        kind: ValueKind,
         /// Its key.
         key: &'a [u8],
         /// Its value.
@@ -107,11 +110,15 @@ impl<'a> Entry<'a> {
     /// the key's before the value's.
     pub fn put_object<'p>(
         into: &mut Vec<u8>,
-        version: Version,
+        (version, kind): (Version, ValueKind),
         lengths: (usize, usize),
         pieces: impl Iterator<Item = &'p [u8]>,
     ) {
-        into.push(0);
+        into.push(match kind {
+            ValueKind::Bytes => 0,
+            ValueKind::Integer => 3,
+            ValueKind::Float => 4,
+        });
         into.extend_from_slice(&version.0.to_le_bytes());
         for length in [lengths.0, lengths.1] {
             into.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
@@ -124,9 +131,9 @@ impl<'a> Entry<'a> {
     pub fn put(&self, into: &mut Vec<u8>) {
         let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
         match self {
-            Entry::Object { version, key, value } => {
+            Entry::Object { version, kind, key, value } => {
                 let lengths = (key.len(), value.len());
-                Entry::put_object(into, *version, lengths, [*key, *value].into_iter());
+                Entry::put_object(into, (*version, *kind), lengths, [*key, *value].into_iter());
             }
             Entry::Tombstone { version, key } => {
                 into.push(1);
@@ -165,12 +172,15 @@ impl<'a> Entry<'a> {
         let (value_bytes, rest) = length(rest)?;
         let (key, rest) = rest.split_at_checked(key_bytes)?;
         let (value, rest) = rest.split_at_checked(value_bytes)?;
-        match kind {
-            _ if version > Version::HIGHEST => None,
-            0 => Some((Entry::Object { version, key, value }, rest)),
-            1 if value.is_empty() => Some((Entry::Tombstone { version, key }, rest)),
-            _ => None,
-        }
+        let kind = match kind {
+            _ if version > Version::HIGHEST => return None,
+            0 => ValueKind::Bytes,
+            3 => ValueKind::Integer,
+            4 => ValueKind::Float,
+            1 if value.is_empty() => return Some((Entry::Tombstone { version, key }, rest)),
+            _ => return None,
+        };
+        kind.has_size(value.len()).then_some((Entry::Object { version, kind, key, value }, rest))
     }
 }
 
@@ -193,8 +203,11 @@ mod tests {
     #[test]
     fn entries_read_back_and_truncated_ones_are_refused() {
         let head = Head { migration: 7, master: MasterId(3), kind: Kind::Data };
+        let object = |kind, value| Entry::Object { version: Version(5), kind, key: b"key", value };
         let entries = [
-            Entry::Object { version: Version(5), key: b"key", value: b"value" },
+            object(ValueKind::Bytes, b"value"),
+            object(ValueKind::Integer, b"12345678"),
+            object(ValueKind::Float, b"12345678"),
             Entry::Tombstone { version: Version(9), key: b"gone" },
             Entry::Completion { lease: 1, sequence: 2, key_hash: KeyHash(3), result: b"done" },
         ];
@@ -211,6 +224,16 @@ mod tests {
             }
         }
         assert!(Head::take(&body[..16]).is_none());
+        let mut kinds = Vec::new();
+        for (number, entry) in entries.iter().enumerate() {
+            let mut body = Vec::new();
+            entry.put(&mut body);
+            kinds.push((number, body[0]));
+        }
+        assert_eq!(kinds, [(0, 0), (1, 3), (2, 4), (3, 1), (4, 2)]);
+        let mut short = Vec::new();
+        object(ValueKind::Integer, b"1234567").put(&mut short);
+        assert_eq!(Entry::take(&short), None, "a number has 8 bytes");
         let mut too_high = Vec::new();
         Entry::Tombstone { version: Version(u64::MAX), key: b"k" }.put(&mut too_high);
         assert_eq!(Entry::take(&too_high), None);

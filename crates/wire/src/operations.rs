@@ -9,6 +9,7 @@
 //!  write         identity, object head, key, value              answer: version u64
 //!  delete        identity, object head, key                     answer: version u64, 0 if none
 //!  increment     identity, object head, key, by [8]             answer: version u64, value [8]
+//!  write number  identity, object head, key, number [8]         answer: version u64
 //!
 //!  read many     (object head, key)*                            answer: (part head, value)*
 //!  update many   identity, (object head, update head, key, argument)*
@@ -17,21 +18,21 @@
 //!  enumerate head 0 table u64   8 first u64   16 last u64   24 cursor u64   32 bytes u32
 //!                36 (zero) [4]
 //!  page head     0 cursor u64   8 last u64   16 is_end u8   17 (zero) [7]
-//!  found head    0 version u64   8 key_bytes u32   12 value_bytes u32
+//!  found head    0 version u64   8 key_bytes u24   11 value kind u8   12 value_bytes u32
 //!  update head   0 sequence u64    8 argument_bytes u32   12 kind u8   13 (zero) [3]
 //!  part head     0 version u64    8 status u16   10 (zero) [2]   12 value_bytes u32
 //! ```
 //!
 //! If a condition fails, the answer's body is the object's present version, 0 if there is none.
-//! `by` and the value of an increment are a little-endian i64, or an IEEE double when the flag
-//! *float* is set. Each update of many has its own sequence; the sequence of the identity is
+//! `by`, the value of an increment and a number that is written are a little-endian i64, or an IEEE
+//! double when the flag *float* is set. Each update of many has its own sequence; the sequence of the identity is
 //! ignored.
 //!
 //! An identity with lease 0 is none: a retry may repeat such an update. `map_version` is the
 //! version of the map by which the client chose the shard. A shard refuses a map that is older than
 //! its ownership of the tablet.
 
-use crate::{Condition, KeyHash, TableId, TabletRange, Version};
+use crate::{Condition, KeyHash, TableId, TabletRange, ValueKind, Version};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -99,11 +100,18 @@ impl ObjectHead {
         })
     }
 
-    /// Whether the number of an increment is a floating-point number.
+    /// Whether the number of an increment, or a number that is written, is a floating-point number.
     #[inline]
     #[must_use]
     pub fn is_float(&self) -> bool {
         self.flags & FLOAT != 0
+    }
+
+    /// The kind of the number of an increment, or of a number that is written.
+    #[inline]
+    #[must_use]
+    pub fn number_kind(&self) -> ValueKind {
+        if self.is_float() { ValueKind::Float } else { ValueKind::Integer }
     }
 
     /// Takes a head and its key off the front of some bytes.
@@ -213,6 +221,8 @@ pub enum UpdateKind {
     Delete,
     /// Adds the argument, 8 bytes.
     Increment,
+    /// Writes the argument, 8 bytes, as a number.
+    WriteNumber,
 }
 
 /// The effect of one of many updates, and the length of its argument.
@@ -235,6 +245,7 @@ impl UpdateHead {
             UpdateKind::Write => 1,
             UpdateKind::Delete => 2,
             UpdateKind::Increment => 3,
+            UpdateKind::WriteNumber => 4,
         };
         let argument_bytes = u32::try_from(argument_bytes).unwrap_or(u32::MAX).into();
         UpdateHead { sequence: sequence.into(), argument_bytes, kind, zero: [0; 3] }
@@ -247,6 +258,7 @@ impl UpdateHead {
             1 => UpdateKind::Write,
             2 => UpdateKind::Delete,
             3 => UpdateKind::Increment,
+            4 => UpdateKind::WriteNumber,
             _ => return None,
         })
     }
@@ -448,9 +460,13 @@ impl PageHead {
 #[repr(C)]
 pub struct FoundHead {
     version: U64,
+    /// In the upper 8 bits the kind of the value.
     key_bytes: U32,
     value_bytes: U32,
 }
+
+/// Bits of the length of a key in a [`FoundHead`].
+const KEY_BITS: u32 = 24;
 
 /// Bytes of a [`FoundHead`].
 pub const FOUND_HEAD_BYTES: usize = size_of::<FoundHead>();
@@ -458,9 +474,16 @@ pub const FOUND_HEAD_BYTES: usize = size_of::<FoundHead>();
 impl FoundHead {
     /// The head of an object.
     #[must_use]
-    pub fn new(version: Version, key_bytes: usize, value_bytes: usize) -> FoundHead {
-        let bytes = |count| u32::try_from(count).unwrap_or(u32::MAX).into();
-        let (key_bytes, value_bytes) = (bytes(key_bytes), bytes(value_bytes));
+    pub fn new(
+        version: Version,
+        kind: ValueKind,
+        key_bytes: usize,
+        value_bytes: usize,
+    ) -> FoundHead {
+        let longest = (1 << KEY_BITS) - 1;
+        let key_bytes = u32::try_from(key_bytes).unwrap_or(longest).min(longest);
+        let value_bytes = u32::try_from(value_bytes).unwrap_or(u32::MAX).into();
+        let key_bytes = (key_bytes | u32::from(kind.code()) << KEY_BITS).into();
         FoundHead { version: version.0.into(), key_bytes, value_bytes }
     }
 
@@ -468,9 +491,14 @@ impl FoundHead {
     #[must_use]
     pub fn take(bytes: &[u8]) -> Option<(Found<'_>, &[u8])> {
         let (head, rest) = FoundHead::ref_from_prefix(bytes).ok()?;
-        let (key, rest) = rest.split_at_checked(head.key_bytes.get() as usize)?;
+        let key_bytes = head.key_bytes.get();
+        let kind = ValueKind::of_code((key_bytes >> KEY_BITS) as u8)?;
+        let (key, rest) = rest.split_at_checked((key_bytes & ((1 << KEY_BITS) - 1)) as usize)?;
         let (value, rest) = rest.split_at_checked(head.value_bytes.get() as usize)?;
-        Some((Found { version: Version(head.version.get()), key, value }, rest))
+        if !kind.has_size(value.len()) {
+            return None;
+        }
+        Some((Found { version: Version(head.version.get()), kind, key, value }, rest))
     }
 }
 
@@ -479,6 +507,8 @@ impl FoundHead {
 pub struct Found<'a> {
     /// Its version.
     pub version: Version,
+    /// The kind of its value.
+    pub kind: ValueKind,
     /// Its key.
     pub key: &'a [u8],
     /// Its value.
@@ -500,6 +530,8 @@ mod tests {
         assert_eq!(identity.as_bytes(), words);
         let update = UpdateHead::new(258, UpdateKind::Increment, 8);
         assert_eq!(update.as_bytes(), [2, 1, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 3, 0, 0, 0]);
+        let update = UpdateHead::new(258, UpdateKind::WriteNumber, 8);
+        assert_eq!(update.as_bytes(), [2, 1, 0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 4, 0, 0, 0]);
         let part = PartHead::new(7, Version(258), 5);
         assert_eq!(part.as_bytes(), [2, 1, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 5, 0, 0, 0]);
     }
@@ -517,11 +549,22 @@ mod tests {
         assert_eq!(page.as_bytes(), words(&[7, 9, 0]));
         assert_eq!((page.last(), page.cursor()), (KeyHash(9), Some(7)));
         assert_eq!(PageHead::new(KeyHash(9), None).as_bytes(), words(&[0, 9, 1]));
-        let found = [FoundHead::new(Version(8), 1, 2).as_bytes(), b"kvv?"].concat();
+        let kind = ValueKind::Bytes;
+        let found = [FoundHead::new(Version(8), kind, 1, 2).as_bytes(), b"kvv?"].concat();
         assert_eq!(&found[..16], words(&[8, 1 | 2 << 32]));
-        let object = Found { version: Version(8), key: b"k", value: b"vv" };
+        let object = Found { version: Version(8), kind, key: b"k", value: b"vv" };
         assert_eq!(FoundHead::take(&found), Some((object, &b"?"[..])));
         assert_eq!(FoundHead::take(&found[..18]), None);
+        for (kind, code) in [(ValueKind::Integer, 1), (ValueKind::Float, 2)] {
+            let head = FoundHead::new(Version(8), kind, 1, 8);
+            assert_eq!(head.as_bytes(), words(&[8, 1 | code << 24 | 8 << 32]));
+            let found = [head.as_bytes(), b"k12345678"].concat();
+            let object = Found { version: Version(8), kind, key: b"k", value: b"12345678" };
+            assert_eq!(FoundHead::take(&found), Some((object, &b""[..])));
+            let wrong = [FoundHead::new(Version(8), kind, 1, 7).as_bytes(), b"k1234567"].concat();
+            assert_eq!(FoundHead::take(&wrong), None, "a number has 8 bytes");
+        }
+        assert_eq!(FoundHead::take(&words(&[8, 3 << 24])), None, "there is no such kind");
     }
 
     #[test]

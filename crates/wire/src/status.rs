@@ -87,7 +87,7 @@ statuses! {
     /// The value is too long.
     ValueTooLong = 12, GiveUp, "the value is too long; at most 1 MB is allowed";
     /// The object to be incremented is no number.
-    NotANumber = 13, GiveUp, "the object is no number: its value must have exactly 8 bytes";
+    NotANumber = 13, GiveUp, "the object is no number of this kind: it was written as bytes, or one of the two is a whole number and the other is not";
     /// The sum does not fit into a number of 64 bits.
     Overflow = 14, GiveUp, "the sum is too large for a number of 64 bits; the object was not changed";
     /// The client has acknowledged the answer to this update before.

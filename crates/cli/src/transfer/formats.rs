@@ -2,14 +2,15 @@
 
 use super::Format;
 use crate::exit::Failure;
-use crate::objects::write_line;
+use crate::objects::{number_of_text, write_line};
 use crate::text;
 use csv::ByteRecord;
 use serde::Deserialize;
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::rc::Rc;
-use thunderhead_client::Object;
+use thunderhead_client::{Number, Object};
+use thunderhead_wire::ValueKind;
 
 /// The longest object, in base64 or with all its characters escaped, and some more.
 pub(super) const LINE_BYTES_MAX: u64 = 16 << 20;
@@ -17,7 +18,7 @@ pub(super) const LINE_BYTES_MAX: u64 = 16 << 20;
 /// One object of an import.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    Object { number: u64, key: Vec<u8>, value: Vec<u8> },
+    Object { number: u64, key: Vec<u8>, kind: ValueKind, value: Vec<u8> },
     Bad { number: u64, why: String },
 }
 
@@ -71,6 +72,38 @@ struct Members {
     value: Option<String>,
     #[serde(default)]
     value_base64: Option<String>,
+    #[serde(default)]
+    number: Option<serde_json::Value>,
+    #[serde(default)]
+    float: Option<serde_json::Value>,
+}
+
+/// A value, and its kind.
+type Value = (ValueKind, Vec<u8>);
+
+impl Members {
+    fn value(self) -> Result<Value, String> {
+        let Members { value, value_base64, number, float, .. } = self;
+        let (json, is_float, kind) = match (number, float) {
+            (None, None) => {
+                let value = text::of_json("value", value, value_base64.as_deref())?;
+                return Ok((ValueKind::Bytes, value));
+            }
+            (Some(number), None) => (number, false, ValueKind::Integer),
+            (None, Some(number)) => (number, true, ValueKind::Float),
+            (Some(_), Some(_)) => return Err("it has both number and float".to_owned()),
+        };
+        if value.is_some() || value_base64.is_some() {
+            return Err("it has both a value and a number".to_owned());
+        }
+        let digits = json.as_str().map_or_else(|| json.to_string(), str::to_owned);
+        let bytes = match number_of_text(&digits, is_float) {
+            Some(Number::Integer(number)) => number.to_le_bytes(),
+            Some(Number::Float(number)) => number.to_le_bytes(),
+            None => return Err(format!("{digits} is no number of 64 bits")),
+        };
+        Ok((kind, bytes.to_vec()))
+    }
 }
 
 impl<'a> Lines<'a> {
@@ -159,18 +192,18 @@ fn of_json(number: u64, line: &[u8]) -> Line {
         let said = said.split(" at line ").next().unwrap_or(&said);
         format!("it is no object with a key and a value: {said} (column {})", error.column())
     });
-    let object = object.and_then(|Members { key, key_base64, value, value_base64 }| {
+    let object = object.and_then(|mut members: Members| {
+        let (key, key_base64) = (members.key.take(), members.key_base64.take());
         let key = text::of_json("key", key, key_base64.as_deref())?;
-        let value = text::of_json("value", value, value_base64.as_deref())?;
-        Ok((key, value))
+        Ok((key, members.value()?))
     });
     checked(number, object)
 }
 
-fn checked(number: u64, object: Result<(Vec<u8>, Vec<u8>), String>) -> Line {
+fn checked(number: u64, object: Result<(Vec<u8>, Value), String>) -> Line {
     match object {
         Ok((key, _)) if key.is_empty() => Line::Bad { number, why: "the key is empty".to_owned() },
-        Ok((key, value)) => Line::Object { number, key, value },
+        Ok((key, (kind, value))) => Line::Object { number, key, kind, value },
         Err(why) => Line::Bad { number, why },
     }
 }
@@ -198,7 +231,7 @@ impl Csv<'_> {
         let number = self.record.position().map_or(0, csv::Position::line);
         let fields = columns.map(|column| self.record.get(column).map(<[u8]>::to_vec));
         let object = match fields {
-            [Some(key), Some(value)] => Ok((key, value)),
+            [Some(key), Some(value)] => Ok((key, (ValueKind::Bytes, value))),
             _ => {
                 let most = columns.into_iter().max().unwrap_or(0) + 1;
                 let fields = text::plural(self.record.len() as u64, "field");
@@ -248,10 +281,11 @@ impl<'a> Writer<'a> {
     }
 
     pub(super) fn put(&mut self, object: &Object) -> io::Result<()> {
-        let Object { version, key, value } = object;
         match self {
-            Writer::Json(out) => write_line(out, *version, key, Some(value)),
-            Writer::Csv(writer) => writer.write_record([key, value]).map_err(io_error),
+            Writer::Json(out) => write_line(out, object, true),
+            Writer::Csv(writer) => {
+                writer.write_record([&object.key, &object.value]).map_err(io_error)
+            }
         }
     }
 

@@ -34,6 +34,35 @@ fn lines_become_objects_and_are_counted() {
 }
 
 #[test]
+fn numbers_come_back_as_numbers() {
+    let mut fake = fake();
+    for line in ["put t i 9007199254740993 --number", "put t f 0.1 --float", "put t b 12345678"] {
+        run(&mut fake, line).unwrap();
+    }
+    let exported = run_bytes(&mut fake, "export t", b"").unwrap();
+    let text = String::from_utf8(exported.clone()).unwrap();
+    assert!(text.contains("\"number\":\"9007199254740993\""), "readers would round it: {text}");
+    assert!(text.contains("\"float\":\"0.1\""), "{text}");
+    run_with(&mut fake, "import u -", &exported).unwrap();
+    assert_eq!(run(&mut fake, "scan u").unwrap(), run(&mut fake, "scan t").unwrap());
+    assert_eq!(run(&mut fake, "incr u i").unwrap(), "9007199254740994\n");
+    assert_eq!(run(&mut fake, "incr u f 0.25 --float").unwrap(), "0.35\n");
+    assert_eq!(run(&mut fake, "incr u b").unwrap_err().kind, "not_a_number");
+    run_with(&mut fake, "import u -", b"{\"key\":\"i\",\"number\":5}").unwrap();
+    assert_eq!(run(&mut fake, "incr u i").unwrap(), "6\n");
+    for bad in [
+        "\"number\":0.5",
+        "\"number\":\"x\"",
+        "\"number\":1,\"value\":\"v\"",
+        "\"number\":1,\"float\":1",
+    ] {
+        let line = format!("{{\"key\":\"k\",{bad}}}");
+        let (exit, message) = import(&mut fake, "import u -", line.as_bytes()).unwrap_err();
+        assert_eq!(exit, Exit::Usage, "{bad}: {message}");
+    }
+}
+
+#[test]
 fn a_bad_line_is_named_and_stops_the_import_unless_it_may_be_skipped() {
     let cases = [
         (

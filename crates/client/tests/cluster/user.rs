@@ -172,9 +172,14 @@ impl User {
         };
         match self.random.below(8) {
             0..2 => (Judged::Read, Action::Read, Condition::Always),
-            2..4 => {
-                let value = self.random.below(1 << 48);
+            2 => {
+                let value = self.random.below(1 << 48) | linearizability::TEXT;
                 let action = Action::Write(value.to_le_bytes().to_vec());
+                (Judged::Write { value, condition: judged }, action, condition)
+            }
+            3 => {
+                let value = self.random.below(1 << 48);
+                let action = Action::WriteNumber(Number::Integer(value as i64));
                 (Judged::Write { value, condition: judged }, action, condition)
             }
             4 => (Judged::Delete { condition: judged }, Action::Delete, condition),
@@ -243,7 +248,9 @@ impl User {
                 Outcome::Done(version(written), sum as u64)
             }
             Ok(Answer::Sum { .. } | Answer::Page { .. }) => panic!("an answer of another kind"),
-            Err(Error::ConditionFailed { version: found }) => {
+            Err(
+                Error::ConditionFailed { version: found } | Error::NotANumber { version: found },
+            ) => {
                 self.seen = found;
                 Outcome::Refused(version(found))
             }

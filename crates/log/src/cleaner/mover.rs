@@ -111,7 +111,7 @@ impl<'a> Mover<'a> {
                 .and_then(|located| located.fields.prior)
                 .is_some_and(|prior| !self.present.is_gone(prior));
             match Kind::of(frame.flags) {
-                Some(Kind::Object) => is_dead && !guards,
+                Some(Kind::Object | Kind::Integer | Kind::Float) => is_dead && !guards,
                 Some(Kind::Tombstone) => !guards,
                 Some(Kind::Completion | Kind::Completions) => is_dead,
                 _ => true,
@@ -124,7 +124,7 @@ impl<'a> Mover<'a> {
     pub(super) fn entry(&mut self, at: Reference, frame: &Frame, output: &mut impl Output) {
         let memory = &*self.shared.memory;
         match Kind::of(frame.flags) {
-            Some(Kind::Object | Kind::Tombstone) => {
+            Some(Kind::Object | Kind::Tombstone | Kind::Integer | Kind::Float) => {
                 let located = Located::of(memory, at, frame).expect("an entry of ours decodes");
                 self.keyed(frame, &located, output);
             }
@@ -304,7 +304,7 @@ impl Sieve<'_> {
     pub(super) fn is_useless(&self, at: Reference, frame: &Frame) -> bool {
         let keyed = || Located::of(self.memory, at, frame).map(|located| located.fields);
         match Kind::of(frame.flags) {
-            Some(Kind::Object) => keyed().is_none_or(|fields| {
+            Some(Kind::Object | Kind::Integer | Kind::Float) => keyed().is_none_or(|fields| {
                 let hash = KeyHash(crate::log::hash_of(self.memory, at));
                 self.tablets.find(fields.table, hash, fields.birth).is_none()
             }),

@@ -45,6 +45,8 @@ pub(super) struct Groups {
     /// By lease and first sequence: the sequences from there on whose outcomes are wanted, as bits.
     wanted: BTreeMap<(u64, u64), u64>,
     open: Option<Open>,
+    /// The flags of entries that are appended now: [`LINKED`] while a group is open.
+    links: u8,
     /// The positions where groups that are not durable yet begin and end, in their order.
     unsettled: VecDeque<(LogPosition, LogPosition)>,
     /// How far the log is durable, without the part of a group that is not durable whole.
@@ -74,7 +76,7 @@ impl Groups {
     /// The flags for entries that are appended now.
     #[inline]
     pub(super) fn links(&self) -> u8 {
-        if self.open.is_some() { LINKED } else { 0 }
+        self.links
     }
 
     /// Counts an appended entry for the open group, if there is one.
@@ -170,6 +172,7 @@ impl Log {
         let from = self.head.position();
         self.groups.open =
             Some(Open { lease, first: sequence, last, from, room: bytes, wanted: 0, effects: 0 });
+        self.groups.links = LINKED;
         true
     }
 
@@ -237,6 +240,7 @@ impl Log {
 
     pub(super) fn close_group(&mut self) {
         let Some(open) = self.groups.open.take() else { return };
+        self.groups.links = 0;
         let Open { lease, first, from, wanted, effects, .. } = open;
         assert!(wanted != 0 || effects == 0, "every effect in a group has an outcome");
         if wanted == 0 {

@@ -5,7 +5,7 @@
 
 use super::batch::Purpose;
 use super::{Keys, Log};
-use crate::entry::ObjectFields;
+use crate::entry::{Kind, ObjectFields};
 use crate::error::Error;
 use crate::index::Found;
 use crate::limits::MUTATIONS_PER_TURN;
@@ -14,7 +14,7 @@ use crate::object::Located;
 use crate::options::Tombstones;
 use crate::segment;
 use std::sync::atomic::Ordering;
-use thunderhead_wire::{Condition, KeyHash, LogPosition, TableId, Version};
+use thunderhead_wire::{Condition, KeyHash, LogPosition, TableId, ValueKind, Version};
 
 /// Refuses an update whose condition does not hold.
 #[inline]
@@ -98,6 +98,19 @@ impl Log {
             self.tablets.list[tablet].index.approach(hashed.hash.0);
         }
         hashed
+    }
+
+    /// Has the objects that an act writes be of a kind. Nothing else says so: a write that is not made by an act of this
+    /// kind makes bytes of a number.
+    ///
+    /// The kind is a state of the log for the time of the act, and not an argument, so that the usual write does not
+    /// carry it.
+    #[inline]
+    pub fn of_kind<T>(&mut self, kind: ValueKind, act: impl FnOnce(&mut Log) -> T) -> T {
+        self.kind_bits = Kind::Object as u8 ^ Kind::of_object(kind) as u8;
+        let result = act(self);
+        self.kind_bits = 0;
+        result
     }
 
     /// Writes an object, whether the key exists or not.
@@ -255,6 +268,7 @@ impl Log {
     ) -> (Reference, usize) {
         let mut header = fields.object(key.len(), value.len());
         header.add_flag(self.groups.links());
+        header.change_flags(self.kind_bits);
         self.head.appender.named.add(fields.prior);
         let at = self.head.place(header.entry_bytes);
         self.head.appender.write(at, &mut header, [key, value], self.seal);

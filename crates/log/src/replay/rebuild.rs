@@ -15,7 +15,9 @@ use crate::memory::Memory;
 use crate::metadata::SegmentHeader;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use thunderhead_wire::{Condition, KeyHash, LogId, SegmentId, TableId, TabletRange, Version};
+use thunderhead_wire::{
+    Condition, KeyHash, LogId, SegmentId, TableId, TabletRange, ValueKind, Version,
+};
 
 /// The least bytes of an object, with its place in the index.
 const OBJECT_BYTES_MIN: u64 = 48;
@@ -29,6 +31,8 @@ pub enum Incoming<'a> {
         key: &'a [u8],
         /// Its value.
         value: &'a [u8],
+        /// The kind of its value.
+        kind: ValueKind,
         /// Its version.
         version: Version,
     },
@@ -296,15 +300,17 @@ impl Rebuild {
     ) -> Result<(), Error> {
         let birth = SegmentId(u64::MAX);
         let mut batch: Vec<(Record<'_>, bool)> = Vec::with_capacity(entries.len().min(BATCH));
-        let record =
-            |key, value, version| Record { table, key, version, birth, prior: None, value };
+        let record = |key, value, kind, version| {
+            let prior = None;
+            Record { table, key, version, birth, prior, kind, value }
+        };
         for entry in entries.iter().take(BATCH) {
             match *entry {
-                Incoming::Object { key, value, version } => {
-                    batch.push((record(key, value, version), true));
+                Incoming::Object { key, value, kind, version } => {
+                    batch.push((record(key, value, kind, version), true));
                 }
                 Incoming::Tombstone { key, version } => {
-                    batch.push((record(key, &[][..], version), false));
+                    batch.push((record(key, &[][..], ValueKind::Bytes, version), false));
                 }
                 Incoming::Completion { key_hash, completion } => {
                     let Completion { lease, sequence, result } = completion;
@@ -475,10 +481,10 @@ impl Rebuild {
         if current.as_ref().is_some_and(|it| it.old.version >= record.version) {
             return Ok(());
         }
-        let Record { table, key, value, version, .. } = *record;
+        let Record { table, key, value, version, kind, .. } = *record;
         log.check_sizes(key, value)?;
         let new = NewVersion { tablet, table, hash, key, value, version };
-        log.put_admitted(new, current)?;
+        log.of_kind(kind, |log| log.put_admitted(new, current))?;
         self.report.taken += 1;
         Ok(())
     }

@@ -278,7 +278,8 @@ impl Outgoing {
     fn put_object(&mut self, object: &Object<'_>, now: Time) {
         let (key, value) = (object.key(), object.value());
         let (lengths, pieces) = ((key.len(), value.len()), key.pieces().chain(value.pieces()));
-        self.put_with(now, |into| Entry::put_object(into, object.version(), lengths, pieces));
+        let what = (object.version(), object.kind());
+        self.put_with(now, |into| Entry::put_object(into, what, lengths, pieces));
     }
 
     fn put_with(&mut self, now: Time, put: impl FnOnce(&mut Vec<u8>)) {

@@ -2,7 +2,7 @@
 //!
 //! It is separate from the search so that the rules of the register are in one place.
 
-use super::{Action, Condition, Operation, Outcome, Version};
+use super::{Action, Condition, Operation, Outcome, TEXT, Version};
 use std::fmt;
 
 /// A key's state. A version that no answer contains is known only by its lower bound.
@@ -60,6 +60,7 @@ pub(super) fn answers<K>(operation: &Operation<K>) -> bool {
         (Action::Write { condition, .. } | Action::Delete { condition }, Outcome::Refused(at)) => {
             !holds(condition, at)
         }
+        (Action::Increment { .. }, Outcome::Refused(at)) => at != Version::NONE,
         _ => false,
     }
 }
@@ -109,7 +110,11 @@ impl State {
             Action::Read | Action::Delete { .. } => None,
             Action::Write { value, .. } => Some(value),
             Action::Increment { by } => {
-                Some(met.live.map_or(0, |live| live.value).wrapping_add(by))
+                let is_text = met.value().is_some_and(|value| value & TEXT != 0);
+                if is_text != matches!(outcome, Outcome::Refused(_)) {
+                    return None;
+                }
+                Some(met.value().unwrap_or(0).wrapping_add(by))
             }
         };
         match outcome {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use thunderhead_client::control::{CreateTable, ShardStatus};
 use thunderhead_client::{
     Action, Answer, Condition, Enumeration, Error, KeyHash, Number, Object, Operation, Question,
-    Reply, TableId, Version,
+    Reply, TableId, ValueKind, Version,
 };
 use thunderhead_runtime::Random;
 use thunderhead_runtime::sim::clock::TrueTime;
@@ -149,6 +149,22 @@ fn value(key: u64, number: u64) -> Vec<u8> {
 fn number(key: u64, bytes: &[u8]) -> Option<u64> {
     let number = u64::from_le_bytes(*bytes.first_chunk()?);
     (value(key, number) == bytes).then_some(number)
+}
+
+/// What writes a value of a key.
+fn write(key: u64, number: u64) -> Action {
+    match kind_of(key, number) {
+        ValueKind::Integer => Action::WriteNumber(Number::Integer(number as i64)),
+        _ => Action::Write(value(key, number)),
+    }
+}
+
+/// The kind of a value: of the keys that are incremented some values are bytes.
+fn kind_of(key: u64, number: u64) -> ValueKind {
+    match key < NUMBERS && number & linearizability::TEXT == 0 {
+        true => ValueKind::Integer,
+        false => ValueKind::Bytes,
+    }
 }
 
 /// An object that nobody changes.
@@ -464,7 +480,11 @@ impl User {
         }
         let results = self.client.all(operations, patience).await;
         for (number, result) in numbers.into_iter().zip(results) {
-            if must_be_done && let Err(error) = &result {
+            let is_refused = matches!(result, Err(Error::NotANumber { .. }));
+            if must_be_done
+                && !is_refused
+                && let Err(error) = &result
+            {
                 self.seeing.fail(format!("nothing is wrong any more, and yet: {error}"));
             }
             self.record(number, result);
@@ -491,9 +511,11 @@ impl User {
                 (Judged::Increment { by }, action, Condition::Always)
             }
             _ => {
-                let value = self.random.below(1 << 48);
-                let action = Action::Write(self::value(key, value));
-                (Judged::Write { value, condition: judged }, action, condition)
+                // Some are bytes, also where others increment.
+                let is_text = key < NUMBERS && self.random.chance(0.3);
+                let text = if is_text { linearizability::TEXT } else { 0 };
+                let value = self.random.below(1 << 48) | text;
+                (Judged::Write { value, condition: judged }, self::write(key, value), condition)
             }
         }
     }
@@ -525,7 +547,10 @@ impl User {
             Ok(Answer::Sum { version: written, number: Number::Integer(sum) }) => {
                 Outcome::Done(version(written), sum as u64)
             }
-            Err(Error::ConditionFailed { version: found }) => {
+            // Increments of bytes, also of 8 bytes.
+            Err(
+                Error::ConditionFailed { version: found } | Error::NotANumber { version: found },
+            ) => {
                 self.seen_version = found;
                 Outcome::Refused(version(found))
             }
@@ -564,8 +589,8 @@ impl User {
                     let Some(objects) = walk.enumeration.answered(answer) else {
                         return self.seeing.fail("a page that makes no sense");
                     };
-                    for Object { key, version, value } in objects {
-                        self.judge_found(table, called, (&key, version, &value));
+                    for Object { key, version, kind, value } in objects {
+                        self.judge_found(table, called, (&key, version, kind, &value));
                         let number = key
                             .strip_prefix(b"stable ")
                             .and_then(|number| std::str::from_utf8(number).ok()?.parse().ok());
@@ -583,12 +608,15 @@ impl User {
     }
 
     /// A page of a walk shows an object, as a read does.
-    fn judge_found(&self, table: TableId, called: u64, object: (&[u8], Version, &[u8])) {
-        let (key, version, value) = object;
+    fn judge_found(&self, table: TableId, called: u64, object: (&[u8], Version, ValueKind, &[u8])) {
+        let (key, version, kind, value) = object;
         let Some(key) = key.try_into().ok().map(u64::from_be_bytes).filter(|it| *it < KEYS) else {
             return;
         };
         match number(key, value) {
+            Some(value) if kind != kind_of(key, value) => {
+                self.seeing.fail(format!("a walk tells of {kind:?} where {key} is {value:x}"));
+            }
             Some(value) => {
                 let outcome = Outcome::Found(linearizability::Version(version.0), value);
                 self.judge_read((table, key), called, outcome);

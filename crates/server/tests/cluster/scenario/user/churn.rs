@@ -117,7 +117,7 @@ impl User {
     fn another(&mut self, table: TableId, key: u64) -> (u64, Judged, Operation) {
         let value = self.random.below(1 << 48);
         let judged = Judged::Write { value, condition: linearizability::Condition::Always };
-        let action = Action::Write(super::value(key, value));
+        let action = super::write(key, value);
         let (key_bytes, condition) = (key.to_be_bytes().to_vec(), Condition::Always);
         let operation = Operation { table, key: key_bytes, condition, action };
         (key, judged, operation)
