@@ -11,6 +11,7 @@ use thunderhead_net::sim::address;
 use thunderhead_rpc::{self as rpc, CallError, Calling, Context, Node, Opcode, Request};
 use thunderhead_runtime::Process;
 use thunderhead_runtime::tasks::Tasks;
+use thunderhead_runtime::workers::{Worker, WorkerBell, Workers};
 use thunderhead_simulator::{Boot, HostId, Options, Simulation};
 use thunderhead_wire::control::{
     BackupStatus, FreeRest, Inventory, InventoryOf, MastersAfter, MastersHere, OfMaster, RestLeft,
@@ -66,7 +67,29 @@ fn unlisted(boot: &mut Boot, durability: Durability) -> Service {
     Service::new(store, 7)
 }
 
-fn node(mut boot: Boot, durability: Durability, lists: &Lists) -> Box<dyn Process> {
+/// Notes the workers that are started, by their names.
+struct Noting {
+    workers: Box<dyn Workers>,
+    started: Started,
+}
+
+type Started = Rc<RefCell<Vec<String>>>;
+
+impl Workers for Noting {
+    fn start(&mut self, name: &str, worker: Box<dyn Worker>) -> std::io::Result<WorkerBell> {
+        self.started.borrow_mut().push(name.to_owned());
+        self.workers.start(name, worker)
+    }
+}
+
+fn node(
+    mut boot: Boot,
+    durability: Durability,
+    lists: &Lists,
+    started: &Started,
+) -> Box<dyn Process> {
+    let started = Rc::clone(started);
+    boot.world.workers = Box::new(Noting { workers: boot.world.workers, started });
     let service = service(&mut boot, durability);
     let mut node = Node::new(boot.world, boot.transport, Hearing(service, Rc::clone(lists)));
     node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
@@ -143,9 +166,20 @@ fn talk<F: Future<Output = ()> + 'static>(
     conversation: impl Fn(Caller) -> F + 'static,
     then: impl FnOnce(&mut Simulation, HostId),
 ) {
+    talk_noting(&Rc::default(), durability, lists, conversation, then);
+}
+
+/// The same, and notes which workers the backup starts.
+fn talk_noting<F: Future<Output = ()> + 'static>(
+    started: &Started,
+    durability: Durability,
+    lists: &Lists,
+    conversation: impl Fn(Caller) -> F + 'static,
+    then: impl FnOnce(&mut Simulation, HostId),
+) {
     let mut simulation = Simulation::new(Options::calm(1));
-    let own = Rc::clone(lists);
-    let backup = simulation.add_host("backup", move |boot| node(boot, durability, &own));
+    let (own, noted) = (Rc::clone(lists), Rc::clone(started));
+    let backup = simulation.add_host("backup", move |boot| node(boot, durability, &own, &noted));
     let to = address(simulation.address(backup), PORT);
     let done = Rc::new(RefCell::new(0));
     let ended = Rc::clone(&done);
@@ -241,38 +275,35 @@ fn replicas_are_written_listed_read_and_freed() {
 
 #[test]
 fn a_long_list_is_read_beside_the_reactor_and_means_what_a_short_one_does() {
-    let conversation = |it: Caller| async move {
-        let closed = |segment, bytes: &'static [u8]| (segment, 1, 0, bytes, 4, OPEN | CLOSE);
-        let parts: [Part<'_>; 2] = [closed(6, b"kept"), closed(7, b"gone")];
-        assert_eq!(it.send(&parts).await, [(0, 4), (0, 4)]);
-        let keep = (8..200_000).chain([6]).map(SegmentId).collect();
-        let body = to_body(&FreeRest { master: MasterId(1), keep });
-        assert!(body.len() > 1 << 20);
-        // Who asks for less right behind it is answered first.
-        let order = Rc::new(RefCell::new(Vec::new()));
-        let (own, told) = (it.clone(), Rc::clone(&order));
-        it.tasks.spawn(async move {
-            let left = own.call(Opcode::FreeRest, body).await.unwrap();
-            assert_eq!(of_body(&left), Some(RestLeft { replicas: 1 }));
-            told.borrow_mut().push("long");
-        });
-        it.call(Opcode::BackupStatus, b"{}".to_vec()).await.unwrap();
-        order.borrow_mut().push("short");
-        while order.borrow().len() < 2 {
-            it.tasks.sleep(Duration::from_millis(1)).await;
-        }
-        assert_eq!(*order.borrow(), ["short", "long"]);
-        assert_eq!(it.inventory(1).await, [(6, 1, 4, true)]);
-        for opcode in [Opcode::FreeRest, Opcode::BeginRecovery] {
-            let refused = it.call(opcode, vec![b'['; 100_000]).await;
-            let malformed = Status::Malformed;
-            assert!(
-                matches!(refused, Err(CallError::Refused { status, .. }) if status == malformed),
-                "{refused:?}"
-            );
+    let started = Started::default();
+    let noted = Rc::clone(&started);
+    let conversation = move |it: Caller| {
+        let noted = Rc::clone(&noted);
+        async move {
+            let closed = |segment, bytes: &'static [u8]| (segment, 1, 0, bytes, 4, OPEN | CLOSE);
+            let parts: [Part<'_>; 3] = [closed(6, b"kept"), closed(7, b"gone"), closed(8, b"gone")];
+            assert_eq!(it.send(&parts).await, [(0, 4); 3]);
+            let has_clerk = || noted.borrow().iter().any(|name| name == "lists");
+            for (keep, left) in [(7..8, 2), (9..200_000, 1)] {
+                assert!(!has_clerk());
+                let keep = keep.chain([6]).map(SegmentId).collect();
+                let body = to_body(&FreeRest { master: MasterId(1), keep });
+                let answer = it.call(Opcode::FreeRest, body).await.unwrap();
+                assert_eq!(of_body(&answer), Some(RestLeft { replicas: left }));
+            }
+            assert!(has_clerk(), "a worker has read the long list");
+            assert_eq!(it.inventory(1).await, [(6, 1, 4, true)]);
+            for opcode in [Opcode::FreeRest, Opcode::BeginRecovery] {
+                let refused = it.call(opcode, vec![b'['; 100_000]).await;
+                let malformed = Status::Malformed;
+                assert!(
+                    matches!(refused, Err(CallError::Refused { status, .. }) if status == malformed),
+                    "{refused:?}"
+                );
+            }
         }
     };
-    talk(Durability::Replicated, &Rc::default(), conversation, |_, _| {});
+    talk_noting(&started, Durability::Replicated, &Rc::default(), conversation, |_, _| {});
 }
 
 #[test]

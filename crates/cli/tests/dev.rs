@@ -36,7 +36,11 @@ impl Dev {
         let mut arguments = vec!["dev", "--listen", listen, "--data", data];
         arguments.extend(["--memory", "64MiB", "--segment-bytes", "1MiB", "--log-level", "warn"]);
         arguments.extend(more);
-        let mut process = command(&arguments).stdout(Stdio::piped()).spawn().unwrap();
+        Dev::begin(&mut command(&arguments))
+    }
+
+    fn begin(command: &mut Command) -> Dev {
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut out = BufReader::new(process.stdout.take().unwrap());
         let mut line = String::new();
         out.read_line(&mut line).unwrap();
@@ -64,9 +68,13 @@ impl Dev {
     fn kill(self) {}
 
     /// Asks it to end; says how it did.
-    fn end(mut self) -> Option<i32> {
+    fn end(self) -> Option<i32> {
+        self.end_by("-INT")
+    }
+
+    fn end_by(mut self, signal: &str) -> Option<i32> {
         let id = self.process.id().to_string();
-        assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
         let mut rest = String::new();
         self.out.read_to_string(&mut rest).unwrap();
         self.process.wait().unwrap().code()
@@ -147,6 +155,63 @@ fn four_servers_that_keep_replicas_for_each_other() {
 #[test]
 fn two_shards_in_one_server() {
     everything_acknowledged_is_there_again("shards", &["--shards", "2"]);
+}
+
+#[test]
+fn buffers_are_in_the_directory_of_the_setting_and_not_needed_after_sigterm() {
+    let (data, buffers) = (directory("buffered"), directory("buffers"));
+    std::fs::create_dir(&buffers).unwrap();
+    let there = || std::fs::read_dir(&buffers).unwrap().count();
+    let more = ["--buffer-directory", buffers.to_str().unwrap()];
+    let dev = Dev::start(&data, &more);
+    dev.says(&["table", "create", "users"]);
+    dev.says(&["put", "users", "ada", "first programmer"]);
+    assert_eq!(there(), 1, "the buffers of one server");
+    assert_eq!(dev.end_by("-TERM"), Some(0));
+    assert_eq!(there(), 0, "everything is on the disk");
+    let dev = Dev::start(&data, &more);
+    assert_eq!(dev.says(&["get", "users", "ada"]), "first programmer");
+    dev.kill();
+    let _ = [data, buffers].map(std::fs::remove_dir_all);
+}
+
+#[test]
+fn the_limit_of_open_files_is_raised_to_what_the_system_allows() {
+    let data = directory("limited");
+    let begin = r#"ulimit -Sn 512 && exec "$0" "$@""#;
+    let mut limited = Command::new("sh");
+    limited.args(["-c", begin, PROGRAM, "dev", "--listen", "127.0.0.1:0", "--memory", "64MiB"]);
+    limited.args(["--segment-bytes", "1MiB", "--data", data.to_str().unwrap()]);
+    let dev = Dev::begin(&mut limited);
+    let limits = format!("/proc/{}/limits", dev.process.id());
+    let limits = std::fs::read_to_string(limits).unwrap();
+    let files = limits.lines().find_map(|it| it.strip_prefix("Max open files")).unwrap();
+    let numbers: Vec<&str> = files.split_whitespace().take(2).collect();
+    assert_eq!(numbers[0], numbers[1], "the soft limit and the hard one");
+    dev.kill();
+    let _ = std::fs::remove_dir_all(&data);
+}
+
+#[test]
+fn a_temporary_store_says_how_to_reach_it_and_is_gone_with_its_process() {
+    let mut arguments = command(&["dev", "--ephemeral", "--json", "--log-level", "warn"]);
+    let mut process = arguments.stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(process.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    let ready: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let coordinator = ready["coordinators"][0].as_str().unwrap().to_owned();
+    let id = process.id();
+    assert_eq!(ready["pid"], id);
+    let dev = Dev { process, out, coordinator };
+    dev.says(&["table", "create", "t"]);
+    dev.says(&["put", "t", "key", "for now"]);
+    assert_eq!(dev.says(&["get", "t", "key"]), "for now");
+    dev.kill();
+    let own = format!("thunderhead-ephemeral-{id}-");
+    let files = std::fs::read_dir(std::env::temp_dir()).unwrap();
+    let mut left = files.map(|it| it.unwrap().file_name().to_string_lossy().into_owned());
+    assert_eq!(left.find(|name| name.starts_with(&own)), None);
 }
 
 /// An address whose port, and the one after it, nobody has.

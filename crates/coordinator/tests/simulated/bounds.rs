@@ -150,7 +150,8 @@ fn leases_are_bounded() {
     for further in 1..LEASES_MAX {
         let key = Key::new(format!("leases/{}", first.lease + further)).unwrap();
         let change = Change::Create(b"{}".to_vec());
-        world.store.peek(&Ask::Write { key, change, fence: None });
+        let answer = world.store.peek(&Ask::Write { key, change, fence: None });
+        assert!(matches!(answer, Answer::Written(_)), "{answer:?}");
     }
     world.simulation.start(host);
     let refused = world.ask::<LeaseOpened>(Opcode::OpenLease, &Empty {});

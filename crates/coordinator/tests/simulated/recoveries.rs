@@ -585,3 +585,45 @@ fn who_has_room_rebuilds_and_an_operator_reads_that_nobody_has() {
     });
     until_all_are_somewhere(&mut world, &former);
 }
+
+#[test]
+fn a_recovery_counts_the_room_that_others_are_about_to_take() {
+    const BYTES: u64 = 16 * 64 * MEGABYTES;
+    const ROOM: u64 = 40 * MEGABYTES;
+    let mut world = world(66, 1, 8, 0);
+    world.common.table_bytes.set(BYTES);
+    let small = [world.masters(1), world.masters(3)].concat();
+    for (number, room) in [(1, ROOM), (3, ROOM), (5, 30 * ROOM), (7, 30 * ROOM)] {
+        world.servers[number].1.borrow_mut().memory_bytes = room;
+    }
+    // Masters begin nothing, so none of them counts what it will get.
+    for (_, server) in &world.servers {
+        server.borrow_mut().refuses = Some(Status::Busy);
+    }
+    [0, 2, 4, 6].into_iter().for_each(|number| fell(&mut world, number));
+    let given = |world: &World| -> Vec<Vec<(MasterId, u64)>> {
+        let servers = stored(&world.store, "servers");
+        let formers = servers.iter().flat_map(|it| it["former"].as_array().unwrap());
+        let parts = |former: &serde_json::Value| {
+            let parts = former["parts"].as_array().cloned().unwrap_or_default();
+            let of_part = |part: &serde_json::Value| {
+                let by = serde_json::from_value(part["by"].clone()).unwrap();
+                let tablets: Vec<Taken> = serde_json::from_value(part["tablets"].clone()).unwrap();
+                let hashes = tablets.iter().map(|it| it.range.last.0 - it.range.first.0);
+                let share = hashes.map(|it| it as f64 / u64::MAX as f64).sum::<f64>();
+                (by, (share * BYTES as f64) as u64)
+            };
+            parts.iter().map(of_part).collect()
+        };
+        formers.map(parts).collect()
+    };
+    world.until("all is given", |world| {
+        let given = given(world);
+        given.len() == 8 && given.iter().all(|parts| !parts.is_empty())
+    });
+    let given = given(&world).concat();
+    for master in small {
+        let bytes: u64 = given.iter().filter(|it| it.0 == master).map(|it| it.1).sum();
+        assert!(bytes <= ROOM, "{master} is to rebuild {bytes} bytes: {given:?}");
+    }
+}
