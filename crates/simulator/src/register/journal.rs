@@ -4,7 +4,7 @@
 //!  file     ┌────────┬────────┬────────┬─ ─ ─ ─┬─────────────────┐
 //!           │ record │ record │ record │       │ zeroes (room)   │
 //!           └────────┴────────┴────────┴─ ─ ─ ─┴─────────────────┘
-//!  record   checksum u64 (XXH3 of the rest) │ 72 bytes of body   the first wrong one ends the journal
+//!  record   checksum u64 (XXH3 of the rest) │ 72 bytes of body   the first bad one ends it
 //! ```
 //!
 //! Room is allocated ahead, so that a full disk is noticed before an update is accepted.
