@@ -4,10 +4,10 @@
 use crate::error::{OpenError, ReadError};
 use crate::layout::{Header, Judged, ReplicaId, Superblock, judge};
 use crate::reader::{Spare, read_data};
-use crate::start::{read_headers, read_superblock, what_counts};
+use crate::start::{of_another_user, read_headers, read_superblock, what_counts};
 use std::io;
 use thunderhead_runtime::files::{Files, Opening};
-use thunderhead_runtime::lasting::Memories;
+use thunderhead_runtime::lasting::{Memories, OfAnotherUser};
 use thunderhead_wire::Epoch;
 
 /// What is in a frame.
@@ -131,7 +131,12 @@ pub fn check(
     }
     files.close(file);
     // Where another process has it, what is checked here is a copy of what that process uses.
-    let pool = crate::pool::Pool::find(memories, &superblock).map_err(|error| error.to_string());
+    let owner = files.owner(name)?;
+    let pool = crate::pool::Pool::find(memories, &superblock);
+    let pool = pool.map_err(|error| match OfAnotherUser::of(&error) {
+        Some(other) => of_another_user(other.clone(), owner).to_string(),
+        None => error.to_string(),
+    });
     let in_memory = pool.map(|pool| {
         pool.map_or(0, |pool| {
             (0..pool.buffers()).filter(|buffer| pool.claimed(*buffer).is_some()).count() as u32

@@ -4,6 +4,7 @@
 
 use crate::layout::{Geometry, Identity, ReplicaId};
 use std::io;
+use thunderhead_runtime::lasting::OfAnotherUser;
 use thunderhead_wire::{Epoch, MasterId};
 
 /// Why a call was refused. Nothing has changed when one of these comes back.
@@ -181,6 +182,19 @@ pub enum OpenError {
     /// The memory for the buffers is not this process's, or must not be used.
     #[error("the shared memory for the buffers cannot be used: {0}")]
     Untrusted(io::Error),
+    /// The buffers belong to the user to whom the storage belongs, and this process to another one.
+    #[error(
+        "{0}; the storage belongs to user {user}, too: run this as that user. Do not remove {path}: it may hold \
+         replicas that are not on the disk",
+        user = .0.user, path = .0.path
+    )]
+    OtherUser(OfAnotherUser),
+    /// The buffers belong to a user to whom neither the storage nor this process belongs.
+    #[error(
+        "the shared memory for the buffers cannot be trusted: {0}, and the storage to neither; if no server of yours has \
+         left it there, remove it"
+    )]
+    Forged(OfAnotherUser),
     /// The disk failed.
     #[error("the storage cannot be read or written: {0}")]
     Io(#[from] io::Error),
@@ -203,7 +217,8 @@ impl OpenError {
             OpenError::NoMemory { .. } => 10,
             OpenError::Io(_) => 11,
             OpenError::CopyInUse => 12,
-            OpenError::Untrusted(_) => 13,
+            OpenError::Untrusted(_) | OpenError::Forged(_) => 13,
+            OpenError::OtherUser(_) => 14,
         }
     }
 }

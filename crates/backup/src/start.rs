@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::io;
 use thunderhead_runtime::World;
 use thunderhead_runtime::files::{FileId, Files, Opening};
-use thunderhead_runtime::lasting::Memories;
+use thunderhead_runtime::lasting::{Memories, OfAnotherUser};
 use thunderhead_wire::Epoch;
 use zerocopy::IntoBytes;
 
@@ -132,6 +132,14 @@ fn in_use(error: io::Error) -> OpenError {
     match error.kind() {
         io::ErrorKind::WouldBlock => OpenError::InUse,
         _ => OpenError::Io(error),
+    }
+}
+
+/// The error for buffers of another user: a server of the storage's owner may have left there what is nowhere else.
+pub(crate) fn of_another_user(other: OfAnotherUser, owner: Option<u32>) -> OpenError {
+    match owner == Some(other.user) {
+        true => OpenError::OtherUser(other),
+        false => OpenError::Forged(other),
     }
 }
 
@@ -485,9 +493,11 @@ impl Start {
     ) -> Result<Pool, OpenError> {
         let superblock = self.rounds.superblock;
         let bytes = pool::bytes(superblock.geometry, options.buffers);
-        let no_memory = |error: io::Error| match error.kind() {
-            io::ErrorKind::WouldBlock => OpenError::CopyInUse,
-            io::ErrorKind::PermissionDenied => OpenError::Untrusted(error),
+        let owner = files.owner(&options.file)?;
+        let no_memory = |error: io::Error| match (error.kind(), OfAnotherUser::of(&error)) {
+            (_, Some(other)) => of_another_user(other.clone(), owner),
+            (io::ErrorKind::WouldBlock, _) => OpenError::CopyInUse,
+            (io::ErrorKind::PermissionDenied, _) => OpenError::Untrusted(error),
             _ => OpenError::NoMemory { bytes, error },
         };
         // What was read may not be on the disk, for the process before this one was killed. It must be, before what is

@@ -2,7 +2,7 @@
 //! want the same store, and what the check says of all that.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use thunderhead_backup::check::{Content, check};
@@ -10,6 +10,7 @@ use thunderhead_backup::{
     Ack, Durability, Event, FILE_NAME, Identity, OpenError, Opened, Options, ReplicaId, Store,
 };
 use thunderhead_runtime::files::Opening;
+use thunderhead_runtime::lasting::Memories;
 use thunderhead_runtime::os::MemoryDirectory;
 use thunderhead_runtime::{World, os};
 use thunderhead_wire::{ClusterId, Epoch, MasterId, SegmentId, ServerId};
@@ -258,6 +259,13 @@ fn a_storage_behind_a_link_is_used_and_one_that_is_not_there_is_not_made_anew() 
     leave(world, store);
 }
 
+/// Says that a test could not be done, also where the output of tests that pass is not shown.
+fn skipped(why: &str) {
+    let name = std::thread::current().name().unwrap_or_default().to_owned();
+    let mut out = std::io::stderr();
+    writeln!(out, "{name} is skipped: {why}").unwrap();
+}
+
 /// Runs a command as a user with no rights; `None` where only root could.
 fn as_another_user(script: &str) -> Option<bool> {
     let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
@@ -317,6 +325,41 @@ fn another_user_can_neither_read_nor_change_nor_forge_a_store() {
         let error = start(&scrap.0, options).err().expect("it belongs to another user");
         assert!(error.to_string().contains("belongs to user 65534"), "{error}");
     }
+}
+
+/// A server of another user was killed, and an operator looks after it as root.
+#[test]
+fn buffers_of_the_user_of_the_storage_are_read_by_a_check_and_never_called_forged() {
+    let scrap = Scrap::new("users");
+    let options = options(Durability::Replicated);
+    let (_, mut store, _) = start(&scrap.0, options.clone()).unwrap();
+    store.open(replica(1), Epoch(1), false).unwrap();
+    store.append(replica(1), Epoch(1), 0, b"the only copy").unwrap();
+    let pool = format!("/dev/shm/thunderhead-backup-{:016x}", store.superblock().store);
+    drop(store);
+    let files = std::fs::read_dir(&scrap.0).unwrap().map(|file| file.unwrap().path());
+    let all: Vec<PathBuf> = files.chain([scrap.0.clone(), PathBuf::from(&pool)]).collect();
+    let belong_to = |user| all.iter().all(|it| chown(it, Some(user), Some(user)).is_ok());
+    if !belong_to(65534) {
+        return skipped("only root gives files to another user");
+    }
+    let error = start(&scrap.0, options.clone()).err().expect("it is another user's");
+    let text = error.to_string();
+    assert_eq!(error.code(), 14, "{text}");
+    assert!(text.contains("run this as that user") && text.contains("65534"), "{text}");
+    assert!(text.contains(&format!("Do not remove {pool}")), "{text}");
+    let mut world = os::world(&scrap.0).unwrap();
+    let owner = world.files.owner(FILE_NAME).unwrap();
+    let mut memories = MemoryDirectory::default().read_only(owner);
+    let before = std::fs::read(&pool).unwrap();
+    let report = check(world.files.as_mut(), &mut memories, FILE_NAME, &mut |_, _| {}).unwrap();
+    assert_eq!((&report.in_memory, report.damaged()), (&Ok(1), 0));
+    assert_eq!(std::fs::read(&pool).unwrap(), before);
+    assert!(memories.remove("any").is_err() && memories.make("any", 1).is_err());
+    assert!(belong_to(0));
+    let (world, store, opened) = start(&scrap.0, options).unwrap();
+    assert_eq!((opened.replicas, opened.recovered), (1, 1));
+    leave(world, store);
 }
 
 /// A file system in memory of so many kilobytes; `None` where only root could make one.

@@ -47,10 +47,10 @@ pub(crate) fn run(arguments: Arguments) -> Result<bool> {
         "{} holds no backup storage: there is no file {FILE_NAME} in it",
         directory.display()
     );
-    let report = with_progress(|progress| {
-        check(&mut files, &mut MemoryDirectory::default(), FILE_NAME, progress)
-    })
-    .with_context(|| format!("cannot check {}", directory.display()))?;
+    // As root, an operator may look at what the server of another user has left.
+    let mut memories = MemoryDirectory::default().read_only(files.owner(FILE_NAME)?);
+    let report = with_progress(|progress| check(&mut files, &mut memories, FILE_NAME, progress))
+        .with_context(|| format!("cannot check {}", directory.display()))?;
     let mut out = std::io::stdout().lock();
     if json {
         serde_json::to_writer_pretty(&mut out, &facts(&report))?;

@@ -143,6 +143,14 @@ pub trait Files {
         Ok(self.list()?.iter().any(|it| it == name))
     }
 
+    /// The number of the user to whom a file belongs, where files belong to users.
+    ///
+    /// # Errors
+    /// As the operating system has them.
+    fn owner(&mut self, name: &str) -> io::Result<Option<u32>> {
+        check_name(name).map(|()| None)
+    }
+
     /// The names of all files, in order.
     ///
     /// # Errors

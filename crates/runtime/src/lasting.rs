@@ -103,6 +103,36 @@ fn merge(word: &AtomicU64, at: usize, bytes: &[u8]) {
     word.store(u64::from_ne_bytes(merged), Ordering::Relaxed);
 }
 
+/// The memory of a name belongs to another user than this process.
+///
+/// An [`io::Error`] carries it: what is to be done depends on who that user is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfAnotherUser {
+    /// Where the memory is.
+    pub path: String,
+    /// To whom it belongs.
+    pub user: u32,
+    /// To whom this process belongs.
+    pub own: u32,
+}
+
+impl OfAnotherUser {
+    /// What an error carries, if that is it.
+    #[must_use]
+    pub fn of(error: &io::Error) -> Option<&OfAnotherUser> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
+impl std::fmt::Display for OfAnotherUser {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let OfAnotherUser { path, user, own } = self;
+        write!(f, "{path} belongs to user {user} and this process to user {own}")
+    }
+}
+
+impl std::error::Error for OfAnotherUser {}
+
 /// The lasting memories of a machine, by name.
 ///
 /// Each belongs to one process at a time, from when the process found or made it until its last handle is gone. A

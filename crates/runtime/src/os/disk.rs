@@ -259,6 +259,10 @@ impl Files for Directory {
         Trust { path: &path, owner }.find()
     }
 
+    fn owner(&mut self, name: &str) -> io::Result<Option<u32>> {
+        Ok(Some(std::fs::metadata(self.path_of(name)?)?.uid()))
+    }
+
     fn list(&mut self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.path)? {

@@ -12,7 +12,7 @@
 use super::disk::{check_directory, refusal};
 use super::lock::Locked;
 use crate::files::check_name;
-use crate::lasting::{Lasting, Memories, WORD_BYTES};
+use crate::lasting::{Lasting, Memories, OfAnotherUser, WORD_BYTES};
 use rustix::fs::{
     FallocateFlags, FileType, Mode, OFlags, Stat, fallocate, fstat, fstatvfs, ftruncate, lstat,
     open, unlink,
@@ -40,6 +40,10 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 #[derive(Clone, Debug)]
 pub struct MemoryDirectory {
     path: PathBuf,
+    /// Memories are only read.
+    reads_only: bool,
+    /// Those of this user are found, too.
+    also_of: Option<u32>,
     /// Files that this process has locked, by their names.
     held: BTreeMap<String, Weak<Locked>>,
 }
@@ -56,7 +60,48 @@ impl MemoryDirectory {
     /// disk everything works too, but the kernel writes out what changes whenever it likes.
     #[must_use]
     pub fn at(path: &Path) -> MemoryDirectory {
-        MemoryDirectory { path: path.to_owned(), held: BTreeMap::new() }
+        MemoryDirectory {
+            path: path.to_owned(),
+            reads_only: false,
+            also_of: None,
+            held: BTreeMap::new(),
+        }
+    }
+
+    /// The same, to look at what a process has left: nothing is made, changed or removed. What belongs to `owner` is
+    /// found as well as what belongs to this process's user.
+    #[must_use]
+    pub fn read_only(self, owner: Option<u32>) -> MemoryDirectory {
+        MemoryDirectory { reads_only: true, also_of: owner, ..self }
+    }
+
+    fn check_writable(&self) -> io::Result<()> {
+        match self.reads_only {
+            true => Err(io::Error::new(io::ErrorKind::Unsupported, "memories are only read")),
+            false => Ok(()),
+        }
+    }
+
+    /// Opens the file of a memory; `None` if there is none.
+    fn open_known(&self, path: &Path) -> io::Result<Option<OwnedFd>> {
+        let access = if self.reads_only { OFlags::RDONLY } else { OFlags::RDWR };
+        // A pipe with this name must not keep us waiting.
+        let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let named = match lstat(path) {
+            Ok(named) => named,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        check_own(&named, path, self.also_of)?;
+        match open(path, flags, Mode::empty()) {
+            Ok(file) => {
+                // The name may be another file's since.
+                check_own(&fstat(&file)?, path, self.also_of)?;
+                Ok(Some(file))
+            }
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn path_of(&self, name: &str) -> io::Result<PathBuf> {
@@ -89,7 +134,7 @@ impl MemoryDirectory {
             let own = self.held.get(name).and_then(Weak::upgrade);
             let file = match own {
                 Some(own) => own,
-                None => match open_known(&path)? {
+                None => match self.open_known(&path)? {
                     Some(file) => Arc::new(lock(file, &path)?),
                     None => return Ok(None),
                 },
@@ -105,42 +150,23 @@ impl MemoryDirectory {
     }
 }
 
-/// Opens the file of a memory; `None` if there is none.
-fn open_known(path: &Path) -> io::Result<Option<OwnedFd>> {
-    // A pipe with this name must not keep us waiting.
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let named = match lstat(path) {
-        Ok(named) => named,
-        Err(Errno::NOENT) => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    check_own(&named, path)?;
-    match open(path, flags, Mode::empty()) {
-        Ok(file) => {
-            // The name may be another file's since.
-            check_own(&fstat(&file)?, path)?;
-            Ok(Some(file))
-        }
-        Err(Errno::NOENT) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Refuses what is not a file of this process's user alone.
-fn check_own(file: &Stat, path: &Path) -> io::Result<()> {
+/// Refuses what is not a file of this process's user alone, or of one more user alone.
+fn check_own(file: &Stat, path: &Path, or_of: Option<u32>) -> io::Result<()> {
     let path = path.display();
     if FileType::from_raw_mode(file.st_mode) != FileType::RegularFile {
         return Err(refusal(format!("{path} is not a regular file; remove it")));
     }
     let (user, own) = (file.st_uid, geteuid().as_raw());
-    if user != own {
-        let why = format!("{path} belongs to user {user} and this process to user {own}");
-        return Err(refusal(format!("{why}; it is not to be trusted and must be removed")));
+    if user != own && or_of != Some(user) {
+        let why = OfAnotherUser { path: path.to_string(), user, own };
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     }
     let rights = file.st_mode & 0o7777;
     if rights & 0o077 != 0 {
         let why = format!("other users have rights to {path}, which has mode {rights:o}");
-        return Err(refusal(format!("{why}: it is not to be trusted and must be removed")));
+        return Err(refusal(format!(
+            "{why}: take them away (chmod 600) if no other user can have changed it; it may hold what is not on the disk"
+        )));
     }
     Ok(())
 }
@@ -176,10 +202,13 @@ impl Memories for MemoryDirectory {
         if bytes == 0 {
             return Ok(None);
         }
-        map(&file, bytes).map(Some)
+        // What is only read is a copy: nothing that is written there would reach the file.
+        let kind = if self.reads_only { MapFlags::PRIVATE } else { MapFlags::SHARED };
+        map(&file, bytes, kind).map(Some)
     }
 
     fn make(&mut self, name: &str, bytes: usize) -> io::Result<Lasting> {
+        self.check_writable()?;
         let path = self.path_of(name)?;
         // The lock of the one before keeps others away until the new one is locked.
         let _before = self.locked(name)?;
@@ -202,7 +231,7 @@ impl Memories for MemoryDirectory {
             .check_room(&file, bytes as u64)
             .and_then(|()| Ok(ftruncate(&file, bytes as u64)?))
             .and_then(|()| Ok(fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?))
-            .and_then(|()| map(&file, bytes));
+            .and_then(|()| map(&file, bytes, MapFlags::SHARED));
         match made {
             Ok(_) => _ = self.held.insert(name.to_owned(), Arc::downgrade(&file)),
             Err(_) => _ = unlink(&path),
@@ -219,6 +248,7 @@ impl Memories for MemoryDirectory {
     }
 
     fn remove(&mut self, name: &str) -> io::Result<()> {
+        self.check_writable()?;
         let path = self.path_of(name)?;
         let Some(_locked) = self.locked(name)? else { return Ok(()) };
         self.held.remove(name);
@@ -230,7 +260,7 @@ impl Memories for MemoryDirectory {
 }
 
 /// Maps so many bytes of a file, a multiple of a word.
-fn map(file: &Arc<Locked>, bytes: usize) -> io::Result<Lasting> {
+fn map(file: &Arc<Locked>, bytes: usize, kind: MapFlags) -> io::Result<Lasting> {
     // SAFETY: a new mapping at an address of the kernel's choice changes no memory that this
     // process has.
     let address = unsafe {
@@ -239,7 +269,7 @@ fn map(file: &Arc<Locked>, bytes: usize) -> io::Result<Lasting> {
             bytes,
             ProtFlags::READ | ProtFlags::WRITE,
             // Touched in advance, so that no turn waits for a page.
-            MapFlags::SHARED | MapFlags::POPULATE,
+            kind | MapFlags::POPULATE,
             file.as_fd(),
             0,
         )
