@@ -137,10 +137,6 @@ pub fn check(
         Some(other) => of_another_user(other.clone(), owner).to_string(),
         None => error.to_string(),
     });
-    let in_memory = pool.map(|pool| {
-        pool.map_or(0, |pool| {
-            (0..pool.buffers()).filter(|buffer| pool.claimed(*buffer).is_some()).count() as u32
-        })
-    });
+    let in_memory = pool.map(|pool| pool.map_or(0, |pool| pool.claims().count() as u32));
     Ok(Report { superblock, frames, in_memory })
 }

@@ -195,6 +195,33 @@ pub enum OpenError {
          left it there, remove it"
     )]
     Forged(OfAnotherUser),
+    /// A killed process has left replicas in another directory than the one that is to have the buffers now.
+    #[error(
+        "replicas that are not on the disk are in {left}, and the buffers are to be in {wanted}: start the server once more \
+         with {left} (the setting `buffer_directory`) and end it in order, which takes them to the disk"
+    )]
+    LeftElsewhere {
+        /// Where they are.
+        left: String,
+        /// Where the buffers are to be.
+        wanted: String,
+    },
+    /// It cannot be told whether a killed process has left replicas in another directory.
+    #[error(
+        "the buffers were in {left} and are to be in {wanted} (the setting `buffer_directory`), but what a killed process may \
+         have left there cannot be looked at: {error}; bring it back, or remove the file {file} in the data directory if it \
+         is gone for good"
+    )]
+    Unseen {
+        /// Where the buffers were.
+        left: String,
+        /// Where they are to be.
+        wanted: String,
+        /// The file that says where they were.
+        file: String,
+        /// What the system says.
+        error: io::Error,
+    },
     /// The disk failed.
     #[error("the storage cannot be read or written: {0}")]
     Io(#[from] io::Error),
@@ -219,6 +246,8 @@ impl OpenError {
             OpenError::CopyInUse => 12,
             OpenError::Untrusted(_) | OpenError::Forged(_) => 13,
             OpenError::OtherUser(_) => 14,
+            OpenError::LeftElsewhere { .. } => 15,
+            OpenError::Unseen { .. } => 16,
         }
     }
 }

@@ -28,7 +28,7 @@
 //! # Modules
 //!
 //! [`service`] is what masters and recoveries talk to; [`store`] is what it uses; [`start`] opens it; `flusher` and [`reader`] are the workers;
-//! `pool` is the buffers; [`layout`] and [`block`] are the file's bytes, described in
+//! `pool` is the buffers, and `whereabouts` a file that says where they are; [`layout`] and [`block`] are the file's bytes, described in
 //! `docs/format.md`; [`check`](mod@check) reads a store offline.
 //!
 //! # What it does not do
@@ -52,6 +52,7 @@ pub mod reader;
 pub mod service;
 pub mod start;
 pub mod store;
+mod whereabouts;
 
 pub use error::{OpenError, ReadError, Refusal, Unserved};
 pub use layout::{Identity, ReplicaId};
@@ -59,3 +60,4 @@ pub use reader::{ReadId, ReplicaBytes};
 pub use service::{Local, Service};
 pub use start::Opened;
 pub use store::{Ack, Durability, Event, FILE_NAME, Options, Replica, Store, Ticket};
+pub use whereabouts::buffer_directory;

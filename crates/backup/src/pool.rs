@@ -122,6 +122,11 @@ impl Pool {
         self.buffers
     }
 
+    /// What is in the buffers.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = Claimed> {
+        (0..self.buffers).filter_map(|buffer| self.claimed(buffer))
+    }
+
     pub(crate) fn geometry(&self) -> Geometry {
         self.geometry
     }

@@ -19,6 +19,7 @@ use crate::limits::{BLOCK_BYTES, BUFFERS_MAX, FRAMES_MAX, SEGMENT_BYTES_MAX, TIM
 use crate::pool::{self, Claimed, Pool};
 use crate::reader::Reader;
 use crate::store::{FILE_NAME, Frame, Options, Parts, State, Store};
+use crate::whereabouts::settle_in;
 use std::collections::BTreeMap;
 use std::io;
 use thunderhead_runtime::World;
@@ -504,6 +505,7 @@ impl Start {
         // beside it is written over.
         files.sync(file)?;
         let old = Pool::find(memories, &superblock).map_err(no_memory)?;
+        settle_in(files, memories, &superblock, &options.file)?;
         let mut jobs: Vec<Job> = Vec::new();
         for buffer in 0..old.as_ref().map_or(0, Pool::buffers) {
             let claimed = old.as_ref().and_then(|pool| pool.claimed(buffer));

@@ -408,6 +408,50 @@ fn buffers_are_where_they_are_wanted_and_a_directory_without_room_is_named() {
     assert!(words.contains(small) && words.contains("buffer_directory"), "{words}");
 }
 
+/// What a killed process has left is in the former directory, and nowhere else.
+#[test]
+fn other_buffers_are_refused_until_those_that_a_killed_process_left_are_on_the_disk() {
+    let (scrap, former, wanted) = (Scrap::new("moved"), Scrap::new("former"), Scrap::new("wanted"));
+    let options = options(Durability::Replicated);
+    let start_with = |memory: &Path| {
+        let mut world = os::world(&scrap.0)?;
+        world.memories = Box::new(MemoryDirectory::at(memory));
+        let (store, opened) = Store::start(&mut world, options.clone())?;
+        Ok::<_, OpenError>((world, store, opened))
+    };
+    [&former, &wanted].into_iter().for_each(|it| std::fs::create_dir(&it.0).unwrap());
+    let (world, mut store, _) = start_with(&former.0).unwrap();
+    store.open(replica(1), Epoch(1), false).unwrap();
+    store.append(replica(1), Epoch(1), 0, b"the only copy").unwrap();
+    drop((world, store));
+    let names = |error: &OpenError| {
+        let text = error.to_string();
+        [&former, &wanted].iter().all(|it| text.contains(it.0.to_str().unwrap()))
+    };
+    let error = start_with(&wanted.0).err().expect("it would begin without the only copy");
+    assert!(error.code() == 15 && names(&error), "{error}");
+    let away = Scrap::new("away");
+    std::fs::rename(&former.0, &away.0).unwrap();
+    let error = start_with(&wanted.0).err().expect("it cannot know what is there");
+    assert!(error.code() == 16 && names(&error), "{error}");
+    std::fs::rename(&away.0, &former.0).unwrap();
+    let mut files = os::world(&scrap.0).unwrap().files;
+    let written = thunderhead_backup::buffer_directory(files.as_mut()).unwrap();
+    assert_eq!(written.as_deref(), former.0.to_str(), "where a check looks");
+
+    let (world, store, opened) = start_with(&former.0).unwrap();
+    assert_eq!((opened.replicas, opened.recovered), (1, 1));
+    leave(world, store);
+    let (world, store, opened) = start_with(&wanted.0).unwrap();
+    assert_eq!((opened.replicas, opened.recovered), (1, 0));
+    drop((world, store));
+    // Buffers in which nothing is are of no use to anybody.
+    let (world, store, opened) = start_with(&former.0).unwrap();
+    assert_eq!(opened.replicas, 1);
+    assert_eq!(std::fs::read_dir(&wanted.0).unwrap().count(), 0);
+    leave(world, store);
+}
+
 #[test]
 fn a_store_without_room_is_not_made() {
     let scrap = Scrap::new("room");

@@ -5,10 +5,10 @@ use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
-use thunderhead_backup::FILE_NAME;
 use thunderhead_backup::check::{Content, FrameReport, Report, check};
+use thunderhead_backup::{FILE_NAME, buffer_directory};
 use thunderhead_runtime::files::Files;
 use thunderhead_runtime::os::{Directory, MemoryDirectory};
 
@@ -48,7 +48,11 @@ pub(crate) fn run(arguments: Arguments) -> Result<bool> {
         directory.display()
     );
     // As root, an operator may look at what the server of another user has left.
-    let mut memories = MemoryDirectory::default().read_only(files.owner(FILE_NAME)?);
+    let mut memories = match buffer_directory(&mut files)? {
+        Some(buffers) => MemoryDirectory::at(Path::new(&buffers)),
+        None => MemoryDirectory::default(),
+    }
+    .read_only(files.owner(FILE_NAME)?);
     let report = with_progress(|progress| check(&mut files, &mut memories, FILE_NAME, progress))
         .with_context(|| format!("cannot check {}", directory.display()))?;
     let mut out = std::io::stdout().lock();

@@ -152,6 +152,19 @@ pub trait Memories {
     /// As [`find`](Memories::find), and for example when there is not so much.
     fn make(&mut self, name: &str, bytes: usize) -> io::Result<Lasting>;
 
+    /// Where these memories are, where a machine has more than one place for them.
+    fn place(&self) -> Option<String> {
+        None
+    }
+
+    /// Those of another place of the same machine, by what [`place`](Memories::place) said there.
+    ///
+    /// # Errors
+    /// When there are no other places.
+    fn elsewhere(&self, place: &str) -> io::Result<Box<dyn Memories>> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, format!("there is no place {place}")))
+    }
+
     /// A number of the time since the machine's power came: another one after each loss of it.
     /// Memory that was made in another time is not to be believed, wherever it comes from.
     ///

@@ -60,12 +60,9 @@ impl MemoryDirectory {
     /// disk everything works too, but the kernel writes out what changes whenever it likes.
     #[must_use]
     pub fn at(path: &Path) -> MemoryDirectory {
-        MemoryDirectory {
-            path: path.to_owned(),
-            reads_only: false,
-            also_of: None,
-            held: BTreeMap::new(),
-        }
+        // The place is written down, and looked for by processes that begin elsewhere.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        MemoryDirectory { path, reads_only: false, also_of: None, held: BTreeMap::new() }
     }
 
     /// The same, to look at what a process has left: nothing is made, changed or removed. What belongs to `owner` is
@@ -237,6 +234,15 @@ impl Memories for MemoryDirectory {
             Err(_) => _ = unlink(&path),
         }
         made
+    }
+
+    fn place(&self) -> Option<String> {
+        self.path.to_str().map(str::to_owned)
+    }
+
+    fn elsewhere(&self, place: &str) -> io::Result<Box<dyn Memories>> {
+        let (path, held) = (PathBuf::from(place), BTreeMap::new());
+        Ok(Box::new(MemoryDirectory { path, held, ..self.clone() }))
     }
 
     fn boot(&mut self) -> io::Result<u64> {

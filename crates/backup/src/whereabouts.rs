@@ -1,0 +1,135 @@
+//! Where the buffers of a store are: a small file beside the storage says so.
+//!
+//! The buffers of a killed process may hold the only copy of a replica. A process that is told to have its buffers in
+//! another directory would not find them, and nothing would say that they are missing. So each start writes the
+//! directory down before a buffer is used there, and looks in the former one before.
+//!
+//! ```text
+//! boot 0123456789abcdef          the time since the machine's power came, when that was written
+//! directory /dev/shm
+//! ```
+
+use crate::error::OpenError;
+use crate::layout::Superblock;
+use crate::pool::{Pool, name};
+use crate::store::FILE_NAME;
+use std::io;
+use thunderhead_runtime::files::Files;
+use thunderhead_runtime::lasting::Memories;
+
+/// More than the longest path takes.
+const BYTES_MAX: usize = 8 << 10;
+
+/// What the file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Whereabouts {
+    boot: u64,
+    directory: String,
+}
+
+impl Whereabouts {
+    fn encode(&self) -> String {
+        format!("boot {:016x}\ndirectory {}\n", self.boot, self.directory)
+    }
+
+    fn decode(text: &str) -> Option<Whereabouts> {
+        let rest = text.strip_prefix("boot ")?.strip_suffix('\n')?;
+        let (boot, directory) = rest.split_once("\ndirectory ")?;
+        let boot = u64::from_str_radix(boot, 16).ok()?;
+        Some(Whereabouts { boot, directory: directory.to_owned() })
+    }
+
+    /// What is written beside a storage. Nothing where that makes no sense: it is not what this program wrote.
+    fn read(files: &mut dyn Files, storage: &str) -> io::Result<Option<Whereabouts>> {
+        let name = format!("{storage}.buffers");
+        if !files.is_there(&name)? {
+            return Ok(None);
+        }
+        let file = files.open(&name, false)?;
+        let mut bytes = vec![0; BYTES_MAX];
+        let read = files.read_at(file, 0, &mut bytes);
+        files.close(file);
+        bytes.truncate(read?);
+        let found = std::str::from_utf8(&bytes).ok().and_then(Whereabouts::decode);
+        if found.is_none() {
+            tracing::warn!("{name} does not say where the buffers of the storage were");
+        }
+        Ok(found)
+    }
+
+    fn write(&self, files: &mut dyn Files, storage: &str) -> io::Result<()> {
+        let (name, unfinished) = (format!("{storage}.buffers"), format!("{storage}.buffers.new"));
+        let file = files.open(&unfinished, true)?;
+        let text = self.encode();
+        let written = files
+            .set_length(file, 0)
+            .and_then(|()| files.write_at(file, 0, text.as_bytes()))
+            .and_then(|()| files.sync(file));
+        files.close(file);
+        written?;
+        files.rename(&unfinished, &name)
+    }
+}
+
+/// The directory in which the process that used a storage last had its buffers, if that is written down.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn buffer_directory(files: &mut dyn Files) -> io::Result<Option<String>> {
+    Ok(Whereabouts::read(files, FILE_NAME)?.map(|it| it.directory))
+}
+
+/// Writes down where the buffers are from now on. Refuses that where the process before this one had them elsewhere and
+/// left replicas there, or where it cannot be told.
+pub(crate) fn settle_in(
+    files: &mut dyn Files,
+    memories: &mut dyn Memories,
+    superblock: &Superblock,
+    storage: &str,
+) -> Result<(), OpenError> {
+    let Some(directory) = memories.place() else { return Ok(()) };
+    let now = Whereabouts { boot: memories.boot()?, directory };
+    let former = Whereabouts::read(files, storage)?;
+    if former.as_ref() == Some(&now) {
+        return Ok(());
+    }
+    if let Some(former) = former.filter(|it| it.directory != now.directory) {
+        let (left, wanted) = (former.directory.clone(), now.directory.clone());
+        let found = memories.elsewhere(&left).and_then(|mut elsewhere| {
+            let pool = Pool::find(elsewhere.as_mut(), superblock)?;
+            let count = pool.map_or(0, |pool| pool.claims().count());
+            if count == 0 {
+                elsewhere.remove(&name(superblock))?;
+            }
+            Ok(count)
+        });
+        match found {
+            Ok(0) => {}
+            Ok(_) => return Err(OpenError::LeftElsewhere { left, wanted }),
+            // A directory of another time since the power came: what was in memory is gone.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && former.boot != now.boot => {}
+            Err(error) => {
+                let file = format!("{storage}.buffers");
+                return Err(OpenError::Unseen { left, wanted, file, error });
+            }
+        }
+    }
+    Ok(now.write(files, storage)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_down_is_understood_again_and_nothing_else_is() {
+        let it = Whereabouts { boot: 7, directory: "/run/a directory".to_owned() };
+        assert_eq!(it.encode(), "boot 0000000000000007\ndirectory /run/a directory\n");
+        assert_eq!(Whereabouts::decode(&it.encode()), Some(it.clone()));
+        let text = it.encode();
+        for length in 0..text.len() {
+            assert_eq!(Whereabouts::decode(&text[..length]), None, "{length}");
+        }
+        assert_eq!(Whereabouts::decode("boot x\ndirectory /run\n"), None);
+    }
+}
