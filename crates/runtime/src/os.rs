@@ -13,6 +13,7 @@ mod slices;
 mod threads;
 mod ticks;
 mod together;
+mod trust;
 mod turns;
 
 pub use code::give_start_back;
@@ -26,6 +27,7 @@ pub use returns::expect_returns;
 pub use signals::on_end_asked;
 pub use threads::{Threads, detach};
 pub use ticks::OsClock;
+pub use trust::{Access, find_trusted, open_trusted};
 pub use turns::{Lengths, Turns, watch_turns};
 
 use crate::alarm::Alarm;

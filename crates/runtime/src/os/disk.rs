@@ -1,21 +1,21 @@
 //! The files of one directory of this machine.
 //!
-//! What clients store is nobody else's to read or to change: directories are made with mode 0700 and files with 0600. A
-//! file is used only if it is a regular one that belongs to a user who may do anything here anyway: this process's,
-//! root, or the directory's owner. A name may be a link to such a file. In a directory like `/tmp`, where anybody may make
-//! names, those of others are refused; a directory in which anybody may also remove them is refused itself.
+//! What clients store is nobody else's to read or to change: directories are made with mode 0700 and files with 0600.
+//! Which files are used says [`trust`](super::trust). In a directory like `/tmp`, where anybody may make names, those of
+//! others are refused; a directory in which anybody may also remove them is refused itself.
 
 use super::lock::Locked;
 use super::together::{Queue, Source};
+use super::trust::{Access, find_trusted, leads_nowhere, open_with};
 use crate::files::{Content, DIRECT_BYTES, FileId, FileLock, Files, Opening, Piece, check_name};
 use crate::lasting::{Lasting, WORD_BYTES};
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
@@ -79,98 +79,10 @@ impl Directory {
     fn sync_names(&self) -> io::Result<()> {
         sync_names(&self.path)
     }
-
-    /// Opens a file that may be trusted, or makes one.
-    fn open_trusted(&self, name: &str, options: &OpenOptions) -> io::Result<File> {
-        let path = self.path_of(name)?;
-        let directory = std::fs::metadata(&self.path)?;
-        check_directory(&self.path, &directory)?;
-        let trust = Trust { path: &path, owner: directory.uid() };
-        // Before it is opened: to open something else, such as a pipe, may wait for ever.
-        trust.find()?;
-        let file = options.clone().mode(OWN_FILE).open(&path)?;
-        // The name may be another file's since.
-        trust.check(&file.metadata()?)?;
-        Ok(file)
-    }
 }
 
-/// Modes: others have no rights.
+/// The mode of directories: others have no rights.
 const OWN_DIRECTORY: u32 = 0o700;
-const OWN_FILE: u32 = 0o600;
-
-/// Rights of others in a directory.
-const OTHERS_WRITE: u32 = 0o002;
-/// Names in a directory are removed by their owners only.
-const STICKY: u32 = 0o1000;
-
-/// Refuses a directory in which any user may remove or replace files, whoever they belong to.
-pub(super) fn check_directory(path: &Path, directory: &Metadata) -> io::Result<()> {
-    if directory.mode() & (OTHERS_WRITE | STICKY) == OTHERS_WRITE {
-        let path = path.display();
-        return Err(refusal(format!(
-            "any user may change {path}: take that right away (chmod o-w)"
-        )));
-    }
-    Ok(())
-}
-
-pub(super) fn refusal(why: String) -> io::Error {
-    io::Error::new(io::ErrorKind::PermissionDenied, why)
-}
-
-/// The refusal for a link whose file or directory is not there: a new one in its place would hide the old one.
-fn leads_nowhere(path: &Path) -> io::Error {
-    let path = path.display();
-    let why = format!("{path} is a link to what is not there: is its disk mounted?");
-    io::Error::new(io::ErrorKind::NotFound, why)
-}
-
-/// Which files of a directory are used.
-struct Trust<'a> {
-    path: &'a Path,
-    /// The directory's owner.
-    owner: u32,
-}
-
-impl Trust<'_> {
-    /// Refuses what is not a regular file, or not of one of the users who may be trusted here.
-    fn check(&self, file: &Metadata) -> io::Result<()> {
-        let path = self.path.display();
-        if !file.is_file() {
-            return Err(refusal(format!("{path} is not a regular file")));
-        }
-        self.check_owner(file)
-    }
-
-    /// Whether there is a file, or a link to one, that may be trusted.
-    fn find(&self) -> io::Result<bool> {
-        let named = match std::fs::symlink_metadata(self.path) {
-            Ok(named) => named,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(error),
-        };
-        if !named.is_symlink() {
-            return self.check(&named).map(|()| true);
-        }
-        self.check_owner(&named)?;
-        match std::fs::metadata(self.path) {
-            Ok(file) => self.check(&file).map(|()| true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(leads_nowhere(self.path)),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn check_owner(&self, file: &Metadata) -> io::Result<()> {
-        let (path, user) = (self.path.display(), file.uid());
-        let own = rustix::process::geteuid().as_raw();
-        if ![own, 0, self.owner].contains(&user) {
-            let why = format!("{path} belongs to user {user} and this process to user {own}");
-            return Err(refusal(why));
-        }
-        Ok(())
-    }
-}
 
 /// Makes changes of names in a directory durable.
 #[allow(clippy::disallowed_methods, reason = "these are the runtime's files")]
@@ -254,9 +166,7 @@ impl Files for Directory {
     }
 
     fn is_there(&mut self, name: &str) -> io::Result<bool> {
-        let path = self.path_of(name)?;
-        let owner = std::fs::metadata(&self.path)?.uid();
-        Trust { path: &path, owner }.find()
+        find_trusted(&self.path_of(name)?)
     }
 
     fn owner(&mut self, name: &str) -> io::Result<Option<u32>> {
@@ -279,20 +189,22 @@ impl Files for Directory {
     }
 
     fn open_with(&mut self, name: &str, how: Opening) -> io::Result<FileId> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(!how.read_only).create(how.create).truncate(false);
+        let path = self.path_of(name)?;
+        let access = match how {
+            Opening { create: true, .. } => Access::Make,
+            Opening { read_only: true, .. } => Access::Read,
+            _ => Access::Write,
+        };
         let file = if how.direct {
-            let flags = OFlags::DIRECT.bits().cast_signed();
-            let direct = self.open_trusted(name, options.clone().custom_flags(flags));
-            match direct {
+            match open_with(&path, access, OFlags::DIRECT) {
                 // A file system without direct I/O.
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
-                    self.open_trusted(name, &options)
+                    open_with(&path, access, OFlags::empty())
                 }
                 opened => opened,
             }
         } else {
-            self.open_trusted(name, &options)
+            open_with(&path, access, OFlags::empty())
         }?;
         if how.create {
             // Also when it is there already: whoever made it may not have come as far as this.
@@ -347,9 +259,13 @@ impl Files for Directory {
     }
 
     fn lock(&mut self, name: &str) -> io::Result<FileLock> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        let file = self.open_trusted(name, &options)?;
+        let path = self.path_of(name)?;
+        let file = match open_with(&path, Access::Write, OFlags::empty()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => {
+                open_with(&path, Access::Make, OFlags::empty())
+            }
+            opened => opened,
+        }?;
         Ok(FileLock::of(Locked::new(file.into())?))
     }
 }

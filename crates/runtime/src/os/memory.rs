@@ -9,13 +9,13 @@
 
 #![allow(unsafe_code, reason = "mapping memory, and lending it to the kernel")]
 
-use super::disk::{check_directory, refusal};
 use super::lock::Locked;
+use super::trust::{check_directory, refusal};
 use crate::files::check_name;
 use crate::lasting::{Lasting, Memories, OfAnotherUser, WORD_BYTES};
 use rustix::fs::{
     FallocateFlags, FileType, Mode, OFlags, Stat, fallocate, fstat, fstatvfs, ftruncate, lstat,
-    open, unlink,
+    open, stat, unlink,
 };
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -126,7 +126,7 @@ impl MemoryDirectory {
     /// The file of a name, locked against other processes; `None` if there is none.
     fn locked(&mut self, name: &str) -> io::Result<Option<Arc<Locked>>> {
         let path = self.path_of(name)?;
-        check_directory(&self.path, &std::fs::metadata(&self.path)?)?;
+        check_directory(&self.path, &stat(&self.path)?)?;
         loop {
             let own = self.held.get(name).and_then(Weak::upgrade);
             let file = match own {
