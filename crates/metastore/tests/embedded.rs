@@ -90,6 +90,46 @@ fn other_users_have_no_right_to_the_file() {
     assert_eq!(mode & 0o7777, 0o600);
 }
 
+/// A file of an earlier version, or one that another user made.
+#[test]
+fn a_file_is_taken_from_other_users_or_refused_where_they_may_have_written_it() {
+    use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
+    let scrap = Scrap::new("others");
+    let path = scrap.file();
+    drop(opened(&path));
+    let mode = |mode| {
+        let rights = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&path, rights).expect("it is ours");
+    };
+    let refused = |why: &str| {
+        let error = Embedded::open(&path).err().expect("it is not to be trusted").to_string();
+        assert!(error.contains(why) && error.contains(path.to_str().expect("text")), "{error}");
+    };
+    mode(0o644);
+    drop(opened(&path));
+    let rights = std::fs::metadata(&path).expect("the file").permissions().mode();
+    assert_eq!(rights & 0o7777, 0o600);
+    mode(0o666);
+    refused("mode 666");
+    mode(0o600);
+    if chown(&path, Some(65534), None).is_err() {
+        let mut out = std::io::stderr();
+        writeln!(out, "files of another user are skipped: only root makes them").expect("stderr");
+        return;
+    }
+    refused("belongs to user 65534");
+    chown(&path, Some(0), None).expect("as before");
+    let target = path.with_extension("target");
+    std::fs::rename(&path, &target).expect("as a link will have it");
+    symlink(&target, &path).expect("a link");
+    drop(opened(&path));
+    let folder = path.parent().expect("a folder");
+    let rights = std::fs::Permissions::from_mode(0o1777);
+    std::fs::set_permissions(folder, rights).expect("anybody may make names here");
+    lchown(&path, Some(65534), None).expect("a link of another user");
+    refused("belongs to user 65534");
+}
+
 #[test]
 fn what_was_answered_survives_a_kill() {
     if let Some(path) = std::env::var_os(FILE) {

@@ -14,12 +14,11 @@ use crate::key::{Key, LeaseName, Prefix};
 use crate::limits::{PAGE_BYTES_MAX, PAGE_ENTRIES_MAX};
 use crate::request::{Answer, Change, Entry, Page, Token, Version};
 use redb::{DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableDefinition};
-use std::fs::OpenOptions;
 use std::ops::Bound;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use thunderhead_runtime::os::{entropy, find_trusted};
 use xxhash_rust::xxh3::Xxh3;
 
 const VALUES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("values");
@@ -81,7 +80,7 @@ fn not_done(error: impl Into<redb::Error>) -> Error {
 impl Database {
     /// Opens a file, and makes it if it is not there.
     pub(super) fn open(path: &Path) -> Result<(Database, LockedFile), OpenError> {
-        if !path.try_exists()? {
+        if !find_trusted(path)? {
             make(path)?;
         }
         let file = LockedFile::open(path)?;
@@ -255,17 +254,28 @@ fn refusal(path: &Path, error: DatabaseError) -> OpenError {
 
 /// Makes a file that is whole when it gets its name.
 fn make(path: &Path) -> Result<(), OpenError> {
-    let refused = |error: redb::Error| OpenError::Machine(std::io::Error::other(error));
     let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(format!(".{}.new", std::process::id()));
+    // A name that no other user can have taken.
+    unfinished.push(format!(".{:016x}.new", entropy()));
     let unfinished = PathBuf::from(unfinished);
-    // A process with our number may have died here.
-    let _ = std::fs::remove_file(&unfinished);
-    // What is in it is for this user alone to read.
-    let mut own = OpenOptions::new();
-    own.write(true).create_new(true).mode(0o600).open(&unfinished)?;
-    let database =
-        redb::Database::create(&unfinished).map_err(|error| refusal(&unfinished, error))?;
+    // Linking does not replace a file that another process has made meanwhile: then that is it.
+    let made = fill(&unfinished).and_then(|()| match std::fs::hard_link(&unfinished, path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error.into()),
+        _ => Ok(()),
+    });
+    let removed = std::fs::remove_file(&unfinished);
+    made?;
+    removed?;
+    sync_names(path)?;
+    Ok(())
+}
+
+/// Makes a file with nothing in it but what each has. It is opened once: its name may be another file's later.
+fn fill(path: &Path) -> Result<(), OpenError> {
+    let refused = |error: redb::Error| OpenError::Machine(std::io::Error::other(error));
+    let (backend, _) = Backend::new(LockedFile::make(path)?);
+    let database = redb::Builder::new().create_with_backend(backend);
+    let database = database.map_err(|error| refusal(path, error))?;
     let write = database.begin_write().map_err(|error| refused(error.into()))?;
     {
         let counters = write.open_table(COUNTERS).map_err(|error| refused(error.into()));
@@ -276,16 +286,7 @@ fn make(path: &Path) -> Result<(), OpenError> {
         write.open_table(VALUES).map_err(|error| refused(error.into()))?;
         write.open_table(TOKENS).map_err(|error| refused(error.into()))?;
     }
-    write.commit().map_err(|error| refused(error.into()))?;
-    drop(database);
-    // Linking does not replace a file that another process has made meanwhile: then that is it.
-    match std::fs::hard_link(&unfinished, path) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.into()),
-        _ => {}
-    }
-    std::fs::remove_file(&unfinished)?;
-    sync_names(path)?;
-    Ok(())
+    write.commit().map_err(|error| refused(error.into()))
 }
 
 #[expect(clippy::disallowed_methods, reason = "the metastore is one of two that touch files")]

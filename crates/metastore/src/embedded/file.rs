@@ -7,13 +7,14 @@
 use crate::error::OpenError;
 use redb::StorageBackend;
 use rustix::fs::{Advice, fadvise};
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::ops::Deref;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use thunderhead_runtime::os::{Access, open_trusted};
 
 /// A file under an exclusive lock, which lasts until the last clone is dropped.
 #[derive(Clone, Debug)]
@@ -68,7 +69,15 @@ impl Faults {
 impl LockedFile {
     /// Opens and locks a file that is there.
     pub(super) fn open(path: &Path) -> Result<LockedFile, OpenError> {
-        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        LockedFile::lock(open_trusted(path, Access::Write)?, path)
+    }
+
+    /// Makes and locks a file.
+    pub(super) fn make(path: &Path) -> Result<LockedFile, OpenError> {
+        LockedFile::lock(open_trusted(path, Access::Make)?, path)
+    }
+
+    fn lock(file: File, path: &Path) -> Result<LockedFile, OpenError> {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
