@@ -67,6 +67,12 @@ impl Store {
         let lock = files.lock(&format!("{}.lock", options.file)).map_err(in_use)?;
         let is_new = !files.is_there(&options.file)?;
         if is_new {
+            // The file may take gigabytes, and a long time.
+            let geometry =
+                Geometry { segment_bytes: options.segment_bytes, frames: options.frames };
+            let bytes = pool::bytes(geometry, options.buffers);
+            let checked = world.memories.check(bytes);
+            checked.map_err(|error| OpenError::NoMemory { bytes, error })?;
             make(files, &options, world.random.number())?;
         }
         // Links in two directories may lead to it.

@@ -400,7 +400,20 @@ fn buffers_are_where_they_are_wanted_and_a_directory_without_room_is_named() {
     assert!(elsewhere.0.join(&name).exists() && !Path::new("/dev/shm").join(&name).exists());
     leave(world, store);
     assert!(!elsewhere.0.join(&name).exists());
+    std::fs::remove_file(scrap.0.join(FILE_NAME)).unwrap();
+    let refused = |memory: &Path| {
+        let error = start_with(memory).err().expect("there can be no buffers");
+        let text = error.to_string();
+        assert!(error.code() == 10 && text.contains(memory.to_str().unwrap()), "{text}");
+        assert!(!scrap.0.join(FILE_NAME).exists(), "the storage is not made before");
+    };
+    refused(&elsewhere.0.join("missing"));
+    std::fs::write(elsewhere.0.join("file"), b"").unwrap();
+    refused(&elsewhere.0.join("file"));
+    std::fs::set_permissions(&elsewhere.0, std::fs::Permissions::from_mode(0o777)).unwrap();
+    refused(&elsewhere.0);
     let Some(small) = Mounted::new("small", 256) else { return };
+    refused(&small.0);
     let error = start_with(&small.0).err().expect("four buffers take more");
     assert_eq!(error.code(), 10);
     let words = error.to_string();

@@ -152,6 +152,15 @@ pub trait Memories {
     /// As [`find`](Memories::find), and for example when there is not so much.
     fn make(&mut self, name: &str, bytes: usize) -> io::Result<Lasting>;
 
+    /// Checks that memory can be made here, in all so many bytes. Nothing is made.
+    ///
+    /// # Errors
+    /// Why not, with the place.
+    fn check(&mut self, bytes: usize) -> io::Result<()> {
+        let _ = bytes;
+        Ok(())
+    }
+
     /// Where these memories are, where a machine has more than one place for them.
     fn place(&self) -> Option<String> {
         None

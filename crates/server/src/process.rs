@@ -214,6 +214,13 @@ fn begin(
     if let Some(buffers) = buffers {
         world.memories = Box::new(MemoryDirectory::at(buffers));
     }
+    if number == 0 && options.backup.is_some() {
+        // Before the cluster knows of a server that cannot begin.
+        world.memories.check(0).map_err(|error| {
+            let why = format!("the buffers (the setting `buffer_directory`): {error}");
+            io::Error::new(error.kind(), why)
+        })?;
+    }
     let alarm = world.alarm.clone();
     let features = machine.net.features | LONG_MESSAGES | MEMBER;
     let net = NetOptions { features, ..machine.net };

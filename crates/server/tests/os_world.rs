@@ -59,6 +59,32 @@ fn a_server_of_two_shards_ends_in_order_and_has_everything_again() {
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
+#[test]
+fn a_server_whose_buffers_cannot_be_had_says_so_before_the_cluster_knows_it() {
+    let directory = directory("no-buffers");
+    let missing = directory.join("missing");
+    let backup = BackupOptions {
+        disk_bytes: Some(64 << 20),
+        buffer_directory: Some(missing.clone()),
+        ..BackupOptions::default()
+    };
+    let unfit = LocalOptions { backup: Some(backup), ..options(&directory) };
+    let error = Local::start(&unfit).expect_err("it can have no buffers").to_string();
+    assert!(error.contains("buffer_directory"), "{error}");
+    assert!(error.contains(missing.to_str().unwrap()), "{error}");
+    assert!(!directory.join("server-1/backup-frames").exists());
+    let local = Local::start(&options(&directory)).unwrap();
+    let mut client = client(&local);
+    // Once that is made, a server has registered.
+    client.create_table("t", 1).unwrap();
+    let servers = client.status().unwrap().servers.servers;
+    drop(client);
+    assert_eq!(servers.iter().map(|it| it.server.0).collect::<Vec<_>>(), [1]);
+    local.leave();
+    assert_eq!(local.join(), Ended::Asked);
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
 fn directory(name: &str) -> std::path::PathBuf {
     std::env::temp_dir().join(format!("thunderhead-{name}-{}", std::process::id()))
 }

@@ -10,12 +10,12 @@
 #![allow(unsafe_code, reason = "mapping memory, and lending it to the kernel")]
 
 use super::lock::Locked;
-use super::trust::{check_directory, refusal};
+use super::trust::{at, check_directory, refusal};
 use crate::files::check_name;
 use crate::lasting::{Lasting, Memories, OfAnotherUser, WORD_BYTES};
 use rustix::fs::{
-    FallocateFlags, FileType, Mode, OFlags, Stat, fallocate, fstat, fstatvfs, ftruncate, lstat,
-    open, stat, unlink,
+    Access, FallocateFlags, FileType, Mode, OFlags, Stat, access, fallocate, fstat, ftruncate,
+    lstat, open, stat, statvfs, unlink,
 };
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -106,9 +106,19 @@ impl MemoryDirectory {
         Ok(self.path.join(name))
     }
 
+    /// Refuses a place that is no directory, or in which any user may replace files; every error names it.
+    fn check_place(&self) -> io::Result<()> {
+        let named = |error: Errno| at(&self.path, error.into());
+        let directory = stat(&self.path).map_err(named)?;
+        if FileType::from_raw_mode(directory.st_mode) != FileType::Directory {
+            return Err(named(Errno::NOTDIR));
+        }
+        check_directory(&self.path, &directory)
+    }
+
     /// Refuses what the file system has no room for, with what it has.
-    fn check_room(&self, file: &Locked, bytes: u64) -> io::Result<()> {
-        let room = fstatvfs(file)?;
+    fn check_room(&self, bytes: u64) -> io::Result<()> {
+        let room = statvfs(&self.path)?;
         let mib = |blocks: u64| blocks.saturating_mul(room.f_frsize) >> 20;
         // One without a limit says that it has no blocks at all.
         if room.f_blocks == 0 || room.f_bavail.saturating_mul(room.f_frsize) >= bytes {
@@ -126,7 +136,7 @@ impl MemoryDirectory {
     /// The file of a name, locked against other processes; `None` if there is none.
     fn locked(&mut self, name: &str) -> io::Result<Option<Arc<Locked>>> {
         let path = self.path_of(name)?;
-        check_directory(&self.path, &stat(&self.path)?)?;
+        self.check_place()?;
         loop {
             let own = self.held.get(name).and_then(Weak::upgrade);
             let file = match own {
@@ -225,7 +235,7 @@ impl Memories for MemoryDirectory {
         };
         // Every page is taken now: a hole that could not be filled later would be a signal.
         let made = self
-            .check_room(&file, bytes as u64)
+            .check_room(bytes as u64)
             .and_then(|()| Ok(ftruncate(&file, bytes as u64)?))
             .and_then(|()| Ok(fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?))
             .and_then(|()| map(&file, bytes, MapFlags::SHARED));
@@ -234,6 +244,13 @@ impl Memories for MemoryDirectory {
             Err(_) => _ = unlink(&path),
         }
         made
+    }
+
+    fn check(&mut self, bytes: usize) -> io::Result<()> {
+        self.check_place()?;
+        let may = Access::WRITE_OK | Access::EXEC_OK;
+        access(&self.path, may).map_err(|error| at(&self.path, error.into()))?;
+        self.check_room(bytes as u64)
     }
 
     fn place(&self) -> Option<String> {
