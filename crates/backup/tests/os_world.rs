@@ -465,6 +465,29 @@ fn other_buffers_are_refused_until_those_that_a_killed_process_left_are_on_the_d
     leave(world, store);
 }
 
+/// Buffers of another number, and of a machine that lost its power, are made anew.
+#[test]
+fn buffers_are_made_anew_where_there_is_room_for_one_set_of_them() {
+    let scrap = Scrap::new("anew");
+    // Four buffers take a little more than 400 KiB.
+    let Some(small) = Mounted::new("one-set", 600) else { return };
+    let start_with = |buffers: u32| {
+        let mut world = os::world(&scrap.0)?;
+        world.memories = Box::new(MemoryDirectory::at(&small.0));
+        let options = Options { buffers, ..options(Durability::Replicated) };
+        let (store, _) = Store::start(&mut world, options)?;
+        Ok::<_, OpenError>((world, store))
+    };
+    for buffers in [4, 3, 4] {
+        // As a killed process leaves them.
+        drop(start_with(buffers).unwrap_or_else(|error| panic!("{buffers} buffers: {error}")));
+    }
+    let name = std::fs::read_dir(&small.0).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(&name, vec![0; 400_000]).unwrap();
+    let (world, store) = start_with(4).expect("buffers of another boot are of no use");
+    leave(world, store);
+}
+
 #[test]
 fn a_store_without_room_is_not_made() {
     let scrap = Scrap::new("room");

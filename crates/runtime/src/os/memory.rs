@@ -218,8 +218,13 @@ impl Memories for MemoryDirectory {
         self.check_writable()?;
         let path = self.path_of(name)?;
         // The lock of the one before keeps others away until the new one is locked.
-        let _before = self.locked(name)?;
+        let before = self.locked(name)?;
         self.remove(name)?;
+        // Its pages would be there until that lock ends, and there may be no room for both. Only who has mapped the file
+        // has the lock too.
+        if let Some(before) = before.as_ref().filter(|it| Arc::strong_count(it) == 1) {
+            ftruncate(before, 0)?;
+        }
         let page = rustix::param::page_size();
         let bytes = bytes.max(1).div_ceil(page) * page;
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
