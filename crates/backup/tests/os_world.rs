@@ -269,6 +269,9 @@ fn skipped(why: &str) {
 /// Runs a command as a user with no rights; `None` where only root could.
 fn as_another_user(script: &str) -> Option<bool> {
     let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+    if !is_root {
+        skipped("only root runs commands as another user");
+    }
     is_root.then(|| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script]);
@@ -372,7 +375,12 @@ impl Mounted {
         let how = format!("size={kilobytes}k,mode=700");
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &how, "tmpfs"]).arg(&path).stderr(Stdio::null());
-        mount.status().unwrap().success().then_some(Mounted(path))
+        let is_mounted = mount.status().unwrap().success();
+        if !is_mounted {
+            skipped("only root mounts file systems");
+            let _ = std::fs::remove_dir(&path);
+        }
+        is_mounted.then_some(Mounted(path))
     }
 }
 
