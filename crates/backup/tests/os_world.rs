@@ -9,9 +9,9 @@ use thunderhead_backup::check::{Content, check};
 use thunderhead_backup::{
     Ack, Durability, Event, FILE_NAME, Identity, OpenError, Opened, Options, ReplicaId, Store,
 };
-use thunderhead_runtime::files::Opening;
+use thunderhead_runtime::files::{Files, Opening};
 use thunderhead_runtime::lasting::Memories;
-use thunderhead_runtime::os::MemoryDirectory;
+use thunderhead_runtime::os::{Directory, MemoryDirectory};
 use thunderhead_runtime::{World, os};
 use thunderhead_wire::{ClusterId, Epoch, MasterId, SegmentId, ServerId};
 
@@ -275,7 +275,7 @@ fn as_another_user(script: &str) -> Option<bool> {
     is_root.then(|| {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", script]);
-        command.stderr(Stdio::null()).status().unwrap().success()
+        command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
     })
 }
 
@@ -418,8 +418,6 @@ fn buffers_are_where_they_are_wanted_and_a_directory_without_room_is_named() {
     refused(&elsewhere.0.join("missing"));
     std::fs::write(elsewhere.0.join("file"), b"").unwrap();
     refused(&elsewhere.0.join("file"));
-    std::fs::set_permissions(&elsewhere.0, std::fs::Permissions::from_mode(0o777)).unwrap();
-    refused(&elsewhere.0);
     let Some(small) = Mounted::new("small", 256) else { return };
     refused(&small.0);
     let error = start_with(&small.0).err().expect("four buffers take more");
@@ -427,6 +425,73 @@ fn buffers_are_where_they_are_wanted_and_a_directory_without_room_is_named() {
     let words = error.to_string();
     let small = small.0.to_str().unwrap();
     assert!(words.contains(small) && words.contains("buffer_directory"), "{words}");
+}
+
+/// Set in a process of another user: the directory with its storage and its buffers.
+const TENANT: &str = "THUNDERHEAD_BACKUP_TENANT";
+
+/// Volumes of Kubernetes belong to root, and any user may change them. No process in a container may change that.
+#[test]
+fn a_directory_that_any_user_may_change_has_a_private_one_in_it_which_is_found_again() {
+    let memories = |above: &Path| MemoryDirectory::at(&above.join("buffers"));
+    let options = options(Durability::Replicated);
+    if let Some(above) = std::env::var_os(TENANT) {
+        let above = Path::new(&above);
+        let mut world = os::world(&above.join("data")).unwrap();
+        world.memories = Box::new(memories(above));
+        let (mut store, opened) =
+            Store::start(&mut world, options).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(opened.is_new, opened.recovered == 0, "{opened:?}");
+        if opened.is_new {
+            store.open(replica(1), Epoch(1), false).unwrap();
+            store.append(replica(1), Epoch(1), 0, b"the only copy").unwrap();
+            // As if it were killed.
+            std::process::exit(0);
+        }
+        assert_eq!((opened.replicas, opened.recovered), (1, 1));
+        return leave(world, store);
+    }
+    let scrap = Scrap::new("volumes");
+    std::fs::create_dir(&scrap.0).unwrap();
+    let set = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    set(&scrap.0, 0o755);
+    let volumes = ["data", "buffers"].map(|name| scrap.0.join(name));
+    for volume in &volumes {
+        std::fs::create_dir(volume).unwrap();
+        set(volume, 0o777);
+    }
+    let program = scrap.0.join("program");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    set(&program, 0o755);
+    let test = "a_directory_that_any_user_may_change_has_a_private_one_in_it_which_is_found_again";
+    let run = || {
+        let (program, above) = (program.display(), scrap.0.display());
+        as_another_user(&format!("{TENANT}={above} {program} --exact {test}"))
+    };
+    let Some(is_begun) = run() else { return };
+    assert!(is_begun);
+    for volume in &volumes {
+        let private = volume.join("thunderhead-private");
+        let found = std::fs::metadata(&private).unwrap();
+        assert_eq!((found.uid(), found.mode() & 0o7777), (65534, 0o700));
+        assert_eq!(std::fs::read_dir(volume).unwrap().count(), 1);
+        // As a volume is given to a group when it is mounted again.
+        set(&private, 0o770);
+    }
+    // An operator looks at it as root.
+    let mut files = Directory::existing(&volumes[0]).unwrap();
+    let mut left = memories(&scrap.0).read_only(files.owner(FILE_NAME).unwrap());
+    let report = check(&mut files, &mut left, FILE_NAME, &mut |_, _| {}).unwrap();
+    assert_eq!(report.in_memory, Ok(1));
+    drop((files, left));
+    // A storage beside it is any user's.
+    let beside = volumes[0].join(FILE_NAME);
+    std::fs::write(&beside, b"forged").unwrap();
+    assert_eq!(run(), Some(false));
+    std::fs::remove_file(beside).unwrap();
+    assert_eq!(run(), Some(true), "it is found again");
 }
 
 /// What a killed process has left is in the former directory, and nowhere else.

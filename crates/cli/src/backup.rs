@@ -41,7 +41,7 @@ enum Command {
 pub(crate) fn run(arguments: Arguments) -> Result<bool> {
     let Command::Check { directory, all, json } = arguments.command;
     ensure!(directory.is_dir(), "{} is no directory", directory.display());
-    let mut files = Directory::open(&directory)?;
+    let mut files = Directory::existing(&directory)?;
     ensure!(
         files.is_there(FILE_NAME)?,
         "{} holds no backup storage: there is no file {FILE_NAME} in it",

@@ -152,7 +152,7 @@ pub trait Memories {
     /// As [`find`](Memories::find), and for example when there is not so much.
     fn make(&mut self, name: &str, bytes: usize) -> io::Result<Lasting>;
 
-    /// Checks that memory can be made here, in all so many bytes. Nothing is made.
+    /// Checks that memory can be made here, in all so many bytes. None is made.
     ///
     /// # Errors
     /// Why not, with the place.

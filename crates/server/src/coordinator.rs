@@ -54,10 +54,18 @@ impl Truth {
         let workers = world.workers.as_mut();
         let driven = match self {
             Truth::File(path) => {
-                if let Some(directory) = path.parent() {
-                    os::world(directory)?;
-                }
-                let store = open(path).map_err(io::Error::other)?;
+                let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+                    return Err(io::Error::new(
+                        io::ErrorKind::InvalidInput,
+                        "the metastore is no file",
+                    ));
+                };
+                let directory = match directory.as_os_str().is_empty() {
+                    true => Path::new("."),
+                    false => directory,
+                };
+                let path = os::Directory::open(directory)?.path_of(&name.to_string_lossy())?;
+                let store = open(&path).map_err(io::Error::other)?;
                 store.client(workers, alarm)?
             }
             Truth::Etcd { endpoints, root } => {

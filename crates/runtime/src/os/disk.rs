@@ -6,7 +6,7 @@
 
 use super::lock::Locked;
 use super::together::{Queue, Source};
-use super::trust::{Access, find_trusted, leads_nowhere, open_with};
+use super::trust::{Access, Place, find_trusted, leads_nowhere, open_with, sync_names};
 use crate::files::{Content, DIRECT_BYTES, FileId, FileLock, Files, Opening, Piece, check_name};
 use crate::lasting::{Lasting, WORD_BYTES};
 use rustix::fs::{FallocateFlags, OFlags, fallocate};
@@ -22,7 +22,7 @@ use std::sync::atomic::AtomicU64;
 /// A directory and the files that are open in it.
 #[derive(Debug)]
 pub struct Directory {
-    path: PathBuf,
+    place: Place,
     open: BTreeMap<FileId, File>,
     count: u32,
     queue: Queue,
@@ -31,12 +31,13 @@ pub struct Directory {
 impl Clone for Directory {
     /// The same directory, nothing open.
     fn clone(&self) -> Directory {
-        Directory::of(self.path.clone())
+        Directory::of(self.place.clone())
     }
 }
 
 impl Directory {
-    /// Opens a directory; makes it if it is not there.
+    /// Opens a directory; makes it if it is not there. Where any user may change it, files are in a directory within it
+    /// that is made for this process's user alone.
     ///
     /// # Errors
     /// When it cannot be made.
@@ -53,23 +54,41 @@ impl Directory {
                 sync_names(above)?;
             }
         }
-        Ok(Directory::of(path.to_owned()))
+        Ok(Directory::of(Place::of(path, false)?))
+    }
+
+    /// Opens a directory that is there, to look at what a process has left: nothing is made.
+    ///
+    /// # Errors
+    /// When it cannot be looked at.
+    pub fn existing(path: &Path) -> io::Result<Directory> {
+        Ok(Directory::of(Place::of(path, true)?))
+    }
+
+    /// Where the files are.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.place.inner
     }
 
     /// No directory: whatever is asked of it fails. For programs that have no files.
     #[must_use]
     pub fn nowhere() -> Directory {
         // Nothing can be below what is no directory.
-        Directory::of(PathBuf::from("/dev/null"))
+        Directory::of(Place::plain(PathBuf::from("/dev/null")))
     }
 
-    fn of(path: PathBuf) -> Directory {
-        Directory { path, open: BTreeMap::new(), count: 0, queue: Queue::default() }
+    fn of(place: Place) -> Directory {
+        Directory { place, open: BTreeMap::new(), count: 0, queue: Queue::default() }
     }
 
-    fn path_of(&self, name: &str) -> io::Result<PathBuf> {
+    /// Where a file is, whether it is there or not.
+    ///
+    /// # Errors
+    /// For a name that is not plain, or that is beside the directory with the files.
+    pub fn path_of(&self, name: &str) -> io::Result<PathBuf> {
         check_name(name)?;
-        Ok(self.path.join(name))
+        self.place.file(name)
     }
 
     fn file(&self, file: FileId) -> io::Result<&File> {
@@ -77,18 +96,12 @@ impl Directory {
     }
 
     fn sync_names(&self) -> io::Result<()> {
-        sync_names(&self.path)
+        sync_names(&self.place.inner)
     }
 }
 
 /// The mode of directories: others have no rights.
 const OWN_DIRECTORY: u32 = 0o700;
-
-/// Makes changes of names in a directory durable.
-#[allow(clippy::disallowed_methods, reason = "these are the runtime's files")]
-fn sync_names(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
-}
 
 fn words<'a>(memory: &'a Lasting, range: &Range<usize>) -> io::Result<&'a [AtomicU64]> {
     let words = memory.words().get(range.start / WORD_BYTES..range.end / WORD_BYTES);
@@ -175,7 +188,7 @@ impl Files for Directory {
 
     fn list(&mut self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in std::fs::read_dir(&self.path)? {
+        for entry in std::fs::read_dir(&self.place.inner)? {
             let entry = entry?;
             let kind = entry.file_type()?;
             // What a link leads to may be gone.

@@ -10,7 +10,7 @@
 #![allow(unsafe_code, reason = "mapping memory, and lending it to the kernel")]
 
 use super::lock::Locked;
-use super::trust::{at, check_directory, refusal};
+use super::trust::{Place, at, check_directory, refusal};
 use crate::files::check_name;
 use crate::lasting::{Lasting, Memories, OfAnotherUser, WORD_BYTES};
 use rustix::fs::{
@@ -103,17 +103,9 @@ impl MemoryDirectory {
 
     fn path_of(&self, name: &str) -> io::Result<PathBuf> {
         check_name(name)?;
-        Ok(self.path.join(name))
-    }
-
-    /// Refuses a place that is no directory, or in which any user may replace files; every error names it.
-    fn check_place(&self) -> io::Result<()> {
-        let named = |error: Errno| at(&self.path, error.into());
-        let directory = stat(&self.path).map_err(named)?;
-        if FileType::from_raw_mode(directory.st_mode) != FileType::Directory {
-            return Err(named(Errno::NOTDIR));
-        }
-        check_directory(&self.path, &directory)
+        let place = Place::of(&self.path, self.reads_only)?;
+        check_directory(&place.inner, &stat(&place.inner)?)?;
+        place.file(name)
     }
 
     /// Refuses what the file system has no room for, with what it has.
@@ -136,7 +128,6 @@ impl MemoryDirectory {
     /// The file of a name, locked against other processes; `None` if there is none.
     fn locked(&mut self, name: &str) -> io::Result<Option<Arc<Locked>>> {
         let path = self.path_of(name)?;
-        self.check_place()?;
         loop {
             let own = self.held.get(name).and_then(Weak::upgrade);
             let file = match own {
@@ -252,9 +243,9 @@ impl Memories for MemoryDirectory {
     }
 
     fn check(&mut self, bytes: usize) -> io::Result<()> {
-        self.check_place()?;
+        let Place { inner, .. } = Place::of(&self.path, self.reads_only)?;
         let may = Access::WRITE_OK | Access::EXEC_OK;
-        access(&self.path, may).map_err(|error| at(&self.path, error.into()))?;
+        access(&inner, may).map_err(|error| at(&inner, error.into()))?;
         self.check_room(bytes as u64)
     }
 

@@ -9,11 +9,16 @@
 //!
 //! A file of this process's user that others may read is taken from them when it is opened for writing.
 //!
+//! Where every user may replace the files of a directory, as in volumes that Kubernetes mounts, they are in a directory
+//! within it that is this process's alone: a [`Place`].
+//!
 //! A name may be a link to such a file, unless the file may have to be made. A link is followed only to files of the user
 //! who made it. A link of this process's user or of root is followed to files of this process's user as well. Otherwise a
 //! user could make a process of root write to any file, by a link to it.
 
-use rustix::fs::{FileType, Mode, OFlags, Stat, fchmod, fstat, open, readlinkat, stat};
+use rustix::fs::{
+    FileType, Mode, OFlags, Stat, chmod, fchmod, fstat, lstat, mkdir, open, readlinkat, stat,
+};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, getgroups};
 use std::ffi::OsStr;
@@ -21,6 +26,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// The directory within one that any user may change.
+const PRIVATE: &str = "thunderhead-private";
 
 /// Links that may lead to each other.
 const LINKS_MAX: usize = 8;
@@ -175,6 +183,92 @@ fn check_rights(path: &Path, file: &File, stat: &Stat, access: Access) -> io::Re
 /// Whether this process is in a group.
 fn is_member(group: u32) -> io::Result<bool> {
     Ok(getegid().as_raw() == group || getgroups()?.iter().any(|it| it.as_raw() == group))
+}
+
+/// A directory for files of this process.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    /// The one that is named.
+    given: PathBuf,
+    /// The one with the files.
+    pub(super) inner: PathBuf,
+    /// To whom that belonged when it was found.
+    user: u32,
+}
+
+impl Place {
+    /// A directory as it is.
+    pub(super) fn plain(path: PathBuf) -> Place {
+        Place { inner: path.clone(), given: path, user: 0 }
+    }
+
+    /// A directory, or the one in it where any user may change that. Where files are only to be read, nothing is made, and
+    /// root finds what any user has.
+    pub(super) fn of(given: &Path, reads_only: bool) -> io::Result<Place> {
+        let own = geteuid().as_raw();
+        let directory = stat(given).map_err(|error| at(given, error.into()))?;
+        if FileType::from_raw_mode(directory.st_mode) != FileType::Directory {
+            return Err(at(given, Errno::NOTDIR.into()));
+        }
+        let (plain, inner) = (Place::plain(given.to_owned()), given.join(PRIVATE));
+        let is_open = check_directory(given, &directory).is_err();
+        let found = loop {
+            match lstat(&inner) {
+                Ok(found) => break found,
+                // Files are looked for there, and refused.
+                Err(Errno::NOENT) if !is_open || reads_only => return Ok(plain),
+                Err(Errno::NOENT) => match mkdir(&inner, Mode::RWXU) {
+                    Ok(()) => sync_names(given)?,
+                    Err(Errno::EXIST) => {}
+                    Err(error) => return Err(at(&inner, error.into())),
+                },
+                Err(error) => return Err(at(&inner, error.into())),
+            }
+        };
+        let is_directory = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
+        let is_ours = found.st_uid == own || reads_only && own == 0;
+        if !is_ours || !is_directory {
+            // Where any user may make names, this one means nothing.
+            let (inner, user) = (inner.display(), found.st_uid);
+            let why = format!(
+                "{inner} belongs to user {user} and this process to user {own}, or is no directory; any user may change {}",
+                given.display()
+            );
+            return if is_open { Err(refusal(why)) } else { Ok(plain) };
+        }
+        if found.st_uid == own && !reads_only && found.st_mode & NOT_OWN != 0 {
+            // Volumes are given to a group whenever they are mounted.
+            chmod(&inner, Mode::RWXU).map_err(|error| at(&inner, error.into()))?;
+        }
+        Ok(Place { given: given.to_owned(), inner, user: found.st_uid })
+    }
+
+    /// The path of a file. Refuses it where it is in the outer directory and should be in the inner one: it may be the
+    /// one that is wanted, or any user's.
+    pub(super) fn file(&self, name: &str) -> io::Result<PathBuf> {
+        let (outer, inner) = (self.given.join(name), self.inner.join(name));
+        if outer == inner {
+            return Ok(inner);
+        }
+        // Any user may have put another one in its place.
+        if lstat(&self.inner)?.st_uid != self.user {
+            return Err(refusal(format!("{} is another user's now", self.inner.display())));
+        }
+        if lstat(&outer).is_ok() {
+            return Err(refusal(format!(
+                "{} is where any user may change it: if it is yours, move it into {}, or take that right away (chmod o-w)",
+                outer.display(),
+                self.inner.display()
+            )));
+        }
+        Ok(inner)
+    }
+}
+
+/// Makes changes of names in a directory durable.
+#[allow(clippy::disallowed_methods, reason = "these are the runtime's files")]
+pub(super) fn sync_names(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
 }
 
 /// Refuses a directory in which any user may remove or replace files, whoever they belong to.
