@@ -1,29 +1,29 @@
-//! The front that asynchronous programs use: thousands of operations at once on one client.
+//! The client for asynchronous programs: thousands of operations at once on one client.
 //!
-//! # Why a thread of its own
+//! # Why it has a thread of its own
 //!
-//! One thread, the *driver*, runs the session on our own transport; operations are handed to it
-//! through a queue and come back as futures. That costs a handoff, some microseconds in each
-//! direction, which a thread that waits by itself ([`Client`](crate::Client)) does not pay. For that
-//! it has what would have to be built again on an event loop's sockets: shared memory with servers on
-//! the same host, framing, limits, back-pressure, adaptive polling. And what is queued while the
-//! driver is at work leaves together: of a thousand tasks that read one object each, the driver
-//! makes a few messages, one for each shard and a hundred objects. Under load that is worth more than the
-//! handoff costs.
+//! One thread, the *driver*, runs the session on our own transport. Tasks hand operations to it
+//! through a queue and get the results as futures. The handoff costs some microseconds in each
+//! direction, which a thread that waits by itself ([`Client`](crate::Client)) does not pay. In
+//! return, the driver reuses features that would have to be built again on the sockets of an event
+//! loop: shared memory with servers on the same host, framing, limits, back-pressure, adaptive
+//! polling. Besides, operations that are queued while the driver is at work leave together. If a
+//! thousand tasks read one object each, the driver makes a few messages, one for each shard and a
+//! hundred objects. Under load that saves more than the handoff costs.
 //!
-//! Nothing in here needs an executor of a certain kind: the futures are woken by the driver and use no
-//! timers of theirs. Tokio, any other one, or several at once will do; so the library does not depend
-//! on tokio.
+//! The library needs no particular executor and does not depend on tokio: the driver wakes the
+//! futures, and they use no timers of their own. Tokio, any other executor, or several at once will
+//! do.
 //!
-//! # What is promised
+//! # Guarantees
 //!
-//! - A future that is dropped gives up waiting. The operation is not sent any more if it was not;
-//!   if it was, it may be carried out.
-//! - At most [`Options::in_flight_max`](crate::Options::in_flight_max) operations are under way (and
-//!   the rest of the batch that went beyond it); others wait for their turn in the order in which
-//!   they were begun, and their deadlines count meanwhile.
-//! - Every future ends by the deadline of its operation, also when the program has no cluster to
-//!   talk to.
+//! - Dropping a future cancels the wait. If the operation has not been sent, it will not be sent.
+//!   If it has been sent, it may be done.
+//! - At most [`Options::in_flight_max`](crate::Options::in_flight_max) operations are in flight
+//!   (and the rest of the batch that exceeded the limit). Others wait for their turn in the order
+//!   in which they were begun. Their deadlines run while they wait.
+//! - Every future ends by the deadline of its operation, also if the program cannot reach the
+//!   cluster.
 
 mod driver;
 mod promise;
@@ -53,8 +53,8 @@ use thunderhead_wire::{Condition, KeyHash, MasterId, ServerId, Status, TableId, 
 
 /// A client of a cluster, for any number of tasks.
 ///
-/// Clones are handles to the same client: give each task one. When the last one goes, the client
-/// ends.
+/// Clones are handles to the same client: give each task one. Dropping the last handle ends the
+/// client.
 ///
 /// ```no_run
 /// use thunderhead_client::{AsyncClient, Condition, Number, Options};
@@ -68,7 +68,7 @@ use thunderhead_wire::{Condition, KeyHash, MasterId, ServerId, Status, TableId, 
 ///     println!("{version}: {value:?}");
 /// }
 ///
-/// // Tasks share the client; what they ask for at the same time is sent together.
+/// // Tasks share the client. Requests that they make at the same time are sent together.
 /// let tasks: Vec<_> = (0..1000)
 ///     .map(|number: u64| {
 ///         let client = client.clone();
@@ -91,15 +91,15 @@ use thunderhead_wire::{Condition, KeyHash, MasterId, ServerId, Status, TableId, 
 /// # }
 /// ```
 ///
-/// Errors are those of [`Client`](crate::Client): every operation ends by its deadline, and its error
-/// says whether an update may have been done.
+/// The errors are the same as for [`Client`](crate::Client): every operation ends by its deadline,
+/// and its error says whether an update may have been done.
 #[derive(Clone)]
 pub struct AsyncClient {
     handle: Arc<Handle>,
     deadline: Option<Duration>,
 }
 
-/// What all clones share. When it goes, the driver ends.
+/// The state that all clones share. Dropping it ends the driver.
 struct Handle {
     shared: Arc<Shared>,
     clock: SharedClock,
@@ -115,15 +115,15 @@ impl Drop for Handle {
 }
 
 impl AsyncClient {
-    /// A client of the cluster that the options name. Asks for the map, so that an address that is
-    /// wrong is noticed now.
+    /// Connects to the cluster that the options name. Fetches the map, so that a wrong address is
+    /// noticed now.
     ///
     /// # Errors
     /// [`Error::TimedOut`] when no coordinator answers by the deadline; [`Error::NoCoordinators`];
     /// [`Error::System`].
     pub async fn connect(options: &Options) -> Result<AsyncClient, Error> {
         let alarm = Alarm::os().map_err(|error| Error::System(error.kind()))?;
-        // The driver ends with this handle, also where the future is dropped half way.
+        // The driver ends with this handle, also if the future is dropped before it is complete.
         let (shared, clock, numbers) = (Arc::default(), SharedClock::start(), AtomicU64::new(0));
         let handle = Arc::new(Handle { shared, clock, alarm: alarm.clone(), numbers });
         let (tell, told) = promise();
@@ -134,13 +134,14 @@ impl AsyncClient {
         Ok(client)
     }
 
-    /// The same client with another deadline for what is begun through this handle; none: for ever.
+    /// Returns a handle to the same client with another deadline for operations that begin through
+    /// that handle; `None`: no deadline.
     #[must_use]
     pub fn with_deadline(&self, deadline: Option<Duration>) -> AsyncClient {
         AsyncClient { deadline, ..self.clone() }
     }
 
-    /// Reads an object: its version and its value; `None` where there is none.
+    /// Reads an object. Returns its version and its value, or `None` if it does not exist.
     ///
     /// # Errors
     /// See [`Error`].
@@ -148,7 +149,7 @@ impl AsyncClient {
         client::found(self.operate(table, key, Condition::Always, Action::Read).await)
     }
 
-    /// Writes an object if a condition holds; returns its new version.
+    /// Writes an object if a condition holds. Returns its new version.
     ///
     /// # Errors
     /// [`Error::ConditionFailed`] with the version that the object has, or see [`Error`].
@@ -163,7 +164,7 @@ impl AsyncClient {
         client::written(self.operate(table, key, condition, action).await)
     }
 
-    /// Deletes an object if a condition holds; returns the version it had, if there was one.
+    /// Deletes an object if a condition holds. Returns the version that it had, if it existed.
     ///
     /// # Errors
     /// [`Error::ConditionFailed`] with the version that the object has, or see [`Error`].
@@ -176,8 +177,9 @@ impl AsyncClient {
         client::deleted(self.operate(table, key, condition, Action::Delete).await)
     }
 
-    /// Writes a number if a condition holds; returns its new version. Increments of the same kind count with it; what
-    /// [`AsyncClient::write`] writes is no number to them. Reads return its 8 bytes, little-endian.
+    /// Writes a number if a condition holds. Returns its new version. Increments of the same kind
+    /// can add to it; they refuse a value that [`AsyncClient::write`] wrote. Reads return its 8
+    /// bytes, little-endian.
     ///
     /// # Errors
     /// [`Error::ConditionFailed`] with the version that the object has, or see [`Error`].
@@ -191,8 +193,9 @@ impl AsyncClient {
         client::written(self.operate(table, key, condition, Action::WriteNumber(number)).await)
     }
 
-    /// Adds to a number, whole or floating-point; returns its new version and the sum. What does
-    /// not exist counts as 0. What was written as bytes, or is a number of the other kind, is refused.
+    /// Adds to a number, whole or floating-point. Returns its new version and the sum. An object
+    /// that does not exist counts as 0. A value that was written as bytes, or a number of the other
+    /// kind, is refused.
     ///
     /// # Errors
     /// [`Error::NotANumber`], [`Status::Overflow`] as [`Error::Refused`], or see [`Error`].
@@ -216,7 +219,7 @@ impl AsyncClient {
         self.all(vec![operation]).await.pop().unwrap_or(Err(Error::Incomprehensible))
     }
 
-    /// Reads many objects at once; what came of each, in their order.
+    /// Reads many objects at once. Returns the results in the order of the keys.
     pub async fn read_many<K: AsRef<[u8]>>(
         &self,
         table: TableId,
@@ -226,8 +229,8 @@ impl AsyncClient {
         results.await.into_iter().map(client::found).collect()
     }
 
-    /// Writes many objects at once, each by itself and in no order; what came of each, in their
-    /// order.
+    /// Writes many objects at once, each by itself and in no particular order. Returns the results
+    /// in the order of the objects.
     pub async fn write_many<K: AsRef<[u8]>, V: Into<Vec<u8>>>(
         &self,
         table: TableId,
@@ -238,11 +241,11 @@ impl AsyncClient {
     }
 
     /// Does many operations at once, of any kind and on any tables. They have no order among them.
-    /// What came of each, in their order.
+    /// Returns the results in the order of the operations.
     pub async fn all(&self, operations: Vec<Operation>) -> Results {
         let count = operations.len();
         match self.begin(|promise| driver::Work::Operations(operations, promise)) {
-            // The driver died of a bug; nobody knows what it had done.
+            // The driver has died of a bug. The operations may have been done or not.
             Ok(wait) => {
                 wait.await.unwrap_or_else(|| vec![Err(Error::Unknown(Obstacle::NoAnswer)); count])
             }
@@ -250,25 +253,27 @@ impl AsyncClient {
         }
     }
 
-    /// Walks over all objects of a table, in no useful order. One that is there all the time is
-    /// told of once; one that comes or goes meanwhile may be told of or not.
+    /// Enumerates all objects of a table, in no particular order. An object that exists during the
+    /// whole enumeration is returned exactly once. An object that is created or deleted during the
+    /// enumeration may be returned or not.
     #[must_use]
     pub fn scan(&self, table: TableId) -> AsyncScan {
         let (client, enumeration) = (self.clone(), Enumeration::new(table));
         AsyncScan { client, enumeration, page: Vec::new().into_iter(), failed: false }
     }
 
-    /// Makes a table, spread over so many shards, and says its id.
+    /// Creates a table, spread over `server_span` shards, and returns its id.
     ///
     /// # Errors
-    /// [`Status::TableExists`] as [`Error::Refused`], or see [`Error`]. Where an answer was lost and
-    /// somebody else made a table of this name at the same time, both may be told that it is theirs.
+    /// [`Status::TableExists`] as [`Error::Refused`], or see [`Error`]. If an answer is lost and
+    /// another client creates a table of this name at the same time, both calls may succeed and
+    /// return the same table.
     pub async fn create_table(&self, name: &str, server_span: u32) -> Result<TableId, Error> {
         let question = CreateTable { name: name.to_owned(), server_span };
         client::table(self.ask(Question::CreateTable(question)).await).map(|table| table.id)
     }
 
-    /// Does away with a table and all that is in it.
+    /// Deletes a table with all its objects.
     ///
     /// # Errors
     /// [`Status::NoSuchTable`] as [`Error::Refused`], or see [`Error`].
@@ -277,7 +282,7 @@ impl AsyncClient {
         self.ask(Question::DropTable(question)).await.map(drop)
     }
 
-    /// The id of a table. It stays the same as long as the table is there.
+    /// Returns the id of a table. The id does not change as long as the table exists.
     ///
     /// # Errors
     /// [`Status::NoSuchTable`] as [`Error::Refused`], or see [`Error`].
@@ -288,7 +293,7 @@ impl AsyncClient {
         }
     }
 
-    /// A table, and where its tablets are.
+    /// Returns a table, with the location of each tablet.
     ///
     /// # Errors
     /// [`Status::NoSuchTable`] as [`Error::Refused`], or see [`Error`].
@@ -299,7 +304,7 @@ impl AsyncClient {
         }
     }
 
-    /// All tables, and where their tablets are.
+    /// Returns the map: all tables, with the location of each tablet.
     ///
     /// # Errors
     /// See [`Error`].
@@ -310,7 +315,7 @@ impl AsyncClient {
         }
     }
 
-    /// All tables.
+    /// Returns all tables.
     ///
     /// # Errors
     /// See [`Error`].
@@ -318,7 +323,8 @@ impl AsyncClient {
         self.map().await.map(|map| map.tables)
     }
 
-    /// Makes two tablets of the one that holds a hash, which is the first of the second one.
+    /// Splits the tablet that holds the hash `at` into two. `at` is the first hash of the second
+    /// one.
     ///
     /// # Errors
     /// [`Status::BadRange`] as [`Error::Refused`], or see [`Error`].
@@ -327,8 +333,8 @@ impl AsyncClient {
         client::table(self.ask(Question::SplitTablet(question)).await)
     }
 
-    /// Moves the tablet that begins with a hash to another master, and waits until it has moved.
-    /// A large one takes longer than the usual deadline.
+    /// Moves the tablet that begins with the hash `first` to another master, and waits until the
+    /// move is complete. The move of a large tablet takes longer than the default deadline.
     ///
     /// # Errors
     /// See [`Error`].
@@ -342,8 +348,8 @@ impl AsyncClient {
         client::table(self.ask(Question::MigrateTablet(question)).await)
     }
 
-    /// Has the cluster forget a server that is down and does not come again. What it had in memory is recovered
-    /// before; the replicas on its disk are lost.
+    /// Makes the cluster forget a server that is down and will not restart. The objects in its
+    /// memory are recovered first; the replicas on its disk are lost.
     ///
     /// # Errors
     /// [`Status::ServerIsUp`] or [`Status::NoSuchServer`] as [`Error::Refused`], or see [`Error`].
@@ -352,7 +358,7 @@ impl AsyncClient {
         self.ask(Question::ForgetServer(question)).await.map(drop)
     }
 
-    /// Changes what may change in a cluster that runs, and tells what holds then.
+    /// Changes settings of a running cluster, and returns the settings that hold after the change.
     ///
     /// # Errors
     /// [`Status::BadSetting`] as [`Error::Refused`], or see [`Error`].
@@ -363,7 +369,7 @@ impl AsyncClient {
         }
     }
 
-    /// How the cluster is.
+    /// Returns the status of the cluster.
     ///
     /// # Errors
     /// See [`Error`].
@@ -374,7 +380,7 @@ impl AsyncClient {
         }
     }
 
-    /// How the shard at an address is.
+    /// Returns the status of the shard at an address.
     ///
     /// # Errors
     /// See [`Error`].
@@ -385,7 +391,7 @@ impl AsyncClient {
         }
     }
 
-    /// How the backup at an address is.
+    /// Returns the status of the backup at an address.
     ///
     /// # Errors
     /// See [`Error`].
@@ -396,7 +402,7 @@ impl AsyncClient {
         }
     }
 
-    /// Asks the coordinator, or a server.
+    /// Sends a question to the coordinator or a server, and returns the reply.
     ///
     /// # Errors
     /// See [`Error`].
@@ -405,8 +411,9 @@ impl AsyncClient {
         wait.await.unwrap_or(Err(Error::Unknown(Obstacle::NoAnswer)))
     }
 
-    /// Closes the client, for all handles: what is under way ends, what is begun from now on fails
-    /// with [`Error::Closed`], and the lease is ended, so that no server remembers for it.
+    /// Closes the client for all handles. Operations in flight end; operations that begin later
+    /// fail with [`Error::Closed`]. The lease ends, so that servers can forget the client's
+    /// completion records.
     pub async fn close(self) {
         let (promise, done) = promise();
         if self.handle.shared.close(promise) {
@@ -415,7 +422,7 @@ impl AsyncClient {
         }
     }
 
-    /// Hands something to the driver.
+    /// Hands a job to the driver.
     fn begin<T>(
         &self,
         work: impl FnOnce(Promise<T>) -> driver::Work,
@@ -433,7 +440,7 @@ impl AsyncClient {
     }
 }
 
-/// Waits for the driver; gives up when it is dropped.
+/// A wait for the driver. Dropping it cancels the job.
 struct Wait<'a, T> {
     done: promise::Promised<T>,
     number: u64,
@@ -460,7 +467,7 @@ impl<T> Drop for Wait<'_, T> {
     }
 }
 
-/// A walk over all objects of a table. After an error it is at its end.
+/// An enumeration of all objects of a table. It ends after an error.
 pub struct AsyncScan {
     client: AsyncClient,
     enumeration: Enumeration,
@@ -469,8 +476,8 @@ pub struct AsyncScan {
 }
 
 impl AsyncScan {
-    /// The next object. A future that is dropped takes nothing with it: the next one tells of the
-    /// same object.
+    /// Returns the next object. If the future is dropped before it is ready, no object is lost: the
+    /// next call returns the same object.
     pub async fn next(&mut self) -> Option<Result<Object, Error>> {
         while !self.failed {
             if let Some(object) = self.page.next() {

@@ -1,4 +1,4 @@
-//! A front for a thread that waits: it does the I/O itself, and no other thread is woken on the way.
+//! A client for a thread that waits: it does the I/O itself and wakes no other thread.
 
 use crate::client;
 use crate::core::{CallNumber, Core, Output, Results, Ticket, patience};
@@ -17,13 +17,14 @@ use thunderhead_wire::operations::ObjectHead;
 use thunderhead_wire::{Condition, KeyHash, Status, TableId, Version};
 use zerocopy::IntoBytes;
 
-/// Says where the tablets are.
+/// A source of the tablet map, for clients without coordinators.
 pub trait MapSource {
-    /// The newest map that can be had, or nothing if nobody answers; then it is asked again.
+    /// Returns the newest map that can be had, or `None` if no source answers; then the client
+    /// calls it again.
     fn map(&mut self) -> Option<TabletMap>;
 }
 
-/// Nothing says it but the coordinators of the session.
+/// A source without maps: the session fetches them from its coordinators.
 #[derive(Clone, Copy, Debug)]
 pub struct Coordinators;
 
@@ -47,15 +48,15 @@ pub struct Blocking<M> {
     clock: Clock,
     source: M,
     calls: BTreeMap<CallId, CallNumber>,
-    /// How long an operation may take.
+    /// The time limit of an operation.
     pub deadline: Option<Duration>,
 }
 
-/// How long an operation may take, if nobody says otherwise.
+/// The default time limit of an operation.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
 impl<M: MapSource> Blocking<M> {
-    /// A client for a lease that nobody has used yet, on a caller and the clock of its world.
+    /// Makes a client for an unused lease, on a caller and the clock of its world.
     pub fn new(
         lease: u64,
         mut random: Random,
@@ -71,13 +72,13 @@ impl<M: MapSource> Blocking<M> {
         Blocking::with(session, clock, caller, source)
     }
 
-    /// A client for a session, on a caller and the clock of its world.
+    /// Makes a client for a session, on a caller and the clock of its world.
     pub fn with(session: Session, clock: Clock, caller: Caller, source: M) -> Blocking<M> {
         let (calls, deadline) = (BTreeMap::new(), Some(DEADLINE));
         Blocking { session, caller, clock, source, calls, deadline }
     }
 
-    /// Reads an object; `None` where there is none.
+    /// Reads an object. Returns `None` if it does not exist.
     ///
     /// # Errors
     /// See [`Error`].
@@ -99,9 +100,10 @@ impl<M: MapSource> Blocking<M> {
         client::found(the_only(self.end(ticket)))
     }
 
-    /// Asks the server that has the key as far as is known, and keeps no books of it: most of what a client adds
-    /// to a call is memory for these. Where the answer is anything else than what is there, the session is to
-    /// go on, which knows what to do about it. `None` where nobody knows whom to ask.
+    /// Sends the read to the shard that the map names, without a record in the session: allocating
+    /// that record is most of a client's share of a call's cost. If the answer is neither a value
+    /// nor "not found", the caller passes it on to the session, which decides the next step. `None`
+    /// if the map does not name a shard for the key.
     fn read_at_once(
         &mut self,
         table: TableId,
@@ -129,7 +131,7 @@ impl<M: MapSource> Blocking<M> {
         answer
     }
 
-    /// Writes an object if a condition holds; returns its new version.
+    /// Writes an object if a condition holds. Returns its new version.
     ///
     /// # Errors
     /// See [`Error`].
@@ -143,7 +145,7 @@ impl<M: MapSource> Blocking<M> {
         client::written(self.operate(table, key, condition, Action::Write(value.to_vec())))
     }
 
-    /// Deletes an object if a condition holds; returns the version it had, if there was one.
+    /// Deletes an object if a condition holds. Returns the version that it had, if it existed.
     ///
     /// # Errors
     /// See [`Error`].
@@ -156,7 +158,7 @@ impl<M: MapSource> Blocking<M> {
         client::deleted(self.operate(table, key, condition, Action::Delete))
     }
 
-    /// Writes a number if a condition holds; returns its new version.
+    /// Writes a number if a condition holds. Returns its new version.
     ///
     /// # Errors
     /// See [`Error`].
@@ -170,7 +172,7 @@ impl<M: MapSource> Blocking<M> {
         client::written(self.operate(table, key, condition, Action::WriteNumber(number)))
     }
 
-    /// Adds to a number; returns its new version and the sum.
+    /// Adds to a number. Returns its new version and the sum.
     ///
     /// # Errors
     /// See [`Error`].
@@ -183,8 +185,9 @@ impl<M: MapSource> Blocking<M> {
         client::sum(self.operate(table, key, Condition::Always, Action::Increment(by)))
     }
 
-    /// Walks over all objects of a table, in no useful order. One that is there all the time is
-    /// told of once; one that comes or goes meanwhile may be told of or not.
+    /// Enumerates all objects of a table, in no particular order. An object that exists during the
+    /// whole enumeration is returned exactly once. An object that is created or deleted during the
+    /// enumeration may be returned or not.
     pub fn scan(&mut self, table: TableId) -> Scan<'_, M> {
         let enumeration = Enumeration::new(table);
         Scan { client: self, enumeration, page: Vec::new().into_iter(), failed: false }
@@ -201,14 +204,14 @@ impl<M: MapSource> Blocking<M> {
         the_only(self.all(vec![operation]))
     }
 
-    /// Does some operations, which have no order among them, and says what came of each.
+    /// Does operations that have no order among them, and returns the result of each.
     pub fn all(&mut self, operations: Vec<Operation>) -> Results {
         let (now, deadline) = self.begins();
         let ticket = self.session.begin(now, operations, deadline);
         self.end(ticket)
     }
 
-    /// Goes on until something is done.
+    /// Drives the session until the operations have ended.
     fn end(&mut self, ticket: Ticket) -> Results {
         loop {
             if let Some((done, results)) = self.session.next_done() {
@@ -219,7 +222,7 @@ impl<M: MapSource> Blocking<M> {
         }
     }
 
-    /// Asks the coordinator, or a server, and waits for the answer.
+    /// Sends a question to the coordinator or a server, and waits for the reply.
     ///
     /// # Errors
     /// See [`Error`].
@@ -239,8 +242,8 @@ impl<M: MapSource> Blocking<M> {
         }
     }
 
-    /// Ends the lease, as far as a coordinator can be reached. Also done, without waiting for an
-    /// answer, when a client is dropped.
+    /// Ends the lease, if a coordinator can be reached. Dropping a client does the same without
+    /// waiting for an answer.
     pub fn close(mut self) {
         self.session.close(self.clock.now());
         while !self.session.is_idle() {
@@ -248,7 +251,7 @@ impl<M: MapSource> Blocking<M> {
         }
     }
 
-    /// The session, for what is known of the cluster.
+    /// Returns the session, which knows the state of the cluster.
     #[must_use]
     pub fn session(&self) -> &Session {
         &self.session
@@ -259,7 +262,7 @@ impl<M: MapSource> Blocking<M> {
         (now, self.deadline.map_or(Time::NEVER, |deadline| now + deadline))
     }
 
-    /// Sends what there is to send, and waits for what comes of it unless something has ended.
+    /// Sends the pending messages, and waits for the next event unless a result is ready.
     fn go_on(&mut self) {
         self.send();
         if !self.session.has_done() && !self.session.is_idle() {
@@ -269,7 +272,7 @@ impl<M: MapSource> Blocking<M> {
 }
 
 impl<M> Blocking<M> {
-    /// Begins a call that the session wants to be made.
+    /// Begins a call that the session requests.
     fn call(&mut self, output: Output) {
         let Output::Call { number, to, opcode, body, timeout } = output else { return };
         match self.caller.begin(to, opcode, &[&body], Some(timeout)) {
@@ -280,8 +283,8 @@ impl<M> Blocking<M> {
         }
     }
 
-    /// Waits for what arrives, spinning a little and then asleep, or for the time that the session
-    /// waits for. `others` is told of calls that the session did not want to be made.
+    /// Waits for answers, first spinning and then asleep, or until the session's next deadline.
+    /// Answers to calls that the session did not request go to `others`.
     fn take(&mut self, others: &mut Done<'_>) {
         let Blocking { session, caller, clock, calls, .. } = self;
         let until = session.deadline().unwrap_or(Time::NEVER);
@@ -294,7 +297,7 @@ impl<M> Blocking<M> {
 }
 
 impl<M: MapSource> Blocking<M> {
-    /// Does what the session wants to be done.
+    /// Makes the calls that the session requests.
     fn send(&mut self) {
         while let Some(output) = self.session.next_output() {
             match output {
@@ -322,10 +325,10 @@ impl<M> Drop for Blocking<M> {
     }
 }
 
-/// An attempt that did not find out what is there: why, or that the answer could not be understood.
+/// A failed read: the error, or `None` if the answer could not be understood.
 struct Failed(Option<CallError>);
 
-/// What the answer to a read says, if that is what is there.
+/// Decodes the answer to a read: the object, or that it does not exist.
 fn found(outcome: Result<&[u8], CallError>) -> Result<Option<Value>, Failed> {
     match outcome {
         Ok(body) => {
@@ -337,12 +340,12 @@ fn found(outcome: Result<&[u8], CallError>) -> Result<Option<Value>, Failed> {
     }
 }
 
-/// What came of one operation.
+/// The result of a batch of one operation.
 fn the_only(mut results: Results) -> Result<Answer, Error> {
     results.pop().unwrap_or(Err(Error::Incomprehensible))
 }
 
-/// A walk over all objects of a table. After an error it is at its end.
+/// An enumeration of all objects of a table. It ends after an error.
 pub struct Scan<'a, M> {
     client: &'a mut Blocking<M>,
     enumeration: Enumeration,

@@ -1,4 +1,4 @@
-//! The front that programs use whose threads wait for their answers.
+//! The blocking client: for programs whose threads wait for their answers.
 
 use crate::blocking::{Blocking, Coordinators, DEADLINE, Scan};
 use crate::core::Results;
@@ -22,29 +22,29 @@ use thunderhead_wire::{
     ClusterId, Condition, KeyHash, MasterId, ServerId, Status, TableId, Version,
 };
 
-/// How a client is to be.
+/// The settings of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The coordinators: all of them, or those that are known. One that is there is enough.
+    /// The coordinators: all of them, or some. It is enough if one of them can be reached.
     pub coordinators: Addresses,
-    /// How long an operation may take, with everything that is tried again on the way; none: for
-    /// ever. 10 seconds if nothing is said.
+    /// The time limit of an operation, retries included; `None`: no limit. The default is 10
+    /// seconds.
     pub deadline: Option<Duration>,
-    /// How to use the machine's network.
+    /// The network settings.
     pub net: NetOptions,
-    /// Whether to spin for answers or to sleep.
+    /// Whether the client spins or sleeps while it waits for answers.
     pub polling: Polling,
-    /// Operations that an [`AsyncClient`](crate::AsyncClient) has under way at once; further ones
-    /// wait for their turn.
+    /// The limit of operations that an [`AsyncClient`](crate::AsyncClient) has in flight. Further
+    /// operations wait for their turn.
     pub in_flight_max: usize,
 }
 
-/// Operations under way at once, if nothing is said: enough to keep many servers busy, and of
-/// ordinary size some megabytes.
+/// The default limit of operations in flight: enough to keep many servers busy. Operations of
+/// ordinary size take some megabytes.
 const IN_FLIGHT_MAX: usize = 8192;
 
 impl Options {
-    /// The usual, for a cluster with these coordinators.
+    /// The default options, for a cluster with these coordinators.
     #[must_use]
     pub fn new(coordinators: impl Into<Addresses>) -> Options {
         Options {
@@ -56,27 +56,28 @@ impl Options {
         }
     }
 
-    /// Of this cluster, and no other: coordinators and servers of others are not spoken to. If nothing is
-    /// said, it is the cluster of the first coordinator that answers.
+    /// Restricts the client to this cluster: it does not talk to coordinators and servers of other
+    /// clusters. By default, the first coordinator that answers decides the cluster.
     #[must_use]
     pub fn of_cluster(mut self, cluster: ClusterId) -> Options {
         self.net.cluster = OwnCluster::Known(cluster);
         self
     }
 
-    /// With another deadline.
+    /// Sets the deadline.
     #[must_use]
     pub fn deadline(self, deadline: Option<Duration>) -> Options {
         Options { deadline, ..self }
     }
 }
 
-/// What a front needs to call from the thread it is on.
+/// Makes the session and the caller with which a front does its calls from its own thread.
 pub(crate) fn engine(options: &Options, mut world: World) -> Result<(Session, Caller), Error> {
     if options.coordinators.list().is_empty() {
         return Err(Error::NoCoordinators);
     }
-    // The first coordinator that answers says which cluster it is; no other is spoken to then.
+    // The first coordinator that answers decides the cluster. The client then talks to no other
+    // cluster.
     let cluster = match options.net.cluster {
         OwnCluster::Unknown => OwnCluster::FirstMet,
         demanded => demanded,
@@ -93,8 +94,9 @@ pub(crate) fn world() -> Result<World, Error> {
 
 /// A client of a cluster, for one thread at a time.
 ///
-/// The thread that calls does all the work, and waits for the answer. A client can be moved to another thread;
-/// threads that work at the same time each make their own, or share an [`AsyncClient`](crate::AsyncClient).
+/// The calling thread does all the work and waits for the answer. A client can move to another
+/// thread. Threads that work at the same time make one client each, or share an
+/// [`AsyncClient`](crate::AsyncClient).
 ///
 /// ```no_run
 /// use thunderhead_client::{Client, Condition, Number, Options};
@@ -106,14 +108,14 @@ pub(crate) fn world() -> Result<World, Error> {
 /// let version = client.write(users, b"ada", b"analyst", Condition::Always)?;
 /// assert_eq!(client.read(users, b"ada")?, Some((version, b"analyst".to_vec())));
 ///
-/// // Only if nobody else has changed it since it was read.
+/// // This write happens only if the object has not changed since it was read.
 /// client.write(users, b"ada", b"countess", Condition::VersionIs(version))?;
 ///
-/// // What does not exist counts as 0.
+/// // An object that does not exist counts as 0.
 /// let (_, visits) = client.increment(users, b"visits", Number::Integer(1))?;
 /// println!("{visits:?}");
 ///
-/// // Many at once take hardly longer than one.
+/// // Many operations at once take hardly longer than one.
 /// for result in client.write_many(users, [("bob", "builder"), ("eve", "listener")]) {
 ///     result?;
 /// }
@@ -128,18 +130,18 @@ pub(crate) fn world() -> Result<World, Error> {
 ///
 /// # Errors
 ///
-/// Every operation ends by its deadline (10 seconds, if nothing else is said:
-/// [`Client::set_deadline`]). Until then everything that passes is masked: servers that crash and are
-/// recovered, tablets that move, coordinators that change. After it, [`Error::TimedOut`] says what
-/// was in the way and that nothing was done, [`Error::Unknown`] that an update may have been done.
-/// No update is ever done twice.
+/// Every operation ends by its deadline ([`Client::set_deadline`]; 10 seconds by default). Until
+/// then the client masks every temporary obstacle: servers that crash and are recovered, tablets
+/// that move, coordinators that change. After the deadline, [`Error::TimedOut`] names the obstacle
+/// and says that nothing was done. [`Error::Unknown`] says that an update may have been done. No
+/// update is ever done twice.
 pub struct Client {
     inner: Blocking<Coordinators>,
 }
 
 impl Client {
-    /// A client of the cluster that the options name. Asks for the map, so that an address that is
-    /// wrong is noticed now.
+    /// Connects to the cluster that the options name. Fetches the map, so that a wrong address is
+    /// noticed now.
     ///
     /// # Errors
     /// [`Error::TimedOut`] when no coordinator answers by the deadline; [`Error::NoCoordinators`];
@@ -155,22 +157,23 @@ impl Client {
         Ok(client)
     }
 
-    /// How long an operation may take from now on; none: for ever.
+    /// Sets the time limit of all further operations; `None`: no limit.
     pub fn set_deadline(&mut self, deadline: Option<Duration>) {
         self.inner.deadline = deadline;
     }
 
-    /// Makes a table, spread over so many shards, and says its id.
+    /// Creates a table, spread over `server_span` shards, and returns its id.
     ///
     /// # Errors
-    /// [`Status::TableExists`] as [`Error::Refused`], or see [`Error`]. Where an answer was lost and
-    /// somebody else made a table of this name at the same time, both may be told that it is theirs.
+    /// [`Status::TableExists`] as [`Error::Refused`], or see [`Error`]. If an answer is lost and
+    /// another client creates a table of this name at the same time, both calls may succeed and
+    /// return the same table.
     pub fn create_table(&mut self, name: &str, server_span: u32) -> Result<TableId, Error> {
         let question = CreateTable { name: name.to_owned(), server_span };
         table(self.inner.ask(Question::CreateTable(question))).map(|table| table.id)
     }
 
-    /// Does away with a table and all that is in it.
+    /// Deletes a table with all its objects.
     ///
     /// # Errors
     /// [`Status::NoSuchTable`] as [`Error::Refused`], or see [`Error`].
@@ -179,7 +182,7 @@ impl Client {
         self.inner.ask(Question::DropTable(question)).map(drop)
     }
 
-    /// The id of a table. It stays the same as long as the table is there.
+    /// Returns the id of a table. The id does not change as long as the table exists.
     ///
     /// # Errors
     /// [`Status::NoSuchTable`] as [`Error::Refused`], or see [`Error`].
@@ -190,7 +193,7 @@ impl Client {
         }
     }
 
-    /// A table, and where its tablets are.
+    /// Returns a table, with the location of each tablet.
     ///
     /// # Errors
     /// [`Status::NoSuchTable`] as [`Error::Refused`], or see [`Error`].
@@ -201,7 +204,7 @@ impl Client {
         }
     }
 
-    /// All tables, and where their tablets are.
+    /// Returns the map: all tables, with the location of each tablet.
     ///
     /// # Errors
     /// See [`Error`].
@@ -212,7 +215,7 @@ impl Client {
         }
     }
 
-    /// All tables.
+    /// Returns all tables.
     ///
     /// # Errors
     /// See [`Error`].
@@ -220,7 +223,8 @@ impl Client {
         self.map().map(|map| map.tables)
     }
 
-    /// Makes two tablets of the one that holds a hash, which is the first of the second one.
+    /// Splits the tablet that holds the hash `at` into two. `at` is the first hash of the second
+    /// one.
     ///
     /// # Errors
     /// [`Status::BadRange`] as [`Error::Refused`], or see [`Error`].
@@ -229,8 +233,8 @@ impl Client {
         table(self.inner.ask(Question::SplitTablet(question)))
     }
 
-    /// Moves the tablet that begins with a hash to another master, and waits until it has moved.
-    /// A large one takes longer than the usual deadline.
+    /// Moves the tablet that begins with the hash `first` to another master, and waits until the
+    /// move is complete. The move of a large tablet takes longer than the default deadline.
     ///
     /// # Errors
     /// See [`Error`].
@@ -244,8 +248,8 @@ impl Client {
         table(self.inner.ask(Question::MigrateTablet(question)))
     }
 
-    /// Has the cluster forget a server that is down and does not come again. What it had in memory is recovered
-    /// before; the replicas on its disk are lost.
+    /// Makes the cluster forget a server that is down and will not restart. The objects in its
+    /// memory are recovered first; the replicas on its disk are lost.
     ///
     /// # Errors
     /// [`Status::ServerIsUp`] or [`Status::NoSuchServer`] as [`Error::Refused`], or see [`Error`].
@@ -254,7 +258,7 @@ impl Client {
         self.inner.ask(Question::ForgetServer(question)).map(drop)
     }
 
-    /// Changes what may change in a cluster that runs, and tells what holds then.
+    /// Changes settings of a running cluster, and returns the settings that hold after the change.
     ///
     /// # Errors
     /// [`Status::BadSetting`] as [`Error::Refused`], or see [`Error`].
@@ -265,7 +269,7 @@ impl Client {
         }
     }
 
-    /// How the cluster is.
+    /// Returns the status of the cluster.
     ///
     /// # Errors
     /// See [`Error`].
@@ -276,7 +280,7 @@ impl Client {
         }
     }
 
-    /// How the shard at an address is.
+    /// Returns the status of the shard at an address.
     ///
     /// # Errors
     /// See [`Error`].
@@ -287,7 +291,7 @@ impl Client {
         }
     }
 
-    /// How the backup at an address is.
+    /// Returns the status of the backup at an address.
     ///
     /// # Errors
     /// See [`Error`].
@@ -298,7 +302,7 @@ impl Client {
         }
     }
 
-    /// Reads an object: its version and its value; `None` where there is none.
+    /// Reads an object. Returns its version and its value, or `None` if it does not exist.
     ///
     /// # Errors
     /// See [`Error`].
@@ -306,7 +310,7 @@ impl Client {
         self.inner.read(table, key)
     }
 
-    /// Writes an object if a condition holds; returns its new version.
+    /// Writes an object if a condition holds. Returns its new version.
     ///
     /// # Errors
     /// [`Error::ConditionFailed`] with the version that the object has, or see [`Error`].
@@ -320,7 +324,7 @@ impl Client {
         self.inner.write(table, key, value, condition)
     }
 
-    /// Deletes an object if a condition holds; returns the version it had, if there was one.
+    /// Deletes an object if a condition holds. Returns the version that it had, if it existed.
     ///
     /// # Errors
     /// [`Error::ConditionFailed`] with the version that the object has, or see [`Error`].
@@ -333,8 +337,9 @@ impl Client {
         self.inner.delete(table, key, condition)
     }
 
-    /// Writes a number if a condition holds; returns its new version. Increments of the same kind count with it; what
-    /// [`Client::write`] writes is no number to them. Reads return its 8 bytes, little-endian.
+    /// Writes a number if a condition holds. Returns its new version. Increments of the same kind
+    /// can add to it; they refuse a value that [`Client::write`] wrote. Reads return its 8 bytes,
+    /// little-endian.
     ///
     /// # Errors
     /// [`Error::ConditionFailed`] with the version that the object has, or see [`Error`].
@@ -348,8 +353,9 @@ impl Client {
         self.inner.write_number(table, key, number, condition)
     }
 
-    /// Adds to a number, whole or floating-point; returns its new version and the sum. What does
-    /// not exist counts as 0. What was written as bytes, or is a number of the other kind, is refused.
+    /// Adds to a number, whole or floating-point. Returns its new version and the sum. An object
+    /// that does not exist counts as 0. A value that was written as bytes, or a number of the other
+    /// kind, is refused.
     ///
     /// # Errors
     /// [`Error::NotANumber`], [`Status::Overflow`] as [`Error::Refused`], or see [`Error`].
@@ -362,7 +368,7 @@ impl Client {
         self.inner.increment(table, key, by)
     }
 
-    /// Reads many objects at once; what came of each, in their order.
+    /// Reads many objects at once. Returns the results in the order of the keys.
     pub fn read_many<K: AsRef<[u8]>>(
         &mut self,
         table: TableId,
@@ -371,8 +377,8 @@ impl Client {
         self.all(reads(table, keys)).into_iter().map(found).collect()
     }
 
-    /// Writes many objects at once, each by itself and in no order; what came of each, in their
-    /// order.
+    /// Writes many objects at once, each by itself and in no particular order. Returns the results
+    /// in the order of the objects.
     pub fn write_many<K: AsRef<[u8]>, V: Into<Vec<u8>>>(
         &mut self,
         table: TableId,
@@ -382,19 +388,20 @@ impl Client {
     }
 
     /// Does many operations at once, of any kind and on any tables. They have no order among them.
-    /// What came of each, in their order.
+    /// Returns the results in the order of the operations.
     pub fn all(&mut self, operations: Vec<Operation>) -> Results {
         self.inner.all(operations)
     }
 
-    /// Walks over all objects of a table, in no useful order. One that is there all the time is
-    /// told of once; one that comes or goes meanwhile may be told of or not.
+    /// Enumerates all objects of a table, in no particular order. An object that exists during the
+    /// whole enumeration is returned exactly once. An object that is created or deleted during the
+    /// enumeration may be returned or not.
     pub fn scan(&mut self, table: TableId) -> Scan<'_, Coordinators> {
         self.inner.scan(table)
     }
 
-    /// Ends the client's lease, so that no server remembers for it. Waits for a second at most. A
-    /// client that is dropped does the same without waiting.
+    /// Ends the client's lease, so that servers can forget its completion records. Waits for a
+    /// second at most. Dropping a client does the same without waiting.
     pub fn close(self) {
         self.inner.close();
     }

@@ -1,20 +1,21 @@
 //! The state machine of operations on objects.
 //!
-//! What is begun, or is to be sent again, is *ready*; messages are made of all that is ready when
-//! somebody asks what to do ([`Core::next_output`]). So operations that were begun one by one, even
-//! by different users, leave together when they go to the same shard.
+//! Each operation of a batch is a *part*. A part that is begun, or is to be sent again, is *ready*.
+//! The core makes messages of all ready parts when its caller requests the next output
+//! ([`Core::next_output`]). So operations for the same shard leave together, even if different users
+//! began them one by one.
 //!
 //! # Leases
 //!
-//! An update takes its sequence when it is sent for the first time, under the lease of that moment,
-//! and keeps both in every attempt. That is what makes it safe to try again for ever: a shard either
-//! has the records of that lease, or knows that it is over and refuses. When a lease ends,
+//! An update takes its sequence when it is sent for the first time, under the current lease, and
+//! keeps both in every attempt. This makes retries safe for ever: a shard either has the completion
+//! records of that lease, or knows that the lease has ended and refuses. When a lease ends,
 //!
-//! - what was never sent goes out under the next one;
-//! - what was sent just once and refused because the lease is over was not done, and goes out under
-//!   the next one too;
-//! - of anything else that is refused so, nobody knows: an attempt may have been done before, and
-//!   its record forgotten with the lease. It is reported as unknown.
+//! - an update that was never sent goes out under the next lease;
+//! - an update that was sent just once and refused because the lease has ended was not done, and
+//!   goes out under the next lease too;
+//! - any other update that is refused so is reported as unknown: an earlier attempt may have been
+//!   done, and its completion record discarded with the lease.
 
 mod sending;
 #[cfg(test)]
@@ -33,93 +34,94 @@ use thunderhead_wire::control::{MAP_TABLES_MAX, Map, MapRequest};
 use thunderhead_wire::operations::PartHead;
 use thunderhead_wire::{KeyHash, Status, TableId};
 
-/// Operations in one message: what a shard takes.
+/// The limit of operations in one message: a shard accepts no more.
 const PARTS_MAX: usize = 128;
 
-/// Bytes in one message, about, once it has one operation.
+/// The approximate limit of bytes in one message. A single operation may exceed it.
 const MESSAGE_BYTES: usize = 256 << 10;
 
-/// An answer to many reads that is so short could be twice as long and more.
+/// If the answer to a message of reads is shorter than this, messages may have twice as many reads.
 const SMALL_BYTES: usize = 256 << 10;
 
-/// How long to wait for one answer. A server that lives answers much sooner, or says that it is
-/// busy.
+/// How long to wait for one answer. A server that is alive answers much sooner, or refuses because
+/// it is busy.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long to wait for one answer where so much is left until the deadline: what became of the call must be known
-/// a little before that. Whoever makes it can say whether the request has left.
+/// Returns how long to wait for one answer if `left` remains until the deadline. The call ends a
+/// little before the deadline, because only the caller that made it can tell whether the request
+/// has left.
 pub(crate) fn patience(left: Duration) -> Duration {
     PATIENCE.min(left - left / 16)
 }
 
-/// How long to wait for a map before asking for it again.
+/// How long to wait for a map before requesting it again.
 const MAP_PATIENCE: Duration = Duration::from_millis(500);
 
-/// How long to wait, about, where the map says of a table but not of the tablet: somebody is about
-/// to take it over.
+/// About how long to wait if the map has the table but no address for the tablet: a master will
+/// soon take it over.
 const GAP: Duration = Duration::from_millis(10);
 
-/// Names what a user began.
+/// Identifies a batch of operations or a question that a user began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
-/// Names a call that the core wants to be made.
+/// Identifies a call that the core requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallNumber(pub(crate) u64);
 
-/// What the core wants to be done.
+/// An action that the core requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Call a server; [`Core::answered`] is to be told what came of it.
+    /// Make a call to a server. Pass its outcome to [`Core::answered`].
     Call {
-        /// Names the call.
+        /// Identifies the call.
         number: CallNumber,
-        /// The server.
+        /// The server's address.
         to: SocketAddr,
-        /// What to ask.
+        /// The operation.
         opcode: Opcode,
-        /// With what.
+        /// The body of the request.
         body: Vec<u8>,
-        /// How long to wait.
+        /// How long to wait for the answer.
         timeout: Duration,
     },
-    /// Find out where the tablets are; [`Core::learn`] is to be told.
+    /// Fetch the tablet map, and pass it to [`Core::learn`].
     Learn,
 }
 
-/// What each operation that was begun together came to.
+/// The results of the operations of a batch, in their order.
 pub type Results = Vec<Result<Answer, Error>>;
 
-/// Everything that a client decides.
+/// The state machine of operations on objects.
 pub struct Core {
     map: TabletMap,
-    /// A map was asked for, and is asked for again at this time.
+    /// If a map was requested: when to request it again.
     learning: Option<Time>,
     identities: Identities,
-    /// The lease is the only one there will be.
+    /// Whether the lease is fixed: no other will replace it.
     is_fixed: bool,
     random: Random,
     now: Time,
     batches: BTreeMap<Ticket, Batch>,
     calls: BTreeMap<CallNumber, Call>,
-    /// Reads in one message: fewer where the answers to many were too long.
+    /// The limit of reads in one message. It falls if an answer to many reads is too long.
     reads_max: usize,
-    /// Parts to be sent.
+    /// Parts that are ready to be sent.
     ready: Vec<PartOf>,
-    /// Parts that wait for a map, and perhaps some that do not any more.
+    /// Parts that wait for a map. Some may have ended since.
     lost: BTreeSet<PartOf>,
-    /// Tables whose tablets were not where the map says, or not in the map.
+    /// Tables for which the map is wrong or incomplete.
     stale: BTreeSet<TableId>,
     /// Parts that wait for a lease.
     unleased: BTreeSet<PartOf>,
-    /// When which batch has something to do: a part to be sent again, or its deadline.
+    /// When each batch has something to do: send a part again, or end at its deadline.
     due: BTreeSet<(Time, Ticket)>,
     outputs: VecDeque<Output>,
     done: VecDeque<(Ticket, Results)>,
     count: u64,
 }
 
-/// A part of a batch: which, and which of its parts.
+/// One part of a batch: the batch's ticket and the part's index.
 type PartOf = (Ticket, usize);
 
 /// Operations that were begun together.
@@ -127,67 +129,68 @@ struct Batch {
     parts: Vec<Part>,
     open: usize,
     deadline: Time,
-    /// When parts of it are to be sent again: what there is to forget with it.
+    /// The wake-up times of its parts, to be removed from `due` with the batch.
     wakes: Vec<Time>,
 }
 
 struct Part {
     operation: Operation,
     hash: KeyHash,
-    /// Of an update that was sent, or is about to be.
+    /// The identity of an update. `None` until it is sent for the first time.
     sequence: Option<Sequence>,
     state: State,
     retry: Retry,
-    /// How often it was sent, but for attempts that never left.
+    /// How many attempts were sent, not counting attempts that never left.
     sent: u32,
-    /// An attempt of which nobody knows whether it was carried out.
+    /// Whether an attempt may have been done without an answer.
     may_be_done: bool,
-    /// Not to be sent together with others: the answer would be too long.
+    /// Whether to send it alone, because an answer together with others would be too long.
     is_alone: bool,
-    /// What was in the way last.
+    /// The latest obstacle.
     obstacle: Obstacle,
 }
 
 #[derive(Clone, Debug)]
 enum State {
-    /// To be sent at this time.
+    /// Sent again at this time.
     Waiting(Time),
-    /// To be sent with the next messages.
+    /// Sent with the next messages.
     Ready,
-    /// To be sent once there is a new map.
+    /// Sent when there is a new map.
     Lost,
-    /// To be sent once there is a lease.
+    /// Sent when there is a lease.
     Unleased,
-    /// Sent.
+    /// In flight.
     Sent,
     Done(Result<Answer, Error>),
 }
 
-/// A message on its way.
+/// A message in flight.
 struct Call {
     parts: Vec<PartOf>,
     is_many: bool,
     is_read: bool,
 }
 
-/// What goes together into a message: all with the same of these.
+/// The criteria by which parts share a message: all parts of a message have the same route.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Route {
     to: SocketAddr,
-    /// That of updates.
+    /// The lease, if the parts are updates.
     lease: Option<u64>,
-    /// As of which version the table of updates is known. A message names one, and a shard refuses updates for which that
-    /// is too old: so it must be no newer than what is known of any of the message's tables, and no older.
+    /// The version as of which the table of updates is known. A message names one version, and a
+    /// shard refuses updates if that version is too old for their table. So all tables of a message
+    /// must be known as of the same version.
     map: u64,
-    /// For one that is to be alone.
+    /// The part, if it must be sent alone.
     alone: Option<PartOf>,
-    /// The order of magnitude of the time-out: nobody has to live with one that is much shorter
-    /// than what there is time for.
+    /// The order of magnitude of the timeout, so that no part gets a timeout much shorter than its
+    /// deadline allows.
     haste: u32,
 }
 
 impl Core {
-    /// A core for a lease that nobody has used yet, and that somebody else sees to.
+    /// Makes a core for an unused lease that the caller keeps.
     #[must_use]
     pub fn new(lease: u64, random: Random) -> Core {
         let mut core = Core::without_lease(random);
@@ -196,7 +199,7 @@ impl Core {
         core
     }
 
-    /// A core whose updates wait until there is a lease: see [`Core::wants_lease`].
+    /// Makes a core whose updates wait until there is a lease: see [`Core::wants_lease`].
     #[must_use]
     pub fn without_lease(random: Random) -> Core {
         Core {
@@ -229,8 +232,8 @@ impl Core {
         Ticket(self.number())
     }
 
-    /// Begins some operations, which have no order among them. [`Core::next_done`] tells what came
-    /// of them, in this order, by the deadline.
+    /// Begins operations that have no order among them. [`Core::next_done`] returns their results,
+    /// in the order of the operations, by the deadline.
     pub fn begin(&mut self, now: Time, operations: Vec<Operation>, deadline: Time) -> Ticket {
         self.now = now;
         let ticket = self.ticket();
@@ -256,7 +259,8 @@ impl Core {
         ticket
     }
 
-    /// Begins an operation of which somebody else has made the first attempt, under no identity: this came of it.
+    /// Begins an operation whose first attempt the caller has already made, under no identity.
+    /// `outcome` is the outcome of that attempt.
     pub(crate) fn begin_behind(
         &mut self,
         now: Time,
@@ -266,7 +270,7 @@ impl Core {
     ) -> Ticket {
         let is_read = operation.opcode() == Opcode::Read;
         let ticket = self.begin(now, vec![operation], deadline);
-        // It is as if it had been sent from here.
+        // From here on, treat that attempt as if the core had sent it.
         self.ready.retain(|(ready, _)| *ready != ticket);
         if let Some(batch) = self.batches.get_mut(&ticket) {
             batch.parts.iter_mut().for_each(|part| (part.state, part.sent) = (State::Sent, 1));
@@ -278,15 +282,15 @@ impl Core {
         ticket
     }
 
-    /// Gives up operations: nothing more is done for them, and nothing is told of them. What is on
-    /// its way may be carried out.
+    /// Cancels operations: the core sends nothing more for them and returns no results. A message
+    /// in flight may still be done.
     pub fn give_up(&mut self, ticket: Ticket) {
         if let Some(batch) = self.batches.remove(&ticket) {
             self.forget(ticket, &batch);
         }
     }
 
-    /// What to do next, if there is something.
+    /// Returns the next action that the core requests, if there is one.
     pub fn next_output(&mut self) -> Option<Output> {
         if self.outputs.is_empty() {
             self.send_ready();
@@ -294,31 +298,31 @@ impl Core {
         self.outputs.pop_front()
     }
 
-    /// What has ended, if something has.
+    /// Returns the results of the next batch that has ended, if there is one.
     pub fn next_done(&mut self) -> Option<(Ticket, Results)> {
         self.done.pop_front()
     }
 
-    /// Whether nothing is under way.
+    /// Whether no operation is in flight.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.batches.is_empty()
     }
 
-    /// Whether updates wait for a lease: [`Core::lease_opened`] or [`Core::lease_refused`] is to be
-    /// told.
+    /// Whether updates wait for a lease. The caller opens one, then calls [`Core::lease_opened`] or
+    /// [`Core::lease_refused`].
     #[must_use]
     pub fn wants_lease(&self) -> bool {
         !self.unleased.is_empty()
     }
 
-    /// The lease that new updates come under.
+    /// Returns the lease for new updates.
     #[must_use]
     pub fn lease(&self) -> Option<u64> {
         self.identities.lease()
     }
 
-    /// There is a lease, that nobody has used yet, for all updates that have not been sent.
+    /// Notes a new, unused lease for all updates that have not been sent.
     pub fn lease_opened(&mut self, now: Time, lease: u64) {
         self.now = now;
         self.identities.use_lease(Some(lease));
@@ -331,7 +335,7 @@ impl Core {
         }
     }
 
-    /// No lease can be had: updates that wait for one fail.
+    /// Fails the updates that wait for a lease, because none can be had.
     pub fn lease_refused(&mut self, now: Time, error: Error) {
         self.now = now;
         for (ticket, at) in std::mem::take(&mut self.unleased) {
@@ -342,8 +346,8 @@ impl Core {
         }
     }
 
-    /// A lease is over, or may be. New updates wait for another one; those that were sent go on
-    /// under theirs, and shards say whether it is over.
+    /// Notes that a lease has ended, or may have ended. New updates wait for another lease. Updates
+    /// that were sent keep theirs, and shards say whether it has ended.
     pub fn lease_ended(&mut self, lease: u64) {
         if self.is_fixed || self.identities.lease() != Some(lease) {
             return;
@@ -360,20 +364,20 @@ impl Core {
         }
     }
 
-    /// Whether [`Core::next_done`] has something to tell.
+    /// Whether [`Core::next_done`] has a result.
     #[must_use]
     pub fn has_done(&self) -> bool {
         !self.done.is_empty()
     }
 
-    /// When [`Core::tick`] is to be called at the latest.
+    /// Returns the latest time for the next call of [`Core::tick`].
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let due = self.due.first().map(|(at, _)| *at);
         due.into_iter().chain(self.learning).min()
     }
 
-    /// Time has passed.
+    /// Notes the time: ends overdue batches, and readies parts whose wait is over.
     pub fn tick(&mut self, now: Time) {
         self.now = now;
         while let Some((at, ticket)) = self.due.first().copied()
@@ -393,7 +397,7 @@ impl Core {
         }
     }
 
-    /// Takes a whole map in the place of the present one.
+    /// Replaces the present map with a whole new one.
     pub fn learn(&mut self, now: Time, map: TabletMap) {
         self.now = now;
         self.map = map.whole();
@@ -401,7 +405,7 @@ impl Core {
         self.learned();
     }
 
-    /// The request for what a coordinator knows better than the present map.
+    /// Makes the request for news: the changes since the present map.
     pub(crate) fn map_request(&self) -> MapRequest {
         let stale = self.stale.iter().take(MAP_TABLES_MAX);
         let tables = stale.map(|table| (*table, self.map.table_version(*table))).collect();
@@ -409,7 +413,7 @@ impl Core {
         MapRequest { is_news: true, since, tables, ..MapRequest::default() }
     }
 
-    /// Takes in what a coordinator says of all tables or of some.
+    /// Merges a coordinator's news of all tables or of some.
     pub(crate) fn told(&mut self, now: Time, news: &Map) {
         self.now = now;
         self.map.merge(news);
@@ -427,12 +431,12 @@ impl Core {
         if self.stale.len() < stale {
             self.ask_for_map(now);
         } else if !self.batches.is_empty() {
-            // It may say more the next time. It is not asked as fast as it can answer.
+            // The next answer may have more. The wait bounds the rate of requests.
             self.learning = Some(now + GAP);
         }
     }
 
-    /// Readies the parts that waited for what the map says now.
+    /// Readies the parts for which the new map has an address.
     fn learned(&mut self) {
         let now = self.now;
         self.learning = None;
@@ -455,8 +459,8 @@ impl Core {
                 batch.wakes.push(now + wait);
                 self.due.insert((now + wait, ticket));
             } else {
-                // Of a table that is gone nothing will be done any more; what was sent before
-                // may have been.
+                // No later attempt can be done for a table that no longer exists, but an earlier
+                // one may have been done.
                 let error = Error::NoSuchTable(table);
                 let error = if part.may_be_done { Error::Unknown(part.obstacle) } else { error };
                 end(&mut self.identities, part, &mut batch.open, Err(error));
@@ -465,13 +469,13 @@ impl Core {
         }
     }
 
-    /// The map that is in use.
+    /// Returns the present map.
     #[must_use]
     pub fn map(&self) -> &TabletMap {
         &self.map
     }
 
-    /// What came of a call.
+    /// Notes the outcome of a call.
     pub fn answered(&mut self, now: Time, number: CallNumber, outcome: Result<&[u8], CallError>) {
         self.now = now;
         let Some(Call { parts, is_many, is_read }) = self.calls.remove(&number) else { return };
@@ -488,7 +492,7 @@ impl Core {
         }
         let mut tickets = BTreeSet::new();
         for (ticket, at) in parts {
-            // Each part of the answer is taken, also those of operations that have ended.
+            // Each part of the answer is consumed, also for operations that have ended.
             let answer = match outcome {
                 Ok(body) if !is_many => Some((None, body)),
                 Ok(_) => PartHead::take(rest).map(|(head, value, behind)| {
@@ -524,7 +528,8 @@ impl Core {
                 Ok(Err(Error::Refused(Status::LeaseEnded))) => self.lease_is_over(ticket, at),
                 Ok(result) => {
                     let result = match result {
-                        // An earlier attempt may have been done by a server that knows nothing of it.
+                        // An earlier attempt may have been done by a server without this server's
+                        // knowledge.
                         Err(error) if part.may_be_done && !is_definite(error) => {
                             Err(Error::Unknown(part.obstacle))
                         }
@@ -541,7 +546,7 @@ impl Core {
         }
     }
 
-    /// A part was refused because its lease is over.
+    /// Handles the refusal of a part because its lease has ended.
     fn lease_is_over(&mut self, ticket: Ticket, at: usize) {
         let (now, is_fixed) = (self.now, self.is_fixed);
         let Some(batch) = self.batches.get_mut(&ticket) else { return };
@@ -563,14 +568,14 @@ impl Core {
         }
     }
 
-    /// A part was not done, as far as we know.
+    /// Handles an attempt that failed, as far as the client knows.
     fn failed(&mut self, now: Time, ticket: Ticket, at_part: usize, error: CallError) {
         let Some(batch) = self.batches.get_mut(&ticket) else { return };
         let Some(part) = batch.parts.get_mut(at_part) else { return };
-        // It is not on its way any more.
+        // The part is not in flight any more.
         part.state = State::Lost;
         if matches!(error, CallError::Unreachable(_) | CallError::Congested | CallError::TooLong) {
-            // That attempt never left.
+            // This attempt never left.
             part.sent = part.sent.saturating_sub(1);
             let sequence = part.sequence.filter(|it| Some(it.lease) != self.identities.lease());
             if part.sent == 0
@@ -583,7 +588,7 @@ impl Core {
         match error {
             CallError::Broken | CallError::Late => {
                 part.may_be_done = true;
-                // A server that said before that it waits for its backups does so again.
+                // A server that reported that it waits for its backups probably still does.
                 if part.obstacle != Obstacle::Replicas || error == CallError::Broken {
                     part.obstacle = Obstacle::NoAnswer;
                 }
@@ -604,7 +609,7 @@ impl Core {
                 self.ask_for_map(now);
             }
             Decision::Again { refresh, at } => {
-                // Whoever was there may be there again by then.
+                // By then the server may have restarted at the same address.
                 part.state = State::Waiting(at);
                 batch.wakes.push(at);
                 self.due.insert((at, ticket));
@@ -631,7 +636,7 @@ impl Core {
         }
     }
 
-    /// Readies the parts of a batch whose time has come.
+    /// Readies the parts of a batch whose wait is over.
     fn wake(&mut self, now: Time, ticket: Ticket) {
         let Some(batch) = self.batches.get_mut(&ticket) else { return };
         for (at, part) in batch.parts.iter_mut().enumerate() {
@@ -642,7 +647,7 @@ impl Core {
         }
     }
 
-    /// The deadline of a batch has passed.
+    /// Ends a batch whose deadline has passed.
     fn expire(&mut self, ticket: Ticket) {
         let Some(batch) = self.batches.get_mut(&ticket) else { return };
         for part in &mut batch.parts {
@@ -653,7 +658,7 @@ impl Core {
         }
     }
 
-    /// Tells of a batch whose parts have all ended.
+    /// Queues the results of a batch whose parts have all ended.
     fn finish(&mut self, ticket: Ticket) {
         let Some(batch) = self.batches.get(&ticket) else { return };
         if batch.open > 0 {
@@ -668,7 +673,7 @@ impl Core {
         self.done.push_back((ticket, results.collect()));
     }
 
-    /// Forgets what belongs to a batch that is no more.
+    /// Removes every reference to a batch that has ended.
     fn forget(&mut self, ticket: Ticket, batch: &Batch) {
         for at in batch.wakes.iter().chain([&batch.deadline]) {
             self.due.remove(&(*at, ticket));
@@ -683,13 +688,13 @@ impl Core {
     }
 }
 
-/// Whether a refusal says that no attempt was done: servers record those that depend on the object,
-/// so that one that was done before is answered with what it did.
+/// Whether a refusal proves that no attempt was done. Servers record refusals that depend on the
+/// object, so an update that was done before is answered with its recorded outcome.
 fn is_definite(error: Error) -> bool {
     !matches!(error, Error::Refused(Status::Stale) | Error::Incomprehensible)
 }
 
-/// The error of a part that ends because its time is over.
+/// The error of a part whose deadline has passed.
 fn expired(part: &Part) -> Error {
     let is_on_its_way = matches!(part.state, State::Sent);
     if part.operation.is_update() && (part.may_be_done || is_on_its_way) {

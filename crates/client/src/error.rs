@@ -1,21 +1,21 @@
-//! Why an operation failed, and whether it may have been done all the same.
+//! The reasons why an operation fails, and whether it may have been done all the same.
 //!
-//! All errors but two are *definite*: nothing was done. [`Error::is_unknown`] tells the two.
+//! All errors but two are *definite*: nothing was done. [`Error::is_unknown`] names the two.
 
 use thunderhead_wire::{Status, TableId, Version};
 
-/// Why an operation failed.
+/// The reason why an operation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The condition does not hold. Nothing was done.
     #[error("the condition does not hold: the object's version is {version}")]
     ConditionFailed {
-        /// The version that the object has; [`Version::NONE`] where there is none.
+        /// The object's version; [`Version::NONE`] if it does not exist.
         version: Version,
     },
-    /// What was to be incremented is no number, or a whole number where a floating-point one is meant, or the reverse.
-    /// Nothing was done.
+    /// The object to increment is not a number, or a number of the other kind (whole or
+    /// floating-point). Nothing was done.
     #[error("{}", Status::NotANumber)]
     NotANumber {
         /// The version that the object has.
@@ -24,48 +24,48 @@ pub enum Error {
     /// There is no such table. Nothing was done.
     #[error("there is no {0}; create it first, or check its name")]
     NoSuchTable(TableId),
-    /// The server or the coordinator refuses it, and will again, or did so until the deadline.
-    /// Nothing was done.
+    /// The server or the coordinator refused it for good, or refused it until the deadline. Nothing
+    /// was done.
     #[error("{0}")]
     Refused(Status),
-    /// The server says something that this client does not know. An update may have been done.
-    #[error("the server answers with something that this client does not know; upgrade the client")]
+    /// The client does not understand the answer. An update may have been done.
+    #[error("the client does not understand the server's answer; upgrade the client")]
     Incomprehensible,
-    /// The deadline passed before it could be done. Nothing was done.
-    #[error("it could not be done in time, and was not done: {0}")]
+    /// The deadline passed first. Nothing was done.
+    #[error("the operation timed out and was not done: {0}")]
     TimedOut(Obstacle),
     /// The deadline passed, and the update may have been done or not.
-    #[error("it may have been done or not, read it to find out: {0}")]
+    #[error("the change may have been done or not, check before you repeat it: {0}")]
     Unknown(Obstacle),
-    /// A client was to be made without any coordinator to ask.
-    #[error("no coordinator was named; give the address of at least one")]
+    /// The options for a new client name no coordinator.
+    #[error("no coordinator is configured; give the address of at least one")]
     NoCoordinators,
     /// The system has no descriptor or no thread left for a client.
-    #[error("the system does not let a client start: {0}")]
+    #[error("the client cannot start, check the limits on descriptors and threads: {0}")]
     System(std::io::ErrorKind),
     /// The client was closed before the operation was sent. Nothing was done.
     #[error("the client was closed")]
     Closed,
 }
 
-/// What was in the way until the deadline passed.
+/// The obstacle that remained until the deadline passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Obstacle {
     /// No server answered.
     #[error("no server answered; check that the cluster runs and can be reached")]
     NoAnswer,
-    /// No coordinator said where the object belongs.
-    #[error("no coordinator says which server has it; check that the coordinator runs")]
+    /// No coordinator named the server that has the object.
+    #[error("no coordinator said which server has the object; check that a coordinator runs")]
     NoMap,
     /// The servers have no memory left.
-    #[error("the server has no memory left; delete something or add servers")]
+    #[error("the server has no memory left; delete objects or add servers")]
     NoSpace,
-    /// The server had too much to do.
-    #[error("the server is too busy; send less, or give it more time")]
+    /// The server had too many requests.
+    #[error("the server is too busy; send fewer requests, or set a longer deadline")]
     Busy,
     /// No coordinator answered.
-    #[error("no coordinator answers; check its address and that it runs")]
+    #[error("no coordinator answers; check the addresses and that a coordinator runs")]
     NoCoordinator,
     /// The server waited for its backups.
     #[error("{}", Status::AwaitingReplicas)]
@@ -78,16 +78,16 @@ pub enum Obstacle {
     Memory,
     /// The object's tablet had no owner.
     #[error(
-        "no server has the object at the moment: it is recovered or moved; `thunderhead status` shows how far"
+        "no server has the object at the moment: it is being recovered or moved; `thunderhead status` shows the progress"
     )]
     NoOwner,
-    /// The coordinator that was asked lost its leadership.
+    /// The coordinator lost its leadership while it handled the request.
     #[error("{}", Status::LeadershipLost)]
     NoLeader,
-    /// Another cluster is where the client's cluster was.
+    /// Another cluster is at the addresses of the client's cluster.
     #[error(
-        "another cluster is at the addresses where this client's cluster was; check them, and make a \
-         new client if that one is meant"
+        "another cluster is at the addresses of this client's cluster; check them, or make a \
+         new client for that cluster"
     )]
     OtherCluster,
 }
@@ -108,7 +108,7 @@ impl Obstacle {
 }
 
 impl Error {
-    /// A stable number for logs and other languages; never reused for another meaning.
+    /// Returns a stable number for logs and other languages. It is never reused for another error.
     #[must_use]
     pub fn code(&self) -> u16 {
         match self {

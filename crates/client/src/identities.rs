@@ -1,40 +1,41 @@
-//! The sequences of a client's updates, and up to where it has all answers.
+//! The sequences of a client's updates, and the client's first unacknowledged sequence.
 //!
-//! A client has one lease at a time, but may have updates under way under one that it had before: what
-//! was sent under a lease is only ever sent again under the same. So sequences are counted for each.
+//! A client has one lease at a time, but updates may be in flight under a former lease: an update
+//! that was sent under a lease is only ever sent again under the same one. So sequences are counted
+//! for each lease.
 
 use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_wire::operations::Identity;
 
-/// Which update of which lease.
+/// The lease of an update and its number under that lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sequence {
     pub(crate) lease: u64,
     pub(crate) number: u64,
 }
 
-/// Hands out sequences.
+/// Assigns sequences.
 #[derive(Debug, Default)]
 pub(crate) struct Identities {
-    /// The lease that new updates come under.
+    /// The lease for new updates.
     lease: Option<u64>,
     next: u64,
-    /// Those whose updates have not ended, by lease.
+    /// The sequences of updates that have not ended, by lease.
     open: BTreeMap<u64, BTreeSet<u64>>,
 }
 
 impl Identities {
-    /// From now on updates come under this lease, that nobody has used yet; or they wait for one.
+    /// Uses this unused lease for new updates. `None`: new updates wait for a lease.
     pub(crate) fn use_lease(&mut self, lease: Option<u64>) {
         (self.lease, self.next) = (lease, 1);
     }
 
-    /// The lease that new updates come under.
+    /// Returns the lease for new updates.
     pub(crate) fn lease(&self) -> Option<u64> {
         self.lease
     }
 
-    /// The sequence of a new update, if there is a lease.
+    /// Returns the sequence of a new update, if there is a lease.
     pub(crate) fn take(&mut self) -> Option<Sequence> {
         let (lease, number) = (self.lease?, self.next);
         self.next += 1;
@@ -42,7 +43,7 @@ impl Identities {
         Some(Sequence { lease, number })
     }
 
-    /// The update has ended: nobody will ask for its answer again.
+    /// Notes that the update has ended: the client will not send it again.
     pub(crate) fn ended(&mut self, sequence: Sequence) {
         if let Some(open) = self.open.get_mut(&sequence.lease) {
             open.remove(&sequence.number);
@@ -52,7 +53,7 @@ impl Identities {
         }
     }
 
-    /// What an update says of itself.
+    /// Returns the identity that an update carries.
     pub(crate) fn identity(&self, sequence: Sequence) -> Identity {
         let Sequence { lease, number } = sequence;
         let first = self.open.get(&lease).and_then(BTreeSet::first).copied();
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_acknowledged_is_what_came_before_the_oldest_open_update() {
+    fn the_first_unacknowledged_sequence_is_that_of_the_oldest_open_update() {
         let mut identities = Identities::default();
         assert_eq!(identities.take(), None, "there is no lease");
         identities.use_lease(Some(7));
@@ -76,7 +77,7 @@ mod tests {
         assert_eq!(first(&identities, c), 1);
         identities.ended(a);
         assert_eq!(first(&identities, c), 3);
-        // Another lease counts anew, and the former one is not forgotten while it is in use.
+        // A new lease starts counting again. The former one is kept while it has open updates.
         identities.use_lease(Some(9));
         let d = identities.take().unwrap();
         assert_eq!((d.lease, d.number, first(&identities, d)), (9, 1, 1));

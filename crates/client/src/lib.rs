@@ -1,29 +1,31 @@
 //! The client library.
 //!
-//! - [`Client`]: for a thread that waits for its answers. It does the I/O itself: nothing is faster
-//!   for one operation after another.
-//! - [`AsyncClient`]: for any number of tasks of an asynchronous program, on tokio or elsewhere. What they
-//!   ask for at the same time is sent together.
+//! - [`Client`]: for a thread that waits for its answers. It does the I/O itself, which is the
+//!   fastest way to do one operation after another.
+//! - [`AsyncClient`]: for any number of tasks of an asynchronous program, on tokio or another
+//!   executor. Requests that tasks make at the same time are sent together.
 //!
-//! Both are thin. What they decide is decided in a state machine without I/O and without a clock,
-//! which the simulator and other languages drive too: a [`Session`] is told what its user wants
-//! ([`Session::begin`], [`Session::ask`]), what was answered ([`Session::answered`]) and what time
-//! it is. It says what to send ([`Session::next_output`]) and what is done ([`Session::next_done`],
-//! [`Session::next_answer`]). In it, a [`Core`] sees to the operations on objects, and the session
-//! to all that concerns the coordinator.
+//! Both are thin. All decisions are made in a state machine without I/O and without a clock, which
+//! the simulator and other languages drive too. The caller gives a [`Session`] the user's requests
+//! ([`Session::begin`], [`Session::ask`]), the answers ([`Session::answered`]) and the time. The
+//! session returns the messages to send ([`Session::next_output`]) and the results
+//! ([`Session::next_done`], [`Session::next_answer`]). Inside it, a [`Core`] handles the operations
+//! on objects, and the session handles everything that concerns the coordinator.
 //!
-//! # What it does for its user
+//! # Features
 //!
-//! - **Routing**: each object goes to the shard that has its tablet. When that says "not here", or
-//!   cannot be reached, the map is learnt anew, and the operation goes where it belongs now.
-//! - **Batches**: operations that are ready at the same time are sent together, one message for each
-//!   shard and kind; of a message that was done in part only the rest is sent again.
+//! - **Routing**: each object goes to the shard that has its tablet. If the shard refuses because
+//!   the tablet is elsewhere, or cannot be reached, the client fetches a new map and sends the
+//!   operation to the shard that has the tablet now.
+//! - **Batches**: operations that are ready at the same time are sent together, one message for
+//!   each shard and kind. If a shard does only part of a message, the client sends only the rest
+//!   again.
 //! - **Exactly once**: each update has a sequence in the client's lease, the same in every attempt,
-//!   so that a server does it once. Each message says up to where the client has all answers. Leases
-//!   are opened, kept and replaced without the user's doing.
-//! - **Coordinators**: whoever leads is found, also after it has changed.
+//!   so that a server does it once. Each message carries the client's first unacknowledged
+//!   sequence. The client opens, renews and replaces leases by itself.
+//! - **Coordinators**: the client finds the leading coordinator, also after a change of leader.
 //! - **Deadlines**: an operation ends by its deadline. The error then says whether an update was
-//!   not done, or may have been.
+//!   not done, or may have been done.
 #![forbid(unsafe_code)]
 
 mod asynchronous;

@@ -1,28 +1,28 @@
-//! Which shard has which tablet.
+//! The client's tablet map: the shard of each tablet.
 //!
-//! A client of a small cluster knows the *whole* map. A client of a large one knows the tables that it uses,
-//! each as of some version. Either asks for *news*, and merges what it is told.
+//! A client of a small cluster knows the *whole* map. A client of a large one knows the tables that
+//! it uses, each as of some version. Both request *news* and merge it into the map.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use thunderhead_wire::{KeyHash, TableId, TabletRange, control};
 
-/// Which shard has which tablet, as a coordinator knew it once.
+/// The shard of each tablet, as a coordinator last reported it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TabletMap {
-    /// Of maps that a coordinator tells of, the newest has the highest.
+    /// The version of the newest report. Coordinators give newer maps higher versions.
     version: u64,
-    /// Tables that do not belong to `tables` do not exist, and those that do are as of `version`.
+    /// Whether `tables` has all tables, as of `version`: other tables do not exist.
     is_whole: bool,
-    /// The known tables, also those of which no tablet can be had at the moment; and as of which version each is
-    /// known, where the map is not whole.
+    /// The known tables, also those without an available tablet. The value is the version as of
+    /// which the table is known, if the map is not whole.
     tables: BTreeMap<TableId, u64>,
-    /// By table and last hash: the first hash, and where.
+    /// The tablets: by table and last hash, the first hash and the shard's address.
     tablets: BTreeMap<(TableId, KeyHash), (KeyHash, SocketAddr)>,
 }
 
 impl TabletMap {
-    /// What a coordinator says. Tablets that are being recovered are nowhere.
+    /// Makes a map from a coordinator's answer. Tablets that are being recovered have no address.
     #[must_use]
     pub fn of(map: &control::Map) -> TabletMap {
         let mut this = TabletMap::default();
@@ -30,31 +30,31 @@ impl TabletMap {
         this
     }
 
-    /// The same map, in which tables that it lacks do not exist.
+    /// Returns the same map, marked as whole: tables that it lacks do not exist.
     pub(crate) fn whole(mut self) -> TabletMap {
         self.is_whole = true;
         self
     }
 
-    /// Which map this is; 0 for one that no coordinator told of.
+    /// Returns the version of the map; 0 if it does not come from a coordinator.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// As of which version the whole map is known; 0 where it is not.
+    /// Returns the version as of which the whole map is known; 0 if it is not whole.
     pub(crate) fn whole_version(&self) -> u64 {
         if self.is_whole { self.version } else { 0 }
     }
 
-    /// As of which version a table is known; 0 where it is not.
+    /// Returns the version as of which a table is known; 0 if it is not known.
     pub(crate) fn table_version(&self, table: TableId) -> u64 {
         let known = self.tables.get(&table).copied().unwrap_or(0);
         if self.is_whole { self.version } else { known }
     }
 
-    /// Takes in what a coordinator says: the whole map, or news for a version that is known here, or some
-    /// tables. Older answers change nothing.
+    /// Merges a coordinator's answer: the whole map, or the changes since a version that is known
+    /// here, or some tables. Older answers change nothing.
     pub(crate) fn merge(&mut self, news: &control::Map) {
         if news.version < self.version {
             return;
@@ -63,7 +63,7 @@ impl TabletMap {
         if is_all && news.since == 0 {
             *self = TabletMap { is_whole: true, ..TabletMap::default() };
         } else if self.is_whole && (!is_all || news.since > self.version) {
-            // From now on each table is known as of a version of its own.
+            // From now on each table has a version of its own.
             self.tables.values_mut().for_each(|version| *version = self.version);
             self.is_whole = false;
         }
@@ -75,7 +75,7 @@ impl TabletMap {
             if table.since == 0 {
                 self.remove(table.id);
             } else if table.since > self.table_version(table.id) {
-                // Changes before these are not known.
+                // Earlier changes to this table are missing, so these cannot be applied.
                 continue;
             }
             self.tables.insert(table.id, news.version);
@@ -89,14 +89,14 @@ impl TabletMap {
         }
     }
 
-    /// Forgets a table.
+    /// Removes a table.
     fn remove(&mut self, table: TableId) {
         if self.tables.remove(&table).is_some() {
             self.clear(TabletRange::whole(table));
         }
     }
 
-    /// Forgets the tablets that overlap a range.
+    /// Removes the tablets that overlap a range.
     fn clear(&mut self, range: TabletRange) {
         let TabletRange { table, first, last } = range;
         let from = self.tablets.range((table, first)..=(table, KeyHash::MAX));
@@ -107,14 +107,14 @@ impl TabletMap {
         }
     }
 
-    /// Notes where a tablet is. One that overlaps others takes their place.
+    /// Adds a tablet at an address. It replaces the tablets that it overlaps.
     pub fn insert(&mut self, range: TabletRange, address: SocketAddr) {
         self.clear(range);
         self.tables.entry(range.table).or_insert(0);
         self.tablets.insert((range.table, range.last), (range.first, address));
     }
 
-    /// Where a key belongs.
+    /// Returns the address of the shard that has a key.
     #[inline]
     #[must_use]
     pub fn find(&self, table: TableId, hash: KeyHash) -> Option<SocketAddr> {
@@ -147,18 +147,18 @@ mod tests {
         map.insert(range(20, u64::MAX), b);
         let find = |map: &TabletMap, hash| map.find(TableId(1), KeyHash(hash));
         assert_eq!(find(&map, 9), Some(a));
-        assert_eq!(find(&map, 15), None, "nobody has it");
+        assert_eq!(find(&map, 15), None, "no shard has it");
         assert_eq!(find(&map, u64::MAX), Some(b));
         assert_eq!(map.find(TableId(0), KeyHash(5)), None);
         assert_eq!(map.find(TableId(2), KeyHash(5)), None);
         assert!(map.has_table(TableId(1)) && !map.has_table(TableId(0)));
         map.insert(range(5, 30), b);
-        assert_eq!(find(&map, 3), None, "the tablet that was there is no more");
+        assert_eq!(find(&map, 3), None, "the former tablet was replaced");
         assert_eq!(find(&map, 5), Some(b));
     }
 
     #[test]
-    fn a_table_that_is_being_recovered_is_there_and_nowhere() {
+    fn a_table_that_is_being_recovered_exists_without_an_address() {
         let tablet = control::TabletInfo {
             first: KeyHash::MIN,
             last: KeyHash::MAX,
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn news_take_the_place_of_what_was_known_and_of_nothing_else() {
+    fn news_replace_older_knowledge_and_change_nothing_else() {
         let tablet = |first, last, port| control::TabletInfo {
             first: KeyHash(first),
             last: KeyHash(last),
@@ -200,23 +200,23 @@ mod tests {
         let both = vec![table(1, 0, &[tablet(0, end, 1)]), table(2, 0, &[tablet(0, end, 2)])];
         let mut map = TabletMap::of(&news(10, 0, both));
         assert_eq!(map.whole_version(), 10);
-        // One is split, and a half of it is being recovered.
+        // A table is split, and a half of it is being recovered.
         map.merge(&news(12, 10, vec![table(1, 10, &[tablet(0, 9, 1), tablet(10, end, 0)])]));
         assert_eq!(
             (find(&map, 1, 9), find(&map, 1, 10), find(&map, 2, 5)),
             (Some(1), None, Some(2))
         );
         assert!(map.whole_version() == 12 && map.table_version(TableId(2)) == 12);
-        // Older ones change nothing.
+        // Older news change nothing.
         map.merge(&news(11, 0, vec![]));
         assert_eq!(find(&map, 2, 5), Some(2));
-        // The cluster has become large: what is known of others is as old as it was.
+        // The cluster has become large: the other tables keep their versions.
         let part = |version, tables| control::Map { is_part: true, ..news(version, 0, tables) };
         map.merge(&part(20, vec![table(1, 12, &[tablet(10, end, 3)])]));
         assert_eq!((find(&map, 1, 9), find(&map, 1, 10)), (Some(1), Some(3)));
         let versions = [1, 2, 3].map(|id| map.table_version(TableId(id)));
         assert_eq!((map.whole_version(), versions), (0, [20, 12, 0]));
-        // Changes since a version that is not known here say too little.
+        // Changes since a version that is not known here cannot be applied.
         map.merge(&part(30, vec![table(2, 15, &[tablet(0, 4, 7)])]));
         assert_eq!((find(&map, 2, 3), map.table_version(TableId(2))), (Some(2), 12));
         map.merge(&control::Map { gone: vec![TableId(1)], ..part(31, vec![]) });

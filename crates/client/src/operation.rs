@@ -1,4 +1,4 @@
-//! What can be asked for, and what is answered.
+//! Operations on objects and their answers.
 
 use crate::error::Error;
 use thunderhead_rpc::{CallError, Opcode};
@@ -11,7 +11,7 @@ use thunderhead_wire::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A number to write or to add, and the number that comes of it.
+/// A number to write or to add, and the resulting number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
     /// A whole number.
@@ -28,7 +28,7 @@ impl Number {
         }
     }
 
-    /// The number in a value of a kind, if it is one: what increments count with.
+    /// Returns the number in a value, if its kind is a number: increments add to this number.
     #[must_use]
     pub fn of_value(kind: ValueKind, value: &[u8]) -> Option<Number> {
         let bytes = value.try_into().ok()?;
@@ -39,7 +39,7 @@ impl Number {
         }
     }
 
-    /// The number of the same kind with these bytes.
+    /// Decodes a number of the same kind from these bytes.
     fn like(self, bytes: [u8; 8]) -> Number {
         match self {
             Number::Integer(_) => Number::Integer(i64::from_le_bytes(bytes)),
@@ -48,20 +48,20 @@ impl Number {
     }
 }
 
-/// What to do with one object.
+/// An operation on an object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
     /// The table.
     pub table: TableId,
     /// The key.
     pub key: Vec<u8>,
-    /// When to go ahead.
+    /// The condition on the object's version.
     pub condition: Condition,
-    /// What to do.
+    /// The action.
     pub action: Action,
 }
 
-/// What to do with an object.
+/// The action of an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Read it.
@@ -70,53 +70,53 @@ pub enum Action {
     Write(Vec<u8>),
     /// Delete it.
     Delete,
-    /// Add this to it; what does not exist counts as 0. What was written as bytes, or is a number of the other kind, is
-    /// refused.
+    /// Add this to it. An object that does not exist counts as 0. A value that was written as
+    /// bytes, or a number of the other kind, is refused.
     Increment(Number),
     /// Write this number. Reads return its 8 bytes, little-endian.
     WriteNumber(Number),
-    /// Not with one object: tell of some whose keys hash into a range, from a cursor on. The
-    /// operation's key is not looked at.
+    /// Enumerate objects whose keys hash into a range, from a cursor on. The operation's key is
+    /// ignored.
     Page {
         /// The first hash.
         first: KeyHash,
         /// The last hash.
         last: KeyHash,
-        /// 0 to begin with.
+        /// Where to start; 0 at the beginning.
         cursor: u64,
     },
 }
 
-/// What came of an operation.
+/// The answer to an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// It was read.
+    /// The object was read.
     Found {
         /// Its version.
         version: Version,
         /// Its value.
         value: Vec<u8>,
     },
-    /// There is no such object, to be read or deleted.
+    /// There is no such object to read or delete.
     Absent,
-    /// It was written, and has this version now.
+    /// The object was written and now has this version.
     Written(Version),
-    /// It was deleted; this was its version.
+    /// The object was deleted; this was its version.
     Deleted(Version),
-    /// It was incremented.
+    /// The object was incremented.
     Sum {
-        /// Its version now.
+        /// Its new version.
         version: Version,
-        /// Its value now.
+        /// Its new value.
         number: Number,
     },
-    /// Some objects.
+    /// A page of objects.
     Page {
-        /// Version, key and value of each.
+        /// The objects.
         objects: Vec<Object>,
-        /// The last hash that this page and those after it are about; another tablet has the rest.
+        /// The last hash that this page and the following ones cover. Another tablet has the rest.
         last: KeyHash,
-        /// Where to go on up to that hash, if there is more.
+        /// Where to go on up to that hash, if there are more objects.
         cursor: Option<u64>,
     },
 }
@@ -124,7 +124,7 @@ pub enum Answer {
 /// The version and the value of an object.
 pub type Value = (Version, Vec<u8>);
 
-/// An object that an enumeration tells of.
+/// An object that an enumeration returns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
     /// Its version.
@@ -138,14 +138,14 @@ pub struct Object {
 }
 
 impl Object {
-    /// The number that it is, if it is one.
+    /// Returns its value as a number, if it is one.
     #[must_use]
     pub fn number(&self) -> Option<Number> {
         Number::of_value(self.kind, &self.value)
     }
 }
 
-/// Bytes of objects in a page, about.
+/// About how many bytes of objects fit into a page.
 const PAGE_BYTES: u32 = 64 << 10;
 
 impl Operation {
@@ -153,12 +153,12 @@ impl Operation {
         !matches!(self.action, Action::Read | Action::Page { .. })
     }
 
-    /// Whether it may be sent together with others of its kind.
+    /// Whether it may share a message with others of its kind.
     pub(crate) fn may_be_together(&self) -> bool {
         !matches!(self.action, Action::Page { .. })
     }
 
-    /// What says where it belongs.
+    /// Returns the hash by which it is routed.
     pub(crate) fn hash(&self) -> KeyHash {
         match self.action {
             Action::Page { first, .. } => first,
@@ -186,7 +186,7 @@ impl Operation {
         ObjectHead::new(self.table, self.key.len(), self.condition, flags)
     }
 
-    /// The body of a request for it alone.
+    /// Returns the body of a request for this operation alone.
     pub(crate) fn body(&self, identity: Identity) -> Vec<u8> {
         if let Action::Page { first, last, cursor } = self.action {
             let range = TabletRange { table: self.table, first, last };
@@ -212,7 +212,7 @@ impl Operation {
         body
     }
 
-    /// Puts it behind others of its kind; bytes about that it adds.
+    /// Appends it to a message of several operations.
     pub(crate) fn put(&self, sequence: u64, into: &mut Vec<u8>) {
         let head = &self.head();
         let (kind, argument) = match &self.action {
@@ -228,7 +228,7 @@ impl Operation {
         UpdatePart { head, kind, key: &self.key, argument }.put(sequence, into);
     }
 
-    /// Bytes about that it takes in a message, and its answer.
+    /// Returns about how many bytes it takes in a message, and its answer.
     pub(crate) fn bytes(&self) -> usize {
         let value = match &self.action {
             Action::Write(value) => value.len(),
@@ -237,7 +237,7 @@ impl Operation {
         64 + self.key.len() + value
     }
 
-    /// What the answer to it alone says.
+    /// Decodes the answer to this operation alone.
     pub(crate) fn understand(&self, body: &[u8]) -> Result<Answer, Error> {
         if matches!(self.action, Action::Page { .. }) {
             return page(body).ok_or(Error::Incomprehensible);
@@ -246,8 +246,8 @@ impl Operation {
         self.done(Version(u64::from_le_bytes(*version)), rest)
     }
 
-    /// What a part of an answer to many says: an answer, a final error, or something to be tried
-    /// again.
+    /// Decodes a part of an answer to several operations: an answer, a final error, or a refusal
+    /// after which to try again.
     pub(crate) fn understand_part(
         &self,
         head: &PartHead,
@@ -260,7 +260,7 @@ impl Operation {
         }
     }
 
-    /// What a refusal means: an answer, a final error, or something to be tried again.
+    /// Decodes a refusal: an answer, a final error, or a refusal after which to try again.
     pub(crate) fn refused(
         &self,
         status: Status,

@@ -1,4 +1,4 @@
-//! What can be asked of coordinators and servers beside operations on objects, and what is said.
+//! Questions to coordinators and servers other than operations on objects, and their replies.
 
 use crate::error::Error;
 use std::net::SocketAddr;
@@ -10,60 +10,60 @@ use thunderhead_wire::control::{
     Map, MapRequest, MigrateTablet, Settings, ShardStatus, SplitTablet, TableInfo,
 };
 
-/// What can be asked for.
+/// A question to the coordinator or a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Make a table; answered with [`Reply::Table`].
+    /// Create a table; answered with [`Reply::Table`].
     ///
-    /// It is asked for again where an answer was lost. A table of this name that is there then
-    /// counts as the one that was made: somebody else may have made it at the same time.
+    /// The question is repeated if its answer is lost. A table of this name that exists then counts
+    /// as the created one, although another client may have created it at the same time.
     CreateTable(CreateTable),
-    /// Do away with a table; answered with [`Reply::Done`].
+    /// Delete a table; answered with [`Reply::Done`].
     ///
-    /// Never asked for twice, for there may be another table of that name by then. Where the answer
-    /// was lost, the map is looked at until the table is gone from it.
+    /// Never sent twice, because another table may have that name by then. If the answer is lost,
+    /// the session fetches the map until the table is gone from it.
     DropTable(DropTable),
-    /// Make two tablets of one; answered with [`Reply::Table`].
+    /// Split a tablet into two; answered with [`Reply::Table`].
     SplitTablet(SplitTablet),
-    /// Move a tablet; answered with [`Reply::Table`] when it has moved.
+    /// Move a tablet; answered with [`Reply::Table`] when the move is complete.
     MigrateTablet(MigrateTablet),
-    /// Forget a server that does not come again; answered with [`Reply::Done`].
+    /// Forget a server that will not restart; answered with [`Reply::Done`].
     ForgetServer(ForgetServer),
-    /// Change what may change in a cluster that runs; answered with [`Reply::Settings`].
+    /// Change settings of a running cluster; answered with [`Reply::Settings`].
     ChangeSettings(ChangeSettings),
-    /// Where the tablets are: of one table, or of all; answered with [`Reply::Map`].
+    /// The map of one table or of all; answered with [`Reply::Map`].
     Map(Option<String>),
-    /// How the cluster is; answered with [`Reply::Cluster`].
+    /// The status of the cluster; answered with [`Reply::Cluster`].
     ClusterStatus,
-    /// How the shard at an address is; answered with [`Reply::Shard`].
+    /// The status of the shard at an address; answered with [`Reply::Shard`].
     ShardStatus(SocketAddr),
-    /// How the backup at an address is; answered with [`Reply::Backup`].
+    /// The status of the backup at an address; answered with [`Reply::Backup`].
     BackupStatus(SocketAddr),
 }
 
-/// What was answered to a [`Question`].
+/// The reply to a [`Question`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// It is done.
+    /// The change is done.
     Done,
-    /// A table.
+    /// A table, with the location of each tablet.
     Table(TableInfo),
-    /// Tables.
+    /// Tables, with the location of each tablet.
     Map(Map),
-    /// What holds in the cluster.
+    /// The settings of the cluster.
     Settings(Settings),
-    /// How the cluster is.
+    /// The status of the cluster.
     Cluster(ClusterStatus),
-    /// How a shard is.
+    /// The status of a shard.
     Shard(ShardStatus),
-    /// How a backup is.
+    /// The status of a backup.
     Backup(BackupStatus),
 }
 
-/// How long to wait for an answer that takes no time.
+/// How long to wait for an immediate answer.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// How long to wait where servers have to be told first.
+/// How long to wait if the coordinator must first inform servers.
 const LONG: Duration = Duration::from_secs(5);
 
 impl Question {
@@ -99,7 +99,7 @@ impl Question {
         }
     }
 
-    /// Whom to ask, if it is not whoever leads.
+    /// Returns the server to ask; `None`: the leading coordinator.
     pub(crate) fn server(&self) -> Option<SocketAddr> {
         match self {
             Question::ShardStatus(address) | Question::BackupStatus(address) => Some(*address),
@@ -107,7 +107,7 @@ impl Question {
         }
     }
 
-    /// The table that it names.
+    /// Returns the table that it names.
     pub(crate) fn table(&self) -> Option<&str> {
         match self {
             Question::CreateTable(it) => Some(&it.name),
@@ -119,7 +119,7 @@ impl Question {
         }
     }
 
-    /// Whether something is changed by it.
+    /// Whether it changes something.
     pub(crate) fn is_change(&self) -> bool {
         use Question::{
             ChangeSettings, CreateTable, DropTable, ForgetServer, MigrateTablet, SplitTablet,
@@ -155,12 +155,12 @@ impl Question {
     }
 }
 
-/// The table of a name in a map.
+/// Returns the table with this name in a map.
 pub(crate) fn table_of(map: Map, name: &str) -> Option<TableInfo> {
     map.tables.into_iter().find(|table| table.name == name)
 }
 
-/// The id of a table of a name in a map.
+/// Returns the id of the table with this name in a map.
 pub(crate) fn id_of(map: &Map, name: &str) -> Option<TableId> {
     map.tables.iter().find(|table| table.name == name).map(|table| table.id)
 }

@@ -1,27 +1,30 @@
-//! A client of a cluster: operations on objects, and what they need of the coordinator.
+//! A client's session with a cluster: operations on objects, and everything they need from the
+//! coordinator.
 //!
-//! Around a [`Core`], and like that one without I/O and without a clock. It finds out which of the
-//! coordinators leads, asks that one for the map and for a lease when they are needed, keeps the
-//! lease, and carries questions to it ([`Session::ask`]).
+//! A session wraps a [`Core`], and like the core it has no I/O and no clock. It finds the leading
+//! coordinator, requests the map and a lease from it when they are needed, renews the lease, and
+//! sends the user's questions to it ([`Session::ask`]).
 //!
-//! # Who leads
+//! # The leading coordinator
 //!
-//! There is a list of coordinators, and a guess which of them leads. One that says that it does not,
-//! or does not answer, loses the guess to the next of the list. When a question has gone all the way
-//! round it waits a little, longer each time, and the names of the coordinators are resolved again. Nothing is remembered of those who do not answer: they
-//! are asked again when their turn comes.
+//! The session has a list of coordinators, and assumes that one of them leads. If that coordinator
+//! says that it does not lead, or does not answer, the session assumes that the next one in the
+//! list leads. When a question has been to all coordinators of the list, it waits a little, longer
+//! each time, and the names of the coordinators are resolved again. The session does not remember
+//! which coordinators failed to answer: it asks them again when their turn comes.
 //!
-//! A coordinator that has lost its office without knowing may tell of an old map. A map that is
-//! older than one that was seen is not believed; another coordinator is asked.
+//! A coordinator that has lost its leadership without knowing may report an old map. The session
+//! refuses a map that is older than one it has seen, and asks another coordinator.
 //!
 //! # The lease
 //!
-//! It is opened for the first update, so that who only reads costs the coordinator nothing, and
-//! renewed at a third of its time. While no coordinator answers it is used all the same: a coordinator
-//! that is not there ends no lease, and those that serve data must not depend on it. Who had no turn
-//! for longer than a lease lasts (a thread that did something else, a machine that slept) takes a new
-//! one for its next update, for the old one is likely to be over. What is under way goes on under
-//! its own; see [`Core`] for why that is safe.
+//! The session opens a lease for the first update, so that a client that only reads costs the
+//! coordinator nothing. It renews the lease after a third of its duration. While no coordinator
+//! answers, the session goes on using the lease: an absent coordinator ends no lease, and access to
+//! data must not depend on the coordinator. A client that has no turn for longer than a lease lasts
+//! (a thread with other work, a machine that slept) takes a new lease for its next update, because
+//! the old one has probably ended. Updates in flight keep their lease; see [`Core`] for why that is
+//! safe.
 
 use crate::core::{CallNumber, Core, Output, Results, Ticket};
 use crate::error::{Error, Obstacle};
@@ -36,20 +39,20 @@ use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{self, Empty, LeaseOpened, Map, MapRequest};
 use thunderhead_wire::{ClusterId, Next, Status, TableId};
 
-/// The first wait of a question that nobody answered, and the longest.
+/// The shortest and the longest wait before a question without an answer is sent again.
 const WAIT_MIN: Duration = Duration::from_millis(4);
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// How long to wait for an answer that concerns map and lease.
+/// How long to wait for an answer that concerns the map or the lease.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long to try to close a lease. It ends by itself too.
+/// How long to try to close a lease. It also expires by itself.
 const CLOSING: Duration = Duration::from_secs(1);
 
-/// How long to look whether a table goes whose dropping was not answered.
+/// How long to look for the end of a table after the answer to its deletion was lost.
 const LOOKING: Duration = Duration::from_secs(10);
 
-/// Names a question under way.
+/// Identifies a pending question.
 type Number = u64;
 
 /// A client of a cluster, without I/O.
@@ -58,10 +61,10 @@ pub struct Session {
     random: Random,
     now: Time,
     coordinators: KnownAddresses,
-    /// Which of them is taken for the leader.
+    /// The index of the assumed leader in `coordinators`.
     leader: usize,
     cluster: Option<ClusterId>,
-    /// No older map is believed.
+    /// The version of the newest map seen. Older maps are refused.
     version: u64,
     lease: Option<Lease>,
     pending: BTreeMap<Number, Pending>,
@@ -70,14 +73,14 @@ pub struct Session {
     answers: VecDeque<(Ticket, Result<Reply, Error>)>,
 }
 
-/// A lease that we have.
+/// The client's lease.
 struct Lease {
     number: u64,
     lasts: Duration,
     renew_at: Time,
 }
 
-/// What a question is asked for.
+/// The purpose of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Purpose {
     Learn,
@@ -87,15 +90,15 @@ enum Purpose {
     User(Ticket, Question, Step),
 }
 
-/// Questions that need more than one request.
+/// The step of a user's question that may need several requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Find out which table is meant, before it is dropped.
+    /// Find the id of the table, before it is dropped.
     Before,
     Ask,
-    /// Look at the map for what became of it.
+    /// Fetch the map to see whether the change was done.
     Look(Option<TableId>),
-    /// Ask for the page of the map that begins with this table.
+    /// Fetch the page of the map that begins with this table.
     Page(TableId),
 }
 
@@ -103,18 +106,18 @@ struct Pending {
     purpose: Purpose,
     deadline: Time,
     state: State,
-    /// Coordinators in a row that did not answer as the leader does.
+    /// How many coordinators in a row did not answer as the leader.
     tried: usize,
-    /// Of these, of another cluster.
+    /// How many of these were of another cluster.
     strangers: usize,
     failures: u32,
-    /// A request of which nobody knows whether it was carried out.
+    /// Whether a request may have been done without an answer.
     may_be_done: bool,
-    /// What to say at the deadline.
+    /// The error at the deadline.
     error: Error,
-    /// The table that is to be dropped.
+    /// The table to be dropped.
     table: Option<TableId>,
-    /// The answer so far, whose map has further pages.
+    /// The reply so far, if its map has further pages.
     pages: Option<Reply>,
 }
 
@@ -125,18 +128,18 @@ enum State {
 }
 
 impl Session {
-    /// A session with a cluster that has these coordinators.
+    /// Makes a session with a cluster that has these coordinators.
     #[must_use]
     pub fn new(coordinators: impl Into<Addresses>, mut random: Random) -> Session {
         let coordinators = KnownAddresses::of(coordinators.into());
         let core = Core::without_lease(random.split());
-        // So that not all clients ask the same one first.
+        // A random start spreads the first requests of all clients.
         let leader = random.below(coordinators.list().len() as u64) as usize;
         Session { coordinators, leader, ..Session::around(core, random) }
     }
 
-    /// A session without coordinators, for a core with a lease: the map is asked for with
-    /// [`Output::Learn`], and questions are not answered.
+    /// Makes a session without coordinators, for a core with a lease. It requests the map with
+    /// [`Output::Learn`] and answers no questions.
     #[must_use]
     pub fn around(core: Core, random: Random) -> Session {
         Session {
@@ -155,25 +158,26 @@ impl Session {
         }
     }
 
-    /// The core, for what concerns only operations. What is begun is begun with [`Session::begin`].
+    /// Returns the core, for reading its state. Operations begin with [`Session::begin`].
     #[must_use]
     pub fn core(&self) -> &Core {
         &self.core
     }
 
-    /// The lease that new updates come under, if there is one.
+    /// Returns the lease for new updates, if there is one.
     #[must_use]
     pub fn lease(&self) -> Option<u64> {
         self.core.lease()
     }
 
-    /// Begins some operations: see [`Core::begin`].
+    /// Begins operations: see [`Core::begin`].
     pub fn begin(&mut self, now: Time, operations: Vec<Operation>, deadline: Time) -> Ticket {
         self.advance(now);
         self.core.begin(now, operations, deadline)
     }
 
-    /// Begins an operation of which somebody else has made the first attempt: see [`Core::begin_behind`].
+    /// Begins an operation whose first attempt the caller has already made: see
+    /// [`Core::begin_behind`].
     pub(crate) fn begin_behind(
         &mut self,
         now: Time,
@@ -185,7 +189,7 @@ impl Session {
         self.core.begin_behind(now, operation, deadline, outcome)
     }
 
-    /// Asks something; [`Session::next_answer`] tells what was said, by the deadline.
+    /// Begins a question. [`Session::next_answer`] returns the reply by the deadline.
     pub fn ask(&mut self, now: Time, question: Question, deadline: Time) -> Ticket {
         self.advance(now);
         let ticket = self.core.ticket();
@@ -205,15 +209,15 @@ impl Session {
         ticket
     }
 
-    /// Gives up what was begun or asked: nothing is told of it. It may be carried out.
+    /// Cancels operations or a question: the session returns no result. They may still be done.
     pub fn give_up(&mut self, ticket: Ticket) {
         self.core.give_up(ticket);
         self.pending
             .retain(|_, it| !matches!(it.purpose, Purpose::User(its, _, _) if its == ticket));
     }
 
-    /// Ends the lease, so that servers need not remember for it. Updates that have not been sent
-    /// need another one.
+    /// Ends the lease, so that servers can forget its completion records. Updates that have not
+    /// been sent need another lease.
     pub fn close(&mut self, now: Time) {
         self.advance(now);
         if let Some(lease) = self.lease.take() {
@@ -223,7 +227,7 @@ impl Session {
         }
     }
 
-    /// Whether nothing is under way, not even the end of a lease.
+    /// Whether nothing is pending, not even the end of a lease.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let counts =
@@ -231,28 +235,28 @@ impl Session {
         self.core.is_idle() && !self.pending.values().any(counts)
     }
 
-    /// What has ended, if operations have.
+    /// Returns the results of the next batch that has ended, if there is one.
     pub fn next_done(&mut self) -> Option<(Ticket, Results)> {
         self.core.next_done()
     }
 
-    /// What was answered, if something was.
+    /// Returns the next reply to a question, if there is one.
     pub fn next_answer(&mut self) -> Option<(Ticket, Result<Reply, Error>)> {
         self.answers.pop_front()
     }
 
-    /// Whether [`Session::next_done`] or [`Session::next_answer`] has something to tell.
+    /// Whether [`Session::next_done`] or [`Session::next_answer`] has a result.
     #[must_use]
     pub fn has_done(&self) -> bool {
         self.core.has_done() || !self.answers.is_empty()
     }
 
-    /// Somebody says where the tablets are: see [`Core::learn`].
+    /// Replaces the map: see [`Core::learn`].
     pub fn learn(&mut self, now: Time, map: TabletMap) {
         self.core.learn(now, map);
     }
 
-    /// What to do next, if there is something.
+    /// Returns the next action that the session requests, if there is one.
     pub fn next_output(&mut self) -> Option<Output> {
         loop {
             if let Some(output) = self.outputs.pop_front() {
@@ -281,7 +285,7 @@ impl Session {
         }
     }
 
-    /// When [`Session::tick`] is to be called at the latest.
+    /// Returns the latest time for the next call of [`Session::tick`].
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         let pending = self.pending.values().map(|it| match it.state {
@@ -294,7 +298,7 @@ impl Session {
         all.min().filter(|at| *at != Time::NEVER)
     }
 
-    /// Time has passed.
+    /// Notes the time: ends overdue questions and operations, and renews the lease.
     pub fn tick(&mut self, now: Time) {
         self.advance(now);
         self.core.tick(now);
@@ -310,7 +314,7 @@ impl Session {
                 self.answers.push_back((ticket, Err(error)));
             }
         }
-        // What nobody waits for any more is not asked for.
+        // Requests for a map or a lease are cancelled if no operation needs them any more.
         let (learns, opens) = (!self.core.is_idle(), self.core.wants_lease());
         self.pending.retain(|_, it| match it.purpose {
             Purpose::Learn => learns || matches!(it.state, State::Sent { .. }),
@@ -319,7 +323,7 @@ impl Session {
         });
     }
 
-    /// What came of a call.
+    /// Notes the outcome of a call.
     pub fn answered(&mut self, now: Time, call: CallNumber, outcome: Result<&[u8], CallError>) {
         self.advance(now);
         let Some(number) = self.calls.remove(&call) else {
@@ -347,7 +351,7 @@ impl Session {
                     via.is_none() || it.tried % self.coordinators.list().len().max(1) == 0;
                 let wait = if is_round { self.backoff(&mut it) } else { Duration::ZERO };
                 if is_round {
-                    // None of them answers as the leader: they may be elsewhere.
+                    // No coordinator answers as the leader: their addresses may have changed.
                     self.coordinators.resolve_again();
                 }
                 it.state = State::Waiting(now + wait);
@@ -356,7 +360,7 @@ impl Session {
         }
     }
 
-    /// Notes what time it is, and what follows from that for the lease.
+    /// Notes the time, and ends or renews the lease accordingly.
     fn advance(&mut self, now: Time) {
         let absent = now.since(self.now);
         self.now = now;
@@ -424,7 +428,7 @@ impl Session {
         }
     }
 
-    /// What an answer means.
+    /// Handles the answer to a question.
     fn understood(&mut self, it: &mut Pending, body: &[u8], sent: Time) -> Verdict {
         let now = self.now;
         match it.purpose.clone() {
@@ -443,7 +447,8 @@ impl Session {
                     }
                     let lasts = Duration::from_millis(opened.ttl_ms.max(1));
                     if now.since(sent) > lasts {
-                        // It took so long to hear of it that it is over.
+                        // The answer took longer than the lease lasts, so the lease has already
+                        // ended.
                         return Verdict::Again(self.backoff(it));
                     }
                     let (number, renew_at) = (opened.lease, sent + lasts / 3);
@@ -531,7 +536,7 @@ impl Session {
         Verdict::Ended
     }
 
-    /// A map, if it is not older than another one that was seen.
+    /// Decodes a map. `None` if it is older than the newest one seen.
     fn map_of(&mut self, it: &mut Pending, body: &[u8]) -> Option<Map> {
         let Some(map) = control::of_body::<Map>(body) else {
             it.error = Error::Incomprehensible;
@@ -544,7 +549,7 @@ impl Session {
         Some(map)
     }
 
-    /// What an error means.
+    /// Handles the error of a call.
     fn refused(&mut self, it: &mut Pending, error: CallError) -> Verdict {
         if matches!(error, CallError::Broken | CallError::Late) {
             it.strangers = 0;
@@ -590,18 +595,18 @@ impl Session {
         }
     }
 
-    /// A coordinator of another cluster is there, or a server of one.
+    /// Handles an answer from a coordinator or server of another cluster.
     fn met_stranger(&mut self, it: &mut Pending) -> Verdict {
         it.strangers += 1;
         let is_user = matches!(it.purpose, Purpose::User(..));
         if is_user && it.strangers >= self.coordinators.list().len() {
-            // No coordinator is left that could be the right one.
+            // No other coordinator is left to try.
             return self.fail(it, Error::Refused(Status::WrongCluster));
         }
         Verdict::Elsewhere
     }
 
-    /// Nobody knows whether a request was carried out.
+    /// Handles a request that may have been done without an answer.
     fn unanswered(&mut self, it: &mut Pending) -> Verdict {
         if let Purpose::User(_, question, step) = &mut it.purpose
             && *step == Step::Ask
@@ -610,17 +615,18 @@ impl Session {
             it.may_be_done = true;
             if matches!(question, Question::DropTable(_)) {
                 *step = Step::Look(it.table);
-                // Also without a deadline it ends: it may never have been carried out.
+                // The request may never have been done, so the wait also ends for a question
+                // without a deadline.
                 it.deadline = it.deadline.min(self.now + LOOKING);
             }
         }
         Verdict::Elsewhere
     }
 
-    /// A refusal that is final.
+    /// Handles a final refusal.
     fn fail(&mut self, it: &mut Pending, error: Error) -> Verdict {
         match &it.purpose {
-            // Operations wait for it; they have deadlines.
+            // Operations wait for the map; they have deadlines.
             Purpose::Learn => Verdict::Again(self.backoff(it)),
             Purpose::OpenLease => {
                 self.core.lease_refused(self.now, error);
@@ -633,7 +639,7 @@ impl Session {
                     self.lease.take_if(|lease| lease.number == number);
                     self.core.lease_ended(number);
                 } else if let Some(lease) = ours {
-                    // Shards say whether it is over.
+                    // Shards say whether it has ended.
                     lease.renew_at = self.now + lease.lasts / 3;
                 }
                 Verdict::Ended
@@ -648,7 +654,7 @@ impl Session {
         }
     }
 
-    /// Twice as long with every failure, and something at random.
+    /// Returns the next wait: twice as long after every failure, with a random part.
     fn backoff(&mut self, it: &mut Pending) -> Duration {
         let most = WAIT_MIN.saturating_mul(1 << it.failures.min(16)).min(WAIT_MAX);
         it.failures += 1;
@@ -656,7 +662,7 @@ impl Session {
     }
 }
 
-/// What was in the way of a question that ends with this error.
+/// The obstacle of a question that ends with this error.
 fn obstacle_of(error: Error) -> Obstacle {
     match error {
         Error::TimedOut(obstacle) => obstacle,
@@ -665,16 +671,16 @@ fn obstacle_of(error: Error) -> Obstacle {
     }
 }
 
-/// What becomes of a question that was answered.
+/// The next step for a question after an answer.
 enum Verdict {
     Ended,
-    /// Ask the same one again after a while.
+    /// Send it again to the same coordinator after a wait.
     Again(Duration),
-    /// Ask another one.
+    /// Send it to another coordinator.
     Elsewhere,
 }
 
-/// The map in a reply.
+/// Returns the map in a reply.
 fn map_in(reply: &Reply) -> Option<&Map> {
     match reply {
         Reply::Map(map) => Some(map),
@@ -683,7 +689,7 @@ fn map_in(reply: &Reply) -> Option<&Map> {
     }
 }
 
-/// A reply with one more page of its map, which was to begin with a table.
+/// Adds a page to the map of a reply. The page must begin with the table `from`.
 fn join(reply: Option<Reply>, page: Map, from: TableId) -> Result<Reply, Error> {
     let mut reply = reply.ok_or(Error::Incomprehensible)?;
     let map = match &mut reply {
@@ -693,7 +699,7 @@ fn join(reply: Option<Reply>, page: Map, from: TableId) -> Result<Reply, Error> 
     };
     let is_behind = |table: TableId| table >= from;
     if !page.tables.iter().all(|it| is_behind(it.id)) || page.more.is_some_and(|it| it <= from) {
-        // Else it could go on for ever.
+        // Otherwise the pages could go on for ever.
         return Err(Error::Incomprehensible);
     }
     map.tables.extend(page.tables);
@@ -701,7 +707,7 @@ fn join(reply: Option<Reply>, page: Map, from: TableId) -> Result<Reply, Error> 
     Ok(reply)
 }
 
-/// What to ask for a purpose, and how long to wait.
+/// Returns the request for a purpose, and how long to wait for its answer.
 fn request(purpose: &Purpose, core: &Core) -> (Opcode, Vec<u8>, Duration) {
     let lease = |lease: u64| control::to_body(&control::Lease { lease });
     match purpose {

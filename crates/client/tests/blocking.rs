@@ -1,4 +1,4 @@
-//! The front for a thread that waits, against a shard on this machine.
+//! Tests of the blocking client, against a shard on this machine.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,12 +22,12 @@ fn world(name: &str) -> World {
     let directory =
         std::env::temp_dir().join(format!("thunderhead-client-{}-{name}", std::process::id()));
     let world = os::world(&directory).expect("a directory for temporary files");
-    // Nothing is written there.
+    // The world needs a directory, but the client writes no files.
     let _ = std::fs::remove_dir(&directory);
     world
 }
 
-/// Ends the server's thread also where the test panics.
+/// Ends the server's thread, also if the test panics.
 struct End<'a>(&'a AtomicBool, Alarm);
 
 impl Drop for End<'_> {
@@ -37,7 +37,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// Runs a shard beside a client.
+/// Runs a test with a client and a shard.
 fn with_client(options: Options, test: impl FnOnce(&mut Blocking<TabletMap>)) {
     let stop = &AtomicBool::new(false);
     let (tell, told) = std::sync::mpsc::channel();
@@ -64,7 +64,7 @@ fn with_client(options: Options, test: impl FnOnce(&mut Blocking<TabletMap>)) {
     });
 }
 
-#[allow(clippy::disallowed_methods, reason = "somebody who speaks no protocol of ours")]
+#[allow(clippy::disallowed_methods, reason = "a listener that does not speak our protocol")]
 fn listener() -> std::net::TcpListener {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap()
 }
@@ -108,7 +108,8 @@ fn everything_is_done_over_both_transports() {
                 assert_eq!(value, &vec![number as u8; 500]);
             }
             assert_eq!(found[1000], Ok(Answer::Absent));
-            // The answer to many large ones is too long for one message: they are read singly.
+            // The answer to many large reads is too long for one message, so the client reads them
+            // one by one.
             let large = (0..20).map(|it| operation(it, Action::Write(vec![7; 100_000]))).collect();
             assert!(client.all(large).iter().all(Result::is_ok));
             let found = client.all((0..20).map(|it| operation(it, Action::Read)).collect());
@@ -123,7 +124,7 @@ fn everything_is_done_over_both_transports() {
             let walked = keys.len();
             keys.sort_unstable();
             keys.dedup();
-            assert_eq!((walked, keys.len()), (1002, 1002), "1000, and two numbers");
+            assert_eq!((walked, keys.len()), (1002, 1002), "1000 objects and two numbers");
             let nowhere: Vec<_> = client.scan(TableId(9)).collect();
             assert_eq!(nowhere, [Err(Error::NoSuchTable(TableId(9)))]);
         });
@@ -131,7 +132,7 @@ fn everything_is_done_over_both_transports() {
 }
 
 #[test]
-fn what_cannot_be_done_says_why_and_whether_it_may_have_been() {
+fn an_error_names_its_reason_and_whether_the_update_may_be_done() {
     let options = Options { shared_memory: false, ..Options::default() };
     with_client(options, |client| {
         let other = client.read(TableId(9), b"k");
@@ -140,7 +141,7 @@ fn what_cannot_be_done_says_why_and_whether_it_may_have_been() {
         assert_eq!(empty.to_string(), "the key is empty; give at least one byte");
         assert!(!empty.is_unknown());
     });
-    // Nobody listens there any more.
+    // No process listens at this address.
     let gone = listener().local_addr().unwrap();
     let mut map = TabletMap::default();
     map.insert(TabletRange::whole(TABLE), gone);
@@ -148,7 +149,7 @@ fn what_cannot_be_done_says_why_and_whether_it_may_have_been() {
     client.deadline = Some(Duration::from_millis(50));
     let error = client.write(TABLE, b"k", b"v", Condition::Always).unwrap_err();
     assert_eq!(error, Error::TimedOut(Obstacle::NoAnswer), "it was never sent");
-    // Somebody listens, and never says a word: the request was not sent either.
+    // A process listens but never sends a greeting, so the request is not sent either.
     let silent = listener();
     let mut map = TabletMap::default();
     map.insert(TabletRange::whole(TABLE), silent.local_addr().unwrap());
@@ -158,7 +159,7 @@ fn what_cannot_be_done_says_why_and_whether_it_may_have_been() {
     assert_eq!(error, Error::TimedOut(Obstacle::NoAnswer));
 }
 
-/// Nobody knows anything.
+/// A map source without a map.
 struct Nowhere;
 
 impl MapSource for Nowhere {
@@ -176,7 +177,7 @@ fn without_a_map_an_operation_ends_at_its_deadline() {
     assert!(!error.is_unknown());
 }
 
-/// Says one after the other, from the last to the first, and the first again and again.
+/// Returns the maps from the last to the first, then the first again and again.
 struct Maps(Vec<TabletMap>);
 
 impl MapSource for Maps {
@@ -198,11 +199,11 @@ fn a_read_finds_its_object_though_the_map_was_out_of_date() {
         let found = |wrong: TabletMap, table| {
             client(options, Maps(vec![right.clone(), wrong])).read(table, b"k")
         };
-        // Nobody listens there any more.
+        // No process listens at this address.
         let mut wrong = TabletMap::default();
         wrong.insert(TabletRange::whole(TABLE), listener().local_addr().unwrap());
         assert_eq!(found(wrong, TABLE), Ok(Some((version, b"v".to_vec()))));
-        // Who listens there does not have it.
+        // The shard at this address does not have the table.
         let gone = TableId(2);
         let mut wrong = right.clone();
         wrong.insert(TabletRange::whole(gone), server);

@@ -1,8 +1,8 @@
 //! The thread that does the I/O.
 //!
-//! Each round: take what was handed over; begin as much of it as may be under way; send, all that is
-//! ready together; hand over what has ended; wait for answers, for the alarm, or for the time that
-//! something has a deadline. Nothing in it waits but that last step.
+//! Each round: take the queued jobs; begin as many as may be in flight; send all that are ready
+//! together; hand over the results; wait for answers, for the alarm or for the next deadline. Only
+//! that last step waits.
 
 use super::promise::Promise;
 use crate::client::{self, Options};
@@ -19,7 +19,7 @@ use thunderhead_runtime::alarm::Alarm;
 use thunderhead_runtime::clock::Clock;
 use thunderhead_runtime::{Time, World, os};
 
-/// What the driver is to do.
+/// A job for the driver.
 pub(crate) enum Job {
     Do { number: u64, work: Work, deadline: Time },
     GiveUp(u64),
@@ -30,7 +30,7 @@ pub(crate) enum Work {
     Question(Question, Promise<Result<Reply, Error>>),
 }
 
-/// What the driver and its users share.
+/// The state that the driver and the handles share.
 #[derive(Default)]
 pub(crate) struct Shared(Mutex<Queue>);
 
@@ -38,7 +38,7 @@ pub(crate) struct Shared(Mutex<Queue>);
 struct Queue {
     jobs: Vec<Job>,
     state: State,
-    /// Who waits until the client is closed.
+    /// Promises to keep when the client is closed.
     closing: Vec<Promise<()>>,
 }
 
@@ -46,9 +46,9 @@ struct Queue {
 enum State {
     #[default]
     Open,
-    /// What is under way is still to end.
+    /// Operations in flight are still to end.
     Closing,
-    /// Nobody waits for anything any more.
+    /// No handle and no job is left.
     Over,
 }
 
@@ -57,7 +57,7 @@ impl Shared {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands something over; false when the client is closed.
+    /// Queues a job. Returns false if the client is closed.
     pub(crate) fn push(&self, job: Job) -> bool {
         let mut queue = self.lock();
         let takes = match job {
@@ -70,7 +70,7 @@ impl Shared {
         takes
     }
 
-    /// Closes the client; false when it is over already.
+    /// Closes the client. Returns false if the driver has already ended.
     pub(crate) fn close(&self, promise: Promise<()>) -> bool {
         let mut queue = self.lock();
         if queue.state == State::Over {
@@ -81,13 +81,13 @@ impl Shared {
         true
     }
 
-    /// The last user has gone.
+    /// Ends the driver: the last handle has been dropped.
     pub(crate) fn abandon(&self) {
         self.lock().state = State::Over;
     }
 }
 
-/// The driver's clock, as its users read it.
+/// The driver's clock, for the handles.
 #[derive(Clone, Copy)]
 pub(crate) struct SharedClock(Instant);
 
@@ -102,7 +102,7 @@ impl SharedClock {
     }
 }
 
-/// Starts a driver, which tells whether it could.
+/// Starts a driver. It reports through `tell` whether it could start.
 pub(crate) fn start(
     (shared, clock, alarm): (Arc<Shared>, SharedClock, Alarm),
     options: Options,
@@ -125,13 +125,13 @@ struct Driver {
     clock: Clock,
     alarm: Alarm,
     calls: HashMap<CallId, CallNumber>,
-    /// What has not begun, in the order in which it came.
+    /// Operations that have not begun, in the order of arrival.
     waiting: BTreeMap<u64, (Vec<Operation>, Promise<Results>, Time)>,
-    /// When which of that has its deadline.
+    /// The deadlines of the operations in `waiting`.
     expiring: BTreeSet<(Time, u64)>,
     begun: HashMap<Ticket, Begun>,
     tickets: HashMap<u64, Ticket>,
-    /// Operations that have begun and not ended.
+    /// The number of operations that have begun and not ended.
     in_flight: usize,
     in_flight_max: usize,
     state: State,
@@ -186,7 +186,7 @@ impl Driver {
             if self.state == State::Closing && self.begun.is_empty() && self.waiting.is_empty() {
                 return self.close();
             }
-            // What has ended may have made room.
+            // The results may have made room for waiting operations.
             if self.waiting.is_empty() || self.in_flight >= self.in_flight_max {
                 self.wait();
             }
@@ -224,7 +224,7 @@ impl Driver {
         }
     }
 
-    /// Begins what may be under way.
+    /// Begins waiting operations, as many as may be in flight.
     fn begin_waiting(&mut self) {
         let now = self.clock.now();
         while self.in_flight < self.in_flight_max
@@ -239,7 +239,7 @@ impl Driver {
         }
     }
 
-    /// Does what the session wants to be done.
+    /// Makes the calls that the session requests.
     fn send(&mut self) {
         while let Some(output) = self.session.next_output() {
             let Output::Call { number, to, opcode, body, timeout } = output else { continue };
@@ -252,7 +252,7 @@ impl Driver {
         }
     }
 
-    /// Hands over what has ended.
+    /// Hands over the results.
     fn hand_over(&mut self) {
         while let Some((ticket, results)) = self.session.next_done() {
             let Some(Begun::Operations { number, count, promise }) = self.begun.remove(&ticket)
@@ -293,14 +293,14 @@ impl Driver {
         {
             self.expiring.remove(&(at, number));
             if let Some((operations, promise, _)) = self.waiting.remove(&number) {
-                // It never had its turn: too much was under way.
+                // It never had its turn: too many operations were in flight.
                 let error = Error::TimedOut(Obstacle::Busy);
                 promise.keep(vec![Err(error); operations.len()]);
             }
         }
     }
 
-    /// Ends the lease and tells who waits for it.
+    /// Ends the lease. The promises in `closing` end when the driver is dropped.
     fn close(&mut self) {
         self.session.close(self.clock.now());
         while !self.session.is_idle() && self.shared.lock().state != State::Over {
@@ -321,7 +321,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        // Whoever waits still learns that nobody is there any more.
+        // Dropping the remaining promises tells the waiting tasks that the driver has ended.
         let mut queue = self.shared.lock();
         queue.state = State::Over;
         let left = (std::mem::take(&mut queue.jobs), std::mem::take(&mut queue.closing));

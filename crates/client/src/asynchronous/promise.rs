@@ -25,7 +25,7 @@ impl<T> Slot<T> {
         }
         (state.value, state.is_over) = (value, true);
         let waker = state.waker.take();
-        // Whoever is woken may run at once, and ask.
+        // The woken task may run at once and poll, so the lock is released first.
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
@@ -33,13 +33,13 @@ impl<T> Slot<T> {
     }
 }
 
-/// Who holds it is to say the value.
+/// The sender's end: sets the value, or ends the wait when it is dropped.
 pub(crate) struct Promise<T>(Arc<Slot<T>>);
 
-/// Waits for the value; `None` if nobody will say it any more.
+/// The receiver's end: waits for the value. `None` if the promise was dropped without a value.
 pub(crate) struct Promised<T>(Arc<Slot<T>>);
 
-/// Both ends.
+/// Makes both ends.
 pub(crate) fn promise<T>() -> (Promise<T>, Promised<T>) {
     let state = State { value: None, is_over: false, waker: None };
     let slot = Arc::new(Slot(Mutex::new(state)));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_promised_is_told_once_and_what_is_not_kept_is_told_too() {
+    fn a_promise_wakes_its_receiver_once_whether_kept_or_dropped() {
         for kept in [true, false] {
             let count = Arc::new(Count::default());
             let waker = Arc::clone(&count).into();
@@ -111,7 +111,7 @@ mod tests {
             assert_eq!(count.0.load(Ordering::SeqCst), 1);
             assert_eq!(promised.poll(&mut context), Poll::Ready(expected));
         }
-        // Nobody waits: nothing happens.
+        // No task waits for the value: nothing happens.
         let (promise, promised) = promise();
         drop(promised);
         promise.keep(1);

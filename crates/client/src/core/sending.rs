@@ -1,4 +1,4 @@
-//! Messages of what is ready: which parts go together, and what a message holds.
+//! Builds messages from the ready parts: which parts share a message, and the bytes of a message.
 
 use super::{Call, CallNumber};
 use super::{Core, MESSAGE_BYTES, Output, PARTS_MAX, Part, PartOf, Route, State, patience};
@@ -10,7 +10,7 @@ use thunderhead_wire::operations::Identity;
 use zerocopy::IntoBytes;
 
 impl Core {
-    /// Sends all that is ready, what goes to the same shard together.
+    /// Sends all ready parts, together if they go to the same shard.
     pub(super) fn send_ready(&mut self) {
         if self.ready.is_empty() {
             return;
@@ -61,8 +61,8 @@ impl Core {
             parts.push((ticket, at));
         }
         for (route, (timeout, parts)) in messages {
-            // Only now, so that those of a message are in a row: a shard records what they have come
-            // to together.
+            // Sequences are assigned only now, so that those of a message are consecutive: a shard
+            // records the outcomes of a message together.
             for part in &parts {
                 let batch = self.batches.get_mut(&part.0);
                 let part = batch.and_then(|batch| batch.parts.get_mut(part.1));
@@ -84,7 +84,7 @@ impl Core {
         self.batches.get(&ticket)?.parts.get(at)
     }
 
-    /// Sends parts to a shard, in as many messages as it takes.
+    /// Sends parts to a shard, in as many messages as needed.
     fn send(&mut self, route: Route, timeout: Duration, mut parts: &[PartOf]) {
         let count_max = if route.lease.is_some() { PARTS_MAX } else { self.reads_max };
         while !parts.is_empty() {

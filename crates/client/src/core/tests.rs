@@ -1,4 +1,4 @@
-//! Operations whose first attempt was somebody else's.
+//! Tests of operations whose first attempt the caller made, and of the map version in messages.
 
 use super::*;
 use crate::operation::Action;
@@ -11,7 +11,8 @@ use zerocopy::FromBytes;
 const NOW: Time = Time(1_000_000_000);
 const TABLE: TableId = TableId(1);
 
-/// A core that knows where the table is, and has begun a read of which a first attempt came out so.
+/// Makes a core that knows the table's address, and begins a read whose first attempt had this
+/// outcome.
 fn behind(outcome: Result<&[u8], CallError>) -> Core {
     let mut core = Core::new(1, Random::from_seed(1));
     let mut map = TabletMap::default();
@@ -28,10 +29,10 @@ fn refused(status: Status, hint: u32) -> Result<&'static [u8], CallError> {
 }
 
 #[test]
-fn what_somebody_else_has_tried_is_not_tried_again_as_if_nothing_was_known() {
+fn a_failed_first_attempt_decides_the_next_step() {
     for lost in [CallError::Late, CallError::Broken, CallError::Unreachable(Cause::Refused)] {
         let mut core = behind(Err(lost));
-        assert_eq!(core.next_output(), Some(Output::Learn), "{lost:?}: it may be elsewhere");
+        assert_eq!(core.next_output(), Some(Output::Learn), "{lost:?}: the tablet may have moved");
         assert_eq!(core.next_output(), None);
     }
     let mut core = behind(refused(Status::Moved, 0));
@@ -46,7 +47,7 @@ fn what_somebody_else_has_tried_is_not_tried_again_as_if_nothing_was_known() {
 }
 
 #[test]
-fn what_somebody_else_was_told_is_what_came_of_it() {
+fn the_answer_to_the_first_attempt_is_the_result() {
     let result = |outcome| {
         let mut core = behind(outcome);
         assert_eq!(core.next_output(), None);
@@ -63,7 +64,8 @@ fn what_somebody_else_was_told_is_what_came_of_it() {
     assert_eq!(wrong, [Err(Error::Refused(Status::Malformed))]);
 }
 
-/// The updates of each message that a core wants to be sent, by the version of the map that the message names.
+/// Counts the updates in each message that the core sends, by the map version that the message
+/// names.
 fn sent(core: &mut Core) -> BTreeMap<u64, usize> {
     let mut found = BTreeMap::new();
     while let Some(output) = core.next_output() {
@@ -83,7 +85,7 @@ fn sent(core: &mut Core) -> BTreeMap<u64, usize> {
 }
 
 #[test]
-fn a_message_names_the_version_as_of_which_the_tables_of_its_updates_are_known() {
+fn a_message_names_the_map_version_of_its_updates_tables() {
     let news = |version, is_part, tables: &[u64]| control::Map {
         version,
         is_part,
@@ -100,8 +102,8 @@ fn a_message_names_the_version_as_of_which_the_tables_of_its_updates_are_known()
     let mut core = Core::new(1, Random::from_seed(1));
     core.told(NOW, &news(10, false, &[1, 2, 3]));
     core.begin(NOW, updates(), NOW + Duration::from_secs(10));
-    assert_eq!(sent(&mut core), BTreeMap::from([(10, 4)]), "the whole map is of one version");
-    // Something newer is known of one table, and that says nothing of the others.
+    assert_eq!(sent(&mut core), BTreeMap::from([(10, 4)]), "the whole map has one version");
+    // The core learns a newer version of one table, which says nothing about the others.
     core.told(NOW, &news(20, true, &[2]));
     core.begin(NOW, updates(), NOW + Duration::from_secs(10));
     assert_eq!(sent(&mut core), BTreeMap::from([(10, 3), (20, 1)]));

@@ -1,5 +1,6 @@
-//! What a session says to coordinators, call by call: who is asked, what is asked again and what is
-//! not, and what its user is told. No network and no time but what the test says.
+//! Tests of a session's calls to coordinators, one by one: which coordinator it asks, which
+//! requests it repeats, and which results its user gets. There is no network, and the test sets the
+//! time.
 
 use crate::fake::Cluster;
 use std::net::SocketAddr;
@@ -21,7 +22,7 @@ fn coordinators() -> Vec<SocketAddr> {
     ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"].map(|it| it.parse().unwrap()).to_vec()
 }
 
-/// A call that the session wants to be made.
+/// A call that the session requests.
 #[derive(Clone, Debug)]
 struct Call {
     number: CallNumber,
@@ -30,12 +31,12 @@ struct Call {
     body: Vec<u8>,
 }
 
-/// A session, and the cluster that it talks to if the test lets it.
+/// A session, and the cluster that answers it if the test lets it.
 struct Stage {
     session: Session,
     cluster: Cluster,
     now: Time,
-    /// All that was sent.
+    /// All calls that the session has made.
     sent: Vec<(SocketAddr, Opcode)>,
 }
 
@@ -51,7 +52,7 @@ impl Stage {
         let mut calls = Vec::new();
         while let Some(output) = self.session.next_output() {
             let Output::Call { number, to, opcode, body, .. } = output else {
-                panic!("coordinators are asked")
+                panic!("the session has coordinators to ask")
             };
             self.sent.push((to, opcode));
             calls.push(Call { number, to, opcode, body });
@@ -59,7 +60,7 @@ impl Stage {
         calls
     }
 
-    /// What the cluster says, and does.
+    /// Does a call in the fake cluster, and passes the answer to the session.
     fn answer(&mut self, call: &Call) {
         let refused = |status| Err(CallError::Refused { status, hint: 0, detail: 0 });
         let leader = coordinators()[self.cluster.leader];
@@ -91,7 +92,7 @@ impl Stage {
         self.session.tick(self.now);
     }
 
-    /// Goes on until nothing is to be sent, and as far in time as it takes to end.
+    /// Answers calls and advances the time until a result is ready.
     fn settle(&mut self) {
         for _ in 0..200 {
             let calls = self.calls();
@@ -147,7 +148,7 @@ fn drop_table(name: &str) -> Question {
     Question::DropTable(DropTable { name: name.to_owned() })
 }
 
-/// The one call of an operation among some.
+/// Returns the only call with this opcode.
 fn only(calls: Vec<Call>, opcode: Opcode) -> Call {
     let mut calls: Vec<Call> = calls.into_iter().filter(|call| call.opcode == opcode).collect();
     assert_eq!(calls.len(), 1, "{calls:?}");
@@ -155,7 +156,7 @@ fn only(calls: Vec<Call>, opcode: Opcode) -> Call {
 }
 
 #[test]
-fn whoever_leads_is_found_and_asked_from_then_on() {
+fn a_session_finds_the_leader_and_then_asks_it_directly() {
     for leader in 0..3 {
         let mut stage = Stage::new();
         stage.cluster.leader = leader;
@@ -164,7 +165,7 @@ fn whoever_leads_is_found_and_asked_from_then_on() {
         let asked = stage.sent.len();
         stage.create("b");
         assert_eq!(stage.sent[asked..], [(coordinators()[leader], Opcode::CreateTable)]);
-        // That one is gone, and another one leads.
+        // That coordinator crashes, and another one leads.
         stage.cluster.leader = (leader + 2) % 3;
         stage.ask(Question::ClusterStatus);
         let call = only(stage.calls(), Opcode::ClusterStatus);
@@ -174,18 +175,18 @@ fn whoever_leads_is_found_and_asked_from_then_on() {
 }
 
 #[test]
-fn a_table_whose_making_was_not_answered_is_there_once_and_counts_as_made() {
+fn a_creation_without_an_answer_succeeds_and_makes_one_table() {
     let mut stage = Stage::new();
     stage.create("other");
     stage.ask(create("t"));
     let call = only(stage.calls(), Opcode::CreateTable);
-    // It is made, and nobody hears of it.
+    // The table is created, but the answer is lost.
     stage.cluster.carry_out(call.opcode, &call.body, stage.now.0).unwrap();
     stage.fail(&call, CallError::Broken);
-    let Ok(Reply::Table(table)) = stage.answered() else { panic!("it is there") };
+    let Ok(Reply::Table(table)) = stage.answered() else { panic!("the table exists") };
     assert_eq!(table.name, "t");
     assert_eq!(stage.cluster.map.tables.len(), 2);
-    // One that was there before is another matter.
+    // Creating a table that existed before is refused.
     stage.ask(create("t"));
     assert_eq!(stage.answered(), Err(Error::Refused(Status::TableExists)));
 }
@@ -245,7 +246,7 @@ fn an_error_at_the_deadline_names_the_obstacle() {
         let result = loop {
             for call in stage.calls() {
                 match call.opcode {
-                    // The server holds the last attempt until the client waits no longer.
+                    // The server holds the last attempt until the client stops waiting.
                     Opcode::Write if stage.now > hold_from => {
                         stage.fail(&call, CallError::Late);
                     }
@@ -274,7 +275,7 @@ fn a_table_is_never_dropped_twice() {
     let call = only(stage.calls(), Opcode::DropTable);
     stage.cluster.carry_out(call.opcode, &call.body, stage.now.0).unwrap();
     stage.fail(&call, CallError::Late);
-    // Somebody makes another one of that name meanwhile.
+    // Another client creates a table with the same name meanwhile.
     let made = create("t");
     let Question::CreateTable(it) = made else { panic!() };
     let body = thunderhead_client::control::to_body(&it);
@@ -282,7 +283,7 @@ fn a_table_is_never_dropped_twice() {
     assert_eq!(stage.answered(), Ok(Reply::Done));
     assert_eq!((stage.count(Opcode::DropTable), stage.cluster.map.tables.len()), (1, 1));
 
-    // Where it was not carried out, nobody can know that; it ends as unknown.
+    // If the deletion was not done, the session cannot know that: it ends as unknown.
     stage.ask(drop_table("t"));
     let map = only(stage.calls(), Opcode::Map);
     stage.answer(&map);
@@ -300,13 +301,13 @@ fn a_table_is_never_dropped_twice() {
         stage.session.next_answer().unwrap().1,
         Err(Error::Unknown(Obstacle::NoCoordinator))
     );
-    assert_eq!(stage.count(Opcode::DropTable), 2, "one for each");
+    assert_eq!(stage.count(Opcode::DropTable), 2, "one for each question");
     stage.ask(drop_table("nothing"));
     assert_eq!(stage.answered(), Err(Error::Refused(Status::NoSuchTable)));
 }
 
 #[test]
-fn what_coordinators_have_against_it_is_told() {
+fn a_question_ends_with_the_reason_for_its_refusal() {
     let mut stage = Stage::new();
     stage.create("t");
     let split = |at| Question::SplitTablet(SplitTablet { table: "t".to_owned(), at: KeyHash(at) });
@@ -327,27 +328,27 @@ fn what_coordinators_have_against_it_is_told() {
         }
         panic!("it never ends");
     };
-    // Nobody could take it, all the time.
+    // No server can take the table until the deadline.
     stage.ask(create("u"));
     let none = CallError::Refused { status: Status::NoServers, hint: 0, detail: 0 };
     let error = ends(&mut stage, Some(none));
     assert_eq!(error.to_string(), "no server can take it; start one");
     assert!(!error.is_unknown());
-    // Nobody answers.
+    // No coordinator answers.
     stage.ask(Question::Map(None));
     let error = ends(&mut stage, None);
     assert_eq!(error, Error::TimedOut(Obstacle::NoCoordinator));
     assert_eq!(
         error.to_string(),
-        "it could not be done in time, and was not done: no coordinator answers; check its address and that it runs"
+        "the operation timed out and was not done: no coordinator answers; check the addresses and that a coordinator runs"
     );
     stage.ask(create("v"));
     assert_eq!(ends(&mut stage, None), Error::Unknown(Obstacle::NoCoordinator));
-    // All say that another one leads.
+    // Every coordinator says that another one leads.
     stage.ask(create("w"));
     let other = CallError::Refused { status: Status::NotLeader, hint: 0, detail: 0 };
     assert_eq!(ends(&mut stage, Some(other)), Error::TimedOut(Obstacle::NoCoordinator));
-    // Whoever asks for ever does not ask all the time.
+    // The waits bound the number of calls.
     let before = stage.sent.len();
     stage.ask(Question::Map(None));
     ends(&mut stage, None);
@@ -375,7 +376,7 @@ fn a_lease_is_opened_for_the_first_update_and_renewed_and_closed() {
     let renewed = stage.cluster.carried_out[&Opcode::RenewLease];
     assert!((10..=15).contains(&renewed), "{renewed} times in five leases");
     assert_eq!(stage.session.lease(), Some(1));
-    // Nobody had a turn for so long that it is over.
+    // The session had no turn for longer than the lease lasts.
     stage.now = stage.now + TTL + Duration::from_millis(1);
     stage.write(table);
     assert!(stage.written().is_ok());
@@ -403,8 +404,8 @@ fn a_lease_is_used_while_no_coordinator_answers() {
     stage.write(table);
     let calls = stage.calls();
     let write = calls.iter().find(|call| call.opcode == Opcode::Write).expect("it is sent at once");
-    assert_eq!(write.body[..8], 1u64.to_le_bytes(), "under the lease that is there");
-    // The coordinator is back, and says that it is over; the update is not sent twice.
+    assert_eq!(write.body[..8], 1u64.to_le_bytes(), "under the present lease");
+    // The coordinator is back and says that the lease has ended. The update is not sent twice.
     let write = write.clone();
     stage.cluster.leases.clear();
     for _ in 0..20 {
@@ -416,9 +417,9 @@ fn a_lease_is_used_while_no_coordinator_answers() {
     assert_eq!(stage.session.lease(), None);
     let ended = CallError::Refused { status: Status::LeaseEnded, hint: 0, detail: 0 };
     stage.fail(&write, ended);
-    assert!(stage.written().is_ok(), "it was refused, and goes out under the next lease");
+    assert!(stage.written().is_ok(), "the refused update goes out under the next lease");
     assert_eq!(stage.session.lease(), Some(2));
-    // One that may have been done is another matter.
+    // An update that may have been done keeps its lease.
     stage.write(table);
     let write = only(stage.calls(), Opcode::Write);
     stage.fail(&write, CallError::Broken);
@@ -461,10 +462,10 @@ fn updates_that_wait_for_a_lease_end_by_their_deadline_and_were_not_done() {
         waited += 100;
     };
     assert_eq!((result, waited), (Err(Error::TimedOut(Obstacle::NoCoordinator)), 10_000));
-    // Nobody asks any more.
+    // No update waits any more, so the session asks for no lease.
     stage.pass(Duration::from_secs(5));
     assert!(stage.calls().is_empty());
-    // Another cluster is at these addresses.
+    // A coordinator of another cluster answers at these addresses.
     stage.write(table);
     assert!(stage.written().is_ok());
     stage.cluster.cluster.0 += 1;
@@ -474,7 +475,7 @@ fn updates_that_wait_for_a_lease_end_by_their_deadline_and_were_not_done() {
 }
 
 #[test]
-fn a_map_that_is_older_than_another_one_is_not_believed() {
+fn a_session_refuses_a_map_older_than_one_it_has_seen() {
     let mut stage = Stage::new();
     stage.create("t");
     stage.ask(Question::Map(None));
@@ -483,12 +484,14 @@ fn a_map_that_is_older_than_another_one_is_not_believed() {
     let call = only(stage.calls(), Opcode::Map);
     let old = thunderhead_client::control::to_body(&Map::default());
     stage.session.answered(stage.now, call.number, Ok(&old));
-    let Ok(Reply::Map(map)) = stage.answered() else { panic!("another one knows better") };
+    let Ok(Reply::Map(map)) = stage.answered() else {
+        panic!("another coordinator has the newer map")
+    };
     assert_eq!((map.tables.len(), map.version), (1, 2));
 }
 
 #[test]
-fn what_is_begun_at_the_same_time_leaves_together() {
+fn operations_begun_at_the_same_time_share_messages() {
     let mut stage = Stage::new();
     let table = stage.create("t");
     stage.write(table);
@@ -498,11 +501,11 @@ fn what_is_begun_at_the_same_time_leaves_together() {
     }
     let many: Vec<Call> = stage.calls();
     let opcodes: Vec<Opcode> = many.iter().map(|call| call.opcode).collect();
-    assert_eq!(opcodes, [Opcode::UpdateMany; 3], "128 in each, at most");
+    assert_eq!(opcodes, [Opcode::UpdateMany; 3], "at most 128 in each");
 }
 
 #[test]
-fn fewer_are_read_at_once_where_the_answers_are_too_long() {
+fn a_message_has_fewer_reads_after_an_answer_was_too_long() {
     let mut stage = Stage::new();
     let table = stage.create("t");
     let read = |stage: &mut Stage, count: usize| {
@@ -531,14 +534,14 @@ fn fewer_are_read_at_once_where_the_answers_are_too_long() {
     };
     let call = only(read(&mut stage, 128), Opcode::ReadMany);
     stage.fail(&call, too_long);
-    // Those are read singly now; later ones in groups of half the size.
+    // The client now reads these objects one by one, and later ones in groups of half the size.
     let singly = stage.calls();
     assert_eq!((singly.len(), singly[0].opcode), (128, Opcode::Read));
     for call in &singly {
         stage.session.answered(stage.now, call.number, Ok(&5u64.to_le_bytes()));
     }
     assert!(matches!(stage.session.next_done(), Some((_, results)) if results.len() == 128));
-    // Long answers leave it at that, short ones do not.
+    // Long answers leave the size of the groups as it is; short answers double it.
     for (bytes, messages) in [(10_000, 2), (10_000, 2), (10, 2), (10, 1)] {
         let calls = read(&mut stage, 128);
         assert_eq!(calls.len(), messages);
@@ -549,7 +552,7 @@ fn fewer_are_read_at_once_where_the_answers_are_too_long() {
         let (_, results) = stage.session.next_done().unwrap();
         assert!(results.iter().all(Result::is_ok));
     }
-    // A message that is lost says nothing of how long answers are.
+    // A lost message says nothing about the length of answers.
     let call = only(read(&mut stage, 128), Opcode::ReadMany);
     stage.fail(&call, too_long);
     stage.calls();
@@ -576,7 +579,7 @@ fn without_coordinators_nothing_waits() {
 }
 
 #[test]
-fn what_is_given_up_is_not_told_of_and_others_in_its_message_are() {
+fn a_cancelled_operation_has_no_result_and_the_rest_of_its_message_has() {
     let mut stage = Stage::new();
     let table = stage.create("t");
     stage.write(table);
@@ -593,7 +596,7 @@ fn what_is_given_up_is_not_told_of_and_others_in_its_message_are() {
     let second = stage.session.begin(stage.now, vec![operation(b"b")], until);
     let call = only(stage.calls(), Opcode::ReadMany);
     stage.session.give_up(first);
-    // "Not found" for the first, "busy" for the second: each has its own.
+    // The first part is "busy", the second "not found": each operation has its own result.
     let part = |status: Status| [&[0; 8][..], &status.code().to_le_bytes(), &[0; 6]].concat();
     let body = [part(Status::Busy), part(Status::NotFound)].concat();
     stage.session.answered(stage.now, call.number, Ok(&body));
@@ -602,7 +605,7 @@ fn what_is_given_up_is_not_told_of_and_others_in_its_message_are() {
     assert!(stage.session.is_idle());
 }
 
-/// Resolves the coordinators' names to other addresses.
+/// Resolves the coordinators' names to new addresses.
 struct Moved(Vec<SocketAddr>);
 
 impl Resolve for Moved {
@@ -612,7 +615,7 @@ impl Resolve for Moved {
 }
 
 #[test]
-fn coordinators_that_do_not_answer_are_looked_for_by_name_again() {
+fn coordinators_that_do_not_answer_are_resolved_again() {
     let now = coordinators();
     let former: Vec<SocketAddr> = ["10.0.9.1:1", "10.0.9.2:1"].map(|it| it.parse().unwrap()).into();
     let named = Addresses::resolved(former.clone(), Box::new(Moved(now.clone())));
@@ -635,8 +638,8 @@ fn coordinators_that_do_not_answer_are_looked_for_by_name_again() {
     assert!(tried[2..].iter().all(|it| now.contains(it)), "{tried:?}");
 }
 
-/// The cluster has more tables than fit into a message: whole lists come in pages, and operations ask for
-/// their own tables.
+/// The cluster has more tables than fit into a message. Questions for the whole map get it in
+/// pages, and operations request only their own tables.
 #[test]
 fn a_client_of_a_large_cluster_asks_for_its_own_tables() {
     let mut stage = Stage::new();
@@ -653,26 +656,26 @@ fn a_client_of_a_large_cluster_asks_for_its_own_tables() {
         assert_eq!((ids, map.more), (tables.clone(), None), "{question:?}");
     }
     let asked = stage.count(Opcode::Map);
-    assert_eq!(asked, 5, "three pages, and two behind the status");
+    assert_eq!(asked, 5, "three pages of the map, and two after the status");
     stage.write(tables[2]);
     assert!(stage.written().is_ok());
     assert_eq!(stage.count(Opcode::Map), asked + 1);
-    // Another one is another matter.
+    // Another table needs a request of its own.
     stage.write(tables[1]);
     assert!(stage.written().is_ok());
     assert_eq!(stage.count(Opcode::Map), asked + 2);
     stage.write(tables[2]);
     assert!(stage.written().is_ok());
-    assert_eq!(stage.count(Opcode::Map), asked + 2, "it is known");
-    // One that was dropped is asked for once.
+    assert_eq!(stage.count(Opcode::Map), asked + 2, "the table is known");
+    // A table that does not exist is requested once.
     stage.write(TableId(99));
     assert_eq!(stage.written(), Err(Error::NoSuchTable(TableId(99))));
     assert_eq!(stage.count(Opcode::Map), asked + 3);
 }
 
-/// The coordinator that answers says nothing of the table that it was asked for.
+/// The coordinator's answer omits the requested table.
 #[test]
-fn a_coordinator_that_says_nothing_is_not_asked_as_fast_as_it_answers() {
+fn an_answer_without_the_requested_table_delays_the_next_request() {
     let mut stage = Stage::new();
     stage.write(TableId(5));
     for _ in 0..20 {

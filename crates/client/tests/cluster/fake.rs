@@ -1,5 +1,5 @@
-//! A coordinator that does what the contract says about clients, from a state that all coordinators of a
-//! test share; and a shard that minds leases.
+//! A fake coordinator that follows the protocol for clients, on a state that all coordinators of a
+//! test share; and a shard that checks leases.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,26 +12,26 @@ use thunderhead_wire::control::{
 };
 use thunderhead_wire::{ClusterId, KeyHash, MasterId, Status, TableId};
 
-/// What the coordinators know.
+/// The state that the coordinators share.
 pub(crate) struct Cluster {
-    /// Tables in a page of the map, and in news.
+    /// Tables in a page of the map, and in an answer with news.
     pub(crate) page: usize,
     pub(crate) cluster: ClusterId,
-    /// Which of them leads.
+    /// The index of the leading coordinator.
     pub(crate) leader: usize,
     pub(crate) map: Map,
-    /// What one that was deposed and does not know tells.
+    /// The map of a deposed coordinator that does not know that it was deposed.
     pub(crate) old_map: Option<Map>,
-    /// The shards that new tables get tablets on: one each.
+    /// The shards for the tablets of new tables, one tablet each.
     pub(crate) shards: Vec<(MasterId, std::net::SocketAddr)>,
     pub(crate) ttl_ms: u64,
-    /// When leases that last end.
+    /// When each open lease ends.
     pub(crate) leases: BTreeMap<u64, u64>,
     pub(crate) ended: BTreeSet<u64>,
     pub(crate) opened: u64,
-    /// How often which operation was carried out by the leader.
+    /// How often the leader did each operation.
     pub(crate) carried_out: BTreeMap<Opcode, u64>,
-    /// Answers of the leader that are not sent though all was done: so often.
+    /// How many answers of the leader are dropped after the operation was done.
     pub(crate) swallows: u64,
     tables: u64,
 }
@@ -57,7 +57,7 @@ impl Cluster {
         }
     }
 
-    /// A table whose tablets are equal parts, one on each shard.
+    /// Makes a table whose tablets are equal parts, one on each shard.
     pub(crate) fn table(&self, id: TableId, name: &str) -> TableInfo {
         let count = self.shards.len() as u128;
         let begin = |at: usize| ((at as u128) << 64) / count;
@@ -69,7 +69,7 @@ impl Cluster {
         TableInfo { id, name: name.to_owned(), tablets: tablets.collect(), since: 0 }
     }
 
-    /// Another one leads, and grants all leases their whole time.
+    /// Makes another coordinator the leader. It grants all leases their whole duration again.
     pub(crate) fn elect(&mut self, leader: usize, now: u64) {
         self.leader = leader;
         let until = now + self.ttl_ms * 1_000_000;
@@ -212,7 +212,7 @@ impl Cluster {
     }
 }
 
-/// One of the coordinators.
+/// A fake coordinator.
 pub(crate) struct Coordinator {
     pub(crate) number: usize,
     pub(crate) cluster: Rc<RefCell<Cluster>>,
@@ -245,16 +245,15 @@ impl Service for Coordinator {
     }
 }
 
-/// How long a shard believes what it heard of a lease, in nanoseconds.
+/// How long a shard relies on the last report of a lease, in nanoseconds.
 const BELIEVES: u64 = 150_000_000;
 
-/// A shard that refuses updates under leases that are over, and forgets what it had recorded for
-/// them.
+/// A shard that refuses updates under ended leases, and discards their completion records.
 pub(crate) struct Minding {
     pub(crate) shard: Shard,
     pub(crate) cluster: Rc<RefCell<Cluster>>,
     pub(crate) time: Time,
-    /// When it heard that they last.
+    /// When it last heard that each lease is open.
     pub(crate) heard: BTreeMap<u64, u64>,
 }
 

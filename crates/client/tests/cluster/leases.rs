@@ -1,6 +1,7 @@
-//! Clients whose leases end: they stand still, are cut off from the coordinators, which lose their
-//! office, stop and tell of old maps; shards crash, and forget what they recorded for leases that are
-//! over. What users saw must be linearizable and every update done once.
+//! Clients whose leases end. Clients pause and lose their connection to the coordinators.
+//! Coordinators lose their leadership, stop, and report old maps. Shards crash, and discard the
+//! completion records of ended leases. The users' history must be linearizable, and every update
+//! done once.
 
 use crate::fake::{Cluster, Coordinator, Minding};
 use crate::user::{PORT, Seeing, TABLE, User, Verdict, judge, ranges, shard_node};
@@ -53,7 +54,7 @@ fn run(seed: u64) -> Result<(Verdict, u64, u64), String> {
         let table = it.table(TABLE, "t");
         it.map.tables.push(table);
         if random.chance(0.5) {
-            // Where the tablets were once.
+            // A former location of the tablets.
             let mut table = it.map.tables[0].clone();
             let addresses = [1, 0].map(|at: usize| table.tablets[at].address);
             table.tablets[0].address = addresses[0];
@@ -122,7 +123,7 @@ fn run(seed: u64) -> Result<(Verdict, u64, u64), String> {
     simulation.run_until(Duration::from_secs(7));
     simulation.network().set_all_links(Link::default());
     shards.iter().chain(&coordinators).for_each(|host| simulation.start(*host));
-    // A reset that was lost is noticed after half a minute of silence.
+    // A connection notices a lost reset after half a minute of silence.
     simulation.run_for(Duration::from_secs(150));
     let verdict = judge(&seeing)?;
     let cluster = cluster.borrow();

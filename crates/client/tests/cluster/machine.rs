@@ -1,4 +1,4 @@
-//! Both fronts on this machine: a coordinator and two shards, each on a thread, behind sockets and
+//! Both clients on this machine: a coordinator and two shards, each on a thread, behind sockets and
 //! shared memory.
 
 use crate::fake::{Cluster, Coordinator};
@@ -21,7 +21,7 @@ use thunderhead_runtime::alarm::Alarm;
 use thunderhead_runtime::polling::Polling;
 use thunderhead_runtime::{World, os};
 
-/// Ends the servers also where the test panics.
+/// Ends the servers, also if the test panics.
 struct End<'a>(&'a AtomicBool, Vec<Alarm>);
 
 impl Drop for End<'_> {
@@ -31,7 +31,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// Runs a service until the end; tells where it listens.
+/// Runs a service until the end, and reports its address.
 fn serve<S: Service>(
     stop: &AtomicBool,
     tell: std::sync::mpsc::Sender<(SocketAddr, Alarm)>,
@@ -48,7 +48,7 @@ fn serve<S: Service>(
     os::run(&mut node, &clock, Polling::default(), || stop.load(Ordering::Relaxed));
 }
 
-/// A shard with its half of the tables that may come.
+/// Makes a shard with its half of each table that the tests may create.
 fn shard(half: u64) -> Shard {
     let memory = Memory::new(64 << 20).unwrap();
     let replicator = Box::new(NoReplication::default());
@@ -62,7 +62,7 @@ fn shard(half: u64) -> Shard {
     Shard::new(log)
 }
 
-/// Runs a cluster beside a test.
+/// Runs a test with a cluster.
 fn with_cluster(net: NetOptions, test: impl FnOnce(&Options)) {
     let stop = &AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -96,7 +96,7 @@ fn tcp() -> NetOptions {
 }
 
 #[test]
-fn a_thread_that_waits_does_everything() {
+fn the_blocking_client_does_every_operation() {
     for net in [tcp(), NetOptions::default()] {
         with_cluster(net, |options| everything(&mut Client::connect(options).unwrap()));
     }
@@ -169,24 +169,24 @@ fn everything(client: &mut Client) {
     assert_eq!(nobody, Err(Error::TimedOut(Obstacle::NoAnswer)));
 }
 
-#[allow(clippy::disallowed_methods, reason = "somebody who speaks no protocol of ours")]
+#[allow(clippy::disallowed_methods, reason = "a listener that does not speak our protocol")]
 fn silent() -> std::net::TcpListener {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap()
 }
 
 #[test]
-fn a_client_that_goes_takes_its_lease_with_it() {
+fn a_client_that_closes_or_is_dropped_ends_its_lease() {
     with_cluster(tcp(), |options| {
         let mut watching = Client::connect(options).unwrap();
         let table = watching.create_table("t", 1).unwrap();
         let mut leases = |count| {
-            // What is dropped does not wait until it is heard.
+            // A dropped client does not wait for the coordinator's answer.
             for _ in 0..100_000 {
                 if watching.status().unwrap().leases == count {
                     return;
                 }
             }
-            panic!("{} leases last", watching.status().unwrap().leases);
+            panic!("{} leases remain", watching.status().unwrap().leases);
         };
         let mut closed = Client::connect(options).unwrap();
         closed.write(table, b"k", b"v", Condition::Always).unwrap();
@@ -228,7 +228,7 @@ fn two_thousand_tasks_share_a_client() {
             runtime().block_on(share(options, 2000));
         });
     }
-    // However few may be under way at once.
+    // Also with a small limit of operations in flight.
     let few = |options: &Options| Options { in_flight_max: 3, ..options.clone() };
     with_cluster(tcp(), |options| runtime().block_on(share(&few(options), 500)));
 }
@@ -268,7 +268,7 @@ async fn share(options: &Options, tasks: u64) {
 }
 
 #[test]
-fn a_future_that_is_dropped_gives_up_and_others_go_on() {
+fn dropping_a_future_cancels_its_wait_and_no_other() {
     with_cluster(tcp(), |options| {
         let few = Options { in_flight_max: 1, ..options.clone() };
         runtime().block_on(async {
@@ -284,7 +284,7 @@ fn a_future_that_is_dropped_gives_up_and_others_go_on() {
                 };
                 tokio::task::yield_now().await;
                 task.abort();
-                // Whether it was done or not, it was done once at most, and nobody hangs.
+                // The operation is done at most once, and no task hangs.
                 client.increment(table, &key, Number::Integer(1)).await.unwrap();
                 let (_, value) = client.read(table, &key).await.unwrap().unwrap();
                 let sum = i64::from_le_bytes(value.try_into().unwrap());
@@ -296,7 +296,7 @@ fn a_future_that_is_dropped_gives_up_and_others_go_on() {
 }
 
 #[test]
-fn without_a_cluster_everything_ends_by_its_deadline_and_says_why() {
+fn without_a_cluster_operations_end_by_their_deadline_with_the_obstacle() {
     let gone = silent().local_addr().unwrap();
     let quiet = silent();
     for address in [gone, quiet.local_addr().unwrap()] {
@@ -315,12 +315,12 @@ fn without_a_cluster_everything_ends_by_its_deadline_and_says_why() {
     );
     assert_eq!(
         Error::NoCoordinators.to_string(),
-        "no coordinator was named; give the address of at least one"
+        "no coordinator is configured; give the address of at least one"
     );
 }
 
 #[test]
-fn when_the_cluster_goes_deadlines_are_kept() {
+fn operations_keep_their_deadlines_when_the_cluster_stops() {
     let mut left = None;
     with_cluster(tcp(), |options| {
         let mut client = Client::connect(options).unwrap();
@@ -332,7 +332,7 @@ fn when_the_cluster_goes_deadlines_are_kept() {
     let (mut client, client_2, table) = left.unwrap();
     client.set_deadline(Some(Duration::from_millis(80)));
     let error = client.write(table, b"k", b"w", Condition::Always).unwrap_err();
-    // The connection may break with it on the way.
+    // The connection may break while the request is in flight.
     assert!(matches!(error, Error::TimedOut(Obstacle::NoAnswer) | Error::Unknown(_)), "{error}");
     let error = client.create_table("u", 1).unwrap_err();
     assert!(
@@ -352,14 +352,14 @@ fn when_the_cluster_goes_deadlines_are_kept() {
             .collect();
         for task in tasks {
             let error = task.await.unwrap().unwrap_err();
-            assert!(matches!(error, Error::TimedOut(_)), "it had no lease: {error}");
+            assert!(matches!(error, Error::TimedOut(_)), "the client had no lease: {error}");
         }
         client_2.close().await;
     });
 }
 
 #[test]
-fn operations_of_all_kinds_go_together() {
+fn one_batch_may_mix_operations_of_all_kinds() {
     with_cluster(tcp(), |options| {
         let mut client = Client::connect(options).unwrap();
         let [a, b] = ["a", "b"].map(|name| client.create_table(name, 1).unwrap());

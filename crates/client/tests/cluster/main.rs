@@ -1,5 +1,5 @@
-//! Clients of whole clusters: in the simulator, and on this machine. The coordinator is a fake one that
-//! does what the contract says, and can be made to forget, to fall silent, and to lose its office; the
+//! Clients of whole clusters, in the simulator and on this machine. The coordinator is a fake that
+//! follows the protocol, and can be made to forget, to fall silent and to lose its leadership. The
 //! shards are real.
 
 mod control;

@@ -1,6 +1,7 @@
-//! Two shards that have a half of the table each, among lost, repeated and late messages, pauses,
-//! crashes, and maps that are wrong. What users saw must be linearizable, every update done once, and
-//! every operation ends by its deadline. No coordinator: the lease is there, maps come from the sky.
+//! Two shards with a half of the table each, on a network that loses, duplicates and delays
+//! messages, with pauses, crashes and wrong maps. The users' history must be linearizable, every
+//! update done once, and every operation ends by its deadline. There is no coordinator: the lease
+//! is fixed, and the test provides the maps.
 
 use crate::user::{PORT, Seeing, User, Verdict, judge, ranges, shard_node};
 use std::cell::RefCell;
@@ -31,7 +32,8 @@ fn run(seed: u64) -> Result<Verdict, String> {
     for (number, range) in ranges().into_iter().enumerate() {
         let at = |shard: usize| address(simulation.address(shards[shard]), PORT);
         maps[0].insert(range, at(number));
-        // Everything is said to be at the first; and of the second half nothing is known at times.
+        // The wrong map has the whole table at the first shard, and sometimes lacks the second
+        // half.
         if number == 0 || random.chance(0.5) {
             maps[1].insert(range, at(0));
         }
@@ -68,7 +70,7 @@ fn run(seed: u64) -> Result<Verdict, String> {
 }
 
 #[test]
-fn users_see_a_linearizable_store_and_get_every_answer_in_time() {
+fn users_see_a_linearizable_store_and_get_answers_by_the_deadline() {
     let (mut answered, mut unknown) = (0, 0);
     for seed in 0..300 {
         let it = run(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}"));

@@ -1,6 +1,6 @@
-//! Tablets that are split and move to and fro, with real coordinators and real shards, while users are
-//! at work on a network that loses, repeats and delays, coordinators crash and machines stand still.
-//! What users saw must be linearizable, and every update done once.
+//! Tablets are split and moved to and fro between real shards, by real coordinators, while users
+//! work. The network loses, duplicates and delays messages, coordinators crash and machines pause.
+//! The users' history must be linearizable, and every update done once.
 
 mod troubles;
 
@@ -27,7 +27,7 @@ use thunderhead_wire::operations::{Identity, ObjectHead};
 use thunderhead_wire::{Condition, KeyHash, MasterId, Next, Status};
 use zerocopy::IntoBytes;
 
-/// Asks coordinators until one of them has an answer, or refuses for good.
+/// Asks the coordinators in turn until one of them answers or finally refuses.
 #[derive(Clone)]
 struct Asker {
     calling: Calling,
@@ -77,7 +77,7 @@ struct Enlisting {
     coordinators: Vec<SocketAddr>,
     own: SocketAddr,
     enlisted: Rc<Cell<Option<MasterId>>>,
-    /// What outlasts its process.
+    /// The state that outlasts its process.
     known: Rc<Cell<Option<Known>>>,
     options: ShardOptions,
     memory_bytes: usize,
@@ -106,7 +106,8 @@ impl Service for Enlisting {
 
     fn request(&mut self, context: &mut Context<'_>, mut request: Request<'_>) {
         if request.opcode.is_command() {
-            let (_, body) = Leadership::split(request.body).expect("a coordinator says who it is");
+            let (_, body) =
+                Leadership::split(request.body).expect("a coordinator sends its leadership");
             request.body = body;
         }
         if request.opcode == Opcode::ServersChanged {
@@ -157,7 +158,7 @@ impl World {
         World::with_memory(options, &vec![4 << 20; servers])
     }
 
-    /// Servers, each with so much memory.
+    /// Makes a world with one server for each amount of memory.
     fn with_memory(options: Options, servers: &[usize]) -> World {
         let seed = options.seed;
         let mut simulation = Simulation::new(options);
@@ -174,7 +175,7 @@ impl World {
             settings,
             leadership_ttl,
             call_timeout: Duration::from_millis(200),
-            // Shards alone are no members of the cluster.
+            // Shards without membership answer no probes.
             probing: Probing::OFF,
             ..CoordinatorOptions::default()
         };
@@ -218,7 +219,7 @@ impl World {
         });
         let servers = servers.collect();
         let mut world = World { simulation, coordinators, addresses, servers };
-        world.until("all are there", Duration::from_secs(60), |world| {
+        world.until("all servers are enlisted", Duration::from_secs(60), |world| {
             world.servers.iter().all(|(_, master)| master.get().is_some())
         });
         world.drive(|asker| async move {
@@ -237,13 +238,13 @@ impl World {
                 let mut said = String::new();
                 let remarks = self.drive_for_status();
                 said.push_str(&remarks);
-                panic!("in vain: {what}: {said}");
+                panic!("timed out before {what}: {said}");
             }
             self.simulation.run_for(Duration::from_millis(5));
         }
     }
 
-    /// What an operator would look at.
+    /// Returns the state that an operator would look at.
     fn drive_for_status(&mut self) -> String {
         let result = self.begin(|asker| async move {
             let status: control::ClusterStatus =
@@ -310,7 +311,7 @@ impl World {
     }
 }
 
-/// Splits and moves tablets at random; says how many have moved.
+/// Splits and moves tablets at random; returns how many have moved.
 async fn stir(asker: Asker, mut random: Random, masters: Vec<MasterId>, rounds: u64) -> u64 {
     let mut moved = 0;
     for _ in 0..rounds {
@@ -328,7 +329,7 @@ async fn stir(asker: Asker, mut random: Random, masters: Vec<MasterId>, rounds: 
                 assert_eq!(is_there.map(|it| it.master), Some(to));
                 moved += u64::from(tablet.master != to);
             }
-            // A pause of the new master was too long for the former one.
+            // The former master did not wait for the new master's long pause to end.
             Err(Status::NotMigrated) => {}
             Err(other) => panic!("{other}"),
         }
@@ -362,7 +363,7 @@ fn run(seed: u64) -> (usize, u64) {
     }
     let seen = Rc::clone(&moved);
     let watched = seeing.clone();
-    world.until(&format!("seed {seed}: all is done"), Duration::from_secs(240), move |_| {
+    world.until(&format!("seed {seed}: all users are done"), Duration::from_secs(240), move |_| {
         seen.borrow().is_some() && judge(&watched).is_ok_and(|_| true)
             || judge(&watched).is_err_and(|why| !why.contains("wait"))
     });
@@ -386,7 +387,7 @@ fn key(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }
 
-/// Writes objects, with no lease.
+/// Writes objects, without a lease.
 async fn write(asker: &Asker, numbers: std::ops::Range<u64>) {
     for number in numbers {
         write_value(asker, number, &[7; 300]).await;
@@ -445,9 +446,10 @@ async fn objects_at(asker: &Asker, master: MasterId) -> u64 {
     }
 }
 
-/// The middle of the table goes, comes back, and goes again; nothing is lost or comes back to life.
+/// The middle of the table moves away, comes back and moves again. No object is lost, and no
+/// deleted object comes back.
 #[test]
-fn part_of_a_tablet_goes_and_comes_back() {
+fn part_of_a_tablet_moves_away_and_back() {
     let mut world = World::new(Options::calm(5), 2);
     let masters: Vec<MasterId> = world.servers.iter().map(|(_, it)| it.get().unwrap()).collect();
     world.drive(move |asker| {
@@ -474,7 +476,7 @@ fn part_of_a_tablet_goes_and_comes_back() {
                 assert_eq!(objects_at(&asker, there).await, 0, "round {round}");
                 assert_eq!(objects_at(&asker, here).await, 600, "round {round}");
             }
-            // A table is dropped with all its pieces.
+            // Dropping a table drops all its tablets.
             asker.migrate(middle, there).await.unwrap();
             let drop = control::DropTable { name: "t".into() };
             let _: Empty = asker.ask(Opcode::DropTable, &drop).await.unwrap();
@@ -483,9 +485,10 @@ fn part_of_a_tablet_goes_and_comes_back() {
     });
 }
 
-/// The new master is gone in the midst: the former one serves on, and the next attempt succeeds.
+/// The new master crashes during the move. The former master goes on serving, and the next attempt
+/// succeeds.
 #[test]
-fn a_tablet_whose_new_master_is_gone_stays_where_it_is() {
+fn a_tablet_stays_with_its_master_if_the_new_master_crashes() {
     for delay in [0, 1, 2, 4, 8, 15, 30] {
         let mut world = World::new(Options::calm(6), 2);
         let masters: Vec<MasterId> =
@@ -509,12 +512,12 @@ fn a_tablet_whose_new_master_is_gone_stays_where_it_is() {
         world.simulation.restart_after(host, Duration::from_millis(100));
         world.simulation.crash(host);
         let seen = Rc::clone(&result);
-        world.until("an answer", Duration::from_secs(30), move |_| seen.borrow().is_some());
+        world.until("an answer arrives", Duration::from_secs(30), move |_| seen.borrow().is_some());
         let result = result.take().unwrap();
-        world.until("it is back", Duration::from_secs(30), |_| enlisted.get().is_some());
+        world.until("the server is back", Duration::from_secs(30), |_| enlisted.get().is_some());
         let again = enlisted.get().unwrap();
         world.drive(move |asker| async move {
-            // There are no replicas: what had moved is gone with its master.
+            // There are no replicas: the objects that had moved are lost with their master.
             if result == Ok(()) || asker.table().await.tablets[0].master != here {
                 return;
             }

@@ -1,5 +1,5 @@
-//! Users in the simulator, who ask for something, wait for it, and ask for the next; the shards that
-//! they ask; and what is said of what they saw.
+//! Simulated users that do one operation after another, the shards that serve them, and the verdict
+//! on their history.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ pub(crate) fn ranges() -> [TabletRange; 2] {
     [range(0, HALF), range(HALF + 1, u64::MAX)]
 }
 
-/// A shard that finds again what it had before it crashed, in a service of the test's choice.
+/// A shard that keeps its log across crashes, inside a service of the test's choice.
 pub(crate) fn shard_node<S: Service + 'static>(
     boot: Boot,
     ranges: &[TabletRange],
@@ -58,7 +58,7 @@ pub(crate) fn shard_node<S: Service + 'static>(
     Box::new(node)
 }
 
-/// What all users of a simulation note.
+/// The record of all users of a simulation.
 #[derive(Clone)]
 pub(crate) struct Seeing {
     pub(crate) history: Rc<RefCell<Vec<Seen<u64>>>>,
@@ -75,7 +75,7 @@ impl Seeing {
     }
 }
 
-/// What is said of what users saw.
+/// The verdict on the users' history.
 pub(crate) struct Verdict {
     pub(crate) answered: usize,
     pub(crate) unknown: usize,
@@ -94,15 +94,15 @@ pub(crate) fn judge(seeing: &Seeing) -> Result<Verdict, String> {
     Ok(Verdict { answered, unknown, overdue: seeing.overdue.get() })
 }
 
-/// A user who asks for something, waits for it, and asks for the next.
+/// A user that begins operations, waits for their results, and begins the next ones.
 pub(crate) struct User {
     pub(crate) session: Session,
     random: Random,
-    /// What is learnt where there is no coordinator: right, or wrong.
+    /// The maps for a session without a coordinator: the right one and a wrong one.
     pub(crate) maps: Option<[TabletMap; 2]>,
     seeing: Seeing,
     pub(crate) left: u64,
-    /// How long it thinks between two operations, on average.
+    /// How long it pauses between two operations, on average.
     pub(crate) thinks: Duration,
     pub(crate) deadline: Duration,
     calls: BTreeMap<CallId, CallNumber>,
@@ -140,7 +140,8 @@ impl User {
         }
         self.left -= 1;
         let count = if self.random.chance(0.5) { 1 } else { self.random.within(2..6) };
-        // One operation for each key: those of a batch have no order among them.
+        // Each key occurs once in a batch, because the operations of a batch have no order among
+        // them.
         let first = self.random.below(8);
         let mut numbers = Vec::new();
         let mut operations = Vec::new();
@@ -199,7 +200,7 @@ impl User {
                     self.calls.insert(id, number);
                 }
                 Output::Learn => {
-                    assert!(self.maps.is_some(), "coordinators are asked");
+                    assert!(self.maps.is_some(), "a session with coordinators asks them");
                     let wait = Duration::from_micros(self.random.below(20_000));
                     context.set_timer(context.now() + wait, MAP);
                 }
@@ -208,7 +209,7 @@ impl User {
         while let Some((ticket, results)) = self.session.next_done() {
             let Some((asked, numbers, deadline)) = self.asked.take() else { panic!("not asked") };
             assert_eq!((asked, numbers.len()), (ticket, results.len()));
-            // Machines stand still at times; a core cannot know that.
+            // Machines pause at times, and a core cannot notice that.
             if context.now().since(deadline) > Duration::from_millis(500) {
                 self.seeing.overdue.set(self.seeing.overdue.get() + 1);
             }
@@ -255,7 +256,8 @@ impl User {
                 Outcome::Refused(version(found))
             }
             Err(Error::Unknown(_)) => return,
-            // It says that nothing was done: the judge must not need it. A read is nothing.
+            // The error says that nothing was done, so the history must be linearizable without it.
+            // Reads are left out.
             Err(Error::TimedOut(_)) => {
                 seen.action = Judged::Read;
                 return;

@@ -1,4 +1,4 @@
-//! A walk over a table whose tablets are split, and change their shards, between any two pages.
+//! An enumeration of a table whose tablets are split and move between any two pages.
 
 use crate::fake::{Cluster, Coordinator};
 use crate::user::{PORT, TABLE, shard_node};
@@ -23,7 +23,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 const OBJECTS: u64 = 600;
 
-/// Where the tablets begin, and on which of two shards each is.
+/// The beginning of each tablet, and which of two shards has it.
 type Layout = Rc<RefCell<BTreeMap<u64, usize>>>;
 
 fn tablet(layout: &BTreeMap<u64, usize>, hash: u64) -> (KeyHash, KeyHash, usize) {
@@ -32,7 +32,7 @@ fn tablet(layout: &BTreeMap<u64, usize>, hash: u64) -> (KeyHash, KeyHash, usize)
     (KeyHash(*first), KeyHash(last), *shard)
 }
 
-/// A shard that has all objects, and tells only of those in its tablets.
+/// A shard that has all objects and returns only those in its tablets.
 struct Part {
     shard: Shard,
     number: usize,
@@ -49,7 +49,7 @@ impl Service for Part {
             return context.refuse(request.reply_to, Status::Moved, 0, &[]);
         }
         range.last = range.last.min(last);
-        // Small pages: many changes in between.
+        // Small pages leave time for many changes between them.
         let head = EnumerateHead::new(range, head.cursor(), 500);
         self.shard.request(context, Request { body: head.as_bytes(), ..request });
     }
@@ -59,7 +59,7 @@ impl Service for Part {
     }
 }
 
-/// Who walks.
+/// A client that enumerates the table.
 struct Walker {
     session: Session,
     walk: Enumeration,
@@ -121,7 +121,7 @@ impl Service for Walker {
     }
 }
 
-/// Something about the tablets changes, and the coordinator hears of it perhaps later.
+/// Splits, merges or moves a tablet. The coordinator may hear of it later.
 fn change(layout: &Layout, cluster: &RefCell<Cluster>, random: &mut Random) {
     let mut tablets = layout.borrow_mut();
     let hash = random.number();
@@ -140,7 +140,7 @@ fn tell(tablets: &BTreeMap<u64, usize>, cluster: &mut Cluster, random: &mut Rand
     let info = |(first, _): (&u64, &usize)| {
         let (first, last, shard) = tablet(tablets, *first);
         let (master, address) = cluster.shards[shard];
-        // Some are being recovered.
+        // Some tablets are being recovered.
         let address = (!random.chance(0.1)).then_some(address);
         TabletInfo { first, last, master, address }
     };
@@ -208,7 +208,7 @@ fn run(seed: u64) -> usize {
             tell(&layout.borrow(), &mut cluster.borrow_mut(), &mut random);
         }
     }
-    assert!(ended.get(), "seed {seed}: the walk never ends");
+    assert!(ended.get(), "seed {seed}: the enumeration never ends");
     let found = found.borrow();
     let unique: BTreeSet<_> = found.iter().collect();
     assert_eq!((found.len(), unique.len()), (OBJECTS as usize, OBJECTS as usize), "seed {seed}");
@@ -216,7 +216,7 @@ fn run(seed: u64) -> usize {
 }
 
 #[test]
-fn a_walk_tells_of_each_object_once_whatever_becomes_of_the_tablets() {
+fn an_enumeration_returns_each_object_once_while_tablets_split_and_move() {
     let changes: usize = (0..40).map(run).sum();
     assert!(changes > 1000, "only {changes} changes");
 }

@@ -1,5 +1,5 @@
-//! What comes between, each by itself: updates while a tablet is copied, a master that gives one and dies,
-//! one that has no room for it, a table that is dropped meanwhile.
+//! Obstacles to a move, each by itself: updates while a tablet is copied, a crash of the former
+//! master, a new master without room, a table that is dropped during the move.
 
 use super::{Asker, World, insist, key, masters_of, objects_at, read, write, write_value};
 use std::cell::{Cell, RefCell};
@@ -16,14 +16,14 @@ use zerocopy::IntoBytes;
 
 const OBJECTS: u64 = 1500;
 
-/// A network on which it takes a while to copy a tablet.
+/// A network on which the copy of a tablet takes a while.
 fn slow(seed: u64) -> Options {
     let delay = Duration::from_micros(300);
     let link = Link { delay, bytes_per_second: 4_000_000, ..Link::default() };
     Options { link, ..Options::calm(seed) }
 }
 
-/// Who has the table, and who has not.
+/// Returns the master that has the table, and another master.
 async fn here_and_there(asker: &Asker, masters: &[MasterId]) -> (MasterId, MasterId) {
     let here = asker.table().await.tablets[0].master;
     let there = masters.iter().copied().find(|it| *it != here).unwrap();
@@ -38,7 +38,7 @@ async fn delete(asker: &Asker, number: u64) {
 }
 
 #[test]
-fn what_is_updated_while_a_tablet_is_copied_goes_with_it() {
+fn updates_during_the_copy_of_a_tablet_move_with_it() {
     let mut world = World::new(slow(8), 2);
     let masters = masters_of(&world);
     world.drive(move |asker| {
@@ -52,7 +52,7 @@ fn what_is_updated_while_a_tablet_is_copied_goes_with_it() {
                 own.migrate(KeyHash::MIN, there).await.unwrap();
                 ended.set(true);
             });
-            // What each key has, by what was answered.
+            // The expected value of each key, by the answers.
             let mut known = BTreeMap::new();
             let mut count = 0;
             while !moved.get() {
@@ -80,9 +80,10 @@ fn what_is_updated_while_a_tablet_is_copied_goes_with_it() {
     });
 }
 
-/// Without replicas all that it had goes with it, or has moved before: never a part.
+/// Without replicas, either all objects are lost with the former master or all have moved: never a
+/// part.
 #[test]
-fn a_tablet_whose_former_master_dies_in_the_midst_is_whole_or_begins_anew() {
+fn a_tablet_is_whole_or_empty_after_its_former_master_crashes_in_a_move() {
     let (mut moved, mut lost) = (0, 0);
     for delay in [0, 2, 5, 10, 20, 40, 80, 160] {
         let mut world = World::new(slow(9), 2);
@@ -102,7 +103,7 @@ fn a_tablet_whose_former_master_dies_in_the_midst_is_whole_or_begins_anew() {
         world.simulation.restart_after(host, Duration::from_millis(100));
         world.simulation.crash(host);
         let seen = Rc::clone(&result);
-        world.until("an answer", Duration::from_secs(30), move |_| seen.borrow().is_some());
+        world.until("an answer arrives", Duration::from_secs(30), move |_| seen.borrow().is_some());
         let (has_moved, found) = world.drive(move |asker| async move {
             let mut found = 0;
             for number in 0..OBJECTS {
@@ -118,7 +119,7 @@ fn a_tablet_whose_former_master_dies_in_the_midst_is_whole_or_begins_anew() {
             if has_moved {
                 assert_eq!(objects_at(&asker, there).await, found);
             }
-            // It goes on as if nothing had been.
+            // The table serves writes again.
             write(&asker, 0..OBJECTS).await;
             (has_moved, found)
         });
@@ -133,13 +134,13 @@ fn a_tablet_whose_former_master_dies_in_the_midst_is_whole_or_begins_anew() {
 }
 
 #[test]
-fn a_tablet_for_which_there_is_no_room_stays_where_it_is() {
+fn a_tablet_stays_with_its_master_if_the_new_master_has_no_room() {
     let mut world = World::with_memory(slow(10), &[4 << 20, 384 << 10]);
     let masters = masters_of(&world);
     world.drive(move |asker| {
         let (large, small) = (masters[0], masters[1]);
         async move {
-            // Wherever the table was made, it begins on the one that has room.
+            // The table may have been created on either master, so it first moves to the large one.
             asker.migrate(KeyHash::MIN, large).await.unwrap();
             write(&asker, 0..OBJECTS).await;
             let result = asker.migrate(KeyHash::MIN, small).await.map(drop);
@@ -147,7 +148,7 @@ fn a_tablet_for_which_there_is_no_room_stays_where_it_is() {
             for number in 0..OBJECTS {
                 assert_eq!(read(&asker, number).await.unwrap().len(), 308, "{number}");
             }
-            // Nothing of it is left there.
+            // The small master discards the objects that it received.
             while objects_at(&asker, small).await > 0 {
                 asker.tasks.sleep(Duration::from_millis(10)).await;
             }
@@ -156,7 +157,7 @@ fn a_tablet_for_which_there_is_no_room_stays_where_it_is() {
 }
 
 #[test]
-fn a_table_that_is_dropped_while_it_moves_is_gone_from_both() {
+fn a_table_that_is_dropped_during_a_move_is_gone_from_both_masters() {
     for delay in [0, 1, 3, 8, 15, 30, 60] {
         let mut world = World::new(slow(11), 2);
         let masters = masters_of(&world);
@@ -184,6 +185,6 @@ fn a_table_that_is_dropped_while_it_moves_is_gone_from_both() {
             }
         });
         let seen = Rc::clone(&result);
-        world.until("an answer", Duration::from_secs(30), move |_| seen.borrow().is_some());
+        world.until("an answer arrives", Duration::from_secs(30), move |_| seen.borrow().is_some());
     }
 }
