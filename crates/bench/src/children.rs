@@ -7,7 +7,7 @@
 //! --pdeathsig`, if it is installed.
 
 use anyhow::{Context as _, Result};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use thunderhead_runtime::os::on_end_asked;
 
@@ -56,6 +56,16 @@ pub(crate) fn watch(children: Arc<Mutex<dyn Children>>) -> Result<()> {
 pub(crate) fn forget<T: Children>(children: &Arc<Mutex<T>>) {
     let own = Arc::as_ptr(children).cast::<()>();
     locked(&ALL).retain(|it| !std::ptr::eq(Arc::as_ptr(it).cast::<()>(), own));
+}
+
+/// Returns an address that is free now and that stays so while its owner restarts: its host is this
+/// process's own, and no connection of another process begins there.
+pub(crate) fn own_address() -> Result<SocketAddr> {
+    let id = std::process::id();
+    let [_, high, middle, low] = id.to_be_bytes();
+    let host = Ipv4Addr::new(127, 64 + high % 64, middle, low);
+    let listener = TcpListener::bind((host, 0)).context("find a free address")?;
+    Ok(listener.local_addr()?)
 }
 
 /// Returns a port that is free now.

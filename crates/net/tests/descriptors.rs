@@ -48,14 +48,45 @@ fn transport(features: u64) -> OsTransport {
     OsTransport::new(&os::world_without_files().unwrap(), options).unwrap()
 }
 
-/// Sets the limit to the open descriptors; returns the previous limit.
-fn allow_no_more() -> Rlimit {
+/// A limit on open files that holds until this is dropped, also by an assertion that fails: the
+/// other tests of the program have the former limit then.
+struct Limited {
+    before: Rlimit,
+}
+
+impl Limited {
+    fn to(count: u64) -> Limited {
+        let before = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(count), ..before }).unwrap();
+        Limited { before }
+    }
+
+    /// Allows no descriptor beyond those that are open.
+    fn to_those_open() -> Limited {
+        // The lowest that is free becomes the first that is not allowed.
+        let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        Limited::to(OwnedFd::from(free).as_raw_fd() as u64)
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        let restored = setrlimit(Resource::Nofile, self.before);
+        assert!(restored.is_ok() || std::thread::panicking(), "{restored:?}");
+    }
+}
+
+#[test]
+fn the_limit_of_open_files_is_restored_after_an_assertion_that_fails() {
+    let _alone = alone();
     let before = getrlimit(Resource::Nofile);
-    // The lowest free descriptor becomes the first that is not allowed.
-    let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let first = OwnedFd::from(free).as_raw_fd() as u64;
-    setrlimit(Resource::Nofile, Rlimit { current: Some(first), ..before }).unwrap();
-    before
+    let failed = std::panic::catch_unwind(|| {
+        let _limited = Limited::to_those_open();
+        assert_ne!(getrlimit(Resource::Nofile), before);
+        std::panic::resume_unwind(Box::new("as an assertion does"));
+    });
+    assert!(failed.is_err());
+    assert_eq!(getrlimit(Resource::Nofile), before);
 }
 
 #[allow(clippy::disallowed_methods, reason = "a peer that is not this transport")]
@@ -79,7 +110,7 @@ fn a_server_accepts_again_when_descriptors_are_free_again() {
         assert_eq!(server.deadline(), None, "an idle server has no deadline");
 
         let _waiting = connect(address);
-        let before = allow_no_more();
+        let limited = Limited::to_those_open();
         for _ in 0..10 {
             now = now + Duration::from_micros(1);
             server.poll(now, &mut Nobody);
@@ -96,8 +127,8 @@ fn a_server_accepts_again_when_descriptors_are_free_again() {
             assert_eq!(server.counters().accepted, 0);
         }
 
-        setrlimit(Resource::Nofile, before).unwrap();
-        now = server.deadline().expect("it plans another try");
+        drop(limited);
+        now = server.deadline().expect("it wants to look again");
         server.poll(now, &mut Nobody);
         server.poll(now, &mut Nobody);
         assert_eq!(server.counters().accepted, 1);
@@ -112,11 +143,11 @@ fn a_connection_without_a_descriptor_does_not_blame_the_peer() {
     let _alone = alone();
     let (mut server, mut client) = (transport(0), transport(0));
     let address = server.listen("127.0.0.1:0".parse().unwrap()).unwrap();
-    let before = allow_no_more();
+    let limited = Limited::to_those_open();
     let connection = client.connect(address);
     let mut told = Told::default();
     client.poll(Time(1), &mut told);
-    setrlimit(Resource::Nofile, before).unwrap();
+    drop(limited);
     assert_eq!(told.closed, [(connection, Cause::Exhausted)]);
     assert!(Cause::Exhausted.is_own());
 }
@@ -125,8 +156,7 @@ fn a_connection_without_a_descriptor_does_not_blame_the_peer() {
 fn clients_cannot_take_the_descriptors_that_members_and_the_server_itself_need() {
     const LIMIT: u64 = 256;
     let _alone = alone();
-    let before = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: Some(LIMIT), ..before }).unwrap();
+    let _limited = Limited::to(LIMIT);
     let (mut server, mut client, mut member) = (transport(MEMBER), transport(0), transport(MEMBER));
     let (mut at_server, mut at_client, mut at_member) =
         (Told::default(), Told::default(), Told::default());
@@ -161,5 +191,4 @@ fn clients_cannot_take_the_descriptors_that_members_and_the_server_itself_need()
         (0..10).map(|_| std::net::UdpSocket::bind("127.0.0.1:0")).collect();
     assert!(files.is_ok(), "{files:?}");
     assert!(at_server.closed.iter().all(|(id, _)| *id != own), "{:?}", at_server.closed);
-    setrlimit(Resource::Nofile, before).unwrap();
 }

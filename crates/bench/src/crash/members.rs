@@ -5,11 +5,11 @@
 //! does a signal that asks this process to end. If this process is killed with SIGKILL, the
 //! children's inputs close, and they end by themselves.
 
-use crate::children::{self, Children, free_port, locked};
+use crate::children::{self, Children, locked, own_address};
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -236,7 +236,7 @@ impl Cluster {
         std::fs::create_dir_all(directory.join("coordinator"))
             .with_context(|| format!("make the directory {}", directory.display()))?;
         let directory = directory.canonicalize()?;
-        let coordinator = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+        let coordinator = own_address()?;
         let mut cluster = Cluster {
             processes: Arc::new(Mutex::new(Processes {
                 program: setup.program.clone(),
