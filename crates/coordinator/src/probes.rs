@@ -410,6 +410,18 @@ fn find_witnesses(reign: &Rc<Reign>, suspect: ServerId, began: Time) -> Witnesse
     Witnesses(drawn)
 }
 
+/// Whether a server that is written as up answers.
+pub(crate) async fn is_there(reign: &Reign, record: &ServerRecord) -> bool {
+    let timeout = reign.shared.options.call_timeout / ATTEMPTS;
+    for _ in 0..ATTEMPTS {
+        if let Answer::Here = ask(reign, record, timeout).await {
+            return true;
+        }
+        reign.sleep(PAUSE).await;
+    }
+    false
+}
+
 /// Asks a server whether it is there.
 async fn ask(reign: &Reign, record: &ServerRecord, timeout: Duration) -> Answer {
     let Some(to) = record.shards.first().map(|shard| shard.address) else {

@@ -6,6 +6,7 @@ use crate::duties::{Duty, employ};
 use crate::limits::{
     BUSY_HINT, LIVES_MAX, PLACE_BYTES_MAX, SERVERS_MAX, SHARD_BYTES_MAX, SHARDS_MAX, UNBORN_MAX,
 };
+use crate::probes;
 use crate::recoveries::{is_told, rest_to_free};
 use crate::reign::{Backoff, Reign};
 use crate::stored::{ServerRecord, ShardRecord, to_value};
@@ -31,13 +32,11 @@ pub(crate) async fn register(reign: &Rc<Reign>, message: Register) -> Outcome {
         }
         return Ok(registered(reign, server));
     }
+    let others = others_of_that_place(reign, &message).await;
     let _pen = reign.pen().await?;
+    let missing = of_place(reign, message.place).into_iter().map(|it| it.server);
     // The latest one, if several had theirs there.
-    let was_there = |it: &&ServerRecord| {
-        message.place != 0 && it.backup.is_some_and(|backup| backup.place == message.place)
-    };
-    let missing = reign.cluster().servers().filter(was_there).map(|it| it.server).max();
-    if let Some(server) = missing {
+    if let Some(server) = missing.filter(|it| !others.contains(it)).max() {
         tracing::warn!(%server, "the storage of a server is not where it was");
         return Ok(answer(reign, server, true));
     }
@@ -67,6 +66,29 @@ pub(crate) async fn register(reign: &Rc<Reign>, message: Register) -> Outcome {
     };
     reign.put_server(record).await?;
     Ok(registered(reign, server))
+}
+
+/// The servers that had their storage in a place and were not forgotten.
+fn of_place(reign: &Reign, place: u64) -> Vec<ServerRecord> {
+    let cluster = reign.cluster();
+    let is_there = |it: &&ServerRecord| {
+        place != 0 && !it.forgotten && it.backup.is_some_and(|backup| backup.place == place)
+    };
+    cluster.servers().filter(is_there).cloned().collect()
+}
+
+/// The servers whose place has the same name and that are not the server that registers: they
+/// listen at other addresses and answer there. Cloned machines may have the same host name.
+async fn others_of_that_place(reign: &Rc<Reign>, message: &Register) -> BTreeSet<ServerId> {
+    let mut others = BTreeSet::new();
+    let Some(own) = message.address else { return others };
+    for record in of_place(reign, message.place) {
+        let at = record.shards.first().map(|shard| shard.address);
+        if at.is_some_and(|at| at != own) && probes::is_there(reign, &record).await {
+            others.insert(record.server);
+        }
+    }
+    others
 }
 
 /// Forgets the first of very many servers that were registered and have never had a life.

@@ -113,8 +113,8 @@ fn what_was_made_is_there_after_it_was_killed_and_started_again() {
     let transport = OsTransport::new(&world, NetOptions::default()).unwrap();
     let caller = Caller::new(&world, Box::new(transport), Polling::Always);
     let mut machine = Machine { coordinator: Some(coordinator(&files.0)), shard, caller };
-    let registered: Registered =
-        machine.ask(Opcode::Register, &Register { known: None, nonce: 11, place: 0 });
+    let registered: Registered = machine
+        .ask(Opcode::Register, &Register { known: None, nonce: 11, place: 0, address: None });
     let enlist = Enlist {
         cluster: registered.cluster,
         server: registered.server,
@@ -198,7 +198,10 @@ fn fills_its_disk(disk: &Path) {
     let mut nonce = 100;
     let mut register = |machine: &mut Machine| {
         nonce += 1;
-        machine.ask_once::<Registered>(Opcode::Register, &Register { known: None, nonce, place: 0 })
+        machine.ask_once::<Registered>(
+            Opcode::Register,
+            &Register { known: None, nonce, place: 0, address: None },
+        )
     };
     let remarks = |machine: &mut Machine| {
         machine.ask::<ClusterStatus>(Opcode::ClusterStatus, &Empty {}).remarks

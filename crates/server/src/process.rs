@@ -4,6 +4,7 @@ use crate::life::{Ended, Life};
 use crate::options::Options;
 use crate::server::Server;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -107,12 +108,16 @@ impl Running {
     }
 }
 
-/// Says where the storage is: in which directory of which machine, as its operator names them. Where a disk is not
-/// mounted, or a link leads elsewhere, that is the same.
+/// Says where the storage is: in which directory of which machine, of the server at which port, as
+/// its operator names them. Where a disk is not mounted, or a link leads elsewhere, that is the
+/// same. The port is there for containers, which may share a host name, and each call another
+/// volume `/data`. The address is not: it may be new at each start.
 fn placed(mut options: Options, machine: &Machine) -> Options {
     let directory = std::path::absolute(&machine.directory);
     let directory = directory.unwrap_or_else(|_| machine.directory.clone());
-    let place = [options.host.as_bytes(), b"\0", directory.as_os_str().as_encoded_bytes()].concat();
+    let port = options.listen.first().map_or(0, SocketAddr::port).to_le_bytes();
+    let directory = directory.as_os_str().as_encoded_bytes();
+    let place = [options.host.as_bytes(), b"\0", directory, b"\0", &port].concat();
     if let Some(backup) = &mut options.backup {
         backup.place = KeyHash::of(&place).0.max(1);
     }

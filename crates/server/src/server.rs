@@ -202,7 +202,8 @@ impl Server {
                 }
                 let backup = self.options.backup.as_ref();
                 let place = backup.filter(|it| !it.begins_anew).map_or(0, |it| it.place);
-                let body = to_body(&Register { known, nonce: self.nonce, place });
+                let address = self.life.addresses().first().copied();
+                let body = to_body(&Register { known, nonce: self.nonce, place, address });
                 self.question = Some(self.asking.ask(context, Opcode::Register, body));
             }
             Err(why) => self.fail(why),
@@ -271,9 +272,9 @@ impl Server {
         };
         if registered.is_missing {
             return self.fail(format!(
-                "the storage of {} was in this directory and is not there now: mount its disk, or mend what leads \
-                 to it. If it is gone for good, begin a new one with --new-storage: as a new server, for which the \
-                 others make up what it had",
+                "the storage of {0} was in this directory and is not there now: mount its disk, or mend what leads \
+                 to it. If it is gone for good, or if {0} is another machine with the same host name, begin a new \
+                 one with --new-storage: as a new server, for which the others make up the lost replicas",
                 registered.server
             ));
         }

@@ -142,7 +142,8 @@ pub struct BackupInfo {
     /// The speed at which it reads its frames; 0 if unknown.
     #[serde(default)]
     pub read_bytes_per_second: u64,
-    /// The place of its storage, by a hash of machine and directory; 0 if unknown.
+    /// The place of its storage, by a hash of host name, directory and configured port; 0 if
+    /// unknown.
     #[serde(default)]
     pub place: u64,
 }
@@ -171,6 +172,11 @@ pub struct Register {
     /// none.
     #[serde(default)]
     pub place: u64,
+    /// Where its first shard listens. A server that answers elsewhere is another one, though its
+    /// place has the same name: machines may have the same host name, and containers the same
+    /// directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<SocketAddr>,
 }
 
 /// The ids that a server's storage contains.

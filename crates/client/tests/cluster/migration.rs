@@ -91,7 +91,7 @@ impl Service for Enlisting {
         let (own, enlisted, alarm) = (self.own, Rc::clone(&self.enlisted), context.alarm().clone());
         let known = Rc::clone(&self.known);
         context.tasks().spawn(async move {
-            let register = Register { known: known.get(), nonce, place: 0 };
+            let register = Register { known: known.get(), nonce, place: 0, address: None };
             let registered: Registered = asker.ask(Opcode::Register, &register).await.unwrap();
             let Registered { cluster, server, .. } = registered;
             known.set(Some(Known { cluster, server }));

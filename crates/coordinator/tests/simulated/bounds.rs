@@ -104,9 +104,57 @@ fn a_server_is_forgotten_when_it_is_down_and_all_is_recovered() {
     let seen = status(&mut world);
     assert_eq!(seen.servers.servers.len(), 2);
     assert_eq!(seen.remarks, [""; 0]);
-    let register = Register { known: Some(known), nonce: 1, place: 0 };
+    let register = Register { known: Some(known), nonce: 1, place: 0, address: None };
     let refused = world.ask::<Registered>(Opcode::Register, &register);
     assert_eq!(refused, Err(Status::NoSuchServer));
+}
+
+#[test]
+fn servers_with_the_same_host_name_and_directory_at_different_addresses_all_enlist() {
+    const PLACE: u64 = 55;
+    let mut world = World::new(27, 1, 3, &options());
+    world.servers[..2].iter().for_each(|(_, server)| server.borrow_mut().place = PLACE);
+    world.until_all_are_there();
+    let servers: Vec<ServerId> =
+        world.servers[..2].iter().map(|it| it.1.borrow().known.unwrap().server).collect();
+    assert_ne!(servers[0], servers[1]);
+    let list = status(&mut world).servers.servers;
+    let addresses: Vec<_> = servers
+        .iter()
+        .map(|id| list.iter().find(|it| it.server == *id).unwrap().shards[0].address)
+        .collect();
+    let mut nonce = 100;
+    let mut register = |world: &mut World, address| {
+        nonce += 1;
+        let register = Register { known: None, nonce, place: PLACE, address: Some(address) };
+        world.ask::<Registered>(Opcode::Register, &register).unwrap()
+    };
+    // A server without storage at the address of another one is that server.
+    for (server, address) in servers.iter().zip(&addresses) {
+        let refused = register(&mut world, *address);
+        assert_eq!((refused.server, refused.is_missing), (*server, true));
+    }
+    let elsewhere = ([10, 0, 0, 99], 1).into();
+    assert!(!register(&mut world, elsewhere).is_missing);
+    // A server that does not answer may have restarted under another address.
+    // Something is left to do of its masters, for a backup does not answer.
+    world.servers[2].1.borrow_mut().is_deaf = true;
+    let host = world.servers[0].0;
+    world.simulation.crash(host);
+    let refused = register(&mut world, elsewhere);
+    assert_eq!((refused.server, refused.is_missing), (servers[0], true));
+    assert!(world.handle().server_failed(servers[0], 1));
+    world.until("it is down", |world| {
+        let servers = world.handle().servers().unwrap().servers;
+        servers.iter().any(|it| it.state == ServerState::Down)
+    });
+    let refused = register(&mut world, elsewhere);
+    assert_eq!((refused.server, refused.is_missing), (servers[0], true));
+    // A forgotten server does not return, though its former masters are not done with.
+    let forget = ForgetServer { server: servers[0] };
+    assert_eq!(world.ask(Opcode::ForgetServer, &forget), Ok(Empty {}));
+    assert_eq!(value(&world, &format!("servers/{}", servers[0].0))["forgotten"], true);
+    assert!(!register(&mut world, elsewhere).is_missing);
 }
 
 #[test]
@@ -114,7 +162,7 @@ fn a_server_without_storage_is_forgotten_with_its_life() {
     let mut world = World::new(22, 1, 1, &options());
     world.until_all_are_there();
     for nonce in 100..105 {
-        let register = Register { known: None, nonce, place: 0 };
+        let register = Register { known: None, nonce, place: 0, address: None };
         let Registered { cluster, server, .. } = world.ask(Opcode::Register, &register).unwrap();
         let enlist = Enlist {
             cluster,
@@ -135,7 +183,7 @@ fn servers_that_never_begin_a_life_are_not_remembered_for_ever() {
     let mut world = World::new(23, 1, 1, &options());
     world.until_all_are_there();
     for nonce in 100..1200 {
-        let register = Register { known: None, nonce, place: 0 };
+        let register = Register { known: None, nonce, place: 0, address: None };
         world.ask::<Registered>(Opcode::Register, &register).unwrap();
     }
     assert_eq!(stored(&world.store, "servers").len(), 1001);

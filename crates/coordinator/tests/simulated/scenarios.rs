@@ -176,7 +176,7 @@ fn ids_are_never_used_twice_whoever_leads() {
             assert!(leases.insert(open(&mut world).lease));
             drop_table(&mut world, "t").unwrap();
             let nonce = round * 1000 + tables.len() as u64;
-            let message = Register { known: None, nonce, place: 0 };
+            let message = Register { known: None, nonce, place: 0, address: None };
             let registered: Registered = world.ask(Opcode::Register, &message).unwrap();
             assert!(servers.insert(registered.server));
             let again: Registered = world.ask(Opcode::Register, &message).unwrap();
@@ -527,7 +527,7 @@ fn a_life_is_begun_once_and_a_former_one_does_not_come_again() {
     });
     assert_eq!(world.ask::<Enlisted>(Opcode::Enlist, &enlist(72)), Err(Status::Deposed));
     let strange = Known { cluster: ClusterId(1), server: known.server };
-    let register = |known| Register { known: Some(known), nonce: 1, place: 0 };
+    let register = |known| Register { known: Some(known), nonce: 1, place: 0, address: None };
     let refused = world.ask::<Registered>(Opcode::Register, &register(strange));
     assert_eq!(refused, Err(Status::WrongCluster));
     let nobody = Known { server: ServerId(77), ..known };
@@ -543,7 +543,7 @@ fn a_life_is_begun_once_and_a_former_one_does_not_come_again() {
     };
     let _: Enlisted = world.ask(Opcode::Enlist, &placed(73)).unwrap();
     world.change_leader();
-    let begin = |place, nonce| Register { known: None, nonce, place };
+    let begin = |place, nonce| Register { known: None, nonce, place, address: None };
     for nonce in [2, 3] {
         let refused: Registered = world.ask(Opcode::Register, &begin(55, nonce)).unwrap();
         assert_eq!((refused.server, refused.is_missing), (known.server, true));

@@ -104,6 +104,8 @@ pub(crate) struct Server {
     pub(crate) trouble: Option<String>,
     /// It answers nothing that it is told.
     pub(crate) is_deaf: bool,
+    /// Where its storage is; 0 if it does not say.
+    pub(crate) place: u64,
 }
 
 pub(crate) type Shared = Rc<RefCell<Server>>;
@@ -414,10 +416,12 @@ impl FakeServer {
 }
 
 async fn live(asker: Asker, shared: Shared, random: [u64; 2], enlist: Enlist) {
-    let known = shared.borrow().known;
-    let body = to_body(&Register { known, nonce: random[0], place: 0 });
+    let (known, place) = (shared.borrow().known, shared.borrow().place);
+    let address = enlist.shards.first().copied();
+    let body = to_body(&Register { known, nonce: random[0], place, address });
     let body = asker.ask(Opcode::Register, body, FOR_EVER).await.expect("it is registered");
-    let Registered { cluster, server, .. } = of_body(&body).unwrap();
+    let Registered { cluster, server, is_missing, .. } = of_body(&body).unwrap();
+    assert!(!is_missing, "it is taken for {server}");
     shared.borrow_mut().known = Some(Known { cluster, server });
     let enlist = Enlist { cluster, server, nonce: random[1], ..enlist };
     let body = asker.ask(Opcode::Enlist, to_body(&enlist), FOR_EVER).await.expect("enlisted");
@@ -444,7 +448,11 @@ impl Service for FakeServer {
             host: self.host.clone(),
             rack: String::new(),
             shards: self.shards.clone(),
-            backup: Some(BackupInfo { address: self.backup, read_bytes_per_second: 0, place: 0 }),
+            backup: Some(BackupInfo {
+                address: self.backup,
+                read_bytes_per_second: 0,
+                place: self.shared.borrow().place,
+            }),
         };
         context.tasks().spawn(live(asker, Rc::clone(&self.shared), random, enlist));
     }
