@@ -152,7 +152,9 @@ impl Cluster {
     /// that something is left to do for. Ids that were not given out yet are of masters to come, or of a state of
     /// the cluster that is newer than what the metastore holds.
     pub(crate) fn is_done_with(&self, master: MasterId) -> bool {
+        let mut unknown = self.record.unknown_masters.iter();
         master.0 < self.ids.master
+            && !unknown.any(|(first, end)| (*first..*end).contains(&master.0))
             && !self.places.contains_key(&master)
             && !self.former.contains_key(&master)
             && self.to_recover(master).is_empty()
@@ -575,7 +577,7 @@ mod tests {
             segment_bytes: 1,
             self_backup: true,
         };
-        let record = ClusterRecord { format: 1, cluster: ClusterId(1), settings };
+        let record = ClusterRecord::new(ClusterId(1), settings);
         Cluster::new(record, Ids::default(), 1 << 20)
     }
 

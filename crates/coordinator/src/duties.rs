@@ -33,6 +33,8 @@ pub(crate) enum Duty {
     Watch,
     /// A metastore that refused a write is tried again.
     TryMetastore,
+    /// Servers that follow a later leadership are led again.
+    LeadAbove,
 }
 
 /// Begins a duty, unless somebody is at it already.
@@ -51,6 +53,7 @@ pub(crate) fn employ(reign: &Rc<Reign>, duty: Duty) {
             Duty::Expire => leases::expire(&busy).await,
             Duty::Watch => probes::watch(&busy).await,
             Duty::TryMetastore => busy.try_metastore().await,
+            Duty::LeadAbove => busy.lead_above_all().await,
         }
         // It found nothing more to do in this very turn.
         busy.duties.borrow_mut().remove(&duty);
@@ -59,7 +62,7 @@ pub(crate) fn employ(reign: &Rc<Reign>, duty: Duty) {
 
 /// Begins all that is unfinished.
 pub(crate) fn employ_all(reign: &Rc<Reign>) {
-    let mut duties = vec![Duty::Expire, Duty::Watch, Duty::TryMetastore];
+    let mut duties = vec![Duty::Expire, Duty::Watch, Duty::TryMetastore, Duty::LeadAbove];
     let cluster = reign.cluster();
     for server in cluster.servers() {
         if server.state == ServerState::Up {

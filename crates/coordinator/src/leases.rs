@@ -55,6 +55,15 @@ impl Leases {
         self.counts.get().0 << RANDOM_BITS
     }
 
+    /// Passes over numbers that a later state of the metastore may have given out.
+    pub(crate) async fn pass_over(&self, reign: &Reign, numbers: u64) -> Result<(), Refusal> {
+        let _extending = self.extending.lock().await;
+        let end = self.counts.get().1.saturating_add(numbers).min(u64::MAX >> RANDOM_BITS);
+        reign.write(&Key::new(LEASE_IDS)?, Some(to_value(&LeaseIds { next: end }))).await?;
+        self.counts.set((end, end));
+        Ok(())
+    }
+
     /// How many last.
     pub(crate) fn count(&self) -> u64 {
         self.open.borrow().len() as u64

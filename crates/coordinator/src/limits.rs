@@ -102,6 +102,14 @@ pub const RETRY_MAX: Duration = Duration::from_secs(2);
 /// Bits of a version of list or map that count the changes under one leader.
 pub const VERSION_BITS: u32 = 20;
 
+/// The highest number of a leadership that a server is believed. Versions of list and map begin
+/// with it.
+pub const LEADERSHIP_MAX: u64 = 1 << (62 - VERSION_BITS);
+
+/// Ids of each kind that are passed over when the metastore turns out to be an older copy: more
+/// than can have been given out since the copy was made.
+pub const IDS_PASSED_OVER: u64 = 1 << 32;
+
 /// Servers that are looked for at the same time because somebody had no answer. Whoever is beyond that
 /// is reported again.
 pub const CHECKS_MAX: usize = 512;

@@ -21,14 +21,14 @@ use crate::coordinator::{Refusal, Shared};
 use crate::duties::{self, Duty};
 use crate::leases::Leases;
 use crate::limits::{
-    LOADING_HINT, METASTORE_HINT, METASTORE_TRIED, RETRY_MAX, RETRY_MIN, STANDS_BACK, VERSION_BITS,
-    WRITES_AT_ONCE,
+    IDS_PASSED_OVER, LEADERSHIP_MAX, LOADING_HINT, METASTORE_HINT, METASTORE_TRIED, RETRY_MAX,
+    RETRY_MIN, STANDS_BACK, VERSION_BITS, WRITES_AT_ONCE,
 };
 use crate::probes::Watch;
 use crate::recoveries::{Attempts, Rests};
 use crate::stored::{
-    CLUSTER, ClusterRecord, FORMAT, IDS, Ids, LEASE_IDS, LEASES, LeaseIds, SERVERS, ServerRecord,
-    TABLES, TableRecord, check_format, id_in, key_of, of_value, to_value,
+    CLUSTER, ClusterRecord, IDS, Ids, LEASE_IDS, LEASES, LeaseIds, SERVERS, ServerRecord, TABLES,
+    TableRecord, check_format, id_in, key_of, of_value, to_value,
 };
 use crate::waiting::{Guard, Lock, Signal, all, within};
 use serde::Serialize;
@@ -68,6 +68,10 @@ pub(crate) struct Reign {
     pub(crate) changed: Signal,
     /// Raised when the metastore has refused a write.
     troubled: Signal,
+    /// The highest number of a leadership that a server follows.
+    followed: Cell<u64>,
+    /// Raised when a server follows a later leadership than this one.
+    is_refused: Signal,
     pub(crate) duties: RefCell<BTreeSet<Duty>>,
     pub(crate) leases: Leases,
     /// Which backups have freed which masters' replicas.
@@ -115,9 +119,7 @@ impl Reign {
     /// Begins a reign: reads everything, then serves.
     pub(crate) fn begin(shared: Rc<Shared>, fence: Fence) -> Rc<Reign> {
         let settings = shared.options.settings.clone();
-        let nothing = ClusterRecord { format: FORMAT, cluster: ClusterId(0), settings };
-        // Tokens grow, so the versions of this reign are above all those before.
-        let version_base = fence.token.0.saturating_mul(1 << VERSION_BITS);
+        let nothing = ClusterRecord::new(ClusterId(0), settings);
         let reign = Rc::new(Reign {
             shared,
             fence,
@@ -126,10 +128,12 @@ impl Reign {
             tasks: RefCell::default(),
             tasks_count: Cell::new(0),
             versions: RefCell::default(),
-            cluster: RefCell::new(Cluster::new(nothing, Ids::default(), version_base)),
+            cluster: RefCell::new(Cluster::new(nothing, Ids::default(), 0)),
             pen: Lock::default(),
             changed: Signal::default(),
             troubled: Signal::default(),
+            followed: Cell::new(0),
+            is_refused: Signal::default(),
             duties: RefCell::default(),
             leases: Leases::default(),
             freed: RefCell::default(),
@@ -138,7 +142,7 @@ impl Reign {
             watch: Watch::default(),
         });
         let loading = Rc::clone(&reign);
-        reign.spawn(async move { loading.load_until_it_is_done(version_base).await });
+        reign.spawn(async move { loading.load_until_it_is_done().await });
         reign
     }
 
@@ -163,7 +167,13 @@ impl Reign {
 
     /// What commands to servers begin with.
     fn leadership(&self) -> Leadership {
-        Leadership::new(self.cluster().record.cluster, self.fence.token.0)
+        let record = &self.cluster().record;
+        Leadership::new(record.cluster, self.number(record))
+    }
+
+    /// Of two leaderships of a cluster the later one has the higher number.
+    fn number(&self, record: &ClusterRecord) -> u64 {
+        self.fence.token.0.saturating_add(record.leadership_base)
     }
 
     /// Whether everything was read.
@@ -246,7 +256,71 @@ impl Reign {
         let message = to_body(message);
         let is_command = opcode.is_command();
         let body = if is_command { self.leadership().command(&message) } else { message };
-        self.shared.calling().call(to, opcode, body, Some(timeout)).await
+        let answer = self.shared.calling().call(to, opcode, body, Some(timeout)).await;
+        if let Err(CallError::Refused { status: Status::OldLeader, detail, .. }) = answer {
+            self.is_behind(to, detail);
+        }
+        answer
+    }
+
+    /// A server follows a later leadership.
+    fn is_behind(&self, at: SocketAddr, number: u64) {
+        if number > LEADERSHIP_MAX {
+            let text =
+                format!("{at} follows a leadership with the number {number}, which none can have");
+            return self.shared.remark_event("leadership", &text);
+        }
+        self.followed.set(self.followed.get().max(number));
+        self.is_refused.raise();
+    }
+
+    /// Duty: where servers follow a later leadership, this coordinator gives its own up and leads
+    /// again as the latest one. Of two coordinators with one metastore only the later one can write
+    /// that. The other case is a metastore that was restored from a copy: its tokens were given
+    /// before, and servers that have seen them obey nothing.
+    pub(crate) async fn lead_above_all(self: &Rc<Self>) {
+        let mut backoff = Backoff::default();
+        loop {
+            let seen = self.is_refused.seen();
+            let (own, followed) = (self.number(&self.cluster().record), self.followed.get());
+            if followed <= own {
+                self.is_refused.after(seen).await;
+                continue;
+            }
+            if self.lead_above(followed).await.is_err() {
+                self.sleep(backoff.next()).await;
+                continue;
+            }
+            let text = format!(
+                "servers follow the leadership {followed}, and this one is only {own}: the metastore is an older \
+                 copy, and later changes of the cluster are forgotten. This coordinator leads again, as a later one"
+            );
+            self.give_up(&text).await;
+        }
+    }
+
+    /// Writes that leaderships from the next one on are above a number. Ids that the newer state
+    /// may have given out are passed over first: masters and leases of that state are still there.
+    async fn lead_above(&self, followed: u64) -> Result<(), Refusal> {
+        let _pen = self.pen_for_long().await;
+        self.leases.pass_over(self, IDS_PASSED_OVER).await?;
+        let mut record = self.cluster().record.clone();
+        let first = self.cluster().ids.master;
+        let unknown = (first, first.saturating_add(IDS_PASSED_OVER));
+        if record.unknown_masters.last() != Some(&unknown) {
+            // Before the ids: at no time is one of these masters done with.
+            record.unknown_masters.push(unknown);
+            self.put_cluster(record.clone()).await?;
+        }
+        let pass_over = |id: &mut u64| *id = id.saturating_add(IDS_PASSED_OVER);
+        self.take_ids(|ids| {
+            let Ids { server, master, table, migration, recovery } = ids;
+            [server, master, table, migration, recovery].into_iter().for_each(pass_over);
+        })
+        .await?;
+        // Last: after a crash in between, the next leader is refused again and repeats this.
+        record.leadership_base = followed;
+        self.put_cluster(record).await
     }
 
     /// Waits for the pen, but not for long: whoever asked tries again later.
@@ -431,9 +505,9 @@ impl Reign {
         pending::<()>().await;
     }
 
-    async fn load_until_it_is_done(self: &Rc<Self>, version_base: u64) {
+    async fn load_until_it_is_done(self: &Rc<Self>) {
         let mut backoff = Backoff::default();
-        while let Err(why) = self.load(version_base).await {
+        while let Err(why) = self.load().await {
             match why {
                 Unread::Unavailable(why) => {
                     self.shared.remark("loading", &why);
@@ -472,7 +546,7 @@ impl Reign {
     }
 
     /// Reads everything there is.
-    async fn load(&self, version_base: u64) -> Result<(), Unread> {
+    async fn load(&self) -> Result<(), Unread> {
         let entries = self.read_all().await?;
         let versions = entries.iter().map(|entry| (entry.key.clone(), entry.version));
         self.versions.replace(versions.collect());
@@ -500,6 +574,9 @@ impl Reign {
         };
         check_format(&record).map_err(Unread::Incomprehensible)?;
         self.compare(&record);
+        // These numbers grow, so the versions of this reign are above all those before.
+        let number = self.number(&record);
+        let version_base = number.saturating_mul(1 << VERSION_BITS);
         let mut cluster = Cluster::new(record, ids, version_base);
         servers.into_iter().for_each(|record| cluster.put_server(record));
         tables.into_iter().for_each(|record| cluster.put_table(record));
@@ -534,7 +611,7 @@ impl Reign {
     async fn found(&self) -> Result<ClusterRecord, String> {
         let cluster = ClusterId(self.shared.random.borrow_mut().number().max(1));
         let settings = self.shared.options.settings.clone();
-        let record = ClusterRecord { format: FORMAT, cluster, settings };
+        let record = ClusterRecord::new(cluster, settings);
         let key = Key::new(CLUSTER).map_err(|error| error.to_string())?;
         let written = self.write(&key, Some(to_value(&record))).await;
         written.map_err(|_| "the cluster cannot be written into the metastore".to_owned())?;

@@ -59,6 +59,22 @@ pub(crate) struct ClusterRecord {
     pub(crate) format: u64,
     pub(crate) cluster: ClusterId,
     pub(crate) settings: Settings,
+    /// The number of a leadership is this plus the token of its lease. It is not 0 after the
+    /// metastore was an older copy: its tokens had been given before.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) leadership_base: u64,
+    /// The ids of masters, from and to, that were passed over then. Their logs may have
+    /// acknowledged updates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unknown_masters: Vec<(u64, u64)>,
+}
+
+impl ClusterRecord {
+    /// The record of a cluster that begins.
+    pub(crate) fn new(cluster: ClusterId, settings: Settings) -> ClusterRecord {
+        let unknown_masters = Vec::new();
+        ClusterRecord { format: FORMAT, cluster, settings, leadership_base: 0, unknown_masters }
+    }
 }
 
 /// The ids that are handed out next.

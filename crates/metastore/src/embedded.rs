@@ -46,6 +46,9 @@ struct Core {
     /// Failures since the last write that was done.
     failures: u32,
     leases: BTreeMap<LeaseName, Lease>,
+    /// The highest token of each lease that this process granted. The file may be replaced by an
+    /// older copy.
+    granted: BTreeMap<LeaseName, Token>,
     began: Instant,
 }
 
@@ -91,6 +94,7 @@ impl Embedded {
             state: State::Open(database, file),
             failures: 0,
             leases: BTreeMap::new(),
+            granted: BTreeMap::new(),
             began: clock.origin(),
         }))))
     }
@@ -231,8 +235,12 @@ impl Core {
         let token = match self.held(name) {
             Some(lease) if lease.held.by.id == holder.id => lease.held.token,
             Some(lease) => return Err(AcquireError::Held(lease.held.clone())),
-            None => self.commit(|database| database.next_token(name))?,
+            None => {
+                let above = self.granted.get(name).map_or(0, |token| token.0);
+                self.commit(|database| database.next_token(name, above))?
+            }
         };
+        self.granted.insert(name.clone(), token);
         let held = Held { by: holder.clone(), token };
         let lease = Lease { held, ttl, until: self.began.elapsed() + ttl };
         self.leases.insert(name.clone(), lease);

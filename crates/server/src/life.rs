@@ -112,9 +112,11 @@ impl Life {
         }
     }
 
-    /// A coordinator speaks that leads under this token; false if a later one has spoken before.
-    pub(crate) fn follows(&self, token: u64) -> bool {
-        self.0.leadership.fetch_max(token, Ordering::AcqRel) <= token
+    /// Follows the coordinator that leads under this token. The error has the token of a later one,
+    /// which this process has followed before.
+    pub(crate) fn follow(&self, token: u64) -> Result<(), u64> {
+        let newest = self.0.leadership.fetch_max(token, Ordering::AcqRel);
+        if newest <= token { Ok(()) } else { Err(newest) }
     }
 
     /// Who it is, once that is known.
@@ -293,8 +295,8 @@ mod tests {
     #[test]
     fn a_life_follows_no_leadership_that_is_older_than_another_it_has_heard_of() {
         let life = Life::new();
-        for (token, follows) in [(3, true), (3, true), (2, false), (5, true), (3, false)] {
-            assert_eq!(life.clone().follows(token), follows, "{token}");
+        for (token, follows) in [(3, Ok(())), (3, Ok(())), (2, Err(3)), (5, Ok(())), (3, Err(5))] {
+            assert_eq!(life.clone().follow(token), follows, "{token}");
         }
     }
 

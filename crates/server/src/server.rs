@@ -458,22 +458,20 @@ impl Server {
     }
 
     /// The message in a command of a coordinator, if that is one of this cluster, and no later one has
-    /// spoken yet.
+    /// spoken yet. The error has the token of the later one.
     fn command<'r>(
         &self,
         context: &Context<'_>,
         request: Request<'r>,
-    ) -> Result<Request<'r>, Status> {
-        let (leadership, body) = Leadership::split(request.body).ok_or(Status::Malformed)?;
+    ) -> Result<Request<'r>, (Status, u64)> {
+        let (leadership, body) = Leadership::split(request.body).ok_or((Status::Malformed, 0))?;
         match context.cluster() {
             // It cannot be told yet.
-            None => return Err(Status::Busy),
-            Some(own) if own != leadership.cluster() => return Err(Status::WrongCluster),
+            None => return Err((Status::Busy, 0)),
+            Some(own) if own != leadership.cluster() => return Err((Status::WrongCluster, 0)),
             Some(_) => {}
         }
-        if !self.life.follows(leadership.token()) {
-            return Err(Status::OldLeader);
-        }
+        self.life.follow(leadership.token()).map_err(|newest| (Status::OldLeader, newest))?;
         Ok(Request { body, ..request })
     }
 
@@ -572,9 +570,9 @@ impl Service for Server {
         if request.opcode.is_command() {
             match self.command(context, request) {
                 Ok(command) => request = command,
-                Err(status) => {
+                Err((status, newest)) => {
                     let hint = if status == Status::Busy { NOT_YET_US } else { 0 };
-                    return context.refuse(reply_to, status, hint, &[]);
+                    return context.refuse(reply_to, status, hint, &[&newest.to_le_bytes()]);
                 }
             }
         }

@@ -143,6 +143,12 @@ fn commands_of_an_older_leadership_and_of_another_cluster_are_refused() {
             let is_expected =
                 matches!(refused, Some(CallError::Refused { status, .. }) if status == *expected);
             assert!(is_expected, "{opcode}: {refused:?}, not {expected:?}");
+            // An old leader is told how old it is.
+            let number = refused.map_or(0, |refused| match refused {
+                CallError::Refused { detail, .. } => detail,
+                _ => 0,
+            });
+            assert_eq!(number > 0, *expected == Status::OldLeader, "{opcode}: {number}");
         }
     }
     // Who says that it is of another cluster is not even heard.

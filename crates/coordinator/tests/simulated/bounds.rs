@@ -10,9 +10,10 @@ use thunderhead_coordinator::limits::LEASES_MAX;
 use thunderhead_metastore::{Answer, Change, Entry, Key, LeaseName, Request as Ask};
 use thunderhead_rpc::Opcode;
 use thunderhead_wire::control::{
-    Empty, Enlist, Enlisted, ForgetServer, Lease, LeaseOpened, Register, Registered, ServerState,
+    Empty, Enlist, Enlisted, ForgetServer, Lease, LeaseOpened, Register, Registered, ReplicaInfo,
+    ServerState,
 };
-use thunderhead_wire::{MasterId, ServerId, Status};
+use thunderhead_wire::{Epoch, MasterId, SegmentId, ServerId, Status};
 
 /// The value that the store has for a key.
 fn value(world: &World, key: &str) -> serde_json::Value {
@@ -155,6 +156,55 @@ fn servers_with_the_same_host_name_and_directory_at_different_addresses_all_enli
     assert_eq!(world.ask(Opcode::ForgetServer, &forget), Ok(Empty {}));
     assert_eq!(value(&world, &format!("servers/{}", servers[0].0))["forgotten"], true);
     assert!(!register(&mut world, elsewhere).is_missing);
+}
+
+#[test]
+fn a_metastore_that_was_restored_from_an_older_copy_is_led_above_all_that_servers_have_followed() {
+    const FOLLOWED: u64 = 40;
+    let mut world = World::new(28, 1, 2, &options());
+    world.until_all_are_there();
+    create(&mut world, "t", 1).unwrap();
+    // After the copy was made there were other leaders, under which a master had a log and clients
+    // had leases.
+    let lost = MasterId(500);
+    let replica =
+        ReplicaInfo { segment: SegmentId(1), epoch: Epoch(0), length: 1000, closed: true };
+    for (_, server) in &world.servers {
+        let mut server = server.borrow_mut();
+        server.follows = FOLLOWED;
+        server.replicas.insert(lost, vec![replica.clone()]);
+    }
+    let before: LeaseOpened = world.ask(Opcode::OpenLease, &Empty {}).unwrap();
+    // The leader that was asked first may give its leadership up.
+    let created = create(&mut world, "u", 2);
+    assert!(matches!(created, Ok(_) | Err(Status::LeadershipLost)), "{created:?}");
+    world.until("its tablets are taken", |world| {
+        let map = world.leader().and_then(|_| world.handle().map());
+        map.is_some_and(|map| {
+            let mut tablets = map.tables.iter().flat_map(|it| &it.tablets);
+            map.tables.len() == 2 && tablets.all(|it| it.address.is_some())
+        })
+    });
+    let status = status(&mut world);
+    assert!(status.remarks.iter().any(|it| it.contains("an older copy")), "{:?}", status.remarks);
+    assert!(status.map.version >> 20 > FOLLOWED && status.servers.version >> 20 > FOLLOWED);
+    // The next commands count, and ids that may have been given out since the copy are not given
+    // out again.
+    create(&mut world, "v", 1).unwrap();
+    let register = Register { known: None, nonce: 7, place: 0, address: None };
+    let new: Registered = world.ask(Opcode::Register, &register).unwrap();
+    assert!(new.server.0 > 1 << 32, "{}", new.server);
+    let after: LeaseOpened = world.ask(Opcode::OpenLease, &Empty {}).unwrap();
+    assert!(after.lease - before.lease > 1 << 56);
+    // The logs of masters that it does not know stay.
+    for (host, server) in &world.servers {
+        server.borrow_mut().enlisted = None;
+        world.simulation.crash(*host);
+        world.simulation.start(*host);
+    }
+    world.until_all_are_there();
+    world.simulation.run_for(Duration::from_secs(5));
+    assert!(world.servers.iter().all(|it| it.1.borrow().replicas.contains_key(&lost)));
 }
 
 #[test]

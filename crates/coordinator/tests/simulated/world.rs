@@ -1,5 +1,6 @@
 //! A cluster in a box: coordinators over one simulated store, servers that do as they are told and
 //! note it, and a user who asks.
+//! Long because the fake server answers every question that a coordinator asks servers.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -106,6 +107,8 @@ pub(crate) struct Server {
     pub(crate) is_deaf: bool,
     /// Where its storage is; 0 if it does not say.
     pub(crate) place: u64,
+    /// The number of the latest leadership that it follows.
+    pub(crate) follows: u64,
 }
 
 pub(crate) type Shared = Rc<RefCell<Server>>;
@@ -466,6 +469,12 @@ impl Service for FakeServer {
             let own = self.shared.borrow().known.map(|it| it.cluster);
             assert!(own.is_none_or(|own| own == leadership.cluster()) && leadership.token() > 0);
             request.body = body;
+            let mut server = self.shared.borrow_mut();
+            if leadership.token() < server.follows {
+                let newest = server.follows.to_le_bytes();
+                return context.refuse(request.reply_to, Status::OldLeader, 0, &[&newest]);
+            }
+            server.follows = leadership.token();
         }
         let done = match request.opcode {
             Opcode::ServersChanged => {

@@ -219,14 +219,15 @@ impl Database {
         Ok(Answer::Written(Version(version)))
     }
 
-    /// The next token of a lease, which nobody will have again.
-    pub(super) fn next_token(&self, lease: &LeaseName) -> Result<Token, Error> {
+    /// The next token of a lease, above one that is known: no other holder gets it.
+    pub(super) fn next_token(&self, lease: &LeaseName, above: u64) -> Result<Token, Error> {
         let write = self.redb.begin_write().map_err(not_done)?;
         let token = {
             let mut tokens = write.open_table(TOKENS).map_err(not_done)?;
             let last = tokens.get(lease.as_str()).map_err(not_done)?.map_or(0, |last| last.value());
-            tokens.insert(lease.as_str(), last + 1).map_err(not_done)?;
-            last + 1
+            let next = last.max(above) + 1;
+            tokens.insert(lease.as_str(), next).map_err(not_done)?;
+            next
         };
         write.commit().map_err(Error::unknown)?;
         Ok(Token(token))
