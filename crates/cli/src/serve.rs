@@ -348,6 +348,7 @@ pub(crate) fn coordinator(config: &CoordinatorConfig, until: Until) -> Result<()
         lease_ttl: config.lease_ttl,
         leadership_ttl: config.leader_ttl,
         probing: probing(config.probe),
+        existing: config.existing,
         ..CoordinatorOptions::default()
     };
     let directory = match &truth {

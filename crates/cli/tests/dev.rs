@@ -219,16 +219,16 @@ fn a_temporary_store_says_how_to_reach_it_and_is_gone_with_its_process() {
 
 /// An address that several clusters have in turn. Its host is this process's own, and its port is
 /// none that the system hands out: between two clusters nothing else takes it.
-fn own_address() -> String {
+fn own_address(number: u32) -> String {
     let id = std::process::id();
     let (high, middle, low) = (64 + (id >> 16 & 63), id >> 8 & 255, id & 255);
-    format!("127.{high}.{middle}.{low}:7917")
+    format!("127.{high}.{middle}.{low}:{}", 7917 + 10 * number)
 }
 
 #[test]
 fn a_client_that_is_left_open_does_not_take_another_cluster_at_the_same_ports_for_its_own() {
     let data = ["ours", "theirs"].map(directory);
-    let at = own_address();
+    let at = own_address(0);
     let dev = Dev::start_at(&at, &data[0], &[]);
     dev.says(&["table", "create", "t"]);
     dev.says(&["put", "t", "key", "ours"]);
@@ -264,6 +264,69 @@ fn a_client_that_is_left_open_does_not_take_another_cluster_at_the_same_ports_fo
     client.write(table, b"key", b"ours again", Condition::Always).unwrap();
     assert_eq!(dev.end(), Some(0));
     data.iter().for_each(|it| drop(std::fs::remove_dir_all(it)));
+}
+
+/// A process that ends with its test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Process {
+    fn start(arguments: &[&str]) -> Process {
+        Process(command(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+/// The output of `thunderhead status`, as soon as it has these words.
+fn status_says(at: &str, words: &[&str]) -> String {
+    let end = std::time::Instant::now() + 3 * PATIENCE;
+    loop {
+        let output =
+            command(&["status", "--coordinators", at, "--deadline", "5s"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        if words.iter().all(|it| said.contains(it)) {
+            return said;
+        }
+        assert!(std::time::Instant::now() < end, "{words:?} in vain: {said}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_coordinator_whose_file_is_missing_refuses_or_asks_whether_its_disk_is_mounted() {
+    let (directory, at) = (directory("missing"), own_address(1));
+    let (data, storage) = (directory.join("coordinator"), directory.join("server"));
+    let (data, storage) = (data.to_str().unwrap(), storage.to_str().unwrap());
+    let coordinator = ["coordinator", "--listen", &at, "--data", data];
+    let server = ["server", "--coordinators", &at, "--listen", "127.0.0.1:0", "--data", storage];
+    let server = [&server[..], &["--memory", "64MiB", "--backup-bytes", "256MiB"]].concat();
+    let running = [Process::start(&coordinator), Process::start(&server)];
+    status_says(&at, &["1 server"]);
+    drop(running);
+    let file = directory.join("coordinator/metastore");
+    std::fs::rename(&file, directory.join("unmounted")).unwrap();
+
+    let existing = [&coordinator[..], &["--existing", "true"]].concat();
+    let refused = command(&existing).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let words = String::from_utf8_lossy(&refused.stderr);
+    let named = words.contains(file.to_str().unwrap()) && words.contains("mounted?");
+    assert!(named && !file.exists(), "{words}");
+
+    let running = [Process::start(&coordinator), Process::start(&server)];
+    let mounted = format!("is the disk of {} mounted?", file.display());
+    status_says(&at, &[&mounted]);
+    drop(running);
+    std::fs::rename(directory.join("unmounted"), &file).unwrap();
+    let running = [Process::start(&existing), Process::start(&server)];
+    assert!(!status_says(&at, &["1 server"]).contains("mounted?"));
+    drop(running);
+    let _ = std::fs::remove_dir_all(&directory);
 }
 
 #[test]

@@ -136,6 +136,12 @@ pub const KEYS: &[Key] = &[
         "Below which path of etcd or ZooKeeper. Clusters that share one have different roots.",
     ),
     entry(
+        "coordinator.existing",
+        Kind::Flag,
+        Some("false"),
+        "Whether it leads only a cluster that its metastore holds already. Otherwise it founds a new cluster in a metastore that holds none, as at the first start; set this afterwards where the disk of the metastore may not be mounted.",
+    ),
+    entry(
         "coordinator.lease_ttl",
         Kind::Time(10 * SECOND, DAY),
         Some("5m"),

@@ -56,6 +56,8 @@ pub struct CoordinatorConfig {
     pub data: PathBuf,
     /// Below which path of etcd or ZooKeeper.
     pub root: String,
+    /// Whether it founds no cluster.
+    pub existing: bool,
     /// How long a client may be silent.
     pub lease_ttl: Duration,
     /// How long leadership lasts after the leader's last sign of life.
@@ -214,6 +216,7 @@ impl Config {
                 metastore: it.metastore("coordinator.metastore"),
                 data: it.text("coordinator.data").into(),
                 root: it.text("coordinator.root"),
+                existing: it.flag("coordinator.existing"),
                 lease_ttl: it.time("coordinator.lease_ttl"),
                 leader_ttl: it.time("coordinator.leader_ttl"),
                 cluster: ClusterConfig {

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use thunderhead_metastore::{Fence, Holder, Keeper, LeaseName, Metastore, News, Request as Ask};
-use thunderhead_rpc::{Calling, Context, Opcode, ReplyTo, Request, Service, ServiceKind};
+use thunderhead_rpc::{Calling, Context, Opcode, ReplyTo, Request, Service, ServiceKind, Stranger};
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::timers::TimerId;
 use thunderhead_runtime::{Random, Time};
@@ -25,7 +25,7 @@ use thunderhead_wire::control::{
     RecoveryInfo, Register, ServerList, SplitTablet, of_body, to_body,
 };
 use thunderhead_wire::membership::Suspect;
-use thunderhead_wire::{ServerId, Status};
+use thunderhead_wire::{ClusterId, ServerId, Status};
 
 /// The timer by which the metastore and the leadership get their turns.
 const TIMER: u64 = 4 << 32;
@@ -65,6 +65,10 @@ pub(crate) struct Shared {
     waiting: Cell<usize>,
     remarks: RefCell<BTreeMap<&'static str, Remark>>,
     resigned: Cell<bool>,
+    /// The cluster that this process has founded.
+    founded: Cell<Option<ClusterId>>,
+    /// The last peer of another cluster.
+    stranger: Cell<Option<Stranger>>,
 }
 
 /// What an operator should know.
@@ -101,6 +105,8 @@ impl Coordinator {
             waiting: Cell::new(0),
             remarks: RefCell::default(),
             resigned: Cell::new(false),
+            founded: Cell::new(None),
+            stranger: Cell::new(None),
         };
         Coordinator { shared: Rc::new(shared), timer: None }
     }
@@ -224,6 +230,33 @@ impl Shared {
         let keeper = self.keeper.borrow();
         keeper.as_ref()?.fence(now)?;
         self.reign.borrow().clone()
+    }
+
+    /// This process has founded a cluster: the metastore held none.
+    pub(crate) fn founds(&self, cluster: ClusterId) {
+        tracing::info!("founded a NEW {cluster} in {}", self.options.store);
+        self.founded.set(Some(cluster));
+    }
+
+    /// A peer is of another cluster. If this process has founded its own one, the metastore that
+    /// holds the other may be missing.
+    pub(crate) fn meets(&self, peer: &str, cluster: ClusterId) {
+        let Some(founded) = self.founded.get() else { return };
+        let store = &self.options.store;
+        let text = format!(
+            "{peer} belongs to {cluster}, and this coordinator founded {founded} when it was started: is the disk of \
+             {store} mounted? If not, stop the coordinator and mount it"
+        );
+        self.remark_event("founded", &text);
+    }
+
+    /// Notes the last peer that was refused for its cluster.
+    fn meets_stranger(&self, stranger: Option<Stranger>) {
+        if self.stranger.replace(stranger) != stranger
+            && let Some(Stranger { address, cluster }) = stranger
+        {
+            self.meets(&format!("a server or client at {}", address.ip()), cluster);
+        }
     }
 
     /// Notes and logs what is so, and what an operator should know; one sentence for each subject.
@@ -537,6 +570,7 @@ impl Service for Coordinator {
         {
             context.set_cluster(reign.cluster().record.cluster);
         }
+        self.shared.meets_stranger(context.stranger());
         let deadline = self.shared.deadline();
         if self.timer.map(|(at, _)| at) == deadline {
             return;

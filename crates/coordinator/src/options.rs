@@ -26,6 +26,10 @@ pub struct Options {
     pub parts: Parts,
     /// How it finds out that servers are not there any more.
     pub probing: Probing,
+    /// The metastore, for messages: the path of its file, for example.
+    pub store: String,
+    /// It leads only a cluster that the metastore holds already, and founds none.
+    pub existing: bool,
 }
 
 impl Default for Options {
@@ -46,6 +50,8 @@ impl Default for Options {
             recovery_pause: Duration::from_secs(1),
             parts: Parts::default(),
             probing: Probing::default(),
+            store: "the metastore".to_owned(),
+            existing: false,
         }
     }
 }

@@ -570,7 +570,7 @@ impl Reign {
         }
         let record = match record {
             Some(record) => record,
-            None => self.found().await.map_err(Unread::Unavailable)?,
+            None => self.found().await?,
         };
         check_format(&record).map_err(Unread::Incomprehensible)?;
         self.compare(&record);
@@ -608,13 +608,21 @@ impl Reign {
     }
 
     /// Makes the cluster. 0 stands for none in greetings.
-    async fn found(&self) -> Result<ClusterRecord, String> {
+    async fn found(&self) -> Result<ClusterRecord, Unread> {
+        let store = &self.shared.options.store;
+        if self.shared.options.existing {
+            let why =
+                format!("{store} holds no cluster, and coordinator.existing forbids to found one");
+            return Err(Unread::Incomprehensible(why));
+        }
         let cluster = ClusterId(self.shared.random.borrow_mut().number().max(1));
         let settings = self.shared.options.settings.clone();
         let record = ClusterRecord::new(cluster, settings);
-        let key = Key::new(CLUSTER).map_err(|error| error.to_string())?;
+        let key = Key::new(CLUSTER)?;
         let written = self.write(&key, Some(to_value(&record))).await;
-        written.map_err(|_| "the cluster cannot be written into the metastore".to_owned())?;
+        let why = || format!("the cluster cannot be written into {store}");
+        written.map_err(|_| Unread::Unavailable(why()))?;
+        self.shared.founds(cluster);
         Ok(record)
     }
 

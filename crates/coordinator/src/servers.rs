@@ -25,6 +25,7 @@ use thunderhead_wire::{MasterId, SegmentId, ServerId, Status};
 pub(crate) async fn register(reign: &Rc<Reign>, message: Register) -> Outcome {
     if let Some(Known { cluster, server }) = message.known {
         if cluster != reign.cluster().record.cluster {
+            reign.shared.meets(&server.to_string(), cluster);
             return Err(Status::WrongCluster.into());
         }
         if reign.cluster().server(server).is_none_or(|it| it.forgotten) {

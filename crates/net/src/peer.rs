@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::time::Duration;
+use thunderhead_wire::ClusterId;
 use thunderhead_wire::frame::{Agreement, PAYLOAD_BYTES_MAX};
 
 /// Names a connection of one transport. Ids are never reused.
@@ -191,8 +192,30 @@ pub struct Counters {
     pub held_bytes: u64,
     /// How often a connection had to wait because it held too much.
     pub held_back: u64,
+    /// The last peer that was refused because it belongs to another cluster.
+    pub stranger: Option<Stranger>,
     /// Closed connections, by cause.
     closed: [u64; Cause::ALL.len()],
+}
+
+/// A peer of another cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stranger {
+    /// The peer's address.
+    pub address: SocketAddr,
+    /// The peer's cluster.
+    pub cluster: ClusterId,
+}
+
+impl Stranger {
+    /// Returns the stranger that a peer is, if it was refused for its cluster.
+    pub(crate) fn of(
+        address: SocketAddr,
+        cluster: Option<ClusterId>,
+        why: Cause,
+    ) -> Option<Stranger> {
+        cluster.filter(|_| why == Cause::WrongCluster).map(|cluster| Stranger { address, cluster })
+    }
 }
 
 impl Counters {

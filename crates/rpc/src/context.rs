@@ -5,7 +5,7 @@ use crate::opcode::Opcode;
 use crate::tasks::Calling;
 use std::net::SocketAddr;
 use std::time::Duration;
-use thunderhead_net::{ConnectionId, OwnCluster, Transport};
+use thunderhead_net::{ConnectionId, OwnCluster, Stranger, Transport};
 use thunderhead_runtime::alarm::Alarm;
 use thunderhead_runtime::slice::{Budget, SLICE};
 use thunderhead_runtime::tasks::Tasks;
@@ -114,6 +114,12 @@ impl Context<'_> {
     #[must_use]
     pub fn cluster(&self) -> Option<ClusterId> {
         self.transport.cluster().known()
+    }
+
+    /// Returns the last peer that was refused because it belongs to another cluster.
+    #[must_use]
+    pub fn stranger(&self) -> Option<Stranger> {
+        self.transport.counters().stranger
     }
 
     /// Returns the random numbers of this node.

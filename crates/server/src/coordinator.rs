@@ -2,6 +2,8 @@
 
 use crate::life::{Ended, Life};
 use crate::process::{Machine, make_room};
+use std::borrow::Cow;
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -48,23 +50,39 @@ pub enum Truth {
     },
 }
 
+impl fmt::Display for Truth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Truth::File(path) => write!(f, "{}", path.display()),
+            Truth::Etcd { root, .. } => write!(f, "etcd below {}", root.as_str()),
+            Truth::ZooKeeper { root, .. } => write!(f, "ZooKeeper below {}", root.as_str()),
+        }
+    }
+}
+
 impl Truth {
+    /// Refuses a file that is not there. Nothing was made on its disk, or in the place of its disk,
+    /// before.
+    fn check_existing(&self) -> io::Result<()> {
+        match self {
+            Truth::File(path) if !is_file_there(path)? => Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                format!(
+                    "there is no metastore at {self}: is its disk mounted? A new cluster is founded there only \
+                     without coordinator.existing"
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
     fn open(&self, world: &mut World) -> io::Result<Box<dyn Metastore>> {
         let alarm = world.alarm.clone();
         let workers = world.workers.as_mut();
         let driven = match self {
             Truth::File(path) => {
-                let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
-                    return Err(io::Error::new(
-                        io::ErrorKind::InvalidInput,
-                        "the metastore is no file",
-                    ));
-                };
-                let directory = match directory.as_os_str().is_empty() {
-                    true => Path::new("."),
-                    false => directory,
-                };
-                let path = os::Directory::open(directory)?.path_of(&name.to_string_lossy())?;
+                let (directory, name) = split(path)?;
+                let path = os::Directory::open(directory)?.path_of(&name)?;
                 let store = open(&path).map_err(io::Error::other)?;
                 store.client(workers, alarm)?
             }
@@ -79,6 +97,24 @@ impl Truth {
         };
         Ok(Box::new(driven))
     }
+}
+
+/// The directory and the name of the metastore's file.
+fn split(path: &Path) -> io::Result<(&Path, Cow<'_, str>)> {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the metastore is no file"));
+    };
+    let directory = match directory.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => directory,
+    };
+    Ok((directory, name.to_string_lossy()))
+}
+
+/// Whether there is a file for this path. Makes no directory that is not there.
+fn is_file_there(path: &Path) -> io::Result<bool> {
+    let (directory, name) = split(path)?;
+    Ok(directory.try_exists()? && os::Directory::open(directory)?.path_of(&name)?.try_exists()?)
 }
 
 /// Opens a file that a process may have that is about to be gone.
@@ -182,6 +218,10 @@ fn begin(
     machine: &Machine,
     life: &Life,
 ) -> io::Result<Node<Coordinator>> {
+    if options.existing {
+        truth.check_existing()?;
+    }
+    options.store = truth.to_string();
     let mut world = os::world(&machine.directory)?;
     let alarm = world.alarm.clone();
     let store = truth.open(&mut world)?;

@@ -10,10 +10,10 @@ use thunderhead_coordinator::limits::LEASES_MAX;
 use thunderhead_metastore::{Answer, Change, Entry, Key, LeaseName, Request as Ask};
 use thunderhead_rpc::Opcode;
 use thunderhead_wire::control::{
-    Empty, Enlist, Enlisted, ForgetServer, Lease, LeaseOpened, Register, Registered, ReplicaInfo,
-    ServerState,
+    Empty, Enlist, Enlisted, ForgetServer, Known, Lease, LeaseOpened, Register, Registered,
+    ReplicaInfo, ServerState,
 };
-use thunderhead_wire::{Epoch, MasterId, SegmentId, ServerId, Status};
+use thunderhead_wire::{ClusterId, Epoch, MasterId, SegmentId, ServerId, Status};
 
 /// The value that the store has for a key.
 fn value(world: &World, key: &str) -> serde_json::Value {
@@ -205,6 +205,38 @@ fn a_metastore_that_was_restored_from_an_older_copy_is_led_above_all_that_server
     world.until_all_are_there();
     world.simulation.run_for(Duration::from_secs(5));
     assert!(world.servers.iter().all(|it| it.1.borrow().replicas.contains_key(&lost)));
+}
+
+#[test]
+fn a_coordinator_that_founded_a_cluster_tells_of_servers_of_another_one() {
+    let store = "/data/metastore".to_owned();
+    let mut world = World::new(29, 2, 1, &Options { store, ..options() });
+    world.until_all_are_there();
+    let known = Some(Known { cluster: ClusterId(7), server: ServerId(3) });
+    let register = Register { known, nonce: 1, place: 0, address: None };
+    for has_founded in [true, false] {
+        let refused = world.ask::<Registered>(Opcode::Register, &register);
+        assert_eq!(refused, Err(Status::WrongCluster));
+        let remarks = world.handle().remarks();
+        let told = "server 3 belongs to cluster 7";
+        let asks = |it: &String| it.contains(told) && it.contains("/data/metastore mounted?");
+        assert_eq!(remarks.iter().any(asks), has_founded, "{remarks:?}");
+        world.change_leader();
+    }
+}
+
+#[test]
+fn a_coordinator_of_an_existing_cluster_founds_none() {
+    let only_existing = Options { existing: true, ..options() };
+    let mut world = World::new(30, 1, 0, &only_existing);
+    world.simulation.run_for(Duration::from_secs(30));
+    assert_eq!(world.leader(), None);
+    assert!(matches!(
+        world.store.peek(&Ask::Get { key: Key::new("cluster").unwrap() }),
+        Answer::Value(None)
+    ));
+    let remarks = world.coordinators[0].handle.borrow().as_ref().unwrap().0.remarks();
+    assert!(remarks.iter().any(|it| it.contains("holds no cluster")), "{remarks:?}");
 }
 
 #[test]

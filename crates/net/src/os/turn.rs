@@ -20,7 +20,7 @@ use super::{
     socket,
 };
 use crate::cluster::{Meeting, tell_refused};
-use crate::peer::{Cause, ConnectionId, Peer, Via};
+use crate::peer::{Cause, ConnectionId, Peer, Stranger, Via};
 use crate::shm;
 use crate::table::Token;
 use crate::{Handler, OwnCluster, Transport};
@@ -629,6 +629,8 @@ impl OsTransport {
                 if why == Cause::WrongCluster && self.counters.closed(why) == 0 {
                     tell_refused(address, self.options.cluster.known(), agreement.cluster);
                 }
+                let stranger = Stranger::of(address, agreement.cluster, why);
+                self.counters.stranger = stranger.or(self.counters.stranger);
                 // This end's greeting tells the peer our cluster.
                 self.write(id);
                 return self.fail(id, why, handler);

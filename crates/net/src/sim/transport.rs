@@ -10,7 +10,7 @@
 use super::{Content, Network, Packet, Wire, far_end};
 use crate::budget::those_that_hold_most;
 use crate::cluster::{Meeting, ends_when_learned};
-use crate::peer::{Cause, ConnectionId, Counters, Limits, Peer, Via};
+use crate::peer::{Cause, ConnectionId, Counters, Limits, Peer, Stranger, Via};
 use crate::room::{self, Room};
 use crate::table::Table;
 use crate::{Handler, OwnCluster, Transport};
@@ -402,7 +402,11 @@ impl SimTransport {
                 match self.cluster.meet(connection.said, agreement.cluster) {
                     Meeting::Welcome => {}
                     Meeting::Learned(cluster) => self.set_cluster(OwnCluster::Known(cluster)),
-                    Meeting::Refused(why) => return self.refuse(id, why, handler),
+                    Meeting::Refused(why) => {
+                        let stranger = Stranger::of(address, agreement.cluster, why);
+                        self.counters.stranger = stranger.or(self.counters.stranger);
+                        return self.refuse(id, why, handler);
+                    }
                 }
                 let Some(connection) = self.connections.get_mut(id) else { return };
                 let early = std::mem::take(&mut connection.unordered);
