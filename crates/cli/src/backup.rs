@@ -1,5 +1,6 @@
 //! `thunderhead backup …`: what an operator does with a backup's storage while no server uses it.
 
+use crate::text;
 use anyhow::{Context, Result, ensure};
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -57,8 +58,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<bool> {
         .with_context(|| format!("cannot check {}", directory.display()))?;
     let mut out = std::io::stdout().lock();
     if json {
-        serde_json::to_writer_pretty(&mut out, &facts(&report))?;
-        writeln!(out)?;
+        writeln!(out, "{}", text::exact(&serde_json::to_string_pretty(&facts(&report))?))?;
     } else {
         print(&report, all, &mut out)?;
     }

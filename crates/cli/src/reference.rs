@@ -32,7 +32,8 @@ Whoever stops reading the output ends the command, with status 0.
 Keys and values are bytes. On the command line they are what the shell passes on; with `--escaped`, and
 between quotes in `thunderhead shell`, `\\n`, `\\r`, `\\t`, `\\\\` and `\\xNN` stand for bytes, and that
 is how `scan` shows what is no plain text. `get` shows text as it is. In JSON, bytes that are no UTF-8 are in
-base64, in the member with `_base64` behind its name.
+base64, in the member with `_base64` behind its name. Whole numbers above 2⁵³ are strings, in every command and
+member (ids of clusters, versions, counters): many programs would round them. Read either.
 
 An import sends the objects of 512 lines, or of 1 MiB, at a time. Of lines about the same key the last
 one wins. Lines of JSON have at most 8 MiB.

@@ -7,10 +7,13 @@ use thunderhead_backup::{Durability, FILE_NAME, Identity, Options, ReplicaId, St
 use thunderhead_runtime::os::world;
 use thunderhead_wire::{ClusterId, Epoch, MasterId, SegmentId, ServerId};
 
+/// Clusters have ids of 64 random bits.
+const CLUSTER: ClusterId = ClusterId(u64::MAX - 1);
+
 /// A store with one closed replica; where its data begins.
 fn make_store(directory: &Path) -> u64 {
     let mut world = world(directory).unwrap();
-    let identity = Identity { cluster: ClusterId(1), server: ServerId(2) };
+    let identity = Identity { cluster: CLUSTER, server: ServerId(2) };
     let options = Options {
         segment_bytes: 1 << 16,
         buffers: 1,
@@ -59,7 +62,9 @@ fn a_check_says_what_is_damaged_and_ends_with_status_1() {
     let (status, text) = check(&directory, &["--json"]);
     assert_eq!(status, Some(1), "{text}");
     let facts: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(facts["frames_damaged"], 1);
+    // As `status` writes it: many programs would round the number.
+    assert_eq!(facts["cluster"], CLUSTER.0.to_string());
+    assert_eq!((&facts["server"], &facts["frames_damaged"]), (&2.into(), &1.into()));
     assert_eq!(facts["frames"].as_array().unwrap().len(), 4);
     assert_eq!(facts["frames"][0]["replica"]["segment"], 4);
     assert_eq!(facts["frames"][0]["damage"], "chunk 1 is damaged");
