@@ -129,6 +129,11 @@ fn invalid_bytes_close_only_their_own_connection() {
         ("ones", vec![0xff; 100], Cause::NotOurs),
         ("a message before the greeting", frame(Kind::MESSAGE, b"hello"), Cause::NotOurs),
         ("a greeting that is too short", frame(Kind::PREFACE, b"THUNDER\n"), Cause::NotOurs),
+        (
+            "a greeting of another build",
+            frame(Kind::PREFACE, &old.as_bytes()[..56]),
+            Cause::Version,
+        ),
         ("another magic", frame(Kind::PREFACE, &[1; 64]), Cause::NotOurs),
         ("other versions", frame(Kind::PREFACE, old.as_bytes()), Cause::Version),
         ("a greeting twice", greeted(&preface()), Cause::Malformed),

@@ -11,7 +11,7 @@
 //!  preface    0 magic "THUNDER\n"        8 version_min u16     10 version_max u16
 //!            12 message_bytes_max u32   16 features u64
 //!            24 door [16]               40 token [16]          56 cluster u64
-//!            64 (longer ones may come)
+//!            64 (longer ones may come; the first 12 bytes are the same in all versions)
 //! ```
 //!
 //! All numbers are little-endian. Both ends speak the highest version that both know. The features
@@ -101,6 +101,15 @@ pub struct Preface {
     cluster: U64,
 }
 
+/// The part of a preface that is the same in all versions.
+#[derive(Clone, Copy, FromBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Start {
+    magic: [u8; 8],
+    version_min: U16,
+    version_max: U16,
+}
+
 /// The first bytes of every preface.
 pub const MAGIC: [u8; 8] = *b"THUNDER\n";
 
@@ -178,17 +187,20 @@ impl Preface {
     /// The agreement between an end with these features and the sender of this payload.
     ///
     /// # Errors
-    /// When the payload is no greeting, or no version is known to both ends.
+    /// When the payload is no greeting, or no version is known to both ends. A greeting that is too
+    /// short is from another build of these versions.
     pub fn agree(payload: &[u8], features: u64) -> Result<Agreement, Mismatch> {
-        let (theirs, _) = Preface::ref_from_prefix(payload).map_err(|_| Mismatch::NotOurs)?;
-        if theirs.magic != MAGIC {
+        let (start, _) = Start::ref_from_prefix(payload).map_err(|_| Mismatch::NotOurs)?;
+        if start.magic != MAGIC {
             return Err(Mismatch::NotOurs);
         }
-        let (min, max) = (theirs.version_min.get(), theirs.version_max.get());
+        let (min, max) = (start.version_min.get(), start.version_max.get());
         let version = max.min(*VERSIONS.end());
         if version < min || version < *VERSIONS.start() {
             return Err(Mismatch::Version { min, max });
         }
+        let theirs = Preface::ref_from_prefix(payload);
+        let (theirs, _) = theirs.map_err(|_| Mismatch::Version { min, max })?;
         let offer = Offer { door: theirs.door, token: theirs.token };
         Ok(Agreement {
             version,
@@ -244,6 +256,20 @@ mod tests {
     }
 
     #[test]
+    fn a_greeting_of_another_length_is_one_of_another_version() {
+        let ours = Preface::new(0, 1000, None);
+        for (min, max) in [(1, 1), (2, 3), (0, 0)] {
+            let theirs = ours.with_versions(min, max);
+            let refused = Err(Mismatch::Version { min, max });
+            for bytes in [12, 56, 63] {
+                assert_eq!(Preface::agree(&theirs.as_bytes()[..bytes], 0), refused, "{bytes}");
+            }
+            let longer = [theirs.as_bytes(), &[9; 100]].concat();
+            assert_eq!(Preface::agree(&longer, 0).is_ok(), (min, max) == (1, 1));
+        }
+    }
+
+    #[test]
     fn other_bytes_and_greetings_of_other_versions_are_refused() {
         let ours = Preface::new(0, 1000, None);
         for (min, max) in [(2, 9), (0, 0), (9, 2)] {
@@ -251,7 +277,7 @@ mod tests {
             let refused = Err(Mismatch::Version { min, max });
             assert_eq!(Preface::agree(theirs.as_bytes(), 0), refused);
         }
-        assert_eq!(Preface::agree(&ours.as_bytes()[..63], 0), Err(Mismatch::NotOurs));
+        assert_eq!(Preface::agree(&ours.as_bytes()[..11], 0), Err(Mismatch::NotOurs));
         assert_eq!(Preface::agree(b"GET / HTTP/1.1\r\n", 0), Err(Mismatch::NotOurs));
         let mut other = ours.as_bytes().to_vec();
         other[0] ^= 1;
