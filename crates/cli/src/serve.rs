@@ -16,7 +16,7 @@ use thunderhead_config::{
 use thunderhead_coordinator::Options as CoordinatorOptions;
 use thunderhead_metastore::Key;
 use thunderhead_net::os::Options as NetOptions;
-use thunderhead_runtime::os::{entropy, give_start_back, on_end_asked};
+use thunderhead_runtime::os::{give_start_back, on_end_asked};
 use thunderhead_runtime::polling::Polling;
 use thunderhead_server::{
     BackupOptions, Ended, Life, Local, LocalOptions, Machine, Options, Probing, Running,
@@ -101,28 +101,6 @@ fn net(shared_memory: bool) -> NetOptions {
     NetOptions { shared_memory, ..NetOptions::default() }
 }
 
-/// The directory of a temporary store. Its files are needed while it starts; from then on they have no name, so that
-/// nothing is left of them however the process ends.
-struct Temporary(PathBuf);
-
-impl Temporary {
-    fn new() -> Temporary {
-        let name = format!("thunderhead-ephemeral-{}-{:x}", std::process::id(), entropy());
-        Temporary(std::env::temp_dir().join(name))
-    }
-
-    fn remove(&self) {
-        // What cannot be removed now is tried again at the end.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        self.remove();
-    }
-}
-
 /// Says, in one line of JSON, that a cluster serves and how to reach it.
 fn tell_ready(config: &DevConfig, coordinator: SocketAddr) -> Result<(), Failure> {
     let data = (!config.is_ephemeral).then(|| config.data.display().to_string());
@@ -143,10 +121,9 @@ fn tell_ready(config: &DevConfig, coordinator: SocketAddr) -> Result<(), Failure
 pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Failure> {
     log(config.log);
     let lives = Lives::listening(until)?;
-    let temporary = config.is_ephemeral.then(Temporary::new);
-    let directory = temporary.as_ref().map_or_else(|| config.data.clone(), |it| it.0.clone());
     let options = LocalOptions {
-        directory,
+        directory: config.data.clone(),
+        in_memory: config.is_ephemeral,
         listen: config.listen,
         servers: config.servers,
         shards: config.shards,
@@ -166,7 +143,10 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
         polling: polling(config.polling),
         net: net(config.shm),
     };
-    let data = options.directory.display();
+    let data = match config.is_ephemeral {
+        true => "memory".to_owned(),
+        false => options.directory.display().to_string(),
+    };
     let local =
         Local::start(&options).map_err(|error| cannot(format!("start in {data}"), error))?;
     let all: Vec<Life> = local.servers().iter().map(|it| it.life().clone()).collect();
@@ -174,9 +154,6 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
     if let Some(remarks) = wait_until_ready(&local, &all)? {
         remarks.iter().for_each(|remark| tracing::warn!("{remark}"));
         let at = local.coordinator();
-        if let Some(temporary) = &temporary {
-            temporary.remove();
-        }
         if json {
             tell_ready(config, at)?;
             return serve(|| local.join());
@@ -186,9 +163,9 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
             count => format!("{count} servers"),
         };
         let mut out = std::io::stdout().lock();
-        match temporary {
-            Some(_) => writeln!(out, "Thunderhead serves at {at}: {count}, nothing is kept.")?,
-            None => writeln!(out, "Thunderhead serves at {at}: {count}, data in {data}.")?,
+        match config.is_ephemeral {
+            true => writeln!(out, "Thunderhead serves at {at}: {count}, nothing is kept.")?,
+            false => writeln!(out, "Thunderhead serves at {at}: {count}, data in {data}.")?,
         }
         writeln!(out)?;
         writeln!(out, "Try, in another terminal:")?;
@@ -199,10 +176,10 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
             writeln!(out, "  {program} {command}")?;
         }
         writeln!(out)?;
-        match temporary {
-            Some(_) => writeln!(out, "Ctrl-C ends it, and all that it stores is gone.")?,
-            None => {
-                writeln!(out, "Ctrl-C ends it. What was acknowledged is kept, however it ends.")?
+        match config.is_ephemeral {
+            true => writeln!(out, "Ctrl-C ends it, and all that it stores is gone.")?,
+            false => {
+                writeln!(out, "Ctrl-C ends it. What was acknowledged is kept, however it ends.")?;
             }
         }
         out.flush()?;

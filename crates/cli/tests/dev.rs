@@ -195,28 +195,6 @@ fn the_limit_of_open_files_is_raised_to_what_the_system_allows() {
     let _ = std::fs::remove_dir_all(&data);
 }
 
-#[test]
-fn a_temporary_store_says_how_to_reach_it_and_is_gone_with_its_process() {
-    let mut arguments = command(&["dev", "--ephemeral", "--json", "--log-level", "warn"]);
-    let mut process = arguments.stdout(Stdio::piped()).spawn().unwrap();
-    let mut out = BufReader::new(process.stdout.take().unwrap());
-    let mut line = String::new();
-    out.read_line(&mut line).unwrap();
-    let ready: serde_json::Value = serde_json::from_str(&line).unwrap();
-    let coordinator = ready["coordinators"][0].as_str().unwrap().to_owned();
-    let id = process.id();
-    assert_eq!(ready["pid"], id);
-    let dev = Dev { process, out, coordinator };
-    dev.says(&["table", "create", "t"]);
-    dev.says(&["put", "t", "key", "for now"]);
-    assert_eq!(dev.says(&["get", "t", "key"]), "for now");
-    dev.kill();
-    let own = format!("thunderhead-ephemeral-{id}-");
-    let files = std::fs::read_dir(std::env::temp_dir()).unwrap();
-    let mut left = files.map(|it| it.unwrap().file_name().to_string_lossy().into_owned());
-    assert_eq!(left.find(|name| name.starts_with(&own)), None);
-}
-
 /// An address that several clusters have in turn. Its host is this process's own, and its port is
 /// none that the system hands out: between two clusters nothing else takes it.
 fn own_address(number: u32) -> String {
@@ -295,6 +273,55 @@ fn status_says(at: &str, words: &[&str]) -> String {
         assert!(std::time::Instant::now() < end, "{words:?} in vain: {said}");
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// The files and directories below a directory.
+fn entries(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn nothing_is_left_of_a_temporary_store_that_is_killed() {
+    let scratch = directory("ephemeral");
+    std::fs::create_dir_all(&scratch).unwrap();
+    let start = || {
+        let mut command = command(&["dev", "--ephemeral", "true", "--json"]);
+        command.env("TMPDIR", &scratch).current_dir(&scratch).stdout(Stdio::piped());
+        Process(command.spawn().unwrap())
+    };
+    let mut process = start();
+    let mut line = String::new();
+    BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let ready: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&ready["ephemeral"], &ready["data"]), (&true.into(), &serde_json::Value::Null));
+    assert_eq!(ready["pid"], process.0.id());
+    assert!(ready["memory_bytes"].as_u64().unwrap() <= 64 << 20, "{ready}");
+    let at = ready["coordinators"][0].as_str().unwrap();
+    let says = |arguments: &[&str]| {
+        let output = command(arguments).args(["--coordinators", at]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    says(&["table", "create", "t"]);
+    says(&["put", "t", "key", "value"]);
+    assert_eq!(says(&["get", "t", "key"]).trim(), "value");
+    // While it runs there is no file either, so it does not matter how it ends.
+    let pid = process.0.id();
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let files = open.filter_map(|it| std::fs::read_link(it.unwrap().path()).ok());
+    let named: Vec<_> = files.filter(|it| it.starts_with(&scratch)).collect();
+    assert_eq!((entries(&scratch), named), (Vec::<String>::new(), Vec::new()));
+    drop(process);
+    assert_eq!(entries(&scratch), Vec::<String>::new());
+    // Killed before it is ready, at different points of its start.
+    for milliseconds in [0, 3, 10, 30, 100] {
+        let process = start();
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        drop(process);
+        assert_eq!(entries(&scratch), Vec::<String>::new(), "after {milliseconds} ms");
+    }
+    std::fs::remove_dir(&scratch).unwrap();
 }
 
 #[test]

@@ -255,7 +255,7 @@ pub const KEYS: &[Key] = &[
         "dev.ephemeral",
         Kind::Flag,
         Some("false"),
-        "A temporary store for tests: one server with 64 MiB of memory on a free port, without replicas. Nothing of it is left when its process ends, however that ends.",
+        "A temporary store for tests: one server with 64 MiB of memory on a free port, without replicas. It has no files: nothing of it is left when its process ends, however that ends.",
     ),
     entry("dev.servers", Kind::Count(1, 64), Some("1"), "Servers of `thunderhead dev`."),
     entry(

@@ -42,6 +42,8 @@ pub struct Embedded(Arc<Mutex<Core>>);
 
 struct Core {
     path: PathBuf,
+    /// The file has no name: the path is only for messages.
+    is_in_memory: bool,
     state: State,
     /// Failures since the last write that was done.
     failures: u32,
@@ -85,12 +87,33 @@ impl Embedded {
     /// # Errors
     /// When it is open elsewhere, damaged, of a newer format, or the machine refuses.
     pub fn open(path: &Path) -> Result<Embedded, OpenError> {
-        let (database, file) = Database::open(path)?;
+        let opened = Database::open(path)?;
+        Embedded::of(path, false, opened)
+    }
+
+    /// A store in memory, without a file that has a name: it is gone with this process, however
+    /// that ends.
+    ///
+    /// # Errors
+    /// When the machine refuses.
+    pub fn in_memory() -> Result<Embedded, OpenError> {
+        let path = Path::new("the metastore in memory");
+        let file = LockedFile::in_memory(path)?;
+        let database = Database::make_locked(path, &file)?;
+        Embedded::of(path, true, (database, file))
+    }
+
+    fn of(
+        path: &Path,
+        is_in_memory: bool,
+        (database, file): (Database, LockedFile),
+    ) -> Result<Embedded, OpenError> {
         let Clock::Os(clock) = Clock::os() else {
             return Err(OpenError::Options("the embedded store needs a machine's clock".into()));
         };
         Ok(Embedded(Arc::new(Mutex::new(Core {
             path: path.to_owned(),
+            is_in_memory,
             state: State::Open(database, file),
             failures: 0,
             leases: BTreeMap::new(),
@@ -123,6 +146,9 @@ impl Embedded {
     /// As for opening.
     pub fn reopen(&self) -> Result<(), OpenError> {
         let mut core = self.core();
+        if core.is_in_memory {
+            return Err(OpenError::Options("a store in memory is gone when it is closed".into()));
+        }
         if matches!(core.state, State::Closed) {
             let (database, file) = Database::open(&core.path)?;
             core.state = State::Open(database, file);
@@ -204,7 +230,7 @@ impl Core {
 
     fn open_again(&mut self) -> Result<(), OpenError> {
         let State::Failed(failure) = &self.state else { return Ok(()) };
-        let is_same = failure.file.is_at(&self.path);
+        let is_same = self.is_in_memory || failure.file.is_at(&self.path);
         let file = if is_same { failure.file.clone() } else { LockedFile::open(&self.path)? };
         file.drop_unwritten()?;
         let database = Database::open_locked(&self.path, &file)?;

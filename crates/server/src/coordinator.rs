@@ -34,6 +34,8 @@ const KILLED_LOOK: Duration = Duration::from_millis(10);
 pub enum Truth {
     /// In a file.
     File(PathBuf),
+    /// In this process: it is gone with it.
+    Memory,
     /// In etcd, below a key.
     Etcd {
         /// Where it is.
@@ -54,6 +56,7 @@ impl fmt::Display for Truth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Truth::File(path) => write!(f, "{}", path.display()),
+            Truth::Memory => write!(f, "memory"),
             Truth::Etcd { root, .. } => write!(f, "etcd below {}", root.as_str()),
             Truth::ZooKeeper { root, .. } => write!(f, "ZooKeeper below {}", root.as_str()),
         }
@@ -84,6 +87,10 @@ impl Truth {
                 let (directory, name) = split(path)?;
                 let path = os::Directory::open(directory)?.path_of(&name)?;
                 let store = open(&path).map_err(io::Error::other)?;
+                store.client(workers, alarm)?
+            }
+            Truth::Memory => {
+                let store = Embedded::in_memory().map_err(io::Error::other)?;
                 store.client(workers, alarm)?
             }
             Truth::Etcd { endpoints, root } => {
@@ -222,7 +229,10 @@ fn begin(
         truth.check_existing()?;
     }
     options.store = truth.to_string();
-    let mut world = os::world(&machine.directory)?;
+    let mut world = match truth {
+        Truth::Memory => os::world_without_files()?,
+        _ => os::world(&machine.directory)?,
+    };
     let alarm = world.alarm.clone();
     let store = truth.open(&mut world)?;
     // Who asks a coordinator asks rarely, and it sleeps meanwhile: not worth a quarter of a megabyte of rings for each

@@ -17,6 +17,8 @@ use thunderhead_wire::control::Settings;
 pub struct LocalOptions {
     /// Where everything is: the metastore in `coordinator`, each server in `server-N`.
     pub directory: PathBuf,
+    /// The metastore is in memory instead. Without backups there are no files then.
+    pub in_memory: bool,
     /// Where the coordinator listens; shards on the next ports, or everybody on any if it is 0.
     pub listen: SocketAddr,
     /// How many servers.
@@ -48,6 +50,7 @@ impl LocalOptions {
     pub fn small(directory: PathBuf) -> LocalOptions {
         LocalOptions {
             directory,
+            in_memory: false,
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             servers: 1,
             shards: 1,
@@ -83,7 +86,7 @@ impl Local {
     /// When an address, a directory or a thread cannot be had, or the metastore is in use.
     pub fn start(options: &LocalOptions) -> io::Result<Local> {
         let next = format!("server-{}", options.servers.saturating_add(1));
-        if options.directory.join(&next).exists() {
+        if !options.in_memory && options.directory.join(&next).exists() {
             return Err(io::Error::other(format!(
                 "there are more than {} servers here: {next} has data of its own; start as many as \
                  there were, or begin in another directory",
@@ -96,7 +99,10 @@ impl Local {
             net: options.net,
         };
         let of_coordinator = machine("coordinator");
-        let truth = Truth::File(of_coordinator.directory.join("metastore"));
+        let truth = match options.in_memory {
+            true => Truth::Memory,
+            false => Truth::File(of_coordinator.directory.join("metastore")),
+        };
         let settings = options.settings.clone();
         let coordinator = RunningCoordinator::start(
             CoordinatorOptions {

@@ -5,7 +5,7 @@ use crate::options::Options;
 use crate::server::Server;
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -213,8 +213,11 @@ fn begin(
     life: &Life,
     number: usize,
 ) -> io::Result<Node<Server>> {
-    let directory: &Path = &machine.directory;
-    let mut world = os::world(directory)?;
+    // All its files are of its backup.
+    let mut world = match options.backup {
+        Some(_) => os::world(&machine.directory)?,
+        None => os::world_without_files()?,
+    };
     let buffers = options.backup.as_ref().and_then(|backup| backup.buffer_directory.as_deref());
     if let Some(buffers) = buffers {
         world.memories = Box::new(MemoryDirectory::at(buffers));

@@ -97,6 +97,7 @@ impl Own {
         let segment_bytes = self.segment_bytes();
         let disk_bytes = memory_bytes * 3 + FRAMES_SPARE * u64::from(segment_bytes);
         LocalOptions {
+            in_memory: false,
             directory,
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             servers,

@@ -87,6 +87,12 @@ impl Database {
         Ok((Database::open_locked(path, &file)?, file))
     }
 
+    /// Makes a database in a file that is empty and that this process has locked.
+    pub(super) fn make_locked(path: &Path, file: &LockedFile) -> Result<Database, OpenError> {
+        fill(path, file.clone())?;
+        Database::open_locked(path, file)
+    }
+
     /// Opens a file that is there and that this process has locked.
     pub(super) fn open_locked(path: &Path, file: &LockedFile) -> Result<Database, OpenError> {
         // redb would make a new database of an empty file.
@@ -260,7 +266,8 @@ fn make(path: &Path) -> Result<(), OpenError> {
     unfinished.push(format!(".{:016x}.new", entropy()));
     let unfinished = PathBuf::from(unfinished);
     // Linking does not replace a file that another process has made meanwhile: then that is it.
-    let made = fill(&unfinished).and_then(|()| match std::fs::hard_link(&unfinished, path) {
+    let filled = LockedFile::make(&unfinished).and_then(|file| fill(&unfinished, file));
+    let made = filled.and_then(|()| match std::fs::hard_link(&unfinished, path) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error.into()),
         _ => Ok(()),
     });
@@ -271,10 +278,11 @@ fn make(path: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Makes a file with nothing in it but what each has. It is opened once: its name may be another file's later.
-fn fill(path: &Path) -> Result<(), OpenError> {
+/// Writes the first rows of a metastore into an empty file, and closes redb. The file is opened
+/// once: its name may be another file's later.
+fn fill(path: &Path, file: LockedFile) -> Result<(), OpenError> {
     let refused = |error: redb::Error| OpenError::Machine(std::io::Error::other(error));
-    let (backend, _) = Backend::new(LockedFile::make(path)?);
+    let (backend, _) = Backend::new(file);
     let database = redb::Builder::new().create_with_backend(backend);
     let database = database.map_err(|error| refusal(path, error))?;
     let write = database.begin_write().map_err(|error| refused(error.into()))?;

@@ -6,7 +6,7 @@
 
 use crate::error::OpenError;
 use redb::StorageBackend;
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, MemfdFlags, fadvise, memfd_create};
 use std::fs::{File, TryLockError};
 use std::io;
 use std::ops::Deref;
@@ -75,6 +75,12 @@ impl LockedFile {
     /// Makes and locks a file.
     pub(super) fn make(path: &Path) -> Result<LockedFile, OpenError> {
         LockedFile::lock(open_trusted(path, Access::Make)?, path)
+    }
+
+    /// A file in memory that has no name: it is gone with this process.
+    pub(super) fn in_memory(path: &Path) -> Result<LockedFile, OpenError> {
+        let file = memfd_create("thunderhead-metastore", MemfdFlags::CLOEXEC);
+        LockedFile::lock(file.map_err(io::Error::from)?.into(), path)
     }
 
     fn lock(file: File, path: &Path) -> Result<LockedFile, OpenError> {

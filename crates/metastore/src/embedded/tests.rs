@@ -116,6 +116,25 @@ fn one_error_is_over_with_its_cause() {
 }
 
 #[test]
+fn a_store_in_memory_has_no_file_and_mends_itself() {
+    let store = Embedded::in_memory().expect("it opens");
+    let faults = match &store.core().state {
+        State::Open(_, file) => Arc::clone(&file.faults),
+        _ => panic!("it was opened"),
+    };
+    let fence = acquire(&store);
+    until_done(&store, &create("a", &fence));
+    faults.full.store(true, Ordering::Relaxed);
+    ask(&store, &create("b", &fence)).expect_err("there is no room");
+    faults.full.store(false, Ordering::Relaxed);
+    ask(&store, &create("c", &fence)).expect("the very next request is done");
+    let keys = keys(&store).expect("it works");
+    assert!(keys.contains(&"a".to_owned()) && keys.contains(&"c".to_owned()), "{keys:?}");
+    store.close();
+    assert!(store.reopen().is_err(), "nothing is left of it");
+}
+
+#[test]
 fn leases_end_when_the_file_cannot_be_opened_for_long() {
     let scrap = Scrap::new();
     let (store, faults) = open(&scrap.file());
