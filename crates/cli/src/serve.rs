@@ -45,15 +45,76 @@ pub(crate) enum Until {
     InputEnds,
 }
 
+/// The data that are left of a process that is ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kept {
+    /// All, on its disk.
+    All,
+    /// All on the disk if it ends in order. Else the newest part is in a directory in memory.
+    InBuffers(PathBuf),
+    /// The same, if the cluster keeps replicas.
+    IfReplicated(PathBuf),
+    /// None here. Other servers may have replicas.
+    Elsewhere,
+    /// None.
+    Nothing,
+}
+
+impl Kept {
+    fn by_dev(config: &DevConfig) -> Kept {
+        match config.cluster.replicas {
+            0 => Kept::Nothing,
+            _ => Kept::InBuffers(config.buffer_directory.clone()),
+        }
+    }
+
+    fn by_server(config: &ServerConfig) -> Kept {
+        match config.backup {
+            true => Kept::IfReplicated(config.buffer_directory.clone()),
+            false => Kept::Elsewhere,
+        }
+    }
+
+    /// The fate of the data if the process ends at once.
+    fn at_once(&self) -> String {
+        let outlasts = |directory: &PathBuf| {
+            format!(
+                "as long as {} outlasts it, which it may not in a container",
+                directory.display()
+            )
+        };
+        match self {
+            Kept::All => "nothing is lost".to_owned(),
+            Kept::InBuffers(directory) => format!("nothing is lost {}", outlasts(directory)),
+            Kept::IfReplicated(directory) => {
+                format!("replicas are kept {}; without replicas all is lost", outlasts(directory))
+            }
+            Kept::Elsewhere => {
+                "it keeps nothing here; data without a replica on another server are lost"
+                    .to_owned()
+            }
+            Kept::Nothing => "all that it stores is gone either way".to_owned(),
+        }
+    }
+
+    /// The fate of the data of `thunderhead dev`, for a person who tries it.
+    fn in_order(&self) -> &'static str {
+        match self {
+            Kept::Nothing => "Ctrl-C ends it, and all that it stores is gone.",
+            _ => "Ctrl-C ends it. Acknowledged updates are kept, also if the process is killed.",
+        }
+    }
+}
+
 /// How long one may take to end in order after its input has ended.
 const AFTER_INPUT: Duration = Duration::from_secs(5);
 
 impl Lives {
-    fn listening(until: Until) -> Result<Lives, Failure> {
+    fn listening(until: Until, kept: Kept) -> Result<Lives, Failure> {
         let lives = Lives::default();
         let own = lives.clone();
         on_end_asked(move || {
-            eprintln!("thunderhead: ending; once more ends it at once (nothing is lost)");
+            eprintln!("thunderhead: ending; once more ends it at once ({})", kept.at_once());
             own.leave();
         })
         .map_err(|error| cannot("listen for signals", error))?;
@@ -120,7 +181,7 @@ fn tell_ready(config: &DevConfig, coordinator: SocketAddr) -> Result<(), Failure
 /// `thunderhead dev`: a whole cluster in this process.
 pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Failure> {
     log(config.log);
-    let lives = Lives::listening(until)?;
+    let lives = Lives::listening(until, Kept::by_dev(config))?;
     let options = LocalOptions {
         directory: config.data.clone(),
         in_memory: config.is_ephemeral,
@@ -176,12 +237,7 @@ pub(crate) fn dev(config: &DevConfig, until: Until, json: bool) -> Result<(), Fa
             writeln!(out, "  {program} {command}")?;
         }
         writeln!(out)?;
-        match config.is_ephemeral {
-            true => writeln!(out, "Ctrl-C ends it, and all that it stores is gone.")?,
-            false => {
-                writeln!(out, "Ctrl-C ends it. What was acknowledged is kept, however it ends.")?;
-            }
-        }
+        writeln!(out, "{}", Kept::by_dev(config).in_order())?;
         out.flush()?;
     }
     serve(|| local.join())
@@ -253,7 +309,7 @@ fn serve(join: impl FnOnce() -> Ended) -> Result<(), Failure> {
 /// `thunderhead server`. One that the cluster has given up begins a new life.
 pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure> {
     log(config.log);
-    let lives = Lives::listening(until)?;
+    let lives = Lives::listening(until, Kept::by_server(config))?;
     let coordinators = connect::resolve(&config.coordinators)?;
     let host = config.host.clone().unwrap_or_else(host_name);
     let advertise = config.advertise.as_deref().map(ip_of).transpose()?;
@@ -303,7 +359,7 @@ pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure>
 /// `thunderhead coordinator`.
 pub(crate) fn coordinator(config: &CoordinatorConfig, until: Until) -> Result<(), Failure> {
     log(config.log);
-    let lives = Lives::listening(until)?;
+    let lives = Lives::listening(until, Kept::All)?;
     let root = Key::new(&config.root)
         .map_err(|error| cannot(format!("use coordinator.root {:?}", config.root), error))?;
     let truth = match &config.metastore {
@@ -386,4 +442,42 @@ fn cannot(what: impl Display, error: impl Display) -> Failure {
 fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .map_or_else(|_| "localhost".to_owned(), |name| name.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thunderhead_config::{Config, Sources};
+
+    fn config(settings: &[(&str, &str)]) -> Config {
+        let flag = |(key, value): &(&str, &str)| (String::new(), (*key).into(), (*value).into());
+        let sources = Sources { flags: settings.iter().map(flag).collect(), ..Sources::default() };
+        sources.resolve().unwrap().config()
+    }
+
+    #[test]
+    fn a_program_that_is_ended_at_once_says_what_is_kept() {
+        let dev = |settings: &[(&str, &str)]| Kept::by_dev(&config(settings).dev);
+        let server = |settings: &[(&str, &str)]| Kept::by_server(&config(settings).server);
+        let in_container = "which it may not in a container";
+        let cases = [
+            (dev(&[]), "nothing is lost as long as /dev/shm outlasts it", Some(in_container)),
+            (dev(&[("dev.buffer_directory", "/mnt/m")]), "as long as /mnt/m outlasts it", None),
+            (dev(&[("dev.replicas", "0")]), "all that it stores is gone", None),
+            (dev(&[("dev.ephemeral", "true")]), "all that it stores is gone", None),
+            (server(&[]), "without replicas all is lost", Some(in_container)),
+            (
+                server(&[("server.backup", "false")]),
+                "without a replica on another server are lost",
+                None,
+            ),
+            (Kept::All, "nothing is lost", None),
+        ];
+        for (kept, words, more) in cases {
+            let said = kept.at_once();
+            assert!(said.contains(words) && more.is_none_or(|it| said.contains(it)), "{said}");
+            let is_gone = kept.in_order().contains("gone");
+            assert_eq!(is_gone, kept == Kept::Nothing, "{kept:?}");
+        }
+    }
 }
