@@ -172,7 +172,7 @@ fn a_metastore_that_was_restored_from_an_older_copy_is_led_above_all_that_server
     for (_, server) in &world.servers {
         let mut server = server.borrow_mut();
         server.follows = FOLLOWED;
-        server.replicas.insert(lost, vec![replica.clone()]);
+        server.replicas.insert(lost, vec![replica]);
     }
     let before: LeaseOpened = world.ask(Opcode::OpenLease, &Empty {}).unwrap();
     // The leader that was asked first may give its leadership up.
