@@ -498,7 +498,7 @@ fn plan(segment: &Segment, slot: &Slot, limit: u32, may_end: bool, room: usize) 
     if !slot.is_opened {
         flags |= OPEN;
         // A segment that is no head counts when it is closed, for only then it is whole.
-        if slot.is_atomic || !segment.is_head() {
+        if segment.begins_late(slot) || !segment.is_head() {
             flags |= ATOMIC;
         }
     }
@@ -507,7 +507,7 @@ fn plan(segment: &Segment, slot: &Slot, limit: u32, may_end: bool, room: usize) 
         flags |= CLOSE;
     } else if !slot.is_committed && slot.is_opened | (flags & OPEN != 0) && slot.copy.is_none() {
         // Where it is begun in atomic mode it counts once it has what the others have.
-        if slot.is_atomic && end == limit && segment.is_head() {
+        if segment.begins_late(slot) && end == limit && segment.is_head() {
             flags |= COMMIT;
         }
     }
@@ -519,7 +519,7 @@ fn plan(segment: &Segment, slot: &Slot, limit: u32, may_end: bool, room: usize) 
 /// Adds a part to a message.
 fn add(draft: &mut Draft, segment: &mut Segment, number: usize, plan: &Plan, now: Time) {
     let Some(slot) = segment.slots.get(number) else { return };
-    let epoch = segment.epoch_for(slot);
+    let (epoch, begins_late) = (segment.epoch_for(slot), segment.begins_late(slot));
     let (from, end) = (slot.acked, plan.end);
     let part = ReplicaPart::new(segment.id, epoch, from, end - from, plan.length, plan.flags);
     draft.body.extend_from_slice(part.as_bytes());
@@ -537,6 +537,7 @@ fn add(draft: &mut Draft, segment: &mut Segment, number: usize, plan: &Plan, now
     if !slot.was_sent {
         slot.sent_at = now;
     }
+    slot.is_atomic |= plan.flags & OPEN != 0 && begins_late;
     (slot.was_sent, slot.is_in_flight) = (true, true);
     // From now on a recovery may use it, whether the answer comes or not.
     let is_open_at_once = plan.flags & OPEN != 0 && plan.flags & ATOMIC == 0;

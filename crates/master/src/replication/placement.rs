@@ -335,12 +335,9 @@ impl State {
         if number == 0 {
             self.servers.count_primary(server, 1);
         }
-        // Also one that is not begun anew: where something counts already, a part must not.
-        let is_late = segment.durable_length > 0;
         let epoch = segment.epoch;
         let Some(slot) = segment.slots.get_mut(number) else { return false };
         (slot.server, slot.token, slot.begun_at) = (Some(server), token, epoch);
-        slot.is_atomic |= is_late;
         true
     }
 

@@ -56,7 +56,7 @@ pub(super) struct Slot {
     pub(super) begun_at: Epoch,
     /// The epoch that the backup has acknowledged.
     pub(super) epoch: Epoch,
-    /// It is to be begun in atomic mode.
+    /// It was begun in atomic mode, or is to be, because the place had a replica before.
     pub(super) is_atomic: bool,
     /// No server could take it: the segment goes on without it, until a recovery may use it.
     pub(super) is_waived: bool,
@@ -147,10 +147,16 @@ impl Segment {
     /// Whether it lacks replicas: not because they are only just being begun.
     pub(super) fn is_short(&self) -> bool {
         let lacks = |slot: &Slot| {
-            let is_begun_late = slot.is_atomic && !slot.is_there();
+            let is_begun_late = self.begins_late(slot) && !slot.is_there();
             slot.server.is_none() || slot.is_away || slot.is_waived || is_begun_late
         };
         self.slots.iter().any(lacks)
+    }
+
+    /// Whether a replica must be invisible until it has what the others have. The segment may go on without this
+    /// place until the first message leaves, so each message decides it anew: the choice of the server is too early.
+    pub(super) fn begins_late(&self, slot: &Slot) -> bool {
+        slot.is_atomic || slot.is_waived || self.durable_length > 0
     }
 
     /// Whether nothing is to be done for it, until something happens.

@@ -1,4 +1,4 @@
-//! How long messages to backups are.
+//! Messages to backups and to the coordinator: how long they are, when they wait, and what their parts ask for.
 
 use crate::simulated::with_backup;
 use thunderhead_log::{Log, Memory, Options};
@@ -7,8 +7,8 @@ use thunderhead_master::replication::{Awaited, MESSAGE_BYTES, Request, Settings,
 use thunderhead_rpc::Opcode;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{ServerInfo, ServerList};
-use thunderhead_wire::replication::PartAnswer;
-use thunderhead_wire::{LogId, MasterId, ServerId, TableId, TabletRange};
+use thunderhead_wire::replication::{ATOMIC, OPEN, PartAnswer, ReplicaPart, ReplicateHead};
+use thunderhead_wire::{LogId, MasterId, SegmentId, ServerId, TableId, TabletRange};
 use zerocopy::IntoBytes;
 
 const TABLE: TableId = TableId(1);
@@ -17,9 +17,9 @@ fn server(id: u64) -> ServerInfo {
     with_backup(id, "10.0.0.1:1".parse().unwrap())
 }
 
-/// A log with replication to so many of three servers.
-fn replicated(replicas: u32) -> (Log, Replication) {
-    let settings = Settings {
+/// Manager's settings for so many replicas.
+fn settings(replicas: u32) -> Settings {
+    Settings {
         server: ServerId(9),
         host: "own".into(),
         rack: String::new(),
@@ -29,17 +29,46 @@ fn replicated(replicas: u32) -> (Log, Replication) {
         self_backup: false,
         segment_bytes: 8 << 20,
         message_bytes: MESSAGE_BYTES,
-    };
+    }
+}
+
+/// A log with replication to so many of three servers.
+fn replicated(replicas: u32) -> (Log, Replication) {
+    with(settings(replicas), 3)
+}
+
+/// A log with replication to servers 1 to `servers`.
+fn with(settings: Settings, servers: u64) -> (Log, Replication) {
     let (mut replication, replicator) = Replication::new(settings, Random::from_seed(1));
     let memory = Memory::new(256 << 20).unwrap();
     let mut log = Log::new(&memory, LogId(1), Options::default(), replicator).unwrap();
     log.create_tablet(TabletRange::whole(TABLE)).unwrap();
-    replication.learn(&ServerList {
-        version: 1,
-        servers: (1..=3).map(server).collect(),
-        ..ServerList::default()
-    });
+    tell(&mut replication, 1, servers);
     (log, replication)
+}
+
+/// The list that names servers 1 to `servers`.
+fn tell(replication: &mut Replication, version: u64, servers: u64) {
+    let servers = (1..=servers).map(server).collect();
+    replication.learn(&ServerList { version, servers, ..ServerList::default() });
+}
+
+/// The parts of a message to a backup.
+fn parts(body: &[u8]) -> Vec<ReplicaPart> {
+    let (_, mut rest) = ReplicateHead::take(body).unwrap();
+    let mut parts = Vec::new();
+    while let Some((part, behind)) = ReplicaPart::take(rest) {
+        parts.push(*part);
+        rest = &behind[part.bytes()..];
+    }
+    parts
+}
+
+/// A backup does everything that a message asks for.
+fn done(replication: &mut Replication, now: Time, request: &Request) {
+    let answer = |part: &ReplicaPart| PartAnswer::new(0, part.offset() + part.bytes() as u32);
+    let answers: Vec<PartAnswer> = parts(&request.body).iter().map(answer).collect();
+    replication.answered(now, request.number, Ok(answers.as_bytes()));
 }
 
 /// One to two of them, of which much was written in one turn.
@@ -137,4 +166,49 @@ fn what_is_held_is_sent_when_its_time_is_over_though_nobody_came() {
     // That did not pay: nobody came.
     written(&mut log);
     assert!(replication.turn(micros(600), &mut log, two).has_requests);
+}
+
+/// The server is chosen while nothing of the head is durable. The message to it has no room for the head, so the head
+/// gets on without it. A replica that a recovery could use at once would then lack bytes that were acknowledged.
+#[test]
+fn a_replica_that_the_segment_went_on_without_is_begun_invisible() {
+    // Messages so short that one part fills them.
+    let (mut log, mut replication) = with(Settings { message_bytes: 64 << 10, ..settings(2) }, 1);
+    let mut now = 1;
+    let write = |log: &mut Log| {
+        let position = log.write(TABLE, b"key", &[7; 60_000]).unwrap().position;
+        log.turn();
+        position.segment
+    };
+    let first = write(&mut log);
+    // Server 1 has all of the first head before there is another one.
+    while write(&mut log) == first {
+        now += 1_000_000;
+        replication.turn(Time(now), &mut log, |_| Awaited::default());
+        while let Some(request) = replication.next_request() {
+            done(&mut replication, Time(now), &request);
+        }
+    }
+    let next = SegmentId(first.0 + 1);
+    let (mut of_next, mut requests) = (Vec::new(), Vec::new());
+    for turn in 0..400 {
+        now += 1_000_000;
+        replication.turn(Time(now), &mut log, |_| Awaited::default());
+        requests.extend(std::iter::from_fn(|| replication.next_request()));
+        if turn == 0 {
+            // Server 1 is about to open the second head when server 2 comes.
+            tell(&mut replication, 2, 2);
+            continue;
+        }
+        for request in requests.drain(..) {
+            let To::Backup(server, _) = request.to else { continue };
+            let opened = parts(&request.body).into_iter();
+            let opened = opened.filter(|part| part.segment() == next && part.wants(OPEN));
+            of_next.extend(opened.map(|part| (server.0, part.wants(ATOMIC))));
+            done(&mut replication, Time(now), &request);
+        }
+    }
+    of_next.sort_unstable();
+    of_next.dedup();
+    assert_eq!(of_next, [(1, false), (2, true)]);
 }

@@ -160,6 +160,9 @@ struct Cluster {
     given_up: u32,
     /// Servers that the master does not reach.
     cut: Vec<ServerId>,
+    /// There are servers for all replicas at most, they end and start again all the time, and
+    /// messages are short.
+    is_restless: bool,
 }
 
 impl Cluster {
@@ -176,6 +179,11 @@ impl Cluster {
 
     fn with(mut random: Random, replicas: u32, count: u64) -> Cluster {
         let min_replicas = random.within(1..u64::from(replicas).min(count) + 1) as u32;
+        let is_restless = count <= u64::from(replicas) && random.chance(0.7);
+        let message_bytes = match is_restless {
+            true => random.magnitude(300..4 << 10) as u32,
+            false => drawn_message_bytes(&mut random),
+        };
         let settings = Settings {
             server: OWN,
             host: "own".into(),
@@ -185,7 +193,7 @@ impl Cluster {
             min_replicas,
             self_backup: false,
             segment_bytes: 32 << 10,
-            message_bytes: drawn_message_bytes(&mut random),
+            message_bytes,
         };
         let (replication, replicator) = Replication::new(settings, random.split());
         // So little that the cleaners have to work, or so much that they need not.
@@ -217,6 +225,7 @@ impl Cluster {
             incomplete: 0,
             given_up: 0,
             cut: Vec::new(),
+            is_restless,
             random,
         };
         cluster.tell();
@@ -394,6 +403,23 @@ impl Cluster {
         }
     }
 
+    /// Each open head that a recovery may use has every durable byte: its backup may be the only one
+    /// that answers. No head before the one in which the log is durable may be used as an open one.
+    fn check_open_heads(&self) {
+        let durable = self.replication.standing().durable;
+        for server in &self.servers {
+            let Some((service, _)) = &server.life else { continue };
+            for replica in service.inventory(MASTER).replicas {
+                let noted = self.epochs.get(&replica.segment).copied().unwrap_or_default();
+                if replica.closed || replica.epoch < noted {
+                    continue;
+                }
+                let end = LogPosition { segment: replica.segment, offset: replica.length };
+                assert!(end >= durable, "{}: {replica:?}, durable at {durable:?}", server.id);
+            }
+        }
+    }
+
     /// The master is gone, and only some backups are there.
     fn check(&mut self, hidden: &[usize], must_be_complete: bool) {
         let mut found = Vec::new();
@@ -494,8 +520,28 @@ impl Cluster {
             .collect()
     }
 
+    /// A server ends, or starts again, and all hear of it: so segments go on without places, and places are filled,
+    /// while they are open.
+    fn come_or_go(&mut self) {
+        let down = self.servers.iter().position(|server| server.life.is_none());
+        let at = down.unwrap_or_else(|| self.random.below(self.servers.len() as u64) as usize);
+        let server = &mut self.servers[at];
+        let state = match server.life.take() {
+            Some(_) => ServerState::Down,
+            None => {
+                server.start();
+                ServerState::Up
+            }
+        };
+        server.listed = (state, server.generation);
+        self.tell();
+    }
+
     fn step(&mut self) {
         self.now = self.now + Duration::from_micros(self.random.below(3000));
+        if self.is_restless && self.random.chance(0.05) {
+            self.come_or_go();
+        }
         match self.random.below(100) {
             0..25 => self.write(),
             25..45 => self.turn(),
@@ -579,6 +625,7 @@ fn run(seed: u64, steps: u32) -> (u32, u32, u32, ReplicationStatistics, Usage) {
     for life in 0..3 {
         for _ in 0..steps {
             cluster.step();
+            cluster.check_open_heads();
         }
         if life == lives && cluster.random.chance(0.7) {
             cluster.give_up();
