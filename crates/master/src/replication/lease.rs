@@ -36,7 +36,8 @@
 //! The coordinator has no part in it, but for the epochs: its absence stops no reads. There is one exception. Where
 //! fewer than `min_replicas` are left, no epoch is noted, for the lost replica may be the only one that comes back. Its
 //! backup cannot give its word either. Then the coordinator is asked whether this master was declared crashed
-//! (`confirm master`), as often as a backup would be. Backups are fenced only after a verdict, and only the leader that
+//! (`confirm master`), as often as a backup would be, but only once the question before was answered: the shard asks
+//! until a coordinator answers, so more questions would only pile up. Backups are fenced only after a verdict, and only the leader that
 //! answers could have passed one. So when the question was sent, no backup was fenced: the answer is worth as
 //! much as the words of all backups.
 //!
@@ -81,6 +82,8 @@ pub(super) struct Lease {
     words: BTreeMap<ServerId, (Time, Time)>,
     /// When the coordinator was last asked for its word.
     coordinator_asked: Time,
+    /// The question to the coordinator that is not answered yet.
+    question: Option<u64>,
 }
 
 impl Lease {
@@ -124,7 +127,13 @@ impl State {
     }
 
     /// The coordinator has answered whether this master was declared crashed.
-    pub(super) fn confirmed(&mut self, sent: Time, outcome: &Result<&[u8], CallError>) {
+    pub(super) fn confirmed(
+        &mut self,
+        number: u64,
+        sent: Time,
+        outcome: &Result<&[u8], CallError>,
+    ) {
+        self.lease.question.take_if(|question| *question == number);
         match outcome {
             Err(CallError::Refused { status: Status::Deposed, .. }) => self.depose(),
             Ok(_) if !self.is_deposed && self.durable > LogPosition::default() => {
@@ -134,8 +143,12 @@ impl State {
         }
     }
 
-    /// Asks the coordinator for its word, where that of a lost backup grows old. Returns when it is to be asked next.
+    /// Asks the coordinator for its word, where that of a lost backup grows old. Returns when it is to be asked next;
+    /// `None` also while a question is not answered.
     fn ask_coordinator(&mut self) -> Option<Time> {
+        if self.lease.question.is_some() {
+            return None;
+        }
         let heads = self.heads.iter().filter_map(|id| self.segments.get(id));
         let lost = heads.filter(|it| !it.is_whole).filter_map(|it| it.lost_word).min()?;
         let at = lost.max(self.lease.coordinator_asked) + ASK_AFTER;
@@ -143,13 +156,13 @@ impl State {
             return Some(at);
         }
         let (now, number) = (self.now, self.number());
-        self.lease.coordinator_asked = now;
+        (self.lease.coordinator_asked, self.lease.question) = (now, Some(number));
         self.statistics.confirmations += 1;
         self.in_flight.push(InFlight::of_coordinator(number, now));
         let body = to_body(&OfMaster { master: self.settings.master });
         let (to, opcode) = (To::Coordinator, Opcode::ConfirmMaster);
         self.outgoing.push_back(Request { number, to, opcode, body }.into());
-        Some(now + ASK_AFTER)
+        None
     }
 
     /// Asks backups from which nothing was heard for a while.

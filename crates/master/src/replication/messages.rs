@@ -315,7 +315,7 @@ impl State {
         if let Some((id, epoch)) = epoch {
             return self.epoch_raised(id, number, epoch, outcome);
         }
-        let Some(server) = server else { return self.confirmed(sent, &outcome) };
+        let Some(server) = server else { return self.confirmed(number, sent, &outcome) };
         if let Err(CallError::Refused { status: Status::Deposed, .. }) = outcome {
             self.depose();
         }

@@ -212,3 +212,45 @@ fn a_replica_that_the_segment_went_on_without_is_begun_invisible() {
     of_next.dedup();
     assert_eq!(of_next, [(1, false), (2, true)]);
 }
+
+/// The shard repeats each question until a coordinator answers, so a second one would only add to the work.
+#[test]
+fn one_question_to_the_coordinator_is_out_however_long_none_answers() {
+    let strict = Settings { min_replicas: 2, ..settings(2) };
+    let (mut log, mut replication) = with(strict, 2);
+    log.write(TABLE, b"key", b"value").unwrap();
+    log.turn();
+    let mut now = 1_000_000;
+    while replication.standing().durable < log.appended() {
+        now += 1_000_000;
+        replication.turn(Time(now), &mut log, |_| Awaited::default());
+        while let Some(request) = replication.next_request() {
+            done(&mut replication, Time(now), &request);
+        }
+    }
+    // The epoch without the lost replica is not noted with fewer replicas than are wanted.
+    tell(&mut replication, 2, 1);
+    let mut questions = Vec::new();
+    let (step, minutes) = (10_000_000, 10 * 60 * 1_000_000_000);
+    for _ in 0..minutes / step {
+        now += step;
+        replication.turn(Time(now), &mut log, |_| Awaited::default());
+        while let Some(request) = replication.next_request() {
+            match request.to {
+                To::Backup(..) => done(&mut replication, Time(now), &request),
+                To::Coordinator => questions.push((now, request)),
+            }
+        }
+    }
+    let [(asked, question)] = &questions[..] else { panic!("{} questions", questions.len()) };
+    assert_eq!(question.opcode, Opcode::ConfirmMaster);
+    // The answer is worth what it was when the question was asked, and makes room for the next one.
+    replication.answered(Time(now), question.number, Ok(b"{}"));
+    let until = replication.standing().reads_until;
+    assert!(until >= Time(*asked) && until < Time(now), "{until:?}");
+    replication.turn(Time(now), &mut log, |_| Awaited::default());
+    let next = std::iter::from_fn(|| replication.next_request());
+    let next = next.filter(|request| request.opcode == Opcode::ConfirmMaster).last().unwrap();
+    replication.answered(Time(now), next.number, Ok(b"{}"));
+    assert!(replication.standing().reads_until > Time(now));
+}
