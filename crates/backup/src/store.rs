@@ -586,13 +586,17 @@ impl Store {
         self.is_written() && self.prove_at.is_none()
     }
 
-    /// Ends a store that is settled, and gives its shared memory back; false, and nothing is
-    /// done, when it is not settled.
+    /// Ends a store that is settled, and gives its shared memory back. Returns false when it is not settled: then
+    /// the next round begins at once, and the caller tries again when that has ended.
     ///
     /// # Errors
     /// When the memory cannot be removed.
     pub fn leave(&mut self, memories: &mut dyn Memories) -> io::Result<bool> {
         if !self.is_settled() {
+            // The store gets nothing more, so a round gains nothing by waiting for its time. The turn is over,
+            // and the next one may come only at that time.
+            self.urgent |= !self.touched.is_empty();
+            self.hand_over(self.now);
             return Ok(false);
         }
         if self.parts.frames.iter().any(|frame| frame.state == State::Bad) {

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use thunderhead_backup::check::{Content, check};
 use thunderhead_backup::{
     Ack, Durability, Event, FILE_NAME, Identity, OpenError, Opened, Options, ReplicaId, Store,
@@ -173,6 +174,37 @@ fn what_a_killed_process_has_acknowledged_is_there() {
         }
         leave(world, store);
     }
+}
+
+/// The server waits for its disk only so long, and whoever ends it may remove its shared memory.
+#[test]
+fn a_store_that_is_left_is_flushed_before_its_interval_is_over() {
+    let scrap = Scrap::new("left");
+    let slow = options(Durability::Interval(Duration::from_secs(3600)));
+    let (mut world, mut store, _) = start(&scrap.0, slow.clone()).unwrap();
+    let bytes = content(1, 5_000);
+    store.open(replica(1), Epoch(1), false).unwrap();
+    store.append(replica(1), Epoch(1), 0, &bytes).unwrap();
+    store.turn(world.clock.now(), &mut |_| {});
+    assert_eq!(store.unwritten(), 1);
+    let limit = world.clock.now() + Duration::from_secs(20);
+    while !store.leave(world.memories.as_mut()).unwrap() {
+        assert!(world.clock.now() < limit, "the disk has it long before the interval is over");
+        store.turn(world.clock.now(), &mut |_| {});
+        std::thread::yield_now();
+    }
+    drop((world, store));
+    // Only the disk has it now.
+    let (world, mut store, _) = start(&scrap.0, slow).unwrap();
+    let read = store.read(replica(1)).unwrap();
+    wait(&world, &mut store, |event| match event {
+        Event::Read(id, outcome) => {
+            assert_eq!((id, outcome.unwrap().bytes()), (read, &bytes[..]));
+            true
+        }
+        _ => false,
+    });
+    leave(world, store);
 }
 
 #[test]
