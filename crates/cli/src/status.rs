@@ -120,7 +120,10 @@ fn print_risk(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     )?;
     if blocked > 0 {
         let (shards, min) = (plural(blocked, "shard"), report.cluster.settings.min_replicas);
-        writeln!(out, "WRITES WAIT on {shards}: fewer than {min} replicas can be kept")?;
+        writeln!(
+            out,
+            "WRITES WAIT on {shards}: fewer than {min} replicas can be kept, or a backup's disk is behind"
+        )?;
     }
     Ok(())
 }
@@ -296,7 +299,7 @@ mod tests {
         let expected = [
             "cluster 77: 1 server, 1 DOWN; 3 replicas (at least 1), replicated; 4 clients",
             "AT RISK: 12 segments (96.0 MiB) with fewer than 3 replicas, for 35 s",
-            "WRITES WAIT on 1 shard: fewer than 1 replicas can be kept",
+            "WRITES WAIT on 1 shard: fewer than 1 replicas can be kept, or a backup's disk is behind",
             "server 1  up  host here, life 2",
             "[#####=====..........]  256 MiB live, 512 MiB used of 1.0 GiB; 1,234,567 objects, recovering: 1.0 MiB of 4.0 MiB",
             "40 of 100 frames",

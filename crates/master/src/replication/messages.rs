@@ -395,6 +395,10 @@ impl State {
             slot.is_in_flight = false;
             match answer.map(PartAnswer::refusal) {
                 Some(0) => {
+                    if sent.flags & OPEN != 0 {
+                        self.servers.has_opened(server);
+                        segment.behind_since = None;
+                    }
                     if slot.copy.is_some() && sent.flags & CLOSE != 0 {
                         self.statistics.copies += 1;
                     }

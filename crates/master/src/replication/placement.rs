@@ -16,6 +16,13 @@ const CANDIDATES: usize = 5;
 /// How long a backup is passed over that has no room, or is behind with its disk.
 const PASSED_OVER: Duration = Duration::from_millis(50);
 
+/// How long a segment waits for a backup that refuses every replica because its disk is behind. A disk
+/// that is only slow makes room within this time; one that hangs, or returns an error for each write, never does.
+const BEHIND_MAX: Duration = Duration::from_secs(2);
+
+/// Refusals that are farther apart are not of one time in which the disk is behind.
+const BEHIND_APART: Duration = Duration::from_secs(1);
+
 /// How often a server is looked for where none was found: a list of servers that has changed is looked at at once.
 const PLACED_AGAIN: Duration = Duration::from_millis(50);
 
@@ -36,6 +43,16 @@ pub(super) struct Backup {
     avoided_until: Time,
     /// It is avoided because it has no room, not because its disk is behind.
     is_full: bool,
+    /// Since when it has refused every replica because its disk is behind.
+    behind_since: Option<Time>,
+}
+
+impl Backup {
+    /// Whether a segment is to wait for its disk.
+    fn is_awaited(&self, now: Time) -> bool {
+        let has_hope = self.behind_since.is_none_or(|since| now < since + BEHIND_MAX);
+        self.avoided_until > now && !self.is_full && has_hope
+    }
 }
 
 /// The servers that have backups, the own one too.
@@ -71,7 +88,23 @@ impl Servers {
 
     pub(super) fn avoid(&mut self, server: ServerId, now: Time, is_full: bool) {
         if let Some(backup) = self.backups.get_mut(&server) {
+            let is_later = now > backup.avoided_until + BEHIND_APART;
+            let since = backup.behind_since.filter(|_| !is_later).unwrap_or(now);
+            backup.behind_since = (!is_full).then_some(since);
             (backup.avoided_until, backup.is_full) = (now + PASSED_OVER, is_full);
+        }
+    }
+
+    /// Servers that refuse every replica because their disks are behind.
+    pub(super) fn behind(&self) -> Vec<String> {
+        let behind = self.up().filter(|(_, backup)| backup.behind_since.is_some());
+        behind.map(|(server, _)| server.to_string()).collect()
+    }
+
+    /// A backup has begun a replica: its disk gets on.
+    pub(super) fn has_opened(&mut self, server: ServerId) {
+        if let Some(backup) = self.backups.get_mut(&server) {
+            backup.behind_since = None;
         }
     }
 
@@ -113,6 +146,9 @@ impl Servers {
                 primaries: known.map_or(0, |it| it.primaries),
                 avoided_until: known.map_or(Time(0), |it| it.avoided_until),
                 is_full: known.is_some_and(|it| it.is_full),
+                behind_since: known
+                    .filter(|it| it.generation == info.generation)
+                    .and_then(|it| it.behind_since),
             };
             self.backups.insert(info.server, backup);
         }
@@ -284,6 +320,8 @@ impl State {
                     slot.is_waived = true;
                 }
                 goes_on_without_more |= !is_waived;
+            } else {
+                segment.behind_since.get_or_insert(self.now);
             }
         }
         if goes_on_without_more {
@@ -301,11 +339,15 @@ impl State {
         fitting.any(|(_, backup)| backup.avoided_until <= self.now)
     }
 
-    /// Whether a server that could take a replica refuses only because its disk is behind. It is waited for: what
-    /// goes on without it would have fewer replicas just when most is written.
+    /// Whether a server that could take a replica refuses only because its disk is behind. The segment waits for
+    /// it, for [`BEHIND_MAX`]: without that replica it would have fewer just when most is written.
     fn is_behind(&self, segment: &super::Segment) -> bool {
+        // Other segments may get the buffers for which this one waits.
+        if segment.behind_since.is_some_and(|since| self.now >= since + BEHIND_MAX) {
+            return false;
+        }
         let mut fitting = self::fitting(&self.settings, &self.servers, segment);
-        fitting.any(|(_, backup)| backup.avoided_until > self.now && !backup.is_full)
+        fitting.any(|(_, backup)| backup.is_awaited(self.now))
     }
 
     /// A segment that has become whole: attempts at replicas that it went on without are given up, to be made

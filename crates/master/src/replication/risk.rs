@@ -74,7 +74,7 @@ impl State {
             risk.replicas = risk.replicas.min(replicas);
         }
         let heads = self.heads.iter().filter_map(|id| self.segments.get(id));
-        risk.is_blocked = heads.clone().any(|it| it.is_blocked(self.settings.min_replicas));
+        risk.is_blocked = heads.clone().any(|it| it.awaits_replicas(self.settings.min_replicas));
         let since = self.risk.since.unwrap_or(self.now);
         let millis = self.now.0.saturating_sub(since.0) / 1_000_000;
         risk.for_ms = millis;
@@ -95,6 +95,10 @@ impl State {
         if *is_blocked {
             remark +=
                 &format!("; WRITES WAIT for replicas: at least {min} must be there (min_replicas)");
+        }
+        let behind = self.servers.behind();
+        if !behind.is_empty() {
+            remark += &format!("; too slow or failing are the disks of {}", behind.join(", "));
         }
         remark
     }

@@ -38,6 +38,8 @@ pub(super) struct Segment {
     pub(super) raise_at: Time,
     /// When a server is looked for again, for places that are waived.
     pub(super) place_at: Time,
+    /// Since when it waits for a backup whose disk is behind.
+    pub(super) behind_since: Option<Time>,
     /// So many bytes count.
     pub(super) durable_length: u32,
     /// All replicas were closed: it is durable whole.
@@ -129,6 +131,7 @@ impl Segment {
             raising: None,
             raise_at: Time(0),
             place_at: Time(0),
+            behind_since: None,
             durable_length: 0,
             is_whole: false,
             is_adopted: false,
@@ -174,6 +177,13 @@ impl Segment {
     pub(super) fn is_blocked(&self, min_replicas: u32) -> bool {
         let min = (min_replicas as usize).clamp(1, self.slots.len().max(1));
         !self.slots.is_empty() && !self.is_whole && self.counted().count() < min
+    }
+
+    /// Whether updates wait because a place that the segment does not go on without has no replica: fewer than
+    /// `min_replicas` can be had, or a backup is awaited whose disk is behind.
+    pub(super) fn awaits_replicas(&self, min_replicas: u32) -> bool {
+        let is_empty = |slot: &Slot| slot.server.is_none();
+        self.is_blocked(min_replicas) || !self.is_whole && self.counted().any(is_empty)
     }
 
     /// The epoch that what is sent to a replica says.

@@ -701,3 +701,59 @@ fn the_only_replica_of_a_head_is_kept_by_a_restarted_backup_until_another_has_it
     }
     assert!(restarts > 100, "{restarts}");
 }
+
+/// The backup answers, and acknowledges from memory what its disk does not take, until all its buffers are in use.
+/// Then there is no other server for the second replica.
+#[test]
+fn writes_go_on_when_the_disk_of_one_of_two_backups_hangs_or_fails() {
+    for fails in [false, true] {
+        let mut cluster = Cluster::with(Random::from_seed(3), 2, 2);
+        cluster.min_replicas = 1;
+        cluster.tell();
+        let failing = DiskModel { failure: 1.0, ..DiskModel::default() };
+        if fails {
+            cluster.servers[1].disk.set_model(failing);
+        }
+        let (mut pending, mut longest, mut writes) = (VecDeque::new(), Duration::ZERO, 0);
+        let mut is_blocked = false;
+        for _ in 0..4000 {
+            cluster.now = cluster.now + Duration::from_millis(5);
+            let before = cluster.log.appended();
+            cluster.write();
+            if cluster.log.appended() > before {
+                writes += 1;
+                pending.push_back((cluster.log.appended(), cluster.now));
+            }
+            cluster.turn();
+            while !cluster.sent.is_empty() {
+                cluster.deliver(true);
+            }
+            while !cluster.answers.is_empty() {
+                cluster.answer();
+            }
+            cluster.turn();
+            cluster.cleaner.step();
+            let now = cluster.now;
+            cluster.servers[0].work(now);
+            match fails {
+                true => cluster.servers[1].work(now),
+                // Its worker never comes back.
+                false => {
+                    let (service, _) = cluster.servers[1].life.as_mut().unwrap();
+                    service.store().turn(now, &mut |_| {});
+                }
+            }
+            while pending.pop_front_if(|(end, _)| *end <= cluster.log.durable()).is_some() {}
+            let waited = pending.front().map_or(Duration::ZERO, |(_, since)| now.since(*since));
+            is_blocked |= waited > Duration::from_millis(500)
+                && cluster.replication.at_risk().is_some_and(|risk| risk.is_blocked);
+            longest = longest.max(waited);
+        }
+        let refusals = cluster.replication.statistics().refusals;
+        assert!(refusals > 0 && writes > 1000, "fails: {fails}, {refusals} {writes}");
+        assert!(longest < Duration::from_millis(2500), "fails: {fails}, {longest:?}");
+        // A disk that fails gives up its buffers now and then.
+        assert!(fails || longest > Duration::from_millis(1900) && is_blocked, "{longest:?}");
+        cluster.check_open_heads();
+    }
+}
