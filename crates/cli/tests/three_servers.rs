@@ -256,6 +256,11 @@ fn writes_wait_and_reads_go_on_where_all_replicas_are_wanted_until_that_is_chang
         println!("a write is told: {refused}");
         refused.to_string().contains("waits for its backups")
     });
+    // Of the master whose write waits, too: only a delete could have made a key absent.
+    let absent = (KEYS..).filter(is_healthy).take(50);
+    for number in absent {
+        assert!(client.read(table, &key(number)).unwrap().is_none(), "key {number} is absent");
+    }
     status_says(&cluster, &["WRITES WAIT", "min_replicas"], &[]);
 
     let (done, said) = thunderhead(&cluster, &["cluster", "set", "min_replicas", "3"]);

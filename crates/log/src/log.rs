@@ -116,6 +116,8 @@ pub struct Log {
     /// The safe version that the log's last record of it has. Each later delete logs its own
     /// version.
     logged_safe_version: Version,
+    /// The end of the last tombstone that took a key out of the index.
+    removed: LogPosition,
     live_bytes: u64,
     /// The most that writes may make of `live_bytes`; refreshed at every turn.
     limits: LiveLimits,
@@ -200,6 +202,7 @@ impl Log {
             replicator,
             safe_version: Version::NONE,
             logged_safe_version: Version::NONE,
+            removed: LogPosition::default(),
             live_bytes: 0,
             limits: LiveLimits::default(),
             limits_with: usize::MAX,

@@ -220,9 +220,13 @@ impl Shard {
         };
         let version = object.as_ref().map_or(Version::NONE, |object| object.version());
         let holds = condition == Condition::Always || condition.holds(version);
-        let (Some(object), true) = (object, holds) else {
-            let status = if holds { Status::NotFound } else { Status::ConditionFailed };
-            return self.answer_without(context, reply_to, status, version);
+        let object = match object {
+            Some(object) if holds => object,
+            other => {
+                let status = if holds { Status::NotFound } else { Status::ConditionFailed };
+                let shown = shown_at(&self.log, other.as_ref());
+                return self.answer_without(context, reply_to, status, version, shown);
+            }
         };
         let number = version.0.to_le_bytes();
         match self.log.durable_at(&object) {
@@ -234,8 +238,7 @@ impl Shard {
         }
     }
 
-    /// Answers a read that shows no object. That there is none may be the effect of a delete that is
-    /// not durable yet.
+    /// Answers a read that shows no object, once it is durable why.
     #[inline(never)]
     fn answer_without(
         &mut self,
@@ -243,8 +246,9 @@ impl Shard {
         reply_to: ReplyTo,
         status: Status,
         version: Version,
+        shown: Option<LogPosition>,
     ) {
-        let until = self.log.appended();
+        let until = shown.unwrap_or_default();
         let answer = Answer::new(status, 0, &version.0.to_le_bytes());
         self.answer_at(context, until, reply_to, &answer);
     }
@@ -347,6 +351,11 @@ impl Shard {
             let condition = part.as_ref().and_then(|part| part.head.condition());
             let closed = part.as_ref();
             let closed = closed.and_then(|part| control.closed(part.head.table(), part.key));
+            if let Ok(found) = &found
+                && let Some(shown) = shown_at(log, found.as_ref())
+            {
+                until = until.max(shown);
+            }
             let (status, version, object) = match (found, condition) {
                 _ if let Some((status, _)) = closed => (status, Version::NONE, None),
                 (Err(error), _) => (Outcome::of_error(&error).status, Version::NONE, None),
@@ -360,13 +369,6 @@ impl Shard {
                     }
                 }
             };
-            let shown = match &object {
-                Some(object) => log.durable_at(object),
-                None => Some(log.appended()),
-            };
-            if let Some(shown) = shown {
-                until = until.max(shown);
-            }
             let bytes = object.as_ref().map_or(0, |object| object.value().len());
             too_long |= buffer.len() + bytes > MANY_BYTES_MAX;
             if !too_long {
@@ -456,8 +458,7 @@ impl Shard {
         buffer.clear();
         // The head comes last: it says how far it went.
         buffer.extend_from_slice(PageHead::new(last, None).as_bytes());
-        // That an object is not shown may be the effect of a delete that is not durable yet.
-        let (mut until, mut looked) = (self.log.appended(), 0);
+        let (mut until, mut looked) = (shown_at(log, None).unwrap_or_default(), 0);
         let mut cursor = Some(Cursor::from_bits(head.cursor()));
         while let Some(at) = cursor
             && buffer.len() < wanted
@@ -512,6 +513,16 @@ impl Shard {
         } else {
             self.parked.park(until, reply_to, answer.clone());
         }
+    }
+}
+
+/// The position at which a read may show an object, or its absence; `None` when it may at once. An
+/// absence may be the effect of a delete that is not durable yet.
+#[inline]
+fn shown_at(log: &Log, object: Option<&Object<'_>>) -> Option<LogPosition> {
+    match object {
+        Some(object) => log.durable_at(object),
+        None => log.deletes_durable_at(),
     }
 }
 

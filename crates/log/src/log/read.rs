@@ -97,6 +97,15 @@ impl Log {
         self.durable_in_head(object)
     }
 
+    /// Returns the position at which every delete will be durable, or `None` when all are. A key
+    /// may be absent because of a delete, and a crash could undo that. Only deletes in served tablets
+    /// matter: a tablet that is dropped is not read, and one that arrives is durable before it is served.
+    #[must_use]
+    pub fn deletes_durable_at(&self) -> Option<LogPosition> {
+        let is_settled = self.removed <= self.groups.settled();
+        (!is_settled).then(|| self.groups.durable_at(self.removed))
+    }
+
     /// The same check for an object in a segment that may not be durable as a whole.
     #[inline(never)]
     fn durable_in_head(&self, object: &Object<'_>) -> Option<LogPosition> {

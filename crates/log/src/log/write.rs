@@ -402,6 +402,10 @@ impl Log {
         self.bury(tablet, at, &current.old);
         let fields = ObjectFields { table, version, birth: self.head.born, prior };
         self.append_tombstone(fields, key);
+        // A side segment has a position of its own, but its tablets are served only once it is durable.
+        if self.aside.is_none() {
+            self.removed = self.head.position();
+        }
         version
     }
 
