@@ -317,10 +317,27 @@ mod tests {
         let server = br#"{"server":1,"registered":5,"generation":0,"state":"down"}"#;
         let record: ServerRecord = of_value(&key, server).expect("all the rest has a default");
         assert_eq!((record.server, record.former.len()), (ServerId(1), 0));
+        let cluster = br#"{"format":1,"cluster":9,"settings":{"replicas":2,"min_replicas":1,"durability":"replicated","segment_bytes":8,"self_backup":false}}"#;
+        let record: ClusterRecord = of_value(&key, cluster).expect("a record of this version");
+        assert_eq!(to_value(&record), cluster);
         let damaged = of_value::<TableRecord>(&key, b"{").expect_err("half a value");
         assert!(damaged.contains("tables/3"), "{damaged}");
         assert_eq!(id_in(TABLES, &key), Some(3));
         assert_eq!(id_in(SERVERS, &key), None);
+    }
+
+    /// Such a cluster acknowledged no write with fewer copies, and an upgrade must not change that.
+    #[test]
+    fn a_cluster_without_min_replicas_in_its_record_still_wants_all_replicas() {
+        let key = Key::new(CLUSTER).expect("a good key");
+        for (replicas, wanted) in [(3, 3), (1, 1), (0, 1)] {
+            let former = format!(
+                r#"{{"format":1,"cluster":9,"settings":{{"replicas":{replicas},"durability":"replicated",
+                   "segment_bytes":8,"self_backup":false}}}}"#
+            );
+            let record: ClusterRecord = of_value(&key, former.as_bytes()).expect("a former record");
+            assert_eq!(record.settings.min_replicas, wanted);
+        }
     }
 
     #[test]

@@ -58,12 +58,13 @@ pub struct Empty {}
 
 /// The settings of the whole cluster. Fixed when the cluster is created, except `min_replicas`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "ReadSettings")]
 pub struct Settings {
     /// Replicas of each segment. 0 means none: a cache.
     pub replicas: u32,
     /// The least replicas for an acknowledged write: 1 to `replicas`. [`ChangeSettings`] changes
-    /// it.
-    #[serde(default = "one")]
+    /// it. Settings without this field belong to a cluster that is older than the field. Such a
+    /// cluster acknowledged nothing with fewer than `replicas`, so that is the value.
     pub min_replicas: u32,
     /// When a write is acknowledged: `replicated`, `interval:100ms` or `synced`.
     pub durability: String,
@@ -71,6 +72,24 @@ pub struct Settings {
     pub segment_bytes: u32,
     /// Whether a server may keep a replica of its own segments: for a cluster of one.
     pub self_backup: bool,
+}
+
+/// [`Settings`] as they are read.
+#[derive(Deserialize)]
+struct ReadSettings {
+    replicas: u32,
+    min_replicas: Option<u32>,
+    durability: String,
+    segment_bytes: u32,
+    self_backup: bool,
+}
+
+impl From<ReadSettings> for Settings {
+    fn from(read: ReadSettings) -> Settings {
+        let ReadSettings { replicas, min_replicas, durability, segment_bytes, self_backup } = read;
+        let min_replicas = min_replicas.unwrap_or(replicas.max(1));
+        Settings { replicas, min_replicas, durability, segment_bytes, self_backup }
+    }
 }
 
 impl Settings {
@@ -843,7 +862,7 @@ pub struct AtRisk {
     pub replicas: u32,
     /// The time for which there have been such segments, in milliseconds.
     pub for_ms: u64,
-    /// Writes wait, because the head has fewer than `min_replicas`.
+    /// Writes wait, because the head has fewer than `min_replicas`, or a backup's disk is behind.
     pub is_blocked: bool,
 }
 
