@@ -289,6 +289,27 @@ impl Log {
         Ok(())
     }
 
+    /// Creates those of some tablets that this log does not have, or none of them.
+    ///
+    /// # Errors
+    /// As [`Log::create_tablet`], except that a tablet of exactly this range may be there.
+    pub fn create_tablets(&mut self, ranges: &[TabletRange]) -> Result<(), Error> {
+        let mut created = Vec::new();
+        for range in ranges {
+            match self.create_tablet(*range) {
+                Ok(()) => created.push(*range),
+                Err(Error::TabletExists(other)) if other == *range => {}
+                Err(error) => {
+                    // Nothing was written there, so no entry has to be told from those of a later stay.
+                    created.into_iter().for_each(|range| drop(self.tablets.remove(range)));
+                    self.publish_tablets();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Whether an object of full length still fits: a tablet without that room is of no use.
     fn has_room_for_tablet(&self, limit_bytes: u64) -> bool {
         limit_bytes >= self.live_bytes + self.shared.options.entry_bytes_max()

@@ -2,9 +2,9 @@
 //! again.
 
 use thunderhead_log::{
-    CLEANERS_MAX, Cleaner, CleanerThreads, Completion, Condition, Cursor, Damage, Error, Log,
-    LogId, Memory, NoReplication, Options, Put, Rebuild, Recorder, Replay, ReplayError, Replicator,
-    SegmentId, TableId, TabletRange, Tombstones, Version,
+    CLEANERS_MAX, Cleaner, CleanerThreads, Completion, Condition, Cursor, Damage, Error, KeyHash,
+    Log, LogId, Memory, NoReplication, Options, Put, Rebuild, Recorder, Replay, ReplayError,
+    Replicator, SegmentId, TableId, TabletRange, Tombstones, Version,
 };
 
 const TABLE: TableId = TableId(1);
@@ -435,4 +435,22 @@ fn check(log: &Log, number: u64, round: Option<u64>) {
     let expected =
         round.map(|round| [number.to_be_bytes(), round.to_be_bytes()].concat().repeat(8));
     assert_eq!(found, expected, "object {number}");
+}
+
+#[test]
+fn tablets_of_which_one_is_refused_leave_none_of_their_message() {
+    let mut log = log_with_table(1, nothing());
+    let first = TabletRange { last: KeyHash(9), ..TabletRange::whole(TableId(1000)) };
+    let second = TabletRange { first: KeyHash(10), ..TabletRange::whole(TableId(1000)) };
+    let taken = TabletRange { last: KeyHash(9), ..TabletRange::whole(TABLE) };
+    log.create_tablet(first).unwrap();
+    log.write(TABLE, b"key", b"value").unwrap();
+    let before: Vec<_> = log.tablets().map(|(range, _)| range).collect();
+    let refused = log.create_tablets(&[first, second, taken]);
+    assert_eq!(refused, Err(Error::TabletExists(TabletRange::whole(TABLE))));
+    let tablets = |log: &Log| log.tablets().map(|(range, _)| range).collect::<Vec<_>>();
+    assert_eq!(tablets(&log), before, "the first one was there, and the second one is not");
+    // Nothing of the attempt is in the way.
+    log.create_tablets(&[first, second]).unwrap();
+    assert_eq!(log.tablets().count(), before.len() + 1);
 }

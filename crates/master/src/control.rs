@@ -170,21 +170,21 @@ impl Shard {
         if let Some(message) = control::of_body::<MigratedTablets>(body) {
             return self.migrated(context, Opcode::TakeTablets, &message, reply_to);
         }
-        for range in self.tablets(body)? {
-            if self.control.awaits(range) {
-                return Err((Status::InProgress, IN_PROGRESS_US));
+        let ranges = self.tablets(body)?;
+        if ranges.iter().any(|range| self.control.awaits(*range)) {
+            return Err((Status::InProgress, IN_PROGRESS_US));
+        }
+        // All or none: the coordinator gives the tablets that are refused to other masters, and one that stayed
+        // here would be in the way when it comes back.
+        match self.log.create_tablets(&ranges) {
+            Ok(()) => {}
+            Err(Error::TabletExists(_) | Error::RangeReversed(_)) => {
+                return Err((Status::BadRange, 0));
             }
-            match self.log.create_tablet(range) {
-                Ok(()) => {}
-                Err(Error::TabletExists(other)) if other == range => {}
-                Err(Error::TabletExists(_) | Error::RangeReversed(_)) => {
-                    return Err((Status::BadRange, 0));
-                }
-                Err(Error::MemoryFull { .. }) => return Err((Status::NoSpace, NO_SPACE_US)),
-                Err(_) => {
-                    self.cleaning.is_urgent = true;
-                    return Err((Status::AwaitingMemory, BUSY_US));
-                }
+            Err(Error::MemoryFull { .. }) => return Err((Status::NoSpace, NO_SPACE_US)),
+            Err(_) => {
+                self.cleaning.is_urgent = true;
+                return Err((Status::AwaitingMemory, BUSY_US));
             }
         }
         self.done(context, reply_to);
