@@ -24,6 +24,7 @@ mod options;
 mod probes;
 mod process;
 mod server;
+mod timers;
 
 pub use coordinator::{RunningCoordinator, Truth};
 pub use life::{Ended, Identity, Life};

@@ -15,6 +15,7 @@
 //! opens what it needs, is there. A server that ends says so from the moment on at which its backup takes nothing more.
 
 use crate::life::{Identity, Life};
+use crate::timers::Timer;
 use std::collections::{BTreeMap, BTreeSet};
 use thunderhead_coordinator::{Probing, Rounds};
 use thunderhead_master::asking::{Asking, Heard, QuestionId};
@@ -23,10 +24,6 @@ use thunderhead_runtime::names::Addresses;
 use thunderhead_wire::control::{Empty, ServerList, ServerState, of_body, to_body};
 use thunderhead_wire::membership::{Presence, Probe, Probed, Suspect};
 use thunderhead_wire::{ServerId, Status};
-
-/// The timer of the next probe, and that for what is asked again.
-const NEXT: u64 = (3 << 32) + 2;
-const ASK_AGAIN: u64 = (3 << 32) + 3;
 
 /// Probes that may wait for answers, and reports.
 const PROBES_MAX: usize = 16;
@@ -70,7 +67,7 @@ impl Probes {
         Probes {
             probing,
             rounds: Rounds::default(),
-            asking: Asking::new(coordinators, ASK_AGAIN),
+            asking: Asking::new(coordinators, Timer::ProbeAskAgain.number()),
             sent: BTreeMap::new(),
             fetching: None,
             reports: BTreeMap::new(),
@@ -120,12 +117,12 @@ impl Probes {
 
     fn set_timer(&mut self, context: &mut Context<'_>) {
         let pause = self.probing.pause(context.random());
-        context.set_timer(context.now() + pause, NEXT);
+        context.set_timer(context.now() + pause, Timer::Probe.number());
     }
 
     /// A timer has gone off; true if it was one of these.
     pub(crate) fn timer(&mut self, context: &mut Context<'_>, life: &Life, number: u64) -> bool {
-        if number != NEXT {
+        if number != Timer::Probe.number() {
             return self.asking.timer(context, number);
         }
         self.set_timer(context);

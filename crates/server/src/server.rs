@@ -12,6 +12,7 @@ use crate::backup::Backup;
 use crate::life::{Ended, Identity, Life};
 use crate::options::{Options, durability};
 use crate::probes::{self, Came, Probes};
+use crate::timers::Timer;
 use std::sync::Arc;
 use std::time::Duration;
 use thunderhead_backup::start::read_superblock;
@@ -30,20 +31,12 @@ use thunderhead_wire::leadership::Leadership;
 use thunderhead_wire::membership::Probe;
 use thunderhead_wire::{ClusterId, MasterId, Status};
 
-/// The timer for what is asked again.
-const ASK_AGAIN: u64 = 3 << 32;
-
 /// Bytes of memory that are touched between two lines about it.
 const TOLD_EVERY: usize = 1 << 30;
 
 /// How long coordinators may take before it is said that they do, and how often it is then said.
 const PATIENCE: Duration = Duration::from_secs(1);
 const WARN_EVERY: Duration = Duration::from_secs(10);
-/// The timer after which leaving waits no longer.
-const LEAVE: u64 = (3 << 32) + 1;
-
-/// The timer after which leaving does not wait for the disk either.
-const FLUSHED: u64 = (3 << 32) + 4;
 
 /// How long leaving waits for what is not durable yet. Clients whose answers are still missing then ask again
 /// elsewhere or later.
@@ -111,7 +104,7 @@ impl Server {
         let probes = || Probes::new(options.probing, options.coordinators.clone());
         Server {
             probes: (number == 0).then(probes),
-            asking: Asking::new(options.coordinators.clone(), ASK_AGAIN),
+            asking: Asking::new(options.coordinators.clone(), Timer::AskAgain.number()),
             question: None,
             options,
             life,
@@ -502,8 +495,8 @@ impl Server {
         let by = *self.leaves_by.get_or_insert_with(|| {
             let by = context.now() + LEAVING;
             self.flushed_by = context.now() + FLUSHING;
-            context.set_timer(by, LEAVE);
-            context.set_timer(self.flushed_by, FLUSHED);
+            context.set_timer(by, Timer::Leave.number());
+            context.set_timer(self.flushed_by, Timer::Flushed.number());
             by
         });
         let is_late = context.now() >= by || self.is_deposed;
