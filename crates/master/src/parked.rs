@@ -7,6 +7,9 @@ use thunderhead_wire::{LogPosition, Status};
 /// What a client waits in microseconds before it asks again, after its answer waited for too long.
 const AGAIN_US: u32 = 1_000;
 
+/// Answers that are refused in one turn: as many take no longer than a slice.
+const REFUSED_MAX: usize = 128;
+
 /// The longest body that is kept in place.
 const SMALL: usize = 16;
 
@@ -84,14 +87,21 @@ impl Parked {
         }
     }
 
-    /// Refuses the answers that were parked before the previous call: the log waits for backups. An update whose
-    /// answer is refused stays in the log; its client asks again under the same identity.
-    pub(crate) fn refuse_overdue(&mut self, context: &mut Context<'_>) {
-        for (_, to, answer) in self.answers.drain(..self.overdue) {
+    /// Refuses the answers that were parked before the previous round: the log waits for backups. An update whose
+    /// answer is refused stays in the log; its client asks again under the same identity. Returns whether some
+    /// are left, for the next turn: then the round is not over.
+    pub(crate) fn refuse_overdue(&mut self, context: &mut Context<'_>) -> bool {
+        let count = self.overdue.min(REFUSED_MAX);
+        for (_, to, answer) in self.answers.drain(..count) {
             self.bytes -= answer.bytes();
             context.refuse(to, Status::AwaitingReplicas, AGAIN_US, &[]);
         }
-        self.overdue = self.answers.len();
+        self.overdue -= count;
+        let has_more = self.overdue > 0;
+        if !has_more {
+            self.overdue = self.answers.len();
+        }
+        has_more
     }
 
     /// How many wait for more than this: a guess where there are reads, for answers are taken to be in order.

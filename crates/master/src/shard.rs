@@ -704,8 +704,11 @@ impl Shard {
 
     /// Refuses the answers that have waited for backups since the last time, so that their clients learn the reason.
     pub(crate) fn on_parked_timer(&mut self, context: &mut Context<'_>) {
-        self.watches_parked = false;
-        self.parked.refuse_overdue(context);
+        self.watches_parked = self.parked.refuse_overdue(context);
+        if self.watches_parked {
+            context.set_timer(context.now(), TIMER_PARKED);
+            context.alarm().ring();
+        }
     }
 }
 

@@ -9,17 +9,18 @@ use thunderhead_log::{
     Log, LogId, Memory, NoReplication, Options as LogOptions, Recorder, Replicator, TableId,
     TabletRange,
 };
-use thunderhead_master::Shard;
+use thunderhead_master::replication::{MESSAGE_BYTES, Settings};
+use thunderhead_master::{Replication, Shard};
 use thunderhead_net::Transport;
 use thunderhead_net::os::{Options, OsTransport};
 use thunderhead_rpc::{CallError, CallId, Caller, Node, Opcode};
 use thunderhead_runtime::polling::Polling;
-use thunderhead_runtime::{World, os};
+use thunderhead_runtime::{Random, World, os};
 use thunderhead_wire::operations::{
     EnumerateHead, FLOAT, FoundHead, Identity, ObjectHead, PageHead, PartHead, UpdateKind,
     UpdatePart,
 };
-use thunderhead_wire::{Condition, KeyHash, Status, Version};
+use thunderhead_wire::{Condition, KeyHash, MasterId, ServerId, Status, Version};
 use zerocopy::{FromBytes, IntoBytes};
 
 const TABLE: TableId = TableId(7);
@@ -43,6 +44,14 @@ struct Pair {
 
 impl Pair {
     fn new(bytes: usize, replicator: Box<dyn Replicator>) -> Pair {
+        Pair::with(bytes, replicator, Shard::new)
+    }
+
+    fn with(
+        bytes: usize,
+        replicator: Box<dyn Replicator>,
+        shard: impl FnOnce(Log) -> Shard,
+    ) -> Pair {
         let memory = Memory::with_seglets(bytes, 4096).unwrap();
         let options = LogOptions { segment_bytes: 64 << 10, ..LogOptions::default() };
         let mut log = Log::new(&memory, LogId(1), options, replicator).unwrap();
@@ -50,7 +59,7 @@ impl Pair {
         let server = world("server");
         let options = Options { shared_memory: false, ..Options::default() };
         let transport = OsTransport::new(&server, options).unwrap();
-        let mut node = Node::new(server, Box::new(transport), Shard::new(log));
+        let mut node = Node::new(server, Box::new(transport), shard(log));
         let address = node.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let client = world("client");
         let transport: Box<dyn Transport + Send> =
@@ -355,6 +364,42 @@ fn long_answers_that_wait_do_not_fill_the_memory() {
         answered += pair.turns(1).len();
     }
     pair.update(Opcode::Write, b"k", b"short").expect("there is room again");
+}
+
+/// No backup is there, so all of them become overdue together.
+#[test]
+fn overdue_answers_are_refused_a_few_a_turn() {
+    const WRITES: usize = 1000;
+    let settings = Settings {
+        server: ServerId(1),
+        host: "own".into(),
+        rack: String::new(),
+        master: MasterId(1),
+        replicas: 1,
+        min_replicas: 1,
+        self_backup: false,
+        segment_bytes: 64 << 10,
+        message_bytes: MESSAGE_BYTES,
+    };
+    let (replication, replicator) = Replication::new(settings, Random::from_seed(1));
+    let mut pair = Pair::with(2 << 20, replicator, |log| {
+        Shard::with_replication(log, replication, ServerId(1), Vec::new())
+    });
+    let write = update_body(Identity::NONE, b"key", Condition::Always, 0, b"1");
+    for _ in 0..WRITES {
+        pair.begin(Opcode::Write, &write);
+    }
+    let (mut ended, mut parked, mut most, mut all) = (Vec::new(), 0, 0, 0);
+    while ended.len() < WRITES {
+        ended.extend(pair.turns(1));
+        let now = pair.node.service().statistics().parked;
+        // Those that came in the same turn hide some that were refused in it.
+        most = most.max(usize::saturating_sub(parked, now));
+        (parked, all) = (now, all.max(now));
+    }
+    assert!(ended.iter().all(|(_, it)| status(it) == Status::AwaitingReplicas));
+    assert!(most > 0 && most <= 128, "{most} in one turn");
+    assert_eq!(all, WRITES);
 }
 
 #[test]
