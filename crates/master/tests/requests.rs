@@ -4,6 +4,7 @@
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use thunderhead_log::{
     Log, LogId, Memory, NoReplication, Options as LogOptions, Recorder, Replicator, TableId,
@@ -26,8 +27,11 @@ use zerocopy::{FromBytes, IntoBytes};
 const TABLE: TableId = TableId(7);
 
 fn world(name: &str) -> World {
-    let directory =
-        std::env::temp_dir().join(format!("thunderhead-master-{}-{name}", std::process::id()));
+    // Tests of one process run at the same time, and each removes its directory.
+    static WORLDS: AtomicU32 = AtomicU32::new(0);
+    let (process, number) = (std::process::id(), WORLDS.fetch_add(1, Ordering::Relaxed));
+    let name = format!("thunderhead-master-{process}-{name}-{number}");
+    let directory = std::env::temp_dir().join(name);
     let world = os::world(&directory).expect("a directory for temporary files");
     // Nothing is written there.
     let _ = std::fs::remove_dir(&directory);
