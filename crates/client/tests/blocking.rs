@@ -18,13 +18,8 @@ use thunderhead_runtime::{Random, World, os};
 
 const TABLE: TableId = TableId(1);
 
-fn world(name: &str) -> World {
-    let directory =
-        std::env::temp_dir().join(format!("thunderhead-client-{}-{name}", std::process::id()));
-    let world = os::world(&directory).expect("a directory for temporary files");
-    // The world needs a directory, but the client writes no files.
-    let _ = std::fs::remove_dir(&directory);
-    world
+fn world() -> World {
+    os::world_without_files().expect("an event descriptor")
 }
 
 /// Ends the server's thread, also if the test panics.
@@ -43,7 +38,7 @@ fn with_client(options: Options, test: impl FnOnce(&mut Blocking<TabletMap>)) {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            let world = world("server");
+            let world = world();
             let (clock, alarm) = (world.clock.clone(), world.alarm.clone());
             let memory = Memory::new(64 << 20).unwrap();
             let replicator = Box::new(NoReplication::default());
@@ -70,7 +65,7 @@ fn listener() -> std::net::TcpListener {
 }
 
 fn client<M: MapSource>(options: Options, source: M) -> Blocking<M> {
-    let world = world("client");
+    let world = world();
     let transport = Box::new(OsTransport::new(&world, options).unwrap());
     let caller = Caller::new(&world, transport, Polling::default());
     Blocking::new(1, Random::from_seed(1), world.clock, caller, source)

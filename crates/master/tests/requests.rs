@@ -4,7 +4,6 @@
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use thunderhead_log::{
     Log, LogId, Memory, NoReplication, Options as LogOptions, Recorder, Replicator, TableId,
@@ -26,16 +25,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 const TABLE: TableId = TableId(7);
 
-fn world(name: &str) -> World {
-    // Tests of one process run at the same time, and each removes its directory.
-    static WORLDS: AtomicU32 = AtomicU32::new(0);
-    let (process, number) = (std::process::id(), WORLDS.fetch_add(1, Ordering::Relaxed));
-    let name = format!("thunderhead-master-{process}-{name}-{number}");
-    let directory = std::env::temp_dir().join(name);
-    let world = os::world(&directory).expect("a directory for temporary files");
-    // Nothing is written there.
-    let _ = std::fs::remove_dir(&directory);
-    world
+fn world() -> World {
+    os::world_without_files().expect("an event descriptor")
 }
 
 type Ended = Result<Vec<u8>, CallError>;
@@ -60,12 +51,12 @@ impl Pair {
         let options = LogOptions { segment_bytes: 64 << 10, ..LogOptions::default() };
         let mut log = Log::new(&memory, LogId(1), options, replicator).unwrap();
         log.create_tablet(TabletRange::whole(TABLE)).unwrap();
-        let server = world("server");
+        let server = world();
         let options = Options { shared_memory: false, ..Options::default() };
         let transport = OsTransport::new(&server, options).unwrap();
         let mut node = Node::new(server, Box::new(transport), shard(log));
         let address = node.listen("127.0.0.1:0".parse().unwrap()).unwrap();
-        let client = world("client");
+        let client = world();
         let transport: Box<dyn Transport + Send> =
             Box::new(OsTransport::new(&client, options).unwrap());
         Pair { node, caller: Caller::new(&client, transport, Polling::Always), address }

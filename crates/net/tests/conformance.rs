@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use thunderhead_net::os::{Options, OsTransport};
 use thunderhead_net::sim::{Link, Network, SimTransport};
@@ -73,16 +72,9 @@ fn on_this_machine(
     (at_server, at_client): (u64, u64),
 ) -> Pair {
     let options = |features| Options { limits, features, shared_memory, ..Options::default() };
-    // Each transport gets its own directory, because one test might remove a directory while
-    // another makes it.
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    let name_of_it = format!("thunderhead-net-{}-{number}", std::process::id());
-    let directory = std::env::temp_dir().join(name_of_it);
-    let mut server = OsTransport::new(&os::world(&directory).unwrap(), options(at_server)).unwrap();
-    let client = OsTransport::new(&os::world(&directory).unwrap(), options(at_client)).unwrap();
-    // No file is written there.
-    let _ = std::fs::remove_dir(&directory);
+    let world = || os::world_without_files().unwrap();
+    let mut server = OsTransport::new(&world(), options(at_server)).unwrap();
+    let client = OsTransport::new(&world(), options(at_client)).unwrap();
     let address = server.listen(listen.parse().unwrap()).unwrap();
     Pair {
         name,

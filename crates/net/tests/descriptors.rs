@@ -98,12 +98,8 @@ fn connect(address: SocketAddr) -> TcpStream {
 fn a_server_accepts_again_when_descriptors_are_free_again() {
     let _alone = alone();
     for shared_memory in [true, false] {
-        let directory =
-            std::env::temp_dir().join(format!("thunderhead-fds-{}", std::process::id()));
         let options = Options { shared_memory, ..Options::default() };
-        let mut server = OsTransport::new(&os::world(&directory).unwrap(), options).unwrap();
-        // No file is written there.
-        let _ = std::fs::remove_dir(&directory);
+        let mut server = OsTransport::new(&os::world_without_files().unwrap(), options).unwrap();
         let address = server.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let mut now = Time(1);
         server.poll(now, &mut Nobody);

@@ -54,11 +54,7 @@ impl End {
     }
 
     fn with(options: Options) -> End {
-        let directory =
-            std::env::temp_dir().join(format!("thunderhead-handover-{}", std::process::id()));
-        let world = os::world(&directory).unwrap();
-        // No file is written there; another test may use the directory, and then makes it anew.
-        let _ = std::fs::remove_dir(&directory);
+        let world = os::world_without_files().unwrap();
         let transport = OsTransport::new(&world, options).unwrap();
         End { transport, heard: Heard::default() }
     }

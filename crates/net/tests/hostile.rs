@@ -36,14 +36,10 @@ struct Server {
 
 impl Server {
     fn new() -> Server {
-        let directory =
-            std::env::temp_dir().join(format!("thunderhead-hostile-{}", std::process::id()));
         let limits =
             Limits { message_bytes_max: 1000, bytes_per_second_min: 20, ..Limits::default() };
         let options = Options { limits, ..Options::default() };
-        let mut transport = OsTransport::new(&os::world(&directory).unwrap(), options).unwrap();
-        // No file is written there.
-        let _ = std::fs::remove_dir(&directory);
+        let mut transport = OsTransport::new(&os::world_without_files().unwrap(), options).unwrap();
         let address = transport.listen("127.0.0.1:0".parse().unwrap()).unwrap();
         Server { transport, heard: Heard::default(), address, now: Time(1) }
     }

@@ -21,17 +21,12 @@ fn options(shared_memory: bool) -> Options {
     Options { shared_memory, limits, ..Options::default() }
 }
 
-fn world(name: &str) -> World {
-    let directory =
-        std::env::temp_dir().join(format!("thunderhead-congestion-{}-{name}", std::process::id()));
-    let world = os::world(&directory).expect("a directory for temporary files");
-    // No file is written there.
-    let _ = std::fs::remove_dir(&directory);
-    world
+fn world() -> World {
+    os::world_without_files().expect("an event descriptor")
 }
 
-fn server(name: &str, shared_memory: bool) -> (Node<Echo>, SocketAddr) {
-    let world = world(name);
+fn server(shared_memory: bool) -> (Node<Echo>, SocketAddr) {
+    let world = world();
     let transport = OsTransport::new(&world, options(shared_memory)).unwrap();
     let mut node = Node::new(world, Box::new(transport), Echo::default());
     let address = node.listen("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -61,8 +56,8 @@ fn fill(caller: &mut Caller, to: SocketAddr) -> usize {
 #[test]
 fn a_congested_caller_refuses_calls_and_completes_the_begun_ones() {
     for shared_memory in [false, true] {
-        let (mut node, to) = server(&format!("server-{shared_memory}"), shared_memory);
-        let world = world("caller");
+        let (mut node, to) = server(shared_memory);
+        let world = world();
         let transport = OsTransport::new(&world, options(shared_memory)).unwrap();
         let mut caller = Caller::new(&world, Box::new(transport), Polling::Always);
         // Before there is a connection, and afterwards.
@@ -120,8 +115,8 @@ impl Service for Eager {
 
 #[test]
 fn services_and_tasks_are_refused_calls_too() {
-    let (mut node, to) = server("server", true);
-    let world = world("eager");
+    let (mut node, to) = server(true);
+    let world = world();
     let transport = OsTransport::new(&world, options(true)).unwrap();
     let eager = Eager { to, outcomes: Vec::new() };
     let mut eager = Node::new(world, Box::new(transport), eager);

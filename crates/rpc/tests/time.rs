@@ -22,11 +22,7 @@ struct Pair {
 }
 
 fn world(truth: &TrueTime) -> World {
-    let directory =
-        std::env::temp_dir().join(format!("thunderhead-rpc-time-{}", std::process::id()));
-    let world = os::world(&directory).expect("a directory for temporary files");
-    // No file is written there; another test may use the directory, and then makes it anew.
-    let _ = std::fs::remove_dir(&directory);
+    let world = os::world_without_files().expect("an event descriptor");
     let clock = SimClock::new(truth.clone(), Time(0), 0);
     World { clock: Clock::Sim(Arc::new(clock)), ..world }
 }

@@ -35,10 +35,7 @@ const HIGH: usize = 64 << 10;
 fn server() -> (OsTransport, SocketAddr) {
     let limits = Limits { waiting_bytes_high: HIGH, ..Limits::default() };
     let options = Options { limits, ..Options::default() };
-    let directory = std::env::temp_dir().join(format!("thunderhead-os-{}", std::process::id()));
-    let world = os::world(&directory).unwrap();
-    // No file is written there; another test may use the directory, and then makes it anew.
-    let _ = std::fs::remove_dir(&directory);
+    let world = os::world_without_files().unwrap();
     let mut server = OsTransport::new(&world, options).unwrap();
     let address = server.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     (server, address)
