@@ -10,13 +10,8 @@ use thunderhead_runtime::polling::Polling;
 use thunderhead_runtime::{World, os};
 use thunderhead_wire::Status;
 
-fn world(name: &str) -> World {
-    let directory =
-        std::env::temp_dir().join(format!("thunderhead-rpc-{}-{name}", std::process::id()));
-    let world = os::world(&directory).expect("a directory for temporary files");
-    // No file is written there.
-    let _ = std::fs::remove_dir(&directory);
-    world
+fn world() -> World {
+    os::world_without_files().expect("an event descriptor")
 }
 
 struct Pair {
@@ -31,12 +26,12 @@ impl Pair {
     }
 
     fn with(listen: &str, options: Options, set_up: impl FnOnce(&mut OsTransport)) -> Pair {
-        let server = world("server");
+        let server = world();
         let mut transport = OsTransport::new(&server, options).unwrap();
         set_up(&mut transport);
         let mut node = Node::new(server, Box::new(transport), Echo::default());
         let address = node.listen(listen.parse().unwrap()).unwrap();
-        let client = world("client");
+        let client = world();
         let transport: Box<dyn Transport + Send> =
             Box::new(OsTransport::new(&client, options).unwrap());
         let caller = Caller::new(&client, transport, Polling::Always);
