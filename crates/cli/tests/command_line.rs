@@ -156,7 +156,7 @@ fn wrong_arguments_end_with_status_2() {
         (&["table", "split", "t", "--at", "x"], "0x8000000000000000"),
         (&["table", "split", "t"], "--at"),
         (&["table", "create", "t", "--span", "0"], "0 is not in"),
-        (&["server", "--memory", "8"], "--memory: server.memory = \"8\": say the unit"),
+        (&["server", "--memory", "8"], "--memory: server.memory = \"8\": add a unit"),
         (&["server", "--shards", "0"], "it must be from 1 to 256"),
         (&["--set", "server.memroy=1GiB", "config", "show"], "did you mean server.memory?"),
         (&["--set", "nonsense", "config", "show"], "KEY=VALUE"),
@@ -212,7 +212,7 @@ fn a_configuration_is_checked() {
         "bad.toml:2: server.memroy: there is no such key; did you mean server.memory?",
         "2 mistakes",
     );
-    expect(&ended, 1, "bad.toml:5: client.deadline = \"5\": say the unit", "");
+    expect(&ended, 1, "bad.toml:5: client.deadline = \"5\": add a unit", "");
     let ended = place.run(&["config", "check", "bad.toml", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
     assert_eq!(report["problems"][0]["nearest"], "server.memory");

@@ -1,20 +1,20 @@
-//! What is wrong with a configuration, in words that say what to do.
+//! Problems in a configuration, in words that say what to do.
 
 use crate::keys::Key;
 use std::fmt;
 
-/// One thing that is wrong.
+/// A problem in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where: `thunderhead.toml:3`, a variable or a flag.
+    /// The place: `thunderhead.toml:3`, a variable or a flag.
     pub place: String,
-    /// Which key, if it is about one.
+    /// The key, if the problem concerns one.
     pub key: Option<String>,
-    /// What it is set to.
+    /// The key's value.
     pub value: Option<String>,
-    /// What is wrong with it.
+    /// A description of the problem.
     pub what: String,
-    /// The key that was probably meant.
+    /// The key that the user probably meant.
     pub nearest: Option<&'static str>,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong; at least one thing.
+/// All problems in a configuration; at least one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Problems(pub Vec<Problem>);
 
@@ -74,7 +74,7 @@ impl fmt::Display for Problems {
     }
 }
 
-/// Something that is probably not meant, but may be.
+/// A setting that is probably a mistake, but is allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning(pub String);
 

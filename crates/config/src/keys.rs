@@ -1,42 +1,44 @@
-//! The table of keys: the single source of their names, values, defaults and meaning.
+//! The table of configuration keys: the only place that defines their names, values, defaults and
+//! meanings.
 
 use crate::typed::SEGLET_BYTES;
 use crate::value::{Kind, LogFormat, LogLevel, Polling};
 
-/// Something that can be set.
+/// A configuration key.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// Its section and name: `server.memory`; those that concern all have no section.
+    /// Its section and name, such as `server.memory`. Keys for every part of a cluster have no
+    /// section.
     pub name: &'static str,
-    /// What its value may be.
+    /// The kind of its value.
     pub kind: Kind,
-    /// Its value if nobody sets it; nothing where that is not one value. Then the meaning says what
+    /// Its value if it is not set. `None` if there is no single default; then the meaning says what
     /// happens.
     pub default: Option<&'static str>,
-    /// What it means, in sentences.
+    /// Its meaning, in sentences.
     pub meaning: &'static str,
 }
 
 impl Key {
-    /// The part before the dot; empty for those that concern all.
+    /// Returns the part before the dot; empty for a key without a section.
     #[must_use]
     pub fn section(&self) -> &'static str {
         self.name.split_once('.').map_or("", |(section, _)| section)
     }
 
-    /// The part behind the dot.
+    /// Returns the part after the dot.
     #[must_use]
     pub fn leaf(&self) -> &'static str {
         self.name.split_once('.').map_or(self.name, |(_, leaf)| leaf)
     }
 
-    /// Its name in the environment.
+    /// Returns its name in the environment.
     #[must_use]
     pub fn variable(&self) -> String {
         format!("THUNDERHEAD_{}", self.name.replace('.', "_").to_uppercase())
     }
 
-    /// Its name on the command line, of the commands that it is meant for.
+    /// Returns its name on the command line, for the commands that it concerns.
     #[must_use]
     pub fn flag(&self) -> String {
         let leaf = self.leaf().replace('_', "-");
@@ -54,7 +56,7 @@ const SECOND: u64 = 1000;
 const MINUTE: u64 = 60 * SECOND;
 const DAY: u64 = 24 * 60 * MINUTE;
 
-/// Segments are made of seglets: eight at least.
+/// A segment consists of at least eight seglets.
 const SEGMENT_BYTES: Kind = Kind::Bytes(8 * SEGLET_BYTES, GIB);
 const MEMORY: Kind = Kind::Bytes(16 * MIB, 64 * TIB);
 const DISK: Kind = Kind::Bytes(16 * MIB, 1024 * TIB);
@@ -73,254 +75,265 @@ const fn entry(
     Key { name, kind, default, meaning }
 }
 
-/// All of them, by section.
+/// All keys, by section.
 pub const KEYS: &[Key] = &[
     entry(
         "coordinators",
         Kind::Addresses,
         Some("127.0.0.1:7070"),
-        "Where the coordinators listen; servers and clients find the one that leads.",
+        "The addresses of the coordinators. Servers and clients find the leading one.",
     ),
     entry(
         "cluster.replicas",
         REPLICAS,
         Some("2"),
-        "Replicas of each segment on backups, beside the one in memory. 0: a cache, which forgets all when it stops. Decided when the cluster is made.",
+        "How many replicas of each segment are kept on backups, in addition to the copy in memory. 0 makes a cache, which loses all data when it stops. Fixed when the cluster is created.",
     ),
     entry(
         "cluster.min_replicas",
         MIN_REPLICAS,
         Some("1"),
-        "Replicas without which no write is acknowledged: while fewer than `cluster.replicas` servers are there for them, writes go on with so many, and the others are made up for later. As many as `cluster.replicas`: writes wait instead. It is what a cluster begins with; `thunderhead cluster set min_replicas N` changes it later.",
+        "The least number of replicas for an acknowledged write. While fewer than `cluster.replicas` backups are available, writes go on with at least this many, and the missing replicas are made later. If it equals `cluster.replicas`, writes wait instead. This is the value at the creation of the cluster; `thunderhead cluster set min_replicas N` changes it later.",
     ),
     entry(
         "cluster.durability",
         Kind::Durability,
         Some("replicated"),
-        "When a write is acknowledged. `replicated`: in the memory of all backups, which outlasts their processes. `interval:100ms`: the same, and on their disks that much later. `synced`: on their disks. Decided when the cluster is made.",
+        "When a write is acknowledged. `replicated`: when it is in the memory of all its backups, which outlasts their processes. `interval:100ms`: the same, and the backups write it to their disks that much later. `synced`: when it is on their disks. Fixed when the cluster is created.",
     ),
     entry(
         "cluster.segment_bytes",
         SEGMENT_BYTES,
         Some("8MiB"),
-        "Bytes of a full segment, the unit of cleaning and replication. Values may have an eighth of it, and 1 MiB at most. Decided when the cluster is made.",
+        "The size of a full segment, the unit of cleaning and replication. A value may take an eighth of it, and at most 1 MiB. Fixed when the cluster is created.",
     ),
     entry(
         "cluster.self_backup",
         Kind::Flag,
         Some("false"),
-        "A server may keep a replica of its own segments: for a cluster of one machine. Decided when the cluster is made.",
+        "Whether a server may keep replicas of its own segments: for a cluster on one machine. Fixed when the cluster is created.",
     ),
     entry(
         "coordinator.listen",
         Kind::Listen,
         Some("127.0.0.1:7070"),
-        "Where the coordinator listens. 0.0.0.0 is all of the machine's addresses.",
+        "The address on which the coordinator listens. 0.0.0.0 means all addresses of the machine.",
     ),
     entry(
         "coordinator.data",
         Kind::Path,
         Some("thunderhead-coordinator"),
-        "The directory of the embedded metastore, in a file `metastore`. Not used with etcd, ZooKeeper or `embedded:PATH`.",
+        "The directory of the embedded metastore, which is a file `metastore` in it. Not used with etcd, ZooKeeper or `embedded:PATH`.",
     ),
     entry(
         "coordinator.metastore",
         Kind::Metastore,
         Some("embedded"),
-        "Where it keeps what must not be lost. `embedded`: a file in `coordinator.data`, for one coordinator. `embedded:PATH`: this file. `etcd:…` and `zookeeper:…`: several coordinators may stand in for each other.",
+        "Where the coordinator keeps the state of the cluster. `embedded`: in a file in `coordinator.data`, for one coordinator. `embedded:PATH`: in this file. `etcd:…` and `zookeeper:…`: in an external store, so that several coordinators can replace each other.",
     ),
     entry(
         "coordinator.root",
         Kind::Text,
         Some("thunderhead/main"),
-        "Below which path of etcd or ZooKeeper. Clusters that share one have different roots.",
+        "The path in etcd or ZooKeeper below which the state of the cluster is kept. Clusters that share a store need different paths.",
     ),
     entry(
         "coordinator.existing",
         Kind::Flag,
         Some("false"),
-        "Whether it leads only a cluster that its metastore holds already. Otherwise it founds a new cluster in a metastore that holds none, as at the first start; set this afterwards where the disk of the metastore may not be mounted.",
+        "Whether the coordinator leads only a cluster that its metastore already holds. Otherwise it creates a new cluster in an empty metastore, as at the first start. Set this after the first start if the disk of the metastore may not be mounted.",
     ),
     entry(
         "coordinator.lease_ttl",
         Kind::Time(10 * SECOND, DAY),
         Some("5m"),
-        "How long a client may be silent before the cluster forgets which of its updates were done.",
+        "How long a client may be silent before the cluster ends its lease and forgets which of its updates were done.",
     ),
     entry(
         "coordinator.leader_ttl",
         Kind::Time(SECOND, 20 * SECOND),
         Some("5s"),
-        "How long after a leading coordinator died another one leads.",
+        "How long after the death of the leading coordinator another one takes over.",
     ),
     entry(
         "server.listen",
         Kind::Listen,
         Some("127.0.0.1:7071"),
-        "Where the first shard listens; the others follow on the next ports. Port 0: any that are free.",
+        "The address on which the first shard listens. The others use the next ports. With port 0, each shard uses any free port.",
     ),
     entry(
         "server.advertise",
         Kind::Host,
         None,
-        "The host name or address under which others reach this server. If it is not set: the one it listens on; it must be set if that is 0.0.0.0 or [::].",
+        "The host name or address under which other machines reach this server. If it is not set: the address of `server.listen`. It must be set if that is 0.0.0.0 or [::].",
     ),
     entry(
         "server.data",
         Kind::Path,
         Some("thunderhead-server"),
-        "The directory of its storage. A server keeps its identity as long as it keeps this.",
+        "The directory of the server's storage. A server keeps its identity as long as it keeps this directory.",
     ),
     entry(
         "server.memory",
         MEMORY,
         Some("1GiB"),
-        "Memory for objects, indexes and the cleaners' work, of all shards together.",
+        "The memory for objects, indexes and the cleaners' work, of all shards together.",
     ),
     entry(
         "server.populate",
         Kind::Flag,
         Some("false"),
-        "Whether it has all of that memory from the kernel before it serves, which takes some tenths of a second for each GiB, and seconds on some virtual machines: it starts later by that, also after a crash. Otherwise pages come when they are first written, and who writes waits for each: 0.2 ms for 2 MiB, on some virtual machines much more.",
+        "Whether the server takes all of its memory from the kernel before it serves. This delays each start, also after a crash, by some tenths of a second for each GiB, and by seconds on some virtual machines. Otherwise the kernel provides each page at its first write, and that write waits: 0.2 ms for 2 MiB, and much longer on some virtual machines.",
     ),
     entry(
         "server.shards",
         SHARDS,
         Some("1"),
-        "Shards, each with a thread of its own. One for each core that is not a cleaner's, at most.",
+        "The number of shards. Each has its own thread, so use at most one for each core that is not needed for cleaners.",
     ),
-    entry("server.cleaners", CLEANERS, Some("1"), "Cleaner threads of each shard."),
-    entry("server.backup", Kind::Flag, Some("true"), "Whether it keeps replicas for others."),
+    entry("server.cleaners", CLEANERS, Some("1"), "The number of cleaner threads of each shard."),
+    entry(
+        "server.backup",
+        Kind::Flag,
+        Some("true"),
+        "Whether the server keeps replicas of other servers' segments.",
+    ),
     entry(
         "server.backup_bytes",
         DISK,
         None,
-        "Disk space for replicas, taken when the storage is made. If it is not set: three times its memory for each replica that the cluster keeps.",
+        "The disk space for replicas, allocated when the storage is created. If it is not set: three times `server.memory` for each replica that the cluster keeps.",
     ),
     entry(
         "server.backup_populate",
         Kind::Flag,
         Some("false"),
-        "Whether all of that space is written once when the storage is made, which takes as long as the disk needs for so much. Otherwise a file system notes of each piece when it is first written, and a synced write takes up to twice as long until all were.",
+        "Whether the whole disk space for replicas is written once when the storage is created, which takes as long as the disk needs for that many bytes. Otherwise the file system records the first write to each piece, and a synced write takes up to twice as long until every piece has been written.",
     ),
     entry(
         "server.new_storage",
         Kind::Flag,
         Some("false"),
-        "Whether it begins a new storage, as a new server, where the cluster knows of one in this directory that is not there. Otherwise it ends and says so: a disk may not be mounted.",
+        "Whether the server creates a new storage, as a new server, if the cluster knows of a storage in this directory that is missing. Otherwise it reports the missing storage and stops, because a disk may not be mounted.",
     ),
     entry(
         "server.buffer_directory",
         Kind::Path,
         Some("/dev/shm"),
-        "Where the buffers of replicas are, in memory that must outlast the process: a directory of a file system that lives in memory, with room for them (128 MiB with segments of 8 MiB). Containers often have 64 MiB there unless told otherwise.",
+        "The directory of the replicas' buffers. It must be on a file system in memory, because the buffers must outlast the process, and have room for them (128 MiB with segments of 8 MiB). Containers often have only 64 MiB there by default.",
     ),
     entry(
         "server.host",
         Kind::Host,
         None,
-        "The machine it is on: no two replicas of a segment are on one. If it is not set: the machine's name.",
+        "The name of the machine. No two replicas of a segment are placed on the same machine. If it is not set: the host name of the system.",
     ),
     entry(
         "server.rack",
         Kind::Text,
         None,
-        "The rack it is in: replicas of a segment are in different ones. If it is not set, racks do not matter.",
+        "The rack of the machine. The replicas of a segment are placed in different racks. If it is not set, placement ignores racks.",
     ),
     entry(
         "server.polling",
         POLLING,
         Some("adaptive"),
-        "What a shard's thread does when it has nothing to do: `always` looks again at once and takes a whole core, `adaptive` looks for a while and sleeps then, `never` sleeps at once.",
+        "How a shard's thread waits when it has no work. `always`: it polls all the time and takes a whole core. `adaptive`: it polls for a while, then sleeps. `never`: it sleeps at once.",
     ),
     entry(
         "server.shm",
         Kind::Flag,
         Some("true"),
-        "Whether clients on the same machine may talk to it over shared memory.",
+        "Whether clients on the same machine may use shared memory to talk to this server.",
     ),
     entry(
         "dev.listen",
         Kind::Listen,
         Some("127.0.0.1:7070"),
-        "Where the coordinator of `thunderhead dev` listens; its servers follow on the next ports.",
+        "The address on which the coordinator of `thunderhead dev` listens. Its servers use the next ports.",
     ),
     entry(
         "dev.data",
         Kind::Path,
         Some("thunderhead-data"),
-        "The directory where `thunderhead dev` keeps everything.",
+        "The directory in which `thunderhead dev` keeps all its data.",
     ),
     entry(
         "dev.ephemeral",
         Kind::Flag,
         Some("false"),
-        "A temporary store for tests: one server with 64 MiB of memory on a free port, without replicas. It has no files: nothing of it is left when its process ends, however that ends.",
+        "Whether to run a temporary store for tests: one server with 64 MiB of memory on a free port, without replicas. It has no files, and all its data is gone when its process ends, however that ends.",
     ),
-    entry("dev.servers", Kind::Count(1, 64), Some("1"), "Servers of `thunderhead dev`."),
+    entry(
+        "dev.servers",
+        Kind::Count(1, 64),
+        Some("1"),
+        "The number of servers of `thunderhead dev`.",
+    ),
     entry(
         "dev.replicas",
         REPLICAS,
         None,
-        "Replicas of each segment. If it is not set: 1 with one server, which backs itself up; else 2, or as many as there are other servers.",
+        "How many replicas of each segment are kept. If it is not set: with one server 1, which it keeps itself; else 2, or the number of the other servers if that is smaller.",
     ),
-    entry("dev.memory", MEMORY, Some("512MiB"), "Memory of each server."),
-    entry("dev.shards", SHARDS, Some("1"), "Shards of each server."),
-    entry("dev.cleaners", CLEANERS, Some("1"), "Cleaner threads of each shard."),
+    entry("dev.memory", MEMORY, Some("512MiB"), "The memory of each server."),
+    entry("dev.shards", SHARDS, Some("1"), "The number of shards of each server."),
+    entry("dev.cleaners", CLEANERS, Some("1"), "The number of cleaner threads of each shard."),
     entry(
         "dev.backup_bytes",
         DISK,
         None,
-        "Disk space of each server for replicas, taken as it is used. If it is not set: three times its memory for each replica.",
+        "The disk space of each server for replicas, allocated as it is used. If it is not set: three times `dev.memory` for each replica.",
     ),
-    entry("dev.new_storage", Kind::Flag, Some("false"), "As `server.new_storage`."),
-    entry("dev.buffer_directory", Kind::Path, Some("/dev/shm"), "As `server.buffer_directory`."),
-    entry("dev.durability", Kind::Durability, Some("replicated"), "As `cluster.durability`."),
-    entry("dev.segment_bytes", SEGMENT_BYTES, Some("8MiB"), "As `cluster.segment_bytes`."),
-    entry("dev.polling", POLLING, Some("adaptive"), "As `server.polling`."),
-    entry("dev.shm", Kind::Flag, Some("true"), "As `server.shm`."),
+    entry("dev.new_storage", Kind::Flag, Some("false"), "See `server.new_storage`."),
+    entry("dev.buffer_directory", Kind::Path, Some("/dev/shm"), "See `server.buffer_directory`."),
+    entry("dev.durability", Kind::Durability, Some("replicated"), "See `cluster.durability`."),
+    entry("dev.segment_bytes", SEGMENT_BYTES, Some("8MiB"), "See `cluster.segment_bytes`."),
+    entry("dev.polling", POLLING, Some("adaptive"), "See `server.polling`."),
+    entry("dev.shm", Kind::Flag, Some("true"), "See `server.shm`."),
     entry(
         "client.deadline",
         Kind::Time(1, DAY),
         Some("10s"),
-        "How long an operation may take, with everything that is in its way.",
+        "The time limit of an operation, retries included.",
     ),
     entry(
         "probe.interval",
         Kind::Time(0, MINUTE),
         Some("100ms"),
-        "How often each server, and the coordinator, asks one server whether it is there. 0s: never; then nobody is given up before it comes again. Coordinators and servers have the same.",
+        "How often each server, and the coordinator, probes one server to check that it is alive. With 0s they send no probes, and a crashed server is not noticed until it restarts. Coordinators and servers need the same value.",
     ),
     entry(
         "probe.timeout",
         Kind::Time(10, MINUTE),
         Some("150ms"),
-        "How long a server has for its answer before the coordinator is told, which looks for it by itself for 250 ms more and then gives it up.",
+        "How long a server may take to answer a probe. After that the coordinator probes it for another 250 ms, then declares it crashed.",
     ),
     entry(
         "log.level",
         Kind::Choice(LogLevel::WORDS),
         None,
-        "What is logged. If it is not set: warn by `thunderhead dev`, info by servers and coordinators.",
+        "The least severe level that is logged. If it is not set: warn for `thunderhead dev`, info for servers and coordinators.",
     ),
     entry(
         "log.format",
         Kind::Choice(LogFormat::WORDS),
         Some("text"),
-        "How a line of the log looks: for people or for programs.",
+        "The format of log lines: text for people or JSON for programs.",
     ),
 ];
 
-/// The key with a name.
+/// Returns the key with a name.
 #[must_use]
 pub fn by_name(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name)
 }
 
-/// The key whose name is most like this one.
+/// Returns the key whose name is most like this one.
 #[must_use]
 pub fn nearest(name: &str) -> &'static Key {
-    // What is below a section of a section was meant to be beside it.
+    // TOML nests a section that is written inside another, but the user meant it to stand beside
+    // it.
     let name = match name.split_once('.') {
         Some((_, rest)) if rest.contains('.') => rest,
         _ => name,
@@ -328,17 +341,18 @@ pub fn nearest(name: &str) -> &'static Key {
     let (section, leaf) = name.split_once('.').unwrap_or(("", name));
     let far = |key: &Key| {
         let whole = distance(name, key.name);
-        // What stands in the wrong section is often spelled right.
+        // A key in the wrong section is often spelled correctly.
         let elsewhere = 2 * distance(leaf, key.leaf()) + usize::from(section != key.section());
         whole.min(elsewhere)
     };
-    // The table is not empty, and its first key is what is set most often.
+    // The table is not empty, and users set its first key most often.
     KEYS.iter().min_by_key(|key| far(key)).unwrap_or(&KEYS[0])
 }
 
-/// Letters to insert, delete, replace or swap with their neighbour to get from one to the other.
+/// Returns the number of letters to insert, delete, replace or swap with their neighbour to turn
+/// one name into the other.
 pub(crate) fn distance(a: &str, b: &str) -> usize {
-    // A name that was written by a hand is short; the rest of a long one changes nothing.
+    // A name typed by hand is short, so the rest of a long one does not matter.
     let [a, b]: [Vec<char>; 2] = [a, b].map(|it| it.to_lowercase().chars().take(64).collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
     for i in 1..=a.len() {
@@ -374,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_key_is_what_was_meant() {
+    fn the_nearest_key_corrects_a_misspelled_one() {
         let cases = [
             ("server.memroy", "server.memory"),
             ("server.Memory", "server.memory"),

@@ -1,7 +1,8 @@
-//! The configuration: what can be set, where it comes from, and what is wrong with it.
+//! The configuration: its keys, the sources of their values, and the problems in them.
 //!
 //! There is [one table of keys](KEYS). From it follow the names in the file, in the environment and
-//! on the command line, the defaults, the reference in `docs/cli.md`, and what errors suggest.
+//! on the command line, the defaults, the reference in `docs/cli.md`, and the suggestions in
+//! errors.
 //!
 //! ```text
 //!  flag         --memory 8GiB                  comes before
@@ -10,15 +11,16 @@
 //!  default
 //! ```
 //!
-//! [`Sources::resolve`] brings them together: an [`Effective`] configuration, in which each value
-//! knows its [`Origin`], or all [`Problems`] at once, each with its place, its key and what is allowed.
-//! [`Effective::config`] is the same as plain typed structs, for those who use it.
+//! [`Sources::resolve`] combines the sources. The result is either an [`Effective`] configuration,
+//! in which each value knows its [`Origin`], or all [`Problems`] at once, each with its place, its
+//! key and the allowed values. [`Effective::config`] returns the same configuration as plain typed
+//! structs.
 //!
-//! Quantities carry their unit in the text: `8GiB`, `100ms`. A bare number is refused, for nobody
-//! can see what it means.
+//! Quantities carry their unit in the text: `8GiB`, `100ms`. A bare number is refused, because its
+//! meaning cannot be seen.
 //!
-//! The crate reads no environment and no clock, and knows no other crate of ours: what the words
-//! mean to a log or a backup is said where that is made.
+//! The crate reads no environment and no clock, and depends on no other crate of ours. The crates
+//! that make a log or a backup decide what a setting means to it.
 #![forbid(unsafe_code)]
 
 mod address;

@@ -1,4 +1,4 @@
-//! File, environment and flags, brought together.
+//! Combines the configuration file, the environment and the flags.
 
 use crate::error::{Problem, Problems, Warning};
 use crate::keys::{KEYS, Key, by_name, distance, nearest};
@@ -8,36 +8,36 @@ use std::collections::BTreeMap;
 use std::fmt;
 use toml_edit::{Document, Item, Table};
 
-/// A file that was read.
+/// A configuration file that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// What errors call it.
+    /// Its name in errors.
     pub name: String,
-    /// What is in it.
+    /// Its content.
     pub text: String,
 }
 
-/// Everything that says something about the configuration.
+/// All sources of configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// The file, if there is one.
+    /// The configuration file, if there is one.
     pub file: Option<File>,
-    /// Variables of the environment. Those that are not ours are passed over.
+    /// The environment's variables. Variables of other programs are ignored.
     pub environment: Vec<(String, String)>,
-    /// Flags: how the flag is called, the key's name, the value.
+    /// The flags: each with its name on the command line, the key's name and the value.
     pub flags: Vec<(String, String, String)>,
 }
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody said anything.
+    /// The table's default.
     Default,
-    /// A file's line.
+    /// A line of a file.
     File {
-        /// What the file is called.
+        /// The file's name.
         name: String,
-        /// The line, from 1.
+        /// The line number, from 1.
         line: usize,
     },
     /// A variable of the environment.
@@ -56,35 +56,35 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What a key is set to.
+/// The value of a key and its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
-    /// Its value; nothing if nobody set it and it has no default.
+    /// The value; `None` if it is not set and has no default.
     pub value: Option<Value>,
-    /// Where that comes from.
+    /// The origin of the value.
     pub origin: Origin,
 }
 
-/// What holds, for all keys.
+/// The resolved configuration, with all keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Effective {
-    /// By name; each key is there.
+    /// The settings by name, with an entry for each key.
     settings: BTreeMap<&'static str, Setting>,
-    /// What is probably not meant.
+    /// Settings that are probably mistakes.
     pub warnings: Vec<Warning>,
 }
 
 impl Sources {
-    /// What holds.
+    /// Combines the sources into the effective configuration.
     ///
     /// # Errors
-    /// Everything that is wrong, at once.
+    /// All problems at once.
     pub fn resolve(&self) -> Result<Effective, Problems> {
         let mut problems = Vec::new();
         let mut warnings = Vec::new();
         let mut settings: BTreeMap<&'static str, Setting> = BTreeMap::new();
         for key in KEYS {
-            // A test parses all defaults.
+            // A test parses all defaults, so none is lost here.
             let value = key.default.and_then(|text| key.kind.parse(text).ok());
             settings.insert(key.name, Setting { value, origin: Origin::Default });
         }
@@ -92,7 +92,7 @@ impl Sources {
             read_file(file, &mut settings, &mut problems);
         }
         for (variable, text) in &self.environment {
-            // Who starts programs often passes on what is not set as nothing.
+            // Scripts often pass an empty variable when a value is not set.
             if !variable.starts_with("THUNDERHEAD_") || text.is_empty() {
                 continue;
             }
@@ -138,10 +138,11 @@ fn put(
     }
 }
 
-/// Other programs may set variables that begin like ours, so only what looks like a slip is told of.
+/// Returns a warning for a variable that is probably a misspelled key. Other programs may set
+/// variables with our prefix, so the others cause no warning.
 fn misspelled(variable: &str) -> Option<Warning> {
     let others = ["THUNDERHEAD_CONFIG", "THUNDERHEAD_HISTORY"];
-    // Kubernetes sets these for a service that is called like us.
+    // Kubernetes sets these for a service with our name.
     if others.contains(&variable) || variable.contains("_SERVICE_") {
         return None;
     }
@@ -149,7 +150,7 @@ fn misspelled(variable: &str) -> Option<Warning> {
     let (far, key) = near.min_by_key(|(far, _)| *far)?;
     (far <= 3).then(|| {
         let meant = key.variable();
-        Warning(format!("{variable} is no variable of ours; did you mean {meant}?"))
+        Warning(format!("{variable} is not a Thunderhead variable; did you mean {meant}?"))
     })
 }
 
@@ -196,14 +197,14 @@ struct Found<'a> {
     item: &'a Item,
 }
 
-/// All values of a table and its sections. A section without anything in it counts as a value if
-/// there is no such section: it is a slip too.
+/// Collects all values of a table and its sections. An empty section with an unknown name counts as
+/// a value, because it is a mistake too.
 fn flatten<'a>(table: &'a Table, above: &str, into: &mut Vec<Found<'a>>) {
     for (name, item) in table.iter() {
         let at = table.key(name).and_then(toml_edit::Key::span).map_or(0, |span| span.start);
         let name = if above.is_empty() { name.to_owned() } else { format!("{above}.{name}") };
         match item {
-            // One level of sections is all there is; what is deeper is told of by its name.
+            // Sections have one level only. A deeper value is reported by its full name.
             Item::Table(inner) if !above.contains('.') => {
                 let is_section = KEYS.iter().any(|key| key.section() == name);
                 if inner.is_empty() && !is_section {
@@ -218,7 +219,7 @@ fn flatten<'a>(table: &'a Table, above: &str, into: &mut Vec<Found<'a>>) {
     }
 }
 
-/// A value as text; where it is of the wrong kind, what stands there.
+/// Returns a value as text. The error is the original text of a value of the wrong kind.
 fn text_of(item: &Item, kind: Kind) -> Result<String, String> {
     let wrong = || Err(item.to_string().trim().to_owned());
     match item.as_value() {
@@ -234,25 +235,25 @@ fn text_of(item: &Item, kind: Kind) -> Result<String, String> {
 }
 
 impl Effective {
-    /// What a key is set to, in the order of the table.
+    /// Returns all keys with their settings, in the order of the table.
     pub fn iter(&self) -> impl Iterator<Item = (&'static Key, &Setting)> {
         KEYS.iter().filter_map(|key| Some((key, self.settings.get(key.name)?)))
     }
 
-    /// What one key is set to.
+    /// Returns the setting of a key.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Setting> {
         self.settings.get(name)
     }
 
-    /// The same as typed structs.
+    /// Returns the same configuration as typed structs.
     #[must_use]
     pub fn config(&self) -> Config {
         Config::of(self)
     }
 
-    /// The whole configuration as a file that says the same, with where each value comes from as a
-    /// comment.
+    /// Returns the whole configuration as a TOML file with the same meaning. Comments name each
+    /// value's origin.
     #[must_use]
     pub fn to_toml(&self) -> String {
         let mut text = String::new();

@@ -1,4 +1,4 @@
-//! The configuration as plain structs, for those who use it.
+//! The configuration as plain structs.
 
 use crate::address::Address;
 use crate::error::Problem;
@@ -10,117 +10,120 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What segments are made of. One that is made of something else could never be served.
+/// The size of a seglet. The server cannot use segments that are not a multiple of it.
 pub(crate) const SEGLET_BYTES: u64 = 64 << 10;
 
-/// Everything.
+/// The whole configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// What a coordinator is told.
+    /// The configuration of a coordinator.
     pub coordinator: CoordinatorConfig,
-    /// What a server is told.
+    /// The configuration of a server.
     pub server: ServerConfig,
-    /// What `thunderhead dev` is told.
+    /// The configuration of `thunderhead dev`.
     pub dev: DevConfig,
-    /// What a client is told.
+    /// The configuration of a client.
     pub client: ClientConfig,
-    /// What is logged.
+    /// The configuration of the program's log.
     pub log: LogConfig,
 }
 
-/// What holds in a whole cluster, decided when it is made.
+/// The settings of a cluster, fixed when it is created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterConfig {
-    /// Replicas of each segment.
+    /// Replicas of each segment on backups.
     pub replicas: u32,
-    /// Replicas without which no write is acknowledged, when the cluster begins.
+    /// The least number of replicas for an acknowledged write, when the cluster begins.
     pub min_replicas: u32,
-    /// When a write is acknowledged. Its text is what `wire::control::Settings` carries.
+    /// When a write is acknowledged. `wire::control::Settings` carries its text.
     pub durability: Durability,
     /// Bytes of a full segment.
     pub segment_bytes: u32,
-    /// Whether a server may keep replicas of its own segments.
+    /// Whether a server may back up its own segments.
     pub self_backup: bool,
 }
 
-/// What a coordinator is told.
+/// The configuration of a coordinator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CoordinatorConfig {
-    /// Where it listens.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// Where all coordinators listen.
+    /// The addresses of all coordinators.
     pub coordinators: Vec<Address>,
-    /// Where it keeps its truth.
+    /// The metastore.
     pub metastore: Metastore,
-    /// The directory of an embedded metastore that names no file.
+    /// The directory of an embedded metastore without a path of its own.
     pub data: PathBuf,
-    /// Below which path of etcd or ZooKeeper.
+    /// The path in etcd or ZooKeeper below which the cluster's data is kept.
     pub root: String,
-    /// Whether it founds no cluster.
+    /// Whether it must not create a cluster.
     pub existing: bool,
-    /// How long a client may be silent.
+    /// How long a client may be silent before its lease ends.
     pub lease_ttl: Duration,
-    /// How long leadership lasts after the leader's last sign of life.
+    /// How long a leadership lasts after its last renewal.
     pub leader_ttl: Duration,
-    /// What holds in the cluster, if this coordinator is the one that makes it.
+    /// The cluster's settings, if this coordinator creates the cluster.
     pub cluster: ClusterConfig,
-    /// How it is found out that servers are not there any more.
+    /// The probes that detect crashed servers.
     pub probe: ProbeConfig,
-    /// What is logged.
+    /// The configuration of the program's log.
     pub log: LogConfig,
 }
 
-/// What a server is told.
+/// The configuration of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerConfig {
-    /// Where the coordinators are.
+    /// The addresses of the coordinators.
     pub coordinators: Vec<Address>,
-    /// Where the first shard listens; the others on the next ports, or all on any if it is 0.
+    /// The address of the first shard. The others listen on the next ports, or each on any free
+    /// port if the port is 0.
     pub listen: SocketAddr,
-    /// The host under which others reach it, if that is not where it listens.
+    /// The host under which others reach it, if that differs from `listen`.
     pub advertise: Option<String>,
     /// The directory of its storage.
     pub data: PathBuf,
     /// Memory of all shards together.
     pub memory_bytes: u64,
-    /// Whether it has all of it before it serves.
+    /// Whether it populates all of its memory before it serves.
     pub populate: bool,
     /// Shards.
     pub shards: u32,
     /// Cleaner threads of each shard.
     pub cleaners: u32,
-    /// Whether it keeps replicas.
+    /// Whether it has a backup.
     pub backup: bool,
-    /// Disk space for replicas; see [`ServerConfig::disk_bytes`] where nobody said.
+    /// Disk space for replicas; [`ServerConfig::disk_bytes`] has the default.
     pub backup_bytes: Option<u64>,
-    /// Whether all of it is written once when it is made.
+    /// Whether the whole space is written once when the storage is created.
     pub backup_populate: bool,
-    /// Whether it begins a new storage where the cluster knows of one that is not there.
+    /// Whether it creates a new storage if the cluster knows of one in this directory that is
+    /// missing.
     pub new_storage: bool,
-    /// Where the buffers of replicas are.
+    /// The directory of the replicas' buffers.
     pub buffer_directory: PathBuf,
-    /// The machine it is on; its name where nobody said.
+    /// The machine's name for placement; the system's host name if it is not set.
     pub host: Option<String>,
-    /// The rack it is in.
+    /// The machine's rack.
     pub rack: Option<String>,
-    /// What a thread does that has nothing to do.
+    /// How a thread without work waits.
     pub polling: Polling,
-    /// Whether shared memory is offered.
+    /// Whether it offers shared memory to clients.
     pub shm: bool,
-    /// How it is found out that servers are not there any more.
+    /// The probes that detect crashed servers.
     pub probe: ProbeConfig,
-    /// What is logged.
+    /// The configuration of the program's log.
     pub log: LogConfig,
 }
 
-/// What `thunderhead dev` is told.
+/// The configuration of `thunderhead dev`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DevConfig {
-    /// Where the coordinator listens; servers on the next ports, or all on any if it is 0.
+    /// The address of the coordinator. The servers listen on the next ports, or each on any free
+    /// port if the port is 0.
     pub listen: SocketAddr,
-    /// The directory of everything.
+    /// The directory of all data.
     pub data: PathBuf,
-    /// Nothing is kept when it ends: there is no directory, and there are no replicas.
+    /// Whether all data is lost when it ends: no directory and no replicas.
     pub is_ephemeral: bool,
     /// Servers.
     pub servers: u32,
@@ -130,54 +133,55 @@ pub struct DevConfig {
     pub shards: u32,
     /// Cleaner threads of each shard.
     pub cleaners: u32,
-    /// Disk space of each server for replicas; see [`DevConfig::disk_bytes`] where nobody said.
+    /// Disk space of each server for replicas; [`DevConfig::disk_bytes`] has the default.
     pub backup_bytes: Option<u64>,
-    /// Whether servers begin a new storage where the cluster knows of one that is not there.
+    /// Whether servers create a new storage if the cluster knows of one in their directory that is
+    /// missing.
     pub new_storage: bool,
-    /// Where the buffers of replicas are.
+    /// The directory of the replicas' buffers.
     pub buffer_directory: PathBuf,
-    /// What a thread does that has nothing to do.
+    /// How a thread without work waits.
     pub polling: Polling,
-    /// Whether shared memory is offered.
+    /// Whether servers offer shared memory to clients.
     pub shm: bool,
-    /// What holds in the cluster; its replicas and self-backup follow from the number of servers
-    /// where nobody said.
+    /// The cluster's settings. If they are not set, replicas and self-backup follow from the number
+    /// of servers.
     pub cluster: ClusterConfig,
-    /// How it is found out that servers are not there any more.
+    /// The probes that detect crashed servers.
     pub probe: ProbeConfig,
-    /// What is logged.
+    /// The configuration of the program's log.
     pub log: LogConfig,
 }
 
-/// What a client is told.
+/// The configuration of a client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientConfig {
-    /// Where the coordinators are.
+    /// The addresses of the coordinators.
     pub coordinators: Vec<Address>,
-    /// How long an operation may take.
+    /// The time limit of an operation.
     pub deadline: Duration,
 }
 
-/// How it is found out that servers are not there any more.
+/// The probes that detect crashed servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeConfig {
-    /// How often one is asked; zero: never.
+    /// The time between two probes; zero: no probes.
     pub interval: Duration,
-    /// How long it has for its answer.
+    /// How long a server may take to answer a probe.
     pub timeout: Duration,
 }
 
-/// What is logged.
+/// The configuration of the program's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogConfig {
-    /// From which level on.
+    /// The least severe level that is logged.
     pub level: LogLevel,
-    /// How a line looks.
+    /// The format of log lines.
     pub format: LogFormat,
 }
 
 impl ServerConfig {
-    /// Disk space for replicas, in a cluster that keeps so many of each segment.
+    /// Returns the disk space for replicas, in a cluster with `replicas` replicas of each segment.
     #[must_use]
     pub fn disk_bytes(&self, replicas: u32) -> u64 {
         disk_bytes(self.backup_bytes, self.memory_bytes, replicas)
@@ -185,14 +189,15 @@ impl ServerConfig {
 }
 
 impl DevConfig {
-    /// Disk space of each server for replicas.
+    /// Returns each server's disk space for replicas.
     #[must_use]
     pub fn disk_bytes(&self) -> u64 {
         disk_bytes(self.backup_bytes, self.memory_bytes, self.cluster.replicas)
     }
 }
 
-/// A log takes up to twice its memory on backups, for each replica, and once more when it is rebuilt.
+/// A log takes up to twice its memory on the backups for each replica, and once more while it is
+/// rebuilt.
 fn disk_bytes(said: Option<u64>, memory_bytes: u64, replicas: u32) -> u64 {
     said.unwrap_or_else(|| {
         memory_bytes.saturating_mul(3).saturating_mul(u64::from(replicas.max(1)))
@@ -205,7 +210,7 @@ impl Config {
         let format = it.word("log.format", LogFormat::of_word);
         let level = it.optional_word("log.level", LogLevel::of_word);
         let log = LogConfig { level: level.unwrap_or(LogLevel::Info), format };
-        // Who tries a cluster wants to hear what is wrong, and the rest where it was asked for.
+        // A user who tries a cluster needs warnings; the rest only on request.
         let log_of_dev = LogConfig { level: level.unwrap_or(LogLevel::Warn), format };
         let probe =
             ProbeConfig { interval: it.time("probe.interval"), timeout: it.time("probe.timeout") };
@@ -260,10 +265,10 @@ impl Config {
     }
 }
 
-/// Memory of a temporary store. With everything beside it the process stays below 100 MB.
+/// The memory of a temporary store. The whole process stays below 100 MB.
 const EPHEMERAL_BYTES: u64 = 64 << 20;
 
-/// Segments of a temporary store: its memory has 64 of them.
+/// The segment size of a temporary store: its memory has 64 segments.
 const EPHEMERAL_SEGMENT_BYTES: u32 = 1 << 20;
 
 fn dev(it: &Typed<'_>, probe: ProbeConfig, log: LogConfig) -> DevConfig {
@@ -308,7 +313,7 @@ fn dev(it: &Typed<'_>, probe: ProbeConfig, log: LogConfig) -> DevConfig {
     }
 }
 
-/// What is allowed for each key by itself, but not together.
+/// Returns the problems of values that are allowed one by one, but not together.
 pub(crate) fn contradictions(effective: &Effective) -> Vec<Problem> {
     let config = Config::of(effective);
     let mut problems = Vec::new();
@@ -322,8 +327,8 @@ pub(crate) fn contradictions(effective: &Effective) -> Vec<Problem> {
     };
     let Config { server, dev, coordinator, .. } = &config;
     if server.listen.ip().is_unspecified() && server.advertise.is_none() {
-        let what = "others cannot reach a server at that address; set server.advertise to the host \
-                    under which they can";
+        let what = "other machines cannot connect to this address; set server.advertise to the host \
+                    under which they reach this server";
         say("server.listen", what.to_owned());
     }
     if dev.is_ephemeral {
@@ -332,31 +337,34 @@ pub(crate) fn contradictions(effective: &Effective) -> Vec<Problem> {
             ["dev.data", "dev.servers", "dev.replicas", "dev.backup_bytes", "dev.durability"]
         {
             if is_set(name) {
-                let what = "a temporary store (dev.ephemeral) has one server and keeps nothing; leave this away";
+                let what = "a temporary store (dev.ephemeral) has one server and keeps nothing; remove this setting";
                 say(name, what.to_owned());
             }
         }
         if dev.memory_bytes > EPHEMERAL_BYTES {
-            let what = format!("a temporary store has {} at most", bytes_text(EPHEMERAL_BYTES));
+            let what = format!("a temporary store has at most {}", bytes_text(EPHEMERAL_BYTES));
             say("dev.memory", what);
         }
     }
     let beyond = |listen: SocketAddr, more: u32| u32::from(listen.port()) + more > 65_535;
     if server.listen.port() != 0 && beyond(server.listen, server.shards - 1) {
-        say("server.listen", format!("no ports are left for {} shards", server.shards));
+        say(
+            "server.listen",
+            format!("no ports are left for {} shards; use a lower port", server.shards),
+        );
     }
     let shards = dev.servers * dev.shards;
     if dev.listen.port() != 0 && beyond(dev.listen, shards) {
-        say("dev.listen", format!("no ports are left for {shards} shards"));
+        say("dev.listen", format!("no ports are left for {shards} shards; use a lower port"));
     }
     let ClusterConfig { replicas, min_replicas, .. } = coordinator.cluster;
     if min_replicas > replicas.max(1) {
-        let what = format!("there are only {replicas} replicas of each segment (cluster.replicas)");
+        let what = format!("it must not exceed cluster.replicas, which is {replicas}");
         say("cluster.min_replicas", what);
     }
     let possible = if dev.servers == 1 { 1 } else { dev.servers - 1 };
     if dev.cluster.replicas > possible {
-        let what = format!("{} servers can keep {possible} replicas at most", dev.servers);
+        let what = format!("{} servers can keep at most {possible} replicas", dev.servers);
         say("dev.replicas", what);
     }
     for (key, bytes) in [
@@ -370,7 +378,7 @@ pub(crate) fn contradictions(effective: &Effective) -> Vec<Problem> {
     let needed = u64::from(dev.cluster.segment_bytes) * u64::from(dev.shards) * 8;
     if dev.memory_bytes < needed {
         let what = format!(
-            "{} shards with segments of {} need at least {}; or make dev.segment_bytes smaller",
+            "{} shards with segments of {} need at least {}; raise it or lower dev.segment_bytes",
             dev.shards,
             bytes_text(u64::from(dev.cluster.segment_bytes)),
             bytes_text(needed)
@@ -380,8 +388,8 @@ pub(crate) fn contradictions(effective: &Effective) -> Vec<Problem> {
     problems
 }
 
-/// The values by their types. What is wrong here is wrong in the program: a key of the table
-/// always has a value of its kind, and a default or an optional type.
+/// Reads values by their types. A panic here is a bug in the program: a key of the table always has
+/// a value of its kind, and either a default or an optional type.
 struct Typed<'a>(&'a Effective);
 
 macro_rules! values {
@@ -405,7 +413,7 @@ macro_rules! values {
 }
 
 impl Typed<'_> {
-    /// Whether a key has the value that the table says.
+    /// Whether a key is not set and has its default.
     fn is_default(&self, name: &str) -> bool {
         self.0.get(name).is_none_or(|setting| setting.origin == Origin::Default)
     }
@@ -427,7 +435,7 @@ impl Typed<'_> {
         metastore, optional_metastore: Metastore => Metastore;
     }
 
-    /// The table's limits are far below.
+    /// The table's limits are far below `u32::MAX`.
     fn count(&self, name: &str) -> u32 {
         u32::try_from(self.wide(name)).unwrap_or(u32::MAX)
     }

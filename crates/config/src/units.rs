@@ -1,8 +1,8 @@
-//! Quantities with their units in words: `8GiB`, `100ms`.
+//! Quantities with their units as text: `8GiB`, `100ms`.
 
 use std::time::Duration;
 
-/// Largest first, so that printing finds the coarsest unit that is exact.
+/// Largest first, so that printing finds the largest unit that is exact.
 const BYTES: &[(&str, u64)] = &[
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),
@@ -24,29 +24,29 @@ const TIMES: &[(&str, u64)] = &[
     ("ns", 1),
 ];
 
-/// A number of bytes: `8GiB`, `1.5MiB`, `4096B`.
+/// Parses a number of bytes: `8GiB`, `1.5MiB`, `4096B`.
 ///
 /// # Errors
-/// What is wrong with the text, for people.
+/// A description of the problem, for people.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     parse(text, BYTES, "8GiB, 512MiB or 4096B")
 }
 
-/// A length of time: `100ms`, `1.5s`, `5m`.
+/// Parses a length of time: `100ms`, `1.5s`, `5m`.
 ///
 /// # Errors
-/// What is wrong with the text, for people.
+/// A description of the problem, for people.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     parse(text, TIMES, "100ms, 10s or 5m").map(Duration::from_nanos)
 }
 
-/// Bytes in the coarsest unit that is exact. [`parse_bytes`] reads it back.
+/// Formats bytes in the largest unit that is exact. [`parse_bytes`] reads the result.
 #[must_use]
 pub fn bytes_text(bytes: u64) -> String {
     text(bytes, BYTES, "B")
 }
 
-/// A length of time in the coarsest unit that is exact. [`parse_duration`] reads it back.
+/// Formats a length of time in the largest unit that is exact. [`parse_duration`] reads the result.
 #[must_use]
 pub fn duration_text(time: Duration) -> String {
     text(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), TIMES, "s")
@@ -69,15 +69,15 @@ fn parse(text: &str, units: &[(&str, u64)], examples: &str) -> Result<u64, Strin
         return Err(format!("it must be a number with a unit, such as {examples}"));
     }
     if unit.is_empty() {
-        return Err(format!("say the unit, as in {examples}"));
+        return Err(format!("add a unit, as in {examples}"));
     }
     let Some((_, size)) = units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)) else {
         let names: Vec<&str> = units.iter().map(|(name, _)| *name).collect();
-        return Err(format!("{unit:?} is no unit; there are {}", names.join(", ")));
+        return Err(format!("{unit:?} is not a unit; use one of: {}", names.join(", ")));
     };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let too_much = || "it is more than can be counted".to_owned();
-    let malformed = || format!("{number:?} is no number");
+    let too_much = || "it is too large".to_owned();
+    let malformed = || format!("{number:?} is not a number");
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
         return Err(malformed());
     }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_is_the_coarsest_unit_that_is_exact() {
+    fn quantities_are_printed_in_the_largest_exact_unit() {
         let cases = [(0, "0B"), (8 << 30, "8GiB"), (1536, "1536B"), (3 << 10, "3KiB")];
         for (bytes, text) in cases {
             assert_eq!(bytes_text(bytes), text);

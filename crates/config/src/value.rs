@@ -1,4 +1,4 @@
-//! What a key's value may be, and how it is written.
+//! The kinds of values of keys, and their text.
 
 use crate::address::{Address, parse_host};
 use crate::units::{bytes_text, duration_text, parse_bytes, parse_duration};
@@ -8,18 +8,18 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What a key's value may be.
+/// The kind of a key's value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    /// Bytes, from and to.
+    /// Bytes, with a minimum and a maximum.
     Bytes(u64, u64),
-    /// A length of time, from and to, in milliseconds.
+    /// A length of time, with a minimum and a maximum in milliseconds.
     Time(u64, u64),
-    /// A whole number, from and to.
+    /// A whole number, with a minimum and a maximum.
     Count(u64, u64),
     /// `true` or `false`.
     Flag,
-    /// An IP address and a port to listen on; port 0: any that is free.
+    /// An IP address and a port to listen on. Port 0 means any free port.
     Listen,
     /// A host without a port.
     Host,
@@ -27,7 +27,7 @@ pub enum Kind {
     Addresses,
     /// A path on this machine.
     Path,
-    /// Words.
+    /// Text.
     Text,
     /// One of these words.
     Choice(&'static [&'static str]),
@@ -37,7 +37,7 @@ pub enum Kind {
     Metastore,
 }
 
-/// A key's value. [`Kind::parse`] reads what its `Display` writes.
+/// A key's value. [`Kind::parse`] reads the text of its `Display`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Bytes.
@@ -46,25 +46,25 @@ pub enum Value {
     Time(Duration),
     /// A whole number.
     Count(u64),
-    /// Yes or no.
+    /// True or false.
     Flag(bool),
-    /// Where to listen.
+    /// An address to listen on.
     Listen(SocketAddr),
     /// Hosts with ports.
     Addresses(Vec<Address>),
-    /// Text: a host, a path, a word.
+    /// Text: a host, a path or a word.
     Text(String),
     /// When a write is acknowledged.
     Durability(Durability),
-    /// Where a coordinator keeps its truth.
+    /// The metastore of a coordinator.
     Metastore(Metastore),
 }
 
 impl Kind {
-    /// The value that a text says.
+    /// Parses a value.
     ///
     /// # Errors
-    /// What is wrong with it and what is allowed, for people.
+    /// A description of the problem and the allowed values, for people.
     pub fn parse(self, text: &str) -> Result<Value, String> {
         match self {
             Kind::Bytes(min, max) => {
@@ -98,13 +98,13 @@ impl Kind {
                 let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
                 let addresses: Vec<Address> = parts.map(str::parse).collect::<Result<_, _>>()?;
                 match addresses.is_empty() {
-                    true => Err("name at least one, as HOST:PORT".to_owned()),
+                    true => Err("give at least one address, as HOST:PORT".to_owned()),
                     false => Ok(Value::Addresses(addresses)),
                 }
             }
             Kind::Path | Kind::Text => {
                 match text.is_empty() || text.chars().any(char::is_control) {
-                    true => Err("it must not be empty or have control characters".to_owned()),
+                    true => Err("it must not be empty or contain control characters".to_owned()),
                     false => Ok(Value::Text(text.to_owned())),
                 }
             }
@@ -117,7 +117,7 @@ impl Kind {
         }
     }
 
-    /// What is allowed, in a few words.
+    /// Returns the allowed values, in a few words.
     #[must_use]
     pub fn allowed(self) -> String {
         match self {
@@ -178,12 +178,12 @@ fn joined(parts: &[impl ToString]) -> String {
 /// When a write is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// Once it is in the memory of all its backups, which outlasts their processes.
+    /// When it is in the memory of all its backups, which outlasts their processes.
     #[default]
     Replicated,
-    /// The same, and it is on their disks so much later.
+    /// The same, and the backups write it to their disks after this interval.
     Interval(Duration),
-    /// Once it is on the disks of all its backups.
+    /// When it is on the disks of all its backups.
     Synced,
 }
 
@@ -214,14 +214,14 @@ impl fmt::Display for Durability {
     }
 }
 
-/// Where a coordinator keeps its truth.
+/// The metastore of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Metastore {
-    /// In a file of its own, for one coordinator: this file, or one in the coordinator's directory.
+    /// A file for one coordinator: this file, or one in the coordinator's directory.
     Embedded(Option<PathBuf>),
-    /// In a cluster of etcd, at these URLs.
+    /// A cluster of etcd, at these URLs.
     Etcd(Vec<String>),
-    /// In an ensemble of ZooKeeper.
+    /// An ensemble of ZooKeeper, at these addresses.
     ZooKeeper(Vec<Address>),
 }
 
@@ -239,19 +239,19 @@ impl FromStr for Metastore {
                 Ok(Metastore::Embedded(Some(path.into())))
             }
             Some(("embedded", _)) => {
-                Err("name a file, embedded:PATH, or write `embedded`".to_owned())
+                Err("give a file, as embedded:PATH, or write `embedded`".to_owned())
             }
             Some(("etcd", rest)) => {
                 let urls = list(rest);
                 if urls.is_empty() {
-                    return Err("name at least one URL: etcd:http://HOST:2379".to_owned());
+                    return Err("give at least one URL: etcd:http://HOST:2379".to_owned());
                 }
                 for url in &urls {
                     let host = url.strip_prefix("http://").or(url.strip_prefix("https://"));
                     let host = host.map(|host| host.trim_end_matches('/'));
-                    host.unwrap_or_default()
-                        .parse::<Address>()
-                        .map_err(|why| format!("{url:?} is no URL like http://HOST:2379: {why}"))?;
+                    host.unwrap_or_default().parse::<Address>().map_err(|why| {
+                        format!("{url:?} is not a URL like http://HOST:2379: {why}")
+                    })?;
                 }
                 Ok(Metastore::Etcd(urls))
             }
@@ -259,7 +259,7 @@ impl FromStr for Metastore {
                 let addresses: Vec<Address> =
                     list(rest).iter().map(|part| part.parse()).collect::<Result<_, _>>()?;
                 match addresses.is_empty() {
-                    true => Err("name at least one server: zookeeper:HOST:2181".to_owned()),
+                    true => Err("give at least one server: zookeeper:HOST:2181".to_owned()),
                     false => Ok(Metastore::ZooKeeper(addresses)),
                 }
             }
@@ -288,10 +288,10 @@ macro_rules! words {
         }
 
         impl $name {
-            /// How they are written.
+            /// The words, as they are written.
             pub const WORDS: &'static [&'static str] = &[$($word),*];
 
-            /// The one that a word says.
+            /// Returns the value for a word.
             #[must_use]
             pub fn of_word(word: &str) -> Option<$name> {
                 match word {
@@ -312,39 +312,39 @@ macro_rules! words {
 }
 
 words! {
-    /// What a shard's thread does when it has nothing to do.
+    /// How a shard's thread waits when it has no work.
     Polling {
-        /// Look again at once: a whole core, and the lowest latency.
+        /// It polls all the time: a whole core, and the lowest latency.
         Always = "always",
-        /// Look again for a while that adapts, then sleep.
+        /// It polls for a time that adapts to the load, then sleeps.
         Adaptive = "adaptive",
-        /// Sleep.
+        /// It sleeps at once.
         Never = "never",
     }
 }
 
 words! {
-    /// What is logged.
+    /// The least severe level that is logged.
     LogLevel {
-        /// What went wrong.
+        /// Errors.
         Error = "error",
-        /// And what may.
+        /// Also possible problems.
         Warn = "warn",
-        /// And what happens to the cluster.
+        /// Also changes of the cluster's state.
         Info = "info",
-        /// And what is decided.
+        /// Also decisions.
         Debug = "debug",
-        /// And everything else.
+        /// Also all other events.
         Trace = "trace",
     }
 }
 
 words! {
-    /// How a line of the log looks.
+    /// The format of log lines.
     LogFormat {
-        /// For people.
+        /// Text for people.
         Text = "text",
-        /// For programs.
+        /// JSON for programs.
         Json = "json",
     }
 }

@@ -1,4 +1,4 @@
-//! What comes of file, environment and flags, and what is said about mistakes.
+//! Tests of the effective configuration and of the problems that mistakes cause.
 
 use proptest::prelude::*;
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn flags_come_before_the_environment_before_the_file_before_defaults() {
 }
 
 #[test]
-fn a_mistake_is_named_with_its_line_and_what_is_right() {
+fn a_mistake_is_reported_with_its_line_and_a_remedy() {
     let cases = [
         (
             "[server]\nmemroy = \"1GiB\"",
@@ -60,22 +60,22 @@ fn a_mistake_is_named_with_its_line_and_what_is_right() {
             "t.toml:2: server.log.level: there is no such key; did you mean log.level?",
         ),
         ("memory = 1", "t.toml:1: memory: there is no such key; did you mean server.memory?"),
-        ("[server]\nmemory = 8", "t.toml:2: server.memory = \"8\": say the unit, as in 8GiB"),
+        ("[server]\nmemory = 8", "t.toml:2: server.memory = \"8\": add a unit, as in 8GiB"),
         ("[server]\nmemory = 1.5", "t.toml:2: server.memory = \"1.5\": it must be: bytes"),
         ("[server]\nshards = 0", "t.toml:2: server.shards = \"0\": it must be from 1 to 256"),
         ("[server]\nshards = -1", "it must be a whole number from 1 to 256"),
         ("[server]\npolling = \"sometimes\"", "it must be one of: always, adaptive, never"),
         ("[cluster]\ndurability = \"interval:1h\"", "it must be from 1ms to 1m"),
         ("[cluster]\ndurability = \"soon\"", "replicated, interval:TIME, synced"),
-        ("[coordinator]\nmetastore = \"etcd:localhost\"", "is no URL like http://HOST:2379"),
+        ("[coordinator]\nmetastore = \"etcd:localhost\"", "is not a URL like http://HOST:2379"),
         ("coordinators = [1]", "it must be: list of HOST:PORT"),
-        ("coordinators = []", "name at least one"),
+        ("coordinators = []", "give at least one address"),
         ("[server]\nshm = \"maybe\"", "it must be true or false"),
         ("[server]\nlisten = \"localhost:1\"", "it must be an IP address and a port"),
         ("[server]\nlisten = \"0.0.0.0:1\"", "set server.advertise"),
         ("[server]\nlisten = \"127.0.0.1:65530\"\nshards = 9", "no ports are left for 9 shards"),
         ("[dev]\nmemory = \"16MiB\"", "need at least 64MiB"),
-        ("[dev]\nreplicas = 2", "1 servers can keep 1 replicas at most"),
+        ("[dev]\nreplicas = 2", "1 servers can keep at most 1 replicas"),
         ("[server\n", "t.toml:1: "),
         ("a = 1\na = 2", "t.toml:2: duplicate key"),
     ];
@@ -86,7 +86,7 @@ fn a_mistake_is_named_with_its_line_and_what_is_right() {
 }
 
 #[test]
-fn all_mistakes_are_told_of_at_once() {
+fn all_mistakes_are_reported_at_once() {
     let mut sources = file("[server]\nmemory = 8\nshads = 1\n");
     sources.environment = vec![("THUNDERHEAD_CLIENT_DEADLINE".into(), "soon".into())];
     sources.flags = vec![("--set".into(), "server.rak".into(), "r1".into())];
@@ -97,7 +97,7 @@ fn all_mistakes_are_told_of_at_once() {
 }
 
 #[test]
-fn a_variable_that_looks_like_a_slip_is_told_of() {
+fn a_misspelled_variable_causes_a_warning() {
     let sources = environment("THUNDERHEAD_SERVER_MEMROY", "1GiB");
     let warnings = sources.resolve().unwrap().warnings;
     assert!(warnings[0].to_string().contains("THUNDERHEAD_SERVER_MEMORY"), "{warnings:?}");
@@ -129,7 +129,7 @@ fn words_become_types() {
 }
 
 #[test]
-fn who_tries_a_cluster_hears_what_is_wrong_and_the_rest_if_that_is_said() {
+fn dev_logs_warnings_and_servers_log_info_unless_the_level_is_set() {
     for (text, of_dev, of_servers) in [
         ("", LogLevel::Warn, LogLevel::Info),
         ("[log]\nlevel = \"info\"", LogLevel::Info, LogLevel::Info),
@@ -141,7 +141,7 @@ fn who_tries_a_cluster_hears_what_is_wrong_and_the_rest_if_that_is_said() {
     }
 }
 
-/// Some text that is allowed for a key.
+/// Returns a strategy for allowed text of a kind.
 fn allowed(kind: Kind) -> BoxedStrategy<String> {
     let addresses = prop::collection::vec("[a-z]{1,8}:[1-9][0-9]{0,3}", 1..4);
     match kind {
@@ -169,7 +169,7 @@ fn allowed(kind: Kind) -> BoxedStrategy<String> {
     }
 }
 
-/// Values for some of the keys.
+/// Returns a strategy for values of some of the keys.
 fn some_flags() -> impl Strategy<Value = Vec<(String, String, String)>> {
     let each: Vec<_> = KEYS
         .iter()
@@ -195,9 +195,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_shown_as_a_file_says_the_same_when_it_is_read(flags in some_flags()) {
+    fn a_configuration_printed_as_a_file_reads_back_equal(flags in some_flags()) {
         let sources = Sources { flags, ..Sources::default() };
-        // Some contradict each other.
+        // Some combinations contradict each other.
         if let Ok(effective) = sources.resolve() {
             let text = effective.to_toml();
             let again = file(&text).resolve().map_err(|e| TestCaseError::fail(format!("{e}\n{text}")))?;
@@ -207,7 +207,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_too_odd_to_be_judged(text in "\\PC*", variable in "\\PC*") {
+    fn no_text_makes_the_parser_panic(text in "\\PC*", variable in "\\PC*") {
         let _ = file(&text).resolve();
         for key in KEYS {
             let _ = environment(&key.variable(), &variable).resolve();
