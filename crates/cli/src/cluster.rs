@@ -1,10 +1,11 @@
 //! `thunderhead cluster …`: what may change in a cluster that runs.
 
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::session::Session;
 use crate::store::Store;
 use clap::{Subcommand, ValueEnum};
-use thunderhead_wire::control::ChangeSettings;
+use thunderhead_wire::Format;
+use thunderhead_wire::control::{ChangeSettings, KnownFormat, SettingsChanged};
 
 /// What to do with the cluster.
 #[derive(Debug, Subcommand)]
@@ -15,7 +16,7 @@ pub(crate) enum Command {
         #[arg(value_enum)]
         setting: Setting,
         /// Its value.
-        #[arg(value_parser = clap::value_parser!(u32).range(1..=16))]
+        #[arg(value_parser = clap::value_parser!(u32).range(1..))]
         value: u32,
     },
 }
@@ -27,6 +28,11 @@ pub(crate) enum Setting {
     /// writes go on while servers are away; with as many, they wait.
     #[value(name = "min_replicas")]
     MinReplicas,
+    /// The cluster's format: what its programs may write. To be switched on after an upgrade, when all servers and
+    /// coordinators run the new program: `thunderhead status` shows what each knows. Until then each can be replaced by the
+    /// program before; afterwards it cannot, and a format never goes back.
+    #[value(name = "format")]
+    Format,
 }
 
 /// Does it.
@@ -35,18 +41,46 @@ pub(crate) fn run(
     store: &mut dyn Store,
     session: &mut Session<'_>,
 ) -> Result<(), Failure> {
-    let Command::Set { setting: Setting::MinReplicas, value } = command;
-    let settings = store.change_settings(ChangeSettings { min_replicas: Some(value) })?;
-    if session.json {
-        return session.put_json(&settings);
+    let Command::Set { setting, value } = command;
+    let changes = match setting {
+        Setting::MinReplicas => {
+            ChangeSettings { min_replicas: Some(value), ..ChangeSettings::default() }
+        }
+        Setting::Format => {
+            ChangeSettings { format: Some(Format(value)), ..ChangeSettings::default() }
+        }
+    };
+    let SettingsChanged { settings, format, lacking } = store.change_settings(changes)?;
+    if !lacking.is_empty() {
+        let names = |it: &KnownFormat| format!("{} knows {}", it.program, it.newest);
+        let names: Vec<String> = lacking.iter().map(names).collect();
+        let message = format!(
+            "the cluster stays at {format}, as not all of its programs know {}: {}; upgrade these, or have the \
+             cluster forget a server that does not come again (`thunderhead server forget`)",
+            Format(value),
+            names.join(", ")
+        );
+        return Err(Failure::new(Exit::Refused, "format_not_known", message));
     }
-    let (min, all) = (settings.min_replicas, settings.replicas);
-    writeln!(session.out, "writes are acknowledged with {min} of {all} replicas or more")?;
+    if session.json {
+        return match setting {
+            Setting::MinReplicas => session.put_json(&settings),
+            Setting::Format => session.put_json(&serde_json::json!({"format": format})),
+        };
+    }
+    match setting {
+        Setting::MinReplicas => {
+            let (min, all) = (settings.min_replicas, settings.replicas);
+            writeln!(session.out, "writes are acknowledged with {min} of {all} replicas or more")?;
+        }
+        Setting::Format => writeln!(session.out, "the cluster is at {format}")?,
+    }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::exit::Exit;
     use crate::fake::{Fake, run};
 
     #[test]
@@ -58,5 +92,20 @@ mod tests {
         assert!(json.contains("\"min_replicas\""), "{json}");
         let refused = run(&mut fake, "cluster set min_replicas 4").unwrap_err();
         assert!(refused.message.contains("min_replicas"), "{}", refused.message);
+    }
+
+    #[test]
+    fn a_format_is_switched_on_or_the_programs_in_its_way_are_named() {
+        let mut fake = Fake::default();
+        let refused = run(&mut fake, "cluster set format 2").unwrap_err();
+        assert_eq!((refused.exit, refused.kind), (Exit::Refused, "format_not_known"));
+        for part in ["stays at format 1", "know format 2", "server 2 knows format 1"] {
+            assert!(refused.message.contains(part), "{}", refused.message);
+        }
+        assert!(!refused.message.contains("server 1 "), "{}", refused.message);
+        fake.is_upgraded = true;
+        assert_eq!(run(&mut fake, "cluster set format 2").unwrap(), "the cluster is at format 2\n");
+        assert_eq!(run(&mut fake, "cluster set format 2 --json").unwrap(), "{\"format\":2}\n");
+        assert_eq!(run(&mut fake, "cluster set format 0").unwrap_err().kind, "usage");
     }
 }

@@ -8,7 +8,7 @@ use thunderhead_client::{Addresses, Answer, Client, Error, Number, Operation, Op
 use thunderhead_config::{Address, ClientConfig};
 use thunderhead_runtime::os::addresses_of;
 use thunderhead_wire::control::{
-    BackupStatus, ChangeSettings, ClusterStatus, Map, Settings, ShardStatus, TableInfo,
+    BackupStatus, ChangeSettings, ClusterStatus, Map, SettingsChanged, ShardStatus, TableInfo,
 };
 use thunderhead_wire::{Condition, KeyHash, MasterId, ServerId, Status, TableId, Version};
 
@@ -95,7 +95,7 @@ impl Store for Cluster {
         Ok(self.0.forget_server(server)?)
     }
 
-    fn change_settings(&mut self, changes: ChangeSettings) -> Result<Settings, Failure> {
+    fn change_settings(&mut self, changes: ChangeSettings) -> Result<SettingsChanged, Failure> {
         Ok(self.0.change_settings(changes)?)
     }
 

@@ -13,11 +13,12 @@ use std::net::SocketAddr;
 use std::os::unix::ffi::OsStringExt;
 use thunderhead_client::{Action, Answer, Error, Number, Object, Obstacle, Operation};
 use thunderhead_wire::control::{
-    AtRisk, BackupInfo, BackupStatus, ChangeSettings, ClusterStatus, Map, RecoveryInfo, ServerInfo,
-    ServerList, ServerState, Settings, ShardInfo, ShardStatus, TableInfo, TabletInfo,
+    AtRisk, BackupInfo, BackupStatus, ChangeSettings, ClusterStatus, KnownFormat, Map, Program,
+    RecoveryInfo, ServerInfo, ServerList, ServerState, Settings, SettingsChanged, ShardInfo,
+    ShardStatus, TableInfo, TabletInfo,
 };
 use thunderhead_wire::{
-    ClusterId, Condition, KeyHash, MasterId, ServerId, Status, TableId, ValueKind, Version,
+    ClusterId, Condition, Format, KeyHash, MasterId, ServerId, Status, TableId, ValueKind, Version,
 };
 
 type Content = BTreeMap<Vec<u8>, (Version, ValueKind, Vec<u8>)>;
@@ -38,6 +39,8 @@ pub(crate) struct Fake {
     pub(crate) reverses: bool,
     /// How many operations came together.
     pub(crate) batches: Vec<usize>,
+    /// All programs know format 2, and not only some.
+    pub(crate) is_upgraded: bool,
     /// What somebody answers who is asked.
     pub(crate) agrees: Option<bool>,
 }
@@ -193,13 +196,16 @@ impl Store for Fake {
         }
     }
 
-    fn change_settings(&mut self, changes: ChangeSettings) -> Result<Settings, Failure> {
-        let mut settings = self.status()?.settings;
+    fn change_settings(&mut self, changes: ChangeSettings) -> Result<SettingsChanged, Failure> {
+        let ClusterStatus { mut settings, format, programs, .. } = self.status()?;
+        let wanted = changes.format.unwrap_or(format);
+        let lacking: Vec<_> = programs.into_iter().filter(|it| it.newest < wanted).collect();
+        let format = if lacking.is_empty() { wanted } else { format };
         match changes.min_replicas {
             Some(wanted) if wanted > settings.replicas => return Err(Status::BadSetting.into()),
             wanted => settings.min_replicas = wanted.unwrap_or(settings.min_replicas),
         }
-        Ok(settings)
+        Ok(SettingsChanged { settings, format, lacking })
     }
 
     fn status(&mut self) -> Result<ClusterStatus, Failure> {
@@ -218,7 +224,15 @@ impl Store for Fake {
             }),
         };
         let servers = vec![server(1, ServerState::Up), server(2, ServerState::Down)];
+        let old = if self.is_upgraded { Format(2) } else { Format(1) };
+        let program = |program, newest| KnownFormat { program, newest };
         Ok(ClusterStatus {
+            format: Format(1),
+            programs: vec![
+                program(Program::Server(ServerId(1)), Format(2)),
+                program(Program::Server(ServerId(2)), old),
+                program(Program::Coordinator("here:7070".to_owned()), Format(2)),
+            ],
             remarks: Vec::new(),
             cluster: ClusterId(77),
             settings: Settings {

@@ -22,6 +22,7 @@ use thunderhead_server::{
     BackupOptions, Ended, Life, Local, LocalOptions, Machine, Options, Probing, Running,
     RunningCoordinator, Truth,
 };
+use thunderhead_wire::Format;
 use thunderhead_wire::control::Settings;
 use tracing::Level;
 
@@ -326,6 +327,7 @@ pub(crate) fn server(config: &ServerConfig, until: Until) -> Result<(), Failure>
         listen: listen.collect(),
         advertise,
         memory_bytes: memory(config.memory_bytes)?,
+        newest_format: Format::NEWEST,
         populate: config.populate,
         seglet_bytes: None,
         message_bytes: None,

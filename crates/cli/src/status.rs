@@ -62,8 +62,7 @@ pub(crate) fn run(store: &mut dyn Store, session: &mut Session<'_>) -> Result<()
 }
 
 fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    let ClusterStatus { cluster, settings, servers, map, leases, recoveries, remarks: noted } =
-        &report.cluster;
+    let ClusterStatus { cluster, settings, servers, map, leases, recoveries, .. } = &report.cluster;
     let up = servers.servers.iter().filter(|it| it.state == ServerState::Up).count();
     let down = servers.servers.len() - up;
     let down = if down == 0 { String::new() } else { format!(", {down} DOWN") };
@@ -77,7 +76,8 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         plural(*leases, "client")
     )?;
     print_risk(report, out)?;
-    let mut remarks: Vec<String> = noted.iter().map(|it| line(it)).collect();
+    print_formats(&report.cluster, out)?;
+    let mut remarks: Vec<String> = report.cluster.remarks.iter().map(|it| line(it)).collect();
     for server in &servers.servers {
         print_server(server, report, &mut remarks, out)?;
     }
@@ -95,6 +95,28 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "! {remark}")?;
     }
     Ok(())
+}
+
+/// The cluster's format, where a program knows a newer one: that an upgrade is not finished.
+fn print_formats(cluster: &ClusterStatus, out: &mut dyn Write) -> io::Result<()> {
+    let ClusterStatus { format, programs, .. } = cluster;
+    let Some(newest) = programs.iter().map(|it| it.newest).max().filter(|it| it > format) else {
+        return Ok(());
+    };
+    let lacking: Vec<String> = programs
+        .iter()
+        .filter(|it| it.newest < newest)
+        .map(|it| format!("{} ({})", line(&it.program.to_string()), it.newest))
+        .collect();
+    let (number, lacking) = (newest.0, lacking.join(", "));
+    if lacking.is_empty() {
+        writeln!(
+            out,
+            "{format}; all programs know {newest}: `thunderhead cluster set format {number}` switches it on"
+        )
+    } else {
+        writeln!(out, "{format}; not all programs know {newest} yet: {lacking}")
+    }
 }
 
 /// What another failure could lose, of all shards together. Each shard says more in a remark.
@@ -300,6 +322,7 @@ mod tests {
             "cluster 77: 1 server, 1 DOWN; 3 replicas (at least 1), replicated; 4 clients",
             "AT RISK: 12 segments (96.0 MiB) with fewer than 3 replicas, for 35 s",
             "WRITES WAIT on 1 shard: fewer than 1 replicas can be kept, or a backup's disk is behind",
+            "format 1; not all programs know format 2 yet: server 2 (format 1)",
             "server 1  up  host here, life 2",
             "[#####=====..........]  256 MiB live, 512 MiB used of 1.0 GiB; 1,234,567 objects, recovering: 1.0 MiB of 4.0 MiB",
             "40 of 100 frames",
@@ -312,6 +335,9 @@ mod tests {
         for part in expected {
             assert!(text.contains(part), "{part:?} is missing:\n{text}");
         }
+        fake.is_upgraded = true;
+        let text = run(&mut fake, "status").unwrap();
+        assert!(text.contains("`thunderhead cluster set format 2` switches it on"), "{text}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::exit::Failure;
 use std::net::SocketAddr;
 use thunderhead_client::{Answer, Error, Number, Object, Operation};
 use thunderhead_wire::control::{
-    BackupStatus, ChangeSettings, ClusterStatus, Map, Settings, ShardStatus, TableInfo,
+    BackupStatus, ChangeSettings, ClusterStatus, Map, SettingsChanged, ShardStatus, TableInfo,
 };
 use thunderhead_wire::{Condition, KeyHash, MasterId, ServerId, TableId, Version};
 
@@ -20,7 +20,7 @@ pub(crate) trait Store {
     fn split(&mut self, table: &str, at: KeyHash) -> Result<TableInfo, Failure>;
     fn migrate(&mut self, table: &str, first: KeyHash, to: MasterId) -> Result<TableInfo, Failure>;
     fn forget_server(&mut self, server: ServerId) -> Result<(), Failure>;
-    fn change_settings(&mut self, changes: ChangeSettings) -> Result<Settings, Failure>;
+    fn change_settings(&mut self, changes: ChangeSettings) -> Result<SettingsChanged, Failure>;
     fn status(&mut self) -> Result<ClusterStatus, Failure>;
     fn shard_status(&mut self, address: SocketAddr) -> Result<ShardStatus, Failure>;
     fn backup_status(&mut self, address: SocketAddr) -> Result<BackupStatus, Failure>;

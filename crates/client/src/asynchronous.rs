@@ -47,7 +47,7 @@ use thunderhead_runtime::Time;
 use thunderhead_runtime::alarm::Alarm;
 use thunderhead_wire::control::{
     BackupStatus, ChangeSettings, ClusterStatus, CreateTable, DropTable, ForgetServer, Map,
-    MigrateTablet, Settings, ShardStatus, SplitTablet, TableInfo,
+    MigrateTablet, SettingsChanged, ShardStatus, SplitTablet, TableInfo,
 };
 use thunderhead_wire::{Condition, KeyHash, MasterId, ServerId, Status, TableId, Version};
 
@@ -362,9 +362,9 @@ impl AsyncClient {
     ///
     /// # Errors
     /// [`Status::BadSetting`] as [`Error::Refused`], or see [`Error`].
-    pub async fn change_settings(&self, changes: ChangeSettings) -> Result<Settings, Error> {
+    pub async fn change_settings(&self, changes: ChangeSettings) -> Result<SettingsChanged, Error> {
         match self.ask(Question::ChangeSettings(changes)).await? {
-            Reply::Settings(settings) => Ok(settings),
+            Reply::Settings(changed) => Ok(changed),
             _ => Err(Error::Incomprehensible),
         }
     }

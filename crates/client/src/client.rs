@@ -16,7 +16,7 @@ use thunderhead_runtime::polling::Polling;
 use thunderhead_runtime::{World, os};
 use thunderhead_wire::control::{
     BackupStatus, ChangeSettings, ClusterStatus, CreateTable, DropTable, ForgetServer, Map,
-    MigrateTablet, Settings, ShardStatus, SplitTablet, TableInfo,
+    MigrateTablet, SettingsChanged, ShardStatus, SplitTablet, TableInfo,
 };
 use thunderhead_wire::{
     ClusterId, Condition, KeyHash, MasterId, ServerId, Status, TableId, Version,
@@ -262,9 +262,9 @@ impl Client {
     ///
     /// # Errors
     /// [`Status::BadSetting`] as [`Error::Refused`], or see [`Error`].
-    pub fn change_settings(&mut self, changes: ChangeSettings) -> Result<Settings, Error> {
+    pub fn change_settings(&mut self, changes: ChangeSettings) -> Result<SettingsChanged, Error> {
         match self.inner.ask(Question::ChangeSettings(changes))? {
-            Reply::Settings(settings) => Ok(settings),
+            Reply::Settings(changed) => Ok(changed),
             _ => Err(Error::Incomprehensible),
         }
     }

@@ -52,5 +52,5 @@ pub use question::{Question, Reply};
 pub use session::Session;
 pub use thunderhead_runtime::names::Addresses;
 pub use thunderhead_wire::{
-    Condition, KeyHash, MasterId, ServerId, Status, TableId, ValueKind, Version, control,
+    Condition, Format, KeyHash, MasterId, ServerId, Status, TableId, ValueKind, Version, control,
 };

@@ -7,7 +7,7 @@ use thunderhead_rpc::Opcode;
 use thunderhead_wire::TableId;
 use thunderhead_wire::control::{
     self, BackupStatus, ChangeSettings, ClusterStatus, CreateTable, DropTable, Empty, ForgetServer,
-    Map, MapRequest, MigrateTablet, Settings, ShardStatus, SplitTablet, TableInfo,
+    Map, MapRequest, MigrateTablet, SettingsChanged, ShardStatus, SplitTablet, TableInfo,
 };
 
 /// A question to the coordinator or a server.
@@ -50,8 +50,8 @@ pub enum Reply {
     Table(TableInfo),
     /// Tables, with the location of each tablet.
     Map(Map),
-    /// The settings of the cluster.
-    Settings(Settings),
+    /// The settings of the cluster, and the programs that do not know a wanted format.
+    Settings(SettingsChanged),
     /// The status of the cluster.
     Cluster(ClusterStatus),
     /// The status of a shard.

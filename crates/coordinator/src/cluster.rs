@@ -320,7 +320,8 @@ impl Cluster {
     pub(crate) fn list(&self) -> ServerList {
         let servers = self.servers.values().filter_map(info).collect();
         let min_replicas = Some(self.record.settings.min_replicas);
-        ServerList { version: self.list_version(), min_replicas, servers }
+        let format = self.record.format;
+        ServerList { version: self.list_version(), min_replicas, format, servers }
     }
 
     /// Who should have new tablets, the best first: those that have the fewest, one of each server
@@ -566,8 +567,8 @@ pub(crate) fn split(table: &TableRecord, at: KeyHash) -> Option<TableRecord> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thunderhead_wire::ClusterId;
     use thunderhead_wire::control::Settings;
+    use thunderhead_wire::{ClusterId, Format};
 
     pub(super) fn cluster() -> Cluster {
         let settings = Settings {
@@ -577,7 +578,7 @@ mod tests {
             segment_bytes: 1,
             self_backup: true,
         };
-        let record = ClusterRecord::new(ClusterId(1), settings);
+        let record = ClusterRecord::new(Format::FIRST, ClusterId(1), settings);
         Cluster::new(record, Ids::default(), 1 << 20)
     }
 
@@ -601,6 +602,7 @@ mod tests {
             backup: None,
             former: vec![],
             forgotten: false,
+            newest_format: Format::FIRST,
         }
     }
 

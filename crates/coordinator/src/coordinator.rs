@@ -1,6 +1,7 @@
 //! The service: who leads answers, the others say that they do not.
 
 use crate::desk::Desk;
+use crate::formats;
 use crate::leases;
 use crate::limits::{BUSY_HINT, EVENT_TOLD, REQUESTS_MAX};
 use crate::migrations;
@@ -69,6 +70,8 @@ pub(crate) struct Shared {
     founded: Cell<Option<ClusterId>>,
     /// The last peer of another cluster.
     stranger: Cell<Option<Stranger>>,
+    /// The name by which other coordinators know this one.
+    pub(crate) name: OnceCell<String>,
 }
 
 /// What an operator should know.
@@ -107,6 +110,7 @@ impl Coordinator {
             resigned: Cell::new(false),
             founded: Cell::new(None),
             stranger: Cell::new(None),
+            name: OnceCell::new(),
         };
         Coordinator { shared: Rc::new(shared), timer: None }
     }
@@ -218,6 +222,11 @@ impl Shared {
 
     fn tools(&self) -> &(Tasks, Calling) {
         self.tools.get().expect("there are no tasks before the first turn")
+    }
+
+    /// Whether it has given the leadership back for good.
+    pub(crate) fn is_resigned(&self) -> bool {
+        self.resigned.get()
     }
 
     /// The time of this turn.
@@ -430,7 +439,7 @@ impl Wanted {
             Wanted::DropTable(message) => tables::drop_table(reign, message).await,
             Wanted::SplitTablet(message) => tables::split(reign, message).await,
             Wanted::MigrateTablet(message) => migrations::migrate(reign, message).await,
-            Wanted::ChangeSettings(message) => servers::change_settings(reign, message).await,
+            Wanted::ChangeSettings(message) => formats::change_settings(reign, message).await,
             Wanted::OpenLease => leases::open(reign).await,
             Wanted::CloseLease(Lease { lease }) => leases::close(reign, lease).await,
             Wanted::RaiseEpoch(message) => servers::raise(reign, message).await,
@@ -496,6 +505,8 @@ fn status(reign: &Reign) -> ClusterStatus {
         leases: reign.leases.count(),
         recoveries: recoveries::status(reign),
         remarks: remarks.into_iter().chain(probes::remarks(reign)).collect(),
+        format: cluster.record.format,
+        programs: formats::programs(reign),
     }
 }
 
@@ -514,6 +525,7 @@ impl Service for Coordinator {
         let _ = self.shared.tools.set((context.tasks().clone(), context.calling()));
         self.shared.random.replace(context.random().split());
         self.shared.renew_keeper();
+        formats::announce(&self.shared);
     }
 
     fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {

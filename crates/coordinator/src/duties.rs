@@ -3,6 +3,7 @@
 //! A duty looks at the cluster, takes the next step, and looks again; when there is nothing to do
 //! it waits for a change. So it does not matter who made the change, or under which leader.
 
+use crate::formats;
 use crate::leases;
 use crate::migrations;
 use crate::probes;
@@ -35,6 +36,8 @@ pub(crate) enum Duty {
     TryMetastore,
     /// Servers that follow a later leadership are led again.
     LeadAbove,
+    /// The leader knows which coordinators there are.
+    WatchCoordinators,
 }
 
 /// Begins a duty, unless somebody is at it already.
@@ -54,6 +57,7 @@ pub(crate) fn employ(reign: &Rc<Reign>, duty: Duty) {
             Duty::Watch => probes::watch(&busy).await,
             Duty::TryMetastore => busy.try_metastore().await,
             Duty::LeadAbove => busy.lead_above_all().await,
+            Duty::WatchCoordinators => formats::watch(&busy).await,
         }
         // It found nothing more to do in this very turn.
         busy.duties.borrow_mut().remove(&duty);
@@ -62,7 +66,13 @@ pub(crate) fn employ(reign: &Rc<Reign>, duty: Duty) {
 
 /// Begins all that is unfinished.
 pub(crate) fn employ_all(reign: &Rc<Reign>) {
-    let mut duties = vec![Duty::Expire, Duty::Watch, Duty::TryMetastore, Duty::LeadAbove];
+    let mut duties = vec![
+        Duty::Expire,
+        Duty::Watch,
+        Duty::TryMetastore,
+        Duty::LeadAbove,
+        Duty::WatchCoordinators,
+    ];
     let cluster = reign.cluster();
     for server in cluster.servers() {
         if server.state == ServerState::Up {

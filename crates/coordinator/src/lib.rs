@@ -47,6 +47,7 @@ mod cluster;
 mod coordinator;
 mod desk;
 mod duties;
+mod formats;
 mod leases;
 pub mod limits;
 mod migrations;

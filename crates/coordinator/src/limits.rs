@@ -7,6 +7,15 @@ use thunderhead_wire::control::READ_LEASE;
 /// Bytes of a table's name.
 pub const NAME_BYTES_MAX: usize = 255;
 
+/// How often a coordinator writes that it is there, and the leader looks which ones are.
+pub const ANNOUNCED_EVERY: Duration = Duration::from_secs(10);
+
+/// A coordinator that has not written it for so long does not run: more than two writes are missing.
+pub const COORDINATOR_GONE: Duration = Duration::from_secs(30);
+
+/// Coordinators that a leader knows of, about.
+pub const COORDINATORS_MAX: usize = 1024;
+
 /// Bytes of the name of a machine or a rack.
 pub const PLACE_BYTES_MAX: usize = 255;
 

@@ -2,6 +2,7 @@
 
 use crate::probing::Probing;
 use std::time::Duration;
+use thunderhead_wire::Format;
 use thunderhead_wire::control::Settings;
 
 /// What an operator decides about a coordinator.
@@ -30,6 +31,8 @@ pub struct Options {
     pub store: String,
     /// It leads only a cluster that the metastore holds already, and founds none.
     pub existing: bool,
+    /// The newest format that it knows, which a cluster that it founds has. Tests set another one.
+    pub newest_format: Format,
 }
 
 impl Default for Options {
@@ -52,6 +55,7 @@ impl Default for Options {
             probing: Probing::default(),
             store: "the metastore".to_owned(),
             existing: false,
+            newest_format: Format::NEWEST,
         }
     }
 }

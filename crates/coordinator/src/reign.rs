@@ -19,6 +19,7 @@
 use crate::cluster::Cluster;
 use crate::coordinator::{Refusal, Shared};
 use crate::duties::{self, Duty};
+use crate::formats::Coordinators;
 use crate::leases::Leases;
 use crate::limits::{
     IDS_PASSED_OVER, LEADERSHIP_MAX, LOADING_HINT, METASTORE_HINT, METASTORE_TRIED, RETRY_MAX,
@@ -82,6 +83,8 @@ pub(crate) struct Reign {
     pub(crate) attempts: Attempts,
     /// Who does not answer.
     pub(crate) watch: Watch,
+    /// The coordinators that there are.
+    pub(crate) coordinators: RefCell<Coordinators>,
 }
 
 /// Why a new leader does not know what the metastore holds.
@@ -119,7 +122,7 @@ impl Reign {
     /// Begins a reign: reads everything, then serves.
     pub(crate) fn begin(shared: Rc<Shared>, fence: Fence) -> Rc<Reign> {
         let settings = shared.options.settings.clone();
-        let nothing = ClusterRecord::new(ClusterId(0), settings);
+        let nothing = ClusterRecord::new(shared.options.newest_format, ClusterId(0), settings);
         let reign = Rc::new(Reign {
             shared,
             fence,
@@ -140,6 +143,7 @@ impl Reign {
             rests: Rests::default(),
             attempts: Attempts::default(),
             watch: Watch::default(),
+            coordinators: RefCell::default(),
         });
         let loading = Rc::clone(&reign);
         reign.spawn(async move { loading.load_until_it_is_done().await });
@@ -572,7 +576,8 @@ impl Reign {
             Some(record) => record,
             None => self.found().await?,
         };
-        check_format(&record).map_err(Unread::Incomprehensible)?;
+        let newest = self.shared.options.newest_format;
+        check_format(&record, newest).map_err(Unread::Incomprehensible)?;
         self.compare(&record);
         // These numbers grow, so the versions of this reign are above all those before.
         let number = self.number(&record);
@@ -617,7 +622,7 @@ impl Reign {
         }
         let cluster = ClusterId(self.shared.random.borrow_mut().number().max(1));
         let settings = self.shared.options.settings.clone();
-        let record = ClusterRecord::new(cluster, settings);
+        let record = ClusterRecord::new(self.shared.options.newest_format, cluster, settings);
         let key = Key::new(CLUSTER)?;
         let written = self.write(&key, Some(to_value(&record))).await;
         let why = || format!("the cluster cannot be written into {store}");

@@ -3,6 +3,7 @@
 use crate::cluster::{ended, gone, raise_epoch};
 use crate::coordinator::{Outcome, Refusal};
 use crate::duties::{Duty, employ};
+use crate::formats;
 use crate::limits::{
     BUSY_HINT, LIVES_MAX, PLACE_BYTES_MAX, SERVERS_MAX, SHARD_BYTES_MAX, SHARDS_MAX, UNBORN_MAX,
 };
@@ -16,13 +17,14 @@ use std::rc::Rc;
 use thunderhead_metastore::limits::VALUE_BYTES_MAX;
 use thunderhead_rpc::{CallError, Opcode};
 use thunderhead_wire::control::{
-    ChangeSettings, Empty, Enlist, Enlisted, Known, MastersAfter, MastersHere, OfMaster,
-    RaiseEpoch, Register, Registered, RestLeft, ServerState, of_body, to_body,
+    Empty, Enlist, Enlisted, Known, MastersAfter, MastersHere, OfMaster, RaiseEpoch, Register,
+    Registered, RestLeft, ServerState, of_body, to_body,
 };
 use thunderhead_wire::{MasterId, SegmentId, ServerId, Status};
 
 /// A server wants to know who it is.
 pub(crate) async fn register(reign: &Rc<Reign>, message: Register) -> Outcome {
+    formats::admit(reign, message.newest_format)?;
     if let Some(Known { cluster, server }) = message.known {
         if cluster != reign.cluster().record.cluster {
             reign.shared.meets(&server.to_string(), cluster);
@@ -64,6 +66,7 @@ pub(crate) async fn register(reign: &Rc<Reign>, message: Register) -> Outcome {
         backup: None,
         former: Vec::new(),
         forgotten: false,
+        newest_format: message.newest_format,
     };
     reign.put_server(record).await?;
     Ok(registered(reign, server))
@@ -143,7 +146,8 @@ fn registered(reign: &Reign, server: ServerId) -> Vec<u8> {
 fn answer(reign: &Reign, server: ServerId, is_missing: bool) -> Vec<u8> {
     let record = &reign.cluster().record;
     let settings = record.settings.clone();
-    to_body(&Registered { cluster: record.cluster, server, is_missing, settings })
+    let (cluster, format) = (record.cluster, record.format);
+    to_body(&Registered { cluster, server, is_missing, settings, format })
 }
 
 /// A server begins a life. Its former one is over by that.
@@ -155,6 +159,7 @@ pub(crate) async fn enlist(reign: &Rc<Reign>, message: Enlist) -> Outcome {
         return Err(Status::WrongCluster.into());
     }
     let _pen = reign.pen().await?;
+    formats::admit(reign, message.newest_format)?;
     let old = reign.cluster().server(message.server).filter(|it| !it.forgotten).cloned();
     let Some(old) = old else {
         // It was registered once, and is forgotten since: this life is over. Its next one registers anew.
@@ -191,6 +196,7 @@ pub(crate) async fn enlist(reign: &Rc<Reign>, message: Enlist) -> Outcome {
     let excess = record.lives.len().saturating_sub(LIVES_MAX);
     record.lives.drain(..excess);
     (record.host, record.rack, record.backup) = (message.host, message.rack, message.backup);
+    record.newest_format = message.newest_format;
     // The end of this life is written into the same value, and must never be too long for it.
     if to_value(&record).len() + record.shards.len() * SHARD_BYTES_MAX > VALUE_BYTES_MAX {
         let text = format!(
@@ -309,24 +315,6 @@ pub(crate) fn confirm(reign: &Reign, master: MasterId) -> Outcome {
         Some(_) => Ok(to_body(&Empty {})),
         None => Err(Status::Deposed.into()),
     }
-}
-
-/// Changes what may change while the cluster runs.
-pub(crate) async fn change_settings(reign: &Rc<Reign>, message: ChangeSettings) -> Outcome {
-    let _pen = reign.pen().await?;
-    let mut record = reign.cluster().record.clone();
-    if let Some(wanted) = message.min_replicas {
-        if wanted == 0 || wanted > record.settings.replicas {
-            return Err(Status::BadSetting.into());
-        }
-        record.settings.min_replicas = wanted;
-    }
-    if record != reign.cluster().record {
-        reign.put_cluster(record.clone()).await?;
-        let min_replicas = record.settings.min_replicas;
-        tracing::info!(min_replicas, "the cluster's settings are changed");
-    }
-    Ok(to_body(&record.settings))
 }
 
 /// A server, if it is in this life still.

@@ -7,6 +7,7 @@
 //!  servers/ID     a server, its present life, and what is left of its former ones
 //!  tables/ID      a table and its tablets
 //!  leases/ID      there while the lease lasts
+//!  coordinators/… what a coordinator knows        see the module `formats`
 //! ```
 //!
 //! What must change together is in one value. A server's failure is one write: its masters become
@@ -21,10 +22,11 @@
 //!
 //! - A coordinator leads only if it knows every field of every record, at every depth. An older stand-by that
 //!   finds another field gives the leadership back ([`of_value`]).
-//! - The cluster's record says in which *format* all records are ([`FORMAT`]). A coordinator that does not know
+//! - The cluster's record says in which *format* ([`Format`]) the cluster is. A coordinator that does not know
 //!   the format does not lead either, though it may know all fields.
 //! - A field or a meaning that is new belongs to a new format, and is written only while the cluster's record
-//!   says so. A start writes the format of a cluster that it makes, and never changes that of one that is there.
+//!   says so. A start writes the format of a cluster that it makes, and never changes that of one that is there: an
+//!   operator does, when all programs know it ([`formats`](crate::formats)).
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -32,7 +34,7 @@ use std::net::SocketAddr;
 use thunderhead_metastore::{Error, Key};
 use thunderhead_wire::control::{BackupInfo, ServerState, Settings, Taken};
 use thunderhead_wire::{
-    ClusterId, Epoch, KeyHash, MasterId, SegmentId, ServerId, TableId, TabletRange,
+    ClusterId, Epoch, Format, KeyHash, MasterId, SegmentId, ServerId, TableId, TabletRange,
 };
 
 /// The key of the cluster.
@@ -48,15 +50,15 @@ pub(crate) const TABLES: &str = "tables/";
 /// What the keys of leases begin with.
 pub(crate) const LEASES: &str = "leases/";
 
-/// The newest format of records that this coordinator knows, and the format of clusters that it makes.
-pub(crate) const FORMAT: u64 = 1;
+/// What the keys of coordinators begin with.
+pub(crate) const COORDINATORS: &str = "coordinators/";
 
 /// The cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ClusterRecord {
-    /// The format of all records: who leads must know it.
-    #[serde(default = "one")]
-    pub(crate) format: u64,
+    /// The cluster's format: the leader must know it, and so must each server.
+    #[serde(default)]
+    pub(crate) format: Format,
     pub(crate) cluster: ClusterId,
     pub(crate) settings: Settings,
     /// The number of a leadership is this plus the token of its lease. It is not 0 after the
@@ -71,9 +73,9 @@ pub(crate) struct ClusterRecord {
 
 impl ClusterRecord {
     /// The record of a cluster that begins.
-    pub(crate) fn new(cluster: ClusterId, settings: Settings) -> ClusterRecord {
+    pub(crate) fn new(format: Format, cluster: ClusterId, settings: Settings) -> ClusterRecord {
         let unknown_masters = Vec::new();
-        ClusterRecord { format: FORMAT, cluster, settings, leadership_base: 0, unknown_masters }
+        ClusterRecord { format, cluster, settings, leadership_base: 0, unknown_masters }
     }
 }
 
@@ -136,6 +138,9 @@ pub(crate) struct ServerRecord {
     /// It does not come again, and is forgotten when its former masters are done with.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) forgotten: bool,
+    /// The newest format that the program of its last life knows.
+    #[serde(default)]
+    pub(crate) newest_format: Format,
 }
 
 /// A shard in its server's present life.
@@ -269,14 +274,14 @@ pub(crate) fn of_value<T: DeserializeOwned>(key: &Key, value: &[u8]) -> Result<T
     }
 }
 
-/// Refuses a format that is newer than this coordinator.
-pub(crate) fn check_format(record: &ClusterRecord) -> Result<(), String> {
-    let ClusterRecord { format, .. } = record;
-    if *format <= FORMAT {
+/// Refuses a format that is newer than the newest one that this coordinator knows.
+pub(crate) fn check_format(record: &ClusterRecord, newest: Format) -> Result<(), String> {
+    let format = record.format;
+    if format <= newest {
         return Ok(());
     }
     Err(format!(
-        "the cluster's records have format {format}, and this coordinator knows format {FORMAT}; upgrade it"
+        "the cluster was switched to {format}, and this coordinator knows {newest} and older ones; upgrade it"
     ))
 }
 
@@ -364,7 +369,11 @@ mod tests {
             br#"{"format":2,"cluster":9,"settings":{"replicas":3,"durability":"replicated",
             "segment_bytes":8,"self_backup":false}}"#;
         let record: ClusterRecord = of_value(&key, cluster).expect("all fields are known");
-        check_format(&record).expect_err("its format is not");
-        check_format(&ClusterRecord { format: FORMAT, ..record }).expect("this one is");
+        check_format(&record, Format(1)).expect_err("its format is not");
+        check_format(&record, Format(2)).expect("this coordinator knows it");
+        let first = br#"{"cluster":9,"settings":{"replicas":3,"durability":"replicated",
+            "segment_bytes":8,"self_backup":false}}"#;
+        let record: ClusterRecord = of_value(&key, first).expect("the format has a default");
+        check_format(&record, Format(1)).expect("it is the first one");
     }
 }

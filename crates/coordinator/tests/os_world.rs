@@ -10,11 +10,11 @@ use thunderhead_net::os::{Options as NetOptions, OsTransport};
 use thunderhead_rpc::{CallError, Caller, Context, Node, Opcode, Request, Service};
 use thunderhead_runtime::polling::Polling;
 use thunderhead_runtime::{Process, World, os};
-use thunderhead_wire::Status;
 use thunderhead_wire::control::{
     ClusterStatus, CreateTable, Empty, Enlist, Enlisted, Map, MapRequest, Register, Registered,
     ServerList, ServerState, TableInfo, of_body, to_body,
 };
+use thunderhead_wire::{Format, Status};
 
 /// A directory that goes when the test ends.
 struct Scrap(PathBuf);
@@ -113,8 +113,9 @@ fn what_was_made_is_there_after_it_was_killed_and_started_again() {
     let transport = OsTransport::new(&world, NetOptions::default()).unwrap();
     let caller = Caller::new(&world, Box::new(transport), Polling::Always);
     let mut machine = Machine { coordinator: Some(coordinator(&files.0)), shard, caller };
-    let registered: Registered = machine
-        .ask(Opcode::Register, &Register { known: None, nonce: 11, place: 0, address: None });
+    let register =
+        Register { known: None, nonce: 11, place: 0, address: None, newest_format: Format::NEWEST };
+    let registered: Registered = machine.ask(Opcode::Register, &register);
     let enlist = Enlist {
         cluster: registered.cluster,
         server: registered.server,
@@ -123,6 +124,7 @@ fn what_was_made_is_there_after_it_was_killed_and_started_again() {
         rack: String::new(),
         shards: vec![machine.shard.1],
         backup: None,
+        newest_format: Format::NEWEST,
     };
     let enlisted: Enlisted = machine.ask(Opcode::Enlist, &enlist);
     assert_eq!((enlisted.generation, enlisted.masters.len()), (1, 1));
@@ -198,10 +200,9 @@ fn fills_its_disk(disk: &Path) {
     let mut nonce = 100;
     let mut register = |machine: &mut Machine| {
         nonce += 1;
-        machine.ask_once::<Registered>(
-            Opcode::Register,
-            &Register { known: None, nonce, place: 0, address: None },
-        )
+        let register =
+            Register { known: None, nonce, place: 0, address: None, newest_format: Format::NEWEST };
+        machine.ask_once::<Registered>(Opcode::Register, &register)
     };
     let remarks = |machine: &mut Machine| {
         machine.ask::<ClusterStatus>(Opcode::ClusterStatus, &Empty {}).remarks

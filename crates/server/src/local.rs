@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use thunderhead_coordinator::{Options as CoordinatorOptions, Probing};
 use thunderhead_net::os::Options as NetOptions;
 use thunderhead_runtime::polling::Polling;
+use thunderhead_wire::Format;
 use thunderhead_wire::control::Settings;
 
 /// What a cluster in one process is made of.
@@ -153,6 +154,7 @@ impl Local {
             seglet_bytes: None,
             message_bytes: None,
             populate: options.populate,
+            newest_format: Format::NEWEST,
             cleaners: options.cleaners,
             backup: options.backup.clone(),
             probing: options.probing,

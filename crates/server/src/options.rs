@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use thunderhead_backup::Durability;
 use thunderhead_coordinator::Probing;
 use thunderhead_runtime::names::Addresses;
+use thunderhead_wire::Format;
 
 /// What a server is started with. What holds for the whole cluster (replicas, durability, segments)
 /// it learns from the coordinator.
@@ -37,6 +38,8 @@ pub struct Options {
     pub host: String,
     /// The rack it is in; empty where racks do not matter.
     pub rack: String,
+    /// The newest format that it knows: [`Format::NEWEST`]. Tests take another one.
+    pub newest_format: Format,
 }
 
 /// What a backup is started with.

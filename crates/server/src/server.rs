@@ -196,7 +196,9 @@ impl Server {
                 let backup = self.options.backup.as_ref();
                 let place = backup.filter(|it| !it.begins_anew).map_or(0, |it| it.place);
                 let address = self.life.addresses().first().copied();
-                let body = to_body(&Register { known, nonce: self.nonce, place, address });
+                let (nonce, newest_format) = (self.nonce, self.options.newest_format);
+                let register = Register { known, nonce, place, address, newest_format };
+                let body = to_body(&register);
                 self.question = Some(self.asking.ask(context, Opcode::Register, body));
             }
             Err(why) => self.fail(why),
@@ -227,6 +229,7 @@ impl Server {
             rack: self.options.rack.clone(),
             shards,
             backup,
+            newest_format: self.options.newest_format,
         });
         self.question = Some(self.asking.ask(context, Opcode::Enlist, body));
     }
@@ -241,6 +244,10 @@ impl Server {
             }
             Err(CallError::Refused { status: Status::NoSuchServer, .. }) => {
                 return self.fail(FORGOTTEN);
+            }
+            Err(CallError::Refused { status: Status::OldProgram, .. }) => {
+                let newest = self.options.newest_format;
+                return self.fail(format!("{}: it knows {newest}", Status::OldProgram));
             }
             Err(error) => return self.fail(format!("the coordinator says: {error}")),
         };
@@ -433,6 +440,14 @@ impl Server {
     /// There may be a newer list of servers.
     fn learn(&mut self) {
         let list = self.life.list();
+        let (format, newest) = (list.format, self.options.newest_format);
+        if format > newest {
+            // The coordinator does not switch it on while this server is in the cluster.
+            return self.fail(format!(
+                "{}: it is {format}, and this program knows {newest}",
+                Status::OldProgram
+            ));
+        }
         if list.version <= self.list_version || self.phase != Phase::Serving {
             return;
         }

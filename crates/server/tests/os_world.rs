@@ -14,7 +14,7 @@ use thunderhead_server::{
 };
 use thunderhead_wire::control::{Tablets, to_body};
 use thunderhead_wire::leadership::Leadership;
-use thunderhead_wire::{ClusterId, Status, TabletRange};
+use thunderhead_wire::{ClusterId, Format, Status, TabletRange};
 
 fn options(directory: &std::path::Path) -> LocalOptions {
     let backup = BackupOptions { disk_bytes: Some(64 << 20), ..BackupOptions::default() };
@@ -183,6 +183,7 @@ fn a_server_whose_storage_is_of_another_cluster_says_so_and_ends() {
         advertise: None,
         memory_bytes: of_machine.memory_bytes,
         seglet_bytes: None,
+        newest_format: Format::NEWEST,
         populate: false,
         cleaners: 1,
         backup: of_machine.backup.clone(),

@@ -19,7 +19,9 @@
 //! number, and its shards have new master ids, because each writes a new log. A server that enlists
 //! again thereby reports that its former generation has ended.
 
-use crate::{ClusterId, Epoch, KeyHash, MasterId, SegmentId, ServerId, TableId, TabletRange};
+use crate::{
+    ClusterId, Epoch, Format, KeyHash, MasterId, SegmentId, ServerId, TableId, TabletRange,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -175,6 +177,9 @@ pub struct ServerList {
     /// The cluster's present [`Settings::min_replicas`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_replicas: Option<u32>,
+    /// The cluster's format: nobody writes what only a newer one allows.
+    #[serde(default)]
+    pub format: Format,
     /// The servers, by id.
     pub servers: Vec<ServerInfo>,
 }
@@ -196,6 +201,9 @@ pub struct Register {
     /// directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<SocketAddr>,
+    /// The newest format that it knows.
+    #[serde(default)]
+    pub newest_format: Format,
 }
 
 /// The ids that a server's storage contains.
@@ -220,6 +228,9 @@ pub struct Registered {
     pub is_missing: bool,
     /// The cluster's settings.
     pub settings: Settings,
+    /// The cluster's format.
+    #[serde(default)]
+    pub format: Format,
 }
 
 /// `enlist`: a registered server begins a generation.
@@ -240,6 +251,9 @@ pub struct Enlist {
     pub shards: Vec<SocketAddr>,
     /// Its backup, if it has one.
     pub backup: Option<BackupInfo>,
+    /// The newest format that it knows.
+    #[serde(default)]
+    pub newest_format: Format,
 }
 
 /// The answer to [`Enlist`].
@@ -434,13 +448,55 @@ pub struct RaiseEpoch {
 }
 
 /// `change settings`: changes the settings that may change while the cluster runs. The answer is
-/// the cluster's [`Settings`], sent once they are written. Masters learn them with the next list of
-/// servers.
+/// [`SettingsChanged`], sent once they are written. Servers learn them with the next list of servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeSettings {
     /// The new [`Settings::min_replicas`], if it changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_replicas: Option<u32>,
+    /// The cluster's format, if it is to be switched to a newer one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<Format>,
+}
+
+/// The answer to [`ChangeSettings`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingsChanged {
+    /// What holds in the cluster now.
+    pub settings: Settings,
+    /// The cluster's format now.
+    pub format: Format,
+    /// The programs that do not know the wanted format. While there is one, nothing is changed.
+    #[serde(default)]
+    pub lacking: Vec<KnownFormat>,
+}
+
+/// A program of the cluster, and the newest format that it knows.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct KnownFormat {
+    /// Which program.
+    pub program: Program,
+    /// The newest format that it knows.
+    pub newest: Format,
+}
+
+/// A program of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Program {
+    /// A server, also one that is down.
+    Server(ServerId),
+    /// A coordinator, leading or standing by, by its address.
+    Coordinator(String),
+}
+
+impl std::fmt::Display for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Program::Server(server) => write!(f, "{server}"),
+            Program::Coordinator(address) => write!(f, "coordinator {address}"),
+        }
+    }
 }
 
 /// A tablet that a master took over at a point of its log.
@@ -768,6 +824,12 @@ pub struct ClusterStatus {
     /// Facts that an operator should know, in sentences.
     #[serde(default)]
     pub remarks: Vec<String>,
+    /// The cluster's format.
+    #[serde(default)]
+    pub format: Format,
+    /// The programs of the cluster, and the newest format that each knows.
+    #[serde(default)]
+    pub programs: Vec<KnownFormat>,
 }
 
 /// A recovery in progress.

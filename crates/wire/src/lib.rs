@@ -8,6 +8,7 @@
 
 mod condition;
 pub mod control;
+mod format;
 pub mod frame;
 mod ids;
 pub mod leadership;
@@ -20,6 +21,7 @@ mod status;
 mod value;
 
 pub use condition::Condition;
+pub use format::Format;
 pub use ids::{
     ClusterId, Epoch, KeyHash, LogId, LogPosition, MasterId, SegmentId, ServerId, TableId,
     TabletRange, Version,

@@ -206,6 +206,8 @@ impl Cluster {
                 leases: self.leases.len() as u64,
                 recoveries: Vec::new(),
                 remarks: Vec::new(),
+                format: Default::default(),
+                programs: Vec::new(),
             })),
             _ => Err(Status::UnknownOpcode),
         }

@@ -24,7 +24,7 @@ use thunderhead_wire::control::{
 };
 use thunderhead_wire::leadership::Leadership;
 use thunderhead_wire::operations::{Identity, ObjectHead};
-use thunderhead_wire::{Condition, KeyHash, MasterId, Next, Status};
+use thunderhead_wire::{Condition, Format, KeyHash, MasterId, Next, Status};
 use zerocopy::IntoBytes;
 
 /// Asks the coordinators in turn until one of them answers or finally refuses.
@@ -91,13 +91,28 @@ impl Service for Enlisting {
         let (own, enlisted, alarm) = (self.own, Rc::clone(&self.enlisted), context.alarm().clone());
         let known = Rc::clone(&self.known);
         context.tasks().spawn(async move {
-            let register = Register { known: known.get(), nonce, place: 0, address: None };
+            let register = Register {
+                known: known.get(),
+                nonce,
+                place: 0,
+                address: None,
+                newest_format: Format::NEWEST,
+            };
             let registered: Registered = asker.ask(Opcode::Register, &register).await.unwrap();
             let Registered { cluster, server, .. } = registered;
             known.set(Some(Known { cluster, server }));
             let (host, rack) = (own.to_string(), String::new());
             let shards = vec![own];
-            let enlist = Enlist { cluster, server, nonce: life, host, rack, shards, backup: None };
+            let enlist = Enlist {
+                cluster,
+                server,
+                nonce: life,
+                host,
+                rack,
+                shards,
+                backup: None,
+                newest_format: Format::NEWEST,
+            };
             let answer: Enlisted = asker.ask(Opcode::Enlist, &enlist).await.unwrap();
             enlisted.set(answer.masters.first().copied());
             alarm.ring();

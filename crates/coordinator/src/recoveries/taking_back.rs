@@ -154,7 +154,8 @@ mod tests {
             self_backup: true,
         };
         let cluster = thunderhead_wire::ClusterId(1);
-        let record = crate::stored::ClusterRecord::new(cluster, settings);
+        let format = thunderhead_wire::Format::FIRST;
+        let record = crate::stored::ClusterRecord::new(format, cluster, settings);
         let mut cluster = Cluster::new(record, crate::stored::Ids::default(), 1 << 20);
         let server = br#"{"server":1,"registered":5,"generation":3,"state":"up",
             "shards":[{"master":3,"address":"10.0.0.1:1"}],

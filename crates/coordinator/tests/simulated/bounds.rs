@@ -13,7 +13,7 @@ use thunderhead_wire::control::{
     Empty, Enlist, Enlisted, ForgetServer, Known, Lease, LeaseOpened, Register, Registered,
     ReplicaInfo, ServerState,
 };
-use thunderhead_wire::{ClusterId, Epoch, MasterId, SegmentId, ServerId, Status};
+use thunderhead_wire::{ClusterId, Epoch, Format, MasterId, SegmentId, ServerId, Status};
 
 /// The value that the store has for a key.
 fn value(world: &World, key: &str) -> serde_json::Value {
@@ -105,7 +105,13 @@ fn a_server_is_forgotten_when_it_is_down_and_all_is_recovered() {
     let seen = status(&mut world);
     assert_eq!(seen.servers.servers.len(), 2);
     assert_eq!(seen.remarks, [""; 0]);
-    let register = Register { known: Some(known), nonce: 1, place: 0, address: None };
+    let register = Register {
+        known: Some(known),
+        nonce: 1,
+        place: 0,
+        address: None,
+        newest_format: Format::NEWEST,
+    };
     let refused = world.ask::<Registered>(Opcode::Register, &register);
     assert_eq!(refused, Err(Status::NoSuchServer));
 }
@@ -127,7 +133,13 @@ fn servers_with_the_same_host_name_and_directory_at_different_addresses_all_enli
     let mut nonce = 100;
     let mut register = |world: &mut World, address| {
         nonce += 1;
-        let register = Register { known: None, nonce, place: PLACE, address: Some(address) };
+        let register = Register {
+            known: None,
+            nonce,
+            place: PLACE,
+            address: Some(address),
+            newest_format: Format::NEWEST,
+        };
         world.ask::<Registered>(Opcode::Register, &register).unwrap()
     };
     // A server without storage at the address of another one is that server.
@@ -191,7 +203,8 @@ fn a_metastore_that_was_restored_from_an_older_copy_is_led_above_all_that_server
     // The next commands count, and ids that may have been given out since the copy are not given
     // out again.
     create(&mut world, "v", 1).unwrap();
-    let register = Register { known: None, nonce: 7, place: 0, address: None };
+    let register =
+        Register { known: None, nonce: 7, place: 0, address: None, newest_format: Format::NEWEST };
     let new: Registered = world.ask(Opcode::Register, &register).unwrap();
     assert!(new.server.0 > 1 << 32, "{}", new.server);
     let after: LeaseOpened = world.ask(Opcode::OpenLease, &Empty {}).unwrap();
@@ -213,7 +226,8 @@ fn a_coordinator_that_founded_a_cluster_tells_of_servers_of_another_one() {
     let mut world = World::new(29, 2, 1, &Options { store, ..options() });
     world.until_all_are_there();
     let known = Some(Known { cluster: ClusterId(7), server: ServerId(3) });
-    let register = Register { known, nonce: 1, place: 0, address: None };
+    let register =
+        Register { known, nonce: 1, place: 0, address: None, newest_format: Format::NEWEST };
     for has_founded in [true, false] {
         let refused = world.ask::<Registered>(Opcode::Register, &register);
         assert_eq!(refused, Err(Status::WrongCluster));
@@ -244,7 +258,8 @@ fn a_server_without_storage_is_forgotten_with_its_life() {
     let mut world = World::new(22, 1, 1, &options());
     world.until_all_are_there();
     for nonce in 100..105 {
-        let register = Register { known: None, nonce, place: 0, address: None };
+        let register =
+            Register { known: None, nonce, place: 0, address: None, newest_format: Format::NEWEST };
         let Registered { cluster, server, .. } = world.ask(Opcode::Register, &register).unwrap();
         let enlist = Enlist {
             cluster,
@@ -254,6 +269,7 @@ fn a_server_without_storage_is_forgotten_with_its_life() {
             rack: String::new(),
             shards: vec![([10, 0, 0, 99], 1).into()],
             backup: None,
+            newest_format: Format::NEWEST,
         };
         world.ask::<Enlisted>(Opcode::Enlist, &enlist).unwrap();
     }
@@ -265,7 +281,8 @@ fn servers_that_never_begin_a_life_are_not_remembered_for_ever() {
     let mut world = World::new(23, 1, 1, &options());
     world.until_all_are_there();
     for nonce in 100..1200 {
-        let register = Register { known: None, nonce, place: 0, address: None };
+        let register =
+            Register { known: None, nonce, place: 0, address: None, newest_format: Format::NEWEST };
         world.ask::<Registered>(Opcode::Register, &register).unwrap();
     }
     assert_eq!(stored(&world.store, "servers").len(), 1001);

@@ -2,14 +2,18 @@
 
 use crate::scenarios::status;
 use crate::world::{World, options};
-use thunderhead_rpc::Opcode;
-use thunderhead_wire::Status;
-use thunderhead_wire::control::{ChangeSettings, Empty, OfMaster, Settings};
+use std::time::Duration;
+use thunderhead_coordinator::Options;
+use thunderhead_rpc::{CallError, Opcode};
+use thunderhead_wire::control::{
+    ChangeSettings, Empty, KnownFormat, OfMaster, Program, SettingsChanged,
+};
+use thunderhead_wire::{Format, Status};
 
 fn change(world: &mut World, min_replicas: u32) -> Result<u32, Status> {
-    let message = ChangeSettings { min_replicas: Some(min_replicas) };
-    let changed: Result<Settings, Status> = world.ask(Opcode::ChangeSettings, &message);
-    changed.map(|it| it.min_replicas)
+    let message = ChangeSettings { min_replicas: Some(min_replicas), format: None };
+    let changed: Result<SettingsChanged, Status> = world.ask(Opcode::ChangeSettings, &message);
+    changed.map(|it| it.settings.min_replicas)
 }
 
 #[test]
@@ -50,4 +54,117 @@ fn a_master_is_confirmed_until_the_verdict() {
         own.is_none_or(|own| !own.shards.iter().any(|it| it.master == master))
     });
     assert_eq!(confirm(&mut world), Err(Status::Deposed));
+}
+
+const OLD: Format = Format(1);
+const NEW: Format = Format(2);
+
+fn switch(world: &mut World, format: Format) -> Result<SettingsChanged, Status> {
+    let message = ChangeSettings { format: Some(format), min_replicas: None };
+    world.ask(Opcode::ChangeSettings, &message)
+}
+
+/// A cluster of the old format, of which all coordinators know the new one.
+fn begun(seed: u64, coordinators: usize, servers: usize) -> World {
+    let mut world = World::new(seed, coordinators, servers, &options());
+    world.until_all_are_there();
+    for number in 0..coordinators {
+        replace_coordinator(&mut world, number, NEW);
+    }
+    world
+}
+
+fn replace_coordinator(world: &mut World, number: usize, newest: Format) {
+    let seat = world.coordinators[number].clone();
+    seat.newest.set(newest);
+    world.simulation.crash(seat.host);
+    world.simulation.start(seat.host);
+    world.until("one of them leads", |world| world.leader().is_some());
+}
+
+fn replace_server(world: &mut World, number: usize, newest: Format) {
+    let (host, shared) = world.servers[number].clone();
+    shared.borrow_mut().newest_format = newest;
+    shared.borrow_mut().refused = None;
+    shared.borrow_mut().enlisted = None;
+    world.simulation.crash(host);
+    world.simulation.start(host);
+    let is_answered = |world: &World| {
+        let server = world.servers[number].1.borrow();
+        server.enlisted.is_some() || server.refused.is_some()
+    };
+    world.until("it is answered", is_answered);
+}
+
+#[test]
+fn a_format_is_switched_on_when_all_servers_and_coordinators_know_it() {
+    let mut world = begun(33, 2, 3);
+    // In the order of their ids, as they are answered.
+    world.servers.sort_by_key(|(_, it)| it.borrow().known.unwrap().server);
+    let ids: Vec<_> =
+        world.servers.iter().map(|(_, it)| it.borrow().known.unwrap().server).collect();
+    let server = |number: usize| KnownFormat { program: Program::Server(ids[number]), newest: OLD };
+    let changed = switch(&mut world, NEW).unwrap();
+    assert_eq!((changed.format, changed.lacking), (OLD, (0..3).map(server).collect()));
+    replace_server(&mut world, 0, NEW);
+    replace_server(&mut world, 1, NEW);
+    assert_eq!(switch(&mut world, NEW).unwrap().lacking, [server(2)]);
+    // One that is down would be shut out.
+    let (last, _) = world.servers[2];
+    world.simulation.crash(last);
+    assert!(world.handle().server_failed(ids[2], 1));
+    world.simulation.run_for(Duration::from_millis(500));
+    let changed = switch(&mut world, NEW).unwrap();
+    assert_eq!((changed.format, changed.lacking), (OLD, vec![server(2)]));
+    replace_server(&mut world, 2, NEW);
+    // A coordinator that stands by is asked, too.
+    let stands_by = 1 - world.leader().unwrap();
+    replace_coordinator(&mut world, stands_by, OLD);
+    world.simulation.run_for(Duration::from_secs(1));
+    let program = Program::Coordinator(format!("coordinator-{stands_by}"));
+    let lacking = vec![KnownFormat { program, newest: OLD }];
+    let changed = switch(&mut world, NEW).unwrap();
+    assert_eq!((changed.format, changed.lacking), (OLD, lacking));
+    let now = status(&mut world);
+    let known = now.programs.iter().map(|it| it.newest.0);
+    assert_eq!((now.format, known.sum::<u32>()), (OLD, 2 + 2 + 2 + 2 + 1), "{:?}", now.programs);
+    // It is gone for good: it is not waited for.
+    world.simulation.crash(world.coordinators[stands_by].host);
+    world.simulation.run_for(Duration::from_secs(60));
+    let changed = switch(&mut world, NEW).unwrap();
+    assert_eq!((changed.format, changed.lacking), (NEW, Vec::new()));
+    world.until("all are told", |world| {
+        world.servers.iter().all(|(_, it)| it.borrow().list.format == NEW)
+    });
+    assert_eq!(switch(&mut world, NEW).unwrap().format, NEW, "nothing changes");
+    assert_eq!(switch(&mut world, OLD), Err(Status::BadSetting), "it never goes back");
+    let lacking = switch(&mut world, Format(3)).unwrap().lacking;
+    assert_eq!(lacking.len(), 4, "the leader does not know it either: {lacking:?}");
+}
+
+#[test]
+fn programs_that_do_not_know_the_format_are_refused() {
+    let newest = Options { newest_format: NEW, ..options() };
+    let mut world = World::new(34, 2, 2, &newest);
+    world.until("somebody leads", |world| world.leader().is_some());
+    world.simulation.run_for(Duration::from_secs(1));
+    let refused = |world: &World| world.servers[0].1.borrow().refused;
+    let old = CallError::Refused { status: Status::OldProgram, hint: 0, detail: 0 };
+    assert_eq!(refused(&world), Some(old), "the cluster was made with the new one");
+    for server in 0..2 {
+        replace_server(&mut world, server, NEW);
+    }
+    assert!(world.servers.iter().all(|(_, it)| it.borrow().enlisted.is_some()));
+    assert_eq!(status(&mut world).format, NEW);
+    // The old one never leads, and says why.
+    let leader = world.leader().unwrap();
+    replace_coordinator(&mut world, 1 - leader, OLD);
+    world.simulation.crash(world.coordinators[leader].host);
+    world.simulation.run_for(Duration::from_secs(20));
+    assert_eq!(world.leader(), None);
+    let old = world.coordinators[1 - leader].handle.borrow().clone().unwrap().0;
+    let remarks = old.remarks();
+    assert!(remarks.iter().any(|it| it.contains("format 2")), "{remarks:?}");
+    world.simulation.start(world.coordinators[leader].host);
+    world.until("the new one leads", |world| world.leader() == Some(leader));
 }

@@ -27,7 +27,7 @@ use thunderhead_wire::control::{
 };
 use thunderhead_wire::leadership::Leadership;
 use thunderhead_wire::membership::{Presence, Probe, Probed};
-use thunderhead_wire::{Epoch, MasterId, SegmentId, ServerId, Status, TabletRange};
+use thunderhead_wire::{Epoch, Format, MasterId, SegmentId, ServerId, Status, TabletRange};
 
 pub(crate) const PORT: u16 = 7100;
 pub(crate) const SHARD_PORT: u16 = 7200;
@@ -58,6 +58,7 @@ pub(crate) fn options() -> Options {
 pub(crate) struct Seat {
     pub(crate) host: HostId,
     pub(crate) handle: Rc<RefCell<Option<(Handle, ClientId)>>>,
+    pub(crate) newest: Rc<Cell<Format>>,
 }
 
 /// What a server keeps and does.
@@ -109,6 +110,8 @@ pub(crate) struct Server {
     pub(crate) place: u64,
     /// The number of the latest leadership that it follows.
     pub(crate) follows: u64,
+    pub(crate) newest_format: Format,
+    pub(crate) refused: Option<CallError>,
 }
 
 pub(crate) type Shared = Rc<RefCell<Server>>;
@@ -420,9 +423,12 @@ impl FakeServer {
 
 async fn live(asker: Asker, shared: Shared, random: [u64; 2], enlist: Enlist) {
     let (known, place) = (shared.borrow().known, shared.borrow().place);
+    let (nonce, newest_format) = (random[0], enlist.newest_format);
     let address = enlist.shards.first().copied();
-    let body = to_body(&Register { known, nonce: random[0], place, address });
-    let body = asker.ask(Opcode::Register, body, FOR_EVER).await.expect("it is registered");
+    let body = to_body(&Register { known, nonce, place, address, newest_format });
+    let registered = asker.ask(Opcode::Register, body, FOR_EVER).await;
+    shared.borrow_mut().refused = registered.as_ref().err().copied();
+    let Ok(body) = registered else { return };
     let Registered { cluster, server, is_missing, .. } = of_body(&body).unwrap();
     assert!(!is_missing, "it is taken for {server}");
     shared.borrow_mut().known = Some(Known { cluster, server });
@@ -456,6 +462,7 @@ impl Service for FakeServer {
                 read_bytes_per_second: 0,
                 place: self.shared.borrow().place,
             }),
+            newest_format: self.shared.borrow().newest_format,
         };
         context.tasks().spawn(live(asker, Rc::clone(&self.shared), random, enlist));
     }
@@ -658,17 +665,20 @@ impl World {
         let mut seats = Vec::new();
         for number in 0..coordinators {
             let handle = Rc::new(RefCell::new(None));
-            let (seen, shared, options) = (Rc::clone(&handle), store.clone(), options.clone());
+            let newest = Rc::new(Cell::new(options.newest_format));
+            let (seen, shared, knows) = (Rc::clone(&handle), store.clone(), Rc::clone(&newest));
+            let options = Options { address: format!("coordinator-{number}"), ..options.clone() };
             let host = simulation.add_host(&format!("coordinator {number}"), move |boot| {
                 let client = shared.client(boot.world.clock.clone());
                 let id = client.id();
-                let coordinator = Coordinator::new(Box::new(client), options.clone());
+                let options = Options { newest_format: knows.get(), ..options.clone() };
+                let coordinator = Coordinator::new(Box::new(client), options);
                 seen.replace(Some((coordinator.handle(), id)));
                 let mut node = Node::new(boot.world, boot.transport, coordinator);
                 node.listen(SocketAddr::new(boot.address, PORT)).unwrap();
                 Box::new(node)
             });
-            seats.push(Seat { host, handle });
+            seats.push(Seat { host, handle, newest });
         }
         let addresses =
             seats.iter().map(|seat| SocketAddr::new(simulation.address(seat.host), PORT)).collect();
@@ -719,7 +729,6 @@ impl World {
         self.servers.len() - 1
     }
 
-    /// Runs until something holds.
     pub(crate) fn until(&mut self, what: &str, holds: impl Fn(&World) -> bool) {
         let end = self.simulation.now() + Duration::from_secs(60);
         while !holds(self) {

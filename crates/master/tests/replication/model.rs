@@ -257,8 +257,12 @@ impl Cluster {
             backup: Some(BackupInfo { address, read_bytes_per_second: 0, place: 0 }),
         });
         let servers = std::iter::once(own).chain(others).collect();
-        let list =
-            ServerList { version: self.version, min_replicas: Some(self.min_replicas), servers };
+        let list = ServerList {
+            version: self.version,
+            min_replicas: Some(self.min_replicas),
+            servers,
+            ..ServerList::default()
+        };
         for server in &mut self.servers {
             if let Some((service, _)) = &mut server.life {
                 service.learn(&list);

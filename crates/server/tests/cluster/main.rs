@@ -4,6 +4,7 @@
 mod detection;
 mod leaving;
 mod scenario;
+mod upgrade;
 
 use scenario::scale::{self, Size};
 use scenario::{Extras, Met, run};

@@ -30,6 +30,7 @@ use thunderhead_rpc::Node;
 use thunderhead_runtime::{Process, Random};
 use thunderhead_server::{BackupOptions, Life, Options, Probing, Server};
 use thunderhead_simulator::{Boot, HostId, Options as Simulated, Simulation};
+use thunderhead_wire::Format;
 use thunderhead_wire::control::ServerState;
 
 const COORDINATOR_PORT: u16 = 7100;
@@ -272,6 +273,7 @@ impl World {
                 advertise: None,
                 memory_bytes: 20 * SEGMENT_BYTES as usize,
                 seglet_bytes: Some(4096),
+                newest_format: Format::NEWEST,
                 populate: false,
                 cleaners: 1,
                 backup: Some(BackupOptions {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::rc::Rc;
 use std::time::Duration;
-use thunderhead_client::control::{CreateTable, ShardStatus};
+use thunderhead_client::control::{ChangeSettings, CreateTable, SettingsChanged, ShardStatus};
 use thunderhead_client::{
     Action, Answer, Condition, Enumeration, Error, KeyHash, Number, Object, Operation, Question,
     Reply, TableId, ValueKind, Version,
@@ -20,6 +20,7 @@ use thunderhead_runtime::sim::clock::TrueTime;
 use thunderhead_simulator::linearizability::{
     self, Action as Judged, Operation as Judgeable, Outcome,
 };
+use thunderhead_wire::Format;
 
 /// Objects that are numbers, of each table.
 const NUMBERS: u64 = 4;
@@ -392,6 +393,17 @@ impl User {
     async fn pause(&mut self, mean_ns: f64) {
         let wait = Duration::from_nanos(self.random.exponential(mean_ns) as u64);
         self.client.tasks().sleep(wait).await;
+    }
+
+    /// Asks for a format of the cluster, and notes the answer.
+    pub(crate) async fn switch(self, format: Format, noted: Rc<RefCell<Option<SettingsChanged>>>) {
+        let changes = ChangeSettings { format: Some(format), ..ChangeSettings::default() };
+        let patience = Duration::from_secs(20);
+        match self.client.ask(Question::ChangeSettings(changes), patience).await {
+            Ok(Reply::Settings(changed)) => _ = noted.replace(Some(changed)),
+            other => self.seeing.fail(format!("the switch to {format}: {other:?}")),
+        }
+        self.client.close();
     }
 
     /// Looks at everything once more, when nothing is in the way.

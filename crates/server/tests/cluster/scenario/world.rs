@@ -24,8 +24,8 @@ use thunderhead_runtime::{Process, Random, Time};
 use thunderhead_server::{BackupOptions, Ended, Life, Options, Server};
 use thunderhead_simulator::Scheduling;
 use thunderhead_simulator::{Boot, HostId, Options as Simulated, Simulation};
-use thunderhead_wire::ServerId;
 use thunderhead_wire::control::{Map, ServerList, ServerState};
+use thunderhead_wire::{Format, ServerId};
 
 const COORDINATORS: usize = 2;
 const COORDINATOR_PORT: u16 = 7100;
@@ -37,6 +37,8 @@ const SEGLET_BYTES: usize = 4096;
 struct Seat {
     host: HostId,
     handle: Rc<RefCell<Option<(Handle, ClientId)>>>,
+    /// The newest format that its next life knows.
+    newest_format: Rc<Cell<Format>>,
     /// What its turns took, in real time.
     spent: Rc<Cell<Duration>>,
 }
@@ -48,6 +50,8 @@ struct Place {
     hosts: Vec<HostId>,
     /// Its present life.
     life: Rc<RefCell<Life>>,
+    /// The newest format that its next life knows.
+    newest_format: Rc<Cell<Format>>,
     /// When it is started again, if it is not running.
     starts_at: Rc<Cell<Option<Duration>>>,
 }
@@ -144,9 +148,11 @@ impl World {
         let memory_bytes = plan.memory_bytes * plan.shards;
         let (shards, buffers, probing) = (plan.shards, plan.buffers, plan.probing);
         let message_bytes = plan.message_bytes;
+        let newest_format = Rc::new(Cell::new(Format::NEWEST));
         let mut hosts = Vec::new();
         for shard in 0..shards {
             let (shown, coordinators) = (Rc::clone(&life), self.coordinators());
+            let newest = Rc::clone(&newest_format);
             let program = move |boot: Boot| -> Box<dyn Process> {
                 let at = SocketAddr::new(boot.address, SERVER_PORT);
                 let options = Options {
@@ -156,6 +162,7 @@ impl World {
                     memory_bytes,
                     seglet_bytes: Some(SEGLET_BYTES),
                     message_bytes: Some(message_bytes),
+                    newest_format: newest.get(),
                     populate: false,
                     cleaners: 1,
                     backup: Some(BackupOptions {
@@ -185,7 +192,7 @@ impl World {
             };
             hosts.push(self.simulation.add_host(&format!("server {number}.{shard}"), program));
         }
-        Place { hosts, life, starts_at: Rc::default() }
+        Place { hosts, life, starts_at: Rc::default(), newest_format }
     }
 
     /// A host with a user, who does something that ends, and begins it anew after a restart.
@@ -322,6 +329,27 @@ impl World {
             self.simulation.crash(seat.host);
             self.simulation.start(seat.host);
         }
+    }
+
+    /// Replaces the program of a server by one that knows formats up to this one.
+    pub(crate) fn replace_server(&mut self, number: usize, newest: Format) {
+        self.places[number].newest_format.set(newest);
+        self.stop(number, Duration::from_millis(200));
+    }
+
+    /// The same with the program of a coordinator, which is away for so long.
+    pub(crate) fn replace_coordinator(&mut self, number: usize, newest: Format, lasts: Duration) {
+        let seat = self.seats[number].clone();
+        seat.newest_format.set(newest);
+        self.simulation.restart_after(seat.host, lasts);
+        self.simulation.crash(seat.host);
+    }
+
+    /// The number of the coordinator that leads.
+    pub(crate) fn leads(&self) -> Option<usize> {
+        let leads =
+            |seat: &Seat| seat.handle.borrow().as_ref().is_some_and(|(handle, _)| handle.leads());
+        self.seats.iter().position(leads)
     }
 
     /// What the turns of all coordinators took so far, in real time.
@@ -586,17 +614,20 @@ fn coordinator(simulation: &mut Simulation, number: usize, store: &SimStore, pla
         ..CoordinatorOptions::default()
     };
     let (shown, store) = (Rc::clone(&handle), store.clone());
+    let newest_format = Rc::new(Cell::new(Format::NEWEST));
+    let newest = Rc::clone(&newest_format);
     let spent = Rc::new(Cell::new(Duration::ZERO));
     let spends = Rc::clone(&spent);
     let host = simulation.add_host(&format!("coordinator {number}"), move |boot| {
         let client = store.client(boot.world.clock.clone());
         let id = client.id();
-        let coordinator = Coordinator::new(Box::new(client), options.clone());
+        let options = CoordinatorOptions { newest_format: newest.get(), ..options.clone() };
+        let coordinator = Coordinator::new(Box::new(client), options);
         shown.replace(Some((coordinator.handle(), id)));
         let at = SocketAddr::new(boot.address, COORDINATOR_PORT);
         let mut node = Node::new(boot.world, boot.transport, coordinator);
         node.listen(at).unwrap_or_else(|error| panic!("{at}: {error}"));
         Box::new(scale::Timed { inner: node, spent: Rc::clone(&spends) })
     });
-    Seat { host, handle, spent }
+    Seat { host, handle, newest_format, spent }
 }

@@ -1,0 +1,228 @@
+//! The cluster's format: which programs know which one, and the switch to a newer one.
+//!
+//! A server says what it knows when it registers and when it enlists, and its record keeps it. A coordinator
+//! writes it into the metastore, also one that stands by:
+//!
+//! ```text
+//!  coordinators/ADDRESS   its newest format    written again every ANNOUNCED_EVERY, while it runs
+//! ```
+//!
+//! The leader reads these values, and deletes each that was not written again for [`COORDINATOR_GONE`]: that coordinator
+//! does not run. The clock of the leader alone counts. A coordinator that was away during a switch does no harm: it
+//! does not lead a cluster whose format it does not know ([`check_format`](crate::stored::check_format)).
+//!
+//! The switch is refused while any program does not know the format: a server of the cluster, also one that is down,
+//! or a coordinator. Servers enlist under the pen that the switch holds, so none comes in between.
+
+use crate::coordinator::{Outcome, Refusal, Shared};
+use crate::limits::{ANNOUNCED_EVERY, COORDINATOR_GONE, COORDINATORS_MAX};
+use crate::reign::Reign;
+use crate::stored::{COORDINATORS, to_value};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+use thunderhead_metastore::{Answer, Change, Entry, Error, Key, Page, Prefix, Request, Version};
+use thunderhead_runtime::Time;
+use thunderhead_wire::control::{ChangeSettings, KnownFormat, Program, SettingsChanged, to_body};
+use thunderhead_wire::{Format, Status};
+
+/// What a coordinator writes of itself. Nobody rewrites it, so fields that are not known here are passed over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CoordinatorRecord {
+    /// Where it is found.
+    pub(crate) address: String,
+    pub(crate) newest_format: Format,
+}
+
+/// Begins to say in the metastore what this coordinator knows, for as long as it runs.
+pub(crate) fn announce(shared: &Rc<Shared>) {
+    let options = &shared.options;
+    let mut address = options.address.clone();
+    let key = Key::new(format!("{COORDINATORS}{address}")).or_else(|_| {
+        // It has no address, or one that no key can hold.
+        address = format!("{:016x}", shared.random.borrow_mut().number());
+        Key::new(format!("{COORDINATORS}{address}"))
+    });
+    let Ok(key) = key else { return };
+    let _ = shared.name.set(address.clone());
+    let value = to_value(&CoordinatorRecord { address, newest_format: options.newest_format });
+    let (weak, tasks) = (Rc::downgrade(shared), shared.tasks().clone());
+    shared.tasks().spawn(async move {
+        let mut version = None;
+        while let Some(answer) = write(&weak, &key, &value, version).await {
+            match answer {
+                Ok(Answer::Written(written)) => version = Some(written),
+                Ok(Answer::Conflict(found)) if found != version => {
+                    version = found;
+                    continue;
+                }
+                // The leader says what the metastore has against it.
+                _ => {}
+            }
+            tasks.sleep(ANNOUNCED_EVERY).await;
+        }
+    });
+}
+
+/// Writes it once; `None` when this coordinator has ended, or is about to.
+async fn write(
+    shared: &Weak<Shared>,
+    key: &Key,
+    value: &[u8],
+    version: Option<Version>,
+) -> Option<Result<Answer, Error>> {
+    // The task must not keep what it is a part of.
+    let asked = {
+        let shared = shared.upgrade().filter(|shared| !shared.is_resigned())?;
+        let change = match version {
+            Some(version) => Change::Replace(version, value.to_vec()),
+            None => Change::Create(value.to_vec()),
+        };
+        shared.desk.ask(shared.now(), Request::Write { key: key.clone(), change, fence: None })
+    };
+    Some(asked.await)
+}
+
+/// The coordinators that a leader knows of: by key, what each has written and when the leader saw it change.
+#[derive(Debug, Default)]
+pub(crate) struct Coordinators(BTreeMap<Key, Known>);
+
+#[derive(Clone, Debug)]
+struct Known {
+    version: Version,
+    changed: Time,
+    record: CoordinatorRecord,
+}
+
+impl Coordinators {
+    /// Learns what the metastore holds. Returns the keys of those that do not run, with their versions.
+    fn learn(&mut self, entries: Vec<Entry>, now: Time) -> Vec<(Key, Version)> {
+        let before = std::mem::take(&mut self.0);
+        for Entry { key, value, version } in entries {
+            let Ok(record) = serde_json::from_slice(&value) else { continue };
+            let same = before.get(&key).filter(|known| known.version == version);
+            let changed = same.map_or(now, |known| known.changed);
+            self.0.insert(key, Known { version, changed, record });
+        }
+        let is_gone = |known: &&Known| now >= known.changed + COORDINATOR_GONE;
+        let gone = self.0.iter().filter(|(_, known)| is_gone(known));
+        let gone: Vec<(Key, Version)> =
+            gone.map(|(key, known)| (key.clone(), known.version)).collect();
+        gone.iter().for_each(|(key, _)| _ = self.0.remove(key));
+        gone
+    }
+}
+
+/// Duty: the leader knows which coordinators there are.
+pub(crate) async fn watch(reign: &Rc<Reign>) {
+    loop {
+        // What is in the way of this is in the way of the leadership, too.
+        let _ = look(reign).await;
+        reign.sleep(ANNOUNCED_EVERY).await;
+    }
+}
+
+/// Reads which coordinators there are.
+async fn look(reign: &Rc<Reign>) -> Result<(), Error> {
+    let (prefix, mut entries) = (Prefix::under(COORDINATORS.trim_end_matches('/'))?, Vec::new());
+    loop {
+        let after = entries.last().map(|entry: &Entry| entry.key.clone());
+        let request = Request::List { prefix: prefix.clone(), after };
+        let answer = reign.shared.desk.ask(reign.now(), request).await?;
+        let Answer::Page(Page { entries: page, more }) = answer else { return Ok(()) };
+        let is_over = !more || page.is_empty() || entries.len() >= COORDINATORS_MAX;
+        entries.extend(page);
+        if is_over {
+            break;
+        }
+    }
+    let gone = reign.coordinators.borrow_mut().learn(entries, reign.now());
+    for (key, version) in gone {
+        let (change, fence) = (Change::Delete(version), Some(reign.fence().clone()));
+        reign.shared.desk.ask(reign.now(), Request::Write { key, change, fence }).await?;
+    }
+    Ok(())
+}
+
+/// The programs of the cluster, and the newest format that each knows.
+pub(crate) fn programs(reign: &Reign) -> Vec<KnownFormat> {
+    let own = reign.shared.name.get().cloned().unwrap_or_default();
+    let newest = reign.shared.options.newest_format;
+    let cluster = reign.cluster();
+    let servers = cluster.servers().filter(|it| it.generation > 0 && !it.forgotten);
+    let servers = servers.map(|it| (Program::Server(it.server), it.newest_format));
+    let coordinators = reign.coordinators.borrow();
+    let coordinators = coordinators.0.values().map(|known| &known.record);
+    let others = coordinators.filter(|it| it.address != own);
+    let others = others.map(|it| (Program::Coordinator(it.address.clone()), it.newest_format));
+    let leader = (Program::Coordinator(own.clone()), newest);
+    let mut programs: Vec<KnownFormat> = servers
+        .chain(others)
+        .chain([leader])
+        .map(|(program, newest)| KnownFormat { program, newest })
+        .collect();
+    programs.sort_unstable();
+    programs
+}
+
+/// Refuses a server that does not know the cluster's format.
+pub(crate) fn admit(reign: &Reign, newest: Format) -> Result<(), Refusal> {
+    let format = reign.cluster().record.format;
+    if newest >= format { Ok(()) } else { Err(Status::OldProgram.into()) }
+}
+
+/// Changes what may change while the cluster runs: all of it, or nothing.
+pub(crate) async fn change_settings(reign: &Rc<Reign>, message: ChangeSettings) -> Outcome {
+    let _pen = reign.pen().await?;
+    let mut record = reign.cluster().record.clone();
+    if let Some(wanted) = message.min_replicas {
+        if wanted == 0 || wanted > record.settings.replicas {
+            return Err(Status::BadSetting.into());
+        }
+        record.settings.min_replicas = wanted;
+    }
+    let mut lacking = Vec::new();
+    if let Some(wanted) = message.format {
+        if wanted < record.format {
+            return Err(Status::BadSetting.into());
+        }
+        look(reign).await?;
+        lacking = programs(reign);
+        lacking.retain(|it| it.newest < wanted);
+        record.format = wanted;
+    }
+    if lacking.is_empty() && record != reign.cluster().record {
+        reign.put_cluster(record.clone()).await?;
+        let (min_replicas, format) = (record.settings.min_replicas, record.format);
+        tracing::info!(min_replicas, %format, "the cluster's settings are changed");
+    }
+    let record = &reign.cluster().record;
+    let (settings, format) = (record.settings.clone(), record.format);
+    Ok(to_body(&SettingsChanged { settings, format, lacking }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_coordinator_that_does_not_write_its_value_again_is_not_there() {
+        let entry = |name: &str, version| Entry {
+            key: Key::new(format!("{COORDINATORS}{name}")).expect("a good key"),
+            value: br#"{"address":"a:1","newest_format":2,"colour":"red"}"#.to_vec(),
+            version: Version(version),
+        };
+        let mut known = Coordinators::default();
+        let second = std::time::Duration::from_secs(1);
+        let begun = Time(0) + second;
+        assert_eq!(known.learn(vec![entry("a", 1), entry("b", 1)], begun), []);
+        let later = begun + (COORDINATOR_GONE - second);
+        assert_eq!(known.learn(vec![entry("a", 2), entry("b", 1)], later), []);
+        let at = begun + COORDINATOR_GONE;
+        let gone = known.learn(vec![entry("a", 2), entry("b", 1)], at);
+        assert_eq!(gone, [(entry("b", 1).key, Version(1))]);
+        assert_eq!(known.0.len(), 1);
+        let left = known.0.values().next().expect("one is left");
+        assert_eq!(left.record.newest_format, Format(2), "an unknown field is passed over");
+    }
+}
