@@ -90,7 +90,7 @@ pub fn check(
     progress: &mut dyn FnMut(u32, u32),
 ) -> Result<Report, OpenError> {
     let names = files.list()?;
-    if !files.is_there(name)? {
+    if !files.find(name)? {
         return Err(OpenError::Io(io::Error::new(
             io::ErrorKind::NotFound,
             format!("there is no {name} here"),

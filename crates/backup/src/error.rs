@@ -176,7 +176,7 @@ pub enum OpenError {
     NoMemory {
         /// What they would take.
         bytes: usize,
-        /// What the system says.
+        /// The error of the operating system.
         error: io::Error,
     },
     /// The memory for the buffers is not this process's, or must not be used.
@@ -195,31 +195,31 @@ pub enum OpenError {
          left it there, remove it"
     )]
     Forged(OfAnotherUser),
-    /// A killed process has left replicas in another directory than the one that is to have the buffers now.
+    /// The configured buffer directory has changed, and a killed process left replicas in the former one.
     #[error(
         "replicas that are not on the disk are in {left}, and the buffers are to be in {wanted}: start the server once more \
          with {left} (the setting `buffer_directory`) and end it in order, which takes them to the disk"
     )]
     LeftElsewhere {
-        /// Where they are.
+        /// The former buffer directory, which has the replicas.
         left: String,
-        /// Where the buffers are to be.
+        /// The buffer directory that is configured now.
         wanted: String,
     },
-    /// It cannot be told whether a killed process has left replicas in another directory.
+    /// The configured buffer directory has changed, and the former one cannot be read.
     #[error(
         "the buffers were in {left} and are to be in {wanted} (the setting `buffer_directory`), but what a killed process may \
          have left there cannot be looked at: {error}; bring it back, or remove the file {file} in the data directory if it \
          is gone for good"
     )]
     Unseen {
-        /// Where the buffers were.
+        /// The former buffer directory.
         left: String,
-        /// Where they are to be.
+        /// The buffer directory that is configured now.
         wanted: String,
-        /// The file that says where they were.
+        /// The file that records the former directory.
         file: String,
-        /// What the system says.
+        /// The error of the operating system.
         error: io::Error,
     },
     /// The disk failed.

@@ -31,7 +31,7 @@ impl Default for Lineages {
 }
 
 impl Lineages {
-    /// Learns a lineage. With too many of them, forgets those that are of no use.
+    /// Learns a lineage. When there are too many, forgets the lineages of masters without replicas here.
     fn learn(
         &mut self,
         master: MasterId,

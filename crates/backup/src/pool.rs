@@ -122,7 +122,7 @@ impl Pool {
         self.buffers
     }
 
-    /// What is in the buffers.
+    /// Returns the replicas that the buffers hold.
     pub(crate) fn claims(&self) -> impl Iterator<Item = Claimed> {
         (0..self.buffers).filter_map(|buffer| self.claimed(buffer))
     }

@@ -158,6 +158,12 @@ impl Service {
         &mut self.store
     }
 
+    /// Whether the disk has refused all replicas that are not on it.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.store.is_refused()
+    }
+
     /// The cluster has taken the server in: this is which life of it, and who there is by then.
     /// Nothing is taken from masters before.
     pub fn enlisted(&mut self, generation: u64, list: &ServerList) {

@@ -65,7 +65,7 @@ impl Store {
         check_options(&options)?;
         let files = world.files.as_mut();
         let lock = files.lock(&format!("{}.lock", options.file)).map_err(in_use)?;
-        let is_new = !files.is_there(&options.file)?;
+        let is_new = !files.find(&options.file)?;
         if is_new {
             // The file may take gigabytes, and a long time.
             let geometry =

@@ -566,7 +566,7 @@ impl Store {
         self.touched.is_empty() && self.refused.is_empty() && self.under_way.is_none()
     }
 
-    /// Whether all that is not on the disk yet is what the disk has refused.
+    /// Whether the disk has refused all replicas that are not on it.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         !self.refused.is_empty() && self.touched.is_subset(&self.refused)

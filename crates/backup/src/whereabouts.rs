@@ -1,11 +1,11 @@
-//! Where the buffers of a store are: a small file beside the storage says so.
+//! The record of a store's buffer directory: a small file beside the storage.
 //!
-//! The buffers of a killed process may hold the only copy of a replica. A process that is told to have its buffers in
-//! another directory would not find them, and nothing would say that they are missing. So each start writes the
-//! directory down before a buffer is used there, and looks in the former one before.
+//! The buffers of a killed process may hold the only copy of a replica. If an operator configures another buffer
+//! directory, the next process would not find them, and would not notice that they are missing. So each start records
+//! the directory before it uses a buffer there. If the recorded directory is another one, the start looks there first.
 //!
 //! ```text
-//! boot 0123456789abcdef          the time since the machine's power came, when that was written
+//! boot 0123456789abcdef          the boot of the machine during which the file was written
 //! directory /dev/shm
 //! ```
 
@@ -17,10 +17,10 @@ use std::io;
 use thunderhead_runtime::files::Files;
 use thunderhead_runtime::lasting::Memories;
 
-/// More than the longest path takes.
+/// The longest file that is read: longer than the longest path.
 const BYTES_MAX: usize = 8 << 10;
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Whereabouts {
     boot: u64,
@@ -39,10 +39,10 @@ impl Whereabouts {
         Some(Whereabouts { boot, directory: directory.to_owned() })
     }
 
-    /// What is written beside a storage. Nothing where that makes no sense: it is not what this program wrote.
+    /// Reads the record beside a storage. Returns `None` if there is none, or if this program did not write it.
     fn read(files: &mut dyn Files, storage: &str) -> io::Result<Option<Whereabouts>> {
         let name = format!("{storage}.buffers");
-        if !files.is_there(&name)? {
+        if !files.find(&name)? {
             return Ok(None);
         }
         let file = files.open(&name, false)?;
@@ -52,7 +52,7 @@ impl Whereabouts {
         bytes.truncate(read?);
         let found = std::str::from_utf8(&bytes).ok().and_then(Whereabouts::decode);
         if found.is_none() {
-            tracing::warn!("{name} does not say where the buffers of the storage were");
+            tracing::warn!("{name} is damaged: the former buffer directory is unknown");
         }
         Ok(found)
     }
@@ -71,7 +71,7 @@ impl Whereabouts {
     }
 }
 
-/// The directory in which the process that used a storage last had its buffers, if that is written down.
+/// Returns the buffer directory of the last process that used a storage, if it was recorded.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -79,8 +79,8 @@ pub fn buffer_directory(files: &mut dyn Files) -> io::Result<Option<String>> {
     Ok(Whereabouts::read(files, FILE_NAME)?.map(|it| it.directory))
 }
 
-/// Writes down where the buffers are from now on. Refuses that where the process before this one had them elsewhere and
-/// left replicas there, or where it cannot be told.
+/// Records the buffer directory of this process. Refuses if the last process left replicas in another directory, or if
+/// that directory cannot be read.
 pub(crate) fn settle_in(
     files: &mut dyn Files,
     memories: &mut dyn Memories,
@@ -106,7 +106,7 @@ pub(crate) fn settle_in(
         match found {
             Ok(0) => {}
             Ok(_) => return Err(OpenError::LeftElsewhere { left, wanted }),
-            // A directory of another time since the power came: what was in memory is gone.
+            // The machine was booted since then, so the contents of its memory are gone.
             Err(error) if error.kind() == io::ErrorKind::NotFound && former.boot != now.boot => {}
             Err(error) => {
                 let file = format!("{storage}.buffers");
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_down_is_understood_again_and_nothing_else_is() {
+    fn only_a_whole_record_is_decoded() {
         let it = Whereabouts { boot: 7, directory: "/run/a directory".to_owned() };
         assert_eq!(it.encode(), "boot 0000000000000007\ndirectory /run/a directory\n");
         assert_eq!(Whereabouts::decode(&it.encode()), Some(it.clone()));

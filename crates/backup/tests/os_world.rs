@@ -176,7 +176,7 @@ fn what_a_killed_process_has_acknowledged_is_there() {
     }
 }
 
-/// The server waits for its disk only so long, and whoever ends it may remove its shared memory.
+/// A server that ends waits for its disk for a limited time. The host may then remove its shared memory.
 #[test]
 fn a_store_that_is_left_is_flushed_before_its_interval_is_over() {
     let scrap = Scrap::new("left");
@@ -526,7 +526,7 @@ fn a_directory_that_any_user_may_change_has_a_private_one_in_it_which_is_found_a
     assert_eq!(run(), Some(true), "it is found again");
 }
 
-/// What a killed process has left is in the former directory, and nowhere else.
+/// The replicas that a killed process left are only in the former directory.
 #[test]
 fn other_buffers_are_refused_until_those_that_a_killed_process_left_are_on_the_disk() {
     let (scrap, former, wanted) = (Scrap::new("moved"), Scrap::new("former"), Scrap::new("wanted"));
@@ -563,7 +563,7 @@ fn other_buffers_are_refused_until_those_that_a_killed_process_left_are_on_the_d
     let (world, store, opened) = start_with(&wanted.0).unwrap();
     assert_eq!((opened.replicas, opened.recovered), (1, 0));
     drop((world, store));
-    // Buffers in which nothing is are of no use to anybody.
+    // The start removed the empty buffers of the other directory.
     let (world, store, opened) = start_with(&former.0).unwrap();
     assert_eq!(opened.replicas, 1);
     assert_eq!(std::fs::read_dir(&wanted.0).unwrap().count(), 0);

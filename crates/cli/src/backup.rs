@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<bool> {
     ensure!(directory.is_dir(), "{} is no directory", directory.display());
     let mut files = Directory::existing(&directory)?;
     ensure!(
-        files.is_there(FILE_NAME)?,
+        files.find(FILE_NAME)?,
         "{} holds no backup storage: there is no file {FILE_NAME} in it",
         directory.display()
     );

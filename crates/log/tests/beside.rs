@@ -264,7 +264,7 @@ fn writers_get_the_memory_of_dead_entries_in_side_segments() {
         }
     }
     assert!(log.usage().free_bytes < 120 << 10, "{:?}", log.usage());
-    // The recovery goes no further, for now.
+    // The recovery pauses here, while other clients write.
     for number in 0..600u32 {
         let mut tries = 0;
         while let Err(error) = log.write(OTHER, &[number as u8 % 100], &[3; 900]) {

@@ -134,12 +134,12 @@ pub trait Files {
     /// As the operating system has them.
     fn remove(&mut self, name: &str) -> io::Result<()>;
 
-    /// Whether there is a file of this name, or a link to one.
+    /// Looks for a file of this name, or a link to one.
     ///
     /// # Errors
     /// As the operating system has them; also for a link that leads to nothing, and for what is not a
     /// file: neither may be taken for a file that is still to be made.
-    fn is_there(&mut self, name: &str) -> io::Result<bool> {
+    fn find(&mut self, name: &str) -> io::Result<bool> {
         Ok(self.list()?.iter().any(|it| it == name))
     }
 

@@ -25,9 +25,9 @@ impl Backup {
         self.read_bytes_per_second
     }
 
-    /// Whether it makes no sense to wait for the disk any longer: it refuses all that is left.
-    pub(crate) fn is_refused(&mut self) -> bool {
-        self.service.store().is_refused()
+    /// Whether the disk has refused all remaining replicas, so that it is useless to wait for it.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.service.is_refused()
     }
 
     /// Replicas that are not on the disk as they are.

@@ -169,7 +169,7 @@ impl Server {
             return Ok(None);
         }
         let files = context.world().files.as_mut();
-        if !files.is_there(FILE_NAME).map_err(|error| format!("the data directory: {error}"))? {
+        if !files.find(FILE_NAME).map_err(|error| format!("the data directory: {error}"))? {
             return Ok(None);
         }
         let superblock = files

@@ -396,7 +396,7 @@ impl State {
             match answer.map(PartAnswer::refusal) {
                 Some(0) => {
                     if sent.flags & OPEN != 0 {
-                        self.servers.has_opened(server);
+                        self.servers.on_opened(server);
                         segment.behind_since = None;
                     }
                     if slot.copy.is_some() && sent.flags & CLOSE != 0 {

@@ -101,8 +101,8 @@ impl Servers {
         behind.map(|(server, _)| server.to_string()).collect()
     }
 
-    /// A backup has begun a replica: its disk gets on.
-    pub(super) fn has_opened(&mut self, server: ServerId) {
+    /// Notes that a backup has begun a replica, so its disk makes progress.
+    pub(super) fn on_opened(&mut self, server: ServerId) {
         if let Some(backup) = self.backups.get_mut(&server) {
             backup.behind_since = None;
         }

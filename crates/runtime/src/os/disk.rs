@@ -178,7 +178,7 @@ impl Files for Directory {
         self.sync_names()
     }
 
-    fn is_there(&mut self, name: &str) -> io::Result<bool> {
+    fn find(&mut self, name: &str) -> io::Result<bool> {
         find_trusted(&self.path_of(name)?)
     }
 
@@ -437,11 +437,11 @@ mod tests {
         std::fs::write(path.join("disk/frames"), b"elsewhere").unwrap();
         std::os::unix::fs::symlink("disk/frames", path.join("frames")).unwrap();
         is_whole(&mut files, "frames", b"elsewhere");
-        assert!(files.is_there("frames").unwrap() && !files.is_there("none").unwrap());
+        assert!(files.find("frames").unwrap() && !files.find("none").unwrap());
         assert_eq!(files.list().unwrap(), ["frames"]);
         // Its disk is not mounted any more.
         std::fs::remove_dir_all(path.join("disk")).unwrap();
-        let found = [files.is_there("frames").map(drop), files.open("frames", true).map(drop)];
+        let found = [files.find("frames").map(drop), files.open("frames", true).map(drop)];
         for refused in found {
             assert!(refused.unwrap_err().to_string().contains("mounted"));
         }
