@@ -57,8 +57,8 @@ pub enum Refusal {
     /// The same bytes were sent before, and were others.
     #[error("bytes of {0} were sent again and differ: the sender is broken")]
     Differs(ReplicaId),
-    /// The replica is from before this backup was started, or had to give up its buffer, and gets nothing
-    /// more.
+    /// The replica is from before this backup was started, or had to give up its buffer, and gets
+    /// nothing more.
     #[error(
         "{0} was open when this backup was started anew, or its disk failed, or others needed its buffer; \
          replicate it again"
@@ -195,7 +195,8 @@ pub enum OpenError {
          left it there, remove it"
     )]
     Forged(OfAnotherUser),
-    /// The configured buffer directory has changed, and a killed process left replicas in the former one.
+    /// The configured buffer directory has changed, and a killed process left replicas in the
+    /// former one.
     #[error(
         "replicas that are not on the disk are in {left}, and the buffers are to be in {wanted}: start the server once more \
          with {left} (the setting `buffer_directory`) and end it in order, which takes them to the disk"
@@ -273,8 +274,8 @@ pub enum ReadError {
     Io(io::ErrorKind),
 }
 
-/// Why a replica is not looked at or cut for a recovery. The caller gets the number; the sentence is
-/// for the backup's own log.
+/// Why a replica is not looked at or cut for a recovery. The caller gets the number; the sentence
+/// is for the backup's own log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unserved {
@@ -308,8 +309,8 @@ pub enum Unserved {
 }
 
 impl Unserved {
-    /// A stable number for logs and wires; never reused for another meaning. Below 32 they are those
-    /// of [`Refusal::code`].
+    /// A stable number for logs and wires; never reused for another meaning. Below 32 they are
+    /// those of [`Refusal::code`].
     #[must_use]
     pub fn code(&self) -> u16 {
         match self {

@@ -1,12 +1,12 @@
 //! Whose closed replicas are another master's, too.
 //!
 //! A master that has taken back the log of a former one has segments of which the replicas here are
-//! still under the former one's id. They are not written anew, nor are their headers: a backup is told
-//! the *lineage* of the master (by the list of servers, and by who recovers one), and looks for a closed
-//! replica there that it does not find under the master's own id. Segment ids of a lineage are all
-//! different, so what is found is what is meant. It is not kept on the disk: the cluster knows it, and
-//! tells it before a master's message can come. Where it is not known a replica is not found, which a
-//! master takes as lost, and a recovery waits for.
+//! still under the former one's id. They are not written anew, nor are their headers: a backup is
+//! told the *lineage* of the master (by the list of servers, and by who recovers one), and looks
+//! for a closed replica there that it does not find under the master's own id. Segment ids of a
+//! lineage are all different, so what is found is what is meant. It is not kept on the disk: the
+//! cluster knows it, and tells it before a master's message can come. Where it is not known a
+//! replica is not found, which a master takes as lost, and a recovery waits for.
 
 use crate::layout::ReplicaId;
 use crate::limits::LINEAGES_MAX;
@@ -31,7 +31,8 @@ impl Default for Lineages {
 }
 
 impl Lineages {
-    /// Learns a lineage. When there are too many, forgets the lineages of masters without replicas here.
+    /// Learns a lineage. When there are too many, forgets the lineages of masters without replicas
+    /// here.
     fn learn(
         &mut self,
         master: MasterId,
@@ -52,8 +53,8 @@ impl Lineages {
         }
     }
 
-    /// Forgets masters of which there is no replica here. There never will be one: they are gone, and a backup
-    /// takes nothing more from them. So no more are left than there are frames.
+    /// Forgets masters of which there is no replica here. There never will be one: they are gone,
+    /// and a backup takes nothing more from them. So no more are left than there are frames.
     fn prune(&mut self, has_replicas: impl Fn(MasterId) -> bool) {
         for known in self.of.values_mut() {
             known.retain(|master| has_replicas(*master));
@@ -93,8 +94,8 @@ impl Store {
         if self.replica(id).is_some() { id } else { self.inherited(id).unwrap_or(id) }
     }
 
-    /// Under which id what counts is here. One of its own that is only begun does not count yet: until
-    /// then the one of a master whose log it has does.
+    /// Under which id what counts is here. One of its own that is only begun does not count yet:
+    /// until then the one of a master whose log it has does.
     #[must_use]
     pub fn resolve_offered(&self, id: ReplicaId) -> ReplicaId {
         if self.offered(id).is_some() { id } else { self.inherited(id).unwrap_or(id) }

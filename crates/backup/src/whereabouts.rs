@@ -1,8 +1,9 @@
 //! The record of a store's buffer directory: a small file beside the storage.
 //!
-//! The buffers of a killed process may hold the only copy of a replica. If an operator configures another buffer
-//! directory, the next process would not find them, and would not notice that they are missing. So each start records
-//! the directory before it uses a buffer there. If the recorded directory is another one, the start looks there first.
+//! The buffers of a killed process may hold the only copy of a replica. If an operator configures
+//! another buffer directory, the next process would not find them, and would not notice that they
+//! are missing. So each start records the directory before it uses a buffer there. If the recorded
+//! directory is another one, the start looks there first.
 //!
 //! ```text
 //! boot 0123456789abcdef          the boot of the machine during which the file was written
@@ -39,7 +40,8 @@ impl Whereabouts {
         Some(Whereabouts { boot, directory: directory.to_owned() })
     }
 
-    /// Reads the record beside a storage. Returns `None` if there is none, or if this program did not write it.
+    /// Reads the record beside a storage. Returns `None` if there is none, or if this program did
+    /// not write it.
     fn read(files: &mut dyn Files, storage: &str) -> io::Result<Option<Whereabouts>> {
         let name = format!("{storage}.buffers");
         if !files.find(&name)? {
@@ -79,8 +81,8 @@ pub fn buffer_directory(files: &mut dyn Files) -> io::Result<Option<String>> {
     Ok(Whereabouts::read(files, FILE_NAME)?.map(|it| it.directory))
 }
 
-/// Records the buffer directory of this process. Refuses if the last process left replicas in another directory, or if
-/// that directory cannot be read.
+/// Records the buffer directory of this process. Refuses if the last process left replicas in
+/// another directory, or if that directory cannot be read.
 pub(crate) fn settle_in(
     files: &mut dyn Files,
     memories: &mut dyn Memories,

@@ -176,7 +176,8 @@ fn what_a_killed_process_has_acknowledged_is_there() {
     }
 }
 
-/// A server that ends waits for its disk for a limited time. The host may then remove its shared memory.
+/// A server that ends waits for its disk for a limited time. The host may then remove its shared
+/// memory.
 #[test]
 fn a_store_that_is_left_is_flushed_before_its_interval_is_over() {
     let scrap = Scrap::new("left");
@@ -462,7 +463,8 @@ fn buffers_are_where_they_are_wanted_and_a_directory_without_room_is_named() {
 /// Set in a process of another user: the directory with its storage and its buffers.
 const TENANT: &str = "THUNDERHEAD_BACKUP_TENANT";
 
-/// Volumes of Kubernetes belong to root, and any user may change them. No process in a container may change that.
+/// Volumes of Kubernetes belong to root, and any user may change them. No process in a container
+/// may change that.
 #[test]
 fn a_directory_that_any_user_may_change_has_a_private_one_in_it_which_is_found_again() {
     let memories = |above: &Path| MemoryDirectory::at(&above.join("buffers"));

@@ -34,7 +34,8 @@ use zerocopy::IntoBytes;
 /// The options of the run.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The directory for the measured files, on the disk to be measured. The files are removed at the end.
+    /// The directory for the measured files, on the disk to be measured. The files are removed at
+    /// the end.
     #[arg(long)]
     directory: Option<PathBuf>,
     /// Segments written in each measurement.
