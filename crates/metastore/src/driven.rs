@@ -1,13 +1,13 @@
-//! A metastore that threads drive: the reactor's end of the three stores that must wait for
-//! something.
+//! A metastore that threads drive: the reactor's end of the three stores that block on devices or
+//! networks.
 //!
-//! A request goes into the queue of a *lane*: a worker with a driver of its own, which does one
-//! request after another and may block. Its answer comes back through a queue that all lanes
-//! share, and rings the reactor's alarm. Requests about leases have their own lane where the store
-//! is across a network, so that a renewal never stands behind a long list of values.
+//! A request goes into the queue of a *lane*: a worker with its own driver, which does one request
+//! after another and may block. Its answer comes back through a queue that all lanes share, and
+//! rings the reactor's alarm. If the store is across a network, requests about leases have a lane
+//! of their own, so that a renewal never waits behind a long list of values.
 //!
-//! Watches are polls: every so often a lane is asked for a *fingerprint* of what is below a prefix.
-//! That never misses a change for ever, whatever connections do, since all it must remember is one
+//! Watches are polls: at intervals, a lane computes a *fingerprint* of the values below a prefix.
+//! This side only remembers one number, so no failure of connections can hide a change for ever.
 //! number on this side.
 
 use crate::error::Error;
@@ -24,16 +24,17 @@ use thunderhead_runtime::alarm::Alarm;
 use thunderhead_runtime::files::Files;
 use thunderhead_runtime::workers::{Step, Worker, WorkerBell, Workers};
 
-/// A store's own side of a lane. May block, but not for ever.
+/// A store's side of a lane. It may block, but not for ever.
 pub(crate) trait Driver: Send {
     /// Does a request.
     fn answer(&mut self, request: &Request) -> Result<Answer, Error>;
 
-    /// A number that differs from all earlier ones if what is below a prefix has changed.
+    /// Returns a number that differs from all earlier ones if a value below the prefix has changed.
     fn fingerprint(&mut self, prefix: &Prefix) -> Result<u128, Error>;
 }
 
-/// A client of a metastore behind threads. Made by [`embedded`](crate::embedded),
+/// A client of a metastore behind threads. [`embedded`](crate::embedded), [`etcd`](crate::etcd) and
+/// [`zookeeper`](crate::zookeeper) make it.
 /// [`etcd`](crate::etcd) and [`zookeeper`](crate::zookeeper).
 pub struct Driven {
     lanes: Lanes,
@@ -45,7 +46,7 @@ pub struct Driven {
     count: u64,
 }
 
-/// Which lane does what.
+/// The lanes of a store, and the requests that each takes.
 pub(crate) enum Lanes {
     One(Lane),
     Two { keys: Lane, leases: Lane },
@@ -60,7 +61,7 @@ pub(crate) struct Lane {
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Job>,
-    /// Nobody takes from it any more, or nobody puts into it.
+    /// One end of the lane is gone.
     closed: bool,
 }
 
@@ -74,7 +75,7 @@ enum Done {
     Probe(WatchId, Option<u128>),
 }
 
-/// What lanes have to say.
+/// The answers of the lanes.
 pub(crate) struct Answers {
     queue: Mutex<VecDeque<Done>>,
     alarm: Alarm,
@@ -84,16 +85,16 @@ pub(crate) struct Answers {
 struct LaneWorker<D> {
     queue: Arc<Mutex<Queue>>,
     answers: Arc<Answers>,
-    /// Dropped when the reactor's end is.
+    /// Dropped together with the reactor's end.
     driver: Option<D>,
-    /// What is being done: if that panics, it is answered all the same.
+    /// The job in progress. If it panics, it is answered all the same.
     in_hand: Option<Job>,
 }
 
 struct Watch {
     prefix: Prefix,
     seen: Option<u128>,
-    /// When to ask again; never while an answer is awaited.
+    /// When to ask again; never while an answer is pending.
     next: Time,
 }
 
@@ -131,7 +132,7 @@ impl Lane {
         Ok(Lane { queue, bell })
     }
 
-    /// Whether it took the job.
+    /// Adds a job, unless the lane is closed. Returns whether it did.
     fn push(&self, job: Job) -> bool {
         let mut queue = lock(&self.queue);
         if !queue.closed {
@@ -181,13 +182,14 @@ impl<D: Driver> Worker for LaneWorker<D> {
 }
 
 impl<D> Drop for LaneWorker<D> {
-    /// The thread ends, or a driver panicked: nobody waits for ever.
+    /// Answers all pending requests when the thread ends or a driver panics: no caller waits for
+    /// ever.
     fn drop(&mut self) {
         let mut queue = lock(&self.queue);
         queue.closed = true;
         let left = std::mem::take(&mut queue.jobs);
         drop(queue);
-        let why = "the thread that talks to it has ended; restart this process";
+        let why = "the thread that serves it has ended; restart this process";
         if let Some(Job::Request(id, request)) = self.in_hand.take() {
             let error = if request.only_reads() { Error::unavailable } else { Error::unknown };
             self.answers.push(Done::Request(id, Err(error(why))));
@@ -307,7 +309,7 @@ mod tests {
     use crate::key::{Key, LeaseName};
     use thunderhead_runtime::sim::workers::SimWorkers;
 
-    /// Answers as it is told.
+    /// Answers with a closure.
     struct Scripted<F>(F);
 
     impl<F: FnMut(&Request) -> Result<Answer, Error> + Send> Driver for Scripted<F> {
@@ -344,7 +346,7 @@ mod tests {
     fn requests_are_answered_once_and_in_order() {
         let (workers, mut store) = driven(|_| Ok(Answer::Value(None)));
         let ids = [store.submit(Time(0), get("a")), store.submit(Time(0), get("b"))];
-        assert_eq!(store.poll(Time(0)), None, "nothing is answered where it is asked");
+        assert_eq!(store.poll(Time(0)), None, "no request is answered within `submit`");
         workers.step(0);
         workers.step(0);
         for id in ids {
@@ -354,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_requests_wait_than_may() {
+    fn requests_beyond_the_limit_are_refused() {
         let (workers, mut store) = driven(|_| Ok(Answer::Value(None)));
         for _ in 0..REQUESTS_MAX {
             store.submit(Time(0), get("a"));

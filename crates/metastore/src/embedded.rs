@@ -1,16 +1,16 @@
 //! One file on one machine, for a cluster with one coordinator: redb, behind a worker thread.
 //!
-//! - What was answered is on the disk: each commit is synced before its answer leaves.
+//! - Every answered write is on the disk: each commit is synced before its answer leaves.
 //! - The file is locked while it is open: a second process is refused.
-//! - A file that is damaged or belongs to something else is refused with its name. redb checks its
-//!   pages when the file is opened; each row carries a checksum besides, which every read checks.
-//! - A file comes into being under another name and is linked to its own when it is whole, so that
-//!   a process killed in between leaves nothing half made, and two that do it at once do not share.
-//! - A lease ends with the process, for the lock does; only the tokens are kept.
-//! - An input or output that fails (a full disk, a device that does not answer) is over when its cause is:
-//!   redb refuses everything after the first error, so the file is closed and opened again, with pauses that
-//!   grow. The lock is kept meanwhile, and with it the leases. If the file cannot be opened for
-//!   [`LEADS_UNOPENED`], its leases end: their holder would only seem to lead.
+//! - A file that is damaged or belongs to another program is refused with its name. redb checks its
+//!   pages when the file is opened. Each row also carries a checksum, which every read checks.
+//! - A new file is made under another name and linked to its own when it is whole. So a crash
+//!   leaves no partial file, and two processes that make it at once do not share it.
+//! - A lease ends with the process, because the lock does. Only the tokens are kept.
+//! - A failed input or output (a full disk, a device that does not answer) ends with its cause.
+//!   redb refuses everything after the first error, so the store closes the file and opens it
+//!   again, with growing pauses. It keeps the lock, and with it the leases. If the file cannot be
+//!   opened for [`LEADS_UNOPENED`], its leases end: their holder would only seem to lead.
 
 mod database;
 mod file;
@@ -33,23 +33,23 @@ use thunderhead_runtime::alarm::Alarm;
 use thunderhead_runtime::clock::Clock;
 use thunderhead_runtime::workers::Workers;
 
-/// How often a watch looks. Looking is reading one number.
+/// How often a watch looks. One look reads one number.
 const WATCH_EVERY: Duration = Duration::from_millis(20);
 
-/// An open file. Clones are the same; it is closed with the last of them and of their clients.
+/// An open file. Clones share it. It is closed with the last of them and of their clients.
 #[derive(Clone)]
 pub struct Embedded(Arc<Mutex<Core>>);
 
 struct Core {
     path: PathBuf,
-    /// The file has no name: the path is only for messages.
+    /// The file has no name: the path serves only messages.
     is_in_memory: bool,
     state: State,
-    /// Failures since the last write that was done.
+    /// Failures since the last successful write.
     failures: u32,
     leases: BTreeMap<LeaseName, Lease>,
-    /// The highest token of each lease that this process granted. The file may be replaced by an
-    /// older copy.
+    /// The highest token of each lease that this process granted. An operator may replace the file
+    /// by an older copy.
     granted: BTreeMap<LeaseName, Token>,
     began: Instant,
 }
@@ -61,11 +61,11 @@ enum State {
     Closed,
 }
 
-/// A file of which an input or output failed.
+/// A file after a failed input or output.
 struct Failure {
     file: LockedFile,
     why: String,
-    /// In the time since the file was opened first.
+    /// When it failed, measured from the first opening of the file.
     since: Duration,
     retry_at: Duration,
 }
@@ -73,29 +73,29 @@ struct Failure {
 struct Lease {
     held: Held,
     ttl: Duration,
-    /// In the time since the file was opened.
+    /// Measured from the opening of the file.
     until: Duration,
 }
 
-/// A client's end.
+/// The driver of one client.
 struct Client(Embedded);
 
 impl Embedded {
-    /// Opens a file; makes it if it is not there. May wait for the disk: done before the first
-    /// turn.
+    /// Opens a file, and makes it if it is missing. It may wait for the disk, so the caller opens
+    /// it before the first turn.
     ///
     /// # Errors
-    /// When it is open elsewhere, damaged, of a newer format, or the machine refuses.
+    /// If another process has it open, it is damaged or of a newer format, or the machine refuses.
     pub fn open(path: &Path) -> Result<Embedded, OpenError> {
         let opened = Database::open(path)?;
         Embedded::of(path, false, opened)
     }
 
-    /// A store in memory, without a file that has a name: it is gone with this process, however
-    /// that ends.
+    /// Returns a store in memory, in a file without a name. It is gone when this process ends,
+    /// however it ends.
     ///
     /// # Errors
-    /// When the machine refuses.
+    /// If the machine refuses.
     pub fn in_memory() -> Result<Embedded, OpenError> {
         let path = Path::new("the metastore in memory");
         let file = LockedFile::in_memory(path)?;
@@ -122,17 +122,17 @@ impl Embedded {
         }))))
     }
 
-    /// A client, with a worker of its own.
+    /// Returns a client with a worker of its own.
     ///
     /// # Errors
-    /// When there can be no further thread.
+    /// If the machine refuses another thread.
     pub fn client(&self, workers: &mut dyn Workers, alarm: Alarm) -> io::Result<Driven> {
         let answers = Answers::new(alarm);
         let lane = Lane::start("metastore", Client(self.clone()), workers, &answers)?;
         Ok(Driven::new(Lanes::One(lane), answers, WATCH_EVERY))
     }
 
-    /// Closes the file: its lock is free when this returns. Clients are told that the store is
+    /// Closes the file. Its lock is free when this returns. Later requests of clients fail as
     /// unavailable.
     pub fn close(&self) {
         let mut core = self.core();
@@ -140,7 +140,7 @@ impl Embedded {
         core.leases.clear();
     }
 
-    /// Opens the file again after it was closed; clients that there are go on.
+    /// Opens the file again after it was closed. The present clients go on.
     ///
     /// # Errors
     /// As for opening.
@@ -162,7 +162,8 @@ impl Embedded {
 }
 
 impl Core {
-    /// Does something with the database. Opens the file again first if it failed and its pause is over.
+    /// Does some work with the database. First opens the file again if it failed and its pause is
+    /// over.
     fn work<T>(&mut self, act: impl FnOnce(&Database) -> Result<T, Error>) -> Result<T, Error> {
         self.mend()?;
         let State::Open(database, _) = &self.state else {
@@ -176,7 +177,7 @@ impl Core {
         outcome
     }
 
-    /// The same for what must reach the disk.
+    /// As [`work`](Core::work), for changes that must reach the disk.
     fn commit<T>(&mut self, act: impl FnOnce(&Database) -> Result<T, Error>) -> Result<T, Error> {
         let outcome = self.work(act);
         if outcome.is_ok() {
@@ -194,7 +195,8 @@ impl Core {
         }
     }
 
-    /// The first time at once: most failures are over by then, or every next request would tell.
+    /// Returns the time of the next attempt. The first follows at once: most causes are gone by
+    /// then, and any other shows with the next request.
     fn next_retry(&mut self) -> Duration {
         self.failures = self.failures.saturating_add(1);
         let pause = match self.failures {
@@ -204,7 +206,7 @@ impl Core {
         self.began.elapsed() + pause
     }
 
-    /// Opens a file again that failed.
+    /// Opens a failed file again if its pause is over.
     fn mend(&mut self) -> Result<(), Error> {
         let now = self.began.elapsed();
         let State::Failed(failure) = &self.state else { return Ok(()) };
@@ -225,7 +227,9 @@ impl Core {
         }
         let State::Failed(Failure { why, .. }) = &self.state else { return Ok(()) };
         let path = self.path.display();
-        Err(Error::unavailable(format!("{path} failed, and is opened again and again: {why}")))
+        Err(Error::unavailable(format!(
+            "{path} failed, and the store keeps trying to open it again: {why}"
+        )))
     }
 
     fn open_again(&mut self) -> Result<(), OpenError> {
@@ -242,7 +246,7 @@ impl Core {
         Ok(())
     }
 
-    /// Who has a lease now.
+    /// Returns a lease's present holder.
     fn held(&self, lease: &LeaseName) -> Option<&Lease> {
         let now = self.began.elapsed();
         self.leases.get(lease).filter(|held| now < held.until)
@@ -327,8 +331,8 @@ impl Driver for Client {
                 Err(AcquireError::Failed(error)) => Err(error),
             },
             Request::Renew { fence } => {
-                // A leader that writes nothing finds out in this way that the file works again, or that it does
-                // not. Its lease is in memory and lasts.
+                // A leader that writes nothing finds out in this way whether the file works again.
+                // Its lease is in memory and lasts.
                 let _ = core.mend();
                 Ok(core.renew(fence))
             }

@@ -1,9 +1,8 @@
-//! Why a request could not be done, split by what the caller knows and does then.
+//! The reasons why a request failed, split by the caller's knowledge and next step.
 
 use crate::limits;
 
-/// A request that was not answered as it asked. That a condition did not hold is an
-/// [`Answer`](crate::Answer), not an error.
+/// The failure of a request. An unmet condition is an [`Answer`](crate::Answer), not an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -13,79 +12,80 @@ pub enum Error {
     /// The key is longer than [`KEY_BYTES_MAX`](limits::KEY_BYTES_MAX).
     #[error("the key has {bytes} bytes; shorten it to {limit}")]
     KeyTooLong {
-        /// What was given.
+        /// The length of the key.
         bytes: usize,
-        /// What is allowed.
+        /// The allowed length.
         limit: usize,
     },
-    /// The key is no path that every store can hold.
+    /// The key is not a path that every store can hold.
     #[error("the key {key:?} is malformed: {why}; name parts joined by single slashes")]
     KeyMalformed {
-        /// What was given.
+        /// The key.
         key: String,
-        /// What is wrong with it.
+        /// The fault in it.
         why: &'static str,
     },
     /// The value is longer than [`VALUE_BYTES_MAX`](limits::VALUE_BYTES_MAX).
-    #[error("the value has {bytes} bytes; keep it below {limit}, in several values if need be")]
+    #[error("the value has {bytes} bytes; the limit is {limit}: split it into several values")]
     ValueTooLong {
-        /// What was given.
+        /// The length of the value.
         bytes: usize,
-        /// What is allowed.
+        /// The allowed length.
         limit: usize,
     },
-    /// The lease is shorter or longer than stores can grant.
+    /// The lease is shorter or longer than the stores can grant.
     #[error("a lease of {milliseconds} ms cannot be granted; ask for 1 to 20 seconds")]
     LeaseTime {
-        /// What was given.
+        /// The requested time.
         milliseconds: u128,
     },
-    /// The holder says more of itself than
+    /// The holder's description of itself is longer than
     /// [`DESCRIPTION_BYTES_MAX`](limits::DESCRIPTION_BYTES_MAX).
-    #[error("the holder describes itself in {bytes} bytes; shorten it to {limit}")]
+    #[error("the holder's description has {bytes} bytes; shorten it to {limit}")]
     DescriptionTooLong {
-        /// What was given.
+        /// The length of the description.
         bytes: usize,
-        /// What is allowed.
+        /// The allowed length.
         limit: usize,
     },
-    /// Too many requests wait for their answers. This one was not sent.
-    #[error("{limit} requests wait already; take their answers before sending more")]
+    /// Too many requests are pending. This request was not sent.
+    #[error("{limit} requests are pending already; take their answers before sending more")]
     TooManyRequests {
-        /// How many may wait.
+        /// The allowed number of pending requests.
         limit: usize,
     },
-    /// The store cannot be reached or does not work. The request has certainly not been done.
+    /// The store cannot be reached or does not work. The request was certainly not done.
     #[error("the metastore is unavailable, and nothing was done: {why}; try again later")]
     Unavailable {
-        /// What happened.
+        /// The cause.
         why: String,
     },
-    /// The request was sent and its answer did not come. It may have been done, or not, or may
-    /// still be done.
-    #[error("whether it was done is unknown: {why}; read back before trying again")]
+    /// The request was sent and no answer came. It may have been done, or not, or may still be
+    /// done.
+    #[error("the outcome of the request is unknown: {why}; read back before trying again")]
     Unknown {
-        /// What happened.
+        /// The cause.
         why: String,
     },
-    /// The store refuses this client or this request: rights, quota, configuration.
+    /// The store refuses this client or this request because of rights, a quota or its
+    /// configuration.
     #[error(
-        "the metastore refused the request, and nothing was done: {why}; an operator must look at its configuration"
+        "the metastore refused the request, and nothing was done: {why}; check the metastore's configuration"
     )]
     Refused {
-        /// What it said.
+        /// The store's message.
         why: String,
     },
-    /// What the store holds makes no sense.
-    #[error("what the metastore holds is damaged: {what}; restore it from a copy")]
+    /// The store's contents are damaged.
+    #[error("the metastore's contents are damaged: {what}; restore it from a copy")]
     Damaged {
-        /// What was found.
+        /// The damage that was found.
         what: String,
     },
 }
 
 impl Error {
-    /// A stable number for logs and wires; never reused for another meaning.
+    /// Returns a stable number for logs and the wire. A number is never reused for another meaning.
     #[must_use]
     pub fn code(&self) -> u16 {
         match self {
@@ -103,7 +103,7 @@ impl Error {
         }
     }
 
-    /// Whether the same request may succeed later with nothing else changed.
+    /// Whether the same request may succeed later without any other change.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(
@@ -112,13 +112,13 @@ impl Error {
         )
     }
 
-    /// Whether the request may have been done all the same.
+    /// Whether the request may have been done in spite of the error.
     #[must_use]
     pub fn may_have_happened(&self) -> bool {
         matches!(self, Error::Unknown { .. })
     }
 
-    /// What happened, without what it means for the request.
+    /// Returns the cause, without the consequence for the request.
     pub(crate) fn cause(&self) -> String {
         match self {
             Error::Unavailable { why } | Error::Unknown { why } => why.clone(),
@@ -147,7 +147,7 @@ impl Error {
     }
 }
 
-/// Why a store could not be opened.
+/// The reasons why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -157,34 +157,34 @@ pub enum OpenError {
         /// The file.
         path: String,
     },
-    /// The file is not one of ours, or not whole.
-    #[error("{path} is damaged or no metastore: {what}; restore it from a copy")]
+    /// The file is not a metastore, or is incomplete.
+    #[error("{path} is damaged or is not a metastore: {what}; restore it from a copy")]
     Damaged {
         /// The file.
         path: String,
-        /// What was found.
+        /// The damage that was found.
         what: String,
     },
-    /// The file was written by a newer version.
+    /// A newer version wrote the file.
     #[error("{path} has format {found}, this version reads format {known}: upgrade first")]
     NewerFormat {
         /// The file.
         path: String,
-        /// What the file says.
+        /// The format in the file.
         found: u64,
-        /// The newest known here.
+        /// The newest format that this version reads.
         known: u64,
     },
-    /// The options make no sense.
+    /// The options cannot work.
     #[error("the metastore's options cannot work: {0}")]
     Options(String),
-    /// The machine refuses: no such directory, no rights, no space, no more threads.
-    #[error("cannot open the metastore: {0}; see to the machine and start again")]
+    /// The machine refuses: the directory is missing, or rights, space or threads are.
+    #[error("cannot open the metastore: {0}; mend the cause on this machine and start again")]
     Machine(#[from] std::io::Error),
 }
 
 impl OpenError {
-    /// A stable number for logs; never reused for another meaning.
+    /// Returns a stable number for logs. A number is never reused for another meaning.
     #[must_use]
     pub fn code(&self) -> u16 {
         match self {

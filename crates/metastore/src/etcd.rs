@@ -1,24 +1,25 @@
-//! An etcd cluster, through the gateway that speaks JSON over HTTP.
+//! An etcd cluster, used through the gateway that speaks JSON over HTTP.
 //!
-//! The gateway is part of every etcd since 3.4 and maps one to one to its v3 API. The gRPC client
-//! crates were not taken: they run the protocol compiler, a program that a machine may not have,
-//! whenever they are built, and bring an asynchronous runtime for what is one question and one
-//! answer here. The price is a third more bytes on the wire.
+//! Every etcd since 3.4 has the gateway, which maps one to one to the v3 API. This crate does not
+//! use the gRPC client crates. They run the protocol compiler at each build, a program that a
+//! machine may not have, and they bring an asynchronous runtime for simple questions and answers.
+//! The price is a third more bytes on the wire.
 //!
-//! | what | where |
+//! | stored | place |
 //! | --- | --- |
 //! | a value | key `{root}/keys/{key}`; its version is etcd's `mod_revision` |
 //! | a lease | key `{root}/leases/{name}`, bound to an etcd lease; its token is `create_revision` |
 //!
 //! - A write is one transaction: it compares the `create_revision` of the lease's key with the
-//!   token and the `mod_revision` of the value with what is expected.
+//!   token, and the `mod_revision` of the value with the expected version.
 //! - Reads go through etcd's consensus: none is stale.
-//! - A request whose answer does not come in time is unknown, unless it only reads; then the next
-//!   endpoint is asked. A request that could not be sent is sent to the next endpoint.
-//! - etcd gives leases in whole seconds and none below a few heartbeats: they last a little longer
-//!   than asked for, never shorter.
-//! - The fingerprint of a watch is the highest `mod_revision` below the prefix with the number of
-//!   its keys. Two moments with the same fingerprint have the same keys and values: whatever was
+//! - A request whose answer does not come in time is unknown, unless it only reads; a read goes to
+//!   the next endpoint. A request that could not be sent also goes to the next endpoint.
+//! - etcd grants leases in whole seconds and none below a few heartbeats: they last a little longer
+//!   than requested, never shorter.
+//! - The fingerprint of a watch is the highest `mod_revision` below the prefix together with the
+//!   number of its keys. Two moments with the same fingerprint have the same keys and values: every
+//!   change in between either raises the highest revision or lowers the number.
 //!   modified in between would be newer, unless it is gone, and then there are fewer.
 
 mod gateway;
@@ -35,21 +36,22 @@ use std::time::Duration;
 use thunderhead_runtime::alarm::Alarm;
 use thunderhead_runtime::workers::Workers;
 
-/// How to reach a cluster.
+/// The way to a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Its members, as `host:port`.
+    /// The addresses of its members, as `host:port`.
     pub endpoints: Vec<String>,
-    /// What all keys begin with, so that several clusters can share it.
+    /// The text with which all keys begin, so that several clusters can share it.
     pub root: Key,
-    /// How long one endpoint may take to answer. Below a quarter of the shortest lease in use.
+    /// How long one endpoint may take to answer. Set it below a quarter of the shortest lease in
+    /// use.
     pub patience: Duration,
     /// How often a watch looks.
     pub watch_every: Duration,
 }
 
 impl Options {
-    /// The usual, for some endpoints.
+    /// Returns the usual options for some endpoints.
     #[must_use]
     pub fn new(endpoints: Vec<String>, root: Key) -> Options {
         let (patience, watch_every) = (Duration::from_secs(2), Duration::from_millis(500));
@@ -57,10 +59,10 @@ impl Options {
     }
 }
 
-/// A client of a cluster, with two workers. The cluster need not be there yet.
+/// Returns a client of a cluster, with two workers. The cluster need not run yet.
 ///
 /// # Errors
-/// When there are no endpoints, or there can be no further threads.
+/// If there are no endpoints, or the machine refuses further threads.
 pub fn client(
     options: &Options,
     workers: &mut dyn Workers,
@@ -70,7 +72,7 @@ pub fn client(
         return Err(OpenError::Options("name at least one endpoint of etcd".into()));
     }
     if let Some(bad) = options.endpoints.iter().find(|it| !it.contains(':') || it.contains('/')) {
-        return Err(OpenError::Options(format!("{bad:?} is no endpoint: write host:port")));
+        return Err(OpenError::Options(format!("{bad:?} is not an endpoint: write host:port")));
     }
     let answers = Answers::new(alarm);
     let mut lane = |name| Lane::start(name, Client::new(options), workers, &answers);
@@ -81,15 +83,15 @@ pub fn client(
 struct Client {
     gateway: Gateway,
     root: String,
-    /// The etcd leases behind what this client was given.
+    /// The etcd leases behind the leases that this client holds.
     granted: BTreeMap<(LeaseName, Token), u64>,
 }
 
-/// Keys that are asked for at first: together no more than a page.
+/// The number of keys in the first request of a list. Together their values do not exceed a page.
 const CHUNK_FIRST: usize = 4;
 
-/// Keys that are asked for at once if those before had small values. If all of these are as large
-/// as may be, their answer is still one that the gateway takes.
+/// The number of keys in a later request if the values before were small. The gateway still accepts
+/// the answer if all values have the largest size.
 const CHUNK_MAX: usize = 32;
 
 const _: () = assert!((CHUNK_MAX * VALUE_BYTES_MAX * 3 / 2) as u64 <= gateway::ANSWER_BYTES_MAX);
@@ -111,10 +113,10 @@ impl Client {
         format!("{}/leases/{lease}", self.root)
     }
 
-    /// The first key below a prefix and the first behind it.
+    /// Returns the first key below a prefix and the first key after it.
     fn bounds(&self, prefix: &Prefix) -> (String, String) {
         let begin = format!("{}/keys/{}", self.root, prefix.as_str());
-        // It ends with a slash, and what follows a slash is a nought.
+        // The prefix ends with a slash, and `0` is the character after the slash.
         let end = format!("{}0", begin.strip_suffix('/').unwrap_or(&begin));
         (begin, end)
     }
@@ -145,7 +147,7 @@ impl Client {
 
     fn list(&mut self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
         let (mut begin, end) = self.bounds(prefix);
-        // The first key behind another is that one with a zero byte.
+        // The first key after a key is the same text with a zero byte.
         begin = after.map_or(begin.clone(), |key| begin.max(format!("{}\0", self.path_of(key))));
         let (mut page, mut bytes, mut chunk) = (Page::default(), 0, CHUNK_FIRST);
         if begin >= end {
@@ -169,7 +171,7 @@ impl Client {
             if !page.more || page.entries.len() >= PAGE_ENTRIES_MAX || bytes >= PAGE_BYTES_MAX {
                 return Ok(page);
             }
-            // Small values are fetched many at a time, and large ones few.
+            // Small values are fetched many at a time, large ones few.
             let is_small = (bytes - before) * 8 < PAGE_BYTES_MAX;
             chunk = if is_small { (chunk * 4).min(CHUNK_MAX) } else { CHUNK_FIRST };
         }
@@ -221,20 +223,20 @@ impl Client {
         Ok(Answer::Conflict(current.filter(|version| version.0 != 0)))
     }
 
-    /// Who has a lease, and the etcd lease behind it.
+    /// Returns a lease's holder, and the etcd lease behind it.
     fn holder(&mut self, lease: &LeaseName) -> Result<Option<(Held, u64)>, Error> {
         let answer = self.read(&range(&self.lease_path(lease), None, 1))?;
         answer["kvs"].get(0).map(held).transpose()
     }
 
-    /// Whether an etcd lease lives on.
+    /// Renews an etcd lease. Returns whether it still exists.
     fn keep_alive(&mut self, id: u64) -> Result<bool, Error> {
         let body = json!({ "ID": id.to_string() });
         let answer = self.gateway.call("/v3/lease/keepalive", &body, Repeat::Harmless)?;
         Ok(answer.is_some_and(|answer| number(&answer["result"]["TTL"]) > 0))
     }
 
-    /// Ends an etcd lease; if that fails it ends by itself.
+    /// Ends an etcd lease. If that fails, the lease expires by itself.
     fn revoke(&mut self, id: u64) {
         let body = json!({ "ID": id.to_string() });
         let _ = self.gateway.call("/v3/lease/revoke", &body, Repeat::Harmless);
@@ -256,7 +258,7 @@ impl Client {
             }
         }
         let seconds = ttl.as_nanos().div_ceil(1_000_000_000);
-        // One that is granted without our hearing of it ends by itself.
+        // An etcd lease whose grant does not reach this client expires by itself.
         let body = json!({ "TTL": seconds.to_string() });
         let granted = self.gateway.call("/v3/lease/grant", &body, Repeat::Harmless)?;
         let id = granted.map_or(0, |answer| number(&answer["ID"]));
@@ -291,7 +293,8 @@ impl Client {
                 _ => return Ok(Answer::NotHeld),
             },
         };
-        // Its key may be gone though the etcd lease lives: an operator may have deleted it.
+        // The lease's key may be gone although the etcd lease exists: an operator may have deleted
+        // it.
         let lives = self.keep_alive(id)?
             && self.holder(&fence.lease)?.is_some_and(|(held, _)| held.token == fence.token);
         if lives {

@@ -1,19 +1,19 @@
-//! Keeps a lease for a reactor: asks for it until it has it, renews it, and knows until when it may
-//! believe in it.
+//! Keeps a lease for a reactor: requests it until it is granted, renews it, and knows until when
+//! the holder may believe in it.
 //!
 //! # Why two keepers never believe at once
 //!
-//! The store gives a lease away no earlier than its time to live after the last request for it (or
-//! renewal) *reached the store*. A keeper believes for seven eighths of that time after the moment
-//! *before it sent* that request. Between the two moments no time passes backwards; so unless the
-//! keeper's clock is slower than the store's by more than an eighth, it stops believing first. A
-//! pause does not matter: who asks [`Keeper::fence`] with the time of now is told of the time that
-//! has passed. What does matter is a pause *between* asking and acting; against that writes carry
-//! the fence into the store.
+//! The store grants a lease to another holder no earlier than its time to live after the last
+//! request for it (or renewal) *reached the store*. A keeper believes for seven eighths of that
+//! time, counted from the moment *before it sent* that request. The request was sent before it
+//! arrived. So the keeper stops believing first, unless its clock is slower than the store's by
+//! more than an eighth. A pause of the process does not matter: a caller of [`Keeper::fence`]
+//! passes the present time, and the pause counts. A pause *between* that call and an action does
+//! matter. Against it, writes carry the fence into the store.
 //!
 //! The clock is the reactor's, which never jumps. On Linux it stands still while the whole machine
-//! is suspended: a coordinator that was put to sleep may believe for a moment too long when it is
-//! woken, until its first renewal fails. Its writes are refused all the same.
+//! is suspended. A coordinator that wakes up after that may believe a moment too long, until its
+//! first renewal fails. The store refuses its writes all the same.
 
 use crate::error::Error;
 use crate::key::LeaseName;
@@ -24,16 +24,16 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 use thunderhead_runtime::Time;
 
-/// What happened to a lease.
+/// A change of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// It is ours from now on.
+    /// The keeper has it from now on.
     Won(Fence),
-    /// It is not ours any more, as far as we know.
+    /// The keeper no longer has it, as far as it knows.
     Lost(Fence),
 }
 
-/// Keeps a lease. The reactor gives it turns and the answers to its requests.
+/// Keeps a lease. The reactor gives the keeper turns and the answers to its requests.
 #[derive(Debug)]
 pub struct Keeper {
     lease: LeaseName,
@@ -42,7 +42,7 @@ pub struct Keeper {
     state: State,
     held_by: Option<Held>,
     news: VecDeque<News>,
-    /// Requests whose answers do not matter any more.
+    /// Requests whose answers no longer matter.
     stale: BTreeSet<RequestId>,
     resigned: bool,
     /// Why the last request was not answered.
@@ -51,7 +51,7 @@ pub struct Keeper {
 
 #[derive(Debug)]
 enum State {
-    /// Somebody else has it, or nobody.
+    /// The lease is free, or another process has it.
     Without {
         ask_at: Time,
     },
@@ -68,7 +68,7 @@ enum State {
 }
 
 impl Keeper {
-    /// A keeper that wants the lease.
+    /// Returns a keeper that requests the lease.
     #[must_use]
     pub fn new(lease: LeaseName, holder: Holder, ttl: Duration) -> Keeper {
         Keeper {
@@ -84,19 +84,20 @@ impl Keeper {
         }
     }
 
-    /// The same keeper, which does not ask before a time.
+    /// Returns the same keeper, which sends no request before a time.
     #[must_use]
     pub fn not_before(self, time: Time) -> Keeper {
         Keeper { state: State::Without { ask_at: time }, ..self }
     }
 
-    /// Why the store did not answer the last request.
+    /// Returns the reason why the store did not answer the last request.
     #[must_use]
     pub fn trouble(&self) -> Option<&Error> {
         self.trouble.as_ref()
     }
 
-    /// The proof of holding the lease, while it may be believed. Every write carries it.
+    /// Returns the proof of holding the lease, while the keeper may believe in it. Every write
+    /// carries it.
     #[must_use]
     pub fn fence(&self, now: Time) -> Option<&Fence> {
         match &self.state {
@@ -105,18 +106,18 @@ impl Keeper {
         }
     }
 
-    /// Who else had it when we asked last.
+    /// Returns the other holder that the last request found.
     #[must_use]
     pub fn held_by(&self) -> Option<&Held> {
         self.held_by.as_ref()
     }
 
-    /// What has happened since the last call.
+    /// Returns the next change of the lease that the caller has not read yet.
     pub fn news(&mut self) -> Option<News> {
         self.news.pop_front()
     }
 
-    /// When it wants a turn.
+    /// Returns the time of its next turn.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
         match &self.state {
@@ -128,11 +129,12 @@ impl Keeper {
         }
     }
 
-    /// Sends what is due, and stops believing in time. Called in every turn.
+    /// Sends requests that are due, and stops believing in time. The reactor calls it in every
+    /// turn.
     ///
-    /// A keeper asks for nothing while it has news that its owner has not read. The owner of a lost lease may
-    /// replace the keeper: the store would give the lease to the old keeper then, and the new keeper would
-    /// wait until that grant has run out.
+    /// A keeper sends no request while it has news that its owner has not read. The owner of a lost
+    /// lease may replace the keeper. A request sent before that could get the lease for the old
+    /// keeper, and the new keeper would wait until that grant expires.
     pub fn turn(&mut self, now: Time, store: &mut (impl Metastore + ?Sized)) {
         if matches!(&self.state, State::Holding { until, .. } if now >= *until) {
             self.lose(now);
@@ -160,7 +162,7 @@ impl Keeper {
         }
     }
 
-    /// Takes an answer; says whether it was for this keeper.
+    /// Takes an answer and returns whether the answer was for this keeper.
     pub fn take(&mut self, now: Time, id: RequestId, result: &Result<Answer, Error>) -> bool {
         if self.stale.remove(&id) {
             return true;
@@ -195,7 +197,8 @@ impl Keeper {
     fn asked(&mut self, now: Time, until: Time, result: &Result<Answer, Error>) {
         let ttl = self.ttl;
         self.state = match result {
-            // An answer that comes too late to be believed is asked for again: the store knows us.
+            // An answer that comes too late to be believed: request again, the store knows this
+            // holder.
             Ok(Answer::Acquired(token)) if now < until => {
                 let fence = Fence { lease: self.lease.clone(), token: *token };
                 self.held_by = None;
@@ -220,18 +223,18 @@ impl Keeper {
         }
     }
 
-    /// Whether the store has answered all that a keeper told it which gave its lease back.
+    /// Whether the keeper has resigned and the store has answered all its requests.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.resigned && self.stale.is_empty()
     }
 
-    /// Stops believing at once, gives the lease back if it is held, and does not ask again.
-    /// Somebody else need not wait for it to run out then.
+    /// Stops believing at once, gives the lease back if it is held, and sends no further request.
+    /// Another process then need not wait until the lease expires.
     pub fn resign(&mut self, now: Time, store: &mut (impl Metastore + ?Sized)) {
         self.resigned = true;
         if let State::Asking { request, .. } = &self.state {
-            // What it may still be given runs out by itself.
+            // A grant that this request may still get expires by itself.
             self.stale.insert(*request);
             self.state = State::Without { ask_at: now };
         }

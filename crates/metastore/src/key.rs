@@ -1,16 +1,16 @@
-//! Names of things in a metastore: keys, the prefixes they are listed by, and leases.
+//! Names in a metastore: keys, the prefixes by which keys are listed, and leases.
 //!
-//! They are checked when they are made, so that no store has to: what one store could not hold,
-//! none is given.
+//! The constructors check them, so that no store has to. They refuse a name that any of the stores
+//! could not hold.
 
 use crate::error::Error;
 use crate::limits::KEY_BYTES_MAX;
 use std::fmt;
 
-/// Names a value: parts joined by slashes, as in `tables/17`.
+/// The name of a value: parts joined by slashes, as in `tables/17`.
 ///
-/// Keys are ordered by their bytes. A key may be the beginning of another: `tables` and
-/// `tables/17` are two values that have nothing to do with each other.
+/// Keys are ordered by their bytes. A key may be the beginning of another: `tables` and `tables/17`
+/// are two unrelated values.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(String);
 
@@ -18,15 +18,15 @@ pub struct Key(String);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix(String);
 
-/// Names a lease: one part, without slashes.
+/// The name of a lease: one part, without slashes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseName(String);
 
 impl Key {
-    /// A key.
+    /// Checks a text and makes it a key.
     ///
     /// # Errors
-    /// When it is empty, too long or malformed: an empty part, `.` or `..`, or characters that
+    /// If the text is empty, too long or malformed: an empty part, `.` or `..`, or characters that
     /// ZooKeeper does not allow.
     pub fn new(text: impl Into<String>) -> Result<Key, Error> {
         let text = text.into();
@@ -34,7 +34,7 @@ impl Key {
         Ok(Key(text))
     }
 
-    /// Its text.
+    /// Returns the key's text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -42,14 +42,14 @@ impl Key {
 }
 
 impl Prefix {
-    /// All keys.
+    /// Returns the prefix of all keys.
     #[must_use]
     pub fn all() -> Prefix {
         Prefix(String::new())
     }
 
-    /// The keys below a name: `tables` stands for `tables/17` but neither for `tables` itself nor
-    /// for `tables-old/1`.
+    /// Returns the prefix of the keys below a name: `tables` stands for `tables/17`, but neither
+    /// for `tables` itself nor for `tables-old/1`.
     ///
     /// # Errors
     /// As for a key.
@@ -58,13 +58,13 @@ impl Prefix {
         Ok(Prefix(format!("{name}/")))
     }
 
-    /// Whether a key is among them.
+    /// Whether a key is below this prefix.
     #[must_use]
     pub fn contains(&self, key: &Key) -> bool {
         key.0.starts_with(&self.0)
     }
 
-    /// What all its keys begin with: nothing, or text that ends with a slash.
+    /// Returns the text with which all its keys begin: nothing, or text that ends with a slash.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -72,20 +72,20 @@ impl Prefix {
 }
 
 impl LeaseName {
-    /// The name of a lease.
+    /// Checks a text and makes it the name of a lease.
     ///
     /// # Errors
-    /// As for a key; also when it has a slash.
+    /// As for a key, and if the text has a slash.
     pub fn new(text: impl Into<String>) -> Result<LeaseName, Error> {
         let text = text.into();
         check(&text)?;
         if text.contains('/') {
-            return Err(malformed(&text, "the name of a lease has no slash"));
+            return Err(malformed(&text, "the name of a lease must have no slash"));
         }
         Ok(LeaseName(text))
     }
 
-    /// Its text.
+    /// Returns the name's text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -108,8 +108,8 @@ fn malformed(text: &str, why: &'static str) -> Error {
     Error::KeyMalformed { key: text.to_owned(), why }
 }
 
-/// Characters that every store takes: ZooKeeper refuses controls, what Java keeps in two units,
-/// private use and the specials.
+/// Whether every store accepts the character. ZooKeeper refuses control characters, characters that
+/// Java stores in two units, private use and the specials.
 fn is_allowed(character: char) -> bool {
     let in_a_unit = character <= '\u{d7ff}' || ('\u{f900}'..='\u{ffef}').contains(&character);
     in_a_unit && !character.is_control()
@@ -123,7 +123,10 @@ pub(crate) fn check(text: &str) -> Result<(), Error> {
         return Err(Error::KeyTooLong { bytes: text.len(), limit: KEY_BYTES_MAX });
     }
     if !text.chars().all(is_allowed) {
-        return Err(malformed(text, "it has a control or another character that is not allowed"));
+        return Err(malformed(
+            text,
+            "it has a character that is not allowed, for example a control character",
+        ));
     }
     for part in text.split('/') {
         if part.is_empty() {
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_holds_what_is_below_it() -> Result<(), Error> {
+    fn a_prefix_contains_the_keys_below_it() -> Result<(), Error> {
         let prefix = Prefix::under("tables")?;
         for (key, inside) in [("tables/1", true), ("tables/1/2", true), ("tables", false)] {
             assert_eq!(prefix.contains(&Key::new(key)?), inside, "{key}");

@@ -1,19 +1,19 @@
-//! Sizes and times that a metastore accepts, the same for all stores, so that what works with one
-//! works with each.
+//! Sizes and times that a metastore accepts. They are the same for all stores, so that a
+//! coordinator that works with one store works with each.
 
 use std::time::Duration;
 
-/// Bytes of a key. Short enough to stand in every message and log line.
+/// Bytes of a key. Short enough for every message and log line.
 pub const KEY_BYTES_MAX: usize = 512;
 
-/// Bytes of a value. ZooKeeper takes packets below 1 MiB, in which a fenced write also has up to
-/// four paths; etcd takes requests below 1.5 MiB.
+/// Bytes of a value. ZooKeeper accepts packets below 1 MiB, and a fenced write's packet also has up
+/// to four paths. etcd accepts requests below 1.5 MiB.
 pub const VALUE_BYTES_MAX: usize = 1_000_000;
 
-/// Bytes of what a holder says of itself.
+/// Bytes of a holder's description of itself.
 pub const DESCRIPTION_BYTES_MAX: usize = 1024;
 
-/// The shortest lease. Below it, the pauses of an ordinary machine would cost leases.
+/// The shortest lease. With shorter ones, the pauses of an ordinary machine would lose leases.
 pub const LEASE_MIN: Duration = Duration::from_secs(1);
 
 /// The longest lease. ZooKeeper grants sessions of at most 20 ticks, 40 seconds by default, and
@@ -23,18 +23,19 @@ pub const LEASE_MAX: Duration = Duration::from_secs(20);
 /// Entries of a page.
 pub const PAGE_ENTRIES_MAX: usize = 256;
 
-/// Bytes of values after which a page ends. One value may go beyond it.
+/// Bytes of values after which a page ends. One value may exceed it.
 pub const PAGE_BYTES_MAX: usize = 4 << 20;
 
-/// Requests that may wait for their answers. A coordinator that has more is not reading them.
+/// Requests that may be pending. A coordinator with more does not read their answers.
 pub const REQUESTS_MAX: usize = 1024;
 
-/// How much earlier than the store a holder stops believing in its lease: one part in so many.
-/// Covers clocks that run at different rates; no clock of a machine that works errs by as much.
+/// The part of a lease by which its holder stops believing before the store may grant it again: one
+/// in so many. It covers clocks that run at different rates. No working machine's clock is wrong by
+/// as much.
 pub const LEASE_MARGIN: u32 = 8;
 
-/// The first pause before the file of the embedded store is opened again, if that did not help at once; each
-/// is twice the one before.
+/// The first pause before the embedded store's file is opened again, if an attempt without a pause
+/// failed. Each further pause is twice as long.
 pub const REOPEN_MIN: Duration = Duration::from_millis(50);
 
 /// The longest such pause. Opening reads the whole file.

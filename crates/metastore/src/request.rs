@@ -1,4 +1,4 @@
-//! What can be asked of a metastore, and what it answers.
+//! The requests to a metastore, and its answers.
 
 use crate::error::Error;
 use crate::key::{Key, LeaseName, Prefix};
@@ -6,12 +6,12 @@ use crate::limits::{DESCRIPTION_BYTES_MAX, LEASE_MAX, LEASE_MIN, VALUE_BYTES_MAX
 use std::fmt;
 use std::time::Duration;
 
-/// The version of a value. A key's versions only grow, also when it is deleted and made again;
-/// versions of different keys say nothing about each other.
+/// The version of a value. A key's versions only grow, even if the key is deleted and made again.
+/// Versions of different keys are not related.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u64);
 
-/// A fencing token: each holder of a lease has a higher one than the holders before it.
+/// A fencing token: each holder of a lease has a higher one than all holders before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
@@ -21,26 +21,26 @@ impl fmt::Display for Token {
     }
 }
 
-/// The proof of holding a lease, for a write that must not be done by anyone else.
+/// The proof of holding a lease, for a write that no other process may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fence {
     /// The lease.
     pub lease: LeaseName,
-    /// What its holder was given.
+    /// The token that its holder got.
     pub token: Token,
 }
 
-/// Who wants a lease.
+/// A process that requests a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Drawn at random for each life of a process: who acquires again under the same id after an
-    /// unknown outcome gets what it has already.
+    /// A random number for each run of a process. A process that acquires again under the same id
+    /// after an unknown outcome keeps the lease that it already has.
     pub id: u64,
-    /// For people and for clients: where to find it, mostly.
+    /// Text for people and clients, mostly the holder's address.
     pub description: String,
 }
 
-/// Who has a lease.
+/// A lease's holder with its token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// The holder.
@@ -49,10 +49,10 @@ pub struct Held {
     pub token: Token,
 }
 
-/// What a write does, and what must be so for it to be done.
+/// A write's effect, and the condition under which it is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Makes a value where there is none.
+    /// Makes a value if the key has none.
     Create(Vec<u8>),
     /// Replaces the value of this version.
     Replace(Version, Vec<u8>),
@@ -61,7 +61,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// The version that the key must have; none when it must have no value.
+    /// Returns the version that the key must have, or none if it must have no value.
     #[must_use]
     pub fn expected(&self) -> Option<Version> {
         match self {
@@ -70,7 +70,7 @@ impl Change {
         }
     }
 
-    /// The value that the key gets; none when it is deleted.
+    /// Returns the value that the key gets, or none if it is deleted.
     #[must_use]
     pub fn value(&self) -> Option<&[u8]> {
         match self {
@@ -80,7 +80,7 @@ impl Change {
     }
 }
 
-/// Something asked of a metastore.
+/// A request to a metastore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Reads a value: [`Answer::Value`].
@@ -90,9 +90,9 @@ pub enum Request {
     },
     /// Reads keys and values in order: [`Answer::Page`].
     List {
-        /// Which.
+        /// The prefix of the keys.
         prefix: Prefix,
-        /// Begins behind this key.
+        /// Begins after this key.
         after: Option<Key>,
     },
     /// Makes, replaces or deletes a value under conditions: [`Answer::Written`],
@@ -100,33 +100,34 @@ pub enum Request {
     Write {
         /// Its key.
         key: Key,
-        /// What is done.
+        /// The effect and its condition.
         change: Change,
         /// The lease that must be held at the same moment.
         fence: Option<Fence>,
     },
-    /// Takes a lease that nobody has: [`Answer::Acquired`] or [`Answer::HeldBy`].
+    /// Takes a free lease: [`Answer::Acquired`] or [`Answer::HeldBy`].
     Acquire {
-        /// Which.
+        /// The lease.
         lease: LeaseName,
-        /// For whom.
+        /// The process that requests it.
         holder: Holder,
-        /// The store does not give it away before so long after this or the last renewal.
+        /// The time to live: the store grants the lease to another holder only after so long
+        /// without a renewal.
         ttl: Duration,
     },
-    /// Keeps a lease for another while: [`Answer::Renewed`] or [`Answer::NotHeld`].
+    /// Renews a lease: [`Answer::Renewed`] or [`Answer::NotHeld`].
     Renew {
-        /// What is held.
+        /// The lease and its token.
         fence: Fence,
     },
-    /// Gives a lease back: [`Answer::Released`], also when it was not held any more.
+    /// Gives a lease back: [`Answer::Released`], even if the lease was no longer held.
     Release {
-        /// What is held.
+        /// The lease and its token.
         fence: Fence,
     },
-    /// Reads who has a lease: [`Answer::Holder`].
+    /// Reads the holder of a lease: [`Answer::Holder`].
     Holder {
-        /// Which.
+        /// The lease.
         lease: LeaseName,
     },
 }
@@ -145,16 +146,16 @@ pub struct Entry {
 /// Entries in the order of their keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
-    /// What there is.
+    /// The entries.
     pub entries: Vec<Entry>,
-    /// Whether there may be more behind the last of them.
+    /// Whether there may be more entries after the last one.
     pub more: bool,
 }
 
-/// What a metastore answers.
+/// The answers of a metastore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The value, if there is one.
+    /// The value, if the key has one.
     Value(Option<Entry>),
     /// Some entries.
     Page(Page),
@@ -166,20 +167,20 @@ pub enum Answer {
     Deposed,
     /// The lease is held, under this token.
     Acquired(Token),
-    /// Somebody else has the lease.
+    /// Another process has the lease.
     HeldBy(Held),
-    /// The lease is held for another while.
+    /// The lease is renewed.
     Renewed,
     /// The lease is not held under this token, and never will be again.
     NotHeld,
     /// The lease is not held under this token.
     Released,
-    /// Who has the lease.
+    /// The holder of the lease, if it has one.
     Holder(Option<Held>),
 }
 
 impl Request {
-    /// Refuses what no store is given.
+    /// Refuses requests that no store accepts.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self {
             Request::Write { change, .. } => match change.value() {
@@ -201,7 +202,7 @@ impl Request {
         }
     }
 
-    /// Whether it changes nothing, so that trying again is harmless.
+    /// Whether it changes nothing, so that a repetition is harmless.
     pub(crate) fn only_reads(&self) -> bool {
         matches!(self, Request::Get { .. } | Request::List { .. } | Request::Holder { .. })
     }

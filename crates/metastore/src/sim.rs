@@ -1,13 +1,13 @@
-//! A simulated store with faults: one service that any number of simulated processes share, on the
-//! simulation's true time, drawing everything from its seed.
+//! A simulated store with faults: one service that all simulated processes share. It runs on the
+//! simulation's true time and draws everything from its seed.
 //!
 //! It belongs to no host: it stands for etcd or ZooKeeper somewhere in the network. A request takes
-//! time to reach it and its answer takes time to come back. On the way either may be lost, or the
-//! request may arrive after its sender has given up; the store may be stopped and started again, and
-//! a client may be cut off from it. Requests are done in the order in which they arrive, at the
-//! moments at which they arrive, whenever anybody looks.
+//! time to reach it, and its answer takes time to come back. Either may be lost. A request may also
+//! arrive after its sender has stopped waiting. The store may be stopped and started again, and a
+//! client may be cut off from it. The store executes requests in the order and at the moments of
+//! their arrival, even if the simulation looks later.
 //!
-//! A process that dies drops its client; what it sent arrives all the same.
+//! A process that crashes drops its client. Its requests in flight still arrive.
 
 mod state;
 
@@ -25,25 +25,25 @@ use thunderhead_runtime::clock::Clock;
 use thunderhead_runtime::sim::clock::TrueTime;
 use thunderhead_runtime::{Random, Time};
 
-/// What goes wrong, and how often.
+/// The faults, and how often each occurs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Faults {
     /// The shortest and longest time that a message takes in one direction.
     pub delay: (Duration, Duration),
     /// How long a client waits for an answer.
     pub patience: Duration,
-    /// How often a request is refused at once: nothing was done.
+    /// How often a request is refused at once, with no effect.
     pub unavailable: f64,
-    /// How often a request is lost on its way.
+    /// How often a request is lost in flight.
     pub request_lost: f64,
-    /// How often an answer is lost on its way.
+    /// How often an answer is lost in flight.
     pub answer_lost: f64,
-    /// How often a request arrives after its sender gave up.
+    /// How often a request arrives after its sender has stopped waiting.
     pub straggles: f64,
 }
 
 impl Faults {
-    /// Nothing goes wrong.
+    /// Returns a set without faults.
     #[must_use]
     pub fn none() -> Faults {
         Faults {
@@ -56,7 +56,7 @@ impl Faults {
         }
     }
 
-    /// Much goes wrong; how much is drawn.
+    /// Returns a set with many faults, drawn at random.
     #[must_use]
     pub fn drawn(random: &mut Random) -> Faults {
         let longest = Duration::from_micros(random.within(500..400_000));
@@ -72,11 +72,11 @@ impl Faults {
     }
 }
 
-/// Names a client of a simulated store.
+/// The number of a client of a simulated store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u64);
 
-/// A simulated store. Clones are handles to the same.
+/// A simulated store. Clones are handles to the same store.
 #[derive(Clone)]
 pub struct SimStore(Rc<RefCell<Service>>);
 
@@ -85,28 +85,28 @@ struct Service {
     random: Random,
     faults: Faults,
     state: State,
-    /// Where the present rate of its clock began: the true time and its own.
+    /// The start of the present rate of its clock: the true time and its own.
     clock: (u64, u64),
     /// Millionths by which its clock runs fast.
     drift: i64,
     running: bool,
     clients: BTreeMap<ClientId, Peer>,
-    /// What is on its way to the store, by when it arrives.
+    /// Requests in flight to the store, by time of arrival.
     arriving: BTreeMap<(u64, u64), Flight>,
     count: u64,
 }
 
-/// What the service knows of a client.
+/// The service's view of a client.
 #[derive(Default)]
 struct Peer {
-    /// Nothing gets through.
+    /// No message gets through.
     cut: bool,
-    /// Requests get through and answers do not.
+    /// Requests get through, answers do not.
     deaf: bool,
     watches: BTreeMap<WatchId, Prefix>,
-    /// What is on its way to the client, by when it arrives.
+    /// Events in flight to the client, by time of arrival.
     events: BTreeMap<(u64, u64), Event>,
-    /// Requests without an answer on its way.
+    /// Requests whose answer is not in flight yet.
     waiting: BTreeMap<RequestId, Waiting>,
 }
 
@@ -116,7 +116,7 @@ struct Waiting {
     only_reads: bool,
 }
 
-/// A request on its way.
+/// A request in flight.
 struct Flight {
     client: ClientId,
     id: RequestId,
@@ -124,7 +124,7 @@ struct Flight {
 }
 
 impl SimStore {
-    /// An empty store.
+    /// Returns an empty store.
     #[must_use]
     pub fn new(truth: TrueTime, random: Random, faults: Faults) -> SimStore {
         let clock = (truth.get(), 0);
@@ -142,7 +142,7 @@ impl SimStore {
         })))
     }
 
-    /// A client for a process with this clock.
+    /// Returns a client for a process with this clock.
     #[must_use]
     pub fn client(&self, clock: Clock) -> SimClient {
         let mut service = self.0.borrow_mut();
@@ -151,7 +151,7 @@ impl SimStore {
         SimClient { service: Rc::clone(&self.0), id, clock, count: 0 }
     }
 
-    /// Changes what goes wrong from now on.
+    /// Changes the faults from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.now().faults = faults;
     }
@@ -163,7 +163,7 @@ impl SimStore {
         service.drift = drift;
     }
 
-    /// Stops the store: what arrives is not done. It keeps what it holds.
+    /// Stops the store: requests that arrive are not done. It keeps its contents.
     pub fn stop(&self) {
         let mut service = self.now();
         if service.running {
@@ -173,7 +173,7 @@ impl SimStore {
         }
     }
 
-    /// Starts it again. Leases get their whole time anew, as they do from etcd.
+    /// Starts it again. Leases get their whole time anew, as in etcd.
     pub fn start(&self) {
         let mut service = self.now();
         if !service.running {
@@ -183,8 +183,7 @@ impl SimStore {
         }
     }
 
-    /// Cuts a client off: nothing gets from it to the store or back. What is on its way to the
-    /// store arrives; answers do not.
+    /// Cuts a client off. Requests in flight to the store still arrive; answers do not.
     pub fn cut(&self, client: ClientId) {
         let mut service = self.now();
         if let Some(peer) = service.clients.get_mut(&client) {
@@ -196,7 +195,7 @@ impl SimStore {
         }
     }
 
-    /// Has a client's requests get through and be done, but no answers to them.
+    /// Lets a client's requests get through and be done, but drops the answers.
     pub fn deafen(&self, client: ClientId) {
         if let Some(peer) = self.now().clients.get_mut(&client) {
             peer.deaf = true;
@@ -208,19 +207,19 @@ impl SimStore {
         let mut service = self.now();
         let Some(peer) = service.clients.get_mut(&client) else { return };
         (peer.cut, peer.deaf) = (false, false);
-        // What changed meanwhile is not known, so everything may have.
+        // The changes in between are unknown, so every watched prefix may have changed.
         let watches: Vec<WatchId> = peer.watches.keys().copied().collect();
         for watch in watches {
             service.tell_changed(client, watch);
         }
     }
 
-    /// Takes a lease from whoever has it, as an operator might.
+    /// Takes a lease from its holder, as an operator might.
     pub fn revoke(&self, lease: &LeaseName) {
         self.now().state.revoke(lease);
     }
 
-    /// What a request would be answered at this moment by a store without faults; for judges.
+    /// Returns the answer that a store without faults would give now; for judges.
     #[must_use]
     pub fn peek(&self, request: &Request) -> Answer {
         let mut service = self.now();
@@ -228,7 +227,7 @@ impl SimStore {
         service.state.apply(now, request)
     }
 
-    /// The service, with everything done that has arrived by now.
+    /// Returns the service after it has done all requests that have arrived.
     fn now(&self) -> std::cell::RefMut<'_, Service> {
         let mut service = self.0.borrow_mut();
         service.advance();
@@ -242,7 +241,7 @@ impl Service {
         self.count
     }
 
-    /// What the store's clock shows at a true time.
+    /// Returns the time on the store's clock at a true time.
     fn own_time(&self, truth: u64) -> u64 {
         let (since, own) = self.clock;
         let passed = i128::from(truth - since);
@@ -271,7 +270,8 @@ impl Service {
         self.tell(client, at, Event::Changed(watch));
     }
 
-    /// No answer to a request will come: its client learns that when it has waited long enough.
+    /// Drops the answer to a request. Its client learns at the end of its patience that none will
+    /// come.
     fn give_up(&mut self, client: ClientId, id: RequestId) {
         let Some(peer) = self.clients.get_mut(&client) else { return };
         let Some(waiting) = peer.waiting.remove(&id) else { return };
@@ -314,7 +314,7 @@ impl Service {
         self.arriving.insert((arrives, number), Flight { client, id, request });
     }
 
-    /// Does what has arrived by now.
+    /// Does all requests that have arrived.
     fn advance(&mut self) {
         let now = self.truth.get();
         while let Some(first) = self.arriving.first_entry().filter(|first| first.key().0 <= now) {
@@ -334,7 +334,7 @@ impl Service {
         }
         let back = at + self.delay();
         let Some(peer) = self.clients.get(&client) else { return };
-        // Nobody may be waiting for it any more.
+        // The client may have stopped waiting.
         let (Some(waiting), deaf) = (peer.waiting.get(&id).copied(), peer.deaf) else { return };
         if deaf || back >= waiting.gives_up || self.random.chance(self.faults.answer_lost) {
             return self.give_up(client, id);
@@ -367,7 +367,7 @@ pub struct SimClient {
 }
 
 impl SimClient {
-    /// Its name, to cut it off by.
+    /// Returns its number, for [`SimStore::cut`] and the like.
     #[must_use]
     pub fn id(&self) -> ClientId {
         self.id
@@ -442,7 +442,8 @@ impl Metastore for SimClient {
         let event = service.clients.get(&self.id)?.events.first_key_value().map(|(at, _)| at.0);
         let own = service.arriving.iter().filter(|(_, flight)| flight.client == self.id);
         let arrival = own.map(|((at, _), _)| *at).next();
-        // The store need not know the rate of this clock: who wakes too early looks again.
+        // The store need not know the rate of this clock: a process that wakes too early polls
+        // again.
         let wait = event.into_iter().chain(arrival).min()?.saturating_sub(service.truth.get());
         Some(self.clock.now() + Duration::from_nanos(wait))
     }

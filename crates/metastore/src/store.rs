@@ -1,44 +1,44 @@
-//! The trait: how a reactor talks to a metastore without ever waiting for it.
+//! The trait: how a reactor uses a metastore without ever waiting for it.
 
 use crate::error::Error;
 use crate::key::Prefix;
 use crate::request::{Answer, Request};
 use thunderhead_runtime::Time;
 
-/// Names a request of one client.
+/// The number of a request of one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// Names a watch of one client.
+/// The number of a watch of one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchId(pub u64);
 
-/// What a metastore has to say.
+/// An answer or a notice of a metastore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A request was answered.
+    /// The answer to a request.
     Done(RequestId, Result<Answer, Error>),
-    /// Something below a watched prefix may have changed since the last time this was said.
+    /// Something below a watched prefix may have changed since the last such notice.
     Changed(WatchId),
 }
 
-/// A client of a metastore. See the crate's documentation for what every one promises.
+/// A client of a metastore. The crate's documentation lists the promises of every store.
 pub trait Metastore {
-    /// Sends a request. Just one [`Event::Done`] follows, in a later [`poll`](Metastore::poll).
+    /// Sends a request. Exactly one [`Event::Done`] follows, in a later [`poll`](Metastore::poll).
     fn submit(&mut self, now: Time, request: Request) -> RequestId;
 
-    /// Tells of changes below a prefix from now on. The first [`Event::Changed`] comes soon, and
-    /// says that changes from then on are seen: read after it.
+    /// Reports changes below a prefix from now on. The first [`Event::Changed`] comes soon. It
+    /// means that the store sees all changes from then on, so read after it.
     fn watch(&mut self, now: Time, prefix: Prefix) -> WatchId;
 
     /// Ends a watch.
     fn unwatch(&mut self, watch: WatchId);
 
-    /// Takes what there is to say. Called in every turn until it says nothing more; the alarm
-    /// that the client was made with rings when there is something.
+    /// Returns the next event. The reactor calls it in every turn until it returns `None`. The
+    /// alarm with which the client was made rings when an event is ready.
     fn poll(&mut self, now: Time) -> Option<Event>;
 
-    /// When it wants to be polled though the alarm does not ring.
+    /// Returns the time of the next poll that is due even if the alarm does not ring.
     fn deadline(&self) -> Option<Time>;
 }
 

@@ -1,30 +1,31 @@
 //! A ZooKeeper ensemble.
 //!
-//! | what | where |
+//! | stored | place |
 //! | --- | --- |
 //! | a value | node `{root}/keys/+a/+b/=c` of key `a/b/c`; its version is the node's `mzxid` |
-//! | a lease | node `{root}/leases/{name}`: its data says who had it last, its data version is the token |
-//! | | ephemeral node `{root}/leases/{name}/holder`: there as long as the holder's session |
-//! | changes | node `{root}/changes`: set with every write, so that its `mzxid` tells of them |
+//! | a lease | node `{root}/leases/{name}`: data = last holder, data version = token |
+//! | | ephemeral node `{root}/leases/{name}/holder`: exists as long as the holder's session |
+//! | changes | node `{root}/changes`: set with every write, so that its `mzxid` shows them |
 //! | deletions | node `{root}/deletions`: set with every deletion |
 //!
-//! - Directories and values have different first characters, so a key may be the beginning of
-//!   another, and a part may be called what ZooKeeper reserves. Directories are made when they are
-//!   needed and stay.
+//! - Directories and values have different first characters. So a key may be the beginning of
+//!   another, and a part may have a name that ZooKeeper reserves. Directories are made when they
+//!   are needed, and stay.
 //! - A write is one `multi`: it checks the lease's version against the token, checks that the
-//!   holder's node is there, and changes the value. ZooKeeper compares a node's number of changes,
-//!   which begins anew when a node is made again. So that a value that was deleted and made again
-//!   is not mistaken for the one that was read, a write also checks that nothing was deleted since.
-//! - Reads follow a `sync`, so that they see what was written before, whichever server is asked.
-//! - The session behind a lease lasts half as long again as the lease. A server that answers tells
-//!   the leader of our being alive only a little later, and may die before it does; the half covers
-//!   that.
-//! - The client keeps sessions alive by itself. So that a reactor that hangs does not keep its
-//!   lease, a lease that is not renewed in its time has its session closed from this side.
-//! - Only the client that acquired a lease can renew it. One that lost its session and acquires
-//!   again under the same id takes its old node away, and gets a new token.
-//! - A watch looks at `{root}/changes`: it tells of all writes by this crate, below any prefix, and
-//!   of none that are made by other means.
+//!   holder's node exists, and changes the value. ZooKeeper compares a node's number of changes,
+//!   which starts again when the node is made again. A value that was deleted and made again could
+//!   therefore be taken for the value that the writer read. So a write also checks that no key was
+//!   deleted since.
+//! - Reads follow a `sync`, so that they see all earlier writes, whichever server answers.
+//! - The session behind a lease lasts half as long again as the lease. A server that answers
+//!   reports to the leader only a little later that this client is alive, and may crash before
+//!   that; the extra half covers this.
+//! - The ZooKeeper client keeps sessions alive by itself. A reactor that hangs must not keep its
+//!   lease, so this side closes the session of a lease that is not renewed in time.
+//! - Only the client that acquired a lease can renew it. A client that lost its session and
+//!   acquires again under the same id removes its old node and gets a new token.
+//! - A watch looks at `{root}/changes`: it reports all writes by this crate, below any prefix, and
+//!   no writes made by other means.
 
 mod lease;
 mod nodes;
@@ -38,21 +39,21 @@ use std::time::Duration;
 use thunderhead_runtime::alarm::Alarm;
 use thunderhead_runtime::workers::Workers;
 
-/// How to reach an ensemble.
+/// The way to an ensemble.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Its servers, as `host:port`.
+    /// The addresses of its servers, as `host:port`.
     pub servers: Vec<String>,
-    /// The node below which everything is kept, so that several clusters can share it.
+    /// The node below which all nodes are, so that several clusters can share it.
     pub root: Key,
-    /// How long a server may take to answer. Below a quarter of the shortest lease in use.
+    /// How long a server may take to answer. Set it below a quarter of the shortest lease in use.
     pub patience: Duration,
     /// How often a watch looks.
     pub watch_every: Duration,
 }
 
 impl Options {
-    /// The usual, for some servers.
+    /// Returns the usual options for some servers.
     #[must_use]
     pub fn new(servers: Vec<String>, root: Key) -> Options {
         let (patience, watch_every) = (Duration::from_secs(2), Duration::from_millis(500));
@@ -60,10 +61,10 @@ impl Options {
     }
 }
 
-/// A client of an ensemble, with two workers. The ensemble need not be there yet.
+/// Returns a client of an ensemble, with two workers. The ensemble need not run yet.
 ///
 /// # Errors
-/// When there are no servers, or there can be no further threads.
+/// If there are no servers, or the machine refuses further threads.
 pub fn client(
     options: &Options,
     workers: &mut dyn Workers,
@@ -73,7 +74,7 @@ pub fn client(
         return Err(OpenError::Options("name at least one server of ZooKeeper".into()));
     }
     if let Some(bad) = options.servers.iter().find(|it| !it.contains(':') || it.contains('/')) {
-        return Err(OpenError::Options(format!("{bad:?} is no server: write host:port")));
+        return Err(OpenError::Options(format!("{bad:?} is not a server: write host:port")));
     }
     let answers = Answers::new(alarm);
     let mut lane = |name| {
@@ -87,7 +88,7 @@ pub fn client(
 struct Client {
     ensemble: Ensemble,
     leases: lease::Leases,
-    /// Sessions live on it. Last, so that it is dropped last.
+    /// The sessions' runtime. The last field, so that it is dropped last.
     runtime: tokio::runtime::Runtime,
 }
 

@@ -1,6 +1,6 @@
-//! The file of the embedded store: killed, opened twice, damaged, and not a file of ours.
+//! The file of the embedded store: killed, opened twice, damaged, and foreign files.
 #![allow(clippy::disallowed_methods, reason = "tests start processes and damage files")]
-#![allow(clippy::print_stdout, reason = "a child tells its parent what was answered")]
+#![allow(clippy::print_stdout, reason = "a child reports answered writes to its parent")]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use thunderhead_runtime::sim::disk::{DiskModel, SimDisk};
 use thunderhead_runtime::sim::workers::SimWorkers;
 use thunderhead_runtime::{Random, Time};
 
-/// Where a child finds the file that it writes to until it is killed.
+/// The variable with the file to which a child process writes until it is killed.
 const FILE: &str = "THUNDERHEAD_METASTORE_TEST_FILE";
 
 struct Scrap(PathBuf);
@@ -40,7 +40,7 @@ impl Drop for Scrap {
     }
 }
 
-/// Asks a store and has its worker answer.
+/// Sends a request to a store and runs its worker until the answer comes.
 fn ask(store: &Embedded, request: Request) -> Answer {
     let workers = SimWorkers::default();
     let disk = SimDisk::new(DiskModel::default(), Random::from_seed(1));
@@ -90,9 +90,9 @@ fn other_users_have_no_right_to_the_file() {
     assert_eq!(mode & 0o7777, 0o600);
 }
 
-/// A file of an earlier version, or one that another user made.
+/// A file of an earlier version, or of another user.
 #[test]
-fn a_file_is_taken_from_other_users_or_refused_where_they_may_have_written_it() {
+fn a_file_that_other_users_could_write_is_refused_and_a_readable_one_is_closed_to_them() {
     use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
     let scrap = Scrap::new("others");
     let path = scrap.file();
@@ -120,18 +120,18 @@ fn a_file_is_taken_from_other_users_or_refused_where_they_may_have_written_it() 
     refused("belongs to user 65534");
     chown(&path, Some(0), None).expect("as before");
     let target = path.with_extension("target");
-    std::fs::rename(&path, &target).expect("as a link will have it");
+    std::fs::rename(&path, &target).expect("a new name for the target");
     symlink(&target, &path).expect("a link");
     drop(opened(&path));
     let folder = path.parent().expect("a folder");
     let rights = std::fs::Permissions::from_mode(0o1777);
-    std::fs::set_permissions(folder, rights).expect("anybody may make names here");
+    std::fs::set_permissions(folder, rights).expect("every user may make names here");
     lchown(&path, Some(65534), None).expect("a link of another user");
     refused("belongs to user 65534");
 }
 
 #[test]
-fn what_was_answered_survives_a_kill() {
+fn answered_writes_survive_a_kill() {
     if let Some(path) = std::env::var_os(FILE) {
         // This is the child.
         let store = opened(Path::new(&path));
@@ -145,12 +145,12 @@ fn what_was_answered_survives_a_kill() {
     let scrap = Scrap::new("kill");
     let me = std::env::current_exe().expect("this program");
     let mut child = Command::new(me)
-        .args(["--exact", "what_was_answered_survives_a_kill", "--nocapture"])
+        .args(["--exact", "answered_writes_survive_a_kill", "--nocapture"])
         .env(FILE, scrap.file())
         .stdout(Stdio::piped())
         .spawn()
         .expect("a child");
-    let said = BufReader::new(child.stdout.take().expect("what it says"));
+    let said = BufReader::new(child.stdout.take().expect("the child's output"));
     let mut numbers = said.lines().map_while(Result::ok).filter_map(|line| {
         line.split_once("written ").and_then(|(_, number)| number.parse::<u32>().ok())
     });
@@ -182,7 +182,7 @@ fn a_file_is_opened_once() {
 }
 
 #[test]
-fn what_is_no_metastore_is_refused_and_left_as_it_is() {
+fn a_foreign_file_is_refused_and_left_unchanged() {
     let scrap = Scrap::new("foreign");
     let contents: [&[u8]; 3] = [b"", b"#!/bin/sh\n", &[0; 100_000]];
     for content in contents {
@@ -196,7 +196,7 @@ fn what_is_no_metastore_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn a_damaged_file_is_refused_or_its_damage_does_not_matter() {
+fn a_damaged_file_is_refused_or_reads_unchanged() {
     let scrap = Scrap::new("damage");
     let store = opened(&scrap.file());
     (0..60).for_each(|number| write(&store, number));
@@ -207,7 +207,7 @@ fn a_damaged_file_is_refused_or_its_damage_does_not_matter() {
     let (mut refused, mut harmless) = (0, 0);
     for _ in 0..200 {
         let mut bytes = whole.clone();
-        // Most of the file is empty: aim at what is not.
+        // Most of the file is empty: choose a byte that is not.
         let at = loop {
             let at = random.below(bytes.len() as u64) as usize;
             if bytes[at] != 0 {

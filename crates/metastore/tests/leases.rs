@@ -1,6 +1,7 @@
-//! Many candidates for one lease in the simulator, from many seeds: clocks at different rates,
-//! pauses, crashes, and a store that is slow, loses messages, is stopped and cut off. No two ever
-//! believe at once, what a deposed leader writes is refused, and in the end there is a leader.
+//! Many candidates for one lease in the simulator, from many seeds. The clocks run at different
+//! rates, and the candidates pause and crash. The store is slow, loses messages, stops and is cut
+//! off. No two candidates ever believe at once, the writes of a deposed leader are refused, and in
+//! the end there is a leader.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,36 +18,36 @@ use thunderhead_simulator::{Boot, HostId, Options, Simulation};
 const CANDIDATES: usize = 3;
 const SEEDS: u64 = 300;
 
-/// How far clocks are wrong: a hundred times more than those of machines.
+/// The error of the clocks: a hundred times more than that of machines.
 const DRIFT_MAX: i64 = 50_000;
 
-/// What the judge sees of a candidate that runs.
+/// The judge's view of a candidate that runs.
 struct Seen {
     keeper: Rc<RefCell<Keeper>>,
     clock: Clock,
     client: ClientId,
 }
 
-/// What all share for the judge.
+/// The judge's record, which all candidates share.
 #[derive(Default)]
 struct Record {
     running: Vec<Option<Seen>>,
-    /// Tokens under which writes were answered, by the version they made.
+    /// Tokens of answered writes, by the version that each write made.
     written: Vec<(Version, Token)>,
     won: Vec<Token>,
     lost: usize,
     refused: usize,
 }
 
-/// A coordinator that does nothing but be one: while it believes, it writes its token.
+/// A coordinator that does nothing but lead: while it believes in its lease, it writes its token.
 struct Candidate {
     number: usize,
     clock: Clock,
     store: SimClient,
     keeper: Rc<RefCell<Keeper>>,
     record: Rc<RefCell<Record>>,
-    /// The fence under which it writes. Kept for one write after it was lost: the one that was
-    /// decided on before a pause.
+    /// The fence of its writes. A lost fence is kept for one more write: a leader that paused
+    /// between decision and write would send it.
     writes_as: Option<Fence>,
     asked: Option<(RequestId, Token)>,
     version: Option<Version>,
@@ -160,7 +161,7 @@ impl Drop for Candidate {
     }
 }
 
-/// Fails if two believe at this very moment, each by its own clock.
+/// Fails if two candidates believe at this moment, each by its own clock.
 fn judge(record: &Record, seed: u64) -> Option<Token> {
     let believers: Vec<Token> = record
         .running
@@ -172,7 +173,7 @@ fn judge(record: &Record, seed: u64) -> Option<Token> {
     believers.first().copied()
 }
 
-/// Plans what goes wrong in the first half.
+/// Plans the faults of the first half.
 fn plan(
     simulation: &mut Simulation,
     random: &mut Random,
@@ -215,12 +216,12 @@ fn plan(
         }
         at += Duration::from_millis(random.within(100..3000));
     }
-    // What is still broken heals.
+    // The remaining faults heal.
     let store = store.clone();
     simulation.at(end + Duration::from_secs(7), move |_| store.set_faults(Faults::none()));
 }
 
-/// Runs a seed; gives what tells it from others.
+/// Runs a seed; returns values that differ between seeds.
 fn run(seed: u64) -> (u64, Vec<(Version, Token)>, usize, usize) {
     let mut random = Random::from_seed(seed);
     let mut simulation = Simulation::new(Options::calm(seed));
@@ -243,7 +244,10 @@ fn run(seed: u64) -> (u64, Vec<(Version, Token)>, usize, usize) {
         judge(&record.borrow(), seed);
     }
     let record_now = record.borrow();
-    assert!(judge(&record_now, seed).is_some(), "seed {seed}: nobody leads when all is well");
+    assert!(
+        judge(&record_now, seed).is_some(),
+        "seed {seed}: no candidate leads after all faults healed"
+    );
     let mut written = record_now.written.clone();
     written.sort();
     let falls = written.windows(2).find(|pair| pair[0].1 > pair[1].1 || pair[0].0 == pair[1].0);
@@ -261,14 +265,14 @@ fn no_two_candidates_believe_at_once_and_no_deposed_one_writes() {
         refused += refused_here;
         tokens += written.last().map_or(0, |(_, token)| token.0);
     }
-    // Or else this would prove nothing.
+    // Otherwise the test would prove nothing.
     let seeds = SEEDS as usize;
     assert!(writes > 50 * seeds && lost > seeds && tokens > 3 * SEEDS, "{writes} {lost} {tokens}");
     assert!(refused > seeds / 4, "{refused}");
 }
 
 #[test]
-fn a_seed_gives_the_same_run_again() {
+fn a_seed_repeats_the_same_run() {
     for seed in [1, 7, 42] {
         assert_eq!(run(seed), run(seed));
     }

@@ -1,5 +1,5 @@
-//! Random operations on the embedded and the simulated store, against a model that is so plain that
-//! it can be believed. The embedded store is also closed and opened at any moment.
+//! Random operations on the embedded and the simulated store, compared with a plain model. The
+//! embedded store is also closed and opened at random moments.
 
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -20,7 +20,8 @@ use thunderhead_runtime::sim::disk::{DiskModel, SimDisk};
 use thunderhead_runtime::sim::workers::SimWorkers;
 use thunderhead_runtime::{Random, Time};
 
-/// What is drawn. Numbers choose among few keys, versions and leases, so that they meet.
+/// A drawn operation. Its numbers choose among few keys, versions and leases, so that operations
+/// meet.
 #[derive(Clone, Debug)]
 enum Operation {
     Get(u8),
@@ -65,7 +66,7 @@ fn lease(number: u8) -> LeaseName {
     LeaseName::new(format!("l{number}")).expect("a good name")
 }
 
-/// Values and leases, as they should be. Leases do not run out here: no time passes.
+/// The right values and leases. Leases do not expire here: no time passes.
 #[derive(Default)]
 struct Model {
     values: BTreeMap<String, (Version, Vec<u8>)>,
@@ -75,7 +76,7 @@ struct Model {
 }
 
 impl Model {
-    /// The fence that an operation means: the newest token given, or an older or newer one.
+    /// Returns the fence of an operation: the newest token, or an older or newer one.
     fn fence(&self, number: u8, back: u8) -> Fence {
         let lease = lease(number);
         let newest = self.tokens.get(lease.as_str()).copied().unwrap_or(0);
@@ -225,12 +226,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_embedded_store_does_as_the_model(
+    fn the_embedded_store_agrees_with_the_model(
         operations in proptest::collection::vec(operation(), 1..60)
     ) {
         let scrap = Scrap::new();
         let store = Embedded::open(&scrap.0.join("metastore")).expect("it opens");
-        // Its worker has its steps when we say so.
+        // Its worker steps only when the test says so.
         let workers = SimWorkers::default();
         let disk = SimDisk::new(DiskModel::default(), Random::from_seed(1));
         let mut starter = workers.starter(move || Box::new(disk.files()));
@@ -254,7 +255,7 @@ proptest! {
     }
 
     #[test]
-    fn the_simulated_store_does_as_the_model(
+    fn the_simulated_store_agrees_with_the_model(
         operations in proptest::collection::vec(operation(), 1..200)
     ) {
         let truth = TrueTime::default();

@@ -1,8 +1,8 @@
-//! The file of the embedded store.
+//! The database in the embedded store's file.
 //!
 //! ```text
 //! table "values"    key -> checksum u64, version u64, value       (little-endian)
-//! table "tokens"    lease -> the last token given for it
+//! table "tokens"    lease -> the last token granted for it
 //! table "counters"  "format" -> 1;  "version" -> the last version given to any value
 //! ```
 //!
@@ -52,7 +52,7 @@ fn encoded(key: &str, version: u64, value: &[u8]) -> Vec<u8> {
     row
 }
 
-/// A row's version and value, if it is whole.
+/// Returns a row's version and value, if the row is whole.
 fn decoded<'a>(key: &str, row: &'a [u8]) -> Result<(Version, &'a [u8]), Error> {
     let damaged = || Error::damaged(format!("the value of {key} fails its checksum"));
     let (sum, rest) = row.split_first_chunk::<8>().ok_or_else(damaged)?;
@@ -69,7 +69,7 @@ fn entry(key: &str, row: &[u8]) -> Result<Entry, Error> {
     Ok(Entry { key: Key::new(key)?, version, value: value.to_vec() })
 }
 
-/// What was asked for has certainly not been done.
+/// The error for a request that was certainly not done.
 fn not_done(error: impl Into<redb::Error>) -> Error {
     match error.into() {
         redb::Error::Corrupted(what) => Error::damaged(what),
@@ -78,7 +78,7 @@ fn not_done(error: impl Into<redb::Error>) -> Error {
 }
 
 impl Database {
-    /// Opens a file, and makes it if it is not there.
+    /// Opens a file, and makes it if it is missing.
     pub(super) fn open(path: &Path) -> Result<(Database, LockedFile), OpenError> {
         if !find_trusted(path)? {
             make(path)?;
@@ -87,22 +87,23 @@ impl Database {
         Ok((Database::open_locked(path, &file)?, file))
     }
 
-    /// Makes a database in a file that is empty and that this process has locked.
+    /// Makes a database in an empty file that this process has locked.
     pub(super) fn make_locked(path: &Path, file: &LockedFile) -> Result<Database, OpenError> {
         fill(path, file.clone())?;
         Database::open_locked(path, file)
     }
 
-    /// Opens a file that is there and that this process has locked.
+    /// Opens an existing file that this process has locked.
     pub(super) fn open_locked(path: &Path, file: &LockedFile) -> Result<Database, OpenError> {
-        // redb would make a new database of an empty file.
+        // redb would make a new database in an empty file.
         if file.bytes()? == 0 {
             return Err(damaged(path, "it is empty"));
         }
-        // redb panics over some damage. Nothing of ours is in an odd state then: there is nothing yet.
+        // redb panics over some damage. No state of this crate exists yet that the panic could
+        // break.
         let file = file.clone();
         std::panic::catch_unwind(|| Database::open_whole(path, file))
-            .unwrap_or_else(|_| Err(damaged(path, "redb cannot make sense of its pages")))
+            .unwrap_or_else(|_| Err(damaged(path, "redb cannot read its pages")))
     }
 
     fn open_whole(path: &Path, file: LockedFile) -> Result<Database, OpenError> {
@@ -115,7 +116,7 @@ impl Database {
         }
         let database = Database { redb, has_failed };
         let checked = database.check(path);
-        // A row that could not be read is no damaged row.
+        // A failed read does not mean that the row is damaged.
         match checked {
             Err(OpenError::Damaged { what, .. }) if database.has_failed() => {
                 Err(OpenError::Machine(std::io::Error::other(what)))
@@ -124,12 +125,13 @@ impl Database {
         }
     }
 
-    /// Whether an input or output has failed: nothing can be done any more before the file is opened again.
+    /// Whether an input or output has failed. Nothing works any more until the file is opened
+    /// again.
     pub(super) fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)
     }
 
-    /// Refuses a file of another program or a newer version, and rows that are damaged.
+    /// Refuses a file of another program or a newer version, and damaged rows.
     fn check(&self, path: &Path) -> Result<(), OpenError> {
         let found = self.counter("format").map_err(|error| damaged(path, error))?;
         match found {
@@ -138,7 +140,7 @@ impl Database {
                 let path = path.display().to_string();
                 return Err(OpenError::NewerFormat { path, found, known: FORMAT });
             }
-            _ => return Err(damaged(path, "it does not say that it is a metastore")),
+            _ => return Err(damaged(path, "it has no mark of a metastore")),
         }
         let newest = self.version().map_err(|error| damaged(path, error))?;
         let mut after = None;
@@ -161,9 +163,9 @@ impl Database {
         Ok(counters.get(name).map_err(not_done)?.map(|value| value.value()))
     }
 
-    /// The last version that was given.
+    /// Returns the last version that was given.
     pub(super) fn version(&self) -> Result<u64, Error> {
-        self.counter("version")?.ok_or_else(|| Error::damaged("there is no newest version"))
+        self.counter("version")?.ok_or_else(|| Error::damaged("the newest version is missing"))
     }
 
     pub(super) fn get(&self, key: &Key) -> Result<Option<Entry>, Error> {
@@ -225,7 +227,7 @@ impl Database {
         Ok(Answer::Written(Version(version)))
     }
 
-    /// The next token of a lease, above one that is known: no other holder gets it.
+    /// Returns the next token of a lease, above a known one. No other holder gets it.
     pub(super) fn next_token(&self, lease: &LeaseName, above: u64) -> Result<Token, Error> {
         let write = self.redb.begin_write().map_err(not_done)?;
         let token = {
@@ -259,13 +261,14 @@ fn refusal(path: &Path, error: DatabaseError) -> OpenError {
     }
 }
 
-/// Makes a file that is whole when it gets its name.
+/// Makes a file and gives it its name only when it is whole.
 fn make(path: &Path) -> Result<(), OpenError> {
     let mut unfinished = path.as_os_str().to_owned();
-    // A name that no other user can have taken.
+    // A random name, so that no other user can have taken it.
     unfinished.push(format!(".{:016x}.new", entropy()));
     let unfinished = PathBuf::from(unfinished);
-    // Linking does not replace a file that another process has made meanwhile: then that is it.
+    // Linking does not replace a file that another process has made meanwhile; that file is used
+    // then.
     let filled = LockedFile::make(&unfinished).and_then(|file| fill(&unfinished, file));
     let made = filled.and_then(|()| match std::fs::hard_link(&unfinished, path) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error.into()),
@@ -279,7 +282,7 @@ fn make(path: &Path) -> Result<(), OpenError> {
 }
 
 /// Writes the first rows of a metastore into an empty file, and closes redb. The file is opened
-/// once: its name may be another file's later.
+/// only once, because its name may be another file's later.
 fn fill(path: &Path, file: LockedFile) -> Result<(), OpenError> {
     let refused = |error: redb::Error| OpenError::Machine(std::io::Error::other(error));
     let (backend, _) = Backend::new(file);

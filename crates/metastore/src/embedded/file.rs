@@ -1,8 +1,8 @@
-//! The file of the embedded store, and redb's way to it.
+//! The file of the embedded store, and redb's access to it.
 //!
-//! The store locks the file itself, and keeps the lock while it closes redb and opens it again after an
-//! input or output failed. redb's own lock ends when redb is closed: another process could take the file then,
-//! while this one still believes in leases that it granted.
+//! The store locks the file itself. It keeps the lock while it closes redb and opens it again after
+//! a failed input or output. redb's own lock ends when redb is closed: another process could then
+//! take the file while this one still believes in leases that it granted.
 
 use crate::error::OpenError;
 use redb::StorageBackend;
@@ -24,7 +24,7 @@ pub(super) struct LockedFile {
     pub(super) faults: Arc<Faults>,
 }
 
-/// A file that is locked.
+/// A locked file.
 #[derive(Debug)]
 struct Held(File);
 
@@ -38,19 +38,19 @@ impl Deref for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // A child of another thread shares the file, and with it the lock, until it runs its program: to
-        // close the file would not end the lock at once.
+        // A child process that another thread starts shares the file and its lock until it runs its
+        // program. So closing the file alone might not end the lock at once.
         let _ = self.0.unlock();
     }
 }
 
-/// What tests make fail.
+/// The failures that tests cause.
 #[cfg(test)]
 #[derive(Debug, Default)]
 pub(super) struct Faults {
-    /// Nothing more can be written, as on a full disk.
+    /// Writes fail, as on a full disk.
     pub(super) full: AtomicBool,
-    /// Nothing can be read, written or synced.
+    /// Reads, writes and syncs fail.
     pub(super) broken: AtomicBool,
 }
 
@@ -67,7 +67,7 @@ impl Faults {
 }
 
 impl LockedFile {
-    /// Opens and locks a file that is there.
+    /// Opens and locks an existing file.
     pub(super) fn open(path: &Path) -> Result<LockedFile, OpenError> {
         LockedFile::lock(open_trusted(path, Access::Write)?, path)
     }
@@ -77,7 +77,7 @@ impl LockedFile {
         LockedFile::lock(open_trusted(path, Access::Make)?, path)
     }
 
-    /// A file in memory that has no name: it is gone with this process.
+    /// Makes a file in memory without a name. It is gone with this process.
     pub(super) fn in_memory(path: &Path) -> Result<LockedFile, OpenError> {
         let file = memfd_create("thunderhead-metastore", MemfdFlags::CLOEXEC);
         LockedFile::lock(file.map_err(io::Error::from)?.into(), path)
@@ -98,13 +98,13 @@ impl LockedFile {
         Ok(LockedFile { file })
     }
 
-    /// Bytes of the file.
+    /// Returns the length of the file.
     pub(super) fn bytes(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }
 
-    /// Whether the path still names this file. It does not after its file system was mounted anew, or after an
-    /// operator put a copy in its place.
+    /// Whether the path still names this file. It does not after its file system was mounted anew,
+    /// or after an operator put a copy in its place.
     pub(super) fn is_at(&self, path: &Path) -> bool {
         let (own, there) = (self.file.metadata(), std::fs::metadata(path));
         own.ok()
@@ -112,8 +112,8 @@ impl LockedFile {
             .is_some_and(|(own, there)| (own.dev(), own.ino()) == (there.dev(), there.ino()))
     }
 
-    /// Makes later reads return what the device holds. After a failed sync the kernel's cache shows bytes that
-    /// the device never got, and takes them for written.
+    /// Makes later reads return the device's contents. After a failed sync the kernel's cache holds
+    /// bytes that the device never got, and counts them as written.
     pub(super) fn drop_unwritten(&self) -> io::Result<()> {
         self.check(true)?;
         self.file.sync_all()?;
@@ -132,7 +132,8 @@ impl LockedFile {
     }
 }
 
-/// What redb reads and writes. It notes that an operation failed: redb refuses everything from then on.
+/// The backend through which redb reads and writes. It notes a failed operation: redb refuses
+/// everything from then on.
 #[derive(Debug)]
 pub(super) struct Backend {
     file: LockedFile,
@@ -140,7 +141,7 @@ pub(super) struct Backend {
 }
 
 impl Backend {
-    /// A backend, and the flag that it raises when an operation fails.
+    /// Returns a backend, and the flag that it raises when an operation fails.
     pub(super) fn new(file: LockedFile) -> (Backend, Arc<AtomicBool>) {
         let has_failed = Arc::new(AtomicBool::new(false));
         (Backend { file, has_failed: Arc::clone(&has_failed) }, has_failed)

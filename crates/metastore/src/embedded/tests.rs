@@ -1,4 +1,4 @@
-//! Inputs and outputs that fail.
+//! Failing inputs and outputs.
 #![allow(clippy::disallowed_methods, reason = "a file is waited for on the machine's clock")]
 
 use super::*;
@@ -67,7 +67,7 @@ fn keys(store: &Embedded) -> Result<Vec<String>, Error> {
     }
 }
 
-/// Asks until the pause before the file is opened again is over.
+/// Repeats a request until the pause before the next opening of the file is over.
 fn until_done(store: &Embedded, request: &Request) -> Answer {
     let end = Instant::now() + Duration::from_secs(30);
     loop {
@@ -89,7 +89,7 @@ fn a_full_disk_refuses_writes_until_there_is_room_again() {
         let refused = ask(&store, &create("b", &fence)).expect_err("there is no room");
         assert!(refused.is_transient(), "{refused}");
     }
-    // Nobody else can take the file meanwhile, and the leader stays the leader.
+    // No other process can take the file meanwhile, and the leader stays the leader.
     let other = Embedded::open(&scrap.file()).err();
     assert!(matches!(other, Some(OpenError::InUse { .. })), "{other:?}");
     assert_eq!(ask(&store, &Request::Renew { fence: fence.clone() }), Ok(Answer::Renewed));
@@ -105,7 +105,7 @@ fn a_full_disk_refuses_writes_until_there_is_room_again() {
 }
 
 #[test]
-fn one_error_is_over_with_its_cause() {
+fn one_error_ends_with_its_cause() {
     let scrap = Scrap::new();
     let (store, faults) = open(&scrap.file());
     let fence = acquire(&store);
@@ -116,7 +116,7 @@ fn one_error_is_over_with_its_cause() {
 }
 
 #[test]
-fn a_store_in_memory_has_no_file_and_mends_itself() {
+fn a_store_in_memory_recovers_without_a_file() {
     let store = Embedded::in_memory().expect("it opens");
     let faults = match &store.core().state {
         State::Open(_, file) => Arc::clone(&file.faults),
@@ -131,7 +131,7 @@ fn a_store_in_memory_has_no_file_and_mends_itself() {
     let keys = keys(&store).expect("it works");
     assert!(keys.contains(&"a".to_owned()) && keys.contains(&"c".to_owned()), "{keys:?}");
     store.close();
-    assert!(store.reopen().is_err(), "nothing is left of it");
+    assert!(store.reopen().is_err(), "a closed store in memory is gone");
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn leases_end_when_the_file_cannot_be_opened_for_long() {
     let renew = Request::Renew { fence: fence.clone() };
     faults.broken.store(true, Ordering::Relaxed);
     ask(&store, &create("a", &fence)).expect_err("the device does not answer");
-    assert_eq!(ask(&store, &renew), Ok(Answer::Renewed), "perhaps it is over soon");
+    assert_eq!(ask(&store, &renew), Ok(Answer::Renewed), "the leases outlast a short failure");
     let later = |by| store.core().began -= by;
     later(Duration::from_secs(10));
     assert_eq!(ask(&store, &renew), Ok(Answer::Renewed));
@@ -156,7 +156,7 @@ fn leases_end_when_the_file_cannot_be_opened_for_long() {
 }
 
 #[test]
-fn another_file_in_its_place_ends_its_leases() {
+fn a_file_that_replaces_it_ends_its_leases() {
     let scrap = Scrap::new();
     let (store, faults) = open(&scrap.file());
     acquire(&store);

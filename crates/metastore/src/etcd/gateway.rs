@@ -1,4 +1,4 @@
-//! The JSON face of an etcd cluster: one request, one answer, and what a failure means.
+//! The JSON interface of an etcd cluster: one request, one answer, and the meaning of each failure.
 
 use crate::error::Error;
 use base64::Engine;
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use ureq::http::StatusCode;
 
-/// The longest answer that is taken: the longest chunk of a page, in base64.
+/// The longest answer that the client accepts: the longest chunk of a page, in base64.
 pub(super) const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// Connections that were idle for longer are not used again: the server may have closed them, and
-/// a write on a closed one has an unknown outcome.
+/// Connections that were idle for longer are not used again. The server may have closed them, and a
+/// write on a closed connection has an unknown outcome.
 const IDLE_MAX: Duration = Duration::from_secs(2);
 
 /// A client of some endpoints.
@@ -22,24 +22,24 @@ pub(super) struct Gateway {
     current: usize,
 }
 
-/// What a request may have done when no answer comes.
+/// Whether a request may be sent again when no answer comes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Repeat {
-    /// Doing it twice is as good as once: another endpoint is tried.
+    /// A repetition is harmless: the next endpoint is tried.
     Harmless,
-    /// It must not be sent twice.
+    /// The request must not be sent twice.
     Once,
 }
 
-/// What one endpoint made of a request.
+/// The reasons why one endpoint did not do a request.
 enum Failure {
-    /// It cannot have been done: another endpoint is tried.
+    /// The request was certainly not done: the next endpoint is tried.
     NotSent(String),
-    /// It may have been done.
+    /// The request may have been done.
     NoAnswer(String),
-    /// The cluster says no; so would the others.
+    /// The cluster refuses, and its other endpoints would too.
     Final(Error),
-    /// What was asked for does not exist.
+    /// The object of the request does not exist.
     NotFound,
 }
 
@@ -48,12 +48,12 @@ pub(super) fn encode(bytes: impl AsRef<[u8]>) -> String {
 }
 
 pub(super) fn decode(value: &Value) -> Result<Vec<u8>, Error> {
-    // Fields that are empty are left out.
+    // The gateway leaves out empty fields.
     let text = value.as_str().unwrap_or("");
     BASE64_STANDARD.decode(text).map_err(|error| Error::damaged(format!("base64: {error}")))
 }
 
-/// A number as the gateway writes 64 bits: as text, and not at all when it is zero.
+/// Parses a 64-bit number of the gateway, which writes it as text and leaves out zero.
 pub(super) fn number(value: &Value) -> u64 {
     match value {
         Value::String(text) => text.parse().unwrap_or(0),
@@ -66,7 +66,7 @@ impl Gateway {
         let agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
-            // What stands in this process's environment is not meant for its metastore.
+            // Proxies in this process's environment are not meant for its metastore.
             .proxy(None)
             .max_idle_age(IDLE_MAX)
             .timeout_connect(Some(patience / 2))
@@ -76,8 +76,8 @@ impl Gateway {
         Gateway { agent, endpoints: endpoints.to_vec(), current: 0 }
     }
 
-    /// Asks one endpoint after another, as far as that is safe. None when what was asked for does
-    /// not exist.
+    /// Asks one endpoint after another, as far as that is safe. Returns `None` if the object of the
+    /// request does not exist.
     pub(super) fn call(
         &mut self,
         path: &str,
@@ -133,7 +133,7 @@ impl Gateway {
     }
 }
 
-/// Whether a request cannot have reached the endpoint.
+/// Whether a request certainly did not reach the endpoint.
 fn is_before_sending(error: &ureq::Error) -> bool {
     use ureq::{Error as E, Timeout};
     match error {
@@ -144,7 +144,7 @@ fn is_before_sending(error: &ureq::Error) -> bool {
     }
 }
 
-/// What an error of the cluster means, by its gRPC code and, where that is ambiguous, its words.
+/// Classifies an error of the cluster by its gRPC code and, if the code is ambiguous, by its text.
 fn refusal(answer: &Value, at: &dyn Fn(&dyn std::fmt::Display) -> String) -> Failure {
     // A stream wraps its error once more.
     let error = answer.get("error").filter(|error| error.is_object()).unwrap_or(answer);
@@ -154,8 +154,8 @@ fn refusal(answer: &Value, at: &dyn Fn(&dyn std::fmt::Display) -> String) -> Fai
     let not_done = ["no leader", "too many requests", "not capable"];
     match code {
         Some(5) => Failure::NotFound,
-        // What gRPC calls invalid, forbidden, unknown to this server, and without credentials: the
-        // server says no, and will again.
+        // gRPC's codes for invalid, forbidden, unknown to this server, and without credentials: a
+        // later attempt will fail too.
         Some(3 | 7 | 12 | 16) => Failure::Final(Error::refused(at(&words))),
         Some(8) if !words.contains("too many requests") => {
             Failure::Final(Error::refused(at(&words)))
@@ -165,7 +165,7 @@ fn refusal(answer: &Value, at: &dyn Fn(&dyn std::fmt::Display) -> String) -> Fai
     }
 }
 
-/// Reads the keys of a range, in order.
+/// The request for the keys of a range, in order.
 pub(super) fn range(key: &str, end: Option<&str>, limit: usize) -> Value {
     let mut range = json!({ "key": encode(key), "limit": limit.to_string() });
     if let Some(end) = end {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_only_called_harmless_when_it_is() {
+    fn only_harmless_errors_count_as_not_sent() {
         let cases = [
             (json!({"error": "etcdserver: requested lease not found", "code": 5}), "not found"),
             (json!({"message": "etcdserver: request is too large", "code": 3}), "final"),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_text_or_left_out() {
+    fn numbers_are_text_or_absent() {
         for (value, expected) in [(json!("17"), 17), (json!(17), 17), (Value::Null, 0)] {
             assert_eq!(number(&value), expected);
         }

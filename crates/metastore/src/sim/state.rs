@@ -1,4 +1,4 @@
-//! What a simulated store holds, and what each request does to it: the contract in its plainest
+//! The contents of a simulated store, and the effect of each request: the contract in its plainest
 //! form.
 
 use crate::key::{Key, LeaseName, Prefix};
@@ -45,17 +45,17 @@ impl State {
         }
     }
 
-    /// Takes a lease from whoever has it.
+    /// Takes a lease from its holder.
     pub(super) fn revoke(&mut self, lease: &LeaseName) {
         self.leases.remove(lease);
     }
 
-    /// Forgets the leases that have run out by now, for good.
+    /// Forgets expired leases for good.
     pub(super) fn drop_leases(&mut self, now: u64) {
         self.leases.retain(|_, lease| now < lease.until);
     }
 
-    /// Gives every lease that was not dropped its whole time again.
+    /// Gives every remaining lease its whole time again.
     pub(super) fn extend_leases(&mut self, now: u64) {
         for lease in self.leases.values_mut() {
             lease.until = lease.until.max(now + lease.ttl.as_nanos() as u64);

@@ -1,4 +1,4 @@
-//! Leases as sessions: one for each lease that this client asks for.
+//! Leases as sessions: one session for each lease that this client requests.
 
 use super::nodes::{EVERYONE, Ensemble, Failure, Outcome, Seen, says, token_of, version_of};
 use crate::error::Error;
@@ -15,14 +15,14 @@ use zookeeper_client::{
 
 const EPHEMERAL: CreateOptions<'static> = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
 
-/// How often acquiring looks again because others were faster.
+/// How often `take` tries again after another client was faster.
 const ATTEMPTS: usize = 4;
 
 /// The sessions behind leases, by lease and holder.
 #[derive(Default)]
 pub(super) struct Leases(BTreeMap<(LeaseName, u64), Owner>);
 
-/// A session that is there for a lease. It is closed when this is dropped.
+/// A session for a lease. It is closed when the owner is dropped.
 struct Owner {
     slot: Arc<Mutex<Slot>>,
     ttl: Duration,
@@ -30,7 +30,7 @@ struct Owner {
     guard: JoinHandle<()>,
 }
 
-/// What is shared with the guard that closes the session when nobody renews.
+/// Shared with the guard that closes the session when the lease is not renewed.
 struct Slot {
     session: Option<Session>,
     until: Instant,
@@ -58,7 +58,7 @@ impl Owner {
         Owner { slot, ttl, token: None, guard }
     }
 
-    /// The session, if it is still there, for another while.
+    /// Returns the session if it still exists, and gives it another time to live.
     fn session(&self) -> Option<Session> {
         let mut slot = lock(&self.slot);
         slot.until = Instant::now() + self.ttl;
@@ -80,7 +80,7 @@ impl Leases {
         holder: &Holder,
         ttl: Duration,
     ) -> Result<Answer, Failure> {
-        // Without a session of its own first: most who ask are told that somebody has it.
+        // First with the session for values: most candidates only learn that the lease is taken.
         let known = (lease.clone(), holder.id);
         if !self.0.contains_key(&known) {
             let session = ensemble.session().await?;
@@ -142,7 +142,7 @@ impl Leases {
         ensemble: &mut Ensemble,
         fence: &Fence,
     ) -> Result<Answer, Failure> {
-        // Its session is closed with it, also when what follows fails.
+        // The lease's session is closed when `owner` is dropped, even if a later step fails.
         let owner = self.find(fence).and_then(|known| self.0.remove(&known));
         let session = match owner.as_ref().and_then(Owner::session) {
             Some(session) => session,
@@ -171,7 +171,7 @@ fn is_ours(seen: &Seen, session: &Session) -> bool {
     seen.owner == Some(session.session_id().0)
 }
 
-/// Takes a lease for a session, unless another has it.
+/// Takes a lease for a session, unless another session holds it.
 async fn take(
     ensemble: &Ensemble,
     session: &Session,
@@ -192,7 +192,7 @@ async fn take(
             if held.by.id != holder.id {
                 return Ok(Answer::HeldBy(held));
             }
-            // An earlier session of ours.
+            // An earlier session of this holder.
             writer.add_delete(&place, None)?;
         }
         writer.add_set_data(&path, &says(holder), Some(seen.version))?;
@@ -209,5 +209,5 @@ async fn take(
             Outcome::Failed(_, error) => return Err(Failure::Before(error)),
         }
     }
-    Err(Failure::Said(Error::unavailable("the lease changes hands all the time")))
+    Err(Failure::Said(Error::unavailable("other clients keep taking the lease; try again later")))
 }

@@ -1,4 +1,4 @@
-//! The nodes of an ensemble: values, and what tells of their changes.
+//! The nodes of an ensemble: values, and the nodes that show their changes.
 
 use super::Options;
 use crate::error::Error;
@@ -19,24 +19,24 @@ pub(super) const EVERYONE: CreateOptions<'static> =
 /// How long the session for values outlives its connection.
 const SESSION: Duration = Duration::from_secs(10);
 
-/// How often a write looks again because others were faster.
+/// How often a write tries again after another client was faster.
 const ATTEMPTS: usize = 16;
 
-/// Values that are asked for at once.
+/// The number of values in one read.
 const READ_AHEAD: usize = 8;
 
-/// Why something was not done, and what is known of it.
+/// The reasons why a request failed, with the known effect.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Nothing was sent that changes anything.
+    /// No change was sent.
     Before(ZkError),
     /// A change was sent.
     After(ZkError),
-    /// Said in our own words.
+    /// A failure with an error of this crate.
     Said(Error),
 }
 
-/// Only questions become failures by themselves: changes say `After`.
+/// Only failures of reads convert by themselves: a change names `After`.
 impl From<ZkError> for Failure {
     fn from(error: ZkError) -> Failure {
         Failure::Before(error)
@@ -61,16 +61,16 @@ fn is_refusal(error: &ZkError) -> bool {
     matches!(error, E::NoAuth | E::InvalidAcl | E::AuthFailed | E::QuotaExceeded | E::Unimplemented)
 }
 
-/// What a transaction was made of that did not hold.
+/// The outcome of a transaction.
 pub(super) enum Outcome {
     Done(Vec<MultiWriteResult>),
-    /// The operation of this number, and why.
+    /// The number of the failed operation, and the reason.
     Failed(usize, ZkError),
 }
 
-/// What is known of a lease.
+/// The state of a lease.
 pub(super) struct Seen {
-    /// The data version of its node: the token of who had it last.
+    /// The data version of its node: the token of its last holder.
     pub(super) version: i32,
     pub(super) by: Option<Holder>,
     /// The session that holds it.
@@ -88,12 +88,12 @@ pub(super) fn token_of(version: i32) -> Token {
     Token(u64::from(version.unsigned_abs()))
 }
 
-/// The version that a lease's node has while a token is the newest; none can have another's.
+/// Returns the version that a lease's node has while a token is the newest. Each token has its own.
 pub(super) fn version_of(token: Token) -> i32 {
     i32::try_from(token.0).unwrap_or(i32::MAX)
 }
 
-/// An ensemble and the session for what is not bound to a lease.
+/// An ensemble, and the session for requests that are not bound to a lease.
 pub(super) struct Ensemble {
     servers: String,
     root: String,
@@ -122,7 +122,7 @@ impl Ensemble {
         }
     }
 
-    /// A new session, below whose root everything is there.
+    /// Opens a new session, and makes the nodes below the root that are missing.
     pub(super) async fn connect(&self, timeout: Duration) -> Result<Session, Failure> {
         let connector = Session::connector().with_session_timeout(timeout);
         let session = self.wait(connector.connect(&self.servers)).await?;
@@ -133,7 +133,7 @@ impl Ensemble {
         Ok(session)
     }
 
-    /// The session for values; a new one when the last has ended.
+    /// Returns the session for values, and opens a new one if the last has ended.
     pub(super) async fn session(&mut self) -> Result<Session, Failure> {
         match &self.session {
             Some(session) if !session.state().is_terminated() => Ok(session.clone()),
@@ -186,7 +186,7 @@ impl Ensemble {
         format!("{}/={name}", self.directory_of(directory))
     }
 
-    /// What a node is like now, whichever server is asked.
+    /// Returns a node's present state, whichever server answers.
     pub(super) async fn stat(
         &self,
         session: &Session,
@@ -198,7 +198,7 @@ impl Ensemble {
         Ok(self.wait(stat).await?)
     }
 
-    /// A node's data; none when there is no such node.
+    /// Returns a node's data, or none if the node does not exist.
     pub(super) async fn data(
         &self,
         session: &Session,
@@ -239,8 +239,8 @@ impl Ensemble {
         let session = self.session().await?;
         self.wait(session.sync(&self.changes())).await?;
         let (mut page, mut bytes) = (Page::default(), 0);
-        // What is still to be looked at, the next one last: names that end with a slash are
-        // directories. In one directory this order is that of the keys, for no other key begins
+        // The remaining names, the next one last. Names that end with a slash are directories.
+        // Within one directory this order is the order of the keys, because no other key begins
         // with the name of a directory and its slash.
         let mut names = vec![prefix.as_str().to_owned()];
         while let Some(name) = names.pop() {
@@ -278,7 +278,7 @@ impl Ensemble {
         Ok(page)
     }
 
-    /// The names in a directory behind a key, as `list` wants them.
+    /// Returns the names in a directory after a key, in the form that `list` uses.
     async fn names_below(
         &self,
         session: &Session,
@@ -295,7 +295,7 @@ impl Ensemble {
             match name.next() {
                 Some('=') => Some(format!("{prefix}{}", name.as_str())),
                 Some('+') => Some(format!("{prefix}{}/", name.as_str())),
-                // Not ours.
+                // A node that this crate did not make.
                 _ => None,
             }
         });
@@ -306,7 +306,7 @@ impl Ensemble {
         Ok(names.filter(is_behind).collect())
     }
 
-    /// What is known of a lease, at one moment; none when nobody ever had it.
+    /// Returns a lease's state at one moment, or none if it never had a holder.
     pub(super) async fn lease(
         &self,
         session: &Session,
@@ -318,13 +318,15 @@ impl Ensemble {
             let Some((data, before)) = self.data(session, &path).await? else { return Ok(None) };
             let owner = self.wait(session.check_stat(&holder)).await?;
             let after = self.wait(session.check_stat(&path)).await?;
-            // Somebody else may have got it in between.
+            // Another client may have got the lease in between.
             if after.is_some_and(|after| after.version == before.version) {
                 let owner = owner.map(|stat| stat.ephemeral_owner);
                 return Ok(Some(Seen { version: before.version, by: holder_in(&data), owner }));
             }
         }
-        Err(Failure::Said(Error::unavailable("the lease changes hands all the time")))
+        Err(Failure::Said(Error::unavailable(
+            "other clients keep taking the lease; try again later",
+        )))
     }
 
     async fn is_held(&self, session: &Session, fence: &Fence) -> Result<bool, Failure> {
@@ -346,7 +348,8 @@ impl Ensemble {
             {
                 return Ok(Answer::Deposed);
             }
-            // First what tells of deletions: one that comes between the two is noticed.
+            // The node of deletions comes first, so that a deletion between the two reads is
+            // noticed.
             let deletions = self.stat(&session, &self.deletions()).await?;
             let deletions = deletions.map_or(0, |stat| stat.version);
             let stat = self.stat(&session, &path).await?;
@@ -367,14 +370,14 @@ impl Ensemble {
                     let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
                     self.wait(session.mkdir(directory, &EVERYONE)).await?;
                 }
-                // Somebody else was faster: look again what there is now.
+                // Another client was faster: read the present version again.
                 Outcome::Failed(_, ZkError::BadVersion | ZkError::NoNode | ZkError::NodeExists) => {
                 }
                 // Transactions are done whole or not at all.
                 Outcome::Failed(_, error) => return Err(Failure::Before(error)),
             }
         }
-        Err(Failure::Said(Error::unavailable("others write all the time")))
+        Err(Failure::Said(Error::unavailable("other clients keep writing; try again later")))
     }
 
     fn transaction<'a>(
@@ -407,21 +410,21 @@ impl Ensemble {
     }
 }
 
-/// A node's version, as this crate has them.
+/// Returns a node's version, as this crate counts versions.
 fn version(stat: &Stat) -> Version {
     Version(stat.mzxid.unsigned_abs())
 }
 
-/// The version that a transaction gave: all its operations share one, and the last is always a
-/// change of data. (Of a node that was made, some servers do not tell it.)
+/// Returns the version that a transaction gave. All its operations share one, and the last is
+/// always a change of data. (Some servers do not report it for a node that was made.)
 fn written(results: &[MultiWriteResult]) -> Result<Answer, Failure> {
     match results.last() {
         Some(MultiWriteResult::SetData { stat }) => Ok(Answer::Written(version(stat))),
-        _ => Err(Failure::Said(Error::unknown("the answer to a transaction makes no sense"))),
+        _ => Err(Failure::Said(Error::unknown("the answer to a transaction is malformed"))),
     }
 }
 
-/// What a holder says of itself in its lease's node.
+/// Returns the text about a holder in its lease's node.
 pub(super) fn says(holder: &Holder) -> Vec<u8> {
     let id = holder.id.to_string();
     json!({ "holder": id, "description": holder.description }).to_string().into_bytes()

@@ -1,4 +1,4 @@
-//! A program that talks to a metastore, with the time that passes for it.
+//! A program that uses a metastore, and the time that passes for it.
 
 use std::time::Duration;
 use thunderhead_metastore::{
@@ -11,23 +11,23 @@ use thunderhead_runtime::sim::clock::TrueTime;
 use thunderhead_runtime::workers::Workers;
 use thunderhead_runtime::{Time, World};
 
-/// How long anything may take. Far more than it does.
+/// How long any step may take. Far longer than it should.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How time passes.
+/// The way in which time passes.
 pub(crate) enum Passing {
-    /// As on any machine; the workers are what the client's threads belong to.
+    /// As on any machine. The client's threads belong to the workers.
     Os { poller: Poller, _workers: Box<dyn Workers> },
     /// As the test says.
     Sim(TrueTime),
 }
 
-/// A client and all it heard.
+/// A client and all events that it got.
 pub(crate) struct Client {
     pub(crate) store: Box<dyn Metastore>,
     pub(crate) clock: Clock,
     passing: Passing,
-    /// Not asked for yet.
+    /// Events that the test has not read.
     heard: Vec<Event>,
 }
 
@@ -62,7 +62,7 @@ impl Client {
         self.clock.now()
     }
 
-    /// Lets a little time pass, and takes what has arrived.
+    /// Lets a little time pass, and takes the events that have arrived.
     pub(crate) fn pass(&mut self) {
         match &mut self.passing {
             Passing::Os { poller, .. } => {
@@ -76,7 +76,7 @@ impl Client {
         }
     }
 
-    /// Waits until something was found.
+    /// Waits until the closure finds a value.
     pub(crate) fn until<T>(
         &mut self,
         what: &str,
@@ -97,7 +97,7 @@ impl Client {
         self.store.submit(now, request)
     }
 
-    /// The answer to a request, if it has come.
+    /// Returns the answer to a request, if it has come.
     pub(crate) fn answer(&mut self, id: RequestId) -> Option<Result<Answer, Error>> {
         let is_it = |event: &Event| matches!(event, Event::Done(done, _) if *done == id);
         let at = self.heard.iter().position(is_it)?;
@@ -107,7 +107,7 @@ impl Client {
         }
     }
 
-    /// All answers that have come.
+    /// Returns all answers that have come.
     pub(crate) fn answers(&mut self) -> Vec<(RequestId, Result<Answer, Error>)> {
         let mut answers = Vec::new();
         self.heard.retain(|event| match event {
@@ -126,13 +126,13 @@ impl Client {
         self.until(&what, |client| client.answer(id))
     }
 
-    /// The answer to a request that must not fail for want of a connection.
+    /// Returns the answer to a request that must not fail for want of a connection.
     pub(crate) fn ask(&mut self, request: Request) -> Answer {
         let what = format!("{request:?}");
         self.try_ask(request).unwrap_or_else(|error| panic!("{what:.200}: {error}"))
     }
 
-    /// Asks until the store can be reached.
+    /// Repeats a request until the store answers it.
     pub(crate) fn ask_patiently(&mut self, request: &Request) -> Answer {
         self.until("a store that answers", |client| match client.try_ask(request.clone()) {
             Ok(answer) => Some(answer),

@@ -1,4 +1,4 @@
-//! The stores that the suite runs on, and what can be done to each.
+//! The stores on which the suite runs, and the faults that can be caused in each.
 
 use crate::client::{Client, key};
 use crate::proxy::Proxy;
@@ -15,25 +15,25 @@ use thunderhead_runtime::{Random, Time, World, os};
 
 /// A store under test.
 pub(crate) trait Fixture {
-    /// Another client. Clients are numbered in the order in which they were made.
+    /// Returns another client. Clients are numbered in the order in which they were made.
     fn client(&mut self) -> Client;
 
     /// Kills the store.
     fn stop(&mut self);
 
-    /// Starts it again on what it kept.
+    /// Starts it again on the data that it kept.
     fn start(&mut self);
 
-    /// Whether clients reach it through something that can break.
+    /// Whether clients reach it through a connection that can break.
     fn has_connections(&self) -> bool;
 
     /// Breaks a client's connections, and refuses new ones.
     fn cut(&mut self, client: usize);
 
-    /// Has nothing get through for a client, without telling it.
+    /// Lets no message of a client through, without ending its connections.
     fn stall(&mut self, client: usize);
 
-    /// Has a client's requests get through, but no answers.
+    /// Lets a client's requests through, but no answers.
     fn deafen(&mut self, client: usize);
 
     /// Lets a client connect again.
@@ -44,7 +44,7 @@ fn world(scrap: &Scrap) -> World {
     os::world(&scrap.0).expect("a world")
 }
 
-/// A file.
+/// The embedded store in a file.
 pub(crate) struct EmbeddedFixture {
     store: Embedded,
     scrap: Scrap,
@@ -141,10 +141,10 @@ impl Fixture for SimFixture {
     }
 }
 
-/// A real server, each client behind a wire of its own.
+/// A real server, with a proxy in front of it for each client.
 pub(crate) struct ServedFixture {
     kind: Kind,
-    /// Endpoints that clients are given before the one that works.
+    /// Dead endpoints that clients get before the working one.
     dead: Vec<SocketAddr>,
     wires: Vec<Proxy>,
     server: Server,
@@ -157,7 +157,7 @@ impl ServedFixture {
         ServedFixture { kind, dead: Vec::new(), wires: Vec::new(), server, scrap: Scrap::new() }
     }
 
-    /// Two of three servers are not there.
+    /// Returns a fixture in which two of three servers do not run.
     pub(crate) fn with_dead_endpoints(kind: Kind) -> ServedFixture {
         ServedFixture { dead: vec![free_port(), free_port()], ..ServedFixture::new(kind) }
     }

@@ -1,7 +1,7 @@
-//! What every metastore promises, tried on each: the embedded file, the simulated store, and real
-//! servers of etcd and ZooKeeper that the tests start on loopback and end again.
+//! The promises of a metastore, tested on each: the embedded file, the simulated store, and real
+//! servers of etcd and ZooKeeper that the tests start and stop on loopback.
 #![allow(clippy::disallowed_methods, reason = "tests start servers and connect to them")]
-#![allow(clippy::print_stderr, reason = "a test that failed shows what its server said")]
+#![allow(clippy::print_stderr, reason = "a failed test shows its server's output")]
 
 mod client;
 mod fixtures;
@@ -44,21 +44,21 @@ promises![
     large_values_are_paged_too,
     a_lease_has_one_holder_and_fences_writes,
     a_lease_that_is_not_renewed_goes_to_another,
-    who_acquires_again_still_has_it,
-    a_watch_tells_of_changes,
+    a_holder_that_acquires_again_keeps_the_lease,
+    a_watch_reports_changes,
     two_writers_lose_no_update,
-    what_was_written_survives_a_restart,
+    values_and_tokens_survive_a_restart,
     a_watch_survives_a_restart,
-    a_lost_connection_is_said_and_mended,
-    a_stalled_connection_is_said_and_mended,
-    answers_that_are_lost_leave_unknown_outcomes,
-    a_keeper_without_connection_stops_believing_first,
+    a_lost_connection_is_reported_and_mended,
+    a_stalled_connection_is_reported_and_mended,
+    lost_answers_leave_unknown_outcomes,
+    a_disconnected_keeper_stops_believing_first,
     a_keeper_that_resigns_is_followed_at_once,
-    a_keeper_outlives_a_restart_or_says_that_it_lost,
+    a_keeper_survives_a_restart_or_reports_the_loss,
 ];
 
 #[test]
-fn servers_that_are_not_there_are_passed_over() {
+fn clients_skip_servers_that_do_not_run() {
     for kind in [Kind::Etcd, Kind::ZooKeeper] {
         let mut fixture = ServedFixture::with_dead_endpoints(kind);
         suite::a_lease_has_one_holder_and_fences_writes(&mut fixture);

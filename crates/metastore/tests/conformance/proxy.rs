@@ -1,17 +1,17 @@
-//! A wire between a client and its server that can be cut and stalled.
+//! A wire between a client and its server that a test can cut and stall.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What a wire does.
+/// The state of a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// Carries bytes.
     Open,
-    /// Carries nothing, and says nothing.
+    /// Carries nothing, and keeps its connections open.
     Stalled,
-    /// Carries what the client says, but nothing back.
+    /// Carries the client's bytes, but nothing back.
     Deaf,
     /// Ends every connection.
     Cut,
@@ -75,7 +75,7 @@ impl Proxy {
     }
 
     pub(crate) fn mend(&self) {
-        // What hung in a stalled wire is lost with its connection, as when a path fails.
+        // Bytes in a stalled wire are lost with its connection, as when a path fails.
         self.set(Mode::Cut);
         self.set(Mode::Open);
     }
@@ -84,7 +84,7 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.set(Mode::Gone);
-        // Wakes who accepts.
+        // Wakes the accepting thread.
         let _ = TcpStream::connect(self.address);
     }
 }

@@ -1,19 +1,19 @@
-//! Real servers: started on free ports of loopback with their data in a directory that goes with
-//! them, and killed by their own process when the test ends, however it ends.
+//! Real servers. They run on free ports of loopback, with their data in a directory that is removed
+//! with them. The kernel kills them when the test's process ends, however it ends.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Which server.
+/// The kinds of servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Etcd,
     ZooKeeper,
 }
 
-/// A directory that is removed again.
+/// A directory that is removed when it is dropped.
 pub(crate) struct Scrap(pub(crate) PathBuf);
 
 impl Scrap {
@@ -34,17 +34,17 @@ impl Drop for Scrap {
     }
 }
 
-/// A server that runs, or will again.
+/// A server that runs, or will run again.
 pub(crate) struct Server {
     kind: Kind,
     running: Option<Child>,
     pub(crate) address: SocketAddr,
     peers: SocketAddr,
-    // Last: the server is gone when its data goes.
+    // The last field: the server has ended when its data is removed.
     scrap: Scrap,
 }
 
-/// An address where nobody listens.
+/// Returns an address on which no process listens.
 pub(crate) fn free_port() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     listener.local_addr().expect("its address")
@@ -58,7 +58,7 @@ impl Server {
         server
     }
 
-    /// Starts it on the data that it has.
+    /// Starts it on its data.
     pub(crate) fn run(&mut self) {
         if self.running.is_some() {
             return;
@@ -109,7 +109,7 @@ impl Server {
         command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(configuration);
     }
 
-    /// Kills it. What it has synced it will have again.
+    /// Kills it. It keeps the data that it synced.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.running.take() {
             let _ = child.kill();

@@ -1,4 +1,4 @@
-//! The promises, each as a test of any store.
+//! The promises, each as a test that runs on any store.
 
 use crate::client::{Client, holder, key, lease};
 use crate::fixtures::Fixture;
@@ -70,7 +70,7 @@ pub(crate) fn versions_grow_over_deletion(fixture: &mut dyn Fixture) {
 
 pub(crate) fn values_have_their_limits(fixture: &mut dyn Fixture) {
     let mut client = fixture.client();
-    let token = client.acquire("l", 1, TTL).expect("nobody has it");
+    let token = client.acquire("l", 1, TTL).expect("the lease is free");
     let longest = format!("{}/{}", "ü".repeat(100), "k".repeat(311));
     let value: Vec<u8> = (0..VALUE_BYTES_MAX).map(|at| (at * 7 % 251) as u8).collect();
     let change = Change::Create(value.clone());
@@ -108,7 +108,7 @@ pub(crate) fn lists_are_whole_ordered_and_paged(fixture: &mut dyn Fixture) {
     for (name, count) in [("t/a", 2), ("t/a/b", 1), ("t/a/b/c", 0), ("nothing/here", 0)] {
         assert_eq!(client.list(&under(name)).len(), count, "{name}");
     }
-    // A page begins behind any key, whether it exists or not, also outside of the prefix.
+    // A page begins after any key, whether the key exists or not, even outside of the prefix.
     for (after, first) in
         [("t/a/b", Some("t/a/b/c")), ("t/a/bb", Some("t/ab")), ("s", Some("t/+a/x")), ("v", None)]
     {
@@ -140,7 +140,7 @@ pub(crate) fn a_lease_has_one_holder_and_fences_writes(fixture: &mut dyn Fixture
     let (mut a, mut b) = (fixture.client(), fixture.client());
     let who = Request::Holder { lease: lease("l") };
     assert_eq!(a.ask(who.clone()), Answer::Holder(None));
-    let first = a.acquire("l", 1, TTL).expect("nobody has it");
+    let first = a.acquire("l", 1, TTL).expect("the lease is free");
     let held = b.acquire("l", 2, TTL).expect_err("a has it");
     assert_eq!((held.token, &held.by), (first, &holder(1)));
     assert_eq!(b.ask(who.clone()), Answer::Holder(Some(held)));
@@ -153,13 +153,13 @@ pub(crate) fn a_lease_has_one_holder_and_fences_writes(fixture: &mut dyn Fixture
         assert_eq!(b.change("k", change, Some(other)), Answer::Deposed);
     }
     assert_eq!(a.ask(Request::Renew { fence: old.clone() }), Answer::Renewed);
-    // Another lease is another's.
+    // Another lease is independent of the first.
     assert!(b.acquire("m", 2, TTL).is_ok());
 
     assert_eq!(a.ask(Request::Release { fence: old.clone() }), Answer::Released);
     assert_eq!(a.ask(who.clone()), Answer::Holder(None));
     let change = Change::Replace(version, b"x".to_vec());
-    assert_eq!(a.change("k", change.clone(), Some(&old)), Answer::Deposed, "nobody has it");
+    assert_eq!(a.change("k", change.clone(), Some(&old)), Answer::Deposed, "the lease is free");
     let second = b.acquire("l", 2, TTL).expect("it was released");
     assert!(second > first);
     assert_eq!(a.ask(Request::Renew { fence: old.clone() }), Answer::NotHeld);
@@ -171,9 +171,9 @@ pub(crate) fn a_lease_has_one_holder_and_fences_writes(fixture: &mut dyn Fixture
 pub(crate) fn a_lease_that_is_not_renewed_goes_to_another(fixture: &mut dyn Fixture) {
     let (mut a, mut b) = (fixture.client(), fixture.client());
     let sent = b.now();
-    let first = a.acquire("l", 1, TTL).expect("nobody has it");
+    let first = a.acquire("l", 1, TTL).expect("the lease is free");
     let second = b.until("the lease", |b| b.acquire("l", 2, TTL).ok());
-    // A holder believes for seven eighths.
+    // A holder believes for seven eighths of the time to live.
     assert!(b.now().since(sent) > TTL * 7 / 8, "it was given away too early");
     assert!(second > first);
     let old = fence("l", first);
@@ -181,9 +181,9 @@ pub(crate) fn a_lease_that_is_not_renewed_goes_to_another(fixture: &mut dyn Fixt
     assert_eq!(a.ask(Request::Renew { fence: old }), Answer::NotHeld);
 }
 
-pub(crate) fn who_acquires_again_still_has_it(fixture: &mut dyn Fixture) {
+pub(crate) fn a_holder_that_acquires_again_keeps_the_lease(fixture: &mut dyn Fixture) {
     let (mut a, mut b) = (fixture.client(), fixture.client());
-    let first = a.acquire("l", 1, TTL).expect("nobody has it");
+    let first = a.acquire("l", 1, TTL).expect("the lease is free");
     let again = a.acquire("l", 1, TTL).expect("it has it");
     assert!(again >= first);
     assert!(b.acquire("l", 2, TTL).is_err());
@@ -192,7 +192,7 @@ pub(crate) fn who_acquires_again_still_has_it(fixture: &mut dyn Fixture) {
     written(a.change("k", Change::Create(Vec::new()), Some(&again)));
 }
 
-pub(crate) fn a_watch_tells_of_changes(fixture: &mut dyn Fixture) {
+pub(crate) fn a_watch_reports_changes(fixture: &mut dyn Fixture) {
     let (mut a, mut b) = (fixture.client(), fixture.client());
     let watch = a.watch(under("w"));
     let first = b.create("w/1", b"a");
@@ -215,7 +215,7 @@ pub(crate) fn two_writers_lose_no_update(fixture: &mut dyn Fixture) {
     let mut clients = [fixture.client(), fixture.client()];
     clients[0].create("n", b"");
     let mut done = [0; 2];
-    // Each reads, and both have read when the first of them writes.
+    // Both clients have read before the first of them writes.
     while done.iter().all(|done| *done < EACH) {
         let read: Vec<_> = clients.iter_mut().map(|it| it.get("n").expect("it is there")).collect();
         let asked: Vec<RequestId> = (0..2)
@@ -239,9 +239,9 @@ pub(crate) fn two_writers_lose_no_update(fixture: &mut dyn Fixture) {
     assert_eq!(counted, done);
 }
 
-pub(crate) fn what_was_written_survives_a_restart(fixture: &mut dyn Fixture) {
+pub(crate) fn values_and_tokens_survive_a_restart(fixture: &mut dyn Fixture) {
     let mut client = fixture.client();
-    let token = client.acquire("l", 1, TTL).expect("nobody has it");
+    let token = client.acquire("l", 1, TTL).expect("the lease is free");
     let first = client.create("a", b"kept");
     let gone = client.create("b", b"gone");
     client.written("b", Change::Delete(gone));
@@ -272,7 +272,7 @@ pub(crate) fn a_watch_survives_a_restart(fixture: &mut dyn Fixture) {
     fixture.start();
     b.ask_patiently(&Request::Get { key: key("w/1") });
     b.create("w/1", b"a");
-    // It may also have said something before.
+    // The watch may also have reported earlier changes.
     a.until("the change", |a| {
         a.changed(watch);
         match a.try_ask(Request::Get { key: key("w/1") }) {
@@ -282,7 +282,7 @@ pub(crate) fn a_watch_survives_a_restart(fixture: &mut dyn Fixture) {
     });
 }
 
-/// Nothing gets through for a client: what it is told, and what is so afterwards.
+/// Breaks a client's connection, and checks the errors and the state after it is mended.
 fn without_connection(fixture: &mut dyn Fixture, breaks: fn(&mut dyn Fixture)) {
     if !fixture.has_connections() {
         return;
@@ -296,13 +296,13 @@ fn without_connection(fixture: &mut dyn Fixture, breaks: fn(&mut dyn Fixture)) {
     assert!(matches!(write, Err(Error::Unknown { .. } | Error::Unavailable { .. })), "{write:?}");
     let read = a.try_ask(Request::Get { key: key("k") });
     assert!(matches!(read, Err(Error::Unavailable { .. })), "{read:?}");
-    // Others go on.
+    // Other clients go on.
     assert!(b.get("k").is_some());
     b.create("w/1", b"a");
     fixture.mend(0);
     a.changed(watch);
     a.ask_patiently(&Request::Get { key: key("k") });
-    // An unknown write may still happen; whoever writes next settles it.
+    // An unknown write may still happen; the next write settles it.
     let entry = a.get("k").expect("it is there");
     let again = a.change("k", Change::Replace(entry.version, b"2".to_vec()), None);
     let settled = a.get("k").expect("it is there");
@@ -319,15 +319,15 @@ fn without_connection(fixture: &mut dyn Fixture, breaks: fn(&mut dyn Fixture)) {
     assert_eq!(a.change("k", change, None), Answer::Conflict(Some(settled.version)));
 }
 
-pub(crate) fn a_lost_connection_is_said_and_mended(fixture: &mut dyn Fixture) {
+pub(crate) fn a_lost_connection_is_reported_and_mended(fixture: &mut dyn Fixture) {
     without_connection(fixture, |fixture| fixture.cut(0));
 }
 
-pub(crate) fn a_stalled_connection_is_said_and_mended(fixture: &mut dyn Fixture) {
+pub(crate) fn a_stalled_connection_is_reported_and_mended(fixture: &mut dyn Fixture) {
     without_connection(fixture, |fixture| fixture.stall(0));
 }
 
-pub(crate) fn answers_that_are_lost_leave_unknown_outcomes(fixture: &mut dyn Fixture) {
+pub(crate) fn lost_answers_leave_unknown_outcomes(fixture: &mut dyn Fixture) {
     without_connection(fixture, |fixture| fixture.deafen(0));
 }
 
@@ -360,7 +360,7 @@ impl Candidate {
     }
 }
 
-/// Gives turns to all until it is so, and sees to it that no two believe.
+/// Gives turns to all candidates until a condition holds, and checks that no two believe.
 fn turns_until(candidates: &mut [Candidate], what: &str, is_so: impl Fn(&[Candidate]) -> bool) {
     let began = candidates[0].client.now();
     while !is_so(candidates) {
@@ -374,7 +374,7 @@ fn turns_until(candidates: &mut [Candidate], what: &str, is_so: impl Fn(&[Candid
     }
 }
 
-pub(crate) fn a_keeper_without_connection_stops_believing_first(fixture: &mut dyn Fixture) {
+pub(crate) fn a_disconnected_keeper_stops_believing_first(fixture: &mut dyn Fixture) {
     if !fixture.has_connections() {
         return;
     }
@@ -388,7 +388,7 @@ pub(crate) fn a_keeper_without_connection_stops_believing_first(fixture: &mut dy
     let new = both[1 - leader].believes().expect("it leads");
     assert!(new.token > old.token);
     fixture.mend(leader);
-    turns_until(&mut both, "the old one to hear of it", |both| {
+    turns_until(&mut both, "the old leader to learn of it", |both| {
         both[leader].keeper.held_by().is_some_and(|held| held.token == new.token)
     });
     let late = &mut both[leader].client;
@@ -407,14 +407,15 @@ pub(crate) fn a_keeper_that_resigns_is_followed_at_once(fixture: &mut dyn Fixtur
     assert_eq!(both[leader].keeper.deadline(), None, "it does not ask again");
 }
 
-pub(crate) fn a_keeper_outlives_a_restart_or_says_that_it_lost(fixture: &mut dyn Fixture) {
+pub(crate) fn a_keeper_survives_a_restart_or_reports_the_loss(fixture: &mut dyn Fixture) {
     let mut both = [Candidate::new(fixture, 1), Candidate::new(fixture, 2)];
     turns_until(&mut both, "a leader", |both| both.iter().any(|it| it.believes().is_some()));
     fixture.stop();
     fixture.start();
     let began = both[0].client.now();
     turns_until(&mut both, "time to pass", |both| both[0].client.now().since(began) > TTL);
-    // Who leads then may still lose it to the restart, and is told so when it writes.
+    // The leader of this moment may still lose the lease to the restart; it learns that when it
+    // writes.
     loop {
         turns_until(&mut both, "a leader", |both| both.iter().any(|it| it.believes().is_some()));
         let leader = usize::from(both[0].believes().is_none());
