@@ -1,14 +1,14 @@
 //! Wakes a sleeping reactor from another thread.
 //!
-//! No wake-up is lost: who rings first says that something is there and then looks whether the
-//! reactor sleeps; the reactor first says that it sleeps and then looks whether something is
-//! there. Both in sequentially consistent order, so at least one of them sees the other.
+//! No wake-up is lost. A thread that rings first records that there is work, then checks whether
+//! the reactor sleeps. The reactor first records that it sleeps, then checks whether there is work.
+//! Both orders are sequentially consistent, so at least one side sees the other.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A reactor's alarm. Clones ring the same one.
+/// A reactor's alarm. Clones ring the same alarm.
 #[derive(Clone, Debug)]
 pub struct Alarm(Arc<State>);
 
@@ -16,22 +16,22 @@ pub struct Alarm(Arc<State>);
 struct State {
     rung: AtomicBool,
     asleep: AtomicBool,
-    /// What a reactor that sleeps in the kernel waits for. A simulated one does not need it.
+    /// The descriptor on which a reactor sleeps in the kernel. A simulated reactor needs none.
     bell: Option<OwnedFd>,
 }
 
 impl Alarm {
-    /// An alarm for a reactor that sleeps in the kernel.
+    /// Returns an alarm for a reactor that sleeps in the kernel.
     ///
     /// # Errors
-    /// When the kernel gives no event descriptor.
+    /// If the kernel refuses an event descriptor.
     pub fn os() -> std::io::Result<Alarm> {
         use rustix::event::{EventfdFlags, eventfd};
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Alarm::with(Some(bell)))
     }
 
-    /// An alarm for a simulated reactor.
+    /// Returns an alarm for a simulated reactor.
     #[must_use]
     pub fn sim() -> Alarm {
         Alarm::with(None)
@@ -41,18 +41,18 @@ impl Alarm {
         Alarm(Arc::new(State { rung: false.into(), asleep: false.into(), bell }))
     }
 
-    /// Sees to it that the reactor has a turn soon.
+    /// Makes the reactor take a turn soon.
     pub fn ring(&self) {
         self.0.rung.store(true, Ordering::SeqCst);
         if self.0.asleep.swap(false, Ordering::SeqCst)
             && let Some(bell) = &self.0.bell
         {
-            // It can only fail because it is ringing already.
+            // The write fails only if the bell is ringing already.
             let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
         }
     }
 
-    /// Whether it was rung since the last time this was asked.
+    /// Takes a ring. Returns whether there was one since the last call.
     #[inline]
     pub fn was_rung(&self) -> bool {
         self.0.rung.load(Ordering::Relaxed) && self.0.rung.swap(false, Ordering::SeqCst)
@@ -64,7 +64,7 @@ impl Alarm {
         self.0.rung.load(Ordering::SeqCst)
     }
 
-    /// The reactor says that it is going to sleep; false when it must not.
+    /// Records that the reactor is going to sleep. Returns false if it must not.
     #[must_use]
     pub fn go_to_sleep(&self) -> bool {
         self.0.asleep.store(true, Ordering::SeqCst);
@@ -75,7 +75,7 @@ impl Alarm {
         may
     }
 
-    /// The reactor says that it is awake; whether it was the bell that woke it.
+    /// Records that the reactor is awake. `by_bell` says whether the bell woke it.
     pub fn wake_up(&self, by_bell: bool) {
         self.0.asleep.store(false, Ordering::SeqCst);
         if by_bell && let Some(bell) = &self.0.bell {
@@ -84,7 +84,7 @@ impl Alarm {
         }
     }
 
-    /// What becomes readable when it rings while the reactor sleeps.
+    /// Returns the descriptor that becomes readable when the alarm rings while the reactor sleeps.
     #[must_use]
     pub fn bell(&self) -> Option<BorrowedFd<'_>> {
         self.0.bell.as_ref().map(AsFd::as_fd)

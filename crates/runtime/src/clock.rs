@@ -1,4 +1,4 @@
-//! What time it is, in either world.
+//! The time of day and the time that passes, in both worlds.
 
 use crate::os::OsClock;
 use crate::sim::clock::SimClock;
@@ -16,20 +16,21 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// The machine's clock.
+    /// Returns the machine's clock.
     #[must_use]
     #[allow(clippy::disallowed_methods, reason = "this is the runtime's clock")]
     pub fn os() -> Clock {
         Clock::Os(OsClock::since(Instant::now()))
     }
 
-    /// The machine's clock, counted from a moment that has passed: so threads share a time.
+    /// Returns the machine's clock, counted from a moment that has passed, so that threads share a
+    /// time.
     #[must_use]
     pub fn since(origin: Instant) -> Clock {
         Clock::Os(OsClock::since(origin))
     }
 
-    /// The time that has passed; never goes back.
+    /// Returns the time that has passed. It never goes back.
     #[inline]
     #[must_use]
     pub fn now(&self) -> Time {
@@ -39,7 +40,8 @@ impl Clock {
         }
     }
 
-    /// Nanoseconds since 1970, as far as this machine knows: may be wrong, and may jump.
+    /// Returns the nanoseconds since 1970 as this machine knows them. They may be wrong, and may
+    /// jump.
     #[must_use]
     #[allow(clippy::disallowed_methods, reason = "this is the runtime's clock")]
     pub fn wall(&self) -> u64 {

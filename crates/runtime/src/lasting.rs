@@ -1,12 +1,12 @@
-//! Memory that outlasts the process: what was written there is found by the process that is
-//! started after a crash, but not after the machine lost its power.
+//! Memory that outlasts the process. The process that starts after a crash finds its contents; a
+//! power loss destroys them.
 //!
-//! It is separate from [files](crate::files) because it is written in turns, where nothing may
-//! wait: a write is a copy in memory. A backup acknowledges what it has copied there.
+//! It is separate from [files](crate::files) because turns write it, in which no code may wait: a
+//! write is a copy in memory. A backup acknowledges bytes once it has copied them there.
 //!
-//! Two threads may use the same memory, and a process that was killed may have stopped between
-//! any two words. So it is made of atomic words and nothing else is ever made of them; who writes
-//! them in which order, and what is to be believed of them afterwards, is for their user to say.
+//! Two threads may use the same memory, and a killed process may have stopped between any two
+//! words. So the memory consists of atomic words and is never seen as any other type. Its user
+//! decides which thread writes which word in which order, and which words are valid afterwards.
 //!
 //! - **os**: a mapped file of a file system that lives in memory (`os/memory.rs`).
 //! - **sim**: words that the simulated machine keeps (`sim/memory.rs`).
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes of a word.
 pub const WORD_BYTES: usize = 8;
 
-/// A piece of lasting memory. Clones are handles to the same.
+/// A piece of lasting memory. Clones are handles to the same memory.
 #[derive(Clone)]
 pub struct Lasting(Arc<dyn Deref<Target = [AtomicU64]> + Send + Sync>);
 
@@ -30,28 +30,28 @@ impl std::fmt::Debug for Lasting {
 }
 
 impl Lasting {
-    /// Wraps the words that a world keeps.
+    /// Wraps words that a world keeps.
     pub(crate) fn new(words: impl Deref<Target = [AtomicU64]> + Send + Sync + 'static) -> Lasting {
         Lasting(Arc::new(words))
     }
 
-    /// The words.
+    /// Returns the words.
     #[inline]
     #[must_use]
     pub fn words(&self) -> &[AtomicU64] {
         &self.0
     }
 
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.words().len() * WORD_BYTES
     }
 
-    /// Copies bytes in, in relaxed order. One thread at a time may write to a word.
+    /// Copies bytes in, in relaxed order. Only one thread at a time may write to a word.
     ///
     /// # Panics
-    /// When they do not fit: who calls has checked that.
+    /// If they do not fit: the caller checks that before.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         let begins = offset % WORD_BYTES;
         let to_word = (WORD_BYTES - begins) % WORD_BYTES;
@@ -73,7 +73,7 @@ impl Lasting {
     /// Copies bytes out, in relaxed order.
     ///
     /// # Panics
-    /// When there are not as many: who calls has checked that.
+    /// If the memory is shorter: the caller checks that before.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         let begins = offset % WORD_BYTES;
         let to_word = ((WORD_BYTES - begins) % WORD_BYTES).min(into.len());
@@ -96,28 +96,28 @@ impl Lasting {
     }
 }
 
-/// Puts bytes into a part of a word.
+/// Replaces some bytes of a word.
 fn merge(word: &AtomicU64, at: usize, bytes: &[u8]) {
     let mut merged = word.load(Ordering::Relaxed).to_ne_bytes();
     merged[at..at + bytes.len()].copy_from_slice(bytes);
     word.store(u64::from_ne_bytes(merged), Ordering::Relaxed);
 }
 
-/// The memory of a name belongs to another user than this process.
+/// The refusal for a memory that belongs to another user than this process.
 ///
-/// An [`io::Error`] carries it: what is to be done depends on who that user is.
+/// An [`io::Error`] carries it, because the remedy depends on that user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfAnotherUser {
-    /// Where the memory is.
+    /// The memory's path.
     pub path: String,
-    /// To whom it belongs.
+    /// The memory's user.
     pub user: u32,
-    /// To whom this process belongs.
+    /// This process's user.
     pub own: u32,
 }
 
 impl OfAnotherUser {
-    /// What an error carries, if that is it.
+    /// Returns this refusal if an error carries one.
     #[must_use]
     pub fn of(error: &io::Error) -> Option<&OfAnotherUser> {
         error.get_ref()?.downcast_ref()
@@ -135,56 +135,57 @@ impl std::error::Error for OfAnotherUser {}
 
 /// The lasting memories of a machine, by name.
 ///
-/// Each belongs to one process at a time, from when the process found or made it until its last handle is gone. A
-/// simulated machine has one process at a time.
+/// Each belongs to one process at a time: from the call that finds or makes it until its last
+/// handle is dropped. A simulated machine has one process at a time.
 pub trait Memories {
-    /// The memory that has this name, if there is one.
+    /// Returns the memory of this name, if there is one.
     ///
     /// # Errors
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) when another process has it; else as the operating
-    /// system has them; also for a name that is not plain.
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if another process has it; otherwise the operating
+    /// system's; also for a name that is not plain.
     fn find(&mut self, name: &str) -> io::Result<Option<Lasting>>;
 
-    /// Makes memory of a name, all zeroes, in place of what had it. All of it is there at once:
-    /// to touch it later neither waits nor fails. Its size is rounded up to a page.
+    /// Makes a memory of zeroes and replaces the one of the same name. All its pages are present at
+    /// once, so a later access neither waits nor fails. Its size is rounded up to a page.
     ///
     /// # Errors
-    /// As [`find`](Memories::find), and for example when there is not so much.
+    /// As for [`find`](Memories::find), and for example if the machine has too little memory.
     fn make(&mut self, name: &str, bytes: usize) -> io::Result<Lasting>;
 
-    /// Checks that memory can be made here, in all so many bytes. None is made.
+    /// Checks that memories of so many bytes in all can be made here. Makes none.
     ///
     /// # Errors
-    /// Why not, with the place.
+    /// The reason why not, with the place.
     fn check(&mut self, bytes: usize) -> io::Result<()> {
         let _ = bytes;
         Ok(())
     }
 
-    /// Where these memories are, where a machine has more than one place for them.
+    /// Returns the place of these memories, if the machine has several places.
     fn place(&self) -> Option<String> {
         None
     }
 
-    /// Those of another place of the same machine, by what [`place`](Memories::place) said there.
+    /// Returns the memories of another place of the same machine, named as by
+    /// [`place`](Memories::place).
     ///
     /// # Errors
-    /// When there are no other places.
+    /// If there are no other places.
     fn elsewhere(&self, place: &str) -> io::Result<Box<dyn Memories>> {
         Err(io::Error::new(io::ErrorKind::Unsupported, format!("there is no place {place}")))
     }
 
-    /// A number of the time since the machine's power came: another one after each loss of it.
-    /// Memory that was made in another time is not to be believed, wherever it comes from.
+    /// Returns a number for the time since the machine's power came on. It changes with each loss
+    /// of power. Memory that was made before the loss is not valid, wherever it comes from.
     ///
     /// # Errors
-    /// As the operating system has them.
+    /// The operating system's.
     fn boot(&mut self) -> io::Result<u64>;
 
-    /// Removes the name; the memory goes with its last user. Nothing happens if there is none.
+    /// Removes the name, if it exists. The memory goes with its last user.
     ///
     /// # Errors
-    /// As [`find`](Memories::find).
+    /// As for [`find`](Memories::find).
     fn remove(&mut self, name: &str) -> io::Result<()>;
 }
 
@@ -193,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_come_back_from_wherever_they_were_put() {
+    fn bytes_read_back_from_every_offset() {
         let words: Vec<AtomicU64> = (0..8).map(|_| AtomicU64::new(0)).collect();
         let memory = Lasting::new(words);
         let mut model = [0u8; 64];

@@ -1,8 +1,9 @@
 //! Addresses of peers that are known by name, such as coordinators.
 //!
-//! A name may stand for another address later: a container starts elsewhere, a machine is replaced. Whoever asks
-//! such peers and gets no answer from any of them has their names resolved again, and goes on with the addresses
-//! that are found. Resolving may take seconds, so it never happens on the thread of a reactor ([`Resolve`]).
+//! A name may get another address later: a container starts elsewhere, a machine is replaced. A
+//! caller that gets no answer from any of these peers has their names resolved again and goes on
+//! with the new addresses. Resolving may take seconds, so it never happens on a reactor's thread
+//! ([`Resolve`]).
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Resolves names.
 pub trait Resolve: Send + Sync {
-    /// Resolves the names, on another thread if that takes time, and hands over the addresses. Does nothing where
-    /// the names stand for nothing at the moment or were resolved a moment ago.
+    /// Resolves the names, on another thread if that takes time, and hands over the addresses. Does
+    /// nothing if the names have no address at present or were resolved a moment ago.
     fn resolve(&self, found: Found);
 }
 
@@ -29,13 +30,13 @@ struct Shared {
 }
 
 impl Addresses {
-    /// Addresses that never change.
+    /// Returns addresses that never change.
     #[must_use]
     pub fn fixed(list: Vec<SocketAddr>) -> Addresses {
         Addresses::with(list, None)
     }
 
-    /// The addresses that some names stand for at the moment, and the resolver that finds later ones.
+    /// Returns the present addresses of some names, with the resolver that finds later ones.
     #[must_use]
     pub fn resolved(list: Vec<SocketAddr>, resolver: Box<dyn Resolve>) -> Addresses {
         Addresses::with(list, Some(resolver))
@@ -46,13 +47,13 @@ impl Addresses {
         Addresses(Arc::new(Shared { list: Mutex::new(list), version, resolver, is_resolving }))
     }
 
-    /// The addresses.
+    /// Returns the addresses.
     #[must_use]
     pub fn list(&self) -> Vec<SocketAddr> {
         self.0.list.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Has the names resolved again, unless that is under way.
+    /// Has the names resolved again, unless a resolution is in progress.
     pub fn resolve_again(&self) {
         let Some(resolver) = &self.0.resolver else { return };
         if !self.0.is_resolving.swap(true, Ordering::AcqRel) {
@@ -93,11 +94,12 @@ impl From<&[SocketAddr]> for Addresses {
     }
 }
 
-/// Takes the addresses that a resolver finds. Dropped without any, it leaves the list as it is.
+/// Takes the addresses that a resolver finds. If it is dropped without any, the list stays as it
+/// is.
 pub struct Found(Arc<Shared>);
 
 impl Found {
-    /// Replaces the list, unless the names stand for nothing.
+    /// Replaces the list, unless the names have no address.
     pub fn tell(self, addresses: Vec<SocketAddr>) {
         let mut list = self.0.list.lock().unwrap_or_else(PoisonError::into_inner);
         if !addresses.is_empty() && *list != addresses {
@@ -122,21 +124,21 @@ pub struct KnownAddresses {
 }
 
 impl KnownAddresses {
-    /// A copy of these.
+    /// Returns a copy of some addresses.
     #[must_use]
     pub fn of(source: Addresses) -> KnownAddresses {
-        // In this order: an address that is found in between is copied twice, not missed.
+        // In this order, addresses that arrive in between are copied twice, not missed.
         let version = source.0.version.load(Ordering::Acquire);
         KnownAddresses { list: source.list(), version, source }
     }
 
-    /// The addresses, as of the last [`KnownAddresses::refresh`].
+    /// Returns the addresses as of the last [`KnownAddresses::refresh`].
     #[must_use]
     pub fn list(&self) -> &[SocketAddr] {
         &self.list
     }
 
-    /// Takes addresses that were found meanwhile. Returns whether there are other ones.
+    /// Takes addresses that were found in the meantime. Returns whether they differ.
     pub fn refresh(&mut self) -> bool {
         let version = self.source.0.version.load(Ordering::Acquire);
         let has_changed = version != self.version;
@@ -161,7 +163,7 @@ mod tests {
         SocketAddr::from(([10, 0, 0, 1], port))
     }
 
-    /// Hands what is to be found to the test.
+    /// Passes each request for a resolution to the test.
     struct Asked(Mutex<mpsc::Sender<Found>>);
 
     impl Resolve for Asked {
@@ -178,14 +180,14 @@ mod tests {
         known.resolve_again();
         known.resolve_again();
         let found = asks.try_recv().unwrap();
-        assert!(asks.try_recv().is_err(), "one resolution is under way already");
+        assert!(asks.try_recv().is_err(), "one resolution is in progress already");
         found.tell(vec![at(2), at(3)]);
         assert_eq!(known.list(), [at(1)]);
         assert!(known.refresh());
         assert_eq!(known.list(), [at(2), at(3)]);
         assert!(!known.refresh());
 
-        // Names that stand for nothing at the moment change nothing.
+        // Names without an address at present change nothing.
         addresses.resolve_again();
         asks.try_recv().unwrap().tell(Vec::new());
         addresses.resolve_again();

@@ -40,18 +40,19 @@ use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::path::Path;
 
-/// The world of this machine, with its files in a directory, which is made if it is not there.
+/// Returns the world of this machine, with its files in a directory. Makes the directory if it is
+/// missing.
 ///
 /// # Errors
-/// When the directory cannot be made, or the kernel gives no event descriptor.
+/// If the directory cannot be made, or the kernel refuses an event descriptor.
 pub fn world(directory: &Path) -> io::Result<World> {
     world_in(Directory::open(directory)?)
 }
 
-/// The world of this machine for a program that has no files, such as a client.
+/// Returns the world of this machine for a program without files, such as a client.
 ///
 /// # Errors
-/// When the kernel gives no event descriptor.
+/// If the kernel refuses an event descriptor.
 pub fn world_without_files() -> io::Result<World> {
     world_in(Directory::nowhere())
 }
@@ -67,23 +68,23 @@ fn world_in(directory: Directory) -> io::Result<World> {
     })
 }
 
-/// A number that nobody can guess.
+/// Returns an unpredictable number.
 #[must_use]
 pub fn entropy() -> u64 {
     // The standard library seeds its hash maps with the system's randomness.
     RandomState::new().build_hasher().finish()
 }
 
-/// Gives a process turns until `stop` says so, which is asked after each; says where the time
-/// went.
+/// Gives a process turns until `stop` returns true, which is asked after each turn. Returns the use
+/// of the time.
 pub fn run(
     process: &mut dyn Process,
     clock: &Clock,
     polling: Polling,
     mut stop: impl FnMut() -> bool,
 ) -> Usage {
-    // The clock is read once a turn: the end of one is the beginning of the next. And less often
-    // while turns find nothing.
+    // The clock is read once a turn: the end of one turn is the beginning of the next. While turns
+    // find no work it is read less often.
     let mut now = clock.now();
     let mut pacer = Pacer::new(polling, now);
     let mut idle = 0u32;

@@ -1,22 +1,22 @@
-//! Whether a reactor with nothing to do looks again at once, or sleeps.
+//! Decides whether an idle reactor polls again at once or sleeps.
 //!
-//! Waking a thread takes tens of microseconds here, looking again takes a tenth of one and a whole
-//! core. The pacer spins for a *budget* after the last work and sleeps then. The budget adapts:
-//! when work comes so soon after falling asleep that spinning a little longer would have caught
-//! it, the budget goes up to what would have; when it comes later than any budget allows, it is
-//! halved. A server under load so never sleeps, one that is asked now and then hardly spins.
+//! Waking a thread takes tens of microseconds here. A poll takes a tenth of one, and a whole core.
+//! The pacer spins for a *budget* after the last work and then sleeps. The budget adapts. If work
+//! comes so soon after the reactor fell asleep that a little more spinning would have caught it,
+//! the budget rises to that length. If work comes later than any budget allows, the budget is
+//! halved. So a server under load never sleeps, and a rarely used one hardly spins.
 //!
 //! Plain logic with time as an argument; the os world's loop asks it after each turn.
 
 use crate::time::Time;
 use std::time::Duration;
 
-/// How to spend idle time.
+/// The way to spend idle time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polling {
-    /// Spin, whatever it costs: lowest latency.
+    /// Always spin: lowest latency.
     Always,
-    /// Spin for an adapting time of at most this, then sleep.
+    /// Spin for an adaptive time of at most this, then sleep.
     Adaptive(Duration),
     /// Sleep at once: lowest power.
     Never,
@@ -36,29 +36,29 @@ impl std::str::FromStr for Polling {
             "always" => Ok(Polling::Always),
             "adaptive" => Ok(Polling::default()),
             "never" => Ok(Polling::Never),
-            other => Err(format!("{other:?} is none of: always, adaptive, never")),
+            other => Err(format!("{other:?} is not one of: always, adaptive, never")),
         }
     }
 }
 
-/// Where a reactor's time went.
+/// The use of a reactor's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// In turns that did something.
+    /// Time in turns that did some work.
     pub busy: Duration,
-    /// In turns that found nothing.
+    /// Time in turns without work.
     pub spinning: Duration,
-    /// Asleep.
+    /// Time asleep.
     pub blocked: Duration,
     /// How often it fell asleep.
     pub sleeps: u64,
 }
 
-/// The shortest budget: about what falling asleep costs by itself.
+/// The shortest budget: about the cost of falling asleep.
 const BUDGET_MIN: Duration = Duration::from_micros(4);
 
-/// How long a reactor spins before it lets others have a turn who share its core, and how often it
-/// does then: what takes a call of the kernel's time at once is no longer noticed.
+/// How long a reactor spins before it yields its core, and how often it yields after that. At this
+/// rate the cost of the kernel calls is not noticeable.
 const TURNS_OF_OTHERS: Duration = Duration::from_micros(10);
 
 /// Decides between spinning and sleeping, and counts the time.
@@ -66,18 +66,18 @@ const TURNS_OF_OTHERS: Duration = Duration::from_micros(10);
 pub struct Pacer {
     polling: Polling,
     budget: Duration,
-    /// The end of the last turn that did something.
+    /// The end of the last turn that did some work.
     last_work: Time,
-    /// Up to when the time is counted.
+    /// The time up to which `usage` counts.
     counted: Time,
     slept: bool,
-    /// When others were let have a turn.
+    /// The time of the last yield.
     yielded: Time,
     usage: Usage,
 }
 
 impl Pacer {
-    /// A pacer that begins now.
+    /// Returns a pacer that begins now.
     #[must_use]
     pub fn new(polling: Polling, now: Time) -> Pacer {
         let budget = match polling {
@@ -88,15 +88,15 @@ impl Pacer {
         Pacer { polling, budget, last_work: now, counted: now, slept: false, yielded: now, usage }
     }
 
-    /// Turns in a row that may find nothing on one reading of the clock: what arrives meanwhile is
-    /// found the sooner.
+    /// Returns the number of consecutive idle turns for one reading of the clock. More turns find
+    /// new work sooner.
     #[inline]
     #[must_use]
     pub fn idle_turns(&self) -> u32 {
         if self.polling == Polling::Never { 1 } else { 4 }
     }
 
-    /// A turn has ended; says whether to sleep now.
+    /// Counts a turn that has ended. Returns whether to sleep now.
     #[inline]
     pub fn turn_ended(&mut self, now: Time, did_something: bool) -> bool {
         let took = now.since(self.counted);
@@ -118,10 +118,10 @@ impl Pacer {
         }
     }
 
-    /// After a turn that found nothing, and before another: whether threads of ours that have work
-    /// may be waiting for this core. Whoever spins where there are fewer cores than threads keeps
-    /// those from their work that it waits for itself: the kernel would take the core away only
-    /// at one of its ticks, some milliseconds later.
+    /// Whether to yield the core now, between two turns without work: another thread of this
+    /// process may be waiting for it. With fewer cores than threads, a spinning reactor keeps those
+    /// threads from the very work that it waits for. The kernel would take the core away only at
+    /// one of its ticks, some milliseconds later.
     #[inline]
     pub fn lets_others(&mut self, now: Time) -> bool {
         let lets = now.since(self.last_work.max(self.yielded)) >= TURNS_OF_OTHERS;
@@ -131,7 +131,7 @@ impl Pacer {
         lets
     }
 
-    /// The reactor has slept since its last turn.
+    /// Counts the sleep since the last turn.
     pub fn slept(&mut self, now: Time) {
         self.usage.blocked += now.since(self.counted);
         self.usage.sleeps += 1;
@@ -139,7 +139,7 @@ impl Pacer {
         self.slept = true;
     }
 
-    /// Work came after a gap that a sleep was part of.
+    /// Adapts the budget after a gap that included a sleep.
     fn adapt(&mut self, gap: Duration) {
         let Polling::Adaptive(most) = self.polling else { return };
         self.budget = if gap <= most {
@@ -149,7 +149,7 @@ impl Pacer {
         };
     }
 
-    /// Where the time went so far.
+    /// Returns the use of the time so far.
     #[must_use]
     pub fn usage(&self) -> Usage {
         self.usage
@@ -164,7 +164,7 @@ mod tests {
         Duration::from_micros(count)
     }
 
-    /// Work comes every `gap`; says how much of the time was spent spinning.
+    /// Simulates work that comes every `gap`. Returns the share of the time spent spinning.
     fn spinning_share(polling: Polling, gap: Duration) -> f64 {
         let mut now = Time(0);
         let mut pacer = Pacer::new(polling, now);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn who_spins_lets_others_have_a_turn_now_and_then() {
+    fn a_spinning_reactor_yields_at_intervals() {
         let mut pacer = Pacer::new(Polling::Always, Time(0));
         let lets = |pacer: &mut Pacer, at| {
             pacer.turn_ended(Time(0) + us(at), false);

@@ -1,7 +1,7 @@
 //! Random numbers: xoshiro256++ by Blackman and Vigna, seeded through their SplitMix64.
 //!
-//! By hand because a seed must give the same numbers in every version of everything, for ever:
-//! seeds of simulations are kept in tests. Not for secrets.
+//! Written by hand because a seed must give the same numbers for ever, even if libraries change:
+//! tests keep seeds of simulations. Not for secrets.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// The stream of a seed.
+    /// Returns the stream of a seed.
     #[must_use]
     pub fn from_seed(seed: u64) -> Random {
         let mut from = seed;
@@ -26,13 +26,14 @@ impl Random {
         Random { state }
     }
 
-    /// A stream of its own, so that what one part of a program draws does not move another's.
+    /// Returns a stream of its own, so that the draws of one part of a program do not change
+    /// another's.
     #[must_use]
     pub fn split(&mut self) -> Random {
         Random::from_seed(self.number())
     }
 
-    /// Any number.
+    /// Returns any number.
     #[inline]
     pub fn number(&mut self) -> u64 {
         let [a, b, c, d] = self.state;
@@ -42,45 +43,45 @@ impl Random {
         result
     }
 
-    /// A number below `bound`; 0 when that is 0.
+    /// Returns a number below `bound`, or 0 if `bound` is 0.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.number()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number in a range; its start when it is empty.
+    /// Returns a number in a range, or its start if the range is empty.
     #[inline]
     pub fn within(&mut self, range: Range<u64>) -> u64 {
         range.start + self.below(range.end.saturating_sub(range.start))
     }
 
-    /// True with a probability.
+    /// Returns true with a probability.
     #[inline]
     pub fn chance(&mut self, probability: f64) -> bool {
         self.fraction() < probability
     }
 
-    /// A number from 0 up to but not including 1.
+    /// Returns a number from 0 up to but not including 1.
     #[inline]
     pub fn fraction(&mut self) -> f64 {
         (self.number() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A number with an exponential distribution of this mean: how long until something happens
-    /// that may happen at any time.
+    /// Returns a number with an exponential distribution of this mean: the time until an event that
+    /// may happen at any moment.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * (1.0 - self.fraction()).ln()
     }
 
-    /// A number in a range, every order of magnitude as likely as another; its start when it is
-    /// empty.
+    /// Returns a number in a range, with every order of magnitude equally likely, or the range's
+    /// start if it is empty.
     pub fn magnitude(&mut self, range: Range<u64>) -> u64 {
         let (low, high) = ((range.start.max(1) as f64).ln(), (range.end.max(1) as f64).ln());
         let drawn = (low + self.fraction() * (high - low)).exp() as u64;
         drawn.min(range.end.saturating_sub(1)).max(range.start)
     }
 
-    /// One of some things.
+    /// Returns one element of a slice.
     pub fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
         of.get(self.below(of.len() as u64) as usize)
     }

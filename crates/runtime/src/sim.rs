@@ -1,6 +1,6 @@
-//! The simulated world: clocks that a simulation sets, disks that fail as disks do.
+//! The simulated world: clocks that a simulation sets, and disks with faults.
 //!
-//! The simulation itself, which moves time on and gives turns, is the crate `simulator`.
+//! The crate `simulator` has the simulation itself, which advances time and gives turns.
 
 pub mod clock;
 pub mod disk;

@@ -1,17 +1,16 @@
-//! Long work in slices: so many microseconds, then a turn for everybody else.
+//! Long work in slices of some microseconds, each followed by a turn.
 //!
-//! Work cannot be measured by the clock in a simulator, where none passes within a turn, and
-//! should not be measured by it for every entry on a machine, where asking costs as much as the
-//! work. So whoever does long work *counts* it: so many nanoseconds for each piece, known from
-//! benchmarks. The budget says when to stop, and refuses to be overdrawn by much where that is
-//! checked: in debug builds and in simulations.
+//! The clock cannot measure work in a simulator, where no time passes within a turn. On a machine,
+//! a reading of the clock for every entry would cost as much as the work. So long work is
+//! *counted*: so many nanoseconds for each piece, known from benchmarks. The budget says when to
+//! stop. Debug builds and simulations check that it is not overdrawn by much.
 
 use std::time::Duration;
 
-/// The longest that anything may hold a turn.
+/// The longest time that any work may hold a turn.
 pub const SLICE: Duration = Duration::from_micros(50);
 
-/// What is left of a slice.
+/// The remaining part of a slice.
 #[derive(Debug)]
 pub struct Budget {
     left_ns: i64,
@@ -20,18 +19,19 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A slice of some length, mostly [`SLICE`]. A strict one does not let itself be overdrawn by
-    /// much, which finds work that is not cut finely enough; for debug builds and simulations.
+    /// Returns a slice of some length, mostly [`SLICE`]. A strict slice panics if it is overdrawn
+    /// by much, which finds work that is not cut finely enough. Strict slices are for debug builds
+    /// and simulations.
     #[must_use]
     pub fn new(slice: Duration, is_strict: bool) -> Budget {
         let slice_ns = slice.as_nanos() as i64;
         Budget { left_ns: slice_ns, slice_ns, is_strict }
     }
 
-    /// Counts work that was done; says whether there may be more in this slice.
+    /// Counts finished work. Returns whether more may follow in this slice.
     ///
     /// # Panics
-    /// When the budget is strict and the work took the slice to twice its length.
+    /// If the budget is strict and the work took twice the length of the slice.
     #[inline]
     pub fn spend(&mut self, work: Duration) -> bool {
         self.left_ns -= work.as_nanos() as i64;
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slice_ends_when_it_is_used_up() {
+    fn a_slice_ends_when_it_is_spent() {
         let mut budget = Budget::new(SLICE, true);
         assert!(budget.spend(Duration::from_micros(49)));
         assert!(!budget.spend(Duration::from_micros(2)));
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "cut the work finer")]
-    fn work_that_is_not_cut_is_found() {
+    fn work_that_is_not_cut_panics() {
         Budget::new(SLICE, true).spend(Duration::from_micros(101));
     }
 }

@@ -1,18 +1,18 @@
-//! Buffers that nobody needs at the moment, kept for those who will: to let one grow anew is to have the kernel
-//! clear its pages, one at a time, and to copy what is in it each time that it grows.
+//! Unused buffers, kept for later use. A new buffer is dear: while it grows, the kernel clears its
+//! pages one at a time, and each growth copies its contents.
 //!
-//! What is kept is what is needed: of those that rested all the time between two calls of [`Spares::tidy`],
-//! half go.
+//! The stock follows the need: of the buffers that stayed unused between two calls of
+//! [`Spares::tidy`], half are freed.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
-/// Something that has memory.
+/// A container with allocated memory.
 pub trait Buffer: Default {
-    /// Bytes for which it has memory.
+    /// Returns the bytes for which it has memory.
     fn capacity(&self) -> usize;
 
-    /// Forgets what is in it, and keeps the memory.
+    /// Drops its contents and keeps its memory.
     fn clear(&mut self);
 }
 
@@ -36,24 +36,25 @@ impl Buffer for VecDeque<u8> {
     }
 }
 
-/// See the module's documentation.
+/// A stock of unused buffers. See the module's documentation.
 #[derive(Debug)]
 pub struct Spares<B> {
     resting: Vec<B>,
-    /// The fewest that rested since they were tidied up.
+    /// The lowest number of unused buffers since the last call of `tidy`.
     fewest: usize,
     count_max: usize,
     of_use: RangeInclusive<usize>,
 }
 
 impl<B: Buffer> Spares<B> {
-    /// Keeps so many at most, each with memory for so many bytes.
+    /// Returns a stock of at most `count_max` buffers, each with memory for a number of bytes in
+    /// `of_use`.
     #[must_use]
     pub fn new(count_max: usize, of_use: RangeInclusive<usize>) -> Spares<B> {
         Spares { resting: Vec::new(), fewest: 0, count_max, of_use }
     }
 
-    /// Keeps a buffer, or lets it go.
+    /// Keeps a buffer, or frees it.
     pub fn keep(&mut self, mut buffer: B) {
         if self.of_use.contains(&buffer.capacity()) && self.resting.len() < self.count_max {
             buffer.clear();
@@ -61,20 +62,20 @@ impl<B: Buffer> Spares<B> {
         }
     }
 
-    /// An empty buffer: with memory, if one is kept.
+    /// Returns an empty buffer, with memory if the stock has one.
     pub fn take(&mut self) -> B {
         let buffer = self.resting.pop().unwrap_or_default();
         self.fewest = self.fewest.min(self.resting.len());
         buffer
     }
 
-    /// Whether none is kept.
+    /// Whether the stock is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.resting.is_empty()
     }
 
-    /// Lets half of those go that nobody needed since the last time.
+    /// Frees half of the buffers that stayed unused since the last call.
     pub fn tidy(&mut self) {
         let gone = self.fewest.div_ceil(2);
         self.resting.drain(..gone);
@@ -83,7 +84,7 @@ impl<B: Buffer> Spares<B> {
 }
 
 impl Spares<Vec<u8>> {
-    /// Moves what is in a short buffer into one that is kept, if there is one.
+    /// Moves a short buffer's contents into a buffer from the stock, if there is one.
     pub fn lengthen(&mut self, buffer: &mut Vec<u8>) {
         if !self.is_empty() {
             let short = std::mem::replace(buffer, self.take());
@@ -97,12 +98,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Lengths of what is kept.
+    /// The allowed capacities.
     const OF_USE: RangeInclusive<usize> = 100..=1000;
 
     proptest! {
         #[test]
-        fn what_is_kept_is_empty_of_use_and_not_too_much(
+        fn kept_buffers_are_empty_of_allowed_capacity_and_limited(
             steps in prop::collection::vec((0..3u8, 0..2000usize), 0..100),
         ) {
             let mut spares = Spares::<Vec<u8>>::new(4, OF_USE);
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_is_lengthened_where_a_longer_one_is_kept_and_keeps_what_is_in_it() {
+    fn a_short_buffer_moves_its_contents_into_a_longer_kept_one() {
         let mut spares = Spares::<Vec<u8>>::new(4, OF_USE);
         let mut buffer = vec![1, 2, 3];
         spares.lengthen(&mut buffer);
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_needs_goes_and_what_is_needed_stays() {
+    fn unused_buffers_are_freed_and_used_ones_stay() {
         let mut spares = Spares::<Vec<u8>>::new(4, OF_USE);
         (0..4).for_each(|_| spares.keep(Vec::with_capacity(500)));
         for _ in 0..10 {
@@ -146,6 +147,6 @@ mod tests {
         }
         assert_eq!(spares.resting.len(), 2);
         (0..3).for_each(|_| spares.tidy());
-        assert!(spares.is_empty(), "nobody needs them");
+        assert!(spares.is_empty(), "unused buffers are freed");
     }
 }

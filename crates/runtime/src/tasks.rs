@@ -1,8 +1,9 @@
 //! Futures that live on the reactor's thread.
 //!
-//! They run once a turn, in the order in which they were woken; what is woken in a turn runs in the
-//! next, so that no chain of them keeps a turn from ending. They need not be `Send`; their wakers are, and may be
-//! used from other threads. When the process dies they are dropped where they wait.
+//! They run once a turn, in the order in which they were woken. A task that is woken during a turn
+//! runs in the next one, so that no chain of wake-ups can keep a turn from ending. Tasks need not
+//! be `Send`. Their wakers are, and other threads may use them. When the process ends, its tasks
+//! are dropped where they wait.
 
 use crate::alarm::Alarm;
 use crate::time::Time;
@@ -16,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-/// The tasks of a reactor. Clones are handles to the same.
+/// The tasks of a reactor. Clones are handles to the same tasks.
 #[derive(Clone)]
 pub struct Tasks(Rc<State>);
 
@@ -60,7 +61,7 @@ impl Ready {
 }
 
 impl Tasks {
-    /// No tasks yet; the alarm is rung when one is woken.
+    /// Returns an empty set. A task that is woken rings the alarm.
     #[must_use]
     pub fn new(alarm: Alarm, now: Time) -> Tasks {
         let ready = Arc::new(Ready { queue: Mutex::default(), alarm });
@@ -83,13 +84,13 @@ impl Tasks {
         Waker::from(Arc::new(Wakes { task: id, ready })).wake();
     }
 
-    /// A turn has begun: what is asked for from now on counts from here.
+    /// Begins a turn: sleeps that start from now on count from this time.
     #[inline]
     pub fn set_now(&self, now: Time) {
         self.0.now.set(now);
     }
 
-    /// Runs what can run; says whether anything did.
+    /// Runs the tasks that are ready. Returns whether any task ran.
     pub fn run(&self, now: Time) -> bool {
         self.0.now.set(now);
         loop {
@@ -113,46 +114,46 @@ impl Tasks {
         !ready.is_empty()
     }
 
-    /// When a task wants to run though nothing else happens.
+    /// Returns the time at which the next task wants to run.
     #[must_use]
     pub fn next(&self) -> Option<Time> {
         self.0.timers.borrow().next()
     }
 
-    /// Tasks that have not ended.
+    /// Returns the number of tasks that have not ended.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.tasks.borrow().len() + self.0.new.borrow().len()
     }
 
-    /// Drops all tasks where they wait: the process ends. They hold handles to this, so it does
-    /// not end by itself.
+    /// Drops all tasks where they wait, because the process ends. They hold handles to this set, so
+    /// it would never be dropped by itself.
     pub fn clear(&self) {
         let tasks = std::mem::take(&mut *self.0.tasks.borrow_mut());
         let new = std::mem::take(&mut *self.0.new.borrow_mut());
         drop((tasks, new));
     }
 
-    /// The time of this turn.
+    /// Returns the time of this turn.
     #[must_use]
     pub fn now(&self) -> Time {
         self.0.now.get()
     }
 
-    /// Waits for a time.
+    /// Waits until a time.
     #[must_use]
     pub fn sleep_until(&self, until: Time) -> Sleep {
         Sleep { tasks: self.clone(), until, timer: None }
     }
 
-    /// Waits for so long from this turn on.
+    /// Waits for a duration that begins with this turn.
     #[must_use]
     pub fn sleep(&self, duration: Duration) -> Sleep {
         self.sleep_until(self.now() + duration)
     }
 }
 
-/// Waits for a time. See [`Tasks::sleep`].
+/// Waits until a time. See [`Tasks::sleep`].
 pub struct Sleep {
     tasks: Tasks,
     until: Time,

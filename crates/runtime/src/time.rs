@@ -1,19 +1,19 @@
-//! A moment, as a program's own clock tells it.
+//! A moment on a program's own clock.
 
 use std::fmt;
 use std::ops::Add;
 use std::time::Duration;
 
-/// Nanoseconds since some moment before the program began. Never goes back. Means nothing to
-/// another program.
+/// Nanoseconds since some moment before the program began. It never goes back. It has no meaning
+/// for another program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
 impl Time {
-    /// Later than everything.
+    /// Later than every other time.
     pub const NEVER: Time = Time(u64::MAX);
 
-    /// The time that has passed since `earlier`; nothing if it is not earlier.
+    /// Returns the time that has passed since `earlier`, or zero if `earlier` is later.
     #[inline]
     #[must_use]
     pub fn since(self, earlier: Time) -> Duration {
@@ -24,7 +24,7 @@ impl Time {
 impl Add<Duration> for Time {
     type Output = Time;
 
-    /// The sum; [`Time::NEVER`] where there is none.
+    /// Returns the sum, or [`Time::NEVER`] if it does not fit.
     #[inline]
     fn add(self, duration: Duration) -> Time {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);

@@ -1,13 +1,13 @@
-//! What is to happen at a certain time.
+//! Timers: values that are due at a certain time.
 
 use crate::time::Time;
 use std::collections::BTreeMap;
 
-/// Names a timer, to cancel it.
+/// The id of a timer, for cancelling it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TimerId(Time, u64);
 
-/// A set of timers. Those of the same time go off in the order in which they were set.
+/// A set of timers. Timers of the same time go off in the order in which they were set.
 #[derive(Debug)]
 pub struct Timers<T> {
     set: BTreeMap<TimerId, T>,
@@ -34,14 +34,14 @@ impl<T> Timers<T> {
         self.set.remove(&id)
     }
 
-    /// When the next one goes off.
+    /// Returns the time at which the next timer goes off.
     #[inline]
     #[must_use]
     pub fn next(&self) -> Option<Time> {
         self.set.first_key_value().map(|(id, _)| id.0)
     }
 
-    /// Takes one that is due.
+    /// Removes and returns one timer that is due.
     #[inline]
     pub fn due(&mut self, now: Time) -> Option<T> {
         let first = self.set.first_entry()?;

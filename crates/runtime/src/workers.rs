@@ -1,9 +1,10 @@
-//! Work that must wait for a device, beside the reactor: writing a journal, reading segments.
+//! Workers: work beside the reactor that must wait for a device, such as writing a journal or
+//! reading segments.
 //!
-//! A worker is a state machine with a [`Worker::step`]. In the os world a thread of its own calls
-//! that in a loop and sleeps when there is nothing to do; in the simulator steps are interleaved
-//! with turns. Reactor and worker share what they like (a queue behind a mutex, mostly); the
-//! reactor wakes the worker through a [`WorkerBell`], the worker the reactor through its
+//! A worker is a state machine with a [`Worker::step`]. In the os world its own thread calls that
+//! in a loop and sleeps when there is no work. In the simulator, steps are interleaved with turns.
+//! Reactor and worker share memory, mostly a queue behind a mutex. The reactor wakes the worker
+//! through a [`WorkerBell`], the worker wakes the reactor through its
 //! [`Alarm`](crate::alarm::Alarm).
 
 use crate::files::Files;
@@ -15,17 +16,17 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 pub enum Step {
     /// Call again at once.
     Again,
-    /// Call again when the bell was rung.
+    /// Call again after the bell was rung.
     Idle,
 }
 
-/// Something that works beside the reactor.
+/// A state machine that works beside the reactor.
 pub trait Worker: Send {
     /// Does a bounded piece of work.
     fn step(&mut self, files: &mut dyn Files) -> Step;
 
-    /// Whether it mostly waits for a device, and works for a moment when that is done: on a processor that it shares
-    /// it then goes first.
+    /// Whether it mostly waits for a device and then works only for a moment. If it shares a
+    /// processor with the reactor, it goes first.
     fn waits_for_devices(&self) -> bool {
         false
     }
@@ -43,7 +44,7 @@ struct Bell {
 }
 
 impl WorkerBell {
-    /// A bell that is ringing: a new worker has a first step.
+    /// Returns a bell that is ringing, because a new worker needs a first step.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "only worlds make bells")]
     pub fn new() -> WorkerBell {
@@ -51,18 +52,19 @@ impl WorkerBell {
         WorkerBell(Arc::new(bell))
     }
 
-    /// Sees to it that the worker has a step soon.
+    /// Makes the worker take a step soon.
     pub fn ring(&self) {
         if !self.0.rung.swap(true, Ordering::SeqCst) {
             let asleep = *self.0.asleep.lock().unwrap_or_else(PoisonError::into_inner);
-            // Without the lock: on the same processor it may run at once, and would have to wait for it.
+            // Without the lock: on the same processor the worker may run at once, and would have to
+            // wait for it.
             if asleep {
                 self.0.wakes.notify_one();
             }
         }
     }
 
-    /// Takes a ring, if there is one.
+    /// Takes a ring. Returns whether there was one.
     #[must_use]
     pub fn was_rung(&self) -> bool {
         self.0.rung.swap(false, Ordering::SeqCst)
@@ -85,11 +87,11 @@ impl WorkerBell {
     }
 }
 
-/// Starts workers, in either world.
+/// Starts workers, in both worlds.
 pub trait Workers {
-    /// Starts a worker. It ends with the process, after the step it is in.
+    /// Starts a worker. It ends with the process, after its present step.
     ///
     /// # Errors
-    /// When there can be no further thread.
+    /// If the machine refuses another thread.
     fn start(&mut self, name: &str, worker: Box<dyn Worker>) -> std::io::Result<WorkerBell>;
 }

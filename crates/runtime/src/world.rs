@@ -1,4 +1,4 @@
-//! All that a program may know of the outside, except the network.
+//! The parts of the outside that a program may know, except the network.
 
 use crate::alarm::Alarm;
 use crate::clock::Clock;
@@ -9,32 +9,32 @@ use crate::time::Time;
 use crate::workers::Workers;
 use std::time::Duration;
 
-/// What a process is built from.
+/// The parts from which a process is built.
 pub struct World {
     /// Its clock.
     pub clock: Clock,
     /// Its random numbers.
     pub random: Random,
-    /// Its files, to be used while nobody is served yet: they may wait.
+    /// Its files. They may wait, so the process uses them only before it serves requests.
     pub files: Box<dyn Files>,
-    /// Its memory that outlasts it, to be asked for while nobody is served yet.
+    /// Its memory that outlasts it. The process requests it only before it serves requests.
     pub memories: Box<dyn Memories>,
-    /// What works beside it.
+    /// Starts its workers.
     pub workers: Box<dyn Workers>,
     /// Wakes its reactor.
     pub alarm: Alarm,
 }
 
-/// A program that runs: it is given turns on one thread.
+/// A running program, which gets turns on one thread.
 pub trait Process {
-    /// Takes what has arrived, handles it, sends what came of it. Returns whether there was
-    /// anything to do. `now` is the time of this turn, by the world's clock.
+    /// Takes the arrived messages, handles them and sends the results. Returns whether there was
+    /// any work. `now` is the time of this turn, by the world's clock.
     fn turn(&mut self, now: Time) -> bool;
 
-    /// When it wants a turn though nothing arrives.
+    /// Returns the time of the next turn that it needs even if no message arrives.
     fn deadline(&self) -> Option<Time>;
 
-    /// Sleeps until something arrives, but no longer than this. Only called in the os world, after
-    /// a turn that did nothing.
+    /// Sleeps until a message arrives, but no longer than `at_most`. The os world calls it after a
+    /// turn without work; the simulator never does.
     fn sleep(&mut self, at_most: Option<Duration>);
 }

@@ -1,8 +1,9 @@
 //! The files of one directory of this machine.
 //!
-//! What clients store is nobody else's to read or to change: directories are made with mode 0700 and files with 0600.
-//! Which files are used says [`trust`](super::trust). In a directory like `/tmp`, where anybody may make names, those of
-//! others are refused; a directory in which anybody may also remove them is refused itself.
+//! No other user may read or change the clients' data: directories are made with mode 0700 and
+//! files with 0600. [`trust`](super::trust) decides which files are used. In a directory like
+//! `/tmp`, in which every user may make names, files of other users are refused. A directory in
+//! which every user may also remove names is itself refused.
 
 use super::lock::Locked;
 use super::together::{Queue, Source};
@@ -19,7 +20,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
-/// A directory and the files that are open in it.
+/// A directory and its open files.
 #[derive(Debug)]
 pub struct Directory {
     place: Place,
@@ -29,18 +30,18 @@ pub struct Directory {
 }
 
 impl Clone for Directory {
-    /// The same directory, nothing open.
+    /// Returns the same directory without open files.
     fn clone(&self) -> Directory {
         Directory::of(self.place.clone())
     }
 }
 
 impl Directory {
-    /// Opens a directory; makes it if it is not there. Where any user may change it, files are in a directory within it
-    /// that is made for this process's user alone.
+    /// Opens a directory, and makes it if it is missing. If any user may change it, the files are
+    /// in a directory within it that is made for this process's user alone.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If it cannot be made.
     pub fn open(path: &Path) -> io::Result<Directory> {
         let is_new = !path.exists();
         if is_new && path.is_symlink() {
@@ -48,8 +49,8 @@ impl Directory {
         }
         DirBuilder::new().recursive(true).mode(OWN_DIRECTORY).create(path)?;
         if is_new {
-            // A directory that was made is there for good only once its own names are.
-            // Those further above may not be ours to open; they were there before, mostly.
+            // A new directory is durable only once its own name is. Directories further above may
+            // not be open to this user; mostly they existed before.
             if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
                 sync_names(above)?;
             }
@@ -57,24 +58,24 @@ impl Directory {
         Ok(Directory::of(Place::of(path, false)?))
     }
 
-    /// Opens a directory that is there, to look at what a process has left: nothing is made.
+    /// Opens an existing directory, to inspect the files of a process. Makes nothing.
     ///
     /// # Errors
-    /// When it cannot be looked at.
+    /// If it cannot be read.
     pub fn existing(path: &Path) -> io::Result<Directory> {
         Ok(Directory::of(Place::of(path, true)?))
     }
 
-    /// Where the files are.
+    /// Returns the directory with the files.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.place.inner
     }
 
-    /// No directory: whatever is asked of it fails. For programs that have no files.
+    /// Returns no directory: every operation on it fails. For programs without files.
     #[must_use]
     pub fn nowhere() -> Directory {
-        // Nothing can be below what is no directory.
+        // A path below a file that is not a directory cannot exist.
         Directory::of(Place::plain(PathBuf::from("/dev/null")))
     }
 
@@ -82,10 +83,10 @@ impl Directory {
         Directory { place, open: BTreeMap::new(), count: 0, queue: Queue::default() }
     }
 
-    /// Where a file is, whether it is there or not.
+    /// Returns the path of a file, whether the file exists or not.
     ///
     /// # Errors
-    /// For a name that is not plain, or that is beside the directory with the files.
+    /// For a name that is not plain, or a file in the outer directory instead of the inner one.
     pub fn path_of(&self, name: &str) -> io::Result<PathBuf> {
         check_name(name)?;
         self.place.file(name)
@@ -100,7 +101,7 @@ impl Directory {
     }
 }
 
-/// The mode of directories: others have no rights.
+/// The mode of directories: other users have no rights.
 const OWN_DIRECTORY: u32 = 0o700;
 
 fn words<'a>(memory: &'a Lasting, range: &Range<usize>) -> io::Result<&'a [AtomicU64]> {
@@ -115,7 +116,7 @@ fn source<'a>(piece: &Piece<'a>) -> io::Result<Source<'a>> {
     }
 }
 
-/// Writes what is left after so many bytes, if anything is.
+/// Writes the remainder after so many bytes, if there is any.
 fn write_rest(file: &File, offset: u64, source: Source<'_>, done: usize) -> io::Result<()> {
     if done >= source.len() {
         return Ok(());
@@ -191,7 +192,7 @@ impl Files for Directory {
         for entry in std::fs::read_dir(&self.place.inner)? {
             let entry = entry?;
             let kind = entry.file_type()?;
-            // What a link leads to may be gone.
+            // The target of a link may be gone.
             let is_file = || std::fs::metadata(entry.path()).is_ok_and(|it| it.is_file());
             if kind.is_file() || kind.is_symlink() && is_file() {
                 names.push(entry.file_name().to_string_lossy().into_owned());
@@ -220,7 +221,7 @@ impl Files for Directory {
             open_with(&path, access, OFlags::empty())
         }?;
         if how.create {
-            // Also when it is there already: whoever made it may not have come as far as this.
+            // Even if the file exists already: its maker may have stopped before this sync.
             self.sync_names()?;
         }
         let id = FileId(self.count);
@@ -232,7 +233,7 @@ impl Files for Directory {
     fn allocate(&mut self, file: FileId, length: u64) -> io::Result<()> {
         let file = self.file(file)?;
         match fallocate(file, FallocateFlags::empty(), 0, length) {
-            // A file system that cannot promise room.
+            // A file system that cannot reserve space.
             Err(Errno::OPNOTSUPP) if file.metadata()?.len() < length => file.set_len(length),
             Err(Errno::OPNOTSUPP) => Ok(()),
             allocated => Ok(allocated?),
@@ -258,7 +259,7 @@ impl Files for Directory {
             .filter_map(|(piece, source)| Some((piece.offset, *source.as_ref().ok()?)))
             .collect();
         let begun = match &file {
-            // One alone has nothing to be beside.
+            // A single write gains nothing from the queue.
             Ok(file) if writes.len() > 1 => self.queue.write(file, &writes),
             _ => vec![0; writes.len()],
         };
@@ -311,9 +312,10 @@ mod tests {
         files.close(file);
     }
 
-    /// Pieces from both kinds of memory, more than may be under way, one after the other in the file and not.
+    /// Pieces from both kinds of memory, more than may be in flight, consecutive in the file and
+    /// not.
     #[test]
-    fn pieces_are_written_together_however_many_and_whoever_does_it() {
+    fn any_number_of_pieces_is_written_with_and_without_the_queue() {
         for refused in [false, true] {
             let (path, mut files) = directory(if refused { "alone" } else { "together" });
             let mut memories = MemoryDirectory::at(&path);
@@ -353,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_that_cannot_be_written_keeps_no_other_back() {
+    fn a_failed_piece_keeps_no_other_back() {
         for refused in [false, true] {
             let (path, mut files) = directory(if refused { "errors-alone" } else { "errors" });
             let memory = MemoryDirectory::at(&path).make("pool", 2 * DIRECT_BYTES).unwrap();
@@ -364,11 +366,11 @@ mod tests {
             let bytes = Aligned([2; 2 * DIRECT_BYTES]);
             let far = i64::MAX as u64 / DIRECT_BYTES as u64 * DIRECT_BYTES as u64;
             let pieces = [
-                // Beyond what a file can have, and what an offset can be.
+                // Beyond the longest file, and beyond the largest offset.
                 Piece { offset: far, content: Content::Bytes(&bytes.0) },
                 Piece { offset: 0, content: Content::Lasting(&memory, 4096..8192) },
                 Piece { offset: u64::MAX - 4095, content: Content::Bytes(&bytes.0) },
-                // Beyond what there is in memory.
+                // Beyond the end of the memory.
                 Piece { offset: 8192, content: Content::Lasting(&memory, 4096..12288) },
                 Piece { offset: 4096, content: Content::Bytes(&bytes.0) },
             ];
@@ -394,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn others_have_no_rights_in_what_is_made() {
+    fn other_users_have_no_rights_to_new_files() {
         use std::os::unix::fs::PermissionsExt;
         let (path, _) = directory("modes");
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
@@ -409,7 +411,7 @@ mod tests {
         for name in ["plain", "direct", "lock"] {
             assert_eq!(mode(&inner.join(name)), 0o600, "{name}");
         }
-        // Where others may remove what is made, it is of no use to have made it.
+        // If other users may remove names, new files are not safe there.
         let all = |mode| std::fs::set_permissions(&inner, PermissionsExt::from_mode(mode)).unwrap();
         all(0o777);
         let refused = files.open("plain", false).unwrap_err();
@@ -439,7 +441,7 @@ mod tests {
         is_whole(&mut files, "frames", b"elsewhere");
         assert!(files.find("frames").unwrap() && !files.find("none").unwrap());
         assert_eq!(files.list().unwrap(), ["frames"]);
-        // Its disk is not mounted any more.
+        // Its disk is no longer mounted.
         std::fs::remove_dir_all(path.join("disk")).unwrap();
         let found = [files.find("frames").map(drop), files.open("frames", true).map(drop)];
         for refused in found {
@@ -451,9 +453,9 @@ mod tests {
         std::fs::remove_dir_all(path).unwrap();
     }
 
-    /// What the kernel has not done, or not all of, is done.
+    /// The rest of a piece that the kernel wrote in part, or not at all, is written.
     #[test]
-    fn what_is_left_of_a_piece_is_written() {
+    fn the_rest_of_a_piece_is_written() {
         let (path, mut files) = directory("rest");
         let file = direct(&mut files, "frames");
         let bytes = Aligned([3; 3 * DIRECT_BYTES]);

@@ -1,14 +1,14 @@
 //! A file under an exclusive lock of this process.
 //!
-//! The kernel gives such a lock to the open file, which a child shares from its fork until it
-//! runs another program. To close the file would therefore not end the lock at once in a process
-//! that starts programs from other threads: a store could not be opened again right after it was
-//! closed. So the lock is ended before the file is closed.
+//! The kernel gives such a lock to the open file. A child process shares the file from its fork
+//! until it runs another program. So in a process that starts programs from other threads, closing
+//! the file might not end the lock at once, and a store could not be opened again right after it
+//! was closed. Therefore the lock is ended before the file is closed.
 
 use rustix::fs::{FlockOperation, flock};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// A file that is locked against other processes until this is dropped.
+/// A file that is locked against other processes until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Locked(OwnedFd);
 
@@ -40,14 +40,14 @@ mod tests {
     use rustix::io::Errno;
 
     #[test]
-    fn a_lock_ends_although_a_child_still_shares_the_file() {
+    fn a_lock_ends_even_if_a_child_still_shares_the_file() {
         let path = std::env::temp_dir().join(format!("thunderhead-locked-{}", std::process::id()));
         let lock = || {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
             Locked::new(open(&path, flags, Mode::RUSR | Mode::WUSR).unwrap())
         };
         let locked = lock().unwrap();
-        // What a child has between its fork and the program that it runs.
+        // The shared file of a child between its fork and the program that it runs.
         let shared = rustix::io::dup(&locked).unwrap();
         assert_eq!(lock().unwrap_err(), Errno::WOULDBLOCK);
         drop(locked);

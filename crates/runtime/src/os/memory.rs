@@ -1,11 +1,11 @@
 //! Memory that outlasts the process: mapped files of a file system that lives in memory.
 //!
-//! It is separate because mapping is unsafe. What comes out of here is a slice of atomic words,
-//! and nothing else is ever made of the mapping: another thread may write any word at any time,
-//! and so may, in theory, another process of the same user. All pages are had when a memory is
-//! made, so a machine that has no more of them says so then, and not by a signal later. What this
-//! module cannot prevent is that somebody with the same rights cuts such a file short while it is
-//! in use: the process is then killed by SIGBUS, as by any signal that its user may send.
+//! It is separate because mapping is unsafe. This module gives out slices of atomic words and never
+//! sees the mapping as any other type: another thread may write any word at any time, and so may,
+//! in theory, another process of the same user. All pages are allocated when a memory is made, so a
+//! machine with too little memory reports it then, and not by a signal later. This module cannot
+//! prevent a process with the same rights from truncating the file while it is in use. The kernel
+//! then kills this process by SIGBUS, as by any signal that its user may send.
 
 #![allow(unsafe_code, reason = "mapping memory, and lending it to the kernel")]
 
@@ -30,10 +30,10 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 
-/// Where Linux has a file system in memory.
+/// The directory of Linux's file system in memory.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Where Linux has a number that it draws whenever it starts.
+/// The file of a number that Linux draws at each start.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Lasting memories as files of a directory.
@@ -42,31 +42,31 @@ pub struct MemoryDirectory {
     path: PathBuf,
     /// Memories are only read.
     reads_only: bool,
-    /// Those of this user are found, too.
+    /// Memories of this user are found too.
     also_of: Option<u32>,
     /// Files that this process has locked, by their names.
     held: BTreeMap<String, Weak<Locked>>,
 }
 
 impl Default for MemoryDirectory {
-    /// The machine's own.
+    /// Returns the machine's own directory.
     fn default() -> Self {
         MemoryDirectory::at(Path::new(SHARED_MEMORY))
     }
 }
 
 impl MemoryDirectory {
-    /// Those of another directory, which should be of a file system that lives in memory: on a
-    /// disk everything works too, but the kernel writes out what changes whenever it likes.
+    /// Returns the memories of another directory, which should be in a file system in memory. On a
+    /// disk everything works too, but the kernel writes changes out whenever it likes.
     #[must_use]
     pub fn at(path: &Path) -> MemoryDirectory {
-        // The place is written down, and looked for by processes that begin elsewhere.
+        // Processes that start in other directories look for this path later.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         MemoryDirectory { path, reads_only: false, also_of: None, held: BTreeMap::new() }
     }
 
-    /// The same, to look at what a process has left: nothing is made, changed or removed. What belongs to `owner` is
-    /// found as well as what belongs to this process's user.
+    /// Returns the same memories for inspecting the remains of a process: makes, changes and
+    /// removes nothing. Finds the memories of `owner` as well as those of this process's user.
     #[must_use]
     pub fn read_only(self, owner: Option<u32>) -> MemoryDirectory {
         MemoryDirectory { reads_only: true, also_of: owner, ..self }
@@ -79,10 +79,10 @@ impl MemoryDirectory {
         }
     }
 
-    /// Opens the file of a memory; `None` if there is none.
+    /// Opens the file of a memory. Returns `None` if there is none.
     fn open_known(&self, path: &Path) -> io::Result<Option<OwnedFd>> {
         let access = if self.reads_only { OFlags::RDONLY } else { OFlags::RDWR };
-        // A pipe with this name must not keep us waiting.
+        // A pipe with this name must not make the process wait.
         let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let named = match lstat(path) {
             Ok(named) => named,
@@ -92,7 +92,7 @@ impl MemoryDirectory {
         check_own(&named, path, self.also_of)?;
         match open(path, flags, Mode::empty()) {
             Ok(file) => {
-                // The name may be another file's since.
+                // The name may have become another file's since.
                 check_own(&fstat(&file)?, path, self.also_of)?;
                 Ok(Some(file))
             }
@@ -108,11 +108,12 @@ impl MemoryDirectory {
         place.file(name)
     }
 
-    /// Refuses what the file system has no room for, with what it has.
+    /// Refuses a size for which the file system has no room. The refusal says how much room there
+    /// is.
     fn check_room(&self, bytes: u64) -> io::Result<()> {
         let room = statvfs(&self.path)?;
         let mib = |blocks: u64| blocks.saturating_mul(room.f_frsize) >> 20;
-        // One without a limit says that it has no blocks at all.
+        // A file system without a limit reports no blocks at all.
         if room.f_blocks == 0 || room.f_bavail.saturating_mul(room.f_frsize) >= bytes {
             return Ok(());
         }
@@ -125,7 +126,7 @@ impl MemoryDirectory {
         Err(io::Error::new(io::ErrorKind::StorageFull, why))
     }
 
-    /// The file of a name, locked against other processes; `None` if there is none.
+    /// Returns the file of a name, locked against other processes, or `None` if there is none.
     fn locked(&mut self, name: &str) -> io::Result<Option<Arc<Locked>>> {
         let path = self.path_of(name)?;
         loop {
@@ -137,7 +138,7 @@ impl MemoryDirectory {
                     None => return Ok(None),
                 },
             };
-            // A process that had it before may have removed or replaced it since it was opened.
+            // Its former process may have removed or replaced it since it was opened.
             if !is_at(&file, &path)? {
                 self.held.remove(name);
                 continue;
@@ -148,7 +149,8 @@ impl MemoryDirectory {
     }
 }
 
-/// Refuses what is not a file of this process's user alone, or of one more user alone.
+/// Refuses a file that is not regular or belongs to another user than this process's user and
+/// `or_of`, or to which further users have rights.
 fn check_own(file: &Stat, path: &Path, or_of: Option<u32>) -> io::Result<()> {
     let path = path.display();
     if FileType::from_raw_mode(file.st_mode) != FileType::RegularFile {
@@ -163,7 +165,7 @@ fn check_own(file: &Stat, path: &Path, or_of: Option<u32>) -> io::Result<()> {
     if rights & 0o077 != 0 {
         let why = format!("other users have rights to {path}, which has mode {rights:o}");
         return Err(refusal(format!(
-            "{why}: take them away (chmod 600) if no other user can have changed it; it may hold what is not on the disk"
+            "{why}: take them away (chmod 600) if no other user can have changed it; it may hold data that is not on the disk yet"
         )));
     }
     Ok(())
@@ -200,7 +202,7 @@ impl Memories for MemoryDirectory {
         if bytes == 0 {
             return Ok(None);
         }
-        // What is only read is a copy: nothing that is written there would reach the file.
+        // Memory that is only read is a copy: no write to it would reach the file.
         let kind = if self.reads_only { MapFlags::PRIVATE } else { MapFlags::SHARED };
         map(&file, bytes, kind).map(Some)
     }
@@ -208,11 +210,12 @@ impl Memories for MemoryDirectory {
     fn make(&mut self, name: &str, bytes: usize) -> io::Result<Lasting> {
         self.check_writable()?;
         let path = self.path_of(name)?;
-        // The lock of the one before keeps others away until the new one is locked.
+        // The lock of the former file keeps other processes away until the new one is locked.
         let before = self.locked(name)?;
         self.remove(name)?;
-        // Its pages would be there until that lock ends, and there may be no room for both. Only who has mapped the file
-        // has the lock too.
+        // The former file's pages would remain until that lock ends, and there may be no room for
+        // both. A mapping of the file holds the lock too, so the file is truncated only if it is
+        // not mapped.
         if let Some(before) = before.as_ref().filter(|it| Arc::strong_count(it) == 1) {
             ftruncate(before, 0)?;
         }
@@ -222,14 +225,14 @@ impl Memories for MemoryDirectory {
         let file = match open(
             &path,
             flags | OFlags::CREATE | OFlags::EXCL,
-            // What clients store is nobody else's to read.
+            // No other user may read the clients' data.
             Mode::RUSR | Mode::WUSR,
         ) {
             Ok(file) => Arc::new(lock(file, &path)?),
             Err(Errno::EXIST) => return Err(in_use(&path)),
             Err(error) => return Err(error.into()),
         };
-        // Every page is taken now: a hole that could not be filled later would be a signal.
+        // Every page is allocated now: a hole that could not be filled later would end in a signal.
         let made = self
             .check_room(bytes as u64)
             .and_then(|()| Ok(ftruncate(&file, bytes as u64)?))
@@ -262,7 +265,7 @@ impl Memories for MemoryDirectory {
         let id = std::fs::read_to_string(BOOT_ID)?;
         let digits: String = id.chars().filter(char::is_ascii_hexdigit).collect();
         let id = u128::from_str_radix(&digits, 16);
-        let id = id.map_err(|_| io::Error::other(format!("{BOOT_ID} is not what it should be")))?;
+        let id = id.map_err(|_| io::Error::other(format!("{BOOT_ID} does not hold a boot id")))?;
         Ok(id as u64 ^ (id >> 64) as u64)
     }
 
@@ -287,7 +290,7 @@ fn map(file: &Arc<Locked>, bytes: usize, kind: MapFlags) -> io::Result<Lasting> 
             std::ptr::null_mut(),
             bytes,
             ProtFlags::READ | ProtFlags::WRITE,
-            // Touched in advance, so that no turn waits for a page.
+            // Populated in advance, so that no turn waits for a page.
             kind | MapFlags::POPULATE,
             file.as_fd(),
             0,
@@ -299,16 +302,16 @@ fn map(file: &Arc<Locked>, bytes: usize, kind: MapFlags) -> io::Result<Lasting> 
     Ok(Lasting::new(Mapping { address, words, _file: Arc::clone(file) }))
 }
 
-/// A mapped file. It is unmapped when this is dropped.
+/// A mapped file. It is unmapped when it is dropped.
 struct Mapping {
     address: NonNull<AtomicU64>,
     words: usize,
-    /// The lock belongs to it.
+    /// The lock belongs to the mapping.
     _file: Arc<Locked>,
 }
 
-// SAFETY: the mapping belongs to this value until it is dropped, on whatever thread, and is
-// reached as atomics only.
+// SAFETY: the mapping belongs to this value until it is dropped, on any thread, and is reached as
+// atomics only.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; atomics are made for being shared.
 unsafe impl Sync for Mapping {}
@@ -318,7 +321,7 @@ impl Deref for Mapping {
 
     #[inline]
     fn deref(&self) -> &[AtomicU64] {
-        // SAFETY: the address is that of a readable and writable mapping of this many words, which
+        // SAFETY: the address is that of a readable and writable mapping of this many words. It
         // lives as long as `self`, is aligned to a page, and is never reached except as atomics
         // (the kernel reads it for `write_at`, which no Rust reference sees).
         unsafe { std::slice::from_raw_parts(self.address.as_ptr(), self.words) }
@@ -333,18 +336,18 @@ impl Drop for Mapping {
     }
 }
 
-/// Writes words to a file without a copy in between.
+/// Writes words to a file without a copy.
 ///
-/// By `pwrite` itself, because the safe functions want a slice of bytes, which may not be made of
-/// memory that somebody else may write meanwhile.
+/// It calls `pwrite` itself. The safe functions take a slice of bytes, and memory that another
+/// thread may write meanwhile must not become one.
 pub(super) fn write_at(file: &File, mut offset: u64, words: &[AtomicU64]) -> io::Result<()> {
     let bytes = size_of_val(words);
     let mut done = 0;
     while done < bytes {
         let at = i64::try_from(offset).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         // SAFETY: the words are borrowed, so the kernel may read all `bytes - done` bytes from
-        // `done` on. It sees each of them at some moment; whose turn it is to write them, and so
-        // what is in them, is for the caller to know.
+        // `done` on. It sees each of them at some moment. The caller knows which thread writes them
+        // and when, and so which contents the kernel may see.
         let count = unsafe {
             let from = words.as_ptr().cast::<u8>().add(done);
             libc::pwrite(file.as_raw_fd(), from.cast(), bytes - done, at)
@@ -410,7 +413,7 @@ mod tests {
         refused(second.find("pool").unwrap_err());
         refused(second.make("pool", 4096).unwrap_err());
         refused(second.remove("pool").unwrap_err());
-        // In the place of the one before, which is still mapped.
+        // Replaces the former memory, which is still mapped.
         let again = first.make("pool", 8192).unwrap();
         drop(memory);
         refused(second.find("pool").unwrap_err());
@@ -427,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_memory_is_a_regular_file_to_which_no_other_user_has_a_right() {
+    fn a_memory_must_be_a_regular_file_without_rights_for_other_users() {
         use std::os::unix::fs::PermissionsExt;
         let path = std::env::temp_dir().join(format!("thunderhead-rights-{}", std::process::id()));
         let _ = Directory::open(&path).unwrap();

@@ -1,10 +1,10 @@
 //! Waits for descriptors: epoll, level-triggered, with the reactor's alarm among them.
 //!
-//! epoll counts its time-outs in whole milliseconds, and rounds them up so that nobody wakes too
-//! early again and again. For a short sleep that would be most of it. Newer kernels have a call that
-//! does not (`epoll_pwait2`, from 5.11), but older ones, and sandboxes that do not know it, refuse it.
-//! An epoll can be waited for like any other descriptor: `poll`, which is exact to the nanosecond on
-//! all of them, does a short wait, and epoll then only tells what is ready.
+//! epoll counts its time-outs in whole milliseconds, and rounds them up so that no caller wakes too
+//! early again and again. For a short sleep that would be most of its length. `epoll_pwait2` (from
+//! Linux 5.11) is exact, but older kernels refuse it, and so do sandboxes that do not know it. An
+//! epoll is itself a descriptor that can be waited for. So `poll`, which is exact to the nanosecond
+//! on all kernels, does a short wait, and epoll then only lists the ready descriptors.
 
 use super::returns::expect_returns;
 use crate::alarm::Alarm;
@@ -14,14 +14,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// What is the matter with a descriptor.
+/// The state of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// What it was registered with.
+    /// The token of its registration.
     pub token: u64,
-    /// There is something to read, or its end or an error to be found by reading.
+    /// Reading returns data, the end or an error.
     pub readable: bool,
-    /// It takes more.
+    /// It accepts more data.
     pub writable: bool,
 }
 
@@ -30,40 +30,40 @@ pub struct Poller {
     epoll: OwnedFd,
     alarm: Alarm,
     ready: Vec<Ready>,
-    /// The alarm's bell was among what was ready.
+    /// The alarm's bell was ready.
     rung: bool,
 }
 
 /// The alarm's token.
 const ALARM: u64 = u64::MAX;
 
-/// Descriptors that one call tells of.
+/// The number of descriptors that one call reports.
 const EVENTS: usize = 512;
 
-/// A wait up to this is exact, at the price of a second call; for a longer one a millisecond more is
-/// little.
+/// Waits up to this are exact, at the price of a second call. For a longer one, one more
+/// millisecond is little.
 const EXACT_UP_TO: Duration = Duration::from_millis(10);
 
-/// The longest wait with an end: older kernels refuse more milliseconds than an i32 holds, and
-/// whoever waits would go round and round. To wake once a day costs nothing.
+/// The longest wait with an end. Older kernels refuse more milliseconds than an i32 holds, and a
+/// caller would call again and again. One wake-up a day costs nothing.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 
 impl Poller {
-    /// A poller that also wakes when the alarm rings.
+    /// Returns a poller that also wakes when the alarm rings.
     ///
     /// # Errors
-    /// When the kernel has no more descriptors.
+    /// If the kernel has no more descriptors.
     pub fn new(alarm: Alarm) -> io::Result<Poller> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         if let Some(bell) = alarm.bell() {
             epoll::add(&epoll, bell, epoll::EventData::new_u64(ALARM), epoll::EventFlags::IN)?;
         }
-        // What it needs to know is read now, not when somebody waits.
+        // Loads its state now, and not during the first sleep.
         expect_returns();
         Ok(Poller { epoll, alarm, ready: Vec::with_capacity(EVENTS), rung: false })
     }
 
-    /// The alarm it was made with.
+    /// Returns the alarm with which it was made.
     #[must_use]
     pub fn alarm(&self) -> &Alarm {
         &self.alarm
@@ -76,19 +76,19 @@ impl Poller {
         flags
     }
 
-    /// Adds a descriptor. It leaves the set when it is closed.
+    /// Adds a descriptor. A descriptor leaves the set when it is closed.
     ///
     /// # Errors
-    /// As the kernel has them.
+    /// The kernel's.
     pub fn add(&self, fd: impl AsFd, token: u64, read: bool, write: bool) -> io::Result<()> {
         let data = epoll::EventData::new_u64(token);
         Ok(epoll::add(&self.epoll, fd, data, Poller::flags(read, write))?)
     }
 
-    /// Changes what a descriptor is waited for.
+    /// Changes the events for which a descriptor is watched.
     ///
     /// # Errors
-    /// As the kernel has them.
+    /// The kernel's.
     pub fn change(&self, fd: impl AsFd, token: u64, read: bool, write: bool) -> io::Result<()> {
         let data = epoll::EventData::new_u64(token);
         Ok(epoll::modify(&self.epoll, fd, data, Poller::flags(read, write))?)
@@ -96,37 +96,37 @@ impl Poller {
 
     /// Takes a descriptor out.
     pub fn remove(&self, fd: impl AsFd) {
-        // It may not have been in the set, or be closed already: then it is out.
+        // It may not be in the set, or be closed already: then it is out.
         let _ = epoll::delete(&self.epoll, fd);
     }
 
-    /// Looks what is ready, without waiting.
+    /// Returns the ready descriptors, without waiting.
     #[inline(always)]
     pub fn look(&mut self) -> &[Ready] {
         self.wait(Some(Duration::ZERO))
     }
 
-    /// Takes what was found ready last, for a list that may be written over.
+    /// Takes the last list of ready descriptors, in exchange for a list that may be overwritten.
     #[inline]
     pub fn swap_ready(&mut self, ready: &mut Vec<Ready>) {
         std::mem::swap(&mut self.ready, ready);
     }
 
-    /// What was found ready last.
+    /// Returns the last list of ready descriptors.
     #[must_use]
     pub fn ready(&self) -> &[Ready] {
         &self.ready
     }
 
-    /// Sleeps until something is ready or the alarm rings, at most so long. Says whether it was asked what is
-    /// ready: it was not where the alarm had rung already.
+    /// Sleeps until a descriptor is ready or the alarm rings, at most so long. Returns whether it
+    /// looked for ready descriptors: it does not if the alarm had rung already.
     pub fn sleep(&mut self, at_most: Option<Duration>) -> bool {
         let may = self.alarm.go_to_sleep();
         if may {
             match at_most {
                 Some(short) if short <= EXACT_UP_TO && !short.is_zero() => {
                     let epoll = &mut [PollFd::new(&self.epoll, PollFlags::IN)];
-                    // An interrupted call is as good as one that found nothing.
+                    // An interrupted call counts as one without ready descriptors.
                     let _ = poll(epoll, Some(&timespec(short)));
                     self.wait(Some(Duration::ZERO));
                 }
@@ -135,7 +135,7 @@ impl Poller {
                 }
             }
             self.alarm.wake_up(self.rung);
-            // Somebody waits for what it was woken for.
+            // A caller waits for the work of this wake-up.
             expect_returns();
         } else {
             self.ready.clear();
@@ -148,9 +148,10 @@ impl Poller {
         self.ready.clear();
         self.rung = false;
         let timeout = at_most.map(timespec);
-        // The kernel's events stay on the stack: their type cannot be sent to another thread, and a poller can.
+        // The kernel's events stay on the stack: their type cannot move to another thread, and a
+        // poller can.
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
-        // An interrupted call is as good as one that found nothing.
+        // An interrupted call counts as one without ready descriptors.
         let told = epoll::wait(&self.epoll, &mut events, timeout.as_ref());
         let events = told.map(|(events, _)| events).unwrap_or_default();
         for event in events {
@@ -193,7 +194,7 @@ mod tests {
             let before = clock.now();
             assert!(poller.sleep(Some(wanted)) && poller.ready().is_empty());
             let slept = clock.now().since(before);
-            assert!(slept >= wanted, "{slept:?}: whoever has a deadline would go round and round");
+            assert!(slept >= wanted, "{slept:?}: a process with a deadline would spin");
             shortest = shortest.min(slept);
             if shortest < Duration::from_millis(1) {
                 return;
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ready_and_the_alarm_end_a_sleep_of_any_length() {
+    fn a_ready_descriptor_or_the_alarm_ends_a_sleep_of_any_length() {
         let alarm = Alarm::os().unwrap();
         let mut poller = Poller::new(alarm.clone()).unwrap();
         let readable = eventfd(1, EventfdFlags::empty()).unwrap();
@@ -217,7 +218,7 @@ mod tests {
         assert!(poller.sleep(None));
         assert_eq!(poller.ready(), ready);
         alarm.ring();
-        assert!(!poller.sleep(None), "there is something to do already");
+        assert!(!poller.sleep(None), "there is work already");
         assert_eq!(poller.ready(), []);
     }
 }

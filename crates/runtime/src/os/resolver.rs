@@ -1,4 +1,4 @@
-//! Resolves names by the machine's resolver, on a thread of its own.
+//! Resolves names with the machine's resolver, on a thread of its own.
 
 use crate::names::{Addresses, Found, Resolve};
 use std::io;
@@ -6,10 +6,11 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Names are resolved no more often than this, so that a cluster that is down does not cost its resolver much.
+/// The shortest interval between two resolutions, so that a cluster that is down costs its resolver
+/// little.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Finds the addresses that a host, given by name or number, stands for.
+/// Finds the addresses of a host, given by name or number.
 type Lookup = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 
 /// A host, by name or number.
@@ -17,7 +18,7 @@ type Lookup = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 struct Host {
     name: String,
     port: u16,
-    /// The addresses that were found last.
+    /// The addresses of the last successful lookup.
     addresses: Vec<SocketAddr>,
 }
 
@@ -30,15 +31,15 @@ struct Hosts {
 /// Looks hosts up, but not too often.
 struct Resolver {
     hosts: Arc<Hosts>,
-    /// When they were looked up last.
+    /// The time of the last lookup.
     last: Mutex<Instant>,
 }
 
-/// The addresses that hosts, given by name or number, stand for. Their names are resolved now, which may take
-/// seconds, and again when [`Addresses::resolve_again`] is called.
+/// Returns the addresses of hosts, given by name or number. Resolves their names now, which may
+/// take seconds, and again at each call of [`Addresses::resolve_again`].
 ///
 /// # Errors
-/// When no name stands for an address: the error of each.
+/// If no name has an address: the error of each.
 #[allow(clippy::disallowed_methods, reason = "this is the runtime")]
 pub fn addresses_of(hosts: Vec<(String, u16)>) -> io::Result<Addresses> {
     let is_named = hosts.iter().any(|(host, _)| host.parse::<std::net::IpAddr>().is_err());
@@ -61,9 +62,8 @@ impl Hosts {
         Hosts { hosts: Mutex::new(hosts.into_iter().map(host).collect()), lookup }
     }
 
-    /// Looks all hosts up; returns their addresses and the errors. A host that cannot be looked up
-    /// at the moment keeps the addresses that were found last: the name service may be at fault,
-    /// and the host alive.
+    /// Looks all hosts up. Returns their addresses and the errors. A host whose lookup fails keeps
+    /// its last addresses: the name service may be at fault, and the host alive.
     fn look_up(&self) -> (Vec<SocketAddr>, Vec<io::Error>) {
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut found, mut errors) = (Vec::new(), Vec::new());
@@ -94,7 +94,7 @@ impl Resolve for Resolver {
         }
         *last = Instant::now();
         let hosts = Arc::clone(&self.hosts);
-        // If there can be no thread the next failure asks again.
+        // If the machine refuses a thread, the next failure asks again.
         let _ = super::detach("resolver", move || found.tell(hosts.look_up().0));
     }
 }
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_host_whose_lookup_fails_keeps_its_addresses() {
-        // How often they were looked up.
+        // The number of lookups.
         static COUNT: AtomicU16 = AtomicU16::new(0);
         let hosts = [("stays", 1), ("fails", 2)].map(|(name, port)| (name.to_owned(), port));
         let hosts = Hosts::new(hosts.to_vec(), |name, port| {

@@ -1,34 +1,37 @@
-//! Coming back from the kernel.
+//! Returns from the kernel, and the processor's predictions for them.
 //!
-//! A processor predicts where a function returns to from a small stack of its own, on which calls push and from
-//! which returns pop. A kernel that guards its own returns against speculation (Linux on AMD: "Safe RET") leaves
-//! more there than it takes. After a system call the first return of a program is therefore predicted to lead into
-//! the kernel, where it may not go; until the processor has found out and is back, 300 to 650 ns pass (EPYC of
-//! family 25, in a virtual machine: two cores far from each other, and close), more than most system calls take
-//! themselves. Each further return costs next to nothing.
+//! A processor predicts a function's return address from a small stack of its own. Calls push on it
+//! and returns pop from it. A kernel that guards its own returns against speculation (Linux on AMD:
+//! "Safe RET") leaves more entries there than it takes. After a system call the processor therefore
+//! predicts that a program's first return leads into the kernel, where it may not go. It takes 300
+//! to 650 ns until the processor has found out and is back (EPYC of family 25, in a virtual
+//! machine: two cores far from each other, and close), more than most system calls take themselves.
+//! Each further return costs next to nothing.
 //!
-//! So who has called the kernel, and is about to return to functions that were active before, pushes something
-//! harmless first: [`expect_returns`]. These returns are predicted wrongly, too, but into the program, and then
-//! they take what a wrong prediction takes, some nanoseconds. A round trip over TCP between two programs that poll
-//! became a fifth shorter.
+//! So a function that has called the kernel, and is about to return to its callers, pushes harmless
+//! entries first: [`expect_returns`]. Predictions for these returns are wrong too, but lead into
+//! the program, and cost only some nanoseconds each. A round trip over TCP between two programs
+//! that poll became a fifth shorter.
 //!
-//! Where a kernel has no such guard the predictions are still good, and would be lost: there nothing is done.
+//! Without such a guard in the kernel the predictions are still good, and pushing would destroy
+//! them. So nothing is pushed there.
 
 use std::sync::LazyLock;
 
-/// What is pushed: more than functions return one after the other, and no more than such stacks hold.
+/// The number of pushed entries: more than functions return one after the other, and no more than
+/// such stacks hold.
 #[cfg(target_arch = "x86_64")]
 const CALLS: usize = 16;
 
-/// Where Linux says how it guards itself, and what it says there if that spoils predictions of returns. Only the
-/// first has been measured.
+/// The files in which Linux names its guards, and the words that stand for a guard that spoils
+/// predictions of returns. Only the first has been measured.
 const GUARDS: [(&str, &str); 3] = [
     ("spec_rstack_overflow", "safe ret"),
     ("retbleed", "untrained return thunk"),
     ("retbleed", "stuffing"),
 ];
 
-/// Whether this kernel does. Where it does not say, it does not.
+/// Whether this kernel has such a guard. A kernel that does not say has none.
 static IS_GUARDED: LazyLock<bool> = LazyLock::new(|| {
     let says =
         |name| std::fs::read_to_string(format!("/sys/devices/system/cpu/vulnerabilities/{name}"));
@@ -39,8 +42,8 @@ fn spoils(said: &str, words: &str) -> bool {
     said.to_lowercase().contains(words)
 }
 
-/// Says to the processor that functions will return, if it has forgotten: to be called between a system call and
-/// the end of the function that it was made in, where that is a function which others wait for.
+/// Refills the processor's predictions of returns, if the kernel has spoiled them. Call it between
+/// a system call and the end of the function that made it, if the function's caller waits for it.
 #[inline(always)]
 pub fn expect_returns() {
     if *IS_GUARDED {
@@ -52,15 +55,16 @@ pub fn expect_returns() {
 #[allow(unsafe_code)]
 fn push() {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: Each call pushes an address and goes on right behind itself; the last instruction takes all of them
-    // off again. Nothing else is touched but flags: assembly that may push has the stack below its pointer for
-    // itself, and it is aligned. Nobody returns to the addresses. Shadow stacks, which would not bear it that a
-    // call is never returned from, are only on in programs that were built for them, which this one is not.
+    // SAFETY: Each call pushes an address and goes on right behind itself. The last instruction
+    // removes all of them. Nothing else changes but flags: assembly that may push owns the stack
+    // below its pointer, and the stack is aligned. No code returns to the addresses. Shadow stacks,
+    // which do not allow a call without a return, are only on in programs that were built for them,
+    // and this one is not.
     unsafe {
         std::arch::asm!(
             ".rept {calls}",
             "call 2f",
-            // What is run ahead by a wrong prediction ends here.
+            // Speculation after a wrong prediction ends here.
             "int3",
             "2:",
             ".endr",
@@ -89,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_return_to_where_they_were_called_with_all_that_they_had() {
+    fn functions_return_to_their_callers_with_all_their_state() {
         let mut sum = Vec::new();
         assert_eq!(nested(100, &mut sum), 1 + (1..=100).sum::<u64>());
         assert_eq!(sum.len(), 200);
@@ -106,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kernels_say_is_understood() {
+    fn the_kernels_words_for_its_guards_are_recognized() {
         let (_, words) = GUARDS[0];
         assert!(spoils("Vulnerable: Safe RET, no microcode\n", words));
         assert!(spoils("Mitigation: safe RET\n", words));

@@ -1,4 +1,4 @@
-//! Being asked to end: Ctrl-C, or what a service manager sends.
+//! Requests to end: Ctrl-C, or a service manager's signal.
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -7,15 +7,15 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The exit status of a process that was asked to end a second time: what shells say of one that
-/// Ctrl-C ended.
+/// The exit status of a process that is asked a second time to end: shells report the same
+/// after Ctrl-C.
 const ENDED_AT_ONCE: i32 = 130;
 
-/// Calls `act`, on a thread of its own, when the process is asked to end. Who asks a second time ends
-/// it at once.
+/// Calls `act`, on a thread of its own, when the process is asked to end. A second request ends the
+/// process at once.
 ///
 /// # Errors
-/// When the kernel has no more descriptors or threads.
+/// If the kernel has no more descriptors or threads.
 pub fn on_end_asked(mut act: impl FnMut() + Send + 'static) -> io::Result<()> {
     let asked = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

@@ -1,32 +1,34 @@
-//! Who goes first on a processor that threads share.
+//! The order of threads that share a processor.
 //!
-//! A thread that wakes waits until the one that runs has had its slice, a millisecond or two, even if it only has to tell
-//! the disk what to write next. Linux mostly lets it go at once where its slice is the shorter one, if it has had no more than
-//! its share (6.12 and later; before, nothing here does anything). So who works for long has a slice a little longer than usual: workers of the kernel, which say that a
-//! disk is done, and ours, which wait for it, then come between. Nobody gets more or less time by that, only
-//! earlier or later; but so may anybody else come between whose slice is the usual one. Slices are set when workers
-//! start: where the usual one changes afterwards, with the number of processors, these stay as they were.
+//! A thread that wakes waits until the running thread has used its slice, a millisecond or two,
+//! even if it only has to give the disk its next write. Linux (6.12 and later; on earlier ones this
+//! module has no effect) mostly lets the waking thread run at once if its slice is shorter and it
+//! has had no more than its share. So threads with long work request a slice a little longer than
+//! usual. The kernel's workers, which report a finished disk, and our workers, which wait for it,
+//! then run in between. No thread gets more or less time by that, only earlier or later. But any
+//! other thread with the usual slice may also run in between. Slices are set when workers start. If
+//! the usual slice changes afterwards, with the number of processors, these stay unchanged.
 //!
-//! It matters where a shard and the disk's workers share a processor: a round of a backup took 1.2 ms longer than the
-//! disk did, as the shard had something to do meanwhile.
+//! It matters if a shard and the disk's workers share a processor: a round of a backup took 1.2 ms
+//! longer than the disk did, because the shard was busy meanwhile.
 
-#![allow(unsafe_code, reason = "two calls of the kernel with a structure of ours")]
+#![allow(unsafe_code, reason = "two system calls with a structure of this module")]
 
-/// How long a thread's slice is beside the usual one.
+/// The length of a thread's slice, relative to the usual one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slice {
-    /// As usual: a thread that mostly waits for a device.
+    /// The usual slice: for a thread that mostly waits for a device.
     Usual,
-    /// That of a reactor that has such threads.
+    /// For a reactor that has such threads.
     Longer,
-    /// That of a worker which works for long: it comes after reactors that have something to do.
+    /// For a worker with long work: it runs after reactors that have work.
     Longest,
 }
 
 impl Slice {
     fn of(self, usual: u64) -> u64 {
         match self {
-            // The kernel's number for it.
+            // The kernel's number for the usual slice.
             Slice::Usual => 0,
             Slice::Longer => usual + usual / 8,
             Slice::Longest => usual + usual / 4,
@@ -34,7 +36,7 @@ impl Slice {
     }
 }
 
-/// The kernel's `struct sched_attr`, as it was when it came into being.
+/// The kernel's `struct sched_attr`, in its first version.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 struct Attributes {
@@ -43,14 +45,14 @@ struct Attributes {
     flags: u64,
     nice: i32,
     priority: u32,
-    /// Of a thread without deadlines: its slice in nanoseconds.
+    /// For a thread without deadlines: its slice in nanoseconds.
     runtime: u64,
     deadline: u64,
     period: u64,
 }
 
-/// Gives the thread that calls a slice, if it is of those that share fairly and the kernel knows of slices. Says how long
-/// that is in nanoseconds; 0 where it is not known.
+/// Gives the calling thread a slice, if its policy is a fair one and the kernel has slices. Returns
+/// the length in nanoseconds, or 0 if it is unknown.
 pub(super) fn set(slice: Slice) -> u64 {
     let Some(own) = get() else { return 0 };
     let is_fair = [libc::SCHED_OTHER as u32, libc::SCHED_BATCH as u32].contains(&own.policy);
@@ -69,15 +71,16 @@ pub(super) fn set(slice: Slice) -> u64 {
 fn get() -> Option<Attributes> {
     let mut attributes = Attributes::default();
     let size = size_of::<Attributes>() as libc::c_uint;
-    // SAFETY: the kernel writes `size` bytes at most to a structure that has so many; 0 is the thread that calls.
+    // SAFETY: the kernel writes `size` bytes at most to a structure of that size; 0 is the calling
+    // thread.
     let result = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
     (result == 0).then_some(attributes)
 }
 
-/// What the kernel has against it, it has against the slice: all else is as it was.
+/// Sets the attributes. If the kernel refuses, the slice stays as it was: only the slice differs.
 fn put(attributes: &Attributes) {
     let attributes = Attributes { size: size_of::<Attributes>() as u32, ..*attributes };
-    // SAFETY: the kernel reads as many bytes as `size` says, which are there; 0 is the thread that calls.
+    // SAFETY: the kernel reads `size` bytes, which exist; 0 is the calling thread.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }
 
@@ -86,20 +89,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_works_for_long_has_a_longer_slice_where_the_kernel_knows_of_slices() {
+    fn a_worker_with_long_work_has_a_longer_slice_if_the_kernel_has_slices() {
         let Some(before) = get() else { return };
         let usual = set(Slice::Usual);
         let longer = set(Slice::Longer);
         if longer == usual {
-            // The kernel does not know of slices, or somebody forbids it.
+            // The kernel has no slices, or a policy forbids them.
             return;
         }
         let longest = set(Slice::Longest);
         assert_eq!(set(Slice::Usual), usual);
         assert!(usual < longer && longer < longest, "{usual}, {longer}, {longest}");
-        assert_eq!(set(Slice::Longer), longer, "not longer and longer");
-        let Some(after) = get() else { panic!("a thread can be asked about, as before") };
+        assert_eq!(set(Slice::Longer), longer, "the slice does not grow with each call");
+        let Some(after) = get() else { panic!("the thread's attributes are readable, as before") };
         let other = |it: Attributes| (it.policy, it.flags, it.nice, it.priority);
-        assert_eq!(other(after), other(before), "nothing else has changed");
+        assert_eq!(other(after), other(before), "only the slice has changed");
     }
 }

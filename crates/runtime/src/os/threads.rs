@@ -1,8 +1,9 @@
 //! Workers as threads.
 //!
-//! A worker that panics ends the process. The reactor counts on its workers and does not watch them: without its
-//! flusher a backup would go on acknowledging what never reaches the disk. A process that ends is found dead by the
-//! cluster, and the memory that outlasts it has what it acknowledged.
+//! A worker that panics ends the process. The reactor relies on its workers and does not watch
+//! them: without its flusher, a backup would go on acknowledging data that never reaches the disk.
+//! The cluster notices a process that ends, and the memory that outlasts it has the acknowledged
+//! data.
 
 use super::disk::Directory;
 use super::slices::{self, Slice};
@@ -12,16 +13,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-/// Workers of this process that have something to do, whether a disk keeps them waiting or not.
+/// The number of this process's workers that have work, even if they wait for a disk.
 static WORKING: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether a worker of this process has something to do: it may be waiting for a core.
+/// Whether a worker of this process has work: it may be waiting for a core.
 #[inline]
 pub(super) fn some_work() -> bool {
     WORKING.load(Ordering::Relaxed) > 0
 }
 
-/// The threads of a process. Dropping it ends them, each after the step it is in.
+/// The worker threads of a process. Dropping it ends them, each after its present step.
 #[derive(Debug)]
 pub struct Threads {
     directory: Directory,
@@ -30,18 +31,18 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// No threads yet; theirs will be the files of this directory.
+    /// Returns an empty set. Its threads will use the files of this directory.
     #[must_use]
     pub fn new(directory: Directory) -> Threads {
         Threads { directory, stop: Arc::default(), running: Vec::new() }
     }
 }
 
-/// Starts a thread that nobody waits for: it ends when its work does. For libraries that have a
-/// reactor of their own inside somebody else's program.
+/// Starts a thread for which no other thread waits: it ends with its work. For libraries that run a
+/// reactor inside a user's program.
 ///
 /// # Errors
-/// When there can be no further thread.
+/// If the machine refuses another thread.
 pub fn detach(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
 }
@@ -53,13 +54,13 @@ impl Workers for Threads {
         let mut files = self.directory.clone();
         let slice = if worker.waits_for_devices() { Slice::Usual } else { Slice::Longest };
         if slice == Slice::Usual {
-            // The reactor, whose thread this is, lets it go first.
+            // The calling thread is the reactor. It lets the worker go first.
             slices::set(Slice::Longer);
         }
         let watched = EndsProcess { worker: name.to_owned() };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             let _watched = watched;
-            // It has that of who started it.
+            // It has inherited the slice of the thread that started it.
             slices::set(slice);
             while !stop.load(Ordering::SeqCst) {
                 let _ = rings.was_rung();
@@ -74,7 +75,7 @@ impl Workers for Threads {
     }
 }
 
-/// Ends the process where the worker's thread panics.
+/// Ends the process if the worker's thread panics.
 struct EndsProcess {
     worker: String,
 }
@@ -82,14 +83,15 @@ struct EndsProcess {
 impl Drop for EndsProcess {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // The panic's own message is on the standard error already. This one also reaches the log.
+            // The panic's own message is on the standard error already. This message also reaches
+            // the log.
             tracing::error!(worker = %self.worker, "a worker has panicked; the process ends");
             std::process::abort();
         }
     }
 }
 
-/// Counts a worker while it has something to do, also where it panics.
+/// Counts a worker while it has work, even if it panics.
 struct Working;
 
 impl Working {
@@ -110,7 +112,7 @@ impl Drop for Threads {
         self.stop.store(true, Ordering::SeqCst);
         for (bell, thread) in self.running.drain(..) {
             bell.ring();
-            // A worker that panics has ended the process.
+            // A worker that panics has ended the process already.
             let _ = thread.join();
         }
     }
@@ -140,7 +142,7 @@ mod tests {
         if std::env::var_os(PANICS).is_some() {
             let mut world = world_without_files().unwrap();
             world.workers.start("flusher", Box::new(Panics)).unwrap();
-            // The reactor has nothing to do with its worker, and would go on for ever.
+            // The reactor does not look at its worker, and would go on for ever.
             loop {
                 std::thread::park();
             }
@@ -155,7 +157,7 @@ mod tests {
             .unwrap();
         let words = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(words.contains("a worker that fails") && words.contains("flusher"), "{words}");
-        // `timeout` passes on how its child ended, and says 124 where it had to end it.
+        // `timeout` passes on its child's status, and returns 124 if it had to end the child.
         let aborted = output.status.signal() == Some(libc::SIGABRT)
             || output.status.code() == Some(128 + libc::SIGABRT);
         assert!(aborted, "{:?}: {words}", output.status);

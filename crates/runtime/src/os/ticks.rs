@@ -1,10 +1,10 @@
-//! The machine's clock, read from the processor's counter: a third of what asking the kernel's page
-//! costs, and a reactor that spins asks a dozen million times a second.
+//! The machine's clock, read from the processor's counter. That takes a third of the time of asking
+//! the kernel's page, and a reactor that spins reads the clock a dozen million times a second.
 //!
-//! The counter is used only where the kernel itself keeps time by it, so that it runs evenly and
-//! alike on all cores. It is anchored to the kernel's clock anew every few milliseconds, and the rate is
-//! taken from all the time since the program began: so it is never off by more than what the rate
-//! errs by in that time, well below a microsecond. Time never goes back.
+//! The counter is used only if the kernel itself keeps time by it, so that it runs evenly and alike
+//! on all cores. It is anchored to the kernel's clock again every few milliseconds. The rate is
+//! taken over all the time since the program began. So its error is no more than the error of the
+//! rate in one such interval, well below a microsecond. Time never goes back.
 
 use crate::time::Time;
 use std::cell::Cell;
@@ -15,7 +15,7 @@ use std::time::Instant;
 /// Ticks after which the kernel is asked again: some milliseconds.
 const ANCHOR_TICKS: u64 = 1 << 23;
 
-/// Nanoseconds before the first rate counts: with less, reading the two clocks one after the other
+/// Nanoseconds before the first rate counts. In less time, the delay between reading the two clocks
 /// is too large an error.
 const RATE_AFTER_NS: u64 = 1_000_000;
 
@@ -23,11 +23,11 @@ const RATE_AFTER_NS: u64 = 1_000_000;
 #[derive(Clone, Debug)]
 pub struct OsClock {
     origin: Instant,
-    /// The counter and the time when it was made; none where the counter is not used.
+    /// The counter and the time when the clock was made; none if the counter is not used.
     first: Option<(u64, u64)>,
     /// The last anchor: the counter, and the time.
     anchor: Cell<(u64, u64)>,
-    /// Nanoseconds in 2^32 ticks; 0 while that is not known.
+    /// Nanoseconds in 2^32 ticks; 0 while that is unknown.
     rate: Cell<u64>,
 }
 
@@ -37,7 +37,7 @@ impl OsClock {
         OsClock { origin, first, anchor: Cell::new(first.unwrap_or_default()), rate: Cell::new(0) }
     }
 
-    /// What it counts from.
+    /// Returns the moment from which it counts.
     #[must_use]
     pub fn origin(&self) -> Instant {
         self.origin
@@ -62,7 +62,8 @@ impl OsClock {
         let Some((first, began)) = self.first else { return Time(real) };
         let now = ticks();
         let (anchor, at) = self.anchor.get();
-        // What was said last, at most; where the counter went back, nobody knows.
+        // The latest time that this clock may have returned. If the counter went back, it is
+        // unknown.
         let said = match now.checked_sub(anchor) {
             Some(passed) if passed < 2 * ANCHOR_TICKS => at + ((passed * self.rate.get()) >> 32),
             _ => at,
@@ -73,7 +74,7 @@ impl OsClock {
         let passed = real.saturating_sub(began);
         if passed >= RATE_AFTER_NS && ticks > 0 {
             let rate = (u128::from(passed) << 32) / ticks;
-            // A rate that no processor has is a counter that is not what it seems.
+            // A rate that no processor has means that the counter cannot be trusted.
             let is_possible = (1 << 26..1 << 36).contains(&rate);
             self.rate.set(if is_possible { rate as u64 } else { 0 });
         }
@@ -95,8 +96,8 @@ fn is_trusted() -> bool {
 #[inline]
 #[allow(unsafe_code)]
 fn ticks() -> u64 {
-    // SAFETY: every processor of this architecture has the instruction; where the kernel forbade it
-    // to programs it would not keep time by it on their behalf.
+    // SAFETY: every processor of this architecture has the instruction. A kernel that forbade it to
+    // programs would not let them keep time by it.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
@@ -120,7 +121,7 @@ mod tests {
             let now = clock.now();
             let after = clock.origin.elapsed().as_nanos() as u64;
             assert!(now >= last, "{now:?} after {last:?}");
-            // The time between the two readings of the kernel's clock may be any.
+            // Any time may pass between the two readings of the kernel's clock.
             let off = before.saturating_sub(now.0).max(now.0.saturating_sub(after));
             most = most.max(off);
             last = now;
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_jumps_is_not_believed() {
+    fn a_counter_that_jumps_is_ignored() {
         let Clock::Os(clock) = Clock::os() else { panic!("a machine's clock") };
         let before = clock.now();
         for anchor in [0, u64::MAX, u64::MAX / 2] {

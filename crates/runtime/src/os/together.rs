@@ -1,14 +1,16 @@
-//! Several writes to one file, all under way at once.
+//! Several writes to one file, all in flight at once.
 //!
-//! They are the kernel's own asynchronous I/O (`io_submit`). `io_uring` would do as well, but containers often
-//! forbid it, and its rings are much more unsafe code than four calls are. Where a file is not open for direct I/O
-//! the kernel does each while it is told of it: nothing is gained then, and nothing is lost.
+//! They use the kernel's own asynchronous I/O (`io_submit`). `io_uring` would do as well, but
+//! containers often forbid it, and its rings need much more unsafe code than four calls. For a file
+//! without direct I/O the kernel does each write during its submission: nothing is gained then, and
+//! nothing is lost.
 //!
-//! It is separate because the kernel reads memory after the call that names it has returned. All writes are over
-//! when [`Queue::write`] returns, whatever has failed; if that could not be had, the process would end. Where a process is
-//! killed the kernel waits for its writes before it closes its files, so the next one that gets their locks comes after
-//! them. (It does not where somebody else holds on to the memory of the process at that moment, as who lists processes
-//! does for some microseconds.)
+//! It is separate because the kernel reads memory after the call that names it has returned. All
+//! writes have ended when [`Queue::write`] returns, even after failures. If the kernel could not
+//! guarantee that, the process would end. When a process is killed, the kernel waits for its writes
+//! before it closes its files, so the next process that gets their locks comes after them. (It does
+//! not wait if another process holds on to the killed process's memory at that moment, as a list of
+//! processes does for some microseconds.)
 
 #![allow(unsafe_code, reason = "lending memory to the kernel until it is done")]
 
@@ -17,20 +19,20 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicU64;
 
-/// Writes under way at most: the system has so many for all its processes.
+/// The most writes in flight: the system has a limited number for all its processes.
 pub(super) const AT_ONCE: usize = 32;
 
-/// What is written.
+/// The contents of a write.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source<'a> {
     /// Bytes.
     Bytes(&'a [u8]),
-    /// Words, which others may write to meanwhile.
+    /// Words, which other threads may write to meanwhile.
     Words(&'a [AtomicU64]),
 }
 
 impl Source<'_> {
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     pub(super) fn len(&self) -> usize {
         match self {
             Source::Bytes(bytes) => bytes.len(),
@@ -38,7 +40,7 @@ impl Source<'_> {
         }
     }
 
-    /// Where they are, as the kernel is told.
+    /// Returns the address for the kernel.
     fn address(&self) -> u64 {
         match self {
             Source::Bytes(bytes) => bytes.as_ptr().expose_provenance() as u64,
@@ -47,18 +49,18 @@ impl Source<'_> {
     }
 }
 
-/// Where writes are begun and waited for.
+/// The queue through which writes begin and end.
 #[derive(Debug, Default)]
 pub(super) struct Queue(State);
 
 #[derive(Clone, Copy, Debug, Default)]
 enum State {
-    /// Nobody has asked for it.
+    /// Not used yet.
     #[default]
     Unused,
     /// The kernel's name for it.
     Open(libc::c_ulong),
-    /// The kernel has none for us.
+    /// The kernel refuses this process a queue.
     Refused,
 }
 
@@ -67,7 +69,7 @@ enum State {
 #[repr(C)]
 struct Request {
     data: u64,
-    /// The kernel's own, and flags, which are 0.
+    /// The kernel's own field, and flags, which are 0.
     key_and_flags: u64,
     operation: u16,
     priority: i16,
@@ -96,15 +98,16 @@ const _: () = assert!(size_of::<Request>() == 64 && size_of::<Event>() == 32);
 const WRITE: u16 = 1;
 
 impl Queue {
-    /// One that does nothing, as where the kernel refuses.
+    /// Returns a queue that does nothing, as after the kernel's refusal.
     #[cfg(test)]
     pub(super) fn refused() -> Queue {
         Queue(State::Refused)
     }
 
-    /// Begins all the writes, each with its offset, and waits until all are over. Of each so many bytes from its
-    /// beginning on are written for certain: 0 also where it has failed, or the kernel would not begin it. Nothing is
-    /// said of why, for who writes the rest in the ordinary way is told.
+    /// Begins all the writes, each with its offset, and waits until all have ended. Returns how
+    /// many bytes of each, from its beginning, are certainly written. The number is 0 if the write
+    /// failed or the kernel refused to begin it. The cause is not returned: the caller writes the
+    /// rest in the ordinary way and meets it there.
     pub(super) fn write(&mut self, file: &File, writes: &[(u64, Source<'_>)]) -> Vec<usize> {
         let mut written = vec![0; writes.len()];
         let Some(queue) = self.opened() else { return written };
@@ -114,7 +117,7 @@ impl Queue {
             file: file.as_raw_fd().cast_unsigned(),
             address: from.address(),
             bytes: from.len() as u64,
-            // The kernel refuses what is below 0.
+            // The kernel refuses offsets below 0.
             offset: offset.cast_signed(),
             ..Request::default()
         };
@@ -122,13 +125,14 @@ impl Queue {
         let mut pointers: Vec<*mut Request> = requests.iter_mut().map(std::ptr::from_mut).collect();
         let mut events = [Event::default(); AT_ONCE];
         let (mut begun, mut under_way) = (0, 0);
-        // Nothing in here may panic: memory that is lent to the kernel must not go.
+        // No code in here may panic: memory that is lent to the kernel must stay.
         while begun < pointers.len() || under_way > 0 {
             let until = pointers.len().min(begun + AT_ONCE - under_way);
             if let Some(next) = pointers.get_mut(begun..until).filter(|next| !next.is_empty()) {
-                // SAFETY: the pointers are of requests that live until this function returns, and so does what they
-                // name: `writes` borrows it. The kernel only reads from there, and bytes that others write
-                // to meanwhile are atomics. The function returns once nothing is under way.
+                // SAFETY: the pointers name requests that live until this function returns, and so
+                // does their memory: `writes` borrows it. The kernel only reads from there, and
+                // bytes that other threads write meanwhile are atomics. The function returns only
+                // when no write is in flight.
                 let count = unsafe {
                     let count = next.len() as libc::c_long;
                     libc::syscall(libc::SYS_io_submit, queue, count, next.as_mut_ptr())
@@ -139,7 +143,8 @@ impl Queue {
                         under_way += count;
                         continue;
                     }
-                    // The first of them cannot be begun. While others are under way there may be no room for it.
+                    // The first of them cannot begin. While others are in flight there may be no
+                    // room for it.
                     _ if under_way == 0 => {
                         begun += 1;
                         continue;
@@ -149,7 +154,7 @@ impl Queue {
             }
             let least = if begun < pointers.len() { 1 } else { under_way };
             let Ok(over) = wait(queue, least, &mut events) else {
-                // Cannot be, for such a queue. Closing it waits for all.
+                // Cannot happen with such a queue. Closing it waits for all writes.
                 self.close();
                 written.fill(0);
                 break;
@@ -182,13 +187,13 @@ impl Queue {
         }
     }
 
-    /// Waits until nothing is under way, and asks for nothing any more.
+    /// Waits until no write is in flight, and refuses all later writes.
     fn close(&mut self) {
         if let State::Open(queue) = std::mem::replace(&mut self.0, State::Refused) {
-            // SAFETY: the number is from `io_setup`, and is used no more.
+            // SAFETY: the number is from `io_setup`, and is not used again.
             let closed = unsafe { libc::syscall(libc::SYS_io_destroy, queue) };
             if closed != 0 {
-                // What is under way could write to the file what comes into its memory later.
+                // A write in flight could store later contents of its memory in the file.
                 std::process::abort();
             }
         }
@@ -201,10 +206,10 @@ impl Drop for Queue {
     }
 }
 
-/// Waits for so many that are over, or more; how many.
+/// Waits until at least so many writes have ended. Returns their number.
 fn wait(queue: libc::c_ulong, least: usize, events: &mut [Event; AT_ONCE]) -> io::Result<usize> {
     loop {
-        // SAFETY: the kernel writes events into the array, no more than there is room for.
+        // SAFETY: the kernel writes events into the array, no more than it has room for.
         let count = unsafe {
             let (least, most) = (least as libc::c_long, AT_ONCE as libc::c_long);
             let for_ever = std::ptr::null_mut::<libc::timespec>();
@@ -239,7 +244,7 @@ mod tests {
         ];
         let mut queue = Queue::default();
         if queue.opened().is_none() {
-            // A kernel, or a container, that has nothing of this.
+            // A kernel or a container without this interface.
             assert_eq!(queue.write(&file, &writes), [0; 3]);
             return std::fs::remove_file(&path).unwrap();
         }

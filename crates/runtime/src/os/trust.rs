@@ -1,20 +1,23 @@
-//! Which files of this machine are used, and how they are opened.
+//! Decides which files of this machine may be used, and opens them.
 //!
-//! Other users may neither read nor change what clients store. A file is used only if
+//! Other users may neither read nor change the clients' data. A file is used only if
 //!
-//! - it is a regular one, in a directory in which not every user may replace it;
-//! - it belongs to a user who may do anything here anyway: this process's, or root; for a process of root also the
-//!   directory's owner;
-//! - other users may not write to it. A group may, if this process is in it: some systems give mounted volumes to one.
+//! - it is a regular file, in a directory in which not every user may replace it;
+//! - it belongs to a user with all rights here anyway: this process's user, or root; for a
+//!   process of root also the directory's owner;
+//! - other users may not write to it. A group may, if this process is in it: some systems give
+//!   mounted volumes to a group.
 //!
-//! A file of this process's user that others may read is taken from them when it is opened for writing.
+//! If other users may read a file of this process's user, opening it for writing takes that right
+//! away.
 //!
-//! Where every user may replace the files of a directory, as in volumes that Kubernetes mounts, they are in a directory
-//! within it that is this process's alone: a [`Place`].
+//! If every user may replace the files of a directory, as in volumes that Kubernetes mounts, the
+//! files are in a directory within it that belongs to this process alone: a [`Place`].
 //!
-//! A name may be a link to such a file, unless the file may have to be made. A link is followed only to files of the user
-//! who made it. A link of this process's user or of root is followed to files of this process's user as well. Otherwise a
-//! user could make a process of root write to any file, by a link to it.
+//! A name may be a link to such a file, unless the file may have to be made. A link is followed
+//! only to files of the user who made the link. A link of this process's user or of root is
+//! followed to files of this process's user as well. Otherwise a user could make a process of root
+//! write to any file, by a link to it.
 
 use rustix::fs::{
     FileType, Mode, OFlags, Stat, chmod, fchmod, fstat, lstat, mkdir, open, readlinkat, stat,
@@ -27,45 +30,46 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The directory within one that any user may change.
+/// The name of the private directory within a directory that any user may change.
 const PRIVATE: &str = "thunderhead-private";
 
-/// Links that may lead to each other.
+/// The longest chain of links.
 const LINKS_MAX: usize = 8;
 
 /// How often a file is opened again because its name changed meanwhile.
 const TRIES_MAX: usize = 16;
 
-/// Rights of the group and of others.
+/// Rights of the group and of other users.
 const GROUP_WRITES: u32 = 0o020;
 const OTHERS_WRITE: u32 = 0o002;
 const NOT_OWN: u32 = 0o077;
-/// Names in a directory are removed by their owners only.
+/// Only their owners remove names from the directory.
 const STICKY: u32 = 0o1000;
 
-/// What a file is opened for.
+/// The purpose of an opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// To be read.
+    /// To read.
     Read,
-    /// To be read and written.
+    /// To read and write.
     Write,
-    /// The same; it is made if it is not there.
+    /// To read and write; the file is made if it is missing.
     Make,
 }
 
 /// Opens a file that may be trusted.
 ///
 /// # Errors
-/// For a file that may not, and as the operating system has them.
+/// For a file that may not be trusted; otherwise the operating system's.
 pub fn open_trusted(path: &Path, access: Access) -> io::Result<File> {
     open_with(path, access, OFlags::empty())
 }
 
-/// Whether there is a file that may be trusted.
+/// Whether the name is a file that may be trusted.
 ///
 /// # Errors
-/// For one that may not, for a link that leads to nothing, and as the operating system has them.
+/// For a file that may not be trusted, and for a link whose target is missing; otherwise the
+/// operating system's.
 pub fn find_trusted(path: &Path) -> io::Result<bool> {
     Ok(find(path)?.is_some())
 }
@@ -94,7 +98,7 @@ pub(super) fn open_with(path: &Path, access: Access, more: OFlags) -> io::Result
             Err(Errno::NOENT | Errno::LOOP) => continue,
             Err(error) => return Err(error.into()),
         };
-        // The name may be another file's since.
+        // The name may have become another file's since.
         let stat = fstat(&file)?;
         if (stat.st_dev, stat.st_ino) == (found.stat.st_dev, found.stat.st_ino) {
             let file = File::from(file);
@@ -107,17 +111,18 @@ pub(super) fn open_with(path: &Path, access: Access, more: OFlags) -> io::Result
 
 /// A file that may be trusted.
 struct Found {
-    /// Without links.
+    /// The path without links.
     path: PathBuf,
     stat: Stat,
     is_linked: bool,
 }
 
-/// Looks for a file that may be trusted, without opening it: that may wait, for example for a pipe.
+/// Looks for a file that may be trusted, without opening it: opening may wait, for example for a
+/// pipe.
 fn find(name: &Path) -> io::Result<Option<Found>> {
     let own = geteuid().as_raw();
     let mut path = name.to_owned();
-    // To whose files the links so far may lead.
+    // The users to whose files the links so far may lead.
     let mut may_lead_to: Option<Vec<u32>> = None;
     for _ in 0..=LINKS_MAX {
         let above = match path.parent() {
@@ -141,7 +146,7 @@ fn find(name: &Path) -> io::Result<Option<Found>> {
         if ![FileType::RegularFile, FileType::Symlink].contains(&kind) {
             return Err(refusal(format!("{} is not a regular file", name.display())));
         }
-        // Root looks after the files of others where they are.
+        // Root manages other users' files in their own directories.
         let owner = if own == 0 { directory.st_uid } else { own };
         let trusted = may_lead_to.clone().unwrap_or_else(|| vec![own, 0, owner]);
         if !trusted.contains(&user) {
@@ -162,7 +167,7 @@ fn find(name: &Path) -> io::Result<Option<Found>> {
     Err(at(name, Errno::LOOP.into()))
 }
 
-/// Refuses a file that other users may have written, and takes it from those who may read it.
+/// Refuses a file that other users may have written, and takes the right to read it from them.
 fn check_rights(path: &Path, file: &File, stat: &Stat, access: Access) -> io::Result<()> {
     let rights = stat.st_mode & 0o777;
     let by_group = rights & GROUP_WRITES != 0 && !is_member(stat.st_gid)?;
@@ -188,22 +193,22 @@ fn is_member(group: u32) -> io::Result<bool> {
 /// A directory for files of this process.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
-    /// The one that is named.
+    /// The named directory.
     given: PathBuf,
-    /// The one with the files.
+    /// The directory with the files.
     pub(super) inner: PathBuf,
-    /// To whom that belonged when it was found.
+    /// The user of the inner directory when it was found.
     user: u32,
 }
 
 impl Place {
-    /// A directory as it is.
+    /// Returns a directory without an inner one.
     pub(super) fn plain(path: PathBuf) -> Place {
         Place { inner: path.clone(), given: path, user: 0 }
     }
 
-    /// A directory, or the one in it where any user may change that. Where files are only to be read, nothing is made, and
-    /// root finds what any user has.
+    /// Returns a directory, or the inner one if any user may change the outer one. If the files are
+    /// only to be read, nothing is made, and root finds the files of any user.
     pub(super) fn of(given: &Path, reads_only: bool) -> io::Result<Place> {
         let own = geteuid().as_raw();
         let directory = stat(given).map_err(|error| at(given, error.into()))?;
@@ -215,7 +220,7 @@ impl Place {
         let found = loop {
             match lstat(&inner) {
                 Ok(found) => break found,
-                // Files are looked for there, and refused.
+                // Later calls look for the files there, and refuse them.
                 Err(Errno::NOENT) if !is_open || reads_only => return Ok(plain),
                 Err(Errno::NOENT) => match mkdir(&inner, Mode::RWXU) {
                     Ok(()) => sync_names(given)?,
@@ -228,35 +233,35 @@ impl Place {
         let is_directory = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
         let is_ours = found.st_uid == own || reads_only && own == 0;
         if !is_ours || !is_directory {
-            // Where any user may make names, this one means nothing.
+            // If any user may make names, this name proves nothing.
             let (inner, user) = (inner.display(), found.st_uid);
             let why = format!(
-                "{inner} belongs to user {user} and this process to user {own}, or is no directory; any user may change {}",
+                "{inner} belongs to user {user} and this process to user {own}, or is not a directory; any user may change {}",
                 given.display()
             );
             return if is_open { Err(refusal(why)) } else { Ok(plain) };
         }
         if found.st_uid == own && !reads_only && found.st_mode & NOT_OWN != 0 {
-            // Volumes are given to a group whenever they are mounted.
+            // Some systems give volumes to a group whenever they mount them.
             chmod(&inner, Mode::RWXU).map_err(|error| at(&inner, error.into()))?;
         }
         Ok(Place { given: given.to_owned(), inner, user: found.st_uid })
     }
 
-    /// The path of a file. Refuses it where it is in the outer directory and should be in the inner one: it may be the
-    /// one that is wanted, or any user's.
+    /// Returns the path of a file. Refuses it if it is in the outer directory and should be in the
+    /// inner one: it may be the right file, or any user's.
     pub(super) fn file(&self, name: &str) -> io::Result<PathBuf> {
         let (outer, inner) = (self.given.join(name), self.inner.join(name));
         if outer == inner {
             return Ok(inner);
         }
-        // Any user may have put another one in its place.
+        // Any user may have put another directory in its place.
         if lstat(&self.inner)?.st_uid != self.user {
-            return Err(refusal(format!("{} is another user's now", self.inner.display())));
+            return Err(refusal(format!("{} belongs to another user now", self.inner.display())));
         }
         if lstat(&outer).is_ok() {
             return Err(refusal(format!(
-                "{} is where any user may change it: if it is yours, move it into {}, or take that right away (chmod o-w)",
+                "{} is in a directory that any user may change: if it is yours, move it into {}, or take that right away (chmod o-w)",
                 outer.display(),
                 self.inner.display()
             )));
@@ -271,7 +276,7 @@ pub(super) fn sync_names(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// Refuses a directory in which any user may remove or replace files, whoever they belong to.
+/// Refuses a directory in which any user may remove or replace the files of others.
 pub(super) fn check_directory(path: &Path, directory: &Stat) -> io::Result<()> {
     if directory.st_mode & (OTHERS_WRITE | STICKY) == OTHERS_WRITE {
         let path = path.display();
@@ -286,15 +291,16 @@ pub(super) fn refusal(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
-/// An error that names its path.
+/// Returns an error that names its path.
 pub(super) fn at(path: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// The refusal for a link whose file or directory is not there: a new one in its place would hide the old one.
+/// The refusal for a link whose target is missing: a new file or directory in its place would hide
+/// the old one.
 pub(super) fn leads_nowhere(path: &Path) -> io::Error {
     let path = path.display();
-    let why = format!("{path} is a link to what is not there: is its disk mounted?");
+    let why = format!("{path} is a link whose target is missing: is its disk mounted?");
     io::Error::new(io::ErrorKind::NotFound, why)
 }
 
@@ -313,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn own_files_are_taken_from_other_users_and_those_that_others_may_write_are_refused() {
+    fn readable_own_files_are_closed_to_other_users_and_writable_ones_are_refused() {
         let scrap = scrap("rights");
         let path = scrap.join("file");
         write(&path, b"ours").unwrap();
@@ -321,7 +327,7 @@ mod tests {
         let rights = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
         mode(0o644);
         open_trusted(&path, Access::Read).unwrap();
-        assert_eq!(rights(), 0o644, "who reads changes nothing");
+        assert_eq!(rights(), 0o644, "a reader changes nothing");
         for access in [Access::Write, Access::Make] {
             mode(0o644);
             open_trusted(&path, access).unwrap();
@@ -333,11 +339,11 @@ mod tests {
             assert!(refused.contains("mode 666") && refused.contains("file"), "{refused}");
             assert_eq!(rights(), 0o666);
         }
-        // A group of this process, as that of a volume may be.
+        // A group of this process, as a volume may have.
         mode(0o660);
         open_trusted(&path, Access::Write).unwrap();
         assert_eq!(rights(), 0o600);
-        // Only root gives files to others.
+        // Only root gives files to other users.
         if chown(&path, None, Some(65534)).is_ok() {
             mode(0o660);
             assert!(open_trusted(&path, Access::Write).is_err());
@@ -367,14 +373,14 @@ mod tests {
             }
             let rights = std::fs::metadata(&target).unwrap().permissions().mode() & 0o7777;
             assert_eq!((read_to_string(&target).unwrap().as_str(), rights), ("root", 0o644));
-            // To a link of root, and by that to a file of root.
+            // A link to a link of root, and so to a file of root.
             let inner = ours.join("link");
             symlink(&target, &inner).unwrap();
             std::fs::remove_file(&link).unwrap();
             symlink(&inner, &link).unwrap();
             lchown(&link, Some(65534), Some(65534)).unwrap();
             assert!(open_trusted(&link, Access::Write).is_err());
-            // To a file of theirs.
+            // A link to a file of the same user.
             let own = theirs.join("frames");
             write(&own, b"theirs").unwrap();
             chown(&own, Some(65534), Some(65534)).unwrap();
@@ -383,7 +389,7 @@ mod tests {
             lchown(&link, Some(65534), Some(65534)).unwrap();
             open_trusted(&link, Access::Write).unwrap();
         }
-        // A link of this process's user is followed, but never where the file may have to be made.
+        // A link of this process's user is followed, but never if the file may have to be made.
         let link = ours.join("own link");
         symlink(&target, &link).unwrap();
         open_trusted(&link, Access::Write).unwrap();

@@ -1,8 +1,9 @@
-//! How long the turns of this process's reactors are: for benchmarks, which have to begin watching before the
-//! reactors begin. A reactor that nobody watches reads no further clock.
+//! The lengths of the turns of this process's reactors, for benchmarks. A benchmark has to begin
+//! watching before the reactors begin. An unwatched reactor reads no further clock.
 //!
-//! Two clocks count. The usual one says for how long requests waited; where other threads and programs share the
-//! processor, their time is in it. The thread's processor time says what the turn itself took.
+//! Two clocks count. The usual clock shows how long requests waited; if other threads and programs
+//! share the processor, their time is in it. The thread's processor time shows the length of the
+//! turn itself.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::OnceLock;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 const STEPS_BITS: u32 = 4;
 const BUCKETS: usize = 64 << STEPS_BITS;
 
-/// How often times of each length were seen.
+/// A histogram of lengths.
 pub struct Lengths {
     counts: Box<[AtomicU64]>,
     longest_ns: AtomicU64,
@@ -36,7 +37,7 @@ impl Lengths {
         (((shift as usize) + 1) << STEPS_BITS) + ((ns >> shift) as usize - (1 << STEPS_BITS))
     }
 
-    /// The longest time of a bucket.
+    /// Returns the longest time of a bucket.
     fn end_of(bucket: usize) -> u64 {
         if bucket < 1 << STEPS_BITS {
             return bucket as u64;
@@ -52,25 +53,25 @@ impl Lengths {
         self.longest_ns.fetch_max(ns, Ordering::Relaxed);
     }
 
-    /// Begins anew.
+    /// Resets all counts.
     pub fn reset(&self) {
         self.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
         self.longest_ns.store(0, Ordering::Relaxed);
     }
 
-    /// How many were counted.
+    /// Returns the number of counted turns.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// The longest of all.
+    /// Returns the longest time.
     #[must_use]
     pub fn longest(&self) -> Duration {
         Duration::from_nanos(self.longest_ns.load(Ordering::Relaxed))
     }
 
-    /// The length that this share of all does not exceed.
+    /// Returns the length that this share of all turns does not exceed.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Duration {
         let least = (self.count() as f64 * share).ceil() as u64;
@@ -83,23 +84,23 @@ impl Lengths {
     }
 }
 
-/// What the watched reactors have done.
+/// The turns of the watched reactors.
 #[derive(Default)]
 pub struct Turns {
-    /// How long their turns were.
+    /// The lengths of their turns.
     pub elapsed: Lengths,
     /// The processor time of their turns.
     pub processor: Lengths,
 }
 
 impl Turns {
-    /// Begins anew.
+    /// Resets all counts.
     pub fn reset(&self) {
         self.elapsed.reset();
         self.processor.reset();
     }
 
-    /// Has a turn, and notes how long it was where it did something.
+    /// Runs a turn, and notes its length if it did any work.
     #[allow(clippy::disallowed_methods, reason = "this is the runtime")]
     pub(super) fn time(&self, turn: impl FnOnce() -> bool) -> bool {
         let (began, processor) = (Instant::now(), processor_time());
@@ -119,13 +120,13 @@ fn processor_time() -> Duration {
 
 static WATCHED: OnceLock<(&'static str, Turns)> = OnceLock::new();
 
-/// Watches the reactors that begin from now on, on threads whose names begin like this. Only the first call of a
-/// process counts.
+/// Watches the reactors that begin from now on, on threads whose names begin like this. Only the
+/// first call of a process counts.
 pub fn watch_turns(threads: &'static str) -> &'static Turns {
     &WATCHED.get_or_init(|| (threads, Turns::default())).1
 }
 
-/// What is to be noted of the reactor of this thread, if anything is.
+/// Returns the counts for this thread's reactor, if it is watched.
 pub(super) fn watched() -> Option<&'static Turns> {
     let (threads, turns) = WATCHED.get()?;
     std::thread::current().name().is_some_and(|name| name.starts_with(threads)).then_some(turns)

@@ -1,17 +1,18 @@
-//! The clock of a simulated machine: it follows the simulation's true time, but runs a little fast
+//! The clock of a simulated machine. It follows the simulation's true time, but runs a little fast
 //! or slow and shows another date.
 
 use crate::time::Time;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
-/// The true time of a simulation, shared by all its machines, in nanoseconds. A simulation runs in one thread; the
-/// value is atomic so that a program that is built from a clock can be moved to another thread in the os world.
+/// The true time of a simulation in nanoseconds, shared by all its machines. A simulation runs in
+/// one thread. The value is atomic so that a program built from a clock can move to another thread
+/// in the os world.
 #[derive(Clone, Debug, Default)]
 pub struct TrueTime(Arc<AtomicU64>);
 
 impl TrueTime {
-    /// The time.
+    /// Returns the time.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
@@ -27,11 +28,11 @@ impl TrueTime {
 #[derive(Debug)]
 pub struct SimClock {
     truth: TrueTime,
-    /// Where the present rate began: the true time and this clock's.
+    /// The start of the present rate: the true time and this clock's time.
     since: (AtomicU64, AtomicU64),
     /// Millionths by which it runs fast.
     drift: AtomicI64,
-    /// What it adds for the wall clock.
+    /// The difference between the wall clock's date and the right one.
     wall_offset: AtomicI64,
 }
 
@@ -39,19 +40,19 @@ pub struct SimClock {
 const EPOCH: u64 = 1_577_836_800_000_000_000;
 
 impl SimClock {
-    /// A clock that shows `shows` now and runs fast by so many millionths.
+    /// Returns a clock that shows `shows` now and runs fast by so many millionths.
     #[must_use]
     pub fn new(truth: TrueTime, shows: Time, drift: i64) -> SimClock {
         let since = (AtomicU64::new(truth.get()), AtomicU64::new(shows.0));
         SimClock { truth, since, drift: AtomicI64::new(drift), wall_offset: AtomicI64::new(0) }
     }
 
-    /// The true time at which the present rate began, and the time that this clock showed then.
+    /// Returns the true time at which the present rate began, and this clock's time then.
     fn since(&self) -> (u64, u64) {
         (self.since.0.load(Relaxed), self.since.1.load(Relaxed))
     }
 
-    /// What it shows.
+    /// Returns the time that it shows.
     #[must_use]
     pub fn now(&self) -> Time {
         let (truth, own) = self.since();
@@ -63,14 +64,14 @@ impl SimClock {
         (i128::from(passed) * i128::from(self.drift.load(Relaxed)) / 1_000_000) as i64
     }
 
-    /// The true time at which it will show `at`; now, if it has shown that already.
+    /// Returns the true time at which it will show `at`, or now if it has shown that already.
     #[must_use]
     pub fn truth_of(&self, at: Time) -> u64 {
         let (truth, own) = self.since();
         let to_pass = i128::from(at.0.saturating_sub(own));
         let passed = to_pass * 1_000_000 / (1_000_000 + i128::from(self.drift.load(Relaxed)));
         let mut then = truth.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX));
-        // Rounding may have brought it a nanosecond too early.
+        // Rounding may make the result a nanosecond too early.
         let shown =
             own.saturating_add((then - truth).saturating_add_signed(self.error(then - truth)));
         if shown < at.0 {
@@ -79,7 +80,7 @@ impl SimClock {
         then.max(self.truth.get())
     }
 
-    /// Makes it run at another rate from now on.
+    /// Changes its rate from now on.
     pub fn set_drift(&self, drift: i64) {
         let shows = self.now().0;
         self.since.0.store(self.truth.get(), Relaxed);
@@ -87,13 +88,13 @@ impl SimClock {
         self.drift.store(drift, Relaxed);
     }
 
-    /// What it shows as the date, in nanoseconds since 1970.
+    /// Returns its date, in nanoseconds since 1970.
     #[must_use]
     pub fn wall(&self) -> u64 {
         (EPOCH + self.now().0).saturating_add_signed(self.wall_offset.load(Relaxed))
     }
 
-    /// Sets the date by so many nanoseconds, forwards or back.
+    /// Moves the date by so many nanoseconds, forwards or back.
     pub fn jump(&self, by: i64) {
         self.wall_offset.fetch_add(by, Relaxed);
     }
@@ -118,7 +119,7 @@ mod tests {
             truth.set(then);
             assert!(clock.now() >= Time(at) && clock.now().0 <= at + 2, "{at}: {}", clock.now());
         }
-        assert_eq!(clock.truth_of(Time(5)), truth.get(), "what has passed is now");
+        assert_eq!(clock.truth_of(Time(5)), truth.get(), "a past time is reached now");
     }
 
     #[test]

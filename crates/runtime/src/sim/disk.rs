@@ -1,20 +1,21 @@
 //! The disk of a simulated machine.
 //!
-//! It outlives the processes of its machine. Each file is what programs see of it, what is durable
-//! of it, and the writes in between. When a *process* dies, nothing is lost. When the *power* goes,
-//! each sector of each write that was not synced is kept or lost by itself, so writes are torn and
-//! overtake one another. Changes of names are durable when they return without an error.
+//! It outlives the processes of its machine. Each file has three parts: its contents as programs
+//! see them, its durable contents, and the writes in between. A crash of a *process* loses nothing.
+//! When the *power* fails, each sector of each unsynced write is kept or lost by itself, so writes
+//! are torn and reordered. Changes of names are durable when they return without an error.
 //!
-//! Faults: a full disk; a slow one; bits that turn over; sectors that stay unreadable; and operations that fail:
+//! Faults: a full disk; a slow one; flipped bits; sectors that stay unreadable; and operations that
+//! fail:
 //!
 //! - a write, after any part of it was done;
-//! - a sync, after any part of what it was for became durable. The rest never will: no later sync
-//!   is for it. Whether it can still be read is drawn too, and may change when the process starts
-//!   again;
-//! - a change of a name, which may have been done nevertheless, for good or until the power goes.
+//! - a sync, after any part of the unsynced data became durable. The rest never will: no later sync
+//!   covers it. Whether it can still be read is drawn too, and may change when the process
+//!   restarts;
+//! - a change of a name, which may have been done nevertheless, for good or until the power fails.
 //!
-//! A machine may also be made to stop at its nth operation, which may then have been done in part:
-//! from there on nothing reaches the disk.
+//! A machine may also be made to stop at its nth operation, which may then have been done in part.
+//! From then on no write reaches the disk.
 
 mod bytes;
 mod sectors;
@@ -34,21 +35,21 @@ use std::time::Duration;
 
 pub use sectors::Unreadable;
 
-/// What is written whole or not at all.
+/// The unit that is written whole or not at all.
 const SECTOR: usize = 512;
 
-/// How a disk behaves.
+/// The behaviour of a disk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DiskModel {
-    /// What each operation takes.
+    /// The time of each operation.
     pub operation: Duration,
-    /// What a sync takes beside.
+    /// The additional time of a sync.
     pub sync: Duration,
     /// Bytes a second.
     pub bytes_per_second: u64,
     /// Bytes of all files together.
     pub capacity: u64,
-    /// How likely an operation fails.
+    /// The probability that an operation fails.
     pub failure: f64,
 }
 
@@ -64,7 +65,7 @@ impl Default for DiskModel {
     }
 }
 
-/// A machine's disk. Clones are handles to the same.
+/// A machine's disk. Clones are handles to the same disk.
 #[derive(Clone, Debug)]
 pub struct SimDisk(Rc<RefCell<State>>);
 
@@ -75,12 +76,12 @@ type Names = BTreeMap<String, Rc<RefCell<Content>>>;
 struct State {
     model: DiskModel,
     files: Names,
-    /// What is left of the names when the power goes.
+    /// The names that remain when the power fails.
     durable_names: Names,
     random: Random,
-    /// Everything that was ever written, as one number.
+    /// A digest of all writes ever.
     digest: u64,
-    /// What the operations since the last [`SimDisk::take_spent`] took.
+    /// The time of the operations since the last [`SimDisk::take_spent`].
     spent: Duration,
     operations: u64,
     stops_at: Option<u64>,
@@ -91,9 +92,9 @@ struct Content {
     seen: Bytes,
     durable: Bytes,
     unsynced: Vec<Change>,
-    /// A sync has failed: some of what is seen may be in no file that was stored.
+    /// A sync has failed: parts of `seen` may never have been stored.
     is_doubtful: bool,
-    /// What the disk cannot read.
+    /// The sectors that the disk cannot read.
     sectors: Sectors,
 }
 
@@ -109,7 +110,7 @@ impl Content {
         self.unsynced.push(change);
     }
 
-    /// Of what was not synced, each piece becomes durable with a probability; the rest never will.
+    /// Makes each unsynced piece durable with a probability; the other pieces are lost for good.
     fn settle(&mut self, kept: f64, random: &mut Random) {
         for change in std::mem::take(&mut self.unsynced) {
             for piece in change.pieces() {
@@ -120,7 +121,7 @@ impl Content {
         }
     }
 
-    /// From now on shows what is on the disk, and what may still get there.
+    /// Shows only the durable contents and the pending writes from now on.
     fn forget_cache(&mut self) {
         self.seen.clone_from(&self.durable);
         for change in &self.unsynced {
@@ -131,7 +132,7 @@ impl Content {
 }
 
 impl Change {
-    /// The parts that are kept or lost by themselves.
+    /// Returns the parts that are kept or lost by themselves.
     fn pieces(self) -> Vec<Change> {
         let Change::Write { offset, bytes } = self else { return vec![self] };
         let first = (SECTOR - offset % SECTOR).min(bytes.len());
@@ -148,7 +149,7 @@ impl Change {
     }
 }
 
-/// How likely each piece is kept, drawn for the occasion: often none or all.
+/// Draws a probability that a piece is kept; often 0 or 1.
 fn share(random: &mut Random) -> f64 {
     match random.below(3) {
         0 => 0.0,
@@ -165,7 +166,7 @@ fn apply(content: &mut Bytes, change: &Change) {
 }
 
 impl SimDisk {
-    /// An empty disk.
+    /// Returns an empty disk.
     #[must_use]
     pub fn new(model: DiskModel, random: Random) -> SimDisk {
         SimDisk(Rc::new(RefCell::new(State {
@@ -180,30 +181,30 @@ impl SimDisk {
         })))
     }
 
-    /// The files as a process uses them, none of them open.
+    /// Returns the files as a process uses them, none of them open.
     #[must_use]
     pub fn files(&self) -> SimFiles {
         SimFiles { disk: self.clone(), open: BTreeMap::new(), count: 0 }
     }
 
-    /// How it behaves from now on.
+    /// Changes its behaviour from now on.
     pub fn set_model(&self, model: DiskModel) {
         self.0.borrow_mut().model = model;
     }
 
-    /// How it behaves.
+    /// Returns its behaviour.
     #[must_use]
     pub fn model(&self) -> DiskModel {
         self.0.borrow().model
     }
 
-    /// The machine is to stop at the nth operation from now on.
+    /// Makes the machine stop at the nth operation from now on.
     pub fn stop_after(&self, operations: u64) {
         let mut state = self.0.borrow_mut();
         state.stops_at = Some(state.operations + operations);
     }
 
-    /// The machine is not to stop, whatever was said before.
+    /// Cancels every planned stop of the machine.
     pub fn keep_running(&self) {
         self.0.borrow_mut().stops_at = None;
     }
@@ -215,8 +216,8 @@ impl SimDisk {
         state.stops_at.is_some_and(|at| state.operations >= at)
     }
 
-    /// The machine starts again after a crash of the process: nothing is lost, but of a file whose
-    /// sync has failed what is not on the disk may not be seen any more.
+    /// Restarts the machine after a crash of the process. Nothing is lost, except that a file whose
+    /// sync has failed may no longer show its unstored parts.
     pub fn restart(&self) {
         let mut state = self.0.borrow_mut();
         state.stops_at = None;
@@ -229,8 +230,8 @@ impl SimDisk {
         }
     }
 
-    /// The power goes: of what was not synced, each sector is lost with some probability that is
-    /// drawn for the occasion, often none or all.
+    /// Fails the power: each unsynced sector is lost with a probability that is drawn anew, often 0
+    /// or 1.
     pub fn lose_power(&self) {
         let mut state = self.0.borrow_mut();
         let State { files, durable_names, random, .. } = &mut *state;
@@ -244,7 +245,7 @@ impl SimDisk {
         state.stops_at = None;
     }
 
-    /// A number that two disks share if just the same was ever written to them, and is in their
+    /// Returns a number that two disks share only if they had the same writes and have the same
     /// files.
     #[must_use]
     pub fn digest(&self) -> u64 {
@@ -259,13 +260,13 @@ impl SimDisk {
         digest
     }
 
-    /// A number that two disks share if just the same was ever written to them.
+    /// Returns a number that two disks share only if they had the same writes.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.0.borrow().digest
     }
 
-    /// Turns over a bit of something that is stored; false when there is nothing.
+    /// Flips a stored bit. Returns false if no data is stored.
     pub fn rot(&self) -> bool {
         let mut state = self.0.borrow_mut();
         let State { files, random, .. } = &mut *state;
@@ -280,7 +281,7 @@ impl SimDisk {
         true
     }
 
-    /// The sector at an offset of a file becomes unreadable; false when there is none.
+    /// Makes the sector at an offset of a file unreadable. Returns false if it does not exist.
     pub fn spoil(&self, name: &str, offset: u64, how: Unreadable) -> bool {
         let state = self.0.borrow();
         let Some(content) = state.files.get(name) else { return false };
@@ -292,13 +293,13 @@ impl SimDisk {
         is_there
     }
 
-    /// What the operations since the last call took.
+    /// Returns the time of the operations since the last call.
     #[must_use]
     pub fn take_spent(&self) -> Duration {
         std::mem::take(&mut self.0.borrow_mut().spent)
     }
 
-    /// Operations so far.
+    /// Returns the number of operations so far.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.0.borrow().operations
@@ -313,7 +314,7 @@ impl State {
         Ok(())
     }
 
-    /// Counts an operation; says whether it goes ahead.
+    /// Counts an operation. Returns whether it goes ahead.
     fn begin(&mut self, bytes: usize, sync: bool) -> io::Result<()> {
         self.is_running()?;
         self.operations += 1;
@@ -330,13 +331,14 @@ impl State {
         Ok(())
     }
 
-    /// By how much files may grow.
+    /// Returns the number of bytes by which files may grow.
     fn room(&self) -> usize {
         let used: usize = self.files.values().map(|file| file.borrow().seen.len()).sum();
         usize::try_from(self.model.capacity).unwrap_or(usize::MAX).saturating_sub(used)
     }
 
-    /// Changes names. What has failed may have been done nevertheless, for good or not.
+    /// Changes names. A failed change may have been done nevertheless, for good or until the power
+    /// fails.
     fn change_names(
         &mut self,
         begun: io::Result<()>,
@@ -352,7 +354,7 @@ impl State {
         begun
     }
 
-    /// Takes what is written into the number that stands for all of it.
+    /// Adds a write to the digest of all writes.
     fn note(&mut self, file: FileId, offset: u64, bytes: &[u8]) {
         for number in [u64::from(file.0), offset, hash(bytes)] {
             self.digest = fold(self.digest, number);
@@ -431,7 +433,7 @@ impl Files for SimFiles {
         let mut content = content.borrow_mut();
         let room = content.seen.len().saturating_add(room_left).saturating_sub(offset);
         if room < bytes.len() {
-            // A full disk takes a beginning.
+            // A full disk takes the first part of a write.
             if room > 0 {
                 content.change(Change::Write { offset, bytes: bytes[..room].to_vec() });
             }
@@ -445,7 +447,7 @@ impl Files for SimFiles {
             content.change(change);
             return Ok(());
         }
-        // What fails half way leaves anything.
+        // A failed write leaves any part of it.
         let kept = share(&mut state.random);
         for piece in change.pieces() {
             if state.random.chance(kept) {
@@ -526,7 +528,7 @@ impl Files for SimFiles {
         Ok(state.files.keys().cloned().collect())
     }
 
-    /// A disk does them in any order.
+    /// Writes the pieces in any order, as a disk does.
     fn write_together(&mut self, file: FileId, pieces: &[Piece<'_>]) -> Vec<io::Result<()>> {
         let mut results: Vec<_> = pieces.iter().map(|_| Ok(())).collect();
         let mut left: Vec<usize> = (0..pieces.len()).collect();

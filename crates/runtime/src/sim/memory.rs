@@ -1,4 +1,4 @@
-//! The lasting memory of a simulated machine: it outlives processes and not the loss of power.
+//! The lasting memory of a simulated machine. It outlives processes, but not a power loss.
 
 use crate::files::check_name;
 use crate::lasting::{Lasting, Memories, WORD_BYTES};
@@ -9,10 +9,10 @@ use std::io;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What memory is handed out in.
+/// Memory is given out in pages.
 const PAGE_WORDS: usize = 4096 / WORD_BYTES;
 
-/// A machine's lasting memory. Clones are handles to the same.
+/// A machine's lasting memory. Clones are handles to the same memory.
 #[derive(Clone, Debug, Default)]
 pub struct SimMemories(Rc<RefCell<State>>);
 
@@ -23,8 +23,8 @@ struct State {
 }
 
 impl SimMemories {
-    /// The power goes. Mostly all is lost; now and then some pages are still there, as if the
-    /// memory had been put on a disk by mistake.
+    /// Fails the power. Mostly all memory is lost. Now and then some pages remain, as if the memory
+    /// were on a disk by mistake.
     pub fn lose_power(&self, random: &mut Random) {
         let State { memories, boots } = &mut *self.0.borrow_mut();
         *boots += 1;
@@ -37,8 +37,8 @@ impl SimMemories {
         }
         let kept = random.fraction();
         for memory in memories.values_mut() {
-            // The words go into new ones: a process that is not dropped yet must not bring
-            // anything back.
+            // The words move into new ones: a process that is not dropped yet must not restore any
+            // of them.
             let words: Vec<AtomicU64> = memory
                 .words()
                 .chunks(PAGE_WORDS)
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_outlives_its_process_and_not_the_power() {
+    fn memory_outlives_its_process_but_not_a_power_loss() {
         let machine = SimMemories::default();
         let mut process = machine.clone();
         assert!(process.find("pool").unwrap().is_none());

@@ -1,11 +1,11 @@
-//! What happened in a simulation, for people to read, and as one number to compare two runs by.
+//! The events of a simulation, as text for people and as one number for comparing two runs.
 
 use super::clock::TrueTime;
 use crate::time::Time;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// The trace of a simulation. Clones are handles to the same.
+/// The trace of a simulation. Clones are handles to the same trace.
 #[derive(Clone)]
 pub struct Trace(Rc<State>);
 
@@ -17,7 +17,7 @@ struct State {
 }
 
 impl Trace {
-    /// A trace that keeps what it is told as text only if `keeps_text`.
+    /// Returns a trace that keeps events as text only if `keeps_text`.
     #[must_use]
     pub fn new(truth: TrueTime, keeps_text: bool) -> Trace {
         Trace(Rc::new(State {
@@ -28,7 +28,7 @@ impl Trace {
         }))
     }
 
-    /// Something happened: numbers that tell it from everything else, and words.
+    /// Records an event: numbers that distinguish it from all others, and its text.
     pub fn record(&self, numbers: &[u64], text: impl FnOnce() -> String) {
         self.mark(numbers);
         if let Some(lines) = &mut *self.0.lines.borrow_mut() {
@@ -36,7 +36,7 @@ impl Trace {
         }
     }
 
-    /// Something happened that people need not read of.
+    /// Records an event that people need not read.
     pub fn mark(&self, numbers: &[u64]) {
         let mut digest = self.0.digest.get();
         for number in [self.0.truth.get()].iter().chain(numbers) {
@@ -46,35 +46,35 @@ impl Trace {
         self.0.events.set(self.0.events.get() + 1);
     }
 
-    /// A number that two runs share if just the same happened in them.
+    /// Returns a number that two runs share only if they had the same events.
     #[must_use]
     pub fn digest(&self) -> u64 {
         self.0.digest.get()
     }
 
-    /// How much has happened.
+    /// Returns the number of events.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.0.events.get()
     }
 
-    /// What has happened since the last call, in words, if they are kept.
+    /// Returns the text of the events since the last call, if text is kept.
     #[must_use]
     pub fn take_lines(&self) -> Vec<String> {
         self.0.lines.borrow_mut().as_mut().map(std::mem::take).unwrap_or_default()
     }
 }
 
-/// Takes a number into a digest.
+/// Adds a number to a digest.
 #[must_use]
 pub fn fold(digest: u64, number: u64) -> u64 {
     (digest ^ number).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29)
 }
 
-/// One number for some bytes.
+/// Returns one number for some bytes.
 #[must_use]
 pub fn hash(bytes: &[u8]) -> u64 {
-    // Four at once, which do not wait for one another.
+    // Four lanes, which do not depend on one another.
     let (fours, rest) = bytes.as_chunks::<32>();
     let mut lanes = [bytes.len() as u64, 1, 2, 3];
     for four in fours {

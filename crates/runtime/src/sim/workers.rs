@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
-/// The workers of one process. Clones are handles to the same.
+/// The workers of one process. Clones are handles to the same workers.
 #[derive(Clone, Default)]
 pub struct SimWorkers(Rc<RefCell<Vec<SimWorker>>>);
 
@@ -24,31 +24,31 @@ pub struct Starter {
 }
 
 impl SimWorkers {
-    /// What starts these workers.
+    /// Returns the starter of these workers.
     #[must_use]
     pub fn starter(&self, files: impl Fn() -> Box<dyn Files> + 'static) -> Starter {
         Starter { workers: self.clone(), files: Box::new(files) }
     }
 
-    /// How many there are.
+    /// Returns the number of workers.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.borrow().len()
     }
 
-    /// Whether a worker has something to do.
+    /// Whether a worker has work.
     #[must_use]
     pub fn is_ringing(&self, number: usize) -> bool {
         self.0.borrow().get(number).is_some_and(|it| it.bell.is_ringing())
     }
 
-    /// What a worker is called.
+    /// Returns the name of a worker.
     #[must_use]
     pub fn name(&self, number: usize) -> String {
         self.0.borrow().get(number).map_or(String::new(), |it| it.name.clone())
     }
 
-    /// Gives a worker a step; its bell rings on if it wants another.
+    /// Gives a worker a step. Its bell goes on ringing if it wants another.
     pub fn step(&self, number: usize) {
         let mut workers = self.0.borrow_mut();
         let Some(SimWorker { bell, worker, files, .. }) = workers.get_mut(number) else { return };

@@ -1,5 +1,5 @@
-//! The bytes of a simulated file, in pages: of those that nothing was ever written to there are
-//! none. Storage files are mostly such, and a swarm makes them by the hundred.
+//! The bytes of a simulated file, in pages. A page that was never written takes no memory. Storage
+//! files consist mostly of such pages, and a swarm makes them by the hundred.
 
 use crate::sim::trace::{fold, hash};
 use std::rc::Rc;
@@ -8,7 +8,7 @@ const PAGE: usize = 4096;
 
 type Page = [u8; PAGE];
 
-/// What a file holds. Clones share pages until one of them changes.
+/// The contents of a file. Clones share pages until one of them changes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bytes {
     length: usize,
@@ -32,7 +32,7 @@ impl Bytes {
         self.length = length;
     }
 
-    /// Writes from a place on; the file grows as far as needed.
+    /// Writes from an offset on. The file grows as far as needed.
     pub(super) fn write(&mut self, offset: usize, bytes: &[u8]) {
         if self.length < offset + bytes.len() {
             self.resize(offset + bytes.len());
@@ -52,7 +52,7 @@ impl Bytes {
         }
     }
 
-    /// Reads from a place on; says how many bytes there were.
+    /// Reads from an offset on. Returns the number of bytes.
     pub(super) fn read(&self, offset: usize, into: &mut [u8]) -> usize {
         let count = self.length.saturating_sub(offset).min(into.len());
         let mut at = offset;
@@ -70,7 +70,7 @@ impl Bytes {
         count
     }
 
-    /// Turns bits of a byte over, if it is there.
+    /// Flips bits of a byte, if it exists.
     pub(super) fn flip(&mut self, at: usize, bits: u8) {
         let mut byte = [0];
         if self.read(at, &mut byte) == 1 {
@@ -78,7 +78,7 @@ impl Bytes {
         }
     }
 
-    /// A number for all of it.
+    /// Returns one number for the contents.
     pub(super) fn digest(&self) -> u64 {
         let pages = self.pages.iter().enumerate();
         let written = pages.filter_map(|(at, page)| Some((at as u64, page.as_ref()?)));
@@ -93,9 +93,9 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
-    /// The same changes to a vector.
+    /// Makes the same changes to a vector.
     #[test]
-    fn bytes_are_as_those_of_a_vector() {
+    fn bytes_equal_those_of_a_vector() {
         let mut random = Random::from_seed(7);
         for _ in 0..50 {
             let (mut bytes, mut model) = (Bytes::default(), Vec::new());

@@ -4,7 +4,7 @@ use super::SECTOR;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// How long a sector cannot be read.
+/// How long a sector stays unreadable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
     /// Until it is written: the disk then uses another sector in its place.
@@ -27,13 +27,14 @@ impl Sectors {
         self.touched(range).next().is_none()
     }
 
-    /// Whether all of a range can be written. Sectors that are written whole can be read again.
+    /// Writes a range and returns whether all of it can be written. A sector that is written whole
+    /// becomes readable again.
     pub(super) fn write(&mut self, range: Range<usize>) -> bool {
         if self.0.is_empty() {
             return true;
         }
         let whole = range.start.div_ceil(SECTOR)..range.end / SECTOR;
-        // To write a part of a sector the disk has to read the rest.
+        // To write a part of a sector, the disk has to read the rest.
         let is_lost = |(number, how): (usize, Unreadable)| {
             how == Unreadable::ForGood || !whole.contains(&number)
         };

@@ -1,4 +1,4 @@
-//! What a simulated disk keeps, loses and refuses.
+//! The data that a simulated disk keeps, loses and refuses.
 
 use super::*;
 use crate::files::Content as Of;
@@ -18,7 +18,7 @@ fn content(disk: &SimDisk, name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_synced_survives_power_loss_and_what_was_not_may_be_torn() {
+fn synced_writes_survive_a_power_loss_and_unsynced_ones_may_be_torn() {
     let mut torn = 0;
     for seed in 0..100 {
         let disk = disk(seed);
@@ -89,14 +89,14 @@ fn faults_are_as_the_model_says() {
     assert_eq!(flipped, 1);
 }
 
-/// Which of so many sectors hold this byte.
+/// Returns which of so many sectors hold this byte.
 fn sectors_of(found: &[u8], byte: u8, count: usize) -> Vec<bool> {
     let is_it = |at: usize| found.get(at * SECTOR).is_some_and(|it| *it == byte);
     (0..count).map(is_it).collect()
 }
 
 #[test]
-fn a_sync_that_fails_keeps_any_part_and_no_later_sync_is_for_the_rest() {
+fn a_failed_sync_keeps_any_part_and_no_later_sync_covers_the_rest() {
     let (mut partly, mut shown, mut forgotten) = (0, 0, 0);
     for seed in 0..100 {
         let disk = disk(seed);
@@ -115,12 +115,15 @@ fn a_sync_that_fails_keeps_any_part_and_no_later_sync_is_for_the_rest() {
         let after_restart = sectors_of(&content(&disk, "journal"), 2, 8);
         disk.lose_power();
         let found = content(&disk, "journal");
-        assert_eq!(sectors_of(&found, 3, 9)[8..], [true], "what comes later is durable");
+        assert_eq!(sectors_of(&found, 3, 9)[8..], [true], "a later write is durable");
         let kept = sectors_of(&found, 2, 8);
         partly += usize::from(kept.contains(&true) && kept.contains(&false));
         shown += usize::from(read_back != kept);
         forgotten += usize::from(read_back != after_restart);
-        assert!(read_back == kept || !read_back.contains(&false), "all is seen or what is there");
+        assert!(
+            read_back == kept || !read_back.contains(&false),
+            "reads show all writes or the stored ones"
+        );
         assert!(after_restart == kept || after_restart == read_back);
     }
     assert!((10..90).contains(&partly), "{partly} of 100 were kept in part");
@@ -129,7 +132,7 @@ fn a_sync_that_fails_keeps_any_part_and_no_later_sync_is_for_the_rest() {
 }
 
 #[test]
-fn a_write_that_fails_leaves_any_part_and_on_a_full_disk_a_beginning() {
+fn a_failed_write_leaves_any_part_and_on_a_full_disk_its_beginning() {
     let mut in_the_middle = 0;
     for seed in 0..100 {
         let disk = disk(seed);
@@ -153,7 +156,7 @@ fn a_write_that_fails_leaves_any_part_and_on_a_full_disk_a_beginning() {
     assert_eq!(content(&disk, "data").len(), 10);
 }
 
-/// What a machine that stops in the midst has written, and what fails, is any of it.
+/// A machine that stops during the writes has done any part of them, and so has a failed write.
 #[test]
 fn pieces_are_written_in_any_order_each_with_its_own_faults() {
     let (mut stopped, mut failed) = (BTreeSet::new(), BTreeSet::new());
@@ -182,7 +185,7 @@ fn pieces_are_written_in_any_order_each_with_its_own_faults() {
     assert_eq!((stopped.len(), failed.len()), (3, 8));
 }
 
-/// A change of names that fails, on many disks: what was seen then, and after the power went.
+/// Fails a change of names on many disks. Returns the names before and after a power loss.
 fn after_failed(change: impl Fn(&mut SimFiles) -> io::Result<()>) -> Vec<(String, String)> {
     let mut seen: Vec<(String, String)> = (0..100)
         .map(|seed| {
@@ -203,7 +206,7 @@ fn after_failed(change: impl Fn(&mut SimFiles) -> io::Result<()>) -> Vec<(String
 }
 
 #[test]
-fn a_change_of_names_that_fails_may_be_done_for_good_or_until_the_power_goes() {
+fn a_failed_change_of_names_may_be_done_for_good_or_until_a_power_loss() {
     let pairs = |all: [(&str, &str); 3]| all.map(|(a, b)| (a.to_owned(), b.to_owned()));
     let renamed = after_failed(|files| files.rename("old", "new"));
     assert_eq!(renamed, pairs([("new", "new"), ("new", "old"), ("old", "old")]));
@@ -214,7 +217,7 @@ fn a_change_of_names_that_fails_may_be_done_for_good_or_until_the_power_goes() {
 }
 
 #[test]
-fn a_change_of_names_that_works_is_durable_and_makes_up_for_one_that_failed() {
+fn a_successful_change_of_names_is_durable_and_repairs_a_failed_one() {
     for seed in 0..100 {
         let disk = disk(seed);
         let mut files = disk.files();
@@ -278,7 +281,7 @@ fn names_that_lead_elsewhere_are_refused() {
 }
 
 #[test]
-fn an_unreadable_sector_stays_so_until_it_is_written_or_for_good() {
+fn a_sector_stays_unreadable_until_it_is_written_or_for_good() {
     for (how, heals) in [(Unreadable::UntilWritten, true), (Unreadable::ForGood, false)] {
         let disk = disk(1);
         let mut files = disk.files();
