@@ -1,5 +1,5 @@
-//! The backup of a server: its service, and the way to it that spares the network for the shard
-//! beside it.
+//! The backup of a server: its service, and direct calls to it by the shard of the same node, which
+//! do not use the network.
 
 use thunderhead_backup::Store;
 use thunderhead_backup::service::{Local, Refused, Service};
@@ -25,18 +25,19 @@ impl Backup {
         self.read_bytes_per_second
     }
 
-    /// Whether the disk has refused all remaining replicas, so that it is useless to wait for it.
+    /// Whether the disk has refused all remaining replicas, so that waiting for it is useless.
     pub(crate) fn is_refused(&self) -> bool {
         self.service.is_refused()
     }
 
-    /// Replicas that are not on the disk as they are.
+    /// Returns the number of replicas whose present state is not on the disk.
     pub(crate) fn unwritten(&mut self) -> usize {
         self.service.store().unwritten()
     }
 
-    /// Takes nothing more, and gives the shared memory back once everything is on the disk; true when that is so.
-    /// Where it cannot be given back, the next life finds it and does that.
+    /// Accepts nothing more, and releases the shared memory once everything is on the disk. Returns
+    /// whether that is done. If the memory cannot be released, the next generation finds it and
+    /// releases it.
     pub(crate) fn leave(&mut self, context: &mut Context<'_>) -> bool {
         self.service.close();
         let memories = context.world().memories.as_mut();

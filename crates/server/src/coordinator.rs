@@ -1,4 +1,4 @@
-//! A coordinator on this machine: a thread.
+//! A coordinator on this machine, with a thread of its own.
 
 use crate::life::{Ended, Life};
 use crate::process::{Machine, make_room};
@@ -19,35 +19,35 @@ use thunderhead_runtime::polling::Polling;
 use thunderhead_runtime::{World, os};
 use thunderhead_wire::frame::MEMBER;
 
-/// How long a coordinator that ends waits until the metastore knows that it does not lead any more.
+/// How long a coordinator that ends waits until the metastore knows that it no longer leads.
 const RESIGNING: Duration = Duration::from_secs(1);
 
-/// A process that was killed has its files until the kernel has taken its memory back, which may take a while
-/// for one with much of it. So long whoever comes after it waits.
+/// How long a coordinator waits for a file that another process has locked. A killed process keeps
+/// its files until the kernel has taken its memory back, which takes a while if it had much.
 const KILLED_GONE: Duration = Duration::from_secs(2);
 
-/// How often it looks.
+/// The pause between two attempts to lock the file.
 const KILLED_LOOK: Duration = Duration::from_millis(10);
 
-/// Where a coordinator keeps its truth.
+/// The location of a coordinator's metastore.
 #[derive(Clone, Debug)]
 pub enum Truth {
-    /// In a file.
+    /// A file.
     File(PathBuf),
-    /// In this process: it is gone with it.
+    /// The memory of this process: the state is lost when the process ends.
     Memory,
-    /// In etcd, below a key.
+    /// etcd.
     Etcd {
-        /// Where it is.
+        /// The addresses of etcd.
         endpoints: Vec<String>,
-        /// Below which key.
+        /// The key below which the state is kept.
         root: Key,
     },
-    /// In ZooKeeper, below a node.
+    /// ZooKeeper.
     ZooKeeper {
-        /// Where it is.
+        /// The addresses of ZooKeeper.
         servers: Vec<String>,
-        /// Below which node.
+        /// The node below which the state is kept.
         root: Key,
     },
 }
@@ -64,15 +64,15 @@ impl fmt::Display for Truth {
 }
 
 impl Truth {
-    /// Refuses a file that is not there. Nothing was made on its disk, or in the place of its disk,
-    /// before.
+    /// Refuses a file that does not exist. The caller has created nothing before, neither on the
+    /// file's disk nor in the place where that disk is mounted.
     fn check_existing(&self) -> io::Result<()> {
         match self {
             Truth::File(path) if !is_file_there(path)? => Err(io::Error::new(
                 io::ErrorKind::NotFound,
                 format!(
-                    "there is no metastore at {self}: is its disk mounted? A new cluster is founded there only \
-                     without coordinator.existing"
+                    "there is no metastore at {self}: is its disk mounted? To create a new cluster there, \
+                     unset coordinator.existing"
                 ),
             )),
             _ => Ok(()),
@@ -109,7 +109,10 @@ impl Truth {
 /// The directory and the name of the metastore's file.
 fn split(path: &Path) -> io::Result<(&Path, Cow<'_, str>)> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the metastore is no file"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the path of the metastore names no file",
+        ));
     };
     let directory = match directory.as_os_str().is_empty() {
         true => Path::new("."),
@@ -118,14 +121,14 @@ fn split(path: &Path) -> io::Result<(&Path, Cow<'_, str>)> {
     Ok((directory, name.to_string_lossy()))
 }
 
-/// Whether there is a file for this path. Makes no directory that is not there.
+/// Returns whether there is a file at this path. Creates no directory.
 fn is_file_there(path: &Path) -> io::Result<bool> {
     let (directory, name) = split(path)?;
     Ok(directory.try_exists()? && os::Directory::open(directory)?.path_of(&name)?.try_exists()?)
 }
 
-/// Opens a file that a process may have that is about to be gone.
-#[allow(clippy::disallowed_methods, reason = "nothing runs yet, and nobody simulates this")]
+/// Opens a file that a killed process may still have locked.
+#[allow(clippy::disallowed_methods, reason = "nothing runs yet, and no simulation comes here")]
 fn open(path: &Path) -> Result<Embedded, OpenError> {
     let until = Instant::now() + KILLED_GONE;
     loop {
@@ -138,7 +141,7 @@ fn open(path: &Path) -> Result<Embedded, OpenError> {
     }
 }
 
-/// A coordinator that runs.
+/// A running coordinator.
 #[derive(Debug)]
 pub struct RunningCoordinator {
     life: Life,
@@ -146,10 +149,10 @@ pub struct RunningCoordinator {
 }
 
 impl RunningCoordinator {
-    /// Starts one.
+    /// Starts a coordinator.
     ///
     /// # Errors
-    /// When the address or the metastore cannot be had.
+    /// If the address is taken or the metastore cannot be used.
     pub fn start(
         options: Options,
         listen: SocketAddr,
@@ -179,24 +182,24 @@ impl RunningCoordinator {
         let thread = std::thread::Builder::new().name("coordinator".to_owned()).spawn(node)?;
         match is_ready.recv() {
             Ok(begun) => begun?,
-            Err(_) => return Err(io::Error::other("the coordinator ended before it began")),
+            Err(_) => return Err(io::Error::other("the coordinator's thread failed at its start")),
         }
         Ok(RunningCoordinator { life, thread })
     }
 
-    /// Where it listens.
+    /// Returns the coordinator's address.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.life.addresses().first().copied()
     }
 
-    /// Its life: to end it.
+    /// Returns the handle by which the coordinator is ended.
     #[must_use]
     pub fn life(&self) -> &Life {
         &self.life
     }
 
-    /// Waits until it has ended, and says why.
+    /// Waits until the coordinator has ended, and returns the reason.
     #[must_use]
     pub fn join(self) -> Ended {
         if self.thread.join().is_err() {
@@ -207,11 +210,11 @@ impl RunningCoordinator {
 }
 
 /// Gives the leadership back, so that another coordinator leads at once. If the metastore does not
-/// answer, the leadership runs out by itself.
+/// answer, the leadership expires by itself.
 fn resign(node: &mut Node<Coordinator>, polling: Polling) {
     let (clock, handle) = (node.clock().clone(), node.service().handle());
     handle.resign();
-    // Something wakes it in the end.
+    // This timer wakes the node in the end.
     node.tasks().spawn(node.tasks().sleep(RESIGNING));
     let by = clock.now() + RESIGNING;
     let ends = || handle.has_resigned() || clock.now() >= by;
@@ -235,8 +238,8 @@ fn begin(
     };
     let alarm = world.alarm.clone();
     let store = truth.open(&mut world)?;
-    // Who asks a coordinator asks rarely, and it sleeps meanwhile: not worth a quarter of a megabyte of rings for each
-    // that may ask, in both processes.
+    // Callers rarely ask a coordinator, and it sleeps between their requests. Shared memory would
+    // cost a quarter of a megabyte of rings for each caller, in both processes.
     let features = machine.net.features | MEMBER;
     let net = NetOptions { features, shared_memory: false, ..machine.net };
     let mut transport: Box<dyn thunderhead_net::Transport> =

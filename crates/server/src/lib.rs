@@ -1,19 +1,22 @@
-//! A storage server, assembled: shards, a backup, and its place in the cluster.
+//! A storage server: its shards, its backup, and its membership of the cluster.
 //!
-//! - [`Server`] is one node: a shard, and with the first one of a process the backup and what the
-//!   coordinator tells the process. It runs in either world.
-//! - [`Life`] is what the nodes of a process share: who they are, who else there is, and that it
-//!   is time to end. A server that the cluster has given up ends, and may begin a new life.
+//! - [`Server`] is one node: a shard. The first node of a process also has the backup, and receives
+//!   the coordinator's messages to the process. A node runs in either world.
+//! - [`Life`] is the state that the nodes of a process share during one generation: the server's
+//!   identity, the list of servers, and whether the generation is to end. If the cluster declares
+//!   the server crashed, the generation ends, and the server may begin the next one.
 //! - [`Running`] is a server on this machine, with a thread for each shard.
 //!
-//! # The life of a server
+//! # From start to end
 //!
-//! It asks the coordinator who it is (its storage knows, if it has any), opens its storage, and
-//! enlists: from then on its former life is over for everybody, and its shards have new logs. What
-//! the former ones had comes back as the coordinator has it recovered, from the frames of this and
-//! other backups. Asked to end, it lets no more requests in, waits until what it answered for is
-//! durable and on the disk, and ends: its tablets come back when it is started again, or on another
-//! server before that. Servers ask each other whether they are there (module `probes`).
+//! 1. The server registers: the coordinator confirms the id in its storage, or gives it a new one.
+//! 2. It opens its storage and enlists. That ends its previous generation for the whole cluster,
+//!    and its shards begin new logs. The coordinator has the previous logs recovered from the
+//!    replicas of this and other backups.
+//! 3. It serves. Servers probe each other (module `probes`).
+//! 4. When it is asked to end, it accepts no more requests, waits until all that it acknowledged is
+//!    durable and on its disk, and ends. Its tablets are recovered when it restarts, or on other
+//!    servers before that.
 #![forbid(unsafe_code)]
 
 mod backup;

@@ -1,5 +1,5 @@
-//! What the threads of one server process share during one life: who they are, who else there is, and
-//! that it is time to end.
+//! The state that the threads of a server process share during one generation: the server's
+//! identity, the list of servers, and whether the generation is to end.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,50 +8,52 @@ use thunderhead_runtime::alarm::Alarm;
 use thunderhead_wire::control::{ServerList, Settings};
 use thunderhead_wire::{ClusterId, MasterId, ServerId};
 
-/// Who a server is, once it has enlisted.
+/// The identity of a server that has enlisted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The cluster.
     pub cluster: ClusterId,
     /// The server.
     pub server: ServerId,
-    /// Which of its lives this is.
+    /// The server's generation.
     pub generation: u64,
-    /// Its masters, a shard each.
+    /// Its masters, one for each shard.
     pub masters: Vec<MasterId>,
-    /// Where the ids of its logs come from, in all its lives; 0 for nowhere.
+    /// The seed of the ids of its logs, the same in all generations; 0 if there is none.
     pub log_seed: u64,
-    /// What holds in the cluster.
+    /// The settings of the cluster.
     pub settings: Settings,
 }
 
-/// Why a life is over.
+/// The reason for the end of a generation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Ended {
-    /// It was asked to, and everything is in order.
+    /// The server was asked to end, and has ended in order.
     #[error("the server has ended")]
     Asked,
-    /// The cluster has given it up. It may begin a new life.
-    #[error("the cluster has given this server up, or another one runs with its storage")]
+    /// The cluster has declared the server crashed. It may begin a new generation.
+    #[error(
+        "the cluster has declared this server crashed, or another server runs with the same storage"
+    )]
     Deposed,
-    /// It cannot go on, or could not even begin.
+    /// The server cannot continue, or could not begin.
     #[error("{0}")]
     Failed(String),
 }
 
-/// One life of a server process. Clones are the same.
+/// One generation of a server process. Clones share its state.
 #[derive(Clone, Debug, Default)]
 pub struct Life(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Is told of every change, for who waits without an alarm.
+    /// Is notified of every change, for threads that wait without an alarm.
     changed: Condvar,
-    /// Grows with every change: who has seen this one need not look again.
+    /// Grows with every change, so that a node sees cheaply whether there is a new one.
     changes: AtomicU64,
     is_over: AtomicBool,
-    /// The token of the newest leadership that has told this process anything.
+    /// The token of the newest leadership from which this process has had a command.
     leadership: AtomicU64,
 }
 
@@ -63,17 +65,17 @@ struct State {
     addresses: Vec<SocketAddr>,
     ended: Option<Ended>,
     is_leaving: bool,
-    /// Nodes that have begun to serve.
+    /// The number of nodes that have begun to serve.
     serving: usize,
-    /// Nodes that are not done with leaving.
+    /// The number of nodes that have not finished leaving.
     staying: usize,
     alarms: Vec<Alarm>,
-    /// The server's next life.
+    /// The server's next generation.
     next: Option<Life>,
 }
 
 impl Life {
-    /// A life that begins.
+    /// Returns the state of a generation that begins.
     #[must_use]
     pub fn new() -> Life {
         Life::default()
@@ -83,7 +85,7 @@ impl Life {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A node takes part, and is woken when something changes.
+    /// Adds a node, which is woken by each change.
     pub fn join(&self, address: SocketAddr, alarm: Alarm) {
         let mut state = self.state();
         state.addresses.push(address);
@@ -91,19 +93,19 @@ impl Life {
         state.staying += 1;
     }
 
-    /// Where the shards listen, in the order in which they joined.
+    /// Returns the addresses of the shards, in the order in which they joined.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.state().addresses.clone()
     }
 
-    /// The cluster, once that is known: before the rest.
+    /// Returns the cluster, once it is known. It is known before the rest of the identity.
     #[must_use]
     pub fn cluster(&self) -> Option<ClusterId> {
         self.state().cluster
     }
 
-    /// The storage or the coordinator says to which cluster the server belongs.
+    /// Sets the cluster, which the storage or the coordinator has named.
     pub(crate) fn is_of(&self, cluster: ClusterId) {
         let mut state = self.state();
         if state.cluster != Some(cluster) {
@@ -112,26 +114,26 @@ impl Life {
         }
     }
 
-    /// Follows the coordinator that leads under this token. The error has the token of a later one,
-    /// which this process has followed before.
+    /// Follows the coordinator that leads under this token. The error has the token of a later
+    /// leadership, which this process has followed before.
     pub(crate) fn follow(&self, token: u64) -> Result<(), u64> {
         let newest = self.0.leadership.fetch_max(token, Ordering::AcqRel);
         if newest <= token { Ok(()) } else { Err(newest) }
     }
 
-    /// Who it is, once that is known.
+    /// Returns the identity, once it is known.
     #[must_use]
     pub fn identity(&self) -> Option<Arc<Identity>> {
         self.state().identity.clone()
     }
 
-    /// Who else there is.
+    /// Returns the newest known list of servers.
     #[must_use]
     pub fn list(&self) -> Arc<ServerList> {
         Arc::clone(&self.state().list)
     }
 
-    /// The server has enlisted.
+    /// Records that the server has enlisted.
     pub(crate) fn enlisted(&self, identity: Identity, list: ServerList) {
         let mut state = self.state();
         state.identity = Some(Arc::new(identity));
@@ -139,21 +141,22 @@ impl Life {
         self.changed(&state);
     }
 
-    /// A node has begun to serve.
+    /// Records that a node has begun to serve.
     pub(crate) fn serves(&self) {
         let mut state = self.state();
         state.serving += 1;
         self.changed(&state);
     }
 
-    /// Waits until all nodes serve, or it is over: for a thread that has nothing else to do.
+    /// Blocks until all nodes serve, or the generation is over. Only for threads that have no other
+    /// work.
     pub fn wait_until_serving(&self) {
         let is_starting =
             |state: &mut State| state.serving < state.addresses.len() && state.ended.is_none();
         drop(self.0.changed.wait_while(self.state(), is_starting));
     }
 
-    /// There is a list; true if it is newer.
+    /// Stores a list of servers if it is newer than the known one. Returns whether it is.
     pub(crate) fn learn(&self, list: ServerList) -> bool {
         let mut state = self.state();
         let is_newer = state.learn(list);
@@ -163,26 +166,26 @@ impl Life {
         is_newer
     }
 
-    /// It is over. Only the first reason counts.
+    /// Ends the generation. Only the first reason counts.
     pub fn end(&self, why: Ended) {
         let mut state = self.state();
         state.ended.get_or_insert(why);
         self.changed(&state);
     }
 
-    /// Counts what has changed so far.
+    /// Returns the number of changes so far.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.0.changes.load(Ordering::Acquire)
     }
 
-    /// Whether it is over.
+    /// Whether the generation is over.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.0.is_over.load(Ordering::Acquire)
     }
 
-    /// Something has changed: all nodes are to look.
+    /// Counts a change and wakes all nodes.
     fn changed(&self, state: &State) {
         self.0.is_over.store(state.ended.is_some(), Ordering::Release);
         self.0.changes.fetch_add(1, Ordering::Release);
@@ -190,13 +193,13 @@ impl Life {
         self.0.changed.notify_all();
     }
 
-    /// Why it is over, if it is.
+    /// Returns the reason of the end, if the generation is over.
     #[must_use]
     pub fn ended(&self) -> Option<Ended> {
         self.state().ended.clone()
     }
 
-    /// Asks all to bring to an end what they have begun, and then to end; also in lives after this.
+    /// Asks all nodes to complete their work and end, also in later generations.
     pub fn leave(&self) {
         let mut life = self.clone();
         loop {
@@ -213,7 +216,7 @@ impl Life {
         }
     }
 
-    /// Begins the life after this one, which is over.
+    /// Begins the next generation. This one is over.
     pub(crate) fn begin_next(&self) -> Life {
         let mut state = self.state();
         let is_leaving = state.is_leaving;
@@ -225,7 +228,7 @@ impl Life {
         next
     }
 
-    /// The latest of the lives after this one, or this one.
+    /// Returns the latest generation, which may be this one.
     #[must_use]
     pub fn latest(&self) -> Life {
         let mut life = self.clone();
@@ -238,25 +241,25 @@ impl Life {
         }
     }
 
-    /// Whether it was asked to end.
+    /// Whether the server was asked to end.
     #[must_use]
     pub fn is_leaving(&self) -> bool {
         self.state().is_leaving
     }
 
-    /// Nodes that are not done with leaving.
+    /// Returns the number of nodes that have not finished leaving.
     pub(crate) fn staying(&self) -> usize {
         self.state().staying
     }
 
-    /// A node has brought everything to an end. The last one ends the life.
+    /// Records that a node has finished leaving. The last node ends the generation.
     pub(crate) fn has_left(&self) {
         let mut state = self.state();
         state.staying = state.staying.saturating_sub(1);
         if state.staying == 0 {
             state.ended.get_or_insert(Ended::Asked);
         }
-        // Who waits for the others looks again.
+        // This wakes the nodes that wait for the others.
         self.changed(&state);
     }
 }
@@ -276,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_for_a_life_goes_on_when_all_of_it_serves_or_it_is_over() {
+    fn a_thread_waits_until_all_nodes_serve_or_the_generation_is_over() {
         let world = || thunderhead_runtime::os::world_without_files().unwrap();
         let at = SocketAddr::from(([127, 0, 0, 1], 1));
         for is_over in [false, true] {
@@ -293,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_life_follows_no_leadership_that_is_older_than_another_it_has_heard_of() {
+    fn a_process_follows_no_leadership_that_is_older_than_one_it_has_followed() {
         let life = Life::new();
         for (token, follows) in [(3, Ok(())), (3, Ok(())), (2, Err(3)), (5, Ok(())), (3, Err(5))] {
             assert_eq!(life.clone().follow(token), follows, "{token}");
@@ -301,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_a_life_to_end_asks_those_after_it() {
+    fn asking_a_generation_to_end_asks_later_generations_too() {
         let first = Life::new();
         let second = first.begin_next();
         let third = second.begin_next();
@@ -310,6 +313,6 @@ mod tests {
         assert!(second.is_leaving() && first.latest().is_leaving());
         third.end(Ended::Deposed);
         assert_eq!((first.ended(), first.latest().ended()), (None, Some(Ended::Deposed)));
-        assert!(third.begin_next().is_leaving(), "also where it comes later");
+        assert!(third.begin_next().is_leaving(), "also a generation that begins later");
     }
 }

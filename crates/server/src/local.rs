@@ -1,4 +1,4 @@
-//! A whole cluster in one process: what `thunderhead dev` is, and what benchmarks are run against.
+//! A whole cluster in one process, for `thunderhead dev` and for benchmarks.
 
 use crate::coordinator::{RunningCoordinator, Truth};
 use crate::life::Ended;
@@ -13,40 +13,41 @@ use thunderhead_runtime::polling::Polling;
 use thunderhead_wire::Format;
 use thunderhead_wire::control::Settings;
 
-/// What a cluster in one process is made of.
+/// The options of a cluster in one process.
 #[derive(Clone, Debug)]
 pub struct LocalOptions {
-    /// Where everything is: the metastore in `coordinator`, each server in `server-N`.
+    /// The directory of all data: the metastore is in `coordinator`, each server in `server-N`.
     pub directory: PathBuf,
-    /// The metastore is in memory instead. Without backups there are no files then.
+    /// Whether the metastore is in memory instead. Without backups there are no files then.
     pub in_memory: bool,
-    /// Where the coordinator listens; shards on the next ports, or everybody on any if it is 0.
+    /// The address on which the coordinator listens. Shards use the next ports. With port 0, all
+    /// use any free port.
     pub listen: SocketAddr,
-    /// How many servers.
+    /// The number of servers.
     pub servers: u32,
-    /// Shards of each.
+    /// The number of shards of each server.
     pub shards: u32,
-    /// Cleaners of each shard.
+    /// The number of cleaners of each shard.
     pub cleaners: usize,
-    /// Memory of each server.
+    /// The memory of each server.
     pub memory_bytes: usize,
-    /// All of that is touched at the start.
+    /// Whether servers touch all of their memory before they serve.
     pub populate: bool,
-    /// What each keeps of the others, or of itself.
+    /// The options of each server's backup; `None`: the servers have no backups.
     pub backup: Option<BackupOptions>,
-    /// What holds in the cluster, if it is made now.
+    /// The settings of the cluster, if it is created now.
     pub settings: Settings,
-    /// How it is found out that servers are not there any more.
+    /// The times of the probes by which servers detect crashed ones.
     pub probing: Probing,
-    /// How to look for work.
+    /// The way in which reactors wait for work.
     pub polling: Polling,
-    /// How to use the network.
+    /// The options of the network.
     pub net: NetOptions,
 }
 
 impl LocalOptions {
-    /// One server on any ports that backs itself up, with little memory: what is different is said
-    /// by who asks.
+    /// Returns the options of one small server on free ports that backs itself up. The caller
+    /// changes fields as needed.
     #[must_use]
     pub fn small(directory: PathBuf) -> LocalOptions {
         LocalOptions {
@@ -81,16 +82,17 @@ pub struct Local {
 }
 
 impl Local {
-    /// Starts it; it serves a moment later.
+    /// Starts the cluster; it serves a moment later.
     ///
     /// # Errors
-    /// When an address, a directory or a thread cannot be had, or the metastore is in use.
+    /// If an address is taken, a directory cannot be used, no thread can be started, or the
+    /// metastore is in use.
     pub fn start(options: &LocalOptions) -> io::Result<Local> {
         let next = format!("server-{}", options.servers.saturating_add(1));
         if !options.in_memory && options.directory.join(&next).exists() {
             return Err(io::Error::other(format!(
-                "there are more than {} servers here: {next} has data of its own; start as many as \
-                 there were, or begin in another directory",
+                "the directory has data of more than {} servers: there is {next}; start as many \
+                 servers as before, or use another directory",
                 options.servers
             )));
         }
@@ -164,32 +166,33 @@ impl Local {
         Running::start_lasting(of_server, machine)
     }
 
-    /// Where the coordinator listens.
+    /// Returns the coordinator's address.
     #[must_use]
     pub fn coordinator(&self) -> SocketAddr {
         self.coordinator.address().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 
-    /// The servers.
+    /// Returns the servers.
     #[must_use]
     pub fn servers(&self) -> &[Running] {
         &self.servers
     }
 
-    /// Why it is over, if something is. A server that was given up begins a new life.
+    /// Returns why a server has ended for good, if one has. A server that was declared crashed
+    /// begins a new generation and does not count.
     #[must_use]
     pub fn ended(&self) -> Option<Ended> {
         let mut ended = self.servers.iter().filter_map(|server| server.life().latest().ended());
         ended.find(|why| *why != Ended::Deposed)
     }
 
-    /// Asks all servers to bring to an end what they have begun.
+    /// Asks all servers to complete their work and end.
     pub fn leave(&self) {
         self.servers.iter().for_each(|server| server.life().leave());
     }
 
-    /// Waits until the servers have ended, ends the coordinator, and says why the first one of them
-    /// that did not end in order did.
+    /// Waits until the servers have ended, then ends the coordinator. Returns the reason of the
+    /// first program that did not end in order.
     #[must_use]
     pub fn join(self) -> Ended {
         let mut why = Ended::Asked;

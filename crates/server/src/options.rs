@@ -1,4 +1,4 @@
-//! What an operator chooses for one server.
+//! The options of one server.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -7,84 +7,86 @@ use thunderhead_coordinator::Probing;
 use thunderhead_runtime::names::Addresses;
 use thunderhead_wire::Format;
 
-/// What a server is started with. What holds for the whole cluster (replicas, durability, segments)
-/// it learns from the coordinator.
+/// The options of a server. It learns the settings of the whole cluster (replicas, durability,
+/// segments) from the coordinator.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where coordinators listen; one of them leads.
+    /// The addresses of the coordinators, one of which leads.
     pub coordinators: Addresses,
-    /// Where each shard listens: as many addresses, so many shards. Port 0 stands for any.
+    /// The address on which each shard listens; their number is the number of shards. Port 0 means
+    /// any free port.
     pub listen: Vec<SocketAddr>,
-    /// The address that others are told, where that is another one than it listens at.
+    /// The address under which other programs reach this server, if it differs from `listen`.
     pub advertise: Option<IpAddr>,
-    /// Memory for objects and indexes, of all shards together.
+    /// The memory for objects and indexes of all shards together.
     pub memory_bytes: usize,
-    /// Bytes of the pieces that the memory is handed out in; `None`: the usual size. Small ones are for
-    /// tests, whose servers are small.
+    /// The size of a seglet; `None`: the default. Tests, whose servers are small, use small
+    /// seglets.
     pub seglet_bytes: Option<usize>,
-    /// Bytes of a message to a backup at most; `None`: the usual number. Small ones are for tests, whose segments
-    /// are small: so that a replica takes more than one message.
+    /// The longest message to a backup; `None`: the default. Tests, whose segments are small, use a
+    /// small limit, so that a replica takes more than one message.
     pub message_bytes: Option<u32>,
-    /// All of the memory is touched before anybody is served, so that no write has to wait until the
-    /// kernel has found and cleared a page. A GB takes some tenths of a second.
+    /// Whether the server touches all of its memory before it serves, so that no write waits until
+    /// the kernel has found and cleared a page. A GB takes some tenths of a second.
     pub populate: bool,
-    /// Cleaners for each shard.
+    /// The number of cleaners of each shard.
     pub cleaners: usize,
-    /// The backup, if it is to be one.
+    /// The options of the backup; `None`: the server has no backup.
     pub backup: Option<BackupOptions>,
-    /// How it finds out that others are not there any more.
+    /// The times of the probes by which servers detect crashed ones.
     pub probing: Probing,
-    /// The machine it is on.
+    /// The name of the machine.
     pub host: String,
-    /// The rack it is in; empty where racks do not matter.
+    /// The rack of the machine; empty if placement ignores racks.
     pub rack: String,
-    /// The newest format that it knows: [`Format::NEWEST`]. Tests take another one.
+    /// The newest format that the server knows: [`Format::NEWEST`], except in tests.
     pub newest_format: Format,
 }
 
-/// What a backup is started with.
+/// The options of a backup.
 #[derive(Clone, Debug, Default)]
 pub struct BackupOptions {
-    /// Bytes of the storage file; `None`: what the memory of this server asks for.
+    /// The size of the storage file; `None`: as much as the memory of this server requires.
     pub disk_bytes: Option<u64>,
-    /// Replicas that may be open or on their way to the disk; `None`: so many that their buffers in
-    /// shared memory take about 128 MiB.
+    /// How many replicas may be open or on their way to the disk; `None`: as many as have room in
+    /// about 128 MiB of buffers in shared memory.
     pub buffers: Option<u32>,
-    /// The storage is written through once when it is made.
+    /// Whether the whole storage is written once when it is created.
     pub populate: bool,
-    /// The storage takes room on the disk as it is used, where the file system can do that. Then a write may find the
-    /// disk full.
+    /// Whether the storage takes space on the disk only as it is used, if the file system supports
+    /// that. Then a write may find the disk full.
     pub sparse: bool,
-    /// Where the buffers are; `None`: in the machine's shared memory.
+    /// The directory of the buffers; `None`: the machine's shared memory.
     pub buffer_directory: Option<PathBuf>,
-    /// The place of the storage, by which the cluster knows that there was one; 0 for none.
+    /// The place of the storage, by which the cluster recognizes a missing storage; 0 for none.
     pub place: u64,
-    /// A new storage is begun also where the cluster knows of one in this place.
+    /// Whether a new storage is created even if the cluster knows of one in this place.
     pub begins_anew: bool,
 }
 
-/// What all buffers of a backup take together, about, if nobody says otherwise.
+/// The approximate size of all buffers of a backup together, by default.
 const BUFFERS_BYTES: u32 = 128 << 20;
 
 impl BackupOptions {
-    /// Buffers, for segments of this length. Every master that has a head here needs one, and so do
-    /// survivors and what is on its way to the disk.
+    /// Returns the number of buffers for segments of this length. Each master with a head here
+    /// needs one, and so do survivors and replicas on their way to the disk.
     pub(crate) fn buffers(&self, segment_bytes: u32) -> u32 {
         self.buffers.unwrap_or_else(|| (BUFFERS_BYTES / segment_bytes.max(1)).clamp(16, 32))
     }
 }
 
-/// The log on backups may grow to twice the memory (`CleanerOptions::disk_expansion`). When it is rebuilt
-/// a new one is made while it is still there, which takes as much as the memory once more.
+/// The disk space for a log, in sizes of the memory. The log on backups may grow to twice the
+/// memory (`CleanerOptions::disk_expansion`). A recovery makes a new log beside it, which takes as
+/// much as the memory once more.
 const DISK_EXPANSION: u64 = 3;
 
-/// Frames beyond that, for each shard: heads and survivors that come before others go, of a log and of
-/// the one that is rebuilt from it.
+/// The additional frames for each shard: for heads and survivors that exist before others are
+/// freed, of a log and of the log that is rebuilt from it.
 const FRAMES_SPARE: u64 = 2 * thunderhead_log::FRAMES_SPARE as u64;
 
 impl Options {
-    /// Frames of the backup, for segments of this length: if nobody says otherwise, so many that
-    /// servers like this one find room on each other for all replicas.
+    /// Returns the number of the backup's frames, for segments of this length. By default servers
+    /// like this one have room on each other for all replicas.
     pub(crate) fn frames(&self, backup: &BackupOptions, segment_bytes: u32, replicas: u32) -> u32 {
         let segment = u64::from(segment_bytes.max(1));
         let own = self.memory_bytes as u64 * DISK_EXPANSION * u64::from(replicas.max(1));
@@ -99,7 +101,7 @@ impl Options {
     }
 }
 
-/// The durability that a cluster's setting names.
+/// Returns the durability that a cluster's setting names, or `None` if the setting is invalid.
 #[must_use]
 pub fn durability(setting: &str) -> Option<Durability> {
     match setting.parse().ok()? {

@@ -1,18 +1,20 @@
-//! Whether the other servers are there: each server asks one of them now and then, and tells the
-//! coordinator who does not answer.
+//! Failure detection among servers: each server probes one other server in each interval, and
+//! reports a server that does not answer to the coordinator.
 //!
-//! It asks in a random order ([`Rounds`]), from the first node of its process to the first node of the
-//! other's. No answer in time, a connection that cannot be had or breaks, or an answer of another life
-//! is a suspicion, reported once until that was heard. What becomes of it is the coordinator's matter.
+//! Servers are probed in a random order ([`Rounds`]). The first node of a process probes the first
+//! node of the other process. A suspicion is a missing answer, a connection that fails or breaks,
+//! or an answer of another generation. It is reported once, until the coordinator has the report.
+//! The coordinator decides.
 //!
-//! Both sides say which list of servers they know. Who has the older one fetches the newer from the
-//! coordinator: so a list that was lost on its way is missed for about one interval. And so a server
-//! that was given up while it could not be reached learns it by the first answer that it gets, or
-//! from the coordinator that it reports to, and ends this life. One that knows of no other server
-//! fetches the list now and then.
+//! Both sides name the version of their list of servers. The side with the older list fetches the
+//! newer one from the coordinator, so a lost list is missing for about one interval. In the same
+//! way a server that was declared crashed while it was unreachable learns that from the first
+//! answer that it gets, or from the coordinator that it reports to, and ends its generation. A
+//! server that knows no other server fetches the list now and then.
 //!
-//! Probes are answered as long as the node gets its turns, also before it serves: whoever is busy, or
-//! opens what it needs, is there. A server that ends says so from the moment on at which its backup takes nothing more.
+//! A node answers probes as long as it gets its turns, also before it serves: a server that is
+//! busy, or opens its storage, has not crashed. A server that ends says so from the moment at which
+//! its backup accepts nothing more.
 
 use crate::life::{Identity, Life};
 use crate::timers::Timer;
@@ -25,40 +27,40 @@ use thunderhead_wire::control::{Empty, ServerList, ServerState, of_body, to_body
 use thunderhead_wire::membership::{Presence, Probe, Probed, Suspect};
 use thunderhead_wire::{ServerId, Status};
 
-/// Probes that may wait for answers, and reports.
+/// The most probes, and reports, that wait for answers at once.
 const PROBES_MAX: usize = 16;
 const REPORTS_MAX: usize = 64;
 
-/// A server that has nobody to ask fetches the list in every so many intervals.
+/// A server that knows no other server fetches the list once in this many intervals.
 const LONELY: u32 = 5;
 
-/// What a server finds out about others.
+/// The probes and reports of a server about other servers.
 pub(crate) struct Probes {
     probing: Probing,
     rounds: Rounds,
     asking: Asking,
-    /// Who was asked.
+    /// The probed servers, by call.
     sent: BTreeMap<CallId, (ServerId, u64)>,
-    /// The newer list, if it was asked for.
+    /// The request for a newer list, if one is in flight.
     fetching: Option<QuestionId>,
     reports: BTreeMap<QuestionId, (ServerId, u64)>,
     has_begun: bool,
-    /// How often there was nobody to ask.
+    /// The number of intervals without another server to probe.
     lonely: u32,
-    /// The log says that probes cannot be sent.
+    /// The log has a warning that probes cannot be sent.
     has_warned: bool,
-    /// This server ends: its backup takes nothing more.
+    /// This server ends: its backup accepts nothing more.
     is_leaving: bool,
 }
 
-/// What came of a call.
+/// The result of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Came {
-    /// It was not made here.
+    /// The call was not made by the probes.
     NotOurs,
-    /// It was.
+    /// The call was made by the probes.
     Ours,
-    /// The cluster has given this server up.
+    /// The call was made by the probes, and the cluster has declared this server crashed.
     Deposed,
 }
 
@@ -78,7 +80,8 @@ impl Probes {
         }
     }
 
-    /// From now on this server answers that it ends. It tells the coordinator so, which need not find out.
+    /// From now on this server answers probes with the news that it ends. It also tells the
+    /// coordinator, so that no probe has to detect it.
     pub(crate) fn leave(&mut self, context: &mut Context<'_>, life: &Life) {
         if std::mem::replace(&mut self.is_leaving, true) || !self.probing.is_on() {
             return;
@@ -89,7 +92,7 @@ impl Probes {
         }
     }
 
-    /// The answer to a probe, by the node that enlists with a nonce.
+    /// Returns the answer to a probe, of a node that enlists with this nonce.
     pub(crate) fn answer(&self, life: &Life, nonce: u64, probe: &Probe) -> Probed {
         let presence = match life.identity() {
             None => Presence::Begins(nonce),
@@ -107,7 +110,7 @@ impl Probes {
         Probed { presence, list_version: list.version, you_are_gone }
     }
 
-    /// The server is somebody now: it asks others.
+    /// Begins to probe: the server has its identity now.
     pub(crate) fn begin(&mut self, context: &mut Context<'_>) {
         if !self.has_begun && self.probing.is_on() {
             self.has_begun = true;
@@ -120,7 +123,7 @@ impl Probes {
         context.set_timer(context.now() + pause, Timer::Probe.number());
     }
 
-    /// A timer has gone off; true if it was one of these.
+    /// Handles a timer. Returns whether it was a timer of the probes.
     pub(crate) fn timer(&mut self, context: &mut Context<'_>, life: &Life, number: u64) -> bool {
         if number != Timer::Probe.number() {
             return self.asking.timer(context, number);
@@ -138,7 +141,7 @@ impl Probes {
         let others = up.filter(|it| it.server != identity.server);
         let others: BTreeSet<ServerId> = others.map(|it| it.server).collect();
         let Some(next) = self.rounds.next(context.random(), &others) else {
-            // Nobody else would tell it that it was given up.
+            // No other server would report to this server that it was declared crashed.
             self.lonely += 1;
             if self.lonely.is_multiple_of(LONELY) {
                 self.fetch_list(context);
@@ -162,7 +165,7 @@ impl Probes {
         self.sent.insert(call, (next, info.generation));
     }
 
-    /// What came of a call.
+    /// Handles the reply to a call, or its failure.
     pub(crate) fn reply(
         &mut self,
         context: &mut Context<'_>,
@@ -193,7 +196,7 @@ impl Probes {
         Came::Ours
     }
 
-    /// A server has answered, or not.
+    /// Handles the answer to a probe, or its failure.
     fn probed(
         &mut self,
         context: &mut Context<'_>,
@@ -212,33 +215,33 @@ impl Probes {
                 }
                 match answer.presence {
                     Presence::Here => return,
-                    Presence::Begins(_) => "another life begins at its address".to_owned(),
-                    Presence::Other => "somebody else is at its address".to_owned(),
+                    Presence::Begins(_) => "another generation begins at its address".to_owned(),
+                    Presence::Other => "another server is at its address".to_owned(),
                     Presence::Leaves => "it was asked to end".to_owned(),
                 }
             }
-            // It says something, or was not asked.
+            // The server answered, or the probe was not sent.
             Err(
                 CallError::Refused { .. }
                 | CallError::UnknownStatus(_)
                 | CallError::TooLong
                 | CallError::Congested,
             ) => return,
-            // Otherwise a server without descriptors would accuse healthy ones.
+            // Otherwise a server without free descriptors would report healthy ones.
             Err(error) if error.is_own() => return self.could_not_ask(whom, &error),
             Err(error) => error.to_string(),
         };
         self.report(context, life, whom, why);
     }
 
-    /// A probe could not be sent, and the reason is this process.
+    /// Logs that this process could not send a probe.
     fn could_not_ask(&mut self, (server, _): (ServerId, u64), error: &CallError) {
         if !std::mem::replace(&mut self.has_warned, true) {
             tracing::warn!(%server, "a probe cannot be sent: {error}");
         }
     }
 
-    /// Tells the coordinator of a server that does not answer.
+    /// Reports a server that does not answer to the coordinator.
     fn report(
         &mut self,
         context: &mut Context<'_>,
@@ -259,7 +262,7 @@ impl Probes {
         self.reports.insert(question, whom);
     }
 
-    /// Somebody knows a newer list of servers.
+    /// Fetches the list of servers, because another program knows a newer one.
     pub(crate) fn fetch_list(&mut self, context: &mut Context<'_>) {
         if self.fetching.is_none() {
             let question = self.asking.ask(context, Opcode::ServerList, to_body(&Empty {}));
@@ -268,13 +271,13 @@ impl Probes {
     }
 }
 
-/// Whether a server is there in that life, as far as a list knows.
+/// Whether a server is up in this generation, by a list.
 fn is_up(list: &ServerList, (server, generation): (ServerId, u64)) -> bool {
     let mut of_it = list.servers.iter().filter(|it| it.server == server);
     of_it.any(|it| it.generation == generation && it.state == ServerState::Up)
 }
 
-/// Whether that life is over, as far as a list knows. One that is newer than the list is not.
+/// Whether a generation is over, by a list. A generation newer than the list is not.
 pub(crate) fn is_over(list: &ServerList, (server, generation): (ServerId, u64)) -> bool {
     let mut of_it = list.servers.iter().filter(|it| it.server == server);
     of_it.any(|it| {

@@ -18,24 +18,24 @@ use thunderhead_runtime::polling::Polling;
 use thunderhead_wire::KeyHash;
 use thunderhead_wire::frame::{LONG_MESSAGES, MEMBER};
 
-/// The pause before a server that was given up begins a new life.
+/// The pause before a server that was declared crashed begins a new generation.
 const NEXT_LIFE_AFTER: Duration = Duration::from_secs(1);
 
-/// With fewer descriptors than this a server says that they may not be enough.
+/// With fewer descriptors than this, a server warns that they may not be enough.
 const DESCRIPTORS_MIN: u64 = 4096;
 
-/// How the nodes of a process use the machine.
+/// The resources of the machine that the nodes of a process use.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Where files are.
+    /// The directory of the files.
     pub directory: PathBuf,
-    /// How to look for work.
+    /// The way in which reactors wait for work.
     pub polling: Polling,
-    /// How to use the network.
+    /// The options of the network.
     pub net: NetOptions,
 }
 
-/// A server that runs. Dropping it does not end it: see [`Running::join`].
+/// A running server. Dropping this does not end the server: see [`Running::join`].
 #[derive(Debug)]
 pub struct Running {
     life: Life,
@@ -43,15 +43,15 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a server, with a thread for each address it is to listen at.
+    /// Starts a server, with a thread for each shard.
     ///
     /// # Errors
-    /// When an address or the directory cannot be had, or there are no more threads.
+    /// If an address is taken, the directory cannot be used, or no thread can be started.
     pub fn start(options: Options, machine: &Machine) -> io::Result<Running> {
         Running::begin(&Arc::new(placed(options, machine)), machine, Life::new())
     }
 
-    /// Starts a server that begins a new life whenever the cluster has given it up.
+    /// Starts a server that begins a new generation whenever the cluster has declared it crashed.
     ///
     /// # Errors
     /// As [`Running::start`].
@@ -67,7 +67,7 @@ impl Running {
     fn begin(options: &Arc<Options>, machine: &Machine, life: Life) -> io::Result<Running> {
         make_room();
         let mut threads = Vec::new();
-        // All listen before any begins: the first tells the coordinator where all of them are.
+        // All nodes listen before any begins: the first one sends all addresses to the coordinator.
         let mut go = Vec::new();
         for number in 0..options.listen.len() {
             let (ready, is_ready) = channel();
@@ -79,27 +79,27 @@ impl Running {
             go.push(begin);
             match is_ready.recv() {
                 Ok(listens) => listens?,
-                Err(_) => return Err(io::Error::other("a shard's thread ended before it began")),
+                Err(_) => return Err(io::Error::other("a shard's thread failed at its start")),
             }
         }
         for begin in go {
-            // Its thread waits for this.
+            // The shard's thread waits for this.
             let _ = begin.send(());
         }
         Ok(Running { life, threads })
     }
 
-    /// Its first life: who it is, and whether it is over. Others may follow: [`Life::latest`].
+    /// Returns the server's first generation. [`Life::latest`] returns the present one.
     #[must_use]
     pub fn life(&self) -> &Life {
         &self.life
     }
 
-    /// Waits until it has ended, and says why.
+    /// Waits until the server has ended, and returns the reason.
     #[must_use]
     pub fn join(self) -> Ended {
         for thread in self.threads {
-            // One that panicked has said so.
+            // The panic itself was logged by the thread.
             if thread.join().is_err() {
                 self.life.end(Ended::Failed("a thread of the server failed".to_owned()));
             }
@@ -108,10 +108,10 @@ impl Running {
     }
 }
 
-/// Says where the storage is: in which directory of which machine, of the server at which port, as
-/// its operator names them. Where a disk is not mounted, or a link leads elsewhere, that is the
-/// same. The port is there for containers, which may share a host name, and each call another
-/// volume `/data`. The address is not: it may be new at each start.
+/// Sets the place of the storage: a hash of host name, directory and configured port. The place
+/// stays the same if the disk is not mounted or a link leads elsewhere. It includes the port
+/// because containers may share a host name while each has another volume at `/data`. It does not
+/// include the address, which may change at each start.
 fn placed(mut options: Options, machine: &Machine) -> Options {
     let directory = std::path::absolute(&machine.directory);
     let directory = directory.unwrap_or_else(|_| machine.directory.clone());
@@ -124,7 +124,8 @@ fn placed(mut options: Options, machine: &Machine) -> Options {
     options
 }
 
-/// Waits for the end of a server's life and begins the next one, until it is asked to end.
+/// Waits for the end of a server's generation and begins the next one, until the server is asked to
+/// end.
 fn begin_again(first: Running, options: &Arc<Options>, machine: &Machine) {
     let mut running = first;
     loop {
@@ -133,9 +134,10 @@ fn begin_again(first: Running, options: &Arc<Options>, machine: &Machine) {
         if why != Ended::Deposed {
             return;
         }
-        tracing::warn!("{why}; it begins a new life");
+        tracing::warn!("{why}; the server begins a new generation");
         if !life.is_leaving() {
-            // Where another process has the same id, each deposes the other: not in a hurry.
+            // If another process has the same id, each deposes the other: the pause slows that
+            // down.
             #[allow(clippy::disallowed_methods, reason = "nothing else is to be done here")]
             std::thread::sleep(NEXT_LIFE_AFTER);
         }
@@ -146,13 +148,15 @@ fn begin_again(first: Running, options: &Arc<Options>, machine: &Machine) {
         match Running::begin(options, machine, next.clone()) {
             Ok(begun) => running = begun,
             Err(error) => {
-                return next.end(Ended::Failed(format!("it cannot begin again: {error}")));
+                let why = format!("the server cannot begin a new generation: {error}");
+                return next.end(Ended::Failed(why));
             }
         }
     }
 }
 
-/// Allows this process as many descriptors as its system lets it have: each connection takes one.
+/// Raises the limit of descriptors to the highest that the system allows: each connection takes
+/// one.
 pub(crate) fn make_room() {
     let limit = match os::raise_descriptor_limit() {
         Ok(limit) => limit,
@@ -165,12 +169,12 @@ pub(crate) fn make_room() {
     if limit < DESCRIPTORS_MIN && !HAS_WARNED.swap(true, Ordering::Relaxed) {
         tracing::warn!(
             limit,
-            "few files may be open: raise the hard limit (ulimit -Hn) for more clients"
+            "the limit of open files is low: raise the hard limit (ulimit -Hn) for more clients"
         );
     }
 }
 
-/// Ends the life also where the thread panics: the others must not wait for it.
+/// Ends the generation if the thread panics, so that the other threads do not wait for it.
 struct EndsWith<'a>(&'a Life);
 
 impl Drop for EndsWith<'_> {
@@ -213,7 +217,7 @@ fn begin(
     life: &Life,
     number: usize,
 ) -> io::Result<Node<Server>> {
-    // All its files are of its backup.
+    // Only the backup has files.
     let mut world = match options.backup {
         Some(_) => os::world(&machine.directory)?,
         None => os::world_without_files()?,
@@ -223,7 +227,7 @@ fn begin(
         world.memories = Box::new(MemoryDirectory::at(buffers));
     }
     if number == 0 && options.backup.is_some() {
-        // Before the cluster knows of a server that cannot begin.
+        // The check comes before the cluster knows of a server that cannot begin.
         world.memories.check(0).map_err(|error| {
             let why = format!("the buffers (the setting `buffer_directory`): {error}");
             io::Error::new(error.kind(), why)

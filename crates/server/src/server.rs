@@ -1,12 +1,12 @@
-//! A node of a server: a shard, and at the first node of a process the backup and the membership.
+//! A node of a server: a shard. The first node of a process also has the backup and the membership.
 //!
 //! ```text
 //!  first node:    register ─► open the storage ─► enlist ─► serve
 //!  other nodes:   wait for the first one to enlist       ─► serve
 //! ```
 //!
-//! Until it serves, a node answers that it is busy. What may wait (opening the storage, mapping the
-//! memory) happens before that, in turns in which nobody is served.
+//! Until it serves, a node answers that it is busy. The steps that may block (opening the storage,
+//! mapping the memory) happen before that, in turns in which no client is served.
 
 use crate::backup::Backup;
 use crate::life::{Ended, Identity, Life};
@@ -31,74 +31,76 @@ use thunderhead_wire::leadership::Leadership;
 use thunderhead_wire::membership::Probe;
 use thunderhead_wire::{ClusterId, MasterId, Status};
 
-/// Bytes of memory that are touched between two lines about it.
+/// The bytes of memory that are touched between two log lines about that.
 const TOLD_EVERY: usize = 1 << 30;
 
-/// How long coordinators may take before it is said that they do, and how often it is then said.
+/// How long coordinators may take to answer before the server logs a warning, and the pause between
+/// warnings.
 const PATIENCE: Duration = Duration::from_secs(1);
 const WARN_EVERY: Duration = Duration::from_secs(10);
 
-/// How long leaving waits for what is not durable yet. Clients whose answers are still missing then ask again
-/// elsewhere or later.
+/// How long leaving waits for updates that are not durable yet. Clients without an answer then ask
+/// again, elsewhere or later.
 const LEAVING: Duration = Duration::from_secs(3);
 
-/// How long it waits for a disk that still takes what is not written yet. Whoever asks a process to end may remove its
-/// shared memory with it, as containers do. They wait for 30 s before they kill it.
+/// How long leaving waits for a disk that still accepts unwritten replicas. The end of a container
+/// removes the shared memory of its processes; it waits 30 s before it kills them.
 const FLUSHING: Duration = Duration::from_secs(20);
 
-/// What a caller waits before it asks a server again that does not serve yet.
+/// The pause of a caller before it asks a server again that does not serve yet.
 const NOT_YET_US: u32 = 20_000;
 
 /// A node of a server.
 pub struct Server {
     options: Arc<Options>,
     life: Life,
-    /// Which of the process's nodes it is.
+    /// The number of this node in its process.
     number: usize,
     asking: Asking,
     question: Option<QuestionId>,
     phase: Phase,
-    /// Drawn once a life, for what must be done once.
+    /// Drawn once for each generation: registering and enlisting take effect once for each nonce.
     nonce: u64,
     registered: Option<Registered>,
     backup: Option<Backup>,
     shard: Option<Shard>,
-    /// The list that this node knows.
+    /// The version of the list of servers that this node knows.
     list_version: u64,
-    /// What has changed in its life up to the last look.
+    /// The count of changes ([`Life::changes`]) at the last look.
     seen_changes: u64,
-    /// It is not said before this time that nobody answers.
+    /// The time of the next warning that no coordinator answers.
     warns_from: Time,
     is_leaving: bool,
-    /// When leaving waits no longer.
+    /// The time at which leaving stops waiting for updates; `None` if the node is not leaving.
     leaves_by: Option<Time>,
-    /// When it does not wait for the disk any longer either.
+    /// The time at which leaving stops waiting for the disk, too.
     flushed_by: Time,
-    /// The cluster has declared this life over while the server ends: there is nothing to wait for but the disk.
+    /// The cluster has declared this generation over while the server ends: it waits only for its
+    /// disk.
     is_deposed: bool,
     has_left: bool,
-    /// Frames that the storage has, if it was there before.
+    /// The number of frames of the storage, if it existed before.
     frames: Option<u32>,
-    /// What the shard will use.
+    /// The memory for the shard.
     memory: Option<Arc<Memory>>,
-    /// Whether the others are there: the first node asks.
+    /// The probes of other servers, at the first node.
     probes: Option<Probes>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Finds out who it is.
+    /// The node asks the coordinator for the server's identity.
     Registering,
-    /// Says that it is here.
+    /// The node announces the server's new generation.
     Enlisting,
-    /// Waits for the first node of the process.
+    /// The node waits for the first node of the process.
     Waiting,
     Serving,
     Over,
 }
 
 impl Server {
-    /// A node of a server's life; the first one to be made finds out who the server is.
+    /// Creates a node for a generation of a server. Node 0 registers and enlists the server.
     #[must_use]
     pub fn new(options: Arc<Options>, life: Life, number: usize) -> Server {
         let probes = || Probes::new(options.probing, options.coordinators.clone());
@@ -127,18 +129,19 @@ impl Server {
         }
     }
 
-    /// The shard, once it serves.
+    /// Returns the shard, once the node serves.
     pub fn shard(&mut self) -> Option<&mut Shard> {
         self.shard.as_mut()
     }
 
-    /// Whether it serves.
+    /// Whether the node serves.
     #[must_use]
     pub fn serves(&self) -> bool {
         self.phase == Phase::Serving
     }
 
-    /// Whether it looks for its cluster where another one is. Once it serves it goes on all the same.
+    /// Whether the server starts and meets only coordinators of another cluster. A server that
+    /// serves goes on in that case.
     fn is_among_strangers(&self) -> bool {
         let begins = matches!(self.phase, Phase::Registering | Phase::Enlisting);
         begins && self.asking.meets_only_strangers()
@@ -148,8 +151,9 @@ impl Server {
         self.end(Ended::Failed(why.into()));
     }
 
-    /// The cluster has declared this life over. A server that ends anyway first takes to its disk what it has
-    /// acknowledged: its shared memory may go with it.
+    /// Handles the news that the cluster has declared this generation over. A server that is ending
+    /// anyway first writes the acknowledged data to its disk, because its shared memory may be
+    /// removed with it.
     fn deposed(&mut self) {
         match self.life.is_leaving() {
             true => self.is_deposed = true,
@@ -163,7 +167,7 @@ impl Server {
         self.life.end(why);
     }
 
-    /// What the storage says of who this is.
+    /// Reads the identity in the storage, if there is a storage.
     fn known(&mut self, context: &mut Context<'_>) -> Result<Option<Known>, String> {
         if self.options.backup.is_none() {
             return Ok(None);
@@ -205,7 +209,7 @@ impl Server {
         }
     }
 
-    /// The cluster that it belongs to is known: it says so from now on.
+    /// Sets the server's cluster, which it names in greetings from now on.
     fn is_of(&mut self, context: &mut Context<'_>, cluster: ClusterId) {
         self.life.is_of(cluster);
         context.set_cluster(cluster);
@@ -234,11 +238,12 @@ impl Server {
         self.question = Some(self.asking.ask(context, Opcode::Enlist, body));
     }
 
-    /// A coordinator has answered.
+    /// Handles a coordinator's answer to the present question.
     fn answered(&mut self, context: &mut Context<'_>, answer: Result<Vec<u8>, CallError>) {
         let body = match answer {
             Ok(body) => body,
-            // The answer to an earlier attempt was lost, and the cluster has given this life up since.
+            // The answer to an earlier attempt was lost, and the cluster has declared this
+            // generation crashed since.
             Err(CallError::Refused { status: Status::Deposed, .. }) => {
                 return self.end(Ended::Deposed);
             }
@@ -247,9 +252,11 @@ impl Server {
             }
             Err(CallError::Refused { status: Status::OldProgram, .. }) => {
                 let newest = self.options.newest_format;
-                return self.fail(format!("{}: it knows {newest}", Status::OldProgram));
+                return self.fail(format!("{}: this one knows {newest}", Status::OldProgram));
             }
-            Err(error) => return self.fail(format!("the coordinator says: {error}")),
+            Err(error) => {
+                return self.fail(format!("the coordinator refuses this server: {error}"));
+            }
         };
         match self.phase {
             Phase::Registering => match of_body(&body) {
@@ -264,7 +271,7 @@ impl Server {
         }
     }
 
-    /// Opens the storage, now that it is known to whom it belongs.
+    /// Opens the storage, now that the server's identity is known.
     fn registered(&mut self, context: &mut Context<'_>, registered: Registered) {
         let Some(durability) = durability(&registered.settings.durability) else {
             let setting = &registered.settings.durability;
@@ -272,9 +279,9 @@ impl Server {
         };
         if registered.is_missing {
             return self.fail(format!(
-                "the storage of {0} was in this directory and is not there now: mount its disk, or mend what leads \
-                 to it. If it is gone for good, or if {0} is another machine with the same host name, begin a new \
-                 one with --new-storage: as a new server, for which the others make up the lost replicas",
+                "the storage of {0} was in this directory and is missing now: mount its disk, or repair the link \
+                 to it. If it is lost for good, or if {0} is another machine with the same host name, create a new \
+                 storage with --new-storage: this becomes a new server, and the cluster makes the lost replicas again",
                 registered.server
             ));
         }
@@ -285,13 +292,13 @@ impl Server {
                 backup::Identity { cluster: registered.cluster, server: registered.server };
             let segment_bytes = registered.settings.segment_bytes;
             let asked = self.options.frames(wanted, segment_bytes, registered.settings.replicas);
-            // A file keeps the frames that it was made with, unless an operator asks for others.
+            // A file keeps its number of frames, unless an operator asks for another one.
             let frames = self.frames.filter(|_| wanted.disk_bytes.is_none()).unwrap_or(asked);
             if frames < asked {
                 tracing::warn!(
                     frames,
                     asked,
-                    "the storage of the backup was made for less memory: writes may have to wait \
+                    "the storage of the backup was created for less memory: writes may have to wait \
                      for the cleaners before memory is full"
                 );
             }
@@ -317,7 +324,7 @@ impl Server {
                 Err(error) => return self.fail(format!("the storage of the backup: {error}")),
             }
         }
-        // Before anybody counts on this server.
+        // The check comes before the cluster counts on this server.
         if let Some(memory) = &self.memory
             && let Err(why) = log_options(registered.settings.segment_bytes).suit(memory)
         {
@@ -342,11 +349,11 @@ impl Server {
         self.serve(context);
     }
 
-    /// Begins to serve: the server is somebody now.
+    /// Begins to serve: the server has its identity now.
     fn serve(&mut self, context: &mut Context<'_>) {
         let Some(identity) = self.life.identity() else { return };
         let Some(master) = identity.masters.get(self.number).copied() else {
-            return self.fail("the coordinator knows fewer shards of this server than there are");
+            return self.fail("the coordinator knows fewer shards of this server than it has");
         };
         match self.make_shard(context, &identity, master) {
             Ok(shard) => {
@@ -362,8 +369,8 @@ impl Server {
         }
     }
 
-    /// The memory of the shard. Each node makes its own when it starts, all at the same time, and serves only
-    /// after that.
+    /// Allocates the memory of the shard. All nodes do so at the same time when they start, and
+    /// serve only after that.
     fn make_memory(&self) -> Result<Arc<Memory>, String> {
         let bytes = self.options.memory_bytes / self.options.listen.len().max(1);
         let memory = match self.options.seglet_bytes {
@@ -388,13 +395,13 @@ impl Server {
         if !is_all && !self.life.is_leaving() {
             tracing::warn!(
                 shard,
-                "the kernel did not give all memory before it is used (it must be Linux 5.14 or \
-                 later, and have so much): writes will wait for it"
+                "the kernel did not provide all memory in advance (this needs Linux 5.14 or later, and \
+                 enough free memory): writes will wait for it"
             );
         }
     }
 
-    /// A shard of a master, with an empty log.
+    /// Makes the shard of a master, with an empty log.
     fn make_shard(
         &mut self,
         context: &mut Context<'_>,
@@ -417,8 +424,8 @@ impl Server {
         };
         let random = context.random();
         let (replication, replicator) = Replication::new(of_replication, random.split());
-        // The same in all lives of this shard, so that it can take back what it wrote in a former one:
-        // no two of its lives have segments of one id.
+        // The log id is the same in all generations of this shard, so that it can take back the log
+        // of a former one. No two generations have segments of one id.
         let id = match identity.log_seed {
             0 => LogId(random.number()),
             seed => log_of(seed, self.number),
@@ -437,14 +444,15 @@ impl Server {
         Ok(shard)
     }
 
-    /// There may be a newer list of servers.
+    /// Takes over a newer list of servers, if there is one.
     fn learn(&mut self) {
         let list = self.life.list();
         let (format, newest) = (list.format, self.options.newest_format);
         if format > newest {
-            // The coordinator does not switch it on while this server is in the cluster.
+            // The coordinator does not switch a format on while the cluster has a server that does
+            // not know it.
             return self.fail(format!(
-                "{}: it is {format}, and this program knows {newest}",
+                "{}: the cluster has {format}, and this program knows {newest}",
                 Status::OldProgram
             ));
         }
@@ -465,8 +473,8 @@ impl Server {
         }
     }
 
-    /// The message in a command of a coordinator, if that is one of this cluster, and no later one has
-    /// spoken yet. The error has the token of the later one.
+    /// Returns the message in a coordinator's command, if it is for this cluster and no later
+    /// leadership has sent a command yet. The error has the token of the later leadership.
     fn command<'r>(
         &self,
         context: &Context<'_>,
@@ -474,7 +482,7 @@ impl Server {
     ) -> Result<Request<'r>, (Status, u64)> {
         let (leadership, body) = Leadership::split(request.body).ok_or((Status::Malformed, 0))?;
         match context.cluster() {
-            // It cannot be told yet.
+            // The server does not know its cluster yet.
             None => return Err((Status::Busy, 0)),
             Some(own) if own != leadership.cluster() => return Err((Status::WrongCluster, 0)),
             Some(_) => {}
@@ -483,13 +491,13 @@ impl Server {
         Ok(Request { body, ..request })
     }
 
-    /// Somebody asks whether this server is there, in a certain life.
+    /// Answers a probe, which asks whether a generation of this server is up.
     fn probed(&mut self, context: &mut Context<'_>, request: Request<'_>) {
         let Some(probe) = of_body::<Probe>(request.body) else {
             return context.refuse(request.reply_to, Status::Malformed, 0, &[]);
         };
         let Some(probes) = &mut self.probes else {
-            // Only the first node knows who the process is before it has enlisted.
+            // Before the server has enlisted, only the first node knows its identity.
             return context.refuse(request.reply_to, Status::Busy, NOT_YET_US, &[]);
         };
         let probed = probes.answer(&self.life, self.nonce, &probe);
@@ -500,9 +508,9 @@ impl Server {
         }
     }
 
-    /// Brings to an end what was begun. The node with the backup goes last: the other shards of the
-    /// process may need it for what they have not answered yet, and from the moment that the shared
-    /// memory is given back nothing must be acknowledged that is only there.
+    /// Completes the work of this node. The node with the backup leaves last, because the other
+    /// shards of the process may need the backup for updates that they have not answered yet. After
+    /// the shared memory is released, nothing must be acknowledged that is only there.
     fn leave(&mut self, context: &mut Context<'_>) {
         if self.has_left {
             return;
@@ -524,7 +532,8 @@ impl Server {
         if let Some(backup) = &mut self.backup
             && !backup.leave(context)
         {
-            // Masters would wait for it as long as its disk takes, and so would clients for its tablets.
+            // Otherwise masters would wait for this backup as long as its disk takes, and clients
+            // for the server's tablets.
             if let Some(probes) = &mut self.probes {
                 probes.leave(context, &self.life);
             }
@@ -535,22 +544,24 @@ impl Server {
             tracing::error!(
                 replicas = backup.unwritten(),
                 "the disk did not take everything in time: some replicas are only in shared memory, and are lost \
-                 if that is removed before the server is started again"
+                 if that is removed before the server restarts"
             );
         }
         if is_late && !is_quiet {
-            tracing::warn!("not everything could be brought to an end in time");
+            tracing::warn!(
+                "the server ends before all updates are durable; their clients try again"
+            );
         }
         self.has_left = true;
         self.life.has_left();
     }
 }
 
-/// Ids of segments that a life of a shard has before those of the next one: eight terabytes that were
-/// written. What has taken more cannot be taken back by the next life.
+/// The number of segment ids of one generation of a shard: enough for eight terabytes of written
+/// segments. The next generation cannot take back a log that used more.
 const SEGMENTS_OF_A_LIFE: u64 = 1 << 20;
 
-/// The id of a shard's logs: drawn by the seed, different for each shard.
+/// Returns the id of a shard's logs: drawn from the seed, different for each shard.
 fn log_of(seed: u64, shard: usize) -> LogId {
     LogId(Random::from_seed(seed.wrapping_add(shard as u64)).number())
 }
@@ -591,7 +602,7 @@ impl Service for Server {
                 shard.request(context, request);
             }
             (ServiceKind::Backup, _, Some(backup)) => backup.service.request(context, request),
-            // Its storage is not open yet.
+            // The backup's storage is not open yet.
             (ServiceKind::Backup, ..) if self.number == 0 && self.options.backup.is_some() => {
                 context.refuse(reply_to, Status::Busy, NOT_YET_US, &[]);
             }
@@ -605,7 +616,8 @@ impl Service for Server {
                 }
                 None => context.refuse(reply_to, Status::Malformed, 0, &[]),
             },
-            // Another server is about to have its tablets: whoever is told to wait would wait for this one.
+            // Another server is about to take over the tablets. A caller that were told to wait
+            // would wait for this server.
             (ServiceKind::Shard, ..) if self.leaves_by.is_some() => {
                 context.refuse(reply_to, Status::Moved, 0, &[]);
             }
@@ -684,8 +696,8 @@ impl Service for Server {
         if self.shard.as_ref().is_some_and(Shard::is_deposed) {
             self.deposed();
         }
-        // Before the shard, so that it hears what is durable; and after, so that what it sends goes to
-        // the disk.
+        // The backup has its turn before the shard, so that the shard learns the durable replicas;
+        // and after it, so that the shard's new bytes go to the disk.
         if let Some(backup) = &mut self.backup {
             backup.service.hear(context);
         }
@@ -702,13 +714,13 @@ impl Service for Server {
     }
 }
 
-/// What a server says that the cluster does not know any more.
+/// The error of a server that the cluster has forgotten.
 const FORGOTTEN: &str = "the cluster has forgotten this server, so nothing in its storage is needed; to begin as a \
                          new server, give it an empty data directory";
-/// What is said where all coordinators are of another cluster than the storage.
-const OTHER_CLUSTER: &str = "the coordinators that it is to ask belong to another cluster than its \
+/// The error of a server whose coordinators all belong to another cluster than its storage.
+const OTHER_CLUSTER: &str = "the configured coordinators belong to another cluster than the server's \
      storage; check their addresses, or give the server the data directory of this cluster";
 
-/// What is said when a coordinator's answer makes no sense.
-const INCOMPREHENSIBLE: &str =
-    "the coordinator's answer makes no sense to this program; are they of the same version?";
+/// The error of a server that cannot read the coordinator's answer.
+const INCOMPREHENSIBLE: &str = "this program cannot read the coordinator's answer; check that both \
+     programs have the same version";

@@ -1,5 +1,5 @@
-//! The numbers of a server's own timers. One table, because a timer with the number of another one is taken
-//! for that: the compiler refuses two numbers that are equal.
+//! The numbers of a server's own timers. They are in one table, because a timer is known only by
+//! its number: the compiler refuses two equal numbers.
 //!
 //! All components of a node share its timers. Each has a range of numbers:
 //!
@@ -11,15 +11,15 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Timer {
-    /// Questions of the server are repeated.
+    /// Requests of the server to the coordinator are repeated.
     AskAgain = 3 << 32,
-    /// Leaving waits no longer for answers.
+    /// Leaving stops waiting for answers.
     Leave,
-    /// Leaving waits no longer for the disk.
+    /// Leaving stops waiting for the disk.
     Flushed,
     /// The next probe is due.
     Probe,
-    /// Questions of the probes are repeated.
+    /// Requests of the probes to the coordinator are repeated.
     ProbeAskAgain,
 }
 

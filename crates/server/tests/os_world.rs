@@ -1,4 +1,5 @@
-//! A cluster in one process on this machine: it serves, ends in order, and has everything again.
+//! A cluster in one process on this machine: it serves, ends in order, and has all data after a
+//! restart.
 
 use std::time::Duration;
 use thunderhead_client::{Client, Condition, Options, TableId};
@@ -32,7 +33,7 @@ fn client(local: &Local) -> Client {
 }
 
 #[test]
-fn a_server_of_two_shards_ends_in_order_and_has_everything_again() {
+fn a_server_of_two_shards_ends_in_order_and_has_all_data_after_a_restart() {
     let name = format!("thunderhead-server-{}", std::process::id());
     let directory = std::env::temp_dir().join(name);
     let mut tables: Vec<TableId> = Vec::new();
@@ -60,7 +61,7 @@ fn a_server_of_two_shards_ends_in_order_and_has_everything_again() {
 }
 
 #[test]
-fn a_server_whose_buffers_cannot_be_had_says_so_before_the_cluster_knows_it() {
+fn a_server_that_cannot_make_its_buffers_fails_before_the_cluster_knows_it() {
     let directory = directory("no-buffers");
     let missing = directory.join("missing");
     let backup = BackupOptions {
@@ -69,13 +70,14 @@ fn a_server_whose_buffers_cannot_be_had_says_so_before_the_cluster_knows_it() {
         ..BackupOptions::default()
     };
     let unfit = LocalOptions { backup: Some(backup), ..options(&directory) };
-    let error = Local::start(&unfit).expect_err("it can have no buffers").to_string();
+    let error =
+        Local::start(&unfit).expect_err("the directory of the buffers is missing").to_string();
     assert!(error.contains("buffer_directory"), "{error}");
     assert!(error.contains(missing.to_str().unwrap()), "{error}");
     assert!(!directory.join("server-1/backup-frames").exists());
     let local = Local::start(&options(&directory)).unwrap();
     let mut client = client(&local);
-    // Once that is made, a server has registered.
+    // A table is created only after a server has registered.
     client.create_table("t", 1).unwrap();
     let servers = client.status().unwrap().servers.servers;
     drop(client);
@@ -90,7 +92,7 @@ fn directory(name: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_server_that_was_given_up_begins_a_new_life_and_ends_in_order_then() {
+fn a_server_declared_crashed_begins_a_new_generation_that_ends_in_order() {
     let directory = directory("deposed");
     let local = Local::start(&options(&directory)).unwrap();
     let mut client = client(&local);
@@ -109,7 +111,7 @@ fn a_server_that_was_given_up_begins_a_new_life_and_ends_in_order_then() {
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
-/// Whoever calls servers with what bytes it likes, and says that it is of this cluster.
+/// Returns a caller that sends any bytes to servers, and names this cluster in its greeting.
 fn caller(cluster: OwnCluster) -> Caller {
     let world = os::world_without_files().unwrap();
     let options = NetOptions { cluster, ..NetOptions::default() };
@@ -143,7 +145,7 @@ fn commands_of_an_older_leadership_and_of_another_cluster_are_refused() {
             let is_expected =
                 matches!(refused, Some(CallError::Refused { status, .. }) if status == *expected);
             assert!(is_expected, "{opcode}: {refused:?}, not {expected:?}");
-            // An old leader is told how old it is.
+            // The refusal of an old leader has the token of the newest leadership.
             let number = refused.map_or(0, |refused| match refused {
                 CallError::Refused { detail, .. } => detail,
                 _ => 0,
@@ -151,7 +153,7 @@ fn commands_of_an_older_leadership_and_of_another_cluster_are_refused() {
             assert_eq!(number > 0, *expected == Status::OldLeader, "{opcode}: {number}");
         }
     }
-    // Who says that it is of another cluster is not even heard.
+    // A connection from another cluster is closed at the greeting.
     let refused = caller(OwnCluster::Known(other)).call(to, Opcode::Ping, &[], timeout, |_| ());
     assert_eq!(refused, Err(CallError::Unreachable(Cause::WrongCluster)));
     assert_eq!(client.read(table, b"key").unwrap().unwrap().1, b"1");
@@ -165,7 +167,8 @@ fn commands_of_an_older_leadership_and_of_another_cluster_are_refused() {
 fn a_server_whose_storage_is_of_another_cluster_says_so_and_ends() {
     let directories = ["one-cluster", "other-cluster"].map(directory);
     let first = Local::start(&options(&directories[0])).unwrap();
-    // Before that it may have no storage yet, and could begin anew in the other cluster.
+    // Before it serves, the server may have no storage yet, and could begin anew in the other
+    // cluster.
     first.servers()[0].life().wait_until_serving();
     first.leave();
     assert_eq!(first.join(), Ended::Asked);
@@ -193,7 +196,7 @@ fn a_server_whose_storage_is_of_another_cluster_says_so_and_ends() {
     };
     let ended = Running::start(of_server, &machine).unwrap().join();
     let words = ended.to_string();
-    assert!(words.contains("another cluster than its storage"), "{words}");
+    assert!(words.contains("another cluster than the server's"), "{words}");
     other.servers()[0].life().wait_until_serving();
     assert_eq!(client(&other).status().unwrap().servers.servers.len(), 1, "it is not registered");
     other.leave();
@@ -219,11 +222,11 @@ fn a_server_whose_storage_is_not_where_it_was_does_not_begin_as_a_new_one_unaske
     first.write(table, b"key", b"kept", Condition::Absent).unwrap();
     drop(first);
     end(local);
-    // As where its disk is not mounted.
+    // The directory is missing, as if its disk were not mounted.
     let (data, disk) = (directory.join("server-1"), directory.join("disk"));
     std::fs::rename(&data, &disk).unwrap();
     let local = begin();
-    let why = local.ended().expect("it has ended").to_string();
+    let why = local.ended().expect("the server has ended").to_string();
     assert!(why.contains("--new-storage") && why.contains("mount"), "{why}");
     local.leave();
     let _ = local.join();
@@ -232,7 +235,7 @@ fn a_server_whose_storage_is_not_where_it_was_does_not_begin_as_a_new_one_unaske
     let local = begin();
     assert_eq!(client(&local).read(table, b"key").unwrap().unwrap().1, b"kept");
     end(local);
-    // It is gone for good.
+    // The storage is lost for good.
     std::fs::remove_dir_all(&data).unwrap();
     let mut anew = options(&directory);
     anew.backup.as_mut().unwrap().begins_anew = true;
@@ -250,7 +253,7 @@ fn a_coordinator_that_ends_gives_its_leadership_back() {
     let of_machine = LocalOptions::small(directory.clone());
     let machine =
         Machine { directory: directory.clone(), polling: of_machine.polling, net: of_machine.net };
-    // Much longer than a client waits here.
+    // This is much longer than a client waits here.
     let leadership_ttl = Duration::from_secs(20);
     for _ in 0..2 {
         let settings = of_machine.settings.clone();
