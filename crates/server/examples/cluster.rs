@@ -1,8 +1,9 @@
-//! What `cargo xtask sim --cluster` runs: one seed, told in full, or a swarm of them.
+//! The program behind `cargo xtask sim --cluster`: runs one seed and prints all its events, or runs
+//! a swarm of seeds.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command talks to people")]
 #![allow(clippy::disallowed_methods, reason = "it times itself")]
 
-#[allow(dead_code, reason = "some of it is for tests of one thing")]
+#[allow(dead_code, reason = "only tests use some of it")]
 #[path = "../tests/cluster/scenario/mod.rs"]
 mod scenario;
 
@@ -16,15 +17,15 @@ use std::time::{Duration, Instant};
 
 const USAGE: &str = "usage: sim --cluster SEED [--leaving] [--verdicts] [--migrations] [--scenes] [--clusters] | sim --cluster --swarm COUNT [--first SEED] [--until-failure] … | sim --cluster --scale [--servers COUNT] [--tables COUNT]";
 
-/// How often a seed of a swarm is run again, to see that it is the same.
+/// One in this many seeds of a swarm is run twice, to check that both runs are the same.
 const REPEATED: u64 = 25;
 
 struct Arguments {
     seed: u64,
     count: Option<u64>,
-    /// A large cluster: servers and tables.
+    /// The size of a large cluster, if one is to run.
     scale: Option<Size>,
-    /// Ends with the first seed that fails.
+    /// The swarm ends with the first seed that fails.
     until_failure: bool,
     extras: Extras,
 }
@@ -57,7 +58,7 @@ fn arguments() -> Option<Arguments> {
     Some(found)
 }
 
-/// The flags that these come from.
+/// Returns the flags of the command line for these extras.
 fn flags(extras: Extras) -> String {
     let Extras { migrations, verdicts, leaving, scenes, clusters } = extras;
     let all = [
@@ -86,7 +87,7 @@ fn main() -> ExitCode {
 
 /// Runs a large cluster.
 fn large(seed: u64, size: Size) -> ExitCode {
-    /// What is to be served again within this time is.
+    /// The longest time until everything is served again.
     const LIMIT: Duration = Duration::from_secs(60);
     let figures = match scale::run(seed, size) {
         Ok(figures) => figures,
@@ -116,7 +117,7 @@ fn tell(Arguments { seed, extras, .. }: &Arguments) -> ExitCode {
     if again && outcomes.failure.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What a swarm came to.
+/// The sums of a swarm.
 #[derive(Default)]
 struct Totals {
     seeds: u64,
@@ -149,7 +150,7 @@ impl Totals {
     }
 }
 
-/// Runs a seed, some of them twice; says whether it was.
+/// Runs a seed, some seeds twice. Returns whether it was run twice.
 fn run_of_swarm(seed: u64, extras: Extras) -> (Outcomes, bool) {
     let mut outcomes = run(seed, extras, false);
     let repeats = seed.is_multiple_of(REPEATED);

@@ -1,11 +1,13 @@
-//! Servers that are asked to end: what their memory held is on their disks when they have.
+//! Servers that are asked to end: everything in their memory is on their disks when they have
+//! ended.
 
 use crate::detection::{PATIENCE, begun_with, nothing_is_lost};
 use crate::scenario::user::User;
 use std::time::Duration;
 use thunderhead_runtime::sim::disk::DiskModel;
 
-/// Whoever ends a process may remove its shared memory, and the disk takes longer than clients are waited for.
+/// The end of a container removes the shared memory of its processes. The disk takes longer than
+/// the server waits for its clients.
 #[test]
 fn a_server_that_is_asked_to_end_takes_everything_to_its_disk_however_slow_that_is() {
     for seed in 40..44 {
@@ -25,7 +27,8 @@ fn a_server_that_is_asked_to_end_takes_everything_to_its_disk_however_slow_that_
     }
 }
 
-/// Its disk takes 4 s. Masters with replicas there, and clients of its tablets, do not wait for that.
+/// The disk takes 4 s. Masters with replicas there, and clients of the server's tablets, do not
+/// wait for that.
 #[test]
 fn a_server_that_ends_slowly_holds_up_no_operation_and_takes_everything_to_its_disk() {
     const SYNC: Duration = Duration::from_secs(4);

@@ -1,5 +1,5 @@
-//! The whole cluster in the simulator: see `scenario`. `cargo xtask sim --cluster SEED` tells all
-//! about a seed, `cargo xtask sim --cluster --swarm COUNT` runs many.
+//! The whole cluster in the simulator: see `scenario`. `cargo xtask sim --cluster SEED` shows the
+//! run of one seed, `cargo xtask sim --cluster --swarm COUNT` runs many seeds.
 
 mod detection;
 mod leaving;
@@ -10,7 +10,7 @@ use scenario::scale::{self, Size};
 use scenario::{Extras, Met, run};
 use std::time::Duration;
 
-/// Runs seeds; says what all of them came to.
+/// Runs seeds, and returns the sums of their counts. Panics at the first failure.
 fn all_are_well(seeds: impl Iterator<Item = u64>, extras: Extras) -> Met {
     let mut met = Met::default();
     for seed in seeds {
@@ -34,7 +34,7 @@ fn a_cluster_among_faults_keeps_what_it_acknowledged_and_serves_again() {
     assert!(met.splits > 50 && met.made > 50, "{met:?}");
 }
 
-/// `cargo xtask sim --cluster --scale` runs a large one.
+/// `cargo xtask sim --cluster --scale` runs a large cluster.
 #[test]
 fn a_cluster_of_many_tablets_serves_again_soon_after_all_processes_ended() {
     let size = Size { servers: 12, tables: 40 };
@@ -45,16 +45,16 @@ fn a_cluster_of_many_tablets_serves_again_soon_after_all_processes_ended() {
 }
 
 #[test]
-fn what_was_acknowledged_outlasts_servers_that_leave_in_order() {
-    // Two of these seeds lost acknowledged writes where the shard with the backup left before
-    // another shard of its process, which went on to use it.
+fn acknowledged_writes_survive_servers_that_leave_in_order() {
+    // Two of these seeds lost acknowledged writes when the shard with the backup left before
+    // another shard of its process, which still used that backup.
     let leaving = Extras { leaving: true, ..Extras::default() };
     let met = all_are_well([8, 11, 15].into_iter(), leaving);
     assert!(met.left > 30, "{met:?}");
 }
 
 #[test]
-fn two_clusters_whose_addresses_change_hands_have_nothing_to_do_with_each_other() {
+fn two_clusters_that_exchange_addresses_stay_separate() {
     let clusters = Extras { clusters: true, ..Extras::default() };
     all_are_well(0..8, clusters);
     let runs = [(); 2].map(|()| run(3, clusters, false).digest);

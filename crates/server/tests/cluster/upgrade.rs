@@ -1,4 +1,5 @@
-//! Programs are replaced one after the other while the cluster is used; then its format is switched on.
+//! Upgrades: programs are replaced one after the other under load, then a new format is switched
+//! on.
 
 use crate::detection::{PATIENCE, begun_with, nothing_is_lost};
 use crate::scenario::world::World;
@@ -11,7 +12,7 @@ use thunderhead_wire::control::{KnownFormat, Program, SettingsChanged};
 const OLD: Format = Format(1);
 const NEW: Format = Format(2);
 
-/// What the cluster answers to an operator who wants a format.
+/// Returns the cluster's answer to an operator's command to switch a format on.
 fn switched(world: &mut World, format: Format) -> SettingsChanged {
     let noted = Rc::new(RefCell::new(None));
     let notes = Rc::clone(&noted);
@@ -55,7 +56,7 @@ fn a_format_is_switched_on_only_when_all_programs_know_it() {
     assert_eq!((changed.format, changed.lacking), (NEW, Vec::new()));
     assert_eq!(format(&world), Some(NEW));
 
-    // A coordinator that knows less never leads, however long no other one is there.
+    // A coordinator that does not know the format never leads, however long no other one is up.
     let leader = world.leads().expect("one leads");
     let other = 1 - leader;
     world.replace_coordinator(other, OLD, Duration::from_millis(200));
