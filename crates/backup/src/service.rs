@@ -384,7 +384,7 @@ impl Service {
     }
 
     /// A message of the shard of the same process, whose body is that of [`Opcode::Replicate`], in
-    /// pieces: no head of a part is cut, and what belongs to one lies in two at most.
+    /// pieces: no head of a part is cut.
     /// It counts as received when this returns.
     pub fn local(&mut self, body: &[&[u8]]) -> Local {
         if self.is_closed {

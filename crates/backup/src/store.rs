@@ -417,24 +417,24 @@ impl Store {
         offset: u32,
         bytes: &[u8],
     ) -> Result<Ack, Refusal> {
-        self.append_pieces(id, epoch, offset, [bytes, &[]])
+        self.append_pieces(id, epoch, offset, std::iter::once(bytes))
     }
 
-    /// The same of bytes that lie in two pieces.
+    /// The same of bytes that lie in pieces.
     ///
     /// # Errors
     /// As [`Store::append`].
-    pub fn append_pieces(
+    pub fn append_pieces<'b>(
         &mut self,
         id: ReplicaId,
         epoch: Epoch,
         offset: u32,
-        pieces: [&[u8]; 2],
+        pieces: impl Iterator<Item = &'b [u8]> + Clone,
     ) -> Result<Ack, Refusal> {
         let number = self.writable(id)?;
         let frame = self.parts.frames[number as usize];
         let Frame { length, state, .. } = frame;
-        let bytes = pieces[0].len() + pieces[1].len();
+        let bytes: usize = pieces.clone().map(<[u8]>::len).sum();
         let end = u64::from(offset) + bytes as u64;
         let limit = self.parts.superblock.geometry.segment_bytes;
         if end > u64::from(limit) {
@@ -449,22 +449,29 @@ impl Store {
         if state == State::Closing && end > u64::from(length) {
             return Err(Refusal::Closed { id, length });
         }
-        let mut known = (length - offset) as usize;
-        let mut at = offset;
-        let mut new = pieces;
-        for piece in &mut new {
-            let repeated = piece.split_off(..known.min(piece.len())).unwrap_or_default();
-            known -= repeated.len();
+        let known = (length - offset) as usize;
+        let (mut left, mut at) = (known, offset);
+        for piece in pieces.clone() {
+            let repeated = piece.get(..left.min(piece.len())).unwrap_or_default();
+            left -= repeated.len();
             if frame.buffer.is_some_and(|buffer| !self.is_repeated(buffer, at, repeated)) {
                 return Err(Refusal::Differs(id));
             }
             at += repeated.len() as u32;
+            if left == 0 {
+                break;
+            }
         }
         if frame.buffer.is_none() && end > u64::from(length) {
             return Err(Refusal::Interrupted(id));
         }
         self.raise_epoch(number, epoch)?;
         if let Some(buffer) = frame.buffer {
+            let new = pieces.scan(known, |known, piece| {
+                let repeated = (*known).min(piece.len());
+                *known -= repeated;
+                piece.get(repeated..)
+            });
             self.add(number, buffer, new);
         }
         Ok(self.acknowledge(number))
@@ -651,10 +658,10 @@ impl Store {
     }
 
     /// Copies bytes behind those that are there. All of them count at once.
-    fn add(&mut self, number: u32, buffer: u32, pieces: [&[u8]; 2]) {
+    fn add<'b>(&mut self, number: u32, buffer: u32, pieces: impl Iterator<Item = &'b [u8]>) {
         let frame = &mut self.parts.frames[number as usize];
-        let is_any = pieces.iter().any(|piece| !piece.is_empty());
-        let (Some(filling), true) = (self.filling.get_mut(&number), is_any) else { return };
+        let Some(filling) = self.filling.get_mut(&number) else { return };
+        let before = frame.length;
         let chunk_bytes = self.parts.superblock.geometry.chunk_bytes();
         for mut bytes in pieces {
             while !bytes.is_empty() {
@@ -670,6 +677,9 @@ impl Store {
                 }
                 bytes = rest;
             }
+        }
+        if frame.length == before {
+            return;
         }
         let tail_sum = filling.digest.finalize() as u32;
         self.parts.pool.set_extent(buffer, frame.length, tail_sum);

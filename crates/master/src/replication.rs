@@ -58,9 +58,10 @@
 //!
 //! `segment` is what is known of a segment and its replicas; `replicator` the log's half; `placement`
 //! chooses servers; `messages` makes requests and understands answers; `copies` has bytes fetched
-//! from memory; `gathering` has what was written wait for more of it, where rounds take long; `adopt` takes over replicas of the log's former life; `rests` has freed what is left of lost ones; `risk` knows what has too few; `lease` knows until when reads may be answered; `link` connects it with a shard; `trial` is placement by itself, for models.
+//! from memory; `blocks` keeps bytes until all replicas have them; `gathering` has what was written wait for more of it, where rounds take long; `adopt` takes over replicas of the log's former life; `rests` has freed what is left of lost ones; `risk` knows what has too few; `lease` knows until when reads may be answered; `link` connects it with a shard; `trial` is placement by itself, for models.
 
 mod adopt;
+mod blocks;
 mod copies;
 mod gathering;
 mod lease;
@@ -80,6 +81,7 @@ pub(crate) use link::Own;
 pub use link::{LocalAnswer, LocalBackup, LocalReplica, ReplicaBytes};
 pub use trial::Trial;
 
+use blocks::SpareBlocks;
 use gathering::Gathering;
 use lease::Lease;
 use messages::{InFlight, Outgoing};
@@ -89,21 +91,12 @@ use risk::Risk;
 use segment::Segment;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use thunderhead_log::{Log, Replicator};
 use thunderhead_rpc::{CallError, Opcode};
-use thunderhead_runtime::spares::Spares;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{AtRisk, ServerList};
 use thunderhead_wire::{LogPosition, MasterId, SegmentId, ServerId};
-
-/// Buffers of segments that are kept while there are new ones: so many at most, of such lengths, and how often it is
-/// looked whether they are needed.
-const SPARES_MAX: usize = 8;
-const SPARE_BYTES: RangeInclusive<usize> = 64 << 10..=16 << 20;
-const TIDY_EVERY: Duration = Duration::from_millis(100);
 
 /// What a manager is made with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -207,9 +200,8 @@ pub(crate) struct State {
     /// Numbers requests and placements.
     numbers: u64,
     spare: Vec<Vec<u8>>,
-    /// Buffers of segments that are whole, for the next ones.
-    spare_bytes: Spares<VecDeque<u8>>,
-    tidy_at: Time,
+    /// Blocks of segments that are whole, for the next ones.
+    spare_blocks: SpareBlocks,
     scratch: Vec<SegmentId>,
     wake: Option<Time>,
     is_deposed: bool,
@@ -282,8 +274,7 @@ impl Replication {
             in_flight: Vec::new(),
             numbers: 0,
             spare: Vec::new(),
-            spare_bytes: Spares::new(SPARES_MAX, SPARE_BYTES),
-            tidy_at: Time(0),
+            spare_blocks: SpareBlocks::default(),
             scratch: Vec::new(),
             wake: None,
             is_deposed: false,
@@ -396,7 +387,9 @@ impl State {
         }
         self.gathering.awaiting(now, awaited(self.durable));
         self.take_up_mending(log);
-        self.tidy();
+        if let Some(at) = self.spare_blocks.tidy(now) {
+            self.wake_at(at);
+        }
         let mut ids = std::mem::take(&mut self.scratch);
         ids.clear();
         ids.extend(self.active.iter().copied());
@@ -416,18 +409,6 @@ impl State {
         }
         self.scratch = ids;
         self.tell_of_risk();
-    }
-
-    /// Lets buffers go that nobody needs.
-    fn tidy(&mut self) {
-        if self.spare_bytes.is_empty() {
-            return;
-        }
-        if self.now >= self.tidy_at {
-            self.spare_bytes.tidy();
-            self.tidy_at = self.now + TIDY_EVERY;
-        }
-        self.wake_at(self.tidy_at);
     }
 
     fn remarks(&self) -> Vec<String> {

@@ -4,7 +4,6 @@
 //! The stock follows the need: of the buffers that stayed unused between two calls of
 //! [`Spares::tidy`], half are freed.
 
-use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
 /// A container with allocated memory.
@@ -17,16 +16,6 @@ pub trait Buffer: Default {
 }
 
 impl Buffer for Vec<u8> {
-    fn capacity(&self) -> usize {
-        self.capacity()
-    }
-
-    fn clear(&mut self) {
-        self.clear();
-    }
-}
-
-impl Buffer for VecDeque<u8> {
     fn capacity(&self) -> usize {
         self.capacity()
     }

@@ -10,8 +10,7 @@ use thunderhead_wire::replication::{
 };
 use thunderhead_wire::{SegmentId, Status};
 
-/// What is left of a message, which lies in pieces: each head within one, what belongs to a part in
-/// two at most.
+/// What is left of a message, which lies in pieces: each head within one.
 #[derive(Clone)]
 struct Parts<'a> {
     piece: &'a [u8],
@@ -19,7 +18,14 @@ struct Parts<'a> {
 }
 
 /// A part, and what belongs to it.
-type Taken<'a> = (&'a ReplicaPart, [&'a [u8]; 2]);
+type Taken<'a> = (&'a ReplicaPart, Bytes<'a>);
+
+/// What belongs to a part, piece by piece.
+#[derive(Clone)]
+struct Bytes<'a> {
+    from: Parts<'a>,
+    left: usize,
+}
 
 impl<'a> Parts<'a> {
     /// The head of a message, and its parts.
@@ -40,14 +46,27 @@ impl<'a> Parts<'a> {
     fn take(&mut self) -> Option<Taken<'a>> {
         let (part, rest) = ReplicaPart::take(self.piece)?;
         self.piece = rest;
-        let mut bytes = [&[][..]; 2];
-        let mut left = part.bytes();
-        for bytes in &mut bytes {
-            self.go_on();
-            (*bytes, self.piece) = self.piece.split_at(left.min(self.piece.len()));
-            left -= bytes.len();
+        let mut bytes = Bytes { from: self.clone(), left: part.bytes() };
+        let taken = (part, bytes.clone());
+        bytes.by_ref().for_each(drop);
+        *self = bytes.from;
+        (bytes.left == 0 && makes_sense(part)).then_some(taken)
+    }
+}
+
+impl<'a> Iterator for Bytes<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.from.go_on();
+        let piece = self.from.piece;
+        let (piece, rest) = piece.split_at(self.left.min(piece.len()));
+        if piece.is_empty() {
+            return None;
         }
-        (left == 0 && makes_sense(part)).then_some((part, bytes))
+        self.from.piece = rest;
+        self.left -= piece.len();
+        Some(piece)
     }
 }
 
@@ -123,7 +142,7 @@ impl Service {
         &mut self,
         id: ReplicaId,
         part: &ReplicaPart,
-        bytes: [&[u8]; 2],
+        bytes: Bytes<'_>,
     ) -> Result<Ack, Refusal> {
         let epoch = part.epoch();
         if part.wants(FREE) {

@@ -164,7 +164,9 @@ fn a_store_refuses_what_it_cannot_keep() {
     assert_eq!(code(life.store.append(replica(1), Epoch(2), 0, b"bites")), 8, "other bytes");
     assert_eq!(code(life.store.append(replica(1), Epoch(2), 9, b"more")), 5, "a gap");
     let mut in_two = |front: &[u8], back: &[u8]| {
-        life.store.append_pieces(replica(1), Epoch(2), 0, [front, back]).map_err(|it| it.code())
+        life.store
+            .append_pieces(replica(1), Epoch(2), 0, [front, back].into_iter())
+            .map_err(|it| it.code())
     };
     for (front, back) in
         [("by", "tas"), ("bi", "tes"), ("", "bites"), ("bites", ""), ("bytas", "more")]

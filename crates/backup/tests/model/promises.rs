@@ -310,7 +310,7 @@ impl Model {
                 sent.extend_from_slice(bytes);
                 let epoch = Epoch(held.epoch.0 + epoch / 2);
                 let (front, back) = sent.split_at(7 * offset as usize % (sent.len() + 1));
-                let result = store.append_pieces(*id, epoch, offset, [front, back]);
+                let result = store.append_pieces(*id, epoch, offset, [front, back].into_iter());
                 let fits = offset as usize + sent.len() <= SEGMENT_BYTES as usize;
                 let Ok(ack) = result else {
                     let rests = store.is_resting(*id) && !bytes.is_empty();

@@ -46,8 +46,8 @@ pub enum LocalReplica {
 /// The backup of the same process, without a network in between. Its owner ends its turn after the
 /// shard's, so that what came goes to the disk, and before, so that the shard hears what is durable.
 pub trait LocalBackup {
-    /// A message of [`Opcode::Replicate`], in pieces: its head and those of its parts are not cut, and
-    /// what belongs to a part lies in two at most. It must not call the replication that it comes from.
+    /// A message of [`Opcode::Replicate`], in pieces: its head and those of its parts are not cut. It must not call
+    /// the replication that it comes from.
     fn replicate(&mut self, body: &[&[u8]]) -> LocalAnswer;
 
     /// A message that is answered now.

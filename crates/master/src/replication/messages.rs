@@ -155,13 +155,12 @@ impl State {
         if spans.is_empty() {
             return Some(take(&[body]));
         }
-        let mut pieces = Vec::with_capacity(3 * spans.len() + 1);
+        let mut pieces = Vec::with_capacity(4 * spans.len() + 1);
         let mut done = 0;
         for span in spans {
             pieces.push(body.get(done..span.at)?);
             done = span.at;
-            let (front, back) = self.segments.get(&span.segment)?.slices(span.from, span.end)?;
-            pieces.extend([front, back]);
+            pieces.extend(self.segments.get(&span.segment)?.pieces(span.from, span.end)?);
         }
         pieces.push(body.get(done..)?);
         Some(take(&pieces))
@@ -372,7 +371,7 @@ impl State {
                 if segment.registered >= segment.wanted {
                     segment.lost_word = None;
                 }
-                segment.update(self.settings.min_replicas, &mut self.spare_bytes);
+                segment.update(self.settings.min_replicas, &mut self.spare_blocks);
                 self.update_durable();
                 self.renew_lease();
             }
@@ -403,8 +402,8 @@ impl State {
                         self.statistics.copies += 1;
                     }
                     acknowledge(slot, sent);
-                    segment.update(self.settings.min_replicas, &mut self.spare_bytes);
-                    segment.forget_bytes();
+                    segment.update(self.settings.min_replicas, &mut self.spare_blocks);
+                    segment.forget_bytes(&mut self.spare_blocks);
                 }
                 Some(code) => {
                     self.statistics.refusals += 1;
@@ -457,7 +456,7 @@ impl State {
                 if sent.flags & CLOSE != 0 && length == sent.end && !slot.is_doubtful =>
             {
                 acknowledge(slot, sent);
-                segment.update(self.settings.min_replicas, &mut self.spare_bytes);
+                segment.update(self.settings.min_replicas, &mut self.spare_blocks);
             }
             refusal::NOT_FOUND => {
                 slot.is_gone = true;
@@ -533,9 +532,8 @@ fn add(draft: &mut Draft, segment: &mut Segment, number: usize, plan: &Plan, now
     } else if end - from >= SPAN_BYTES_MIN {
         draft.spans.push(Span { at: draft.body.len(), segment: segment.id, from, end });
     } else if end > from {
-        let (front, back) = segment.slices(from, end).unwrap_or_default();
-        draft.body.extend_from_slice(front);
-        draft.body.extend_from_slice(back);
+        let pieces = segment.pieces(from, end).into_iter().flatten();
+        pieces.for_each(|piece| draft.body.extend_from_slice(piece));
     }
     let Some(slot) = segment.slots.get_mut(number) else { return };
     if !slot.was_sent {

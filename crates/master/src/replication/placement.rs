@@ -208,7 +208,7 @@ impl State {
         self.settings.min_replicas = min_replicas;
         for id in &self.active {
             if let Some(segment) = self.segments.get_mut(id) {
-                segment.update(min_replicas, &mut self.spare_bytes);
+                segment.update(min_replicas, &mut self.spare_blocks);
             }
         }
         self.update_durable();
@@ -325,7 +325,7 @@ impl State {
             }
         }
         if goes_on_without_more {
-            segment.update(self.settings.min_replicas, &mut self.spare_bytes);
+            segment.update(self.settings.min_replicas, &mut self.spare_blocks);
         }
         self.segments.insert(id, segment);
         if goes_on_without_more {

@@ -64,11 +64,8 @@ impl State {
             }
             return;
         }
-        if segment.bytes.capacity() == 0 {
-            segment.bytes = self.spare_bytes.take();
-        }
         for piece in bytes.pieces() {
-            segment.bytes.extend(piece);
+            segment.bytes.append(piece, &mut self.spare_blocks);
         }
         self.active.insert(id);
     }
@@ -77,7 +74,7 @@ impl State {
         let Some(segment) = self.segments.get_mut(&id) else { return };
         debug_assert_eq!(segment.length, length, "all was appended");
         segment.is_closed = true;
-        segment.update(self.settings.min_replicas, &mut self.spare_bytes);
+        segment.update(self.settings.min_replicas, &mut self.spare_blocks);
         if !segment.slots.is_empty() {
             self.active.insert(id);
         }

@@ -1,10 +1,9 @@
 //! What is known of a segment and of each of its replicas. No rule that concerns more than one
 //! segment is here.
 
-use std::collections::VecDeque;
+use super::blocks::{Blocks, SpareBlocks};
 use thunderhead_log::SegmentKind;
 use thunderhead_runtime::Time;
-use thunderhead_runtime::spares::Spares;
 use thunderhead_wire::{Epoch, LogPosition, SegmentId, ServerId};
 
 /// A segment.
@@ -21,7 +20,7 @@ pub(super) struct Segment {
     pub(super) before: Option<SegmentId>,
     pub(super) after: Option<SegmentId>,
     /// Bytes from `base` on that some replica may not have.
-    pub(super) bytes: VecDeque<u8>,
+    pub(super) bytes: Blocks,
     pub(super) base: u32,
     pub(super) slots: Vec<Slot>,
     /// The last epoch that was given to a replica.
@@ -121,7 +120,7 @@ impl Segment {
             is_closed: false,
             before: None,
             after: None,
-            bytes: VecDeque::new(),
+            bytes: Blocks::default(),
             base: 0,
             slots: (0..replicas).map(|_| Slot::default()).collect(),
             epoch: Epoch(0),
@@ -199,7 +198,7 @@ impl Segment {
 
     /// Learns what counts after an acknowledgement. The epoch must be noted, or what a lost replica
     /// does not have could count beside it.
-    pub(super) fn update(&mut self, min_replicas: u32, spares: &mut Spares<VecDeque<u8>>) {
+    pub(super) fn update(&mut self, min_replicas: u32, spares: &mut SpareBlocks) {
         if self.is_whole || self.wanted > self.registered || self.is_blocked(min_replicas) {
             return;
         }
@@ -209,34 +208,25 @@ impl Segment {
             self.is_whole = self.is_closed && self.counted().all(|slot| slot.is_closed);
             if self.is_whole {
                 self.durable_length = self.length;
-                spares.keep(std::mem::take(&mut self.bytes));
+                self.bytes.clear(spares);
                 self.base = self.length;
             }
         }
     }
 
     /// The bytes between two offsets, where they are kept.
-    pub(super) fn slices(&self, from: u32, end: u32) -> Option<(&[u8], &[u8])> {
-        let first = from.checked_sub(self.base)? as usize;
-        let last = end.checked_sub(self.base)? as usize;
-        if last > self.bytes.len() {
-            return None;
-        }
-        let (front, back) = self.bytes.as_slices();
-        let cut = front.len();
-        let front = front.get(first.min(cut)..last.min(cut))?;
-        let back = back.get(first.saturating_sub(cut)..last.saturating_sub(cut))?;
-        Some((front, back))
+    pub(super) fn pieces(&self, from: u32, end: u32) -> Option<impl Iterator<Item = &[u8]>> {
+        let (from, end) = (from.checked_sub(self.base)?, end.checked_sub(self.base)?);
+        self.bytes.pieces(from as usize, end as usize)
     }
 
     /// Gives up the bytes that all replicas have, but for those that get theirs from memory.
-    pub(super) fn forget_bytes(&mut self) {
+    pub(super) fn forget_bytes(&mut self, spares: &mut SpareBlocks) {
         let gets_them = |slot: &&Slot| slot.server.is_some() && slot.acked >= self.base;
         let least = self.slots.iter().filter(gets_them).map(|slot| slot.acked).min();
         let least = least.unwrap_or(self.length).min(self.length);
         let count = (least - self.base) as usize;
-        // Moving the front costs nothing; what is left never moves.
-        self.bytes.drain(..count.min(self.bytes.len()));
+        self.bytes.forget(count, spares);
         self.base = least;
     }
 }
