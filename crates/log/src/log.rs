@@ -133,8 +133,8 @@ pub struct Log {
     given: VecDeque<Given>,
     /// A finished cleaning pass whose survivors the replicator does not have whole yet.
     coming: Option<Coming>,
-    /// Bytes of survivors and side segments that the replicator was given in this turn.
-    handed_over: usize,
+    /// The bytes of survivors and side segments that the replicator may still be given in this turn.
+    allowance: handover::Allowance,
 }
 
 impl Log {
@@ -212,7 +212,7 @@ impl Log {
             aside: None,
             given: VecDeque::new(),
             coming: None,
-            handed_over: 0,
+            allowance: handover::Allowance::TURN,
         };
         log.publish_tablets();
         log.turn();
@@ -262,7 +262,7 @@ impl Log {
             return Err(Error::TabletExists(other));
         }
         if self.tablets.is_being_cleared(range) {
-            self.turn();
+            self.turn_again();
             return Err(Error::CleanerBehind);
         }
         let index = self.new_index();
@@ -270,17 +270,17 @@ impl Log {
         let limit_bytes = self.shared.limits().writes;
         if !self.has_room_for_tablet(limit_bytes) {
             drop(index);
-            self.turn();
+            self.turn_again();
             return Err(Error::MemoryFull { live_bytes: self.live_bytes, limit_bytes });
         }
         let Some(index) = index else {
-            self.turn(); // So that the next try may succeed.
+            self.turn_again(); // So that the next try may succeed.
             return Err(Error::CleanerBehind);
         };
         // Entries of an earlier stay of the tablet in this log must not count in this one. Their
         // births are at most the head at the time of the drop, so that head must end first.
         if self.dropped.has(range.table) && !self.roll(self.shared.reserves.for_writes()) {
-            self.turn();
+            self.turn_again();
             return Err(Error::CleanerBehind);
         }
         let since = self.head.id();

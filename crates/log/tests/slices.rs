@@ -108,6 +108,50 @@ fn survivors_are_handed_over_in_pieces_while_nine_tenths_are_live() {
     assert!(given.most_freed <= 24, "{} segments were freed in one turn", given.most_freed);
 }
 
+/// A round of a shard's requests may have many writes, in which turns end by themselves; what it learns of backups
+/// that answer at once ends more of them.
+#[test]
+fn a_round_of_many_writes_hands_over_little_more_than_one_of_few() {
+    const WRITES: usize = 256;
+    let memory = Memory::with_seglets(32 << 20, 16 << 10).unwrap();
+    let mut options = Options { segment_bytes: SEGMENT_BYTES, ..Options::default() };
+    options.cleaner.free_fraction_low = 0.2;
+    let meter = Meter::default();
+    let mut log = Log::new(&memory, LogId(3), options, Box::new(meter.clone())).unwrap();
+    log.create_tablet(TabletRange::whole(TABLE)).unwrap();
+    let mut cleaner = log.cleaner().unwrap();
+    let value = vec![7; 200];
+    let (mut state, mut keys, mut behind) = (1u64, 0u64, 0);
+    for _ in 0..3_000 {
+        for _ in 0..WRITES {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let usage = log.usage();
+            let is_full = usage.live_bytes * 100 >= usage.live_limit * 90;
+            keys += u64::from(!is_full);
+            let key = if is_full { (state >> 33) % keys } else { keys };
+            match log.write(TABLE, &key.to_be_bytes(), &value) {
+                Ok(_) => {}
+                Err(Error::CleanerBehind) => behind += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        log.turn();
+        (0..8).for_each(|_| log.turn_again());
+        meter.turn_is_over();
+        for _ in 0..8 {
+            cleaner.step();
+        }
+    }
+    let given = meter.0.lock().unwrap();
+    assert!(log.usage().passes_freed > 2 && behind > 0, "{behind} {:?}", log.usage());
+    // The piece of the turn, one for each 64 writes, and those of writes that wait for memory.
+    let most = (128 << 10) + WRITES / 64 * (32 << 10) + (64 << 10) + 2 * WRITES * 512;
+    assert!(given.longest <= most, "{} bytes were handed over in one round", given.longest);
+    assert!(given.longest >= 128 << 10, "{} bytes", given.longest);
+}
+
 #[test]
 fn dropped_tables_are_forgotten_with_the_head() {
     let memory = Memory::with_seglets(4 << 20, 4 << 10).unwrap();

@@ -235,10 +235,10 @@ impl Log {
         let keep = self.shared.reserves.for_writes();
         if !self.renew_digest(keep) && !self.roll(keep) {
             self.ledger.unname_adopted();
-            self.turn();
+            self.turn_again();
             return Err(Error::CleanerBehind);
         }
-        self.turn();
+        self.turn_again();
         Ok(self.head.position())
     }
 

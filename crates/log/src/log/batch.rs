@@ -305,7 +305,7 @@ impl Log {
                 });
                 done(chunk * BATCH + at, written);
             }
-            self.turn();
+            self.own_turn();
         }
     }
 }

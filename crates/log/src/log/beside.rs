@@ -181,12 +181,12 @@ impl Log {
             let survivors = self.ledger.take_beside(|id| beside.full.contains(&id));
             beside.awaited.append(&mut beside.full);
             self.take_in_pass(survivors);
-            self.turn();
+            self.turn_again();
         }
         if self.ledger.has_ready_pass() {
             let keep = self.shared.reserves.for_writes();
             if self.renew_digest(keep) || self.roll(keep) {
-                self.turn();
+                self.turn_again();
             }
         }
         beside.awaited.retain(|id| self.ledger.awaits(*id));

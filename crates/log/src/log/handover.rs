@@ -15,12 +15,45 @@ use crate::shared::Pass;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::SegmentId;
 
-/// The bytes that the replicator is given in a turn: some tens of microseconds.
-pub(super) const PIECE_BYTES: usize = 128 << 10;
+/// Bytes that the replicator is given in a turn: some tens of microseconds.
+const PIECE_BYTES: usize = 128 << 10;
 
-/// The bytes that it is given at least, each time a write waits for memory: the turn may never end
-/// for a caller that only tries again.
-const URGENT_BYTES: usize = 16 << 10;
+/// Bytes that it is given each time that a turn ends by itself, after so many writes. A shard's turn may have several
+/// such ends; a caller that only writes has no others.
+const OWN_PIECE_BYTES: usize = 32 << 10;
+
+/// Bytes that it is given all the same when a write waits for memory: so many at first, and some each time, for the turn
+/// may never end for a caller that only tries again. Each of the writes of a round may try.
+const URGENT_PIECE_BYTES: usize = 64 << 10;
+const URGENT_BYTES: usize = 512;
+
+/// What the replicator may still be given in this turn.
+pub(super) struct Allowance {
+    bytes: usize,
+    /// So much more where a write waits for memory.
+    urgent: usize,
+}
+
+impl Allowance {
+    /// That of a new turn.
+    pub(super) const TURN: Allowance = Allowance { bytes: PIECE_BYTES, urgent: URGENT_PIECE_BYTES };
+
+    /// A turn has ended by itself.
+    pub(super) fn renew_own(&mut self) {
+        self.bytes = self.bytes.max(OWN_PIECE_BYTES);
+    }
+
+    fn bytes(&self, is_urgent: bool) -> usize {
+        if is_urgent { self.bytes.max(self.urgent.max(URGENT_BYTES)) } else { self.bytes }
+    }
+
+    fn spend(&mut self, bytes: usize, is_urgent: bool) {
+        if is_urgent {
+            self.urgent = self.urgent.saturating_sub(bytes);
+        }
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+}
 
 /// A finished pass whose survivors are being handed to the replicator.
 pub(super) struct Coming {
@@ -52,16 +85,10 @@ impl Log {
         !self.given.is_empty() || self.coming.is_some()
     }
 
-    /// The bytes that may be handed over now.
-    fn allowance(&self, is_urgent: bool) -> usize {
-        let least = if is_urgent { URGENT_BYTES } else { 0 };
-        PIECE_BYTES.saturating_sub(self.handed_over).max(least)
-    }
-
     /// Gives the replicator a piece of the full side segments.
     #[inline(never)]
     pub(super) fn give_some(&mut self, is_urgent: bool) {
-        let mut left = self.allowance(is_urgent);
+        let mut left = self.allowance.bytes(is_urgent);
         while left > 0
             && let Some(Given { id, bytes }) = self.given.front_mut()
         {
@@ -71,7 +98,7 @@ impl Log {
                 let lent = SegmentBytes::new(&self.memory, at, piece);
                 self.replicator.appended(*id, *bytes as u32, lent);
                 *bytes += piece;
-                self.handed_over += piece;
+                self.allowance.spend(piece, is_urgent);
                 left -= piece;
                 if *bytes < segment.length {
                     return;
@@ -86,7 +113,7 @@ impl Log {
     /// replicator.
     #[inline(never)]
     pub(super) fn receive_passes(&mut self, is_urgent: bool) {
-        let mut left = self.allowance(is_urgent);
+        let mut left = self.allowance.bytes(is_urgent);
         while left > 0 {
             let coming = self.coming.take().or_else(|| {
                 let pass = self.shared.passes.pop()?;
@@ -105,7 +132,7 @@ impl Log {
             let lent = SegmentBytes::new(&self.memory, at, piece);
             self.replicator.appended(survivor.id, coming.bytes as u32, lent);
             coming.bytes += piece;
-            self.handed_over += piece;
+            self.allowance.spend(piece, is_urgent);
             left -= piece;
             if coming.bytes == survivor.length {
                 self.replicator.closed(survivor.id, survivor.length as u32);

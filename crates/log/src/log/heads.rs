@@ -13,6 +13,7 @@
 //! one can follow another.
 
 use super::Log;
+use super::handover::Allowance;
 use super::ledger::{Ledger, PendingDigest};
 use crate::cleaner::candidates::Candidates;
 use crate::entry::{self, Kind, Seal};
@@ -407,12 +408,24 @@ impl Log {
     /// writes are in no copy before. It costs some nanoseconds when nothing is pending. That
     /// matters to callers that only read: each of their round trips includes the end of a turn.
     pub fn turn(&mut self) {
+        self.allowance = Allowance::TURN;
+        self.turn_again();
+    }
+
+    /// A turn that ends by itself, after so many writes.
+    pub(super) fn own_turn(&mut self) {
+        self.allowance.renew_own();
+        self.turn_again();
+    }
+
+    /// Does what [`Log::turn`] does, once more in the same round of requests. Survivors of cleaning and side segments
+    /// are copied to the replicator a piece a round, and this copies no more of them than what the round has left.
+    pub fn turn_again(&mut self) {
         if self.groups.is_open() {
             self.close_group();
         }
         self.mutations = 0;
         if !self.is_quiet() {
-            self.handed_over = 0;
             if !self.given.is_empty() {
                 self.give_some(false);
             }

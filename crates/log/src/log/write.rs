@@ -449,7 +449,7 @@ impl Log {
     #[inline]
     pub(super) fn turn_if_due(&mut self) {
         if self.mutations >= MUTATIONS_PER_TURN && !self.groups.is_open() {
-            self.turn();
+            self.own_turn();
         }
     }
 }

@@ -170,7 +170,7 @@ impl Rebuild {
                 for (range, _) in &tablets {
                     log.drop_tablet(*range);
                 }
-                log.turn();
+                log.turn_again();
                 Err(error)
             }
         }
@@ -243,7 +243,7 @@ impl Rebuild {
         assert!(Arc::ptr_eq(&self.memory, &log.memory), "a rebuild goes on in the log it began in");
         let result = self.try_step(log, segment, from, (entries, bytes));
         if result.is_err() {
-            log.turn();
+            log.turn_again();
         }
         self.step_held_to_memory(log, result)
     }
@@ -287,7 +287,7 @@ impl Rebuild {
         assert!(Arc::ptr_eq(&self.memory, &log.memory), "a rebuild goes on in the log it began in");
         let taken = self.try_take(log, table, entries);
         if taken.is_err() {
-            log.turn();
+            log.turn_again();
         }
         taken.map_err(|error| self.held_to_memory(log, error))
     }
@@ -393,7 +393,7 @@ impl Rebuild {
             }
         }
         let logged = log.log_safe_version();
-        log.turn();
+        log.turn_again();
         logged.map(|_| self.report.clone())
     }
 
@@ -422,12 +422,12 @@ impl Rebuild {
 
     fn batch(&mut self, log: &mut Log, batch: &[(Record<'_>, bool)]) -> Result<(), Error> {
         if batch.is_empty() {
-            log.turn();
+            log.turn_again();
             return Ok(());
         }
         let Some(mut beside) = self.beside.take() else {
             self.append(log, batch)?;
-            log.turn();
+            log.turn_again();
             return Ok(());
         };
         let appended = log.beside(&mut beside, |log| self.append(log, batch));
@@ -435,7 +435,7 @@ impl Rebuild {
             log.make_haste();
         }
         self.beside = Some(beside);
-        log.turn();
+        log.turn_again();
         appended
     }
 

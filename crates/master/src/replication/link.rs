@@ -166,7 +166,7 @@ impl Link {
                 self.standing = self.replication.standing();
             }
             if self.standing.durable > log.durable() {
-                log.turn();
+                log.turn_again();
             } else if !answered {
                 break;
             }

@@ -106,7 +106,7 @@ impl Rebuild {
     ) -> Result<Option<u32>, ReplayError> {
         assert!(Arc::ptr_eq(&self.memory, &log.memory), "a rebuild goes on in the log it began in");
         let result = self.try_adopt(log, segment, from, (entries, bytes));
-        log.turn();
+        log.turn_again();
         self.step_held_to_memory(log, result)
     }
 
@@ -369,7 +369,7 @@ fn abandon(log: &mut Log, adoption: Adoption) -> Abandoned {
         log.forget_completion(*lease, *sequence);
     }
     // The references in the tablets' indexes are gone with the tablets.
-    log.turn();
+    log.turn_again();
     if let Some(adopting) = adopting {
         log.give_up_adopting(adopting);
     }
