@@ -121,8 +121,9 @@ pub struct Settings {
     pub message_bytes: u32,
 }
 
-/// Bytes of a message to a backup, where nothing else is wanted.
-pub const MESSAGE_BYTES: u32 = 1 << 20;
+/// Bytes of a message to a backup, where nothing else is wanted: to copy more and to compute its checksums would take a
+/// backup longer than a turn may last.
+pub const MESSAGE_BYTES: u32 = 256 << 10;
 
 /// To whom a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -221,6 +221,8 @@ impl State {
     pub(super) fn make_messages(&mut self, ids: &[SegmentId]) {
         let mut drafts: Vec<Draft> = Vec::new();
         let message_bytes = self.settings.message_bytes.clamp(1, MESSAGE_BYTES) as usize;
+        // Survivors and side segments are on many backups: so much is sent of all of them in a turn.
+        let mut left = message_bytes;
         for id in ids {
             let (may_open, is_free, may_close) = self.allowed(*id);
             let durable = self.durable;
@@ -238,6 +240,7 @@ impl State {
                 let place = drafts.iter().position(|draft| draft.server == server);
                 let draft = place.and_then(|at| drafts.get(at));
                 let room = draft.map_or(message_bytes, |draft| draft.room(message_bytes));
+                let room = if segment.is_head() { room } else { room.min(left) };
                 if room == 0 {
                     wake = Some(*now);
                     continue;
@@ -268,7 +271,11 @@ impl State {
                     drafts.len() - 1
                 });
                 if let Some(draft) = drafts.get_mut(at) {
-                    self.statistics.bytes += u64::from(plan.end - slot.acked);
+                    let bytes = plan.end - slot.acked;
+                    self.statistics.bytes += u64::from(bytes);
+                    if !segment.is_head() {
+                        left = left.saturating_sub(bytes as usize);
+                    }
                     add(draft, segment, number, &plan, *now);
                 }
             }

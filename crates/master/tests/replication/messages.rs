@@ -1,7 +1,7 @@
 //! Messages to backups and to the coordinator: how long they are, when they wait, and what their parts ask for.
 
 use crate::simulated::with_backup;
-use thunderhead_log::{Log, Memory, Options};
+use thunderhead_log::{Log, Memory, Options, SegmentKind};
 use thunderhead_master::Replication;
 use thunderhead_master::replication::{Awaited, MESSAGE_BYTES, Request, Settings, To};
 use thunderhead_rpc::Opcode;
@@ -90,10 +90,51 @@ fn a_message_is_short_also_where_it_is_the_first_for_its_backup() {
     while let Some(request) = replication.next_request() {
         assert!(matches!(request.to, To::Backup(..)) && request.opcode == Opcode::Replicate);
         assert!(request.body.len() > 100_000, "it has something to send");
-        assert!(request.body.len() < (1 << 20) + 4096, "{} bytes", request.body.len());
+        assert!(request.body.len() < MESSAGE_BYTES as usize + 4096, "{} bytes", request.body.len());
         messages += 1;
     }
     assert_eq!(messages, 2, "one for each replica");
+}
+
+/// Survivors and side segments have replicas on many backups, and each message costs a part of the turn.
+#[test]
+fn a_turn_sends_no_more_of_many_survivors_than_one_message_holds() {
+    const SURVIVORS: u64 = 12;
+    const BYTES: u32 = 1 << 20;
+    let (mut log, _) = much_written();
+    let (mut replication, mut replicator) = Replication::new(settings(2), Random::from_seed(2));
+    replication.learn(&ServerList {
+        version: 1,
+        servers: (1..=20).map(server).collect(),
+        ..ServerList::default()
+    });
+    let bytes_of = log.appended().segment;
+    for survivor in (100..).map(SegmentId).take(SURVIVORS as usize) {
+        replicator.opened(survivor, SegmentKind::Survivor);
+        replicator.appended(survivor, 0, log.segment_bytes(bytes_of, 0, BYTES).unwrap());
+        replicator.closed(survivor, BYTES);
+    }
+    let (mut turns, mut all) = (0, 0);
+    for now in (1..1000).map(Time) {
+        replication.turn(now, &mut log, |_| Awaited::default());
+        let mut sent = 0;
+        while let Some(request) = replication.next_request() {
+            sent += request.body.len();
+            let mut rest = &request.body[size_of::<ReplicateHead>()..];
+            let mut answers = Vec::new();
+            while let Some((part, behind)) = ReplicaPart::take(rest) {
+                rest = &behind[part.bytes()..];
+                answers.push(PartAnswer::new(0, part.length()));
+            }
+            replication.answered(now, request.number, Ok(answers.as_bytes()));
+        }
+        assert!(sent < MESSAGE_BYTES as usize + 4096, "{sent} bytes in a turn");
+        (turns, all) = (turns + usize::from(sent > 0), all + sent);
+    }
+    assert!((2 * SURVIVORS * u64::from(BYTES)..).contains(&(all as u64)), "{all}: all was sent");
+    assert!(turns >= 2 * SURVIVORS as usize * 4, "{turns} turns");
+    let is_whole = |survivor| replicator.is_durable(SegmentId(survivor));
+    assert!((100..100 + SURVIVORS).all(is_whole));
 }
 
 /// What waits to be sent to a server that is gone may have lost its bytes: nobody keeps them for it.
