@@ -35,9 +35,10 @@ use thunderhead_wire::migration::{ENTRIES_MAX, Entry, Head, Kind};
 use thunderhead_wire::operations::Identity;
 use thunderhead_wire::{KeyHash, LogPosition, Next, Status, TableId};
 
-/// Messages that are on their way at once, and what each holds but for its last entry.
+/// Messages that are on their way at once, and what each holds but for its last entry. The other master takes what has
+/// come of them in one turn: all of them, if they come together.
 const WINDOW: usize = 8;
-const MESSAGE_BYTES: usize = 16 << 10;
+const MESSAGE_BYTES: usize = 4 << 10;
 
 /// With so few left to send the tablet is not served any more; or after so many rounds.
 const FEW: usize = 64;
