@@ -449,7 +449,7 @@ impl Shard {
         let is_busy = std::mem::take(&mut self.has_updated);
         let control = &self.control;
         let is_clearing = self.log.has_to_clear();
-        if control.recoveries.is_idle()
+        if !control.recoveries.has_work()
             && control.sweep.is_none()
             && control.migrations.is_idle()
             && !is_clearing
@@ -469,7 +469,7 @@ impl Shard {
         }
         let control = &self.control;
         // Clients make records that nobody needs as long as they write: every other slice is for them.
-        let is_idle = control.recoveries.is_idle() && control.sweep.is_none();
+        let is_idle = !control.recoveries.has_work() && control.sweep.is_none();
         let forgets = self.clients.has_unneeded(is_busy) && (is_idle || !control.has_forgotten);
         let sweeps = control.sweep.is_some();
         self.control.has_forgotten = forgets;
@@ -484,7 +484,7 @@ impl Shard {
         if self.clients.has_unneeded(true)
             || control.sweep.is_some()
             // They may have wanted the slice that went elsewhere.
-            || (!control.recoveries.is_idle() && (forgets || sweeps))
+            || (control.recoveries.has_work() && (forgets || sweeps))
         {
             context.alarm().ring();
         }
@@ -525,7 +525,7 @@ impl Shard {
 
     fn work_on_recoveries(&mut self, context: &mut Context<'_>, budget: &mut Budget, own: Own<'_>) {
         let Shard { control, log, clients, asking, cleaning, .. } = self;
-        if control.recoveries.is_idle() {
+        if !control.recoveries.has_work() {
             return;
         }
         let worked = control.recoveries.work(context, log, clients, asking, budget, own);

@@ -34,6 +34,7 @@
 //!
 //! [`Recoveries`]: crate::recovery::Recoveries
 
+mod buffers;
 mod fetch;
 mod jobs;
 mod rebuilt;
@@ -46,6 +47,7 @@ use crate::asking::{Asking, QuestionId};
 use crate::clients::Clients;
 use crate::options::Options;
 use crate::replication::{Home, Own};
+use buffers::Buffers;
 use fetch::Heard;
 use jobs::{Job, Jobs};
 use std::time::Duration;
@@ -101,6 +103,8 @@ pub(crate) struct Means<'a> {
     pub(crate) may_replay: bool,
     /// When more of the log became durable last.
     pub(crate) durable_moved: Time,
+    /// Buffers for what is fetched.
+    buffers: &'a mut Buffers,
     /// The backup of the same process.
     pub(crate) own: Own<'a>,
 }
@@ -323,8 +327,14 @@ impl Recovery {
         if matches!(self.stage, Stage::Beginning | Stage::MakingRoom | Stage::Replaying) {
             let timeout = self.options.backup_timeout;
             let heard;
-            (wake, heard) =
-                self.jobs.ask(context, &self.task, timeout, means.memory_bytes, &mut means.own);
+            (wake, heard) = self.jobs.ask(
+                context,
+                &self.task,
+                timeout,
+                means.memory_bytes,
+                means.buffers,
+                &mut means.own,
+            );
             heard.into_iter().for_each(|heard| self.hears(heard, now));
         }
         let next = match self.stage {
@@ -361,7 +371,7 @@ impl Recovery {
                 // For people; there may be a reason for each of many copies.
                 why.truncate(why.floor_char_boundary(FAILURE_BYTES_MAX));
                 self.drop_tablets(means.log, means.clients);
-                self.jobs = Jobs::default();
+                self.jobs.end(means.buffers);
                 self.failure = Some(why.clone());
                 self.tell(context, means, Err(why));
                 Next::Wait
@@ -554,7 +564,7 @@ impl Recovery {
                     if let Some(back) = back {
                         back.current = None;
                     }
-                    self.jobs.done(number);
+                    self.jobs.done(number, means.buffers);
                 }
             }
             // One entry cannot be cut, however long it is.

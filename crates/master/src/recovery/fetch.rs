@@ -19,8 +19,9 @@ use thunderhead_wire::replication::{PieceHead, RecoveryHead};
 use thunderhead_wire::{Next, SegmentId, ServerId};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Bytes of a piece: copying one takes less than a slice, and some fit into the ring between two servers of a host.
-pub(super) const PIECE_BYTES: usize = 112 << 10;
+/// Bytes of a piece: copying one takes less than a slice, also into memory that is touched for the first time, and some
+/// fit into the ring between two servers of a host.
+pub(super) const PIECE_BYTES: usize = 56 << 10;
 
 /// The longest segment that the log's format knows.
 const SEGMENT_BYTES_MAX: u32 = 1 << 30;
@@ -43,6 +44,8 @@ pub(super) struct Fetch {
     /// Which of them is.
     at: usize,
     bytes: Vec<u8>,
+    /// A buffer that was too short.
+    outgrown: Vec<u8>,
     /// All of them, in memory of the backup of the same process.
     whole: Option<ReplicaBytes>,
     /// How many there will be.
@@ -95,6 +98,7 @@ impl Fetch {
             backups: replicas.at,
             at: 0,
             bytes,
+            outgrown: Vec::new(),
             whole: None,
             length: None,
             state: State::Due(Time(0)),
@@ -116,9 +120,9 @@ impl Fetch {
         self.whole.as_ref().map_or(&self.bytes, |whole| (**whole).as_ref())
     }
 
-    /// Its buffer, for another one.
-    pub(super) fn into_buffer(self) -> Vec<u8> {
-        self.bytes
+    /// Its buffers, for others.
+    pub(super) fn into_buffers(self) -> [Vec<u8>; 2] {
+        [self.outgrown, self.bytes]
     }
 
     /// When it would ask for a piece.
@@ -281,8 +285,11 @@ impl Fetch {
         if bytes.is_empty() || bytes.len() > left.min(PIECE_BYTES) {
             return Err(format!("{} bytes came where {left} are left", bytes.len()));
         }
-        if self.bytes.is_empty() {
-            self.bytes.reserve((length as usize).min(TRUSTED_BYTES));
+        let needed = (length as usize).min(TRUSTED_BYTES);
+        if self.bytes.is_empty() && self.bytes.capacity() < needed {
+            // A buffer that grows is copied with all that it has room for, though there is nothing in it.
+            let long = Vec::with_capacity(needed.next_power_of_two());
+            self.outgrown = std::mem::replace(&mut self.bytes, long);
         }
         self.bytes.extend_from_slice(bytes);
         if self.bytes.len() == length as usize {

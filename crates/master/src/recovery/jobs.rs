@@ -6,6 +6,7 @@
 //! begun than fit into it; only the oldest segment may go beyond it, or nothing would get on. A backup that did not answer lately is asked
 //! for what only it has.
 
+use super::buffers::Buffers;
 use super::fetch::{Asked, Fetch, Heard, PIECE_BYTES};
 use crate::replication::Own;
 use std::collections::{BTreeMap, VecDeque};
@@ -22,10 +23,6 @@ const PER_BACKUP_MAX: usize = 4;
 
 /// So long somebody else is asked before one that did not answer.
 const AVOIDED: Duration = Duration::from_secs(5);
-
-/// Buffers that are kept to be used again, and how large they may be.
-const SPARE_MAX: usize = JOBS_MAX;
-const SPARE_BYTES_MAX: usize = 16 << 20;
 
 /// A segment that is fetched or replayed.
 pub(super) struct Job {
@@ -45,7 +42,6 @@ pub(super) struct Jobs {
     /// The oldest first.
     running: Vec<Job>,
     silent: BTreeMap<ServerId, Time>,
-    spare: Vec<Vec<u8>>,
     /// Segments and bytes whose length is known.
     known: (u64, u64),
 }
@@ -79,9 +75,10 @@ impl Jobs {
         task: &Recover,
         timeout: Duration,
         memory_bytes: usize,
+        buffers: &mut Buffers,
         own: &mut Own<'_>,
     ) -> (Time, Vec<Heard>) {
-        self.begin(memory_bytes);
+        self.begin(memory_bytes, buffers);
         let mut heard = Vec::new();
         let now = context.now();
         let mut held: usize = self.running.iter().map(|job| job.fetch.held()).sum();
@@ -114,7 +111,7 @@ impl Jobs {
         (wake, heard)
     }
 
-    fn begin(&mut self, memory_bytes: usize) {
+    fn begin(&mut self, memory_bytes: usize, buffers: &mut Buffers) {
         // Only what is here whole can be replayed: as many are begun as there is room for whole.
         let (segments, bytes) = self.known;
         let average = bytes.checked_div(segments).map_or(memory_bytes / 4, |it| it as usize);
@@ -140,7 +137,7 @@ impl Jobs {
             let Some(replicas) = next else { continue };
             self.waiting -= 1;
             promised += average;
-            let fetch = Fetch::new(replicas, self.spare.pop().unwrap_or_default());
+            let fetch = Fetch::new(replicas, buffers.take());
             self.running.push(Job { home, fetch, at: 0 });
         }
     }
@@ -188,12 +185,18 @@ impl Jobs {
     }
 
     /// One is replayed to its end.
-    pub(super) fn done(&mut self, number: usize) {
+    pub(super) fn done(&mut self, number: usize, buffers: &mut Buffers) {
         if number < self.running.len() {
-            let bytes = self.running.remove(number).fetch.into_buffer();
-            if self.spare.len() < SPARE_MAX && bytes.capacity() <= SPARE_BYTES_MAX {
-                self.spare.push(bytes);
-            }
+            let used = self.running.remove(number).fetch.into_buffers();
+            used.into_iter().for_each(|bytes| buffers.keep(bytes));
         }
+    }
+
+    /// Gives up what is fetched.
+    pub(super) fn end(&mut self, buffers: &mut Buffers) {
+        while !self.running.is_empty() {
+            self.done(0, buffers);
+        }
+        *self = Jobs::default();
     }
 }

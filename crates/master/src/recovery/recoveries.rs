@@ -8,6 +8,7 @@
 //! any more. But one that tells the coordinator that all is here is not touched before it is answered:
 //! some of it may be written as this master's by then, and is on nobody else.
 
+use super::buffers::Buffers;
 use super::rebuilt::Rebuilt;
 use super::{Answered, Means, Next, Recovery};
 use crate::asking::{Asking, QuestionId};
@@ -54,6 +55,7 @@ pub(crate) struct Recoveries {
     /// message that was long on its way.
     done: VecDeque<(MasterId, u64, u32)>,
     ahead: Ahead,
+    buffers: Buffers,
     /// A log was taken back, or was to be: once in a shard's life.
     took_back: bool,
     rebuilt: Rebuilt,
@@ -72,6 +74,11 @@ pub(crate) struct Worked {
 impl Recoveries {
     pub(crate) fn is_idle(&self) -> bool {
         self.running.is_empty()
+    }
+
+    /// Whether [`Recoveries::work`] has something to do: something is rebuilt, or buffers are to go.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.running.is_empty() || !self.buffers.is_empty()
     }
 
     /// Whether a key belongs to a tablet that is in the log but must not be served yet.
@@ -227,6 +234,7 @@ impl Recoveries {
                 memory_bytes,
                 may_replay,
                 durable_moved,
+                buffers: &mut self.buffers,
                 own,
             };
             let next = recovery.work(context, &mut means);
@@ -246,6 +254,9 @@ impl Recoveries {
         let from = if after.segment == before.segment { before.offset } else { 0 };
         self.ahead.appended(after, u64::from(after.offset - from));
         self.end_what_is_over(&mut worked.failures);
+        let none_is_needed = self.running.is_empty();
+        self.buffers.give_back(none_is_needed);
+        worked.again |= none_is_needed && !self.buffers.is_empty();
         worked
     }
 
