@@ -51,6 +51,9 @@ pub(super) enum Broken {
 /// The least room that is made behind a partial message.
 const READ_MIN: usize = 512;
 
+/// Bytes of a message that arrive before it gets a longer buffer.
+const SPARE_FROM_BYTES: usize = 48 << 10;
+
 /// Output buffers larger than this are released when they are empty.
 const KEEP_BYTES: usize = 64 << 10;
 
@@ -212,6 +215,18 @@ impl Connection {
         // Room is made for the expected bytes, so the capacity counts.
         let now = if self.input.is_empty() { 0 } else { self.input.capacity() };
         (std::mem::replace(&mut self.input_counted, now), now)
+    }
+
+    /// Moves the arrived part of a long message into a spare buffer, if there is one: a buffer that grows is copied
+    /// each time. This waits until much has arrived, for a length that a peer claims is worth nothing.
+    pub(super) fn lengthen_input(&mut self, spares: &mut Spares<Vec<u8>>) {
+        let is_short = || {
+            let head = Head::read(&self.input);
+            head.is_some_and(|head| HEAD_BYTES + head.payload_bytes > self.input.capacity())
+        };
+        if (SPARE_FROM_BYTES..2 * SPARE_FROM_BYTES).contains(&self.input.len()) && is_short() {
+            spares.lengthen(&mut self.input);
+        }
     }
 
     /// Frees all its memory, and closes its socket or rings.

@@ -500,6 +500,7 @@ impl OsTransport {
             && let Some(connection) = self.connections.get_mut(id)
         {
             connection.input.extend_from_slice(&bytes[used..]);
+            connection.lengthen_input(&mut self.spares);
             self.came_in_part(id, used > 0);
         }
         self.scratch = scratch;
@@ -517,6 +518,7 @@ impl OsTransport {
             }
             input.drain(..used);
             connection.input = input;
+            connection.lengthen_input(&mut self.spares);
             self.came_in_part(id, used > 0);
             return;
         }
