@@ -41,7 +41,14 @@ const IN_PROGRESS_US: u32 = 50_000;
 const BUSY_US: u32 = 1_000;
 const NO_SPACE_US: u32 = 100_000;
 
-/// Looking at a bucket of records for such as have no tablet.
+/// The cost of a message of a migration, for each byte: most of it is for the index, an object of
+/// 100 bytes after the other.
+const MIGRATED_BYTE: Duration = Duration::from_nanos(8);
+
+/// The cost of a piece that a recovery fetches: it is copied.
+const FETCHED_KILOBYTE: Duration = Duration::from_nanos(500);
+
+/// The cost of the search for records without a tablet in a bucket.
 const SWEEPING: Duration = Duration::from_micros(5);
 
 /// Remarks that are kept, and for how long: they are about what has happened.
@@ -256,6 +263,7 @@ impl Shard {
                 return Err((Status::Busy, BUSY_US));
             }
         }
+        context.charge(MIGRATED_BYTE * body.len() as u32);
         let came = control.migrations.come(log, clients, head, body, context.now());
         let (until, answer) = came.inspect_err(|(status, _)| {
             self.cleaning.is_urgent |= *status == Status::AwaitingMemory;
@@ -377,6 +385,8 @@ impl Shard {
             return true;
         }
         if self.control.recoveries.reply(context, call, outcome) {
+            let bytes = outcome.map_or(0, <[u8]>::len);
+            context.charge(FETCHED_KILOBYTE * (bytes / 1024) as u32);
             return true;
         }
         let (question, answer) = match self.asking.reply(context, call, outcome) {

@@ -90,6 +90,10 @@ pub trait Transport {
     /// them. Returns whether anything arrived.
     fn poll(&mut self, now: Time, handler: &mut dyn Handler) -> bool;
 
+    /// Delivers no further message in the poll that runs. The next poll delivers them, and comes
+    /// at once. A handler calls this after costly messages, to keep the turn short.
+    fn hold_input(&mut self);
+
     /// Sends a message, made of several parts. It leaves with the next flush or poll, or at once if
     /// it is long. A closed connection discards it. Nothing may be sent over a requested connection
     /// before it opens, nor over an accepted one before its first message has arrived: until then

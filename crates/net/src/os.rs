@@ -146,6 +146,8 @@ pub struct OsTransport {
     rings: Vec<ConnectionId>,
     /// Connections that may continue with bytes that were read from them before.
     resumed: Vec<ConnectionId>,
+    /// Further messages wait for the next poll: see [`Transport::hold_input`].
+    holds_input: bool,
     /// Failed connections of which the handler has not been told yet.
     failed: Vec<(ConnectionId, Cause)>,
     counters: Counters,
@@ -200,6 +202,7 @@ impl OsTransport {
             rings: Vec::new(),
             unsent: Vec::new(),
             resumed: Vec::new(),
+            holds_input: false,
             timed: BTreeSet::new(),
             failed: Vec::new(),
             next_sweep: Time(0),
@@ -347,7 +350,12 @@ impl Transport for OsTransport {
         id
     }
 
+    fn hold_input(&mut self) {
+        self.holds_input = true;
+    }
+
     fn poll(&mut self, now: Time, handler: &mut dyn Handler) -> bool {
+        self.holds_input = false;
         self.tell_time(now);
         self.write_all();
         let mut busy = self.turn(handler);
@@ -420,6 +428,7 @@ impl Transport for OsTransport {
         self.flush();
         let may = self.failed.is_empty()
             && self.resumed.is_empty()
+            && !self.woke
             && !self.may_ease()
             && self.rings_may_sleep();
         if may {

@@ -21,6 +21,8 @@ struct Heard {
     messages: Vec<(ConnectionId, Vec<u8>)>,
     /// Whether to send every message back.
     echoes: bool,
+    /// Whether each message holds the input for the rest of the poll.
+    holds: bool,
 }
 
 impl Handler for Heard {
@@ -33,6 +35,9 @@ impl Handler for Heard {
             transport.send(from, &[message]);
         }
         self.messages.push((from, message.to_vec()));
+        if self.holds {
+            transport.hold_input();
+        }
     }
 
     fn closed(&mut self, _: &mut dyn Transport, connection: ConnectionId, why: Cause) {
@@ -303,6 +308,73 @@ fn many_messages_in_flight_all_arrive_once() {
             *expected.get_mut(received).unwrap() -= 1;
         }
         assert!(expected.values().all(|left| *left == 0));
+    }
+}
+
+#[test]
+fn a_poll_delivers_no_message_after_its_handler_holds_the_input() {
+    const EACH: usize = 200;
+    for mut pair in every_transport() {
+        pair.at_server.holds = true;
+        let connections = [pair.open(), pair.open(), pair.open()];
+        let length = |number: usize| if number % 50 == 49 { 150_000 } else { 1_000 };
+        for number in 0..EACH {
+            for connection in connections {
+                let mut sent = message(length(number));
+                sent[..8].copy_from_slice(&(number as u64).to_le_bytes());
+                pair.send(connection, &sent);
+            }
+        }
+        let mut before = 0;
+        while before < 3 * EACH {
+            pair.turn();
+            let count = pair.at_server.messages.len();
+            assert!(count <= before + 1, "{}: {} messages in a poll", pair.name, count - before);
+            before = count;
+        }
+        let mut numbers: BTreeMap<ConnectionId, Vec<u64>> = BTreeMap::new();
+        for (from, received) in &pair.at_server.messages {
+            let number = u64::from_le_bytes(*received.first_chunk().unwrap());
+            assert_eq!(received[8..], message(length(number as usize))[8..]);
+            numbers.entry(*from).or_default().push(number);
+        }
+        assert_eq!(numbers.len(), 3);
+        for mut of_one in numbers.into_values() {
+            if pair.name == "datagrams" {
+                of_one.sort_unstable();
+            }
+            assert!(of_one.into_iter().eq(0..EACH as u64), "{}", pair.name);
+        }
+    }
+}
+
+#[test]
+fn a_connection_with_much_input_does_not_hold_up_others() {
+    for mut pair in every_transport().into_iter().filter(|it| it.via != Via::Simulated) {
+        pair.at_server.holds = true;
+        let (busy, other) = (pair.open(), pair.open());
+        for _ in 0..400 {
+            pair.send(busy, &message(10_000));
+        }
+        pair.send(other, &message(10));
+        pair.until("all received", |it| it.at_server.messages.len() == 401);
+        let at = pair.at_server.messages.iter().position(|(_, it)| it.len() == 10).unwrap();
+        assert!(at < 200, "{}: after {at} others", pair.name);
+    }
+}
+
+#[test]
+fn a_peer_that_leaves_while_input_is_held_is_heard_to_the_end() {
+    for mut pair in every_transport().into_iter().filter(|it| it.via != Via::Simulated) {
+        pair.at_server.holds = true;
+        let connection = pair.open();
+        for _ in 0..20 {
+            pair.send(connection, &message(1_000));
+        }
+        pair.client.flush();
+        pair.client.close(connection, Cause::ByPeer);
+        pair.until("closed", |it| !it.at_server.closed.is_empty());
+        assert_eq!(pair.at_server.messages.len(), 20, "{}", pair.name);
     }
 }
 

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use thunderhead_net::{ConnectionId, OwnCluster, Stranger, Transport};
 use thunderhead_runtime::alarm::Alarm;
-use thunderhead_runtime::slice::{Budget, SLICE};
+use thunderhead_runtime::slice::{Budget, MESSAGES, SLICE};
 use thunderhead_runtime::tasks::Tasks;
 use thunderhead_runtime::timers::{TimerId, Timers};
 use thunderhead_runtime::{Random, Time, World};
@@ -51,6 +51,8 @@ pub(crate) struct State {
     pub(crate) failed: Vec<(CallId, CallError)>,
     pub(crate) failures: u64,
     pub(crate) is_simulated: bool,
+    /// The cost of this turn's messages, as far as they were charged.
+    pub(crate) charged: Duration,
 }
 
 /// Sends a message, without allocating if it has few parts.
@@ -98,11 +100,23 @@ impl Context<'_> {
         }
     }
 
+    /// Counts the cost of a message that takes long, known from benchmarks. When a turn's messages
+    /// have cost enough, further messages wait for the next turn. The turn's slice for long work
+    /// becomes shorter.
+    pub fn charge(&mut self, cost: Duration) {
+        self.state.charged += cost;
+        if self.state.charged >= MESSAGES {
+            self.transport.hold_input();
+            self.alarm().ring();
+        }
+    }
+
     /// Returns a slice for long work: see [`thunderhead_runtime::slice`]. It is strict in debug
-    /// builds and in the simulator.
+    /// builds and in the simulator. What the turn's messages have cost shortens it.
     #[must_use]
     pub fn slice(&self) -> Budget {
-        Budget::new(SLICE, cfg!(debug_assertions) || self.state.is_simulated)
+        let is_strict = cfg!(debug_assertions) || self.state.is_simulated;
+        Budget::new(SLICE, is_strict).after(self.state.charged)
     }
 
     /// Sets the cluster that this node belongs to: [`Transport::set_cluster`].

@@ -77,6 +77,7 @@ impl<S: Service> Node<S> {
             failed: Vec::new(),
             failures: 0,
             is_simulated: matches!(clock, Clock::Sim(_)),
+            charged: Duration::ZERO,
             world,
         };
         Node { transport, clock, state, service, started: false }
@@ -195,6 +196,7 @@ fn end<S: Service>(service: &mut S, context: &mut Context<'_>, ended: Ended) {
 impl<S: Service> Process for Node<S> {
     fn turn(&mut self, now: Time) -> bool {
         (self.state.now, self.state.fresh) = (now, None);
+        self.state.charged = Duration::ZERO;
         self.state.tasks.set_now(now);
         if !self.started {
             self.started = true;

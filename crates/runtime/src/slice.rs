@@ -10,6 +10,9 @@ use std::time::Duration;
 /// The longest time that any work may hold a turn.
 pub const SLICE: Duration = Duration::from_micros(50);
 
+/// A turn takes no further message after messages that cost this much.
+pub const MESSAGES: Duration = Duration::from_micros(40);
+
 /// The remaining part of a slice.
 #[derive(Debug)]
 pub struct Budget {
@@ -26,6 +29,14 @@ impl Budget {
     pub fn new(slice: Duration, is_strict: bool) -> Budget {
         let slice_ns = slice.as_nanos() as i64;
         Budget { left_ns: slice_ns, slice_ns, is_strict }
+    }
+
+    /// Shortens the slice by work that the same turn has done already. A fifth of it always
+    /// remains, so that long work continues however busy the turns are.
+    #[must_use]
+    pub fn after(self, spent: Duration) -> Budget {
+        let left = self.left_ns.saturating_sub(spent.as_nanos() as i64);
+        Budget { left_ns: left.max(self.slice_ns / 5), ..self }
     }
 
     /// Counts finished work. Returns whether more may follow in this slice.
@@ -50,7 +61,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slice_ends_when_it_is_spent() {
+    fn a_slice_is_shorter_after_other_work_of_the_turn_and_never_empty() {
+        let mut budget = Budget::new(SLICE, true).after(Duration::from_micros(30));
+        assert!(budget.spend(Duration::from_micros(19)));
+        assert!(!budget.spend(Duration::from_micros(1)));
+        let mut budget = Budget::new(SLICE, true).after(Duration::from_secs(1));
+        assert!(budget.spend(Duration::from_micros(9)));
+        assert!(!budget.spend(Duration::from_micros(1)));
+    }
+
+    #[test]
+    fn a_slice_ends_when_it_is_used_up() {
         let mut budget = Budget::new(SLICE, true);
         assert!(budget.spend(Duration::from_micros(49)));
         assert!(!budget.spend(Duration::from_micros(2)));

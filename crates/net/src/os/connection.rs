@@ -69,6 +69,8 @@ pub(super) struct Connection {
     pub(super) is_ours: bool,
     /// Nothing is taken from the peer until it has taken the bytes that wait for it.
     pub(super) paused: bool,
+    /// Its input waits for the next poll, which digests it first.
+    pub(super) is_held: bool,
     /// The same until all connections together hold less; it is paused meanwhile.
     pub(super) queued: bool,
     /// It is among the connections that are written to at the end of the turn.
@@ -117,6 +119,7 @@ impl Connection {
             output: Vec::new(),
             written: 0,
             paused: false,
+            is_held: false,
             queued: false,
             listed: false,
             has_sent: false,

@@ -61,7 +61,7 @@ impl OsTransport {
         if busy {
             self.go_on(handler);
         }
-        if !self.rings.is_empty() && self.watch_rings(handler) {
+        if !self.rings.is_empty() && !self.holds_input && self.watch_rings(handler) {
             self.leads_until = self.now + LEADS_FOR;
             busy = true;
         }
@@ -73,12 +73,13 @@ impl OsTransport {
         // Directly after a send no reply can have arrived yet: the best time to ask epoll.
         let patience = if std::mem::take(&mut self.sent) { Duration::ZERO } else { LOOK_SLACK };
         let leads = self.now < self.leads_until && (self.hot.is_some() || !self.rings.is_empty());
-        if self.woke || !leads || self.now >= self.next_look + patience {
+        let is_due = self.woke || !leads || self.now >= self.next_look + patience;
+        if is_due && !self.holds_input {
             let found = self.look(handler);
             self.next_look = self.now + if found { LOOK_SOON } else { LOOK_EVERY };
             busy |= found;
         }
-        if let Some(id) = self.hot {
+        if let Some(id) = self.hot.filter(|_| !self.holds_input) {
             // Reading again at once finds a reply sooner than a whole further turn.
             let tries = if self.rings.is_empty() && !busy { HOT_TRIES } else { 1 };
             for _ in 0..tries {
@@ -127,9 +128,16 @@ impl OsTransport {
         for (id, why) in std::mem::take(&mut self.failed) {
             self.fail(id, why, handler);
         }
-        for id in std::mem::take(&mut self.resumed) {
+        let mut resumed = std::mem::take(&mut self.resumed);
+        while !self.holds_input && !resumed.is_empty() {
+            let id = resumed.remove(0);
+            if let Some(connection) = self.connections.get_mut(id) {
+                connection.is_held = false;
+            }
             self.digest_input(id, handler);
         }
+        // The connections that waited longest come first in the next poll.
+        self.resumed.splice(..0, resumed);
     }
 
     /// Polls the rings; if they are few, more than once.
@@ -159,6 +167,12 @@ impl OsTransport {
             if ready {
                 busy |= self.read(id, handler);
             }
+            if self.holds_input {
+                // The next poll begins with the rings that this one did not reach.
+                let reached = at.min(self.rings.len());
+                self.rings.rotate_left(reached);
+                break;
+            }
         }
         busy
     }
@@ -173,11 +187,19 @@ impl OsTransport {
             self.poller.swap_ready(&mut ready);
         }
         let mut busy = false;
-        for event in ready.drain(..) {
-            busy |= self.event(event, handler);
+        let mut handled = 0;
+        for event in &ready {
+            if self.holds_input {
+                break;
+            }
+            busy |= self.event(*event, handler);
+            handled += 1;
         }
+        ready.drain(..handled);
+        // The next poll handles the remaining events, before it asks epoll again.
+        self.woke = !ready.is_empty();
+        self.looked = ready.is_empty();
         self.ready = ready;
-        self.looked = true;
         busy
     }
 
@@ -236,6 +258,10 @@ impl OsTransport {
                     if !self.read(id, handler) {
                         break;
                     }
+                }
+                if self.connections.get(id).is_some_and(|connection| connection.is_held) {
+                    // Its messages come first. The next look finds the peer gone again.
+                    return true;
                 }
                 self.fail(id, Cause::ByPeer, handler);
                 return true;
@@ -442,7 +468,7 @@ impl OsTransport {
     #[inline(always)]
     pub(super) fn read(&mut self, id: ConnectionId, handler: &mut dyn Handler) -> bool {
         let Some(connection) = self.connections.get_mut(id) else { return false };
-        if connection.paused || connection.stage == Stage::Visiting {
+        if connection.paused || connection.is_held || connection.stage == Stage::Visiting {
             return false;
         }
         let is_tcp = matches!(connection.carrier, Carrier::Tcp(_));
@@ -545,6 +571,10 @@ impl OsTransport {
     ) -> Option<usize> {
         let mut at = 0;
         while let Some(head) = Head::read(&bytes[at..]) {
+            if self.holds_input {
+                self.hold(id);
+                break;
+            }
             let connection = self.connections.get(id)?;
             // Only the serving end holds back. If a caller with much to send stopped reading
             // replies, and its server did the same, they would wait for each other.
@@ -595,6 +625,17 @@ impl OsTransport {
             return (kind != Kind::MESSAGE && !kind.may_be_skipped()).then_some(Cause::Malformed);
         }
         (kind != Kind::PREFACE || payload_bytes > GREETING_BYTES_MAX).then_some(Cause::NotOurs)
+    }
+
+    /// Keeps the rest of a connection's input for the next poll. It is not read until then, or its
+    /// input would grow.
+    #[cold]
+    fn hold(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.connections.get_mut(id)
+            && !std::mem::replace(&mut connection.is_held, true)
+        {
+            self.resumed.push(id);
+        }
     }
 
     pub(super) fn pause(&mut self, id: ConnectionId) {

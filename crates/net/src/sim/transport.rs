@@ -50,6 +50,10 @@ pub struct SimTransport {
     counters: Counters,
     now: Time,
     failed: Vec<(ConnectionId, Cause)>,
+    /// Connections whose arrivals wait for the next poll.
+    resumed: Vec<ConnectionId>,
+    /// Further messages wait for the next poll: see [`Transport::hold_input`].
+    holds_input: bool,
     /// Requested connections whose request has not been sent.
     unasked: Vec<ConnectionId>,
     /// Connections from which nothing is taken.
@@ -119,6 +123,8 @@ impl SimTransport {
             counters: Counters::default(),
             now: Time(0),
             failed: Vec::new(),
+            resumed: Vec::new(),
+            holds_input: false,
             unasked: Vec::new(),
             paused: Vec::new(),
             timed: BTreeSet::new(),
@@ -325,6 +331,10 @@ impl SimTransport {
     /// Handles arrivals, as far as order and limits permit.
     fn go_on(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
         while !self.holds_back(id) {
+            if self.holds_input {
+                self.resumed.push(id);
+                return;
+            }
             let Some(connection) = self.connections.get_mut(id) else { return };
             let arrival = match connection.early.remove(&connection.expected) {
                 Some(arrival) => {
@@ -590,17 +600,23 @@ impl Transport for SimTransport {
             (self.forgave, self.next_sweep) = (true, now + STALL);
         }
         self.now = now;
+        self.holds_input = false;
         self.ask_first();
         let mut busy = !self.failed.is_empty();
         for (id, why) in std::mem::take(&mut self.failed) {
             self.fail(id, why, handler);
         }
         self.resume(handler);
+        let resumed = std::mem::take(&mut self.resumed);
+        busy |= !resumed.is_empty();
+        for id in resumed {
+            self.go_on(id, handler);
+        }
         loop {
             let packet = {
                 let mut state = self.network.0.borrow_mut();
                 let Some(host) = state.hosts.get_mut(&self.host) else { break };
-                if host.process != self.process {
+                if host.process != self.process || self.holds_input {
                     break;
                 }
                 let Some(packet) = host.inbox.pop_front() else { break };
@@ -616,6 +632,10 @@ impl Transport for SimTransport {
         }
         self.ask_first();
         busy
+    }
+
+    fn hold_input(&mut self) {
+        self.holds_input = true;
     }
 
     fn send(&mut self, to: ConnectionId, parts: &[&[u8]]) {

@@ -1,0 +1,77 @@
+//! A turn ends after messages that cost much, and its slice for long work is shorter.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+use thunderhead_net::os::{Options, OsTransport};
+use thunderhead_rpc::{CallError, CallId, Caller, Context, Node, Opcode, Request, Service};
+use thunderhead_runtime::os;
+use thunderhead_runtime::polling::Polling;
+
+/// What a turn did: its messages, and the steps of long work behind them.
+type Turns = Rc<RefCell<Vec<(u32, u32)>>>;
+
+/// Charges each request with a cost, and does long work at the end of each turn.
+struct Costly {
+    cost: Duration,
+    turns: Turns,
+}
+
+impl Service for Costly {
+    fn request(&mut self, context: &mut Context<'_>, request: Request<'_>) {
+        context.charge(self.cost);
+        context.reply(request.reply_to, &[]);
+        self.turns.borrow_mut().last_mut().unwrap().0 += 1;
+    }
+
+    fn reply(&mut self, _: &mut Context<'_>, _: CallId, _: Result<&[u8], CallError>) {}
+
+    fn turn_over(&mut self, context: &mut Context<'_>) {
+        let (mut slice, mut steps) = (context.slice(), 1);
+        while slice.spend(Duration::from_micros(1)) {
+            steps += 1;
+        }
+        let mut turns = self.turns.borrow_mut();
+        turns.last_mut().unwrap().1 = steps;
+        turns.push((0, 0));
+    }
+}
+
+/// Calls a service twelve times at once, and returns the turns that received calls.
+fn turns_of(cost_us: u64) -> Vec<(u32, u32)> {
+    let turns = Turns::new(RefCell::new(vec![(0, 0)]));
+    let options = || Options { shared_memory: false, ..Options::default() };
+    let world = os::world_without_files().unwrap();
+    let transport = OsTransport::new(&world, options()).unwrap();
+    let service = Costly { cost: Duration::from_micros(cost_us), turns: Rc::clone(&turns) };
+    let mut node = Node::new(world, Box::new(transport), service);
+    let to = node.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let world = os::world_without_files().unwrap();
+    let transport = OsTransport::new(&world, options()).unwrap();
+    let mut caller = Caller::new(&world, Box::new(transport), Polling::Always);
+    for _ in 0..12 {
+        caller.begin(to, Opcode::Echo, &[&0u32.to_le_bytes()], None).unwrap();
+    }
+    let mut answered = 0;
+    while answered < 12 {
+        node.turn_now();
+        caller.poll(&mut |_, outcome| {
+            assert!(outcome.is_ok());
+            answered += 1;
+        });
+    }
+    turns.borrow().iter().copied().filter(|(messages, _)| *messages > 0).collect()
+}
+
+#[test]
+fn costly_messages_of_one_read_are_spread_over_turns() {
+    assert_eq!(turns_of(15), [(3, 10); 4], "the third brings the turn to its limit");
+    assert_eq!(turns_of(60), [(1, 10); 12]);
+}
+
+#[test]
+fn messages_that_cost_little_share_a_turn_and_shorten_its_slice() {
+    let turns = turns_of(2);
+    assert!(turns.iter().all(|(messages, steps)| *steps == 50 - 2 * messages), "{turns:?}");
+    assert_eq!(turns_of(0).iter().map(|(messages, _)| messages).sum::<u32>(), 12);
+}
