@@ -146,6 +146,8 @@ pub struct OsTransport {
     rings: Vec<ConnectionId>,
     /// Connections that may continue with bytes that were read from them before.
     resumed: Vec<ConnectionId>,
+    /// Connections over rings with pages that are not faulted in yet.
+    bare: Vec<ConnectionId>,
     /// Further messages wait for the next poll: see [`Transport::hold_input`].
     holds_input: bool,
     /// Failed connections of which the handler has not been told yet.
@@ -202,6 +204,7 @@ impl OsTransport {
             rings: Vec::new(),
             unsent: Vec::new(),
             resumed: Vec::new(),
+            bare: Vec::new(),
             holds_input: false,
             timed: BTreeSet::new(),
             failed: Vec::new(),
@@ -359,6 +362,10 @@ impl Transport for OsTransport {
         self.tell_time(now);
         self.write_all();
         let mut busy = self.turn(handler);
+        if !self.bare.is_empty() && !self.holds_input {
+            self.fault_in_some();
+            busy = true;
+        }
         self.write_all();
         // Sweeps after replies have left, and only after all arrived bytes were processed: those
         // are not late.

@@ -153,6 +153,20 @@ impl OsTransport {
         false
     }
 
+    /// Faults in some pages of new rings. All pages of long rings would take a millisecond.
+    #[cold]
+    pub(super) fn fault_in_some(&mut self) {
+        let Some(id) = self.bare.last().copied() else { return };
+        let connection = self.connections.get_mut(id);
+        let is_bare = connection.is_some_and(|connection| match &mut connection.carrier {
+            Carrier::Rings(channel) => channel.fault_in_some(),
+            Carrier::Tcp(_) | Carrier::None => false,
+        });
+        if !is_bare {
+            self.bare.pop();
+        }
+    }
+
     fn poll_rings(&mut self, handler: &mut dyn Handler) -> bool {
         let mut busy = false;
         for at in (0..self.rings.len()).rev() {
@@ -382,6 +396,9 @@ impl OsTransport {
         if self.poller.add(channel.socket(), token, true, false).is_err() {
             self.failed.push((id, Cause::Reset));
             return;
+        }
+        if channel.is_bare() {
+            self.bare.push(id);
         }
         connection.carrier = Carrier::Rings(Box::new(channel));
         self.counters.shared_memory += 1;

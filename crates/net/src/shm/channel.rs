@@ -50,6 +50,18 @@ impl Channel {
         }
     }
 
+    /// Whether some pages are not faulted in yet.
+    #[must_use]
+    pub fn is_bare(&self) -> bool {
+        self.mapping.is_bare()
+    }
+
+    /// Faults in some pages, for some 50 microseconds. Returns whether more remain.
+    pub fn fault_in_some(&mut self) -> bool {
+        self.mapping.fault_in_some();
+        self.mapping.is_bare()
+    }
+
     /// Returns the size of each of the two rings.
     #[must_use]
     pub fn ring_bytes(&self) -> usize {

@@ -19,13 +19,20 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::memfd_create;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
 /// The seals that a file needs before it is mapped.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// The longest memory whose pages are faulted in when it is mapped: two rings of the usual size.
+/// That takes some 100 microseconds.
+const AT_ONCE_BYTES: usize = 512 << 10;
+
+/// Bytes of the pages that are faulted in together.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// A file in memory whose size is right and can no longer change.
 pub(super) struct SealedMemory {
@@ -71,6 +78,11 @@ impl SealedMemory {
     /// Maps the file into this process. The file need not stay open.
     pub(super) fn map(&self) -> io::Result<Mapping> {
         let bytes = self.layout.mapped_bytes();
+        // A ring passes through all of its pages soon. So they are faulted in before, and not one
+        // by one during requests. Of long rings, the owner does this in pieces.
+        let is_bare = bytes > AT_ONCE_BYTES;
+        let populated = if is_bare { MapFlags::empty() } else { MapFlags::POPULATE };
+        let flags = MapFlags::SHARED | populated;
         // SAFETY: a new mapping at an address of the kernel's choice changes no memory that this
         // process has. The file is as large as the mapping and stays so.
         let address = unsafe {
@@ -78,16 +90,15 @@ impl SealedMemory {
                 std::ptr::null_mut(),
                 bytes,
                 ProtFlags::READ | ProtFlags::WRITE,
-                // A ring passes through all of its pages soon. So all of them are faulted in now,
-                // and not one by one during requests.
-                MapFlags::SHARED | MapFlags::POPULATE,
+                flags,
                 &self.file,
                 0,
             )
         }?;
         let address = NonNull::new(address.cast::<AtomicU64>())
             .ok_or_else(|| io::Error::other("the system mapped memory at address 0"))?;
-        Ok(Mapping { address, layout: self.layout })
+        let faulted = if is_bare { 0 } else { bytes };
+        Ok(Mapping { address, layout: self.layout, faulted })
     }
 }
 
@@ -95,6 +106,8 @@ impl SealedMemory {
 pub(super) struct Mapping {
     address: NonNull<AtomicU64>,
     layout: Layout,
+    /// The bytes at its beginning whose pages are faulted in.
+    faulted: usize,
 }
 
 // SAFETY: the mapping belongs to this value until it is dropped, on any thread, and is accessed
@@ -107,6 +120,25 @@ impl Mapping {
     /// Returns the layout of the memory.
     pub(super) fn layout(&self) -> Layout {
         self.layout
+    }
+
+    /// Whether some pages are not faulted in yet.
+    pub(super) fn is_bare(&self) -> bool {
+        self.faulted < self.layout.mapped_bytes()
+    }
+
+    /// Faults in the next pages.
+    pub(super) fn fault_in_some(&mut self) {
+        let begin = self.faulted;
+        let bytes = (self.layout.mapped_bytes() - begin).min(PIECE_BYTES);
+        // SAFETY: the range lies within the mapping, and begins at a page because pieces are whole
+        // pages. To populate pages changes nothing in them.
+        let populated = unsafe {
+            let address = self.address.as_ptr().cast::<u8>().add(begin);
+            madvise(address.cast(), bytes, Advice::LinuxPopulateWrite)
+        };
+        // A kernel before 5.14 cannot do this: then pages are faulted in when they are used.
+        self.faulted = if populated.is_ok() { begin + bytes } else { self.layout.mapped_bytes() };
     }
 
     /// Returns all of the memory, word by word.

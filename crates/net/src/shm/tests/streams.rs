@@ -25,6 +25,22 @@ fn parts_arrive_as_one_stream() {
 }
 
 #[test]
+fn bytes_stay_while_pages_of_long_rings_are_faulted_in() {
+    let (mut here, mut there) = Channel::pair(1 << 20).unwrap();
+    let bytes: Vec<u8> = (0..900_000).map(pattern_byte).collect();
+    assert_eq!(here.send(&[&bytes]), Ok(bytes.len()));
+    assert!(here.is_bare() && there.is_bare(), "all at once would take a millisecond");
+    let mut pieces = 0;
+    while here.fault_in_some() | there.fault_in_some() {
+        pieces += 1;
+    }
+    assert!((10..100).contains(&pieces) && !here.is_bare());
+    assert_eq!(received(&mut there), bytes);
+    let (short, _) = Channel::pair(RING_BYTES_DEFAULT).unwrap();
+    assert!(!short.is_bare());
+}
+
+#[test]
 fn a_limit_ends_a_call_at_the_next_record() {
     let (mut here, mut there) = Channel::pair(RING_BYTES_MIN).unwrap();
     for part in [b"aaaa", b"bbbb", b"cccc"] {
