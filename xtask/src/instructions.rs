@@ -1,12 +1,12 @@
-//! `cargo xtask instructions`: how many instructions an operation takes, compared with what is written
-//! down in `docs/evaluation/instructions.md`.
+//! `cargo xtask instructions`: counts the instructions of each operation, and compares them with
+//! the table in `docs/evaluation/instructions.md`.
 //!
-//! Times on a machine that others use too say little; instructions are the same every time, to within some
-//! 1.5 % (hashes are seeded at random, the clock is read when time has passed). `thunderhead bench
-//! instructions` does the work on one thread, callgrind counts, and what an operation takes is the
-//! difference between two runs that differ in how many there are. The counts are those of one compiler and
-//! of one kind of processor, and the table says which: with another compiler it is written anew, with
-//! `--update`.
+//! Times on a shared machine say little. Instructions are the same every time, to within some 1.5 %
+//! (hashes have random seeds, and the clock is read when time has passed). `thunderhead bench
+//! instructions` does the work on one thread, and callgrind counts. The cost of an operation is the
+//! difference between two runs with different numbers of operations. The counts are valid for one
+//! compiler and one kind of processor, which the table names. With another compiler, `--update`
+//! writes the table anew.
 
 mod layers;
 
@@ -18,18 +18,18 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Where the counts are written down.
+/// The page with the recorded counts.
 const TABLE: &str = "docs/evaluation/instructions.md";
 
-/// The lines of the table are between these.
+/// The lines before and after the table.
 const BEGIN: &str = "<!-- counts: cargo xtask instructions --update -->";
 const END: &str = "<!-- end of counts -->";
 
-/// And those of the table of layers.
+/// The lines before and after the table of layers.
 const LAYERS_BEGIN: &str = "<!-- layers: cargo xtask instructions --update -->";
 const LAYERS_END: &str = "<!-- end of layers -->";
 
-/// What the counted functions are called, and whose they are.
+/// The names of the counted functions, and the side of each.
 const COUNTED: [(&str, Side); 5] = [
     ("counted_server", Side::Shard),
     ("counted_replay", Side::Shard),
@@ -38,18 +38,19 @@ const COUNTED: [(&str, Side); 5] = [
     ("counted_client", Side::Client),
 ];
 
-/// Objects of the two runs of each operation.
+/// The number of objects in the two runs of each operation.
 const OBJECTS: [u64; 2] = [2_100, 9_100];
 
-/// More than so many percent above what is written down is a regression; as many below, and the table is
-/// to be written anew, or what was won could be lost again unseen.
+/// The largest difference from the table, in percent. More is a regression. With less the table
+/// must be written anew, because otherwise a later regression up to the old count would not be
+/// found.
 const TOLERANCE_PERCENT: f64 = 5.0;
 
-/// A difference of so few instructions is none: what a hash or a timer does by chance.
+/// A difference of so few instructions does not count: a hash or a timer causes it by chance.
 const TOLERANCE: f64 = 8.0;
 
-/// And of so few calls of the kernel: the clock is read anew when time has passed, which is up to the
-/// machine. One call more for each operation is found.
+/// A difference of so few calls of the kernel does not count: the clock is read anew when time has
+/// passed, which depends on the machine. One more call for each operation is found.
 const TOLERANCE_CALLS: f64 = 0.75;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -58,7 +59,7 @@ enum Side {
     Client,
 }
 
-/// Instructions of an operation, for each object, and how often the shard calls the kernel.
+/// The instructions of an operation and the shard's calls of the kernel, for each object.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Counts {
     shard: f64,
@@ -69,11 +70,11 @@ struct Counts {
 /// A line of the table.
 struct Row {
     name: String,
-    what: String,
+    description: String,
     counts: Counts,
 }
 
-/// Counts, and compares or writes down.
+/// Counts, and compares with the table or writes the table.
 pub(crate) fn instructions(update: bool) -> Result<()> {
     if !Path::new("/usr/bin/valgrind").exists() {
         install(&["valgrind"]).context("callgrind counts; as root: apt-get install valgrind")?;
@@ -99,10 +100,10 @@ pub(crate) fn instructions(update: bool) -> Result<()> {
     if was != is {
         println!("the table is of {was}, this is {is}: the counts may differ for that alone");
     }
-    bail!("{}\nif that is meant: cargo xtask instructions --update", findings.join("\n"))
+    bail!("{}\nif this is intended: cargo xtask instructions --update", findings.join("\n"))
 }
 
-/// The binary that was built: where cargo puts it.
+/// Returns the path at which cargo puts the binary.
 fn binary() -> String {
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
     format!("{target}/release/thunderhead")
@@ -112,7 +113,8 @@ fn measure() -> Result<Vec<Row>> {
     let listed = output(Command::new(binary()).args(["bench", "instructions"]))?;
     let mut rows = Vec::new();
     for line in listed.lines() {
-        let (name, what) = line.split_once('\t').context("a line of the list of operations")?;
+        let (name, description) =
+            line.split_once('\t').context("a line of the list of operations")?;
         let (few, many) = (count(name, OBJECTS[0])?, count(name, OBJECTS[1])?);
         let objects = (OBJECTS[1] - OBJECTS[0]) as f64;
         let each = |few: f64, many: f64| (many - few) / objects;
@@ -123,13 +125,13 @@ fn measure() -> Result<Vec<Row>> {
         };
         ensure!(counts.shard > 1.0, "{name}: callgrind did not see the counted functions");
         println!("{name}: {:.0} in the shard, {:.0} in the client", counts.shard, counts.client);
-        rows.push(Row { name: name.to_owned(), what: what.to_owned(), counts });
+        rows.push(Row { name: name.to_owned(), description: description.to_owned(), counts });
     }
     ensure!(!rows.is_empty(), "no operations are listed");
     Ok(rows)
 }
 
-/// Instructions of the shard's side by layer, for each object, of each operation.
+/// Returns the instructions of the shard's side by layer, for each object of each operation.
 fn by_layer(rows: &[Row]) -> Result<Vec<(String, Layers)>> {
     let collect: Vec<String> = COUNTED
         .iter()
@@ -155,12 +157,12 @@ fn by_layer(rows: &[Row]) -> Result<Vec<(String, Layers)>> {
     Ok(all)
 }
 
-/// Instructions of so many operations, and of what is before and after.
+/// Counts the instructions of a run, including its begin and its end.
 fn count(operation: &str, objects: u64) -> Result<Counts> {
     Ok(inclusive(&callgrind(operation, objects, &["--collect-systime=yes".to_owned()])?))
 }
 
-/// What callgrind writes of so many operations.
+/// Runs an operation under callgrind, and returns callgrind's output.
 fn callgrind(operation: &str, objects: u64, arguments: &[String]) -> Result<String> {
     let name = format!("thunderhead-callgrind-{}", std::process::id());
     let path = std::env::temp_dir().join(name);
@@ -176,13 +178,13 @@ fn callgrind(operation: &str, objects: u64, arguments: &[String]) -> Result<Stri
     let text = std::fs::read_to_string(&path);
     let _ = std::fs::remove_file(&path);
     counted?;
-    text.context("read what callgrind counted")
+    text.context("read the counts of callgrind")
 }
 
-/// Sums up what calls of the counted functions took, in callgrind's format: a function that is called is
-/// named (`cfn=`; by a number from the second time on), then how often (`calls=`), and the next line has a
-/// position and what all of these calls took: instructions, calls of the kernel, and their time. What is
-/// nought at the end of a line is left out.
+/// Sums up the costs of all calls of the counted functions. In callgrind's format, `cfn=` names the
+/// called function (by a number from the second time on), and `calls=` has the number of calls. The
+/// next line has a position and the costs of all these calls: instructions, calls of the kernel,
+/// and their time. Zeroes at the end of a line are left out.
 fn inclusive(text: &str) -> Counts {
     let mut names: HashMap<&str, &str> = HashMap::new();
     let (mut called, mut is_cost) = (None, false);
@@ -208,7 +210,7 @@ fn inclusive(text: &str) -> Counts {
                 names.insert(number, name);
             }
             let name = names.get(number).copied().unwrap_or_default();
-            // A closure within has a name that goes on behind this one's, and counts with it.
+            // The name of an inner closure begins with the function's name, and counts with it.
             let last = name.rsplit("::").next().unwrap_or_default();
             let is_called = line.starts_with("cfn=");
             let found = COUNTED.iter().find(|(counted, _)| is_called && last.starts_with(counted));
@@ -220,7 +222,7 @@ fn inclusive(text: &str) -> Counts {
 
 fn compare(rows: &[Row], written: &BTreeMap<String, Counts>) -> (String, Vec<String>) {
     let (mut report, mut findings) = (String::new(), Vec::new());
-    let _ = writeln!(report, "{:18} {:>10} {:>10}  of what is written", "", "shard", "client");
+    let _ = writeln!(report, "{:18} {:>10} {:>10}  against the table", "", "shard", "client");
     for Row { name, counts, .. } in rows {
         let Some(was) = written.get(name) else {
             findings.push(format!("{name} is not in {TABLE}"));
@@ -235,7 +237,7 @@ fn compare(rows: &[Row], written: &BTreeMap<String, Counts>) -> (String, Vec<Str
             if change.abs() <= TOLERANCE_PERCENT || (now - was).abs() <= TOLERANCE {
                 continue;
             }
-            let word = if change > 0.0 { "more" } else { "fewer, which should be written down" };
+            let word = if change > 0.0 { "more" } else { "fewer, which should be recorded" };
             findings.push(format!(
                 "{name} takes {now:.0} instructions in the {side} and took {was:.0}: {:.1} % {word}",
                 change.abs()
@@ -255,16 +257,17 @@ fn compare(rows: &[Row], written: &BTreeMap<String, Counts>) -> (String, Vec<Str
 
 fn table(rows: &[Row], compiler: &str) -> String {
     let mut text = format!("Counted with {compiler}, release profile.\n\n");
-    text.push_str("| operation | what | shard | its calls of the kernel | client |\n");
+    text.push_str("| operation | description | shard | its calls of the kernel | client |\n");
     text.push_str("| --- | --- | --- | --- | --- |\n");
-    for Row { name, what, counts } in rows {
+    for Row { name, description, counts } in rows {
         let Counts { shard, client, calls } = counts;
-        let _ = writeln!(text, "| {name} | {what} | {shard:.0} | {calls:.1} | {client:.0} |");
+        let _ =
+            writeln!(text, "| {name} | {description} | {shard:.0} | {calls:.1} | {client:.0} |");
     }
     text
 }
 
-/// The counts of the page.
+/// Reads the counts of the page.
 fn read(page: &str) -> Result<BTreeMap<String, Counts>> {
     let counts = page.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END));
     let (lines, _) = counts.with_context(|| format!("{TABLE} lacks {BEGIN} or {END}"))?;
@@ -272,7 +275,7 @@ fn read(page: &str) -> Result<BTreeMap<String, Counts>> {
     for line in lines.lines().filter(|line| line.starts_with('|')).skip(2) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         let [name, _, shard, calls, client] = cells[..] else {
-            bail!("{TABLE}: five cells are to be in: {line}")
+            bail!("{TABLE}: this line must have five cells: {line}")
         };
         let number = |cell: &str| cell.parse().with_context(|| format!("{TABLE}: {line}"));
         let (shard, client, calls) = (number(shard)?, number(client)?, number(calls)?);
@@ -292,13 +295,13 @@ fn compiler() -> Result<String> {
     Ok(format!("{} on {}", words.join(" "), std::env::consts::ARCH))
 }
 
-/// What a program prints.
+/// Runs a program, and returns its output.
 fn output(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("start {name}"))?;
     let error = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{name} failed: {error}");
-    String::from_utf8(output.stdout).with_context(|| format!("read what {name} says"))
+    String::from_utf8(output.stdout).with_context(|| format!("read the output of {name}"))
 }
 
 #[cfg(test)]
@@ -306,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_calls_took_is_summed_by_side() {
+    fn costs_of_calls_are_summed_by_side() {
         let text = "fn=(1) main\n10 5\ncfn=(2) thunderhead_bench::instructions::counted_server\n\
                     calls=3 20\n11 300 6 99\ncfn=(3) x::Pair::counted_client\ncalls=1 1\n12 40 7\n\
                     fn=(2)\n20 299\ncfn=(4) turn\ncalls=1 1\n21 290\nfn=(9) other\n\
@@ -316,10 +319,10 @@ mod tests {
     }
 
     #[test]
-    fn more_and_fewer_instructions_are_found_and_a_few_are_nothing() {
+    fn more_and_fewer_instructions_are_found_and_small_differences_ignored() {
         let row = |name: &str, shard, client| Row {
             name: name.into(),
-            what: "it".into(),
+            description: "it".into(),
             counts: Counts { shard, client, calls: 3.0 },
         };
         let rows = [row("read", 1000.0, 200.0), row("write", 2000.0, 300.0)];

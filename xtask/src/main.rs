@@ -1,4 +1,4 @@
-//! The developer's commands. `cargo xtask test` sets up what it needs and runs all that CI runs;
+//! The developer's commands. `cargo xtask test` installs its tools and runs all that CI runs;
 //! `cargo xtask quick` is the inner loop. Verifying never writes to the tree; `fix` may.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "commands run on the machine itself")]
@@ -24,7 +24,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Install what is missing, then run everything that CI runs.
+    /// Install missing tools, then run everything that CI runs.
     Test {
         /// Run one step only.
         #[arg(long)]
@@ -63,27 +63,27 @@ enum Command {
         #[arg(long, default_value_t = 60)]
         seconds: u32,
     },
-    /// Run a simulation: `sim SEED` tells all about one, `sim --swarm COUNT` runs many.
+    /// Run simulations: `sim SEED` shows all events of one, `sim --swarm COUNT` runs many.
     Sim {
         /// SEED, or --swarm COUNT; also --first SEED, --flaw NAME, --json, --cluster.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         arguments: Vec<String>,
     },
-    /// Count the instructions of operations and compare them with those that are written down.
+    /// Count the instructions of operations and compare them with the recorded counts.
     Instructions {
-        /// Write them down instead.
+        /// Record the counts instead.
         #[arg(long)]
         update: bool,
     },
-    /// Run YCSB on Thunderhead and on Redis, in turn, and write down what it says.
+    /// Run YCSB on Thunderhead and on Redis, in turn, and record the results.
     Ycsb(ycsb::Arguments),
     /// Put bugs into a copy of the sources, one at a time: the swarm or a test must find each.
     Mutants(mutants::Arguments),
     /// Measure an area's requirements afresh.
     Evaluate {
-        /// What to measure: log, rpc, operations, recovery or peers.
+        /// The area: log, rpc, operations, recovery or peers.
         area: String,
-        /// Smaller and shorter: says whether it works, not how fast it is.
+        /// Smaller and shorter: shows whether it works, not how fast it is.
         #[arg(long)]
         quick: bool,
         /// Minutes of the churn that memory must stay bounded under (operations only).
@@ -96,10 +96,10 @@ enum Command {
         #[arg(long)]
         write: Option<String>,
     },
-    /// Install Redis, memcached and etcd, measure Thunderhead beside them, and put what came of it
-    /// into docs/evaluation/peers.md.
+    /// Install Redis, memcached and etcd, measure Thunderhead beside them, and put the results into
+    /// docs/evaluation/peers.md.
     Compare {
-        /// Smaller and shorter, and only printed: says whether it works, not how fast it is.
+        /// Smaller and shorter, and only printed: shows whether it works, not how fast it is.
         #[arg(long)]
         quick: bool,
         /// For programs.

@@ -12,7 +12,8 @@ const FUZZ_SECONDS: u32 = 15;
 /// Seeds that the swarm runs in a full test.
 const SWARM_SEEDS: u64 = 10_000;
 
-/// Seeds of the whole cluster, with what is beside: some two minutes together on two cores.
+/// The numbers of seeds of the whole cluster, with their flags: some two minutes in all on two
+/// cores.
 const CLUSTER_SWARMS: [&[&str]; 5] = [
     &["--cluster", "--swarm", "3000", "--verdicts"],
     &["--cluster", "--swarm", "1000", "--verdicts", "--migrations"],
@@ -169,7 +170,7 @@ impl Step {
     }
 }
 
-/// What is measured on a busy machine is not worth failing for; that it can be is.
+/// Checks that the measurements work. Figures of a busy machine are no reason to fail.
 fn evaluate_for_show(area: &str) -> Result<()> {
     evaluate(area, true, None, false, None).or_else(|error| match error.downcast_ref::<Failed>() {
         Some(Failed { code: Some(1), .. }) => Ok(()),

@@ -1,4 +1,4 @@
-//! House rules that no other tool checks. Every finding says where it is and what to do.
+//! House rules that no other tool checks. Every finding names its place and the next step.
 
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
@@ -177,7 +177,7 @@ pub(crate) fn tracked(root: &Path) -> Result<Vec<PathBuf>> {
 fn source(name: &str, text: &str, notes: &str, findings: &mut Vec<String>) {
     let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("");
     if !first.starts_with("//!") {
-        findings.push(format!("{name}:1: say with //! what this file is"));
+        findings.push(format!("{name}:1: describe this file with //!"));
     }
     let lines = text.lines().count();
     let says_why = text.lines().take_while(|line| line.starts_with("//!"));
@@ -190,7 +190,7 @@ fn source(name: &str, text: &str, notes: &str, findings: &mut Vec<String>) {
     for (number, line) in text.lines().enumerate() {
         for word in words.map(|halves| halves.concat()) {
             if line.contains(&word) {
-                findings.push(format!("{name}:{}: finish what {word} stands for", number + 1));
+                findings.push(format!("{name}:{}: finish the work that {word} marks", number + 1));
             }
         }
         if let Some((_, rest)) = line.split_once("See note \"")
@@ -214,7 +214,7 @@ fn is_reachable(path: &Path, files: &[PathBuf], root: &Path) -> bool {
         return true;
     }
     if stem == "mod" {
-        // What several tests or examples have in common: one of those beside its folder has it.
+        // A module that several tests or examples share is declared by a file beside its folder.
         let declaration = format!("mod {folder_name};");
         let mut beside = files.iter().filter(|file| file.parent() == folder.parent());
         return beside.any(|file| {
@@ -267,7 +267,9 @@ fn edges(root: &Path, findings: &mut Vec<String>) -> Result<()> {
     for package in metadata["packages"].as_array().into_iter().flatten() {
         let name = package["name"].as_str().unwrap_or("");
         let Some((_, allowed)) = EDGES.iter().find(|(known, _)| *known == name) else {
-            findings.push(format!("xtask/src/tidy.rs:1: say in EDGES what {name} may depend on"));
+            findings.push(format!(
+                "xtask/src/tidy.rs:1: list in EDGES the crates that {name} may depend on"
+            ));
             continue;
         };
         for dependency in package["dependencies"].as_array().into_iter().flatten() {

@@ -1,12 +1,15 @@
-//! `cargo xtask ycsb`: YCSB itself, on Thunderhead and on Redis, as in the papers' Figures 12 and 18.
+//! `cargo xtask ycsb`: YCSB itself, on Thunderhead and on Redis, as in the papers' Figures 12 and
+//! 18.
 //!
-//! Builds `bindings/ycsb` with Maven, starts both stores on this machine, loads each with as many records
-//! as fill a share of Thunderhead's memory, checks that each gives back what was written (YCSB's own check of
-//! data), and runs workloads A, B, C, D and F on them in turn, so that what else the machine does hits both.
-//! Each store and all its threads have one core, YCSB has the others.
+//! Builds `bindings/ycsb` with Maven, starts both stores on this machine, and loads each with as
+//! many records as fill a share of Thunderhead's memory. Checks that each store returns the written
+//! data (by YCSB's own check). Then it runs workloads A, B, C, D and F on the stores in turn, so
+//! that other load of the machine hits both. Each store and all its threads have one core, YCSB has
+//! the others.
 //!
-//! Both are asked in Java by one blocking connection a thread. What a thread of YCSB takes for itself is a
-//! large part of each operation: the figures compare stores as such a user sees them, not what they can do.
+//! YCSB calls both stores in Java, with one blocking connection for each thread. A thread of YCSB
+//! itself takes a large part of each operation: the figures compare the stores as such a user sees
+//! them, and do not show their limits.
 
 mod report;
 mod stores;
@@ -18,10 +21,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use stores::{Scratch, Store};
 
-/// What may be chosen.
+/// The options of the command.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Small and short: says whether it works, and not how fast it is. Nothing is written down.
+    /// Small and short: shows whether it works, not how fast it is. Nothing is recorded.
     #[arg(long)]
     quick: bool,
     /// Memory of Thunderhead's server in MiB: 32 to 65536.
@@ -57,7 +60,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// What is run, with everything decided.
+/// The plan of a run.
 #[derive(Clone, Debug)]
 struct Plan {
     memory_bytes: u64,
@@ -74,13 +77,13 @@ struct Plan {
 /// Bytes of a field.
 const FIELD_BYTES: u64 = 100;
 
-/// A workload of YCSB's core: what it does in which shares, and how it draws records.
+/// A workload of YCSB's core: the shares of its operations, and the way it draws records.
 #[derive(Debug)]
 struct Workload {
     name: char,
     what: &'static str,
     properties: &'static [&'static str],
-    /// What YCSB calls its writes.
+    /// YCSB's name of its writes.
     write: Option<&'static str>,
 }
 
@@ -139,7 +142,7 @@ struct Latency {
     p99: f64,
 }
 
-/// What one run came to.
+/// The results of one run.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Outcome {
     per_second: f64,
@@ -155,7 +158,7 @@ struct Measured {
     outcome: Outcome,
 }
 
-/// What a store held after loading.
+/// The contents of a store after loading.
 struct Loaded {
     share: u32,
     records: u64,
@@ -183,7 +186,7 @@ impl Arguments {
             false => self.shares.clone(),
         };
         for share in &shares {
-            // What is kept in reserve is a larger part of a small memory.
+            // The reserve is a larger part of a small memory.
             let most = if memory < 384 { 75 } else { 90 };
             let why = format!("--shares with {memory} MiB");
             within(&why, u64::from(*share), 10, most)?;
@@ -216,8 +219,8 @@ impl Arguments {
 }
 
 impl Plan {
-    /// Bytes that a record takes in the log and its index: name, length and bytes of each field, a key of
-    /// 23 bytes, what the log adds.
+    /// Returns the bytes of a record in the log and its index: name, length and bytes of each
+    /// field, a key of 23 bytes, and the overhead of the log.
     fn record_bytes(&self) -> u64 {
         let fields = u64::from(self.fields) * (2 + 6 + 4 + FIELD_BYTES);
         2 + fields + 23 + 12 + 15
@@ -253,7 +256,7 @@ pub(crate) fn check() -> Result<()> {
     case(&plan, 25, &mut Vec::new(), &mut Vec::new())
 }
 
-/// Builds, measures, prints, and writes down what a full run found.
+/// Builds, measures, prints, and records the results of a full run.
 pub(crate) fn ycsb(arguments: &Arguments) -> Result<()> {
     let plan = arguments.plan()?;
     build()?;
@@ -304,12 +307,12 @@ fn case(
         let limit = format!("operationcount={}", records.min(20_000));
         let mixture = ["readproportion=0.7", "updateproportion=0.3", "dataintegrity=true", &limit];
         let checked = client(plan, store, records, &["-t"], &mixture);
-        checked.with_context(|| format!("check that {} gives back what it got", store.name))?;
+        checked.with_context(|| format!("check that {} returns the written data", store.name))?;
     }
     for workload in &plan.workloads {
         let mut runs: [Vec<Outcome>; 2] = Default::default();
         let seconds = format!("maxexecutiontime={}", plan.seconds);
-        // Where objects are inserted memory must not overflow: no more than one for 200 of them.
+        // Inserts must not exceed the memory: at most one for 200 objects.
         let is_growing = workload.write == Some("INSERT");
         let count = if is_growing { (records / 10).max(1000) } else { 2_000_000_000 };
         let count = format!("operationcount={count}");
@@ -331,14 +334,14 @@ fn case(
     Ok(())
 }
 
-/// The run whose throughput is in the middle.
+/// Returns the run with the median throughput.
 fn middle(mut runs: Vec<Outcome>) -> Option<Outcome> {
     runs.sort_by(|one, other| one.per_second.total_cmp(&other.per_second));
     let at = runs.len() / 2;
     runs.into_iter().nth(at)
 }
 
-/// Runs YCSB's client against a store. Anything that is not answered rightly is an error.
+/// Runs YCSB's client against a store. A wrong or missing answer is an error.
 fn client(
     plan: &Plan,
     store: &Store,
@@ -373,7 +376,7 @@ fn client(
     parse(&text).with_context(|| format!("YCSB against {}:\n{last}", store.name))
 }
 
-/// Reads what YCSB prints: lines of an operation in brackets, what of it, and a number.
+/// Parses the output of YCSB: lines with an operation in brackets, a measure, and a number.
 fn parse(text: &str) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let mut done = 0.0;
@@ -417,7 +420,7 @@ fn on_core(core: stores::Core, program: &str) -> Command {
     command
 }
 
-/// Installs what it takes, from packages of Debian.
+/// Installs the needed tools, from packages of Debian.
 fn install_tools() -> Result<()> {
     let has = |program: &str, flag: &str| {
         Command::new(program).arg(flag).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
@@ -441,7 +444,7 @@ fn install_tools() -> Result<()> {
     })
 }
 
-/// What is compared, with versions.
+/// Returns the compared stores with their versions.
 fn versions() -> Result<String> {
     let first = |program: &Path, flag: &str| -> Result<String> {
         let output = Command::new(program).arg(flag).output();
@@ -457,7 +460,7 @@ fn versions() -> Result<String> {
     Ok(format!("{thunderhead}, Redis {redis} asked by Jedis 5.1.0, YCSB 0.17.0, {java}"))
 }
 
-/// The binary that was built: where cargo puts it.
+/// Returns the path at which cargo puts the binary.
 fn binary() -> PathBuf {
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
     PathBuf::from(target).join("release/thunderhead")
@@ -472,7 +475,7 @@ mod tests {
         [READ], Return=OK, 20159\n[CLEANUP], 50thPercentileLatency(us), 7\nStarting test.\n";
 
     #[test]
-    fn what_ycsb_prints_is_read() {
+    fn output_of_ycsb_is_parsed() {
         let outcome = parse(TEXT).unwrap();
         assert_eq!(outcome.per_second, 5151.3);
         let read = Latency { median: 115.0, p99: 6711.0 };

@@ -1,13 +1,14 @@
-//! Where the instructions of an operation go: by the file that they were written in, wherever they were inlined.
+//! The instructions of an operation by layer. An instruction belongs to the file of its source,
+//! wherever it was inlined.
 //!
-//! Callgrind counts within the functions of the shard's side alone here (`--toggle-collect`) and says of which file each
-//! instruction is. What comes from libraries counts for the layer whose function it is in, but for a few
-//! that are layers of their own.
+//! Here callgrind counts only within the functions of the shard's side (`--toggle-collect`), and
+//! names the file of each instruction. Instructions of libraries count for the layer of the calling
+//! function, except for a few libraries that are layers of their own.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
-/// Layers in the order of a request's way, and the places that belong to each: the first that fits counts.
+/// The layers in the order of a request's way, with the places of each. The first match counts.
 const LAYERS: [(&str, &[&str]); 11] = [
     ("copying", &["memmove", "memcpy", "memset"]),
     ("checksums", &["crc_fast", "crc-fast"]),
@@ -31,20 +32,21 @@ const LAYERS: [(&str, &[&str]); 11] = [
     ("messages", &["rpc/src", "wire/src", "net/src", "runtime/src"]),
 ];
 
-/// What is none of them.
+/// The layer of all other instructions.
 const REST: &str = "other";
 
-/// Instructions by layer.
+/// The instructions of each layer.
 pub(super) type Layers = BTreeMap<&'static str, f64>;
 
-/// The names of all layers, in their order.
+/// Returns the names of all layers, in their order.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     LAYERS.iter().map(|(name, _)| *name).chain([REST])
 }
 
-/// Sums up what instructions took by layer, in callgrind's format: a file (`fl=`, `fi=` or `fe=`) and a function (`fn=`)
-/// hold for the lines that follow, each a position and its costs. The line behind `calls=` is of what was called, which is told
-/// by itself. Names are numbers from the second time on.
+/// Sums up the costs by layer. In callgrind's format, a file (`fl=`, `fi=` or `fe=`) and a function
+/// (`fn=`) hold for the following lines, each of which has a position and its costs. The line after
+/// `calls=` has the costs of the called function, which are also listed under that function, so it
+/// does not count here. Names are numbers from the second time on.
 pub(super) fn of(text: &str) -> Layers {
     let (mut files, mut functions) = (HashMap::new(), HashMap::new());
     let (mut file, mut function, mut is_call) = ("", "", false);
@@ -70,7 +72,7 @@ pub(super) fn of(text: &str) -> Layers {
     layers
 }
 
-/// A name, or what its number was given as.
+/// Returns a name, or the name that was given with its number.
 fn named<'a>(known: &mut HashMap<&'a str, &'a str>, name: &'a str) -> &'a str {
     match name.split_once(' ') {
         Some((number, name)) => {
@@ -93,7 +95,7 @@ fn layer(file: &str, function: &str) -> &'static str {
     of_function.map_or(REST, |(name, _)| *name)
 }
 
-/// The file that a function of ours would be in, after its name.
+/// Returns the file of one of our functions, guessed from its name.
 fn module(function: &str) -> String {
     let Some((_, ours)) = function.split_once("thunderhead_") else { return String::new() };
     let path: Vec<&str> = ours
@@ -107,7 +109,7 @@ fn module(function: &str) -> String {
     }
 }
 
-/// A table of layers, for each operation.
+/// Returns the table of layers, with a column for each operation.
 pub(super) fn table(rows: &[(String, Layers)]) -> String {
     let mut text = String::from("| of which |");
     for (name, _) in rows {
@@ -134,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_inlined_counts_where_it_was_written() {
+    fn inlined_instructions_count_for_the_file_of_their_source() {
         let text = "fl=(1) crates/log/src/log/write.rs\nfn=(1) thunderhead_log::log::write::put\n10 5 1\n\
                     fi=(2) crates/log/src/index.rs\n20 7\nfe=(1)\n11 1\n\
                     cfi=(3) crates/master/src/clients.rs\ncfn=(2) thunderhead_master::clients::Clients::meet\n\

@@ -1,4 +1,4 @@
-//! What YCSB found: for people, for programs, and for `docs/evaluation/ycsb.md`.
+//! The results of YCSB: for people, for programs, and for `docs/evaluation/ycsb.md`.
 
 use super::{Loaded, Measured, Plan};
 use crate::steps::between;
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// The page, and between which lines the figures are.
+/// The page, and the lines before and after the figures.
 const PAGE: &str = "docs/evaluation/ycsb.md";
 const BEGIN: &str = "<!-- figures: cargo xtask ycsb -->";
 const END: &str = "<!-- end of figures -->";

@@ -1,5 +1,5 @@
-//! The stores that YCSB is run on: processes of this machine, on ports of their own, with files in a
-//! directory that goes in the end. What is started here ends with its [`Store`].
+//! The stores under YCSB: processes of this machine, on ports of their own, with files in a
+//! temporary directory. A process that was started here ends with its [`Store`].
 
 use super::{binary, on_core};
 use anyhow::{Context, Result, bail};
@@ -21,7 +21,7 @@ pub(super) enum Core {
     Others,
 }
 
-/// A directory that goes with all that is in it.
+/// A temporary directory, which is removed with its contents.
 pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
@@ -43,13 +43,13 @@ impl Drop for Scratch {
     }
 }
 
-/// A store that runs.
+/// A running store.
 pub(super) struct Store {
-    /// What people call it.
+    /// The store's name.
     pub(super) name: &'static str,
     /// The class of its binding.
     pub(super) binding: &'static str,
-    /// What the binding is told.
+    /// The properties for the binding.
     pub(super) properties: Vec<String>,
     address: SocketAddr,
     child: Child,
@@ -77,7 +77,7 @@ impl Store {
         ]);
         command.args(["--replicas", if durable { "1" } else { "0" }, "--log-level", "error"]);
         command.arg("--data").arg(scratch.0.join("thunderhead"));
-        // Some segments more than what is kept in reserve, also in a small memory.
+        // This is some segments more than the reserve, also with a small memory.
         let segment = (memory / 64).next_power_of_two().clamp(512 << 10, 8 << 20) >> 10;
         command.args(["--segment-bytes", &format!("{segment}KiB")]);
         let child = start(command, scratch, "Thunderhead")?;
@@ -91,7 +91,7 @@ impl Store {
         store.wait(scratch, |store| Ok(store.full()?.is_some()))
     }
 
-    /// Starts Redis, without what it would do for durability unless that is wanted.
+    /// Starts Redis, without durability unless that is wanted.
     pub(super) fn redis(scratch: &Scratch, durable: bool, fields: u32) -> Result<Store> {
         let address = free_address()?;
         let directory = scratch.0.join("redis");
@@ -149,7 +149,7 @@ impl Store {
         Ok((memory > 0.0).then(|| live / memory))
     }
 
-    /// Resident bytes of the process; of Redis what it says of itself, which is the same.
+    /// Returns the resident bytes of the process; for Redis its own figure, which is the same.
     pub(super) fn resident_bytes(&self) -> Result<u64> {
         if self.name == "Redis" {
             return resident_of_redis(self.address);
@@ -168,12 +168,12 @@ fn resident_of_redis(address: SocketAddr) -> Result<u64> {
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     stream.write_all(b"INFO memory\r\nQUIT\r\n")?;
     let mut text = String::new();
-    stream.take(1 << 20).read_to_string(&mut text).context("read what Redis says of memory")?;
+    stream.take(1 << 20).read_to_string(&mut text).context("read the memory of Redis")?;
     let line = text.lines().find_map(|line| line.strip_prefix("used_memory_rss:"));
     line.and_then(|bytes| bytes.trim().parse().ok()).context("Redis says nothing of its memory")
 }
 
-/// Starts a store that says what it says into a file.
+/// Starts a store whose output goes into a file.
 fn start(mut command: Command, scratch: &Scratch, name: &str) -> Result<Child> {
     let path = scratch.log(name);
     let file = std::fs::File::create(&path).with_context(|| format!("make {}", path.display()))?;
@@ -182,7 +182,7 @@ fn start(mut command: Command, scratch: &Scratch, name: &str) -> Result<Child> {
     command.spawn().with_context(|| format!("start {name}"))
 }
 
-/// An address on loopback whose port, and the one behind it, nobody listens on at the moment.
+/// Returns an address on loopback with a port that is free now, as is the next port.
 fn free_address() -> Result<SocketAddr> {
     for _ in 0..100 {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a port")?;
