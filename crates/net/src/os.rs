@@ -21,6 +21,7 @@ mod accept;
 mod budget;
 mod connection;
 mod door;
+mod held;
 mod socket;
 #[cfg(test)]
 mod tests;

@@ -121,25 +121,6 @@ impl OsTransport {
         }
     }
 
-    /// Tells the handler of failed connections, and continues with connections that may go on
-    /// again.
-    #[cold]
-    fn go_on(&mut self, handler: &mut dyn Handler) {
-        for (id, why) in std::mem::take(&mut self.failed) {
-            self.fail(id, why, handler);
-        }
-        let mut resumed = std::mem::take(&mut self.resumed);
-        while !self.holds_input && !resumed.is_empty() {
-            let id = resumed.remove(0);
-            if let Some(connection) = self.connections.get_mut(id) {
-                connection.is_held = false;
-            }
-            self.digest_input(id, handler);
-        }
-        // The connections that waited longest come first in the next poll.
-        self.resumed.splice(..0, resumed);
-    }
-
     /// Polls the rings; if they are few, more than once.
     #[inline]
     fn watch_rings(&mut self, handler: &mut dyn Handler) -> bool {
@@ -550,7 +531,7 @@ impl OsTransport {
     }
 
     /// Continues with bytes that were read before.
-    fn digest_input(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
+    pub(super) fn digest_input(&mut self, id: ConnectionId, handler: &mut dyn Handler) {
         let Some(connection) = self.connections.get_mut(id) else { return };
         let mut input = std::mem::take(&mut connection.input);
         let used = self.digest(id, &input, handler);
@@ -642,28 +623,6 @@ impl OsTransport {
             return (kind != Kind::MESSAGE && !kind.may_be_skipped()).then_some(Cause::Malformed);
         }
         (kind != Kind::PREFACE || payload_bytes > GREETING_BYTES_MAX).then_some(Cause::NotOurs)
-    }
-
-    /// Keeps the rest of a connection's input for the next poll. It is not read until then, or its
-    /// input would grow.
-    #[cold]
-    fn hold(&mut self, id: ConnectionId) {
-        if let Some(connection) = self.connections.get_mut(id)
-            && !std::mem::replace(&mut connection.is_held, true)
-        {
-            self.resumed.push(id);
-        }
-    }
-
-    pub(super) fn pause(&mut self, id: ConnectionId) {
-        if let Some(connection) = self.connections.get_mut(id)
-            && !connection.paused
-        {
-            connection.paused = true;
-            self.counters.held_back += 1;
-            self.watch(id);
-            self.write(id);
-        }
     }
 
     fn greeted(&mut self, id: ConnectionId, payload: &[u8], handler: &mut dyn Handler) {
