@@ -1,4 +1,4 @@
-//! A client's session, driven by tasks of a node: what is asked for can be awaited.
+//! A client's session, driven by tasks of a node, with futures for its results.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use thunderhead_rpc::Calling;
 use thunderhead_runtime::Time;
 use thunderhead_runtime::tasks::Tasks;
 
-/// A client. Clones are the same.
+/// A client. Clones share its session.
 #[derive(Clone)]
 pub(crate) struct Client(Rc<Inner>);
 
@@ -21,7 +21,7 @@ struct Inner {
     calling: Calling,
     ended: RefCell<BTreeMap<Ticket, Ended>>,
     waiting: RefCell<BTreeMap<Ticket, Waker>>,
-    /// When the session is told the time, as things stand.
+    /// The next time at which the session gets a tick.
     ticks_at: Cell<Time>,
 }
 

@@ -1,15 +1,17 @@
 //! Two clusters in one simulation, and addresses that pass from one to the other.
 //!
 //! ```text
-//!  both are made, alike ─► a machine of each is built anew for the other one, at its address; in half of
-//!  the seeds their coordinators change places, too ─► all tablets move to the newcomers ─► users who have
-//!  been idle, with the maps of before, go on
+//!  two equal clusters are created
+//!  ─► one machine of each cluster is reinstalled for the other one, with the same address;
+//!     in half of the seeds their coordinators exchange places, too
+//!  ─► all tablets move to the new servers
+//!  ─► users that have been idle continue with their old maps
 //! ```
 //!
-//! Ids begin at 1 in both, so a table, a server and a master of one cluster have the same names as those
-//! of the other, and records and maps of each hold addresses at which servers of the other are. What must
-//! hold: nobody reads what the other cluster has, nothing that was acknowledged is lost or done twice, and
-//! no server of one is given up, fenced or told anything by the other.
+//! Ids begin at 1 in both clusters. So tables, servers and masters of the two have the same ids,
+//! and records and maps of each hold addresses of servers of the other. Three rules must hold: no
+//! client reads data of the other cluster; no acknowledged update is lost or done twice; and no
+//! server is declared crashed, fenced or commanded by the other cluster.
 
 use super::client::Client;
 use super::{Met, Outcomes};
@@ -37,45 +39,45 @@ const COORDINATOR_PORT: u16 = 7100;
 const SERVER_PORT: u16 = 7200;
 const SEGMENT_BYTES: u32 = 64 << 10;
 
-/// Servers of each cluster.
+/// The number of servers of each cluster.
 const SERVERS: usize = 3;
 
-/// Objects that each user writes, beside a counter.
+/// The number of objects that each user writes, beside a counter.
 const KEYS: u64 = 32;
 
-/// How often the counter is incremented before and after.
+/// How often the counter is incremented, before the exchange and after it.
 const INCREMENTS: u64 = 5;
 
-/// How long anything may take.
+/// The longest time of each step.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A machine that one of the clusters has.
+/// A machine of one of the clusters.
 #[derive(Clone)]
 struct Machine {
     host: HostId,
-    /// Whose it is.
+    /// The cluster to which it belongs.
     cluster: Rc<Cell<usize>>,
-    /// Its disk is emptied before it starts.
+    /// Whether its disk is emptied before it starts.
     is_new: Rc<Cell<bool>>,
     life: Rc<RefCell<Life>>,
     handle: Rc<RefCell<Option<Handle>>>,
 }
 
-/// What users found and did.
+/// The observations of the users.
 #[derive(Default)]
 struct Seen {
     failures: Vec<String>,
     operations: usize,
-    /// Users that have done what was to be done so far.
+    /// The number of steps that users have completed.
     done: usize,
-    /// They may go on.
+    /// Whether the users may continue.
     goes_on: bool,
 }
 
 struct World {
     simulation: Simulation,
     stores: [SimStore; 2],
-    /// A machine with a coordinator of each.
+    /// The machines with the coordinators, one of each cluster.
     seats: Vec<Machine>,
     servers: Vec<Machine>,
     seen: Rc<RefCell<Seen>>,
@@ -142,13 +144,13 @@ impl World {
                 return Err(format!("server {number} has ended: {why}"));
             }
             if generation != Some(1) {
-                return Err(format!("server {number} is in life {generation:?}"));
+                return Err(format!("server {number} is in generation {generation:?}"));
             }
         }
         Ok(())
     }
 
-    /// A machine of each cluster is built anew for the other one.
+    /// Reinstalls a machine of each cluster for the other one.
     fn exchange(&mut self, leaving: [usize; 2], random: &mut Random) {
         for number in leaving {
             let machine = self.servers[number].clone();
@@ -172,12 +174,12 @@ impl World {
         }
     }
 
-    fn until(&mut self, what: &str, holds: impl Fn(&World) -> bool) -> Result<(), String> {
+    fn until(&mut self, label: &str, holds: impl Fn(&World) -> bool) -> Result<(), String> {
         let end = self.simulation.now() + PATIENCE;
         while !holds(self) {
             if self.simulation.now() >= end || !self.seen.borrow().failures.is_empty() {
                 let servers = [0, 1].map(|cluster| self.list(cluster));
-                return Err(format!("in vain: {what}; {servers:?}"));
+                return Err(format!("in vain: {label}; {servers:?}"));
             }
             self.simulation.run_for(Duration::from_millis(5));
         }
@@ -188,7 +190,7 @@ impl World {
         SocketAddr::new(self.simulation.address(machine.host), SERVER_PORT)
     }
 
-    /// What speaks to the coordinator of a cluster.
+    /// Returns the handle of a cluster's coordinator, if it leads.
     fn handle(&self, cluster: usize) -> Option<Handle> {
         let of_it = self.seats.iter().find(|it| it.cluster.get() == cluster)?;
         of_it.handle.borrow().clone().filter(Handle::leads)
@@ -202,8 +204,7 @@ impl World {
         self.handle(cluster)?.servers()
     }
 
-    /// Whether so many servers are up as there are to be, the newcomers among them, and all tablets are
-    /// served.
+    /// Whether all servers are up, the new ones among them, and all tablets are served.
     fn is_whole(&self, cluster: usize, newcomers: &[usize]) -> bool {
         let (Some(map), Some(list)) = (self.map(cluster), self.list(cluster)) else { return false };
         let up = list.servers.iter().filter(|it| it.state == ServerState::Up);
@@ -213,7 +214,7 @@ impl World {
         up.len() == SERVERS && newcomers.iter().all(is_up) && tablets.all(|it| it.address.is_some())
     }
 
-    /// The coordinators' addresses, and whose they are at present.
+    /// Returns the coordinators' addresses, with the cluster that has each at present.
     fn coordinators(&self) -> Vec<(SocketAddr, Rc<Cell<usize>>)> {
         let at = |it: &Machine| {
             let ip = self.simulation.address(it.host);
@@ -300,14 +301,14 @@ impl World {
         self.servers.push(Machine { host, cluster: whose, is_new, life, handle });
     }
 
-    /// The id of a cluster, by one of its servers.
+    /// Returns the id of a cluster, from one of its servers.
     fn cluster(&self, number: usize) -> OwnCluster {
         let of_it = self.servers.iter().filter(|it| it.cluster.get() == number);
         let known = of_it.filter_map(|it| it.life.borrow().identity()).next();
         known.map_or(OwnCluster::Unknown, |identity| OwnCluster::Known(identity.cluster))
     }
 
-    /// A host with a client of a cluster, which knows the coordinators of both.
+    /// Adds a host with a client of a cluster, which knows the coordinators of both.
     fn add_client<F: Future<Output = Result<(), String>> + 'static>(
         &mut self,
         name: &str,
@@ -333,7 +334,7 @@ impl World {
         });
     }
 
-    /// A user who writes, is idle while addresses change, and goes on.
+    /// Adds a user that writes, is idle while addresses change, and continues.
     fn add_user(&mut self, cluster: usize) {
         self.add_client("user", cluster, move |client, seen| async move {
             let user = User { client, seen, cluster: cluster as u8 };
@@ -350,14 +351,14 @@ impl World {
         });
     }
 
-    /// Somebody who moves all tablets to the server at an address.
+    /// Adds an operator that moves all tablets to the server at an address.
     fn add_operator(&mut self, cluster: usize, to: SocketAddr) {
         self.add_client("operator", cluster, move |client, _| async move {
             let answer = client.ask(Question::ClusterStatus, PATIENCE).await;
             let Ok(Reply::Cluster(status)) = answer else { return Err(format!("{answer:?}")) };
             let mut shards = status.servers.servers.iter().flat_map(|it| &it.shards);
             let target = shards.find(|it| it.address == to).map(|it| it.master);
-            let target = target.ok_or("the newcomer is not there")?;
+            let target = target.ok_or("the new server is not in the list")?;
             for table in &status.map.tables {
                 for tablet in table.tablets.iter().filter(|it| it.master != target) {
                     let (table, first) = (table.name.clone(), tablet.first);
@@ -381,13 +382,13 @@ impl User {
     async fn begin(&self) -> Result<TableId, String> {
         let table = CreateTable { name: "t".to_owned(), server_span: SERVERS as u32 };
         match self.client.ask(Question::CreateTable(table), PATIENCE).await {
-            // As in the other cluster.
+            // The table of the other cluster has the same id.
             Ok(Reply::Table(table)) if table.id == TableId(1) => Ok(table.id),
             other => Err(format!("the table is not made: {other:?}")),
         }
     }
 
-    /// The value of an object: nobody else's.
+    /// Returns the value of an object, which no other object has.
     fn value(&self, key: u64, round: u8) -> Vec<u8> {
         vec![self.cluster, key as u8, round]
     }

@@ -1,9 +1,10 @@
-//! A large cluster: many servers, each table spread over all of them. All processes end at once and are started
-//! again, and the cluster has to serve everything again before long.
+//! A large cluster: many servers, each table spread over all of them. All processes end at once and
+//! restart, and the cluster must serve everything again within a limit.
 //!
-//! Virtual time has what messages, disks and the metastore take, not what processors take. Servers work
-//! side by side, and the coordinator alone: what its turns took in real time is added to the virtual time. That is
-//! measured in this build, on this machine, and counts nothing as done beside waiting, so the sum is an upper bound.
+//! Virtual time includes the time of messages, disks and the metastore, but not of processors.
+//! Servers work in parallel, the coordinator alone. So the real time of the coordinator's turns is
+//! added to the virtual time. It is measured in this build on this machine, as if no turn
+//! overlapped with waiting, so the sum is an upper bound.
 
 use super::plan::{Extras, Plan};
 use super::world::World;
@@ -20,11 +21,10 @@ use thunderhead_server::Probing;
 use thunderhead_simulator::Scheduling;
 use thunderhead_wire::control::Settings;
 
-/// Nothing that is sent is longer: a value of the metastore and what surrounds it, a map, a piece of a
-/// segment.
+/// The longest message: a value of the metastore with its envelope, a map, or a piece of a segment.
 pub(crate) const MESSAGE_BYTES_MAX: usize = (1 << 20) + 1024;
 
-/// How large a cluster is.
+/// The size of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) servers: usize,
@@ -37,16 +37,16 @@ impl Size {
     pub(crate) const LARGE: Size = Size { servers: 100, tables: 1000 };
 }
 
-/// What came of it.
+/// The results of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
-    /// Tablets, all of which were served before and after.
+    /// The number of tablets, all of which were served before and after.
     pub(crate) tablets: usize,
-    /// From the end of all processes until everything was served again, in virtual time.
+    /// The virtual time from the end of all processes until everything was served again.
     pub(crate) cold: Duration,
-    /// What the coordinators' turns took meanwhile, in real time.
+    /// The real time of the coordinators' turns meanwhile.
     pub(crate) coordinator: Duration,
-    /// Bytes of the longest message of all.
+    /// The bytes of the longest message.
     pub(crate) longest: usize,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Timed<P> {
 }
 
 impl<P: Process> Process for Timed<P> {
-    #[allow(clippy::disallowed_methods, reason = "real time is what is measured")]
+    #[allow(clippy::disallowed_methods, reason = "this measures real time")]
     fn turn(&mut self, now: Time) -> bool {
         let began = Instant::now();
         let busy = self.inner.turn(now);
@@ -100,7 +100,7 @@ fn plan(size: Size, random: &mut Random) -> Plan {
             segment_bytes: 128 << 10,
             self_backup: false,
         },
-        // Each tablet takes some hundred bytes of it.
+        // Each tablet takes some hundred bytes of memory.
         memory_bytes: 32 * (128 << 10) + size.tables as usize * (4 << 10),
         buffers: 24,
         link: Link { delay: Duration::from_micros(20), ..Link::default() },
@@ -114,10 +114,10 @@ fn plan(size: Size, random: &mut Random) -> Plan {
     }
 }
 
-/// How long everything may take until the run is called off.
+/// The longest time of each step, after which the run fails.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Runs it.
+/// Runs the scenario of a seed.
 pub(crate) fn run(seed: u64, size: Size) -> Result<Figures, String> {
     let mut random = Random::from_seed(seed);
     let plan = Rc::new(plan(size, &mut random));
@@ -138,7 +138,8 @@ pub(crate) fn run(seed: u64, size: Size) -> Result<Figures, String> {
         world.known().map_or(0, |(map, _)| map.tables.iter().map(|it| it.tablets.len()).sum());
     let (began, spent) = (world.simulation.now(), world.spent());
     world.stop_all(Duration::from_millis(100));
-    // A new leader reads first that all servers are up, for nobody has told it otherwise yet.
+    // A new leader first reads that all servers are up, because no server has reported otherwise
+    // yet.
     let lives_again = |world: &World| {
         world.known().is_some_and(|(_, list)| list.servers.iter().all(|it| it.generation > 1))
     };
@@ -147,7 +148,7 @@ pub(crate) fn run(seed: u64, size: Size) -> Result<Figures, String> {
     }
     let cold = world.simulation.now() - began;
     let coordinator = world.spent() - spent;
-    // A client that knows nothing yet reads and writes.
+    // A new client, without a map, reads and writes.
     world.add_user("last", move |user| user.use_tables(tables.min(20)));
     if !world.until(PATIENCE, |world| world.seeing.seen.borrow().working == 0) {
         return Err("a user of the tables does not come to an end".to_owned());

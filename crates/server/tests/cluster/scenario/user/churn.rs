@@ -1,18 +1,18 @@
-//! Overwriting much, so that logs go on to other heads and are cleaned.
+//! Users that overwrite much, so that logs roll to new heads and are cleaned.
 
 use super::{KEYS, LONG, NUMBERS, User};
 use std::time::Duration;
 use thunderhead_client::{Action, Condition, KeyHash, Operation, TableId};
 use thunderhead_simulator::linearizability::{self, Action as Judged};
 
-/// Objects of each table that only take room, and how many are written at once.
+/// The number of objects in each table that only fill memory, and how many are written at once.
 const FILLERS: u64 = 16;
 const FILLERS_AT_ONCE: usize = 20;
 
-/// So many there are where tablets are to be large.
+/// Their number if tablets are to be large.
 const GROWN: u64 = 80;
 
-/// How often an object is overwritten that is to fade, and what fills up the log then.
+/// How often a fading object is overwritten, and how often the log is filled afterwards.
 const FADED_WRITES: std::ops::Range<u64> = 20..60;
 const FADED_FILLINGS: std::ops::Range<u64> = 2..16;
 
@@ -26,7 +26,7 @@ impl User {
         churn > 0.0 && self.random.chance(churn)
     }
 
-    /// Overwrites objects that only take room. That some are refused does not matter.
+    /// Overwrites objects that only fill memory. It does not matter if some writes are refused.
     pub(super) async fn churn(&mut self) {
         let tables = self.seeing.seen.borrow().tables.clone();
         let fillers: Vec<Vec<u8>> = (0..FILLERS).map(filler).collect();
@@ -34,7 +34,7 @@ impl User {
         self.fill(&tables, &fillers, Condition::Always, patience).await;
     }
 
-    /// Overwrites some objects, and much that only takes room, and does not wait for long.
+    /// Overwrites some objects, and many that only fill memory, and does not wait for long.
     pub(super) async fn press(&mut self) {
         let tables = self.seeing.seen.borrow().tables.clone();
         let table = tables[self.random.below(2) as usize];
@@ -67,8 +67,9 @@ impl User {
         let _ = self.client.all(operations, patience).await;
     }
 
-    /// Overwrites an object often, and deletes it; overwrites others of its tablet until nothing is left of
-    /// it in the log, or only what is very old; then its master dies, and it is made anew.
+    /// Overwrites an object often, and deletes it. Overwrites others of its tablet until nothing of
+    /// the object remains in the log, or only very old entries. Then its master crashes, and the
+    /// user writes the object again.
     pub(super) async fn fade(&mut self) {
         let table = self.seeing.seen.borrow().tables[self.random.below(2) as usize];
         let key = self.random.within(NUMBERS..KEYS);
@@ -86,7 +87,7 @@ impl User {
         let deletion = Operation { table, key: bytes, condition: always, action };
         self.begin(vec![(key, Judged::Delete { condition: its }, deletion)], patience, false).await;
         for _ in 0..self.random.within(FADED_FILLINGS) {
-            // New objects would have versions above those of what was deleted.
+            // New objects would have versions above those of the deleted object.
             self.fill(&[table], &fillers, Condition::Present, patience).await;
         }
         self.seeing.seen.borrow_mut().faded = Some((table, hash));
@@ -96,7 +97,7 @@ impl User {
         self.overwrite(table, key, Duration::from_secs(8)).await;
     }
 
-    /// Sees to it that a table of one tablet is larger than what is sent of it at once.
+    /// Makes a table of one tablet larger than one message of a migration.
     pub(super) async fn grow(&mut self) {
         if !self.seeing.plan.is_narrow_whole {
             return;
@@ -108,7 +109,7 @@ impl User {
         }
     }
 
-    /// Writes another value, whatever there is.
+    /// Writes another value, without a condition.
     pub(super) async fn overwrite(&mut self, table: TableId, key: u64, patience: Duration) {
         let wanted = self.another(table, key);
         self.begin(vec![wanted], patience, false).await;

@@ -1,5 +1,5 @@
-//! What makes long what is a moment otherwise, and has something happen in it: bytes are on one backup and not
-//! on another, or on none; an answer is on its way; a table is written and another one is not.
+//! Faults that prolong a moment, and let something happen during it: bytes are on one backup but
+//! not on another, or on none; an answer is in flight; one table is written and another is not.
 
 use super::{LIFE_LASTS_MAX, World};
 use std::rc::Rc;
@@ -14,9 +14,9 @@ pub(super) fn millis(random: &mut Random, range: std::ops::Range<u64>) -> Durati
 }
 
 impl World {
-    /// What a server sends to some of the others takes long, or does not arrive; then it dies, perhaps with
-    /// all others but one. Before that another one may begin a new life or go for longer, so that much is
-    /// replicated anew.
+    /// A server's messages to some other servers take long, or do not arrive. Then it crashes,
+    /// perhaps with all others but one. Before that, another server may restart or stay away for
+    /// longer, so that much is replicated again.
     pub(super) fn dies_behind_slow_links(
         &mut self,
         number: usize,
@@ -28,7 +28,7 @@ impl World {
         let mut slow = millis(random, 20..600);
         let usual = self.seeing.plan.link;
         let way = random.below(6);
-        // Who is left is far, and has the end of each head late.
+        // The remaining server has a slow link, and gets the end of each head late.
         let is_left_far = way < 2;
         if is_left_far {
             slow = millis(random, 300..1500);
@@ -71,7 +71,7 @@ impl World {
         }
     }
 
-    /// What goes from a server to another one goes otherwise for so long.
+    /// Changes the links from one server to another for some time.
     pub(super) fn set_links(&mut self, from: usize, to: usize, link: Link, lasts: Duration) {
         let usual = self.seeing.plan.link;
         for (from, to) in self.pairs(from, to) {
@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// What goes from a host to a server goes otherwise for so long.
+    /// Changes the links from a host to a server for some time.
     pub(super) fn set_link_between(
         &mut self,
         host: HostId,
@@ -97,9 +97,9 @@ impl World {
         }
     }
 
-    /// A server is given up that works well, and does not hear of it, as it hears nobody but users; what
-    /// others had told it just before may still come, and late. A user begins anew, so that it asks
-    /// those who come after the server; the others ask the server.
+    /// A healthy server is declared crashed and does not learn it, because it hears only users.
+    /// Earlier messages of other servers may still arrive, late. One user restarts, so that it asks
+    /// the server's successors; the others ask the server.
     pub(super) fn is_given_up_unheard(
         &mut self,
         number: usize,
@@ -136,8 +136,8 @@ impl World {
         self.run_for(millis(random, 300..1000));
     }
 
-    /// The leader goes, or cannot write any more, when it has written who comes after a server for a part
-    /// of what that had.
+    /// The leader crashes, or can no longer write, when it has written the new owners of a part of
+    /// a server's tablets.
     pub(super) fn loses_its_leader_half_way(
         &mut self,
         number: usize,
@@ -170,7 +170,7 @@ impl World {
         }
         let (leader, way) = (self.leader_host(), random.below(6));
         if way < 4 {
-            // What is on its way there is lost, too.
+            // Requests in flight to the store are lost, too.
             let store = self.store.clone();
             store.stop();
             let lasts = if way == 0 { millis(random, 100..1000) } else { millis(random, 1..50) };
@@ -181,7 +181,7 @@ impl World {
             1..5 => {
                 self.simulation.restart_after(leader, plan.lasts(random));
                 self.simulation.crash(leader);
-                // The next one begins anew, for somebody who took part is gone as well.
+                // The next leader begins anew, because a participant has crashed as well.
                 self.until(Duration::from_secs(4), |world| world.leader().is_some());
                 self.run_for(millis(random, 0..400));
                 let other = random.below(self.places.len() as u64) as usize;
@@ -200,15 +200,15 @@ impl World {
         }
     }
 
-    /// How many tablets nobody serves, as far as that is known.
+    /// Returns the number of tablets that no master serves, by the leader's map.
     fn unserved(&self) -> usize {
         let tables = self.known().map_or(Vec::new(), |(map, _)| map.tables);
         let tablets = tables.iter().flat_map(|it| &it.tablets);
         tablets.filter(|it| it.address.is_none()).count()
     }
 
-    /// A server dies, and the one whose disk fails begins a new life at the same time, with bits that have
-    /// turned over.
+    /// A server crashes, and the server with the weak disk restarts at the same time, with flipped
+    /// bits.
     pub(super) fn dies_as_another_rots(
         &mut self,
         number: usize,
@@ -227,7 +227,8 @@ impl World {
         self.rots(&disk, random);
     }
 
-    /// Servers are far from each other for a while, and tablets move that take more than one message.
+    /// Links between servers are slow for a while, and tablets move that take more than one
+    /// message.
     pub(super) fn moves_over_slow_links(&mut self, random: &mut Random) {
         let lasts = millis(random, 500..2000);
         let far = Link { delay: millis(random, 5..30), ..self.seeing.plan.link };
@@ -240,7 +241,8 @@ impl World {
         self.run_for(lasts);
     }
 
-    /// The master of a key dies in a moment; up to then another server may have late what it sends.
+    /// The master of a key crashes in a moment. Until then its messages to another server may be
+    /// slow.
     pub(super) fn lets_go_of(&mut self, table: TableId, hash: KeyHash) {
         if !self.is_troubled {
             return;
