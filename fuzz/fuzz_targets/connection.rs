@@ -1,5 +1,5 @@
 //! A whole connection to a server: any bytes, in any pieces, with or without a greeting first. The
-//! server must not panic, and must go on serving somebody else.
+//! server must not panic, and must go on serving other clients.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

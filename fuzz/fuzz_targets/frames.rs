@@ -1,4 +1,4 @@
-//! Any bytes, decoded as what describes a backup's storage: must never panic.
+//! Any bytes, decoded as the descriptions of a backup's storage: must never panic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Any bytes, as what a master says to a backup: must never panic.
+//! Any bytes, as a message from a master to a backup: must never panic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

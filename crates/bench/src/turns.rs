@@ -1,12 +1,14 @@
-//! How long a shard's turns are while it does long work beside its requests: `thunderhead bench turns`.
+//! The length of a shard's turns while it does long work beside its requests: `thunderhead bench
+//! turns`.
 //!
-//! No slice may hold a turn for long, or requests wait (invariant 9). Three servers in this process, each with one
-//! shard and one backup, keep a table at some utilization, and a client overwrites it in messages of many. The
-//! turns of all shards are measured in three scenes: while cleaners work; while the table moves to another server;
-//! while it is rebuilt on the others, for its server has ended without a word.
+//! No slice may hold a turn for long, or requests wait (invariant 9). Three servers in this
+//! process, each with one shard and one backup, keep a table at some utilization, and a client
+//! overwrites it in messages with many objects. The turns of all shards are measured in three
+//! scenes: cleaners work; the table moves to another server; its server crashes and the others
+//! rebuild the table.
 //!
-//! The servers, their disks and cleaners and the client share the processors of this machine. So the processor
-//! time of a turn is judged; the time that has gone by is shown beside it.
+//! The servers, their disks and cleaners and the client share the processors of this machine. So
+//! the target is for the processor time of a turn; the elapsed time is shown beside it.
 
 use crate::log::show;
 use crate::operations::target::Own;
@@ -26,7 +28,7 @@ use thunderhead_server::{BackupOptions, Ended, Local, LocalOptions, Probing};
 use thunderhead_wire::control::{Settings, TabletInfo};
 use thunderhead_wire::{KeyHash, MasterId, TableId};
 
-/// The target: so long at most is this share of the turns.
+/// The target: the longest turn among this share of the turns.
 const TARGET: Duration = Duration::from_micros(200);
 const SHARE: f64 = 0.9999;
 
@@ -37,31 +39,32 @@ const FRAMES_SPARE: u64 = 48;
 const VALUE_BYTES: usize = 100;
 const OBJECTS_OF_A_MESSAGE: u64 = 64;
 
-/// How long anything may take to come about.
+/// The longest time of each step.
 const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What to run.
+/// The options of the benchmark.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Arguments {
-    /// Objects in the table, of 100 bytes.
+    /// The number of objects in the table, of 100 bytes each.
     #[arg(long, default_value_t = 1_000_000)]
     pub objects: u64,
-    /// How full the memory of the table's server is, in percent.
+    /// The utilization of the memory of the table's server, in percent.
     #[arg(long, default_value_t = 90)]
     pub utilization: u32,
-    /// Seconds of overwriting while cleaners work.
+    /// The seconds of overwriting while cleaners work.
     #[arg(long, default_value_t = 10)]
     pub seconds: u64,
-    /// The directory for the servers' files; they go in the end. If it is not said: where temporary files are.
+    /// The directory for the servers' files, which are removed at the end. If it is not given: the
+    /// directory for temporary files.
     #[arg(long, value_name = "PATH")]
     pub data: Option<PathBuf>,
-    /// For programs.
+    /// Print JSON, for programs.
     #[arg(long)]
     pub json: bool,
 }
 
-/// What a scene came to.
+/// The results of a scene.
 #[derive(Debug, Serialize)]
 struct Scene {
     name: &'static str,
@@ -162,7 +165,7 @@ fn tablet(client: &mut Client, fits: impl Fn(MasterId) -> bool) -> Result<Tablet
         let tablet = map.tables.first().and_then(|it| it.tablets.first()).cloned();
         match tablet.filter(|it| it.address.is_some() && fits(it.master)) {
             Some(tablet) => return Ok(tablet),
-            None if Instant::now() >= end => bail!("nobody serves the table after {PATIENCE:?}"),
+            None if Instant::now() >= end => bail!("no server serves the table after {PATIENCE:?}"),
             None => std::thread::sleep(LOOK),
         }
     }
@@ -188,7 +191,7 @@ fn options(arguments: &Arguments, directory: PathBuf) -> LocalOptions {
             self_backup: false,
             ..LocalOptions::small(directory.clone()).settings
         },
-        // A busy machine makes healthy servers late, and that is not what is measured.
+        // A busy machine makes healthy servers late, and this benchmark does not measure that.
         probing: Probing { timeout: Duration::from_secs(1), ..Probing::default() },
         polling: Polling::Never,
         ..LocalOptions::small(directory)
@@ -275,10 +278,10 @@ fn table_of(scenes: &[Scene]) -> Table {
     table
 }
 
-/// Measures, and prints what came of it. False where a scene misses the target.
+/// Measures, and prints the results. Returns false if a scene misses the target.
 ///
 /// # Errors
-/// When the servers cannot be had, or something does not come about in time.
+/// If the servers cannot be started, or a step takes too long.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     ensure!((1..=90).contains(&arguments.utilization), "--utilization must be 1 to 90");
     let turns = watch_turns("shard-");

@@ -2,8 +2,8 @@
 //!
 //! Each operation of a batch is a *part*. A part that is begun, or is to be sent again, is *ready*.
 //! The core makes messages of all ready parts when its caller requests the next output
-//! ([`Core::next_output`]). So operations for the same shard leave together, even if different users
-//! began them one by one.
+//! ([`Core::next_output`]). So operations for the same shard leave together, even if different
+//! users began them one by one.
 //!
 //! # Leases
 //!

@@ -67,7 +67,8 @@ pub(crate) enum Kind {
     Void = 8,
     /// The outcomes of several updates of one client: see [`crate::outcomes`].
     Completions = 16,
-    /// An object whose value is a whole number. An increment counts with it, and refuses other objects.
+    /// An object whose value is a whole number. An increment counts with it, and refuses other
+    /// objects.
     Integer = 17,
     /// The same with a floating-point number.
     Float = 18,
@@ -111,7 +112,8 @@ impl Kind {
         }
     }
 
-    /// Whether an entry of this kind has a key: the rest of the question, after the most frequent kind.
+    /// Whether an entry of this kind has a key: the rest of the question, after the most frequent
+    /// kind.
     #[cold]
     pub(crate) fn is_number_or_tombstone(kind: u8) -> bool {
         let kinds = [Kind::Tombstone, Kind::Integer, Kind::Float];

@@ -109,7 +109,8 @@ pub struct Log {
     completions: Index<IndexBlocks>,
     late: Vec<Late>,
     groups: Groups,
-    /// By which bits the kind of objects that are written differs from that of bytes: 0 but in [`Log::of_kind`].
+    /// The bits by which the kind of written objects differs from the kind of bytes: 0 except in
+    /// [`Log::of_kind`].
     kind_bits: u8,
     replicator: Box<dyn Replicator>,
     safe_version: Version,
@@ -133,7 +134,8 @@ pub struct Log {
     given: VecDeque<Given>,
     /// A finished cleaning pass whose survivors the replicator does not have whole yet.
     coming: Option<Coming>,
-    /// The bytes of survivors and side segments that the replicator may still be given in this turn.
+    /// The bytes of survivors and side segments that the replicator may still be given in this
+    /// turn.
     allowance: handover::Allowance,
 }
 
@@ -300,7 +302,8 @@ impl Log {
                 Ok(()) => created.push(*range),
                 Err(Error::TabletExists(other)) if other == *range => {}
                 Err(error) => {
-                    // Nothing was written there, so no entry has to be told from those of a later stay.
+                    // Nothing was written there, so later entries of these tablets cannot be
+                    // confused with earlier ones.
                     created.into_iter().for_each(|range| drop(self.tablets.remove(range)));
                     self.publish_tablets();
                     return Err(error);

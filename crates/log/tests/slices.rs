@@ -108,8 +108,8 @@ fn survivors_are_handed_over_in_pieces_while_nine_tenths_are_live() {
     assert!(given.most_freed <= 24, "{} segments were freed in one turn", given.most_freed);
 }
 
-/// A round of a shard's requests may have many writes, in which turns end by themselves; what it learns of backups
-/// that answer at once ends more of them.
+/// A round of a shard's requests may have many writes, in which turns end by themselves. Backups
+/// that answer at once end more of them.
 #[test]
 fn a_round_of_many_writes_hands_over_little_more_than_one_of_few() {
     const WRITES: usize = 256;

@@ -5,7 +5,7 @@
 //! that have arrived and calls a [`Handler`]. Sent messages leave at the end of the turn, in
 //! [`Transport::flush`], together with all other messages for the same peer.
 //!
-//! # What a connection promises
+//! # Promises of a connection
 //!
 //! - Both ends greet before anything else: each then knows the other's version, features and
 //!   cluster.
@@ -17,10 +17,10 @@
 //!
 //! It does not promise that a sent message has arrived: only a reply proves that.
 //!
-//! # What a peer can do to us
+//! # Hostile peers
 //!
-//! A peer can close its connection or get it closed. Whatever it sends, withholds or leaves unread,
-//! the cost is at most the memory that [`Limits`] allow, for each connection and for all together.
+//! A peer can close its connection or get it closed. Its messages, its silence and its unread
+//! replies cost at most the memory that [`Limits`] allow, for each connection and for all together.
 //! Other connections are not affected.
 
 mod budget;

@@ -15,7 +15,7 @@
 //! connection that has not greeted.
 //!
 //! The kernel gives each new descriptor the lowest free number. So a number at or above a mark says
-//! that at least that many descriptors are in use in the whole process, whoever opened them. No
+//! that at least that many descriptors are in use in the whole process, opened by any code. No
 //! counting is needed.
 //!
 //! [`MEMBER`]: thunderhead_wire::frame::MEMBER

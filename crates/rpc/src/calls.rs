@@ -20,7 +20,7 @@ pub struct CallId(pub(crate) u64);
 /// Why a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// The server refused: the request was not carried out, or the status names what happened.
+    /// The server refused: the request was not carried out, or the status names its outcome.
     #[error("{status}")]
     Refused {
         /// The reason.

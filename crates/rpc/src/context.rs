@@ -112,7 +112,7 @@ impl Context<'_> {
     }
 
     /// Returns a slice for long work: see [`thunderhead_runtime::slice`]. It is strict in debug
-    /// builds and in the simulator. What the turn's messages have cost shortens it.
+    /// builds and in the simulator. The cost of the turn's messages shortens it.
     #[must_use]
     pub fn slice(&self) -> Budget {
         let is_strict = cfg!(debug_assertions) || self.state.is_simulated;

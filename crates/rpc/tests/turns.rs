@@ -8,7 +8,7 @@ use thunderhead_rpc::{CallError, CallId, Caller, Context, Node, Opcode, Request,
 use thunderhead_runtime::os;
 use thunderhead_runtime::polling::Polling;
 
-/// What a turn did: its messages, and the steps of long work behind them.
+/// The turns: for each the number of messages, and of the steps of long work behind them.
 type Turns = Rc<RefCell<Vec<(u32, u32)>>>;
 
 /// Charges each request with a cost, and does long work at the end of each turn.

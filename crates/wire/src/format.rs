@@ -1,17 +1,19 @@
-//! The format of a cluster: what its programs may write where others read it.
+//! The format of a cluster: the limit on the structures that its programs may write for others.
 //!
-//! Segments, storages and the coordinators' records have versions of their own, by which a reader refuses what it
-//! does not know. That protects the data, but not the cluster: one upgraded program would write what
-//! all others refuse. So a program writes what is new only while the *cluster's format* allows it.
+//! Segments, storages and the coordinators' records have versions of their own, by which a reader
+//! refuses structures that it does not know. That protects the data, but not the cluster: one
+//! upgraded program would write structures that all others refuse. So a program writes a new
+//! structure only while the *cluster's format* allows it.
 //!
-//! | format | what it allows |
+//! | format | allowed structures |
 //! | --- | --- |
-//! | 1 | segments up to format 3, storages of format 1, records without a field that this table does not name |
+//! | 1 | segments up to format 3, storages of format 1, records without further fields |
 //!
-//! - Each server and each coordinator says which format is the newest that it knows.
-//! - The coordinator keeps the format in force in the cluster's record and tells it to all servers.
-//! - A start never changes it. An operator does, with `thunderhead cluster set format N`, and the leader refuses while
-//!   any program does not know the format. Until then each program may be replaced by its former version.
+//! - Each server and each coordinator reports the newest format that it knows.
+//! - The coordinator keeps the format in force in the cluster's record and sends it to all servers.
+//! - A start never changes it. An operator changes it with `thunderhead cluster set format N`; the
+//!   leader refuses while any program does not know the format. Until then each program may be
+//!   replaced by its former version.
 //! - It never goes back. A program that does not know it is refused.
 
 use serde::{Deserialize, Serialize};
@@ -23,14 +25,14 @@ use std::fmt;
 pub struct Format(pub u32);
 
 impl Format {
-    /// The first one, which every program knows.
+    /// The first format, which every program knows.
     pub const FIRST: Format = Format(1);
 
-    /// The newest one that this program knows.
+    /// The newest format that this program knows.
     pub const NEWEST: Format = Format(1);
 }
 
-/// What a program that does not say anything knows.
+/// The format of a program that reports none.
 impl Default for Format {
     fn default() -> Format {
         Format::FIRST

@@ -25,8 +25,8 @@
 //!
 //! If a condition fails, the answer's body is the object's present version, 0 if there is none.
 //! `by`, the value of an increment and a number that is written are a little-endian i64, or an IEEE
-//! double when the flag *float* is set. Each update of many has its own sequence; the sequence of the identity is
-//! ignored.
+//! double when the flag *float* is set. Each update of many has its own sequence; the sequence of
+//! the identity is ignored.
 //!
 //! An identity with lease 0 is none: a retry may repeat such an update. `map_version` is the
 //! version of the map by which the client chose the shard. A shard refuses a map that is older than

@@ -141,7 +141,7 @@ statuses! {
     ServerIsUp = 40, GiveUp, "the server is up; stop it first, and wait until `thunderhead status` says that it is down";
     /// A setting of the cluster is invalid.
     BadSetting = 41, GiveUp, "the cluster cannot have this setting: min_replicas is at least 1 and at most its number of replicas, and a format is never older than the one in force";
-    /// The cluster's format is newer than the newest one that the program knows.
+    /// The cluster's format is newer than all formats that the program knows.
     OldProgram = 42, GiveUp, "the cluster was switched to a newer format than this program knows; upgrade the program";
 }
 

@@ -1,8 +1,9 @@
-//! What a value is to an increment.
+//! Kinds of values, by which increments accept or refuse a value.
 
 /// The kind of an object's value: bytes, or a number that increments count with.
 ///
-/// The kind is part of what an update writes. It does not follow from the value: 8 bytes of text are no number.
+/// An update writes the kind with the value. The kind does not follow from the value: 8 bytes of
+/// text are no number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ValueKind {

@@ -15,30 +15,31 @@ use crate::shared::Pass;
 use std::sync::atomic::Ordering;
 use thunderhead_wire::SegmentId;
 
-/// Bytes that the replicator is given in a turn: some tens of microseconds.
+/// The bytes that the replicator is given in a turn: some tens of microseconds of work.
 const PIECE_BYTES: usize = 128 << 10;
 
-/// Bytes that it is given each time that a turn ends by itself, after so many writes. A shard's turn may have several
-/// such ends; a caller that only writes has no others.
+/// The bytes that it is given each time that a turn ends by itself, after a number of writes. A
+/// shard's turn may have several such ends; a caller that only writes has no others.
 const OWN_PIECE_BYTES: usize = 32 << 10;
 
-/// Bytes that it is given all the same when a write waits for memory: so many at first, and some each time, for the turn
-/// may never end for a caller that only tries again. Each of the writes of a round may try.
+/// The additional bytes when a write waits for memory: the first number at first, and the second
+/// for each further attempt, because the turn may never end for a caller that only retries. Each of
+/// the writes of a round may retry.
 const URGENT_PIECE_BYTES: usize = 64 << 10;
 const URGENT_BYTES: usize = 512;
 
-/// What the replicator may still be given in this turn.
+/// The bytes that the replicator may still be given in this turn.
 pub(super) struct Allowance {
     bytes: usize,
-    /// So much more where a write waits for memory.
+    /// The additional bytes if a write waits for memory.
     urgent: usize,
 }
 
 impl Allowance {
-    /// That of a new turn.
+    /// The allowance of a new turn.
     pub(super) const TURN: Allowance = Allowance { bytes: PIECE_BYTES, urgent: URGENT_PIECE_BYTES };
 
-    /// A turn has ended by itself.
+    /// Renews the allowance after a turn that ended by itself.
     pub(super) fn renew_own(&mut self) {
         self.bytes = self.bytes.max(OWN_PIECE_BYTES);
     }

@@ -412,14 +412,15 @@ impl Log {
         self.turn_again();
     }
 
-    /// A turn that ends by itself, after so many writes.
+    /// Ends a turn by itself, after a number of writes.
     pub(super) fn own_turn(&mut self) {
         self.allowance.renew_own();
         self.turn_again();
     }
 
-    /// Does what [`Log::turn`] does, once more in the same round of requests. Survivors of cleaning and side segments
-    /// are copied to the replicator a piece a round, and this copies no more of them than what the round has left.
+    /// Does the work of [`Log::turn`] once more in the same round of requests. Survivors and side
+    /// segments are copied to the replicator in pieces, one for each round; this copies at most the
+    /// remainder of the round's piece.
     pub fn turn_again(&mut self) {
         if self.groups.is_open() {
             self.close_group();

@@ -98,8 +98,9 @@ impl Log {
     }
 
     /// Returns the position at which every delete will be durable, or `None` when all are. A key
-    /// may be absent because of a delete, and a crash could undo that. Only deletes in served tablets
-    /// matter: a tablet that is dropped is not read, and one that arrives is durable before it is served.
+    /// may be absent because of a delete, and a crash could undo that. Only deletes in served
+    /// tablets matter: a dropped tablet is not read, and a tablet that arrives is durable before it
+    /// is served.
     #[must_use]
     pub fn deletes_durable_at(&self) -> Option<LogPosition> {
         let is_settled = self.removed <= self.groups.settled();

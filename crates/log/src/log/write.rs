@@ -100,11 +100,11 @@ impl Log {
         hashed
     }
 
-    /// Has the objects that an act writes be of a kind. Nothing else says so: a write that is not made by an act of this
-    /// kind makes bytes of a number.
+    /// Runs `act`, whose writes make objects of this kind. All other writes make bytes, also of a
+    /// number.
     ///
-    /// The kind is a state of the log for the time of the act, and not an argument, so that the usual write does not
-    /// carry it.
+    /// The kind is a state of the log during `act`, and not an argument, so that the usual write
+    /// does not carry it.
     #[inline]
     pub fn of_kind<T>(&mut self, kind: ValueKind, act: impl FnOnce(&mut Log) -> T) -> T {
         self.kind_bits = Kind::Object as u8 ^ Kind::of_object(kind) as u8;
@@ -402,7 +402,8 @@ impl Log {
         self.bury(tablet, at, &current.old);
         let fields = ObjectFields { table, version, birth: self.head.born, prior };
         self.append_tombstone(fields, key);
-        // A side segment has a position of its own, but its tablets are served only once it is durable.
+        // A side segment has a position of its own, but its tablets are served only once it is
+        // durable.
         if self.aside.is_none() {
             self.removed = self.head.position();
         }

@@ -1,4 +1,5 @@
-//! Kinds of values that follow from the values, so that a test knows which kind each object must have.
+//! Kinds of values that follow from the values, so that a test knows which kind each object must
+//! have.
 
 use thunderhead_log::ValueKind;
 

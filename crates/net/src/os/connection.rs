@@ -220,8 +220,9 @@ impl Connection {
         (std::mem::replace(&mut self.input_counted, now), now)
     }
 
-    /// Moves the arrived part of a long message into a spare buffer, if there is one: a buffer that grows is copied
-    /// each time. This waits until much has arrived, for a length that a peer claims is worth nothing.
+    /// Moves the arrived part of a long message into a spare buffer, if there is one, because a
+    /// buffer that grows is copied each time. This waits until much has arrived: the peer's claim
+    /// of a length alone does not count.
     pub(super) fn lengthen_input(&mut self, spares: &mut Spares<Vec<u8>>) {
         let is_short = || {
             let head = Head::read(&self.input);

@@ -195,8 +195,8 @@ fn the_first_message_of_a_turn_leaves_at_once_and_all_shapes_arrive_in_order() {
     let (mut server, mut client, mut handler) = server_and_ring();
     let id = server.rings[0];
     let byte = |at: usize| (at * 31 % 251) as u8;
-    // Short ones, ones of many parts, ones that are too long to be assembled first, and more than a
-    // ring holds.
+    // Short messages, messages of many parts, messages too long to be assembled first, and more
+    // than a ring holds.
     let lengths = [0, 1, 30, 130, 247, 248, 249, 300, 5_000, 31_000, 8, 60_000, 100_000, 7];
     let parts = [1, 2, 3, 7, 8, 20];
     let (mut expected, mut taken) = (Vec::new(), Vec::new());

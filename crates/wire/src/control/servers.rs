@@ -124,7 +124,7 @@ pub struct ServerList {
     /// The cluster's present [`Settings::min_replicas`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_replicas: Option<u32>,
-    /// The cluster's format: nobody writes what only a newer one allows.
+    /// The cluster's format: no program writes structures that only a newer format allows.
     #[serde(default)]
     pub format: Format,
     /// The servers, by id.
@@ -247,7 +247,7 @@ pub struct ChangeSettings {
 /// The answer to [`ChangeSettings`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingsChanged {
-    /// What holds in the cluster now.
+    /// The cluster's present settings.
     pub settings: Settings,
     /// The cluster's format now.
     pub format: Format,
@@ -269,7 +269,7 @@ pub struct KnownFormat {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Program {
-    /// A server, also one that is down.
+    /// A server, up or down.
     Server(ServerId),
     /// A coordinator, leading or standing by, by its address.
     Coordinator(String),

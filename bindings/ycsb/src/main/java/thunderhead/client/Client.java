@@ -260,7 +260,7 @@ public final class Client implements Closeable {
   }
 
   private static Outcome refused(Status status, byte[] body, boolean mayBeDone) {
-    // Servers record what depends on the object: such a refusal says that no attempt was done.
+    // Servers record refusals that depend on the object: such a refusal says that no attempt was done.
     boolean isUnknown = mayBeDone && (status == Status.STALE || status == Status.OTHER);
     boolean tellsVersion = status == Status.CONDITION_FAILED && body.length == 8;
     long version = tellsVersion ? Wire.view(body).getLong(0) : 0;

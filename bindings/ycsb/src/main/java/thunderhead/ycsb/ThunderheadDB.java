@@ -111,7 +111,7 @@ public final class ThunderheadDB extends KeyValueDB {
       record.putAll(fields);
       Outcome written =
           client.write(name, Condition.VERSION_IS, read.version, Record.encode(record));
-      // Each time somebody else has got on.
+      // A failed condition means that another client has made progress.
       if (written.status != thunderhead.wire.Status.CONDITION_FAILED || written.isUnknown) {
         return status(written);
       }
