@@ -112,12 +112,14 @@ impl Kind {
         }
     }
 
-    /// Whether an entry of this kind has a key: the rest of the question, after the most frequent
-    /// kind.
-    #[cold]
-    pub(crate) fn is_number_or_tombstone(kind: u8) -> bool {
-        let kinds = [Kind::Tombstone, Kind::Integer, Kind::Float];
-        kinds.iter().any(|it| *it as u8 == kind)
+    /// Whether an entry of this kind is an object, a number or a tombstone: it has a key.
+    #[inline]
+    pub(crate) fn has_key(kind: u8) -> bool {
+        const KINDS: u32 = 1 << Kind::Object as u8
+            | 1 << Kind::Tombstone as u8
+            | 1 << Kind::Integer as u8
+            | 1 << Kind::Float as u8;
+        KINDS >> (kind & KIND_BITS) & 1 == 1
     }
 
     /// Whether a reader that does not know this kind may skip the entry.

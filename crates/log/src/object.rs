@@ -30,7 +30,7 @@ impl Located {
     pub(crate) fn of(memory: &Memory, at: Reference, frame: &Frame) -> Option<Located> {
         let body = segment::body_start(memory, at, frame);
         let kind = frame.flags & KIND_BITS;
-        if kind != Kind::Object as u8 && !Kind::is_number_or_tombstone(kind) {
+        if !Kind::has_key(kind) {
             return None;
         }
         let (fields, key_at, key_bytes) = ObjectFields::read_keyed(frame.flags, body)?;
