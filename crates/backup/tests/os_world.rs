@@ -1,5 +1,5 @@
-//! The store on a real machine: a process that is killed at any moment, its successor, others that
-//! want the same store, and what the check says of all that.
+//! The store on a real machine: a process that is killed at any moment, its successor, other
+//! processes that open the same store, and the report of the offline check.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -21,7 +21,7 @@ const CHILD: &str = "THUNDERHEAD_BACKUP_CHILD";
 
 const SEGMENT_BYTES: u32 = 100_000;
 
-/// A directory that goes when the test ends.
+/// A directory that is removed when the test ends.
 struct Scrap(PathBuf);
 
 impl Scrap {
@@ -58,7 +58,7 @@ fn content(segment: u64, length: usize) -> Vec<u8> {
     (0..length as u64).map(|at| (at.wrapping_mul(31) ^ at >> 9 ^ segment) as u8).collect()
 }
 
-/// Turns until something has come.
+/// Runs turns until `done` accepts an event.
 fn wait(world: &World, store: &mut Store, mut done: impl FnMut(Event) -> bool) {
     let mut ready = false;
     while !ready {
@@ -74,13 +74,13 @@ fn settle(world: &World, store: &mut Store) {
     }
 }
 
-/// Ends a store as a server would that is asked to stop.
+/// Ends a store like a server that is asked to end.
 fn leave(mut world: World, mut store: Store) {
     settle(&world, &mut store);
     assert!(store.leave(world.memories.as_mut()).unwrap());
 }
 
-/// Appends until it is killed, and says on its output what was acknowledged.
+/// Appends until it is killed, and prints the acknowledged lengths.
 fn be_killed(directory: &Path, durability: Durability) -> ! {
     let (world, mut store, _) = start(directory, options(durability)).unwrap();
     let mut out = std::io::stdout();
@@ -112,7 +112,7 @@ fn be_killed(directory: &Path, durability: Durability) -> ! {
 }
 
 #[test]
-fn what_a_killed_process_has_acknowledged_is_there() {
+fn acknowledged_replicas_of_a_killed_process_are_there() {
     if let Some(directory) = std::env::var_os(CHILD) {
         let durability = match std::env::args().any(|it| it == "synced") {
             true => Durability::Synced,
@@ -123,7 +123,7 @@ fn what_a_killed_process_has_acknowledged_is_there() {
     for (level, round) in [("replicated", 0), ("replicated", 1), ("synced", 0), ("replicated", 2)] {
         let scrap = Scrap::new(&format!("kill-{level}-{round}"));
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "what_a_killed_process_has_acknowledged_is_there", "--nocapture"])
+            .args(["--exact", "acknowledged_replicas_of_a_killed_process_are_there", "--nocapture"])
             .args(["--skip", level])
             .env(CHILD, &scrap.0)
             .stdout(Stdio::piped())
@@ -151,7 +151,7 @@ fn what_a_killed_process_has_acknowledged_is_there() {
         child.wait().unwrap();
         let mut rest = String::new();
         output.read_to_string(&mut rest).unwrap();
-        // Its last line may be cut off.
+        // The last line may be cut off.
         let whole = rest.rfind('\n').map_or("", |end| &rest[..end]);
         whole.lines().for_each(&mut take);
 
@@ -249,7 +249,7 @@ fn a_copy_of_a_store_that_is_in_use_is_refused_until_that_ends() {
     std::fs::copy(scrap.0.join(FILE_NAME), copy.0.join(FILE_NAME)).unwrap();
     let refused = start(&copy.0, options.clone()).err().map(|error| error.code());
     assert_eq!(refused, Some(12));
-    // The original has its buffers, and what it says is durable is so.
+    // The original has its buffers, and its acknowledgements are true.
     let bytes = content(1, 50_000);
     store.open(replica(1), Epoch(1), false).unwrap();
     let Ack::When(ticket) = store.append(replica(1), Epoch(1), 0, &bytes).unwrap() else {
@@ -292,7 +292,7 @@ fn a_storage_behind_a_link_is_used_and_one_that_is_not_there_is_not_made_anew() 
     leave(world, store);
 }
 
-/// Says that a test could not be done, also where the output of tests that pass is not shown.
+/// Reports a skipped test, even if the output of passing tests is not shown.
 fn skipped(why: &str) {
     let name = std::thread::current().name().unwrap_or_default().to_owned();
     let mut out = std::io::stderr();
@@ -322,7 +322,7 @@ fn another_user_can_neither_read_nor_change_nor_forge_a_store() {
     let pool = format!("/dev/shm/thunderhead-backup-{:016x}", store.superblock().store);
     let others = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o077;
     assert_eq!((others(&scrap.0), others(Path::new(&pool))), (0, 0));
-    // Also where the directory was made by somebody who lets others in.
+    // The directory may have been created with rights for others.
     std::fs::set_permissions(&scrap.0, std::fs::Permissions::from_mode(0o755)).unwrap();
     for file in std::fs::read_dir(&scrap.0).unwrap() {
         let path = file.unwrap().path();
@@ -336,7 +336,7 @@ fn another_user_can_neither_read_nor_change_nor_forge_a_store() {
     }
     leave(world, store);
 
-    // The name is free now, and anybody may take it.
+    // The name is free now, and any user may take it.
     let refused = |made: Option<bool>| {
         if made.is_some() {
             assert_eq!(made, Some(true));
@@ -354,7 +354,7 @@ fn another_user_can_neither_read_nor_change_nor_forge_a_store() {
     assert_eq!((opened.replicas, opened.recovered, opened.pool_damaged), (1, 0, 0));
     leave(world, store);
 
-    // A storage that another user has put where anybody may put files.
+    // Another user has put a storage into a directory that any user may write.
     std::fs::remove_file(&frames).unwrap();
     std::fs::set_permissions(&scrap.0, std::fs::Permissions::from_mode(0o1777)).unwrap();
     if as_another_user(&format!("head -c 1000000 /dev/zero > {}", frames.display())).is_some() {
@@ -363,7 +363,7 @@ fn another_user_can_neither_read_nor_change_nor_forge_a_store() {
     }
 }
 
-/// A server of another user was killed, and an operator looks after it as root.
+/// A server of another user was killed, and an operator checks its storage as root.
 #[test]
 fn buffers_of_the_user_of_the_storage_are_read_by_a_check_and_never_called_forged() {
     let scrap = Scrap::new("users");
@@ -479,7 +479,7 @@ fn a_directory_that_any_user_may_change_has_a_private_one_in_it_which_is_found_a
         if opened.is_new {
             store.open(replica(1), Epoch(1), false).unwrap();
             store.append(replica(1), Epoch(1), 0, b"the only copy").unwrap();
-            // As if it were killed.
+            // The process ends as if it were killed.
             std::process::exit(0);
         }
         assert_eq!((opened.replicas, opened.recovered), (1, 1));
@@ -511,16 +511,16 @@ fn a_directory_that_any_user_may_change_has_a_private_one_in_it_which_is_found_a
         let found = std::fs::metadata(&private).unwrap();
         assert_eq!((found.uid(), found.mode() & 0o7777), (65534, 0o700));
         assert_eq!(std::fs::read_dir(volume).unwrap().count(), 1);
-        // As a volume is given to a group when it is mounted again.
+        // Some systems give a volume to a group when they mount it again.
         set(&private, 0o770);
     }
-    // An operator looks at it as root.
+    // An operator checks it as root.
     let mut files = Directory::existing(&volumes[0]).unwrap();
     let mut left = memories(&scrap.0).read_only(files.owner(FILE_NAME).unwrap());
     let report = check(&mut files, &mut left, FILE_NAME, &mut |_, _| {}).unwrap();
     assert_eq!(report.in_memory, Ok(1));
     drop((files, left));
-    // A storage beside it is any user's.
+    // A storage beside it may belong to any user.
     let beside = volumes[0].join(FILE_NAME);
     std::fs::write(&beside, b"forged").unwrap();
     assert_eq!(run(), Some(false));
@@ -552,7 +552,7 @@ fn other_buffers_are_refused_until_those_that_a_killed_process_left_are_on_the_d
     assert!(error.code() == 15 && names(&error), "{error}");
     let away = Scrap::new("away");
     std::fs::rename(&former.0, &away.0).unwrap();
-    let error = start_with(&wanted.0).err().expect("it cannot know what is there");
+    let error = start_with(&wanted.0).err().expect("the former buffers are unknown");
     assert!(error.code() == 16 && names(&error), "{error}");
     std::fs::rename(&away.0, &former.0).unwrap();
     let mut files = os::world(&scrap.0).unwrap().files;
@@ -586,7 +586,7 @@ fn buffers_are_made_anew_where_there_is_room_for_one_set_of_them() {
         Ok::<_, OpenError>((world, store))
     };
     for buffers in [4, 3, 4] {
-        // As a killed process leaves them.
+        // The buffers remain as after a kill.
         drop(start_with(buffers).unwrap_or_else(|error| panic!("{buffers} buffers: {error}")));
     }
     let name = std::fs::read_dir(&small.0).unwrap().next().unwrap().unwrap().path();
@@ -598,7 +598,7 @@ fn buffers_are_made_anew_where_there_is_room_for_one_set_of_them() {
 #[test]
 fn a_store_without_room_is_not_made() {
     let scrap = Scrap::new("room");
-    // A petabyte; where even that is to be had, the file system is not a real one.
+    // This is a petabyte. A file system with so much space is not a real one.
     let vast = Options { segment_bytes: 1 << 30, frames: 1 << 20, ..options(Durability::Synced) };
     let mut world = os::world(&scrap.0).unwrap();
     let error = Store::start(&mut world, vast).err().expect("no disk has room for this");

@@ -1,5 +1,6 @@
-//! A log is cut by partitions and fetched: every partition gets what is its own, however fast it is,
-//! however often it begins anew and whatever answers are lost; memory is bounded; damage is refused.
+//! A log is cut by partitions and fetched. Every partition gets its own entries, at any speed,
+//! after any number of new beginnings, and with any lost answers. Memory is bounded. Damage is
+//! refused.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -27,14 +28,14 @@ use zerocopy::{FromBytes, IntoBytes};
 const PORT: u16 = 7100;
 const SEGMENT_BYTES: u32 = 20_000;
 const CRASHED: MasterId = MasterId(1);
-/// The backup's life.
+/// The backup's generation.
 const LIFE: (ServerId, u64) = (ServerId(2), 1);
 const TABLE: TableId = TableId(4);
 
-/// Segments and what is closed.
+/// Segments, with their bytes and whether each is closed.
 type Replicas = BTreeMap<SegmentId, (Vec<u8>, bool)>;
 
-/// A log of so many objects.
+/// Returns a log of some number of objects.
 fn log_of(objects: u64) -> Replicas {
     let recorder = Recorder::new();
     let memory = Memory::with_seglets(4 << 20, 1024).unwrap();
@@ -49,7 +50,7 @@ fn log_of(objects: u64) -> Replicas {
     replicas.map(|(id, replica)| (id, (replica.bytes, !replica.open))).collect()
 }
 
-/// The table in so many equal partitions.
+/// Returns the table in equal partitions.
 fn partitions(count: u64) -> Vec<Vec<Taken>> {
     let width = u64::MAX / count;
     let tablet = |number: u64| {
@@ -60,7 +61,7 @@ fn partitions(count: u64) -> Vec<Vec<Taken>> {
     (0..count).map(tablet).collect()
 }
 
-/// What each partition has in each segment.
+/// Returns the part of each partition in each segment.
 fn cut(replicas: &Replicas, of: &[Vec<Taken>]) -> BTreeMap<SegmentId, Vec<Vec<u8>>> {
     let tablets = |it: &Vec<Taken>| it.iter().map(|it| (it.range, it.since)).collect::<Vec<_>>();
     let partitions = Partitions::new(&of.iter().map(tablets).collect::<Vec<_>>()).unwrap();
@@ -115,7 +116,7 @@ impl Caller {
         self.call(Opcode::BeginRecovery, to_body(&begin)).await
     }
 
-    /// One piece, once it is there.
+    /// Waits for one piece.
     async fn piece(
         &self,
         of: (u64, u32),
@@ -153,7 +154,8 @@ impl Caller {
     }
 }
 
-/// A backup, and a shard of the same process: who asks it to read wants what that is handed over.
+/// A backup beside a shard of the same process: it answers a read with the bytes that the shard
+/// gets.
 struct Beside(Service);
 
 impl thunderhead_rpc::Service for Beside {
@@ -179,8 +181,8 @@ impl thunderhead_rpc::Service for Beside {
     }
 }
 
-/// Runs a conversation with a backup that has these replicas on its disk; with memory for the parts
-/// of 8 segments. Before the conversation something may be done to the backup.
+/// Runs a conversation with a backup that has these replicas on its disk, and memory for the parts
+/// of 8 segments. `before` may change the backup before the conversation.
 fn talk<F: Future<Output = ()> + 'static>(
     replicas: &Replicas,
     conversation: impl Fn(Caller) -> F + 'static,
@@ -246,7 +248,7 @@ fn each_partition_gets_what_is_its_own_and_memory_is_bounded() {
         let (expected, replicas) = (Rc::clone(&expected), own.clone());
         async move {
             let mut order: Vec<SegmentId> = replicas.keys().copied().rev().collect();
-            // One is not named.
+            // One segment is not named.
             let spare = order.remove(11);
             it.begin(5, partitions(3), order.clone()).await.unwrap();
             order.insert(30, spare);
@@ -263,14 +265,15 @@ fn each_partition_gets_what_is_its_own_and_memory_is_bounded() {
                         fetched.borrow_mut().push((partition, *segment));
                         it.tasks.sleep(Duration::from_millis(pause)).await;
                         if number == 20 && partition == 1 {
-                            // It begins anew: what it has fetched is cut once more, for it.
+                            // This partition begins anew: its fetched parts are cut once more for
+                            // it.
                             for segment in &order[..20] {
                                 let part = it.part(of, *segment).await.unwrap();
                                 assert_eq!(part, expected[segment][1], "{segment}");
                             }
                         }
                         if number % 7 == 3 {
-                            // An answer is lost: the last piece, and one from before.
+                            // Answers are lost: the last piece, and an earlier one.
                             let at = part.len() as u32 - 1;
                             let (_, piece) = it.piece(of, *segment, at, 100).await.unwrap();
                             assert_eq!(piece, part[at as usize..]);
@@ -295,7 +298,7 @@ fn each_partition_gets_what_is_its_own_and_memory_is_bounded() {
             let bytes: u64 = replicas.values().map(|(bytes, _)| bytes.len() as u64).sum();
             let read = status.recovery_bytes_read;
             assert!(read >= bytes && read < 3 * bytes, "{read} of {bytes}: hardly anything twice");
-            // Nobody asks for anything any more.
+            // There are no more requests.
             it.tasks.sleep(Duration::from_secs(61)).await;
             assert_eq!(it.part((5, 0), order[0]).await, Err((Status::Refused, 37)));
         }
@@ -303,8 +306,8 @@ fn each_partition_gets_what_is_its_own_and_memory_is_bounded() {
     talk(&replicas, conversation, |_, _| {});
 }
 
-/// Where a log is taken back its closed replicas go whole: to others in pieces, to the shard of the same
-/// process as they are. What was open is cut, for its end may be torn.
+/// When a log is taken back, its closed replicas go whole: to other shards in pieces, to the shard
+/// of the same process directly. Open replicas are cut, because their ends may be torn.
 #[test]
 fn a_log_that_is_taken_back_goes_whole() {
     let replicas = log_of(600);
@@ -350,7 +353,8 @@ fn a_log_that_is_taken_back_goes_whole() {
     assert!(replicas.values().enumerate().any(open), "an open one is asked for directly");
 }
 
-/// Where memory is full of parts that nobody fetches, others get on all the same.
+/// If the memory is full of parts that silent partitions do not fetch, other partitions still
+/// progress.
 #[test]
 fn partitions_that_are_silent_or_wait_hold_nobody_up() {
     let replicas = log_of(900);
@@ -360,14 +364,15 @@ fn partitions_that_are_silent_or_wait_hold_nobody_up() {
         let (expected, order) = (Rc::clone(&expected), order.clone());
         async move {
             it.begin(1, partitions(3), order.clone()).await.unwrap();
-            // The third is never heard of.
+            // The third partition sends no request.
             for segment in &order {
                 for partition in [0, 1] {
                     let part = it.part((1, partition), *segment).await.unwrap();
                     assert_eq!(part, expected[segment][partition as usize]);
                 }
             }
-            // Only the first wants what was not named from here, and all are heard of.
+            // All partitions send requests, but only the first one fetches the unnamed segments
+            // here.
             it.begin(2, partitions(3), vec![]).await.unwrap();
             let begun = it.tasks.now();
             for segment in &order {
@@ -379,7 +384,7 @@ fn partitions_that_are_silent_or_wait_hold_nobody_up() {
             }
             let took = it.tasks.now().since(begun);
             assert!(took < Duration::from_secs(5), "{took:?}");
-            // All of them are heard of, but nobody takes what is there.
+            // All partitions send requests, but none fetches the parts that are ready.
             it.begin(3, partitions(3), order.clone()).await.unwrap();
             it.tasks.sleep(Duration::from_secs(1)).await;
             let last = *order.last().unwrap();
@@ -396,14 +401,14 @@ fn partitions_that_are_silent_or_wait_hold_nobody_up() {
                     it.piece((3, partition), first, 0, 1).await.unwrap();
                 }
             }
-            assert!(fetched.get(), "who has waited for long gets on");
+            assert!(fetched.get(), "a partition that has waited for long progresses");
         }
     };
     talk(&replicas, conversation, |_, _| {});
 }
 
 #[test]
-fn what_makes_no_sense_or_is_over_is_refused() {
+fn requests_that_make_no_sense_or_are_over_are_refused() {
     let replicas = log_of(200);
     let order: Vec<SegmentId> = replicas.keys().copied().collect();
     let conversation = move |it: Caller| {
@@ -417,14 +422,14 @@ fn what_makes_no_sense_or_is_over_is_refused() {
             assert_eq!(status(it.begin(1, twice, vec![]).await), malformed);
             let ranges = vec![partitions(1)[0].repeat(70_000)];
             assert_eq!(status(it.begin(1, ranges, vec![]).await), malformed);
-            // More segments than the backup has frames.
+            // There are more segments than the backup has frames.
             let many = (0..201).map(SegmentId).collect();
             assert_eq!(status(it.begin(1, partitions(1), many).await), malformed);
             assert_eq!(status(it.call(Opcode::BeginRecovery, b"{}".to_vec()).await), malformed);
             assert_eq!(status(it.call(Opcode::RecoveryData, vec![0; 39]).await), malformed);
             assert_eq!(status(it.call(Opcode::HeadOf, b"7".to_vec()).await), malformed);
             assert_eq!(status(it.part((1, 0), order[0]).await), Some(Status::Refused));
-            // Segments that are not here are passed over.
+            // The backup skips segments that it does not have.
             let named = vec![SegmentId(900), order[0], SegmentId(901)];
             it.begin(3, partitions(1024), named.clone()).await.unwrap();
             it.begin(3, partitions(1024), named).await.unwrap();
@@ -455,7 +460,7 @@ fn what_makes_no_sense_or_is_over_is_refused() {
 fn a_head_tells_of_its_log() {
     let mut replicas = log_of(200);
     let last = *replicas.keys().last().unwrap();
-    // One that was torn, and one that is damaged.
+    // One replica is torn, and one is damaged.
     let (torn, bad) = (SegmentId(last.0 - 1), SegmentId(last.0 - 2));
     let replica = replicas.get_mut(&torn).unwrap();
     replica.0.truncate(replica.0.len() - 300);
@@ -473,7 +478,7 @@ fn a_head_tells_of_its_log() {
             };
             let whole = head(last).await.unwrap();
             assert_eq!((whole.digest, whole.torn), (Some(all.clone()), None));
-            // Who is asked so has fenced the master.
+            // The request has fenced the master.
             let word = ReplicateHead::new(CRASHED, 9, LIFE).as_bytes().to_vec();
             let deposed = it.call(Opcode::Replicate, word).await.unwrap_err();
             assert_eq!(deposed.0, Status::Deposed);
@@ -484,7 +489,7 @@ fn a_head_tells_of_its_log() {
             assert!(end.torn.is_some() && end.digest.is_some());
             assert_eq!(head(bad).await.unwrap_err(), (Status::Refused, 36));
             assert_eq!(head(SegmentId(99)).await.unwrap_err().0, Status::NotFound);
-            // The torn one may be cut, for it was open; the damaged one may not.
+            // The torn replica may be cut, because it was open; the damaged one may not.
             it.begin(1, partitions(2), all).await.unwrap();
             it.part((1, 0), torn).await.unwrap();
             assert_eq!(it.part((1, 0), bad).await, Err((Status::Refused, 36)));

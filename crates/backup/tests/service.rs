@@ -1,5 +1,6 @@
-//! The service over a network: replicas are written, listed, read page by page and freed; who was
-//! given up is refused; damage is not served; bytes that make no sense change nothing.
+//! The service over a network: replicas are written, listed, read page by page and freed. Masters
+//! that were declared crashed are refused. Damage is not served. Bytes that make no sense change
+//! nothing.
 
 use proptest::prelude::*;
 use std::cell::RefCell;
@@ -28,7 +29,7 @@ const SEGMENT_BYTES: u32 = 20_000;
 
 type Lists = Rc<RefCell<Option<ServerList>>>;
 
-/// A backup that hears of lists of servers.
+/// A backup that receives lists of servers.
 struct Hearing(Service, Lists);
 
 impl rpc::Service for Hearing {
@@ -54,7 +55,7 @@ fn service(boot: &mut Boot, durability: Durability) -> Service {
     service
 }
 
-/// One that does not know yet which life it is.
+/// Returns a backup that does not know its generation yet.
 fn unlisted(boot: &mut Boot, durability: Durability) -> Service {
     let identity = Identity { cluster: ClusterId(1), server: ServerId(2) };
     let options = StoreOptions {
@@ -67,7 +68,7 @@ fn unlisted(boot: &mut Boot, durability: Durability) -> Service {
     Service::new(store, 7)
 }
 
-/// Notes the workers that are started, by their names.
+/// Records the names of the started workers.
 struct Noting {
     workers: Box<dyn Workers>,
     started: Started,
@@ -96,7 +97,7 @@ fn node(
     Box::new(node)
 }
 
-/// What a test says with.
+/// The caller of a test.
 #[derive(Clone)]
 struct Caller {
     calling: Calling,
@@ -159,7 +160,7 @@ impl Caller {
     }
 }
 
-/// Runs a conversation with a backup; a second one with the backup after something was done to it.
+/// Runs a conversation with a backup. If the backup is changed then, a second conversation follows.
 fn talk<F: Future<Output = ()> + 'static>(
     durability: Durability,
     lists: &Lists,
@@ -169,7 +170,7 @@ fn talk<F: Future<Output = ()> + 'static>(
     talk_noting(&Rc::default(), durability, lists, conversation, then);
 }
 
-/// The same, and notes which workers the backup starts.
+/// Does the same, and records the workers that the backup starts.
 fn talk_noting<F: Future<Output = ()> + 'static>(
     started: &Started,
     durability: Durability,
@@ -219,24 +220,25 @@ fn replicas_are_written_listed_read_and_freed() {
             assert_eq!(it.send(&[(7, 3, 7, b"!", 0, COMMIT)]).await, [(0, 8)]);
             assert_eq!(it.read(7, 3).await.unwrap(), b"not yet!");
             assert_eq!(it.send(&[(7, 3, 8, b"?", 0, 0)]).await, [(0, 9)]);
-            assert_eq!(it.read(7, 3).await.unwrap(), b"not yet!?", "what was read before is old");
+            assert_eq!(it.read(7, 3).await.unwrap(), b"not yet!?", "an earlier read is outdated");
             assert_eq!(it.read(5, 4_000).await.unwrap(), long);
             assert_eq!(it.read(5, u32::MAX).await.unwrap(), long);
             assert_eq!(it.read(9, 1).await, Err(Status::NotFound));
-            // What is refused does not keep others from being done.
+            // A refused part does not block the parts of other segments.
             let gap = (7, 3, 20, &b"x"[..], 0, 0);
             let behind = (7, 3, 9, &b"x"[..], 0, 0);
             assert_eq!(it.send(&[gap, behind, survivor]).await, [(5, 9), (5, 9), (0, 5)]);
-            // An earlier epoch, to free it and to go on with it, is of a message that comes late.
+            // Messages of an earlier epoch are late ones: they neither free nor continue the
+            // replica.
             assert_eq!(it.send(&[(7, 2, 0, b"", 0, FREE)]).await, [(7, 9)]);
             assert_eq!(it.send(&[behind, (7, 2, 10, b"x", 0, 0)]).await, [(0, 10), (7, 10)]);
             assert_eq!(it.send(&[(7, 3, 0, b"", 0, FREE)]).await, [(0, 0)]);
             assert_eq!(it.send(&[hidden]).await, [(7, 0)], "it was freed at this epoch");
             assert_eq!(it.send(&[(7, 4, 0, b"new", 0, OPEN | ATOMIC)]).await, [(0, 3)]);
-            // In atomic mode, at a later epoch, it is begun from nothing.
+            // In atomic mode, at a later epoch, the replica is begun from nothing.
             assert_eq!(it.send(&[(7, 5, 0, b"other", 5, OPEN | ATOMIC | CLOSE)]).await, [(0, 5)]);
             assert_eq!(it.read(7, 9).await.unwrap(), b"other");
-            // Until that counts the one that is here does, which is not freed by its epoch any more.
+            // Until the new one counts, the existing one does. Its own epoch no longer frees it.
             assert_eq!(it.send(&[(7, 6, 0, b"third", 0, OPEN | ATOMIC)]).await, [(0, 5)]);
             assert_eq!(it.send(&[(7, 5, 0, b"", 0, FREE)]).await, [(7, 5)]);
             assert_eq!(it.read(7, 9).await.unwrap(), b"other");
@@ -245,7 +247,7 @@ fn replicas_are_written_listed_read_and_freed() {
             let status = it.call(Opcode::BackupStatus, b"{}".to_vec()).await.unwrap();
             let status: BackupStatus = of_body(&status).unwrap();
             assert_eq!((status.frames, status.read_bytes_per_second), (6, 7));
-            // It says of which masters it has replicas.
+            // The backup lists the masters of its replicas.
             let body = to_body(&MastersAfter { after: MasterId(0) });
             let here = it.call(Opcode::MastersHere, body).await.unwrap();
             let here = of_body::<MastersHere>(&here).unwrap();
@@ -253,7 +255,7 @@ fn replicas_are_written_listed_read_and_freed() {
             let body = to_body(&MastersAfter { after: MasterId(1) });
             let here = it.call(Opcode::MastersHere, body).await.unwrap();
             assert_eq!(of_body(&here), Some(MastersHere::default()));
-            // Of a log that was taken back closed replicas that are needed stay, and nothing else.
+            // After a log was taken back, only its closed replicas that are needed stay.
             let keep = vec![SegmentId(6), SegmentId(7), SegmentId(99)];
             let body = to_body(&FreeRest { master: MasterId(1), keep });
             let left = it.call(Opcode::FreeRest, body.clone()).await.unwrap();
@@ -265,7 +267,11 @@ fn replicas_are_written_listed_read_and_freed() {
             let body = to_body(&OfMaster { master: MasterId(1) });
             it.call(Opcode::FreeMaster, body).await.unwrap();
             assert_eq!(it.inventory(1).await, []);
-            assert_eq!(it.read(5, 10).await, Err(Status::NotFound), "nor what was read before");
+            assert_eq!(
+                it.read(5, 10).await,
+                Err(Status::NotFound),
+                "nor a page that was read before"
+            );
             let late = it.call(Opcode::Replicate, message(1, 0, &[opened])).await;
             assert!(matches!(late, Err(CallError::Refused { status: Status::Deposed, .. })));
         };
@@ -338,7 +344,7 @@ fn a_master_that_was_given_up_is_refused() {
                 Err(CallError::Refused { status, .. }) => status,
                 Err(other) => panic!("{other}"),
             };
-            assert_eq!(status(1, 0).await, Status::Ok, "nobody has said who there is");
+            assert_eq!(status(1, 0).await, Status::Ok, "there is no list of servers yet");
             *lists.borrow_mut() = Some(list(5, &[(1, ServerState::Up), (2, ServerState::Down)]));
             assert_eq!(status(1, 5).await, Status::Ok);
             assert_eq!(status(2, 5).await, Status::Deposed, "its server is down");
@@ -354,8 +360,8 @@ fn a_master_that_was_given_up_is_refused() {
     talk(Durability::Replicated, &lists, conversation, |_, _| {});
 }
 
-/// The list that says that a master was given up may come later than who recovers it: what it
-/// acknowledged after its replicas were counted would be lost.
+/// The list of servers with a verdict may arrive later than the recovery's requests. Writes that
+/// the backup acknowledged after its replicas were counted would be lost.
 #[test]
 fn a_master_whose_replicas_are_read_to_recover_it_gets_nothing_more() {
     let conversation = |it: Caller| async move {
@@ -376,9 +382,10 @@ fn a_master_whose_replicas_are_read_to_recover_it_gets_nothing_more() {
     }
 }
 
-/// Four buffers: those of a master that is gone, and of one that waits, are given to others.
+/// There are four buffers. The buffers of a crashed master, and of a master that waits, go to
+/// others.
 #[test]
-fn who_gets_nothing_more_is_in_nobodys_way() {
+fn idle_replicas_give_their_buffers_to_others() {
     let conversation = |it: Caller| async move {
         let of = |master, parts: &[Part<'_>]| {
             let sent = it.call(Opcode::Replicate, message(master, 0, parts));
@@ -399,7 +406,7 @@ fn who_gets_nothing_more_is_in_nobodys_way() {
         assert_eq!(it.read(1, 9).await.unwrap(), b"gone");
         it.tasks.sleep(Duration::from_millis(600)).await;
         assert_eq!(of(3, &next).await, [(0, 4)]);
-        // Whose it was can close it, and not go on with it.
+        // The former owner can close its replica, and cannot continue it.
         for (flags, answer) in [(0, (9, 8)), (CLOSE, (0, 8))] {
             let bytes: &[u8] = if flags == 0 { b"more" } else { b"" };
             assert_eq!(of(2, &[(1, 0, 8, bytes, 8, flags)]).await, [answer]);
@@ -420,7 +427,7 @@ fn damage_is_not_served() {
         assert_eq!(it.read(5, 100).await, Err(Status::Refused));
     };
     talk(Durability::Synced, &Rc::default(), conversation, |simulation, backup| {
-        // So many bits that some are in each block.
+        // So many bits flip that each block has some.
         assert!((0..5_000).all(|_| simulation.disk(backup).rot()));
     });
 }
@@ -438,7 +445,7 @@ fn a_word_is_given_at_once_in_the_life_that_is_meant_and_not_to_who_was_fenced()
             service.local(&[&body])
         };
         let open: [Part<'_>; 1] = [(5, 0, 0, b"bytes", 0, OPEN)];
-        // It does not know yet which life this is.
+        // The backup does not know its generation yet.
         assert_eq!(say(&mut service, 1, (2, 1), &open), refused(Status::Busy));
         assert_eq!(say(&mut service, 1, (2, 1), &[]), refused(Status::Busy));
         service.enlisted(1, &ServerList::default());
@@ -448,7 +455,7 @@ fn a_word_is_given_at_once_in_the_life_that_is_meant_and_not_to_who_was_fenced()
             }
         }
         assert_eq!(service.store().replicas().count(), 0);
-        // What is written waits for the disk; whether it still takes anything is said before that.
+        // A write waits for the disk. The word that the backup still accepts writes does not.
         assert!(matches!(say(&mut service, 1, (2, 1), &open), Local::Later(_)));
         assert_eq!(say(&mut service, 1, (2, 1), &[]), Local::Now(Ok(Vec::new())));
         service.fence(MasterId(1));
@@ -505,17 +512,17 @@ proptest! {
     }
 }
 
-/// What belongs where in a replica: so whatever is sent for a place is the same.
+/// Returns the bytes at an offset of a replica. All messages send the same bytes for an offset.
 fn bytes_at(offset: u32, count: usize) -> Vec<u8> {
     (offset..).take(count).map(|at| at as u8).collect()
 }
 
-/// A part of a message: its segment, its offset, how many bytes, its flags, and how these bytes lie.
+/// A part of a message: its segment, offset, number of bytes, flags, and the cut of its bytes.
 type Shape = (u64, u32, usize, u8, u8);
 
-/// What comes of messages whose parts are at these offsets and so long: all answers, and at the end
-/// whether each replica has what belongs there. `cut` says where the bytes of a part are cut, if they
-/// lie apart from its head.
+/// Sends messages with parts of these shapes. Returns all answers, and at the end whether each
+/// replica has the right bytes. `cut` returns the place at which the bytes of a part are cut, if
+/// they lie apart from its head.
 fn outcome_of(
     service: &mut Service,
     messages: &[Vec<Shape>],
@@ -581,7 +588,7 @@ proptest! {
             let (messages, outcomes) = (messages.clone(), Rc::clone(&outcomes));
             simulation.add_host(if in_pieces { "pieces" } else { "one" }, move |mut boot| {
                 let mut service = service(&mut boot, Durability::Replicated);
-                // Each opens both first, so that there is something to add to.
+                // Each run first opens both replicas, so that later parts can append.
                 let open = (1..3).map(|segment| (segment, 0, 1000, OPEN, 3)).collect();
                 let all: Vec<_> = std::iter::once(open).chain(messages.clone()).collect();
                 let cut = |how: u8, length: usize| {

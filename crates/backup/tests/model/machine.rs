@@ -20,27 +20,27 @@ use thunderhead_wire::{ClusterId, ServerId};
 pub(crate) const SEGMENT_BYTES: u32 = 20_000;
 pub(crate) const FRAMES: u32 = 5;
 
-/// What a disk does not do, though it does the rest.
+/// The operations that a disk refuses, while it does all others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trouble {
-    /// So many of the next syncs fail.
+    /// The number of the next syncs that fail.
     pub(crate) syncs: Rc<Cell<u32>>,
-    /// A bit for each frame whose headers it does not take, once they have.
+    /// A bit for each frame whose headers it refuses, after those syncs.
     pub(crate) refused: Rc<Cell<u8>>,
-    /// And whose data.
+    /// A bit for each frame whose data it refuses.
     pub(crate) refused_data: Rc<Cell<u8>>,
-    /// Nor can that be read.
+    /// Whether refused data cannot be read either.
     pub(crate) unreadable: Rc<Cell<bool>>,
 }
 
-/// Files on such a disk.
+/// The files on such a disk.
 struct Troubled {
     files: SimFiles,
     disk: SimDisk,
     trouble: Trouble,
 }
 
-/// A machine that a store runs on.
+/// The machine of a store.
 pub(crate) struct Machine {
     pub(crate) disk: SimDisk,
     pub(crate) trouble: Trouble,
@@ -204,7 +204,7 @@ impl Machine {
 }
 
 impl Life {
-    /// Lets workers and reactor work until there is nothing left to do; the tickets that came.
+    /// Lets workers and reactor work until all work is done. Returns the events.
     pub(crate) fn settle(&mut self, disk: &SimDisk) -> Vec<Event> {
         let mut events = Vec::new();
         for _ in 0..100 {
@@ -223,7 +223,8 @@ impl Life {
         events
     }
 
-    /// So many turns of the reactor, each much later than the one before, and what workers do for them.
+    /// Runs some turns of the reactor, each much later than the previous one, with the workers'
+    /// steps.
     pub(crate) fn turn_and_work(&mut self, times: u32) {
         for _ in 0..times {
             self.now = self.now + Duration::from_millis(500);
@@ -236,7 +237,7 @@ impl Life {
         }
     }
 
-    /// Goes on until something is durable; what is to be written after that never is.
+    /// Runs until a ticket is durable. Later writes are never done.
     pub(crate) fn wait_for(&mut self, ticket: Ticket) {
         let mut is_durable = false;
         while !is_durable {
@@ -250,7 +251,7 @@ impl Life {
         }
     }
 
-    /// All replicas that count, with their bytes.
+    /// Returns all replicas that count, with their bytes.
     pub(crate) fn read_all(&mut self, disk: &SimDisk) -> State {
         let mut state = State::new();
         let replicas: Vec<_> = self.store.replicas().collect();

@@ -1,11 +1,11 @@
 //! Random calls on a store in a simulated machine, with a crash of the process or a loss of power
-//! at any operation of its disk, a restart, and a comparison with what was promised:
+//! at any operation of its disk, a restart, and a comparison with the promises:
 //!
-//! - after a crash of the process everything is there that was called for, but for what was asked of a replica
-//!   without a buffer and not acknowledged;
-//! - after a loss of power what is there is what some prefix of the calls made, and no shorter a
-//!   prefix than was acknowledged as durable;
-//! - whatever is served is what was sent.
+//! - After a crash of the process the effects of all calls are there, except unacknowledged calls
+//!   on a replica without a buffer.
+//! - After a loss of power the effects of some prefix of the calls are there. The prefix contains
+//!   all calls that were acknowledged as durable.
+//! - Served bytes equal the sent bytes.
 
 mod machine;
 mod promises;
@@ -27,7 +27,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_was_promised_is_there_after_crashes_and_power_losses(
+    fn promised_replicas_survive_crashes_and_power_losses(
         seed in any::<u64>(),
         durability in durability(),
         lives in proptest::collection::vec(
@@ -69,7 +69,7 @@ proptest! {
                 let prefix = model.history[from..].iter().rposition(|it| visible(it) == found);
                 prop_assert!(prefix.is_some(), "found {:?}\n in none of {:?}", found, model.history[from..].iter().map(visible).collect::<Vec<_>>());
             } else {
-                // What was given up may be there again: nobody counts on it being gone.
+                // Freed replicas may be there again: no master relies on their absence.
                 let mut state = visible(&model.state());
                 let mut kept = found.clone();
                 prop_assert!(model.forget_unacknowledged(&mut kept, &mut state));
@@ -79,7 +79,7 @@ proptest! {
                 });
                 prop_assert_eq!(&kept, &state);
             }
-            // Copies that were not completed are nobody's; the master begins them anew.
+            // Incomplete copies belong to no master; the master begins them anew.
             (before, epochs) = (found, model.epochs);
         }
     }
@@ -88,7 +88,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Also where the disk does not take what it is told, or takes it and says that it does not.
+    /// The promises also hold if the disk refuses writes, or takes writes and reports failures.
     #[test]
     fn one_of_those_that_take_each_others_place_is_there_whatever_the_disk_takes(
         seed in any::<u64>(),
@@ -118,7 +118,7 @@ proptest! {
             machine.trouble.refused.set(frames);
             machine.trouble.refused_data.set(data);
             if let Ok(mut life) = machine.start(durability) {
-                // Somebody else's go on.
+                // Replicas of another master are written meanwhile.
                 machine.trouble.syncs.set(syncs);
                 for segment in 0..others {
                     let id = ReplicaId { master: MasterId(9), segment: SegmentId(segment) };
@@ -199,7 +199,8 @@ fn a_store_refuses_what_it_cannot_keep() {
     assert_eq!(code(life.store.append(replica(6), Epoch(1), 0, b"x")), 3);
 }
 
-/// Three masters, each of which has the buffers of a head and waits for those of its next one: one of them is gone.
+/// Three masters each have a buffer for a head and wait for one for the next head. One of them has
+/// crashed.
 #[test]
 fn open_replicas_that_get_nothing_give_their_buffers_to_others() {
     let of = |master, segment| ReplicaId { master: MasterId(master), segment: SegmentId(segment) };
@@ -228,13 +229,13 @@ fn open_replicas_that_get_nothing_give_their_buffers_to_others() {
     life.store.open(of(2, 2), Epoch(1), false).unwrap();
     assert!(life.store.is_resting(of(3, 1)));
     assert_eq!(code(life.store.append(of(3, 1), Epoch(1), 6000, b"more")), 9);
-    // The oldest of those that are needed, once it has got nothing for long.
+    // Of the needed replicas, the oldest gives its buffer up once it has received nothing for long.
     life.store.append(of(1, 1), Epoch(1), 6000, b"more").unwrap();
     turns(&mut life, 100);
     turns(&mut life, 900);
     life.store.open(of(4, 1), Epoch(1), false).unwrap();
     assert!(life.store.is_resting(of(2, 1)) && !life.store.is_resting(of(1, 1)));
-    // It is closed, though it has no buffer; not before that is on the disk.
+    // A replica without a buffer can be closed, but not before that is on the disk.
     let Ack::When(ticket) = life.store.close(of(2, 1), Epoch(1), 6000).unwrap() else {
         panic!("no memory has it that outlasts the process")
     };
@@ -259,7 +260,7 @@ fn open_replicas_that_get_nothing_give_their_buffers_to_others() {
     }
 }
 
-/// Lets a disk fail for as long as something else is done.
+/// Lets the disk fail while `act` runs.
 fn while_it_fails(machine: &Machine, act: impl FnOnce()) {
     machine.disk.set_model(DiskModel { failure: 1.0, ..DiskModel::default() });
     act();
@@ -267,7 +268,7 @@ fn while_it_fails(machine: &Machine, act: impl FnOnce()) {
 }
 
 #[test]
-fn what_a_disk_does_not_take_is_kept_and_written_when_it_does() {
+fn refused_data_is_kept_in_memory_and_written_later() {
     for durability in [Durability::Synced, Durability::Replicated] {
         let mut machine = Machine::new(2);
         let mut life = machine.start(durability).unwrap();
@@ -284,7 +285,7 @@ fn what_a_disk_does_not_take_is_kept_and_written_when_it_does() {
         let failed = events.iter().filter(|it| matches!(it, Event::Failed(_))).count();
         assert_eq!(failed, usize::from(durability == Durability::Synced), "{events:?}");
         assert!(!life.store.is_settled());
-        // It is to be made elsewhere, and counts until then.
+        // The master makes the replica elsewhere; this one counts until then.
         let refused = life.store.append(replica(2), Epoch(1), 22, b"more").unwrap_err();
         assert_eq!(refused.code(), 9);
         assert_eq!(life.store.open(replica(2), Epoch(1), false).unwrap_err().code(), 9);
@@ -300,7 +301,7 @@ fn what_a_disk_does_not_take_is_kept_and_written_when_it_does() {
     }
 }
 
-/// As another process would that took this one's shared memory for what a killed one had left.
+/// Another process may take this one's shared memory for the remains of a killed process.
 #[test]
 fn a_replica_whose_buffer_another_process_has_taken_is_not_called_durable() {
     for claimed_anew in [false, true] {
@@ -313,7 +314,7 @@ fn a_replica_whose_buffer_another_process_has_taken_is_not_called_durable() {
         let Ack::When(ticket) = life.store.append(replica(1), Epoch(1), 0, b"lost").unwrap() else {
             panic!("it is to be synced")
         };
-        // A buffer's page begins with its claim; its extent says how much of it counts.
+        // A buffer's page begins with its claim; its extent is the length of the valid part.
         let (page, extent) = (512, 6);
         let claimed = (1..=3).map(|buffer| buffer * page);
         let claimed = claimed.clone().find(|at| memory.words()[*at].load(Relaxed) != 0).unwrap();
@@ -333,9 +334,9 @@ fn a_replica_whose_buffer_another_process_has_taken_is_not_called_durable() {
     }
 }
 
-/// What the disk has is older than what was acknowledged: it must not be what is left.
+/// The disk has an older state than the acknowledged one. The older state must not remain.
 #[test]
-fn what_a_disk_did_not_take_is_found_by_the_next_process() {
+fn refused_data_is_found_by_the_next_process() {
     let mut machine = Machine::new(3);
     let mut life = machine.start(Durability::Replicated).unwrap();
     life.store.open(replica(1), Epoch(1), false).unwrap();
@@ -376,7 +377,7 @@ fn one_of_two_always_counts_where_one_takes_the_place_of_another() {
         life.store.append(replica(1), Epoch(3), 7, b" one").unwrap();
         if fails {
             while_it_fails(&machine, || _ = life.settle(&machine.disk));
-            // It cannot be gone on with before the disk takes it.
+            // The master cannot continue the replica before the disk takes it.
             assert_eq!(life.store.commit(replica(1), Epoch(3)).unwrap_err().code(), 9);
             machine.lose_power();
             let found = machine.start(Durability::Replicated).unwrap().read_all(&machine.disk);
@@ -395,10 +396,10 @@ fn one_of_two_always_counts_where_one_takes_the_place_of_another() {
     }
 }
 
-/// All buffers are taken by such as were begun in the place of others, and their master cannot close any of them
-/// before it has begun another one. The old one is in memory only, for the disk did not take it.
+/// All buffers are taken by replicas that replace others, and their master cannot close any of them
+/// before it has begun another one. The old replica is only in memory, because the disk refused it.
 #[test]
-fn what_was_begun_in_the_place_of_another_rests_and_one_of_two_counts() {
+fn replacing_replicas_give_their_buffers_up_and_one_of_two_counts() {
     for killed_before in [false, true] {
         let mut machine = Machine::new(9);
         let mut life = machine.start(Durability::Replicated).unwrap();
@@ -416,7 +417,7 @@ fn what_was_begun_in_the_place_of_another_rests_and_one_of_two_counts() {
                 }
             }
         };
-        // Not so long that the old one is tried again.
+        // This is too short for another attempt to write the old replica.
         (0..4).for_each(|_| turn(&mut life));
         life.store.open(replica(2), Epoch(1), false).unwrap();
         assert_eq!(life.store.open(replica(3), Epoch(1), false).unwrap_err().code(), 2);
@@ -439,9 +440,9 @@ fn what_was_begun_in_the_place_of_another_rests_and_one_of_two_counts() {
     }
 }
 
-/// What took its place is given up before the disk has heard of any of it.
+/// The successor is freed before any of it reaches the disk.
 #[test]
-fn what_was_replaced_goes_together_with_what_took_its_place() {
+fn a_replaced_replica_is_freed_together_with_its_successor() {
     let mut machine = Machine::new(6);
     let mut life = machine.start(Durability::Synced).unwrap();
     life.store.open(replica(1), Epoch(1), false).unwrap();
@@ -457,8 +458,9 @@ fn what_was_replaced_goes_together_with_what_took_its_place() {
     assert_eq!(found, State::new(), "the old one was over when the new one was closed");
 }
 
-/// A round writes what became free, too. That it was durable is said while one of these is begun in again: the next
-/// process must not take what is new there for over.
+/// A round also writes the headers of freed frames. The proof that a round was durable is written
+/// while a replica is begun in such a frame: the next process must not take the new replica for
+/// freed.
 #[test]
 fn a_frame_that_is_begun_in_while_a_round_is_proven_is_found_by_the_next_process() {
     for segments in [[1, 2], [2, 1]] {
@@ -494,7 +496,7 @@ fn a_frame_that_is_begun_in_while_a_round_is_proven_is_found_by_the_next_process
     }
 }
 
-/// A life with two open replicas of 100 bytes each, which are on the disk.
+/// Returns a store with two open replicas of 100 bytes each, which are on the disk.
 fn two_durable_replicas(machine: &mut Machine) -> Life {
     let mut life = machine.start(Durability::Synced).unwrap();
     for segment in [1, 2] {
@@ -505,8 +507,8 @@ fn two_durable_replicas(machine: &mut Machine) -> Life {
     life
 }
 
-/// Headers of a round whose sync failed may be on the disk, without what they speak of. Those that cannot be
-/// written over must not count because later rounds do.
+/// Headers of a round whose sync failed may be on the disk without their data. Headers that cannot
+/// be overwritten must not count because later rounds count.
 #[test]
 fn a_header_that_a_failed_sync_left_behind_never_counts() {
     for seed in 0..200 {
@@ -532,14 +534,15 @@ fn a_header_that_a_failed_sync_left_behind_never_counts() {
     }
 }
 
-/// A round of one sync writes headers beside data that the disk does not take. They never count, whatever comes
-/// after; nor does a start depend on data that cannot be read either.
+/// A round of one sync writes headers beside data that the disk refuses. They never count, also not
+/// after later rounds. A start does not depend on unreadable data either.
 #[test]
 fn a_header_whose_data_was_not_taken_never_counts() {
     for (seed, others, power) in (0..240).map(|seed| (seed, seed % 3, seed % 2 == 0)) {
         let mut machine = Machine::new(seed);
         let mut life = two_durable_replicas(&mut machine);
-        // A frame's data is where its number says, and the first replica was not the last to get one.
+        // The offset of a frame's data follows from its number. The first replica has the first
+        // frame.
         machine.trouble.refused_data.set(1);
         machine.trouble.unreadable.set(true);
         _ = life.store.append(replica(1), Epoch(1), 100, &[2; 9000]);
@@ -558,7 +561,8 @@ fn a_header_whose_data_was_not_taken_never_counts() {
             machine.memories.lose_power(&mut machine.random);
             machine.disk.restart();
         }
-        // It starts, and offers both: none is damaged, though one cannot be read while the disk refuses to.
+        // The store starts and offers both replicas: none is damaged, though one cannot be read
+        // while the disk refuses that.
         let life = machine.start(Durability::Synced).unwrap();
         assert_eq!(life.opened.damaged, 0, "seed {seed}");
         drop(life);
@@ -571,10 +575,10 @@ fn a_header_whose_data_was_not_taken_never_counts() {
     }
 }
 
-/// Only its data said that a round counts. What was read may have been in the kernel's memory alone, and so it may be
-/// gone with the power, though by then it has been offered.
+/// Only the data of a round proves that the round counts. The data may have been read from the
+/// kernel's memory alone, so a loss of power may remove it although it was offered.
 #[test]
-fn what_a_start_has_found_is_found_by_the_next_one() {
+fn replicas_that_one_start_finds_are_found_by_the_next() {
     for seed in 0..200 {
         let mut machine = Machine::new(seed);
         let mut life = machine.start(Durability::Synced).unwrap();
@@ -627,7 +631,8 @@ fn a_sync_that_fails_once_costs_nothing() {
     }
 }
 
-/// Three replicas, the first of which is closed; all of it is on the disk, and nothing is left to be said.
+/// Makes three replicas, the first of which is closed. All of them are on the disk, and the store
+/// is settled.
 fn three_replicas(machine: &mut Machine) -> State {
     let mut life = machine.start(Durability::Replicated).unwrap();
     for segment in 1..=3 {
@@ -660,7 +665,8 @@ fn an_unreadable_block_of_superblocks_or_headers_costs_one_replica_at_most() {
         assert_eq!(unreadable.count(), usize::from(block > 1), "block {block}");
         for _ in 0..2 {
             let mut life = machine.start(Durability::Replicated).unwrap();
-            // One that a killed process left in memory cannot be brought to a frame that cannot be written.
+            // A replica that a killed process left in memory cannot be written to an unwritable
+            // frame.
             let missing = (life.opened.damaged + life.opened.bad) as usize;
             assert!(missing <= 1, "block {block}");
             let found = life.read_all(&machine.disk);
@@ -674,7 +680,7 @@ fn an_unreadable_block_of_superblocks_or_headers_costs_one_replica_at_most() {
     assert!(lost > 0, "headers of replicas were hit");
 }
 
-/// Its data says whether the last round counts, and some of that cannot be read.
+/// The data of the last round proves whether the round counts, and some of it cannot be read.
 #[test]
 fn unreadable_data_of_the_last_round_costs_that_replica_alone() {
     for (seed, how) in (0..40).zip([Unreadable::UntilWritten, Unreadable::ForGood].iter().cycle()) {
@@ -694,7 +700,7 @@ fn unreadable_data_of_the_last_round_costs_that_replica_alone() {
         let data_at = life.store.superblock().geometry.data_at(0);
         drop(life);
         machine.lose_power();
-        // The first frame is that of the first replica.
+        // The first frame belongs to the first replica.
         assert!(machine.disk.spoil(FILE_NAME, data_at + 4096 + 512 * (seed % 8), *how));
         for _ in 0..2 {
             let mut life = machine.start(Durability::Synced).unwrap();
@@ -716,9 +722,9 @@ fn unreadable_data_of_the_last_round_costs_that_replica_alone() {
     }
 }
 
-/// What a killed process has left in memory goes to a frame of which a header cannot be read.
+/// A replica that a killed process left in memory is written to a frame with an unreadable header.
 #[test]
-fn what_comes_from_memory_to_a_frame_with_an_unreadable_header_stays_there() {
+fn a_replica_written_from_memory_to_a_frame_with_an_unreadable_header_stays() {
     for (seed, slot) in (0..40).zip([Slot::A, Slot::B].into_iter().cycle()) {
         for how in [Unreadable::UntilWritten, Unreadable::ForGood] {
             let mut machine = Machine::new(seed);
@@ -762,8 +768,8 @@ fn a_bit_that_turns_over_anywhere_is_found_or_harmless() {
         let before = life.read_all(&machine.disk);
         machine.lose_power();
         assert!(machine.disk.rot());
-        // The probe that reading is timed with, alignment and the like are most of the file, so
-        // a byte of headers is hit now and then and one of data often.
+        // Most of the file is padding and the area for timing reads. So a byte of the headers is
+        // hit now and then, and a byte of data often.
         let Ok(mut life) = machine.start(Durability::Replicated) else { continue };
         let listed: Vec<_> = life.store.replicas().collect();
         let mut intact = 0;
@@ -779,7 +785,7 @@ fn a_bit_that_turns_over_anywhere_is_found_or_harmless() {
             }
         }
         let missing = 3 - listed.len();
-        assert!(life.opened.damaged as usize >= missing, "what is not listed is counted");
+        assert!(life.opened.damaged as usize >= missing, "missing replicas are counted");
         found += usize::from(intact < 3);
         harmless += usize::from(intact == 3);
     }

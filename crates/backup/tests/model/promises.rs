@@ -1,4 +1,4 @@
-//! What is called for, and what of it is promised.
+//! The calls on the store, and the promises about their effects.
 
 use crate::machine::{Life, SEGMENT_BYTES};
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ pub(crate) struct Held {
     pub(crate) bytes: Vec<u8>,
     pub(crate) closed: bool,
     pub(crate) committed: bool,
-    /// What it was begun in the place of, until it counts.
+    /// The replica that this one replaces, until this one counts.
     pub(crate) before: Option<Box<Held>>,
 }
 
@@ -26,7 +26,7 @@ impl Held {
 
 pub(crate) type State = BTreeMap<ReplicaId, Held>;
 
-/// What counts of a state.
+/// Returns the replicas of a state that count.
 pub(crate) fn visible(state: &State) -> State {
     let counting = |held: &Held| match held.committed {
         true => Some(held.clone()),
@@ -60,11 +60,12 @@ pub(crate) enum Op {
     GivesWay {
         master: MasterId,
     },
-    /// From now on so much of what the disk is told fails, of four.
+    /// From now on so many quarters of the disk's operations fail.
     Fails {
         quarters: u64,
     },
-    /// So many syncs fail, and then the headers of some frames are not taken, and the data of some.
+    /// So many syncs fail. After that the disk refuses the headers of some frames, and the data of
+    /// some.
     Refuses {
         frames: u8,
         data: u8,
@@ -100,7 +101,7 @@ pub(crate) fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Few replicas, which take each other's place, on a disk that does not take everything.
+/// Draws calls on few replicas, which replace each other, on a disk that refuses some writes.
 pub(crate) fn op_in_trouble() -> impl Strategy<Value = Op> {
     let id = || {
         let id = |segment| ReplicaId { master: MasterId(0), segment: SegmentId(segment) };
@@ -142,27 +143,27 @@ pub(crate) fn durability() -> impl Strategy<Value = Durability> {
     ]
 }
 
-/// What was called for, and what of it is promised.
+/// The states after the calls, and the promises about them.
 pub(crate) struct Model {
-    /// What the calls had made after each of them.
+    /// The state after each call.
     pub(crate) history: Vec<State>,
-    /// After how many calls each ticket was given.
+    /// For each ticket, the number of calls before it.
     pub(crate) tickets: BTreeMap<Ticket, usize>,
-    /// So many calls are durable.
+    /// The number of durable calls.
     pub(crate) durable: usize,
-    /// Replicas that this life has begun: others get nothing more.
+    /// The replicas that this process has begun: others get nothing more.
     pub(crate) mine: BTreeSet<ReplicaId>,
-    /// Of these, those that have no buffer, and what of them is not durable yet.
+    /// The replicas of `mine` without a buffer, and their calls that are not durable yet.
     pub(crate) resting: BTreeSet<ReplicaId>,
     pub(crate) not_yet: Vec<(Ticket, ReplicaId)>,
-    /// Of each replica, so many calls are acknowledged; and durable.
+    /// The number of acknowledged, and of durable, calls of each replica.
     pub(crate) acknowledged: BTreeMap<ReplicaId, usize>,
     pub(crate) durable_of: BTreeMap<ReplicaId, usize>,
     pub(crate) of_ticket: BTreeMap<Ticket, ReplicaId>,
     pub(crate) failed: BTreeSet<Ticket>,
-    /// The latest epoch that each had, ever: masters do not go back.
+    /// The latest epoch of each replica in all processes: masters do not go back.
     pub(crate) epochs: BTreeMap<ReplicaId, Epoch>,
-    /// The disk may fail.
+    /// Whether the disk may fail.
     pub(crate) is_in_trouble: bool,
 }
 
@@ -193,7 +194,7 @@ impl Model {
     }
 
     pub(crate) fn called(&mut self, id: ReplicaId, state: State, ack: Ack) {
-        // Of what does not count yet nothing follows for what it was begun in the place of.
+        // A replica that does not count yet proves nothing about the replica that it replaces.
         let counts = state.get(&id).is_some_and(|held| held.committed);
         if let Some(held) = state.get(&id) {
             let latest = self.epochs.entry(id).or_default();
@@ -213,12 +214,12 @@ impl Model {
         }
     }
 
-    /// Whether what is found of a replica is what some call on made, from this one on.
+    /// Whether the found state of a replica is the state after this call or a later one.
     pub(crate) fn is_since(&self, call: usize, id: ReplicaId, found: Option<&Held>) -> bool {
         self.history[call.max(1) - 1..].iter().any(|it| visible(it).get(&id) == found)
     }
 
-    /// Whether a process that comes after one whose disk failed found what it may.
+    /// Whether the process after a process with a failing disk found an allowed state.
     pub(crate) fn allows(&self, found: &State, power: bool) -> bool {
         let now = self.state();
         let ids: BTreeSet<ReplicaId> =
@@ -226,7 +227,7 @@ impl Model {
         ids.into_iter().all(|id| {
             let is = found.get(&id);
             if !visible(&now).contains_key(&id) {
-                // What was given up may be there again.
+                // A freed replica may be there again.
                 return is.is_none() || self.is_since(0, id, is);
             }
             let promised = if power { &self.durable_of } else { &self.acknowledged };
@@ -238,8 +239,8 @@ impl Model {
         })
     }
 
-    /// Takes out what was asked of a replica without a buffer and not acknowledged: it has happened after a
-    /// crash of the process, or not. Whether it is one of both.
+    /// Removes replicas without a buffer that have unacknowledged calls: after a crash of the
+    /// process such a call has happened or not. Returns whether each found state is one of the two.
     pub(crate) fn forget_unacknowledged(&self, found: &mut State, state: &mut State) -> bool {
         let from = self.durable.max(1) - 1;
         let ids: BTreeSet<ReplicaId> = self.not_yet.iter().map(|(_, id)| *id).collect();
@@ -303,7 +304,7 @@ impl Model {
                     assert_eq!(store.append(*id, Epoch(1), 0, bytes).unwrap_err().code(), 3);
                     return;
                 };
-                // Some of the bytes before come along again.
+                // Some earlier bytes are sent again.
                 let back = (*back).min(held.bytes.len() as u32);
                 let offset = held.bytes.len() as u32 - back;
                 let mut sent = held.bytes[offset as usize..].to_vec();
@@ -347,7 +348,7 @@ impl Model {
             Op::Free { id } => {
                 assert_eq!(store.free(*id), state.remove(id).is_some());
                 self.called(*id, state, Ack::Now);
-                // Nobody counts on it being gone, nor on anything else.
+                // No master relies on the absence of the replica, nor on its presence.
                 self.acknowledged.remove(id);
                 self.durable_of.remove(id);
                 self.of_ticket.retain(|_, other| other != id);
