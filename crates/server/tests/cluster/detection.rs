@@ -24,7 +24,7 @@ fn worked(seed: u64, shards: usize) -> World {
     world
 }
 
-fn begun(seed: u64, shards: usize) -> World {
+pub(crate) fn begun(seed: u64, shards: usize) -> World {
     begun_with(seed, 4, shards)
 }
 
@@ -61,13 +61,13 @@ pub(crate) fn begun_with(seed: u64, servers: usize, shards: usize) -> World {
 }
 
 /// Who is down, by whoever leads.
-fn down(world: &World) -> Vec<ServerId> {
+pub(crate) fn down(world: &World) -> Vec<ServerId> {
     let list = world.known().map(|(_, list)| list.servers).unwrap_or_default();
     list.iter().filter(|it| it.state == ServerState::Down).map(|it| it.server).collect()
 }
 
 /// Runs until something holds, and says how long that took.
-fn took(world: &mut World, what: &str, holds: impl Fn(&World) -> bool) -> Duration {
+pub(crate) fn took(world: &mut World, what: &str, holds: impl Fn(&World) -> bool) -> Duration {
     let begin = world.simulation.now();
     while !holds(world) {
         assert!(world.simulation.now() - begin < PATIENCE, "{what}: {}", world.describe());
@@ -76,7 +76,7 @@ fn took(world: &mut World, what: &str, holds: impl Fn(&World) -> bool) -> Durati
     world.simulation.now() - begin
 }
 
-fn is_served(world: &World) -> bool {
+pub(crate) fn is_served(world: &World) -> bool {
     world.known().is_some_and(|(map, _)| {
         map.tables.iter().flat_map(|it| &it.tablets).all(|tablet| tablet.address.is_some())
     })

@@ -4,6 +4,7 @@
 mod detection;
 mod leaving;
 mod scenario;
+mod shortages;
 mod upgrade;
 
 use scenario::scale::{self, Size};

@@ -84,6 +84,10 @@ pub(crate) struct Met {
     pub(crate) rotted: u64,
     /// Shards that took back the log of their former life.
     pub(crate) taken_back: u64,
+    /// Changes of `min_replicas`.
+    pub(crate) changes: u64,
+    /// Runs in which a disk hung for good.
+    pub(crate) hung: u64,
     /// Keys that the judge gave up on.
     pub(crate) not_judged: u64,
 }
@@ -99,6 +103,8 @@ impl std::ops::AddAssign for Met {
         self.splits += other.splits;
         self.migrations += other.migrations;
         self.rotted += other.rotted;
+        self.changes += other.changes;
+        self.hung += other.hung;
         self.not_judged += other.not_judged;
     }
 }
@@ -140,6 +146,8 @@ pub(crate) fn run(seed: u64, extras: Extras, keeps_text: bool) -> Outcomes {
     };
     (met.left, met.walks, met.made) = (world.left, seen.walks, seen.made);
     met.rotted = world.rotted;
+    met.hung = u64::from(world.hung.is_some());
+    met.changes = seen.changes;
     met.taken_back = world.taken_back.len() as u64;
     (met.splits, met.migrations) = (seen.splits, seen.migrations);
     if keeps_text {

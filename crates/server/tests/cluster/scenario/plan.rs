@@ -49,6 +49,12 @@ pub(crate) enum Scene {
     /// A backup that has parts of survivors is given up, and comes again before they are freed there; then their
     /// master dies, and others are silent.
     PartsLeft,
+    /// `min_replicas` is raised and lowered while a server is away and its tablets are recovered.
+    ChangedDemand,
+    /// The disk of one server hangs for good, and the server lives on.
+    HungDisk,
+    /// No coordinator answers for long, and masters that have lost a replica need a coordinator's word.
+    NoCoordinator,
 }
 
 /// So many as the servers can keep, or fewer.
@@ -240,7 +246,10 @@ impl Plan {
     /// Servers whose network and disks work, and one scene, again and again.
     pub(crate) fn of_scenes(random: &mut Random) -> Plan {
         let plan = Plan::draw(random, Extras { verdicts: true, ..Extras::default() });
-        let scene = match random.below(12) {
+        let scene = match random.below(18) {
+            12 | 13 => Scene::ChangedDemand,
+            14..17 => Scene::HungDisk,
+            17 => Scene::NoCoordinator,
             8 | 9 => Scene::LeftBehind,
             0 => Scene::LateWords,
             1 => Scene::BegunAnew,
@@ -261,6 +270,11 @@ impl Plan {
             Scene::LeftBehind => [(3, 2), (3, 3), (4, 3)][random.below(3) as usize],
             // So many that hardly any other segment is only where nobody answers.
             Scene::PartsLeft => (7, 3),
+            Scene::ChangedDemand => [(3, 2), (4, 2), (4, 3)][random.below(3) as usize],
+            // The other disks are enough for `min_replicas` (below).
+            Scene::HungDisk => [(3, 1), (3, 2), (4, 2), (4, 3)][random.below(4) as usize],
+            // No other server can take the replicas of one that is away.
+            Scene::NoCoordinator => [(3, 2), (4, 3)][random.below(2) as usize],
         };
         let (message_bytes, stable) = match scene {
             // What is rebuilt takes many messages.
@@ -273,12 +287,17 @@ impl Plan {
             replicas: replicas as u32,
             min_replicas: match scene {
                 Scene::LeftBehind => 1,
+                Scene::HungDisk => {
+                    drawn_min_replicas(random, servers as usize - 1, replicas as u32)
+                }
                 _ => drawn_min_replicas(random, servers as usize, replicas as u32),
             },
             segment_bytes,
             self_backup: servers == 1,
             durability: match scene {
                 Scene::TornRounds => "synced".to_owned(),
+                // With `synced` a master waits for a disk that hangs.
+                Scene::HungDisk if plan.settings.durability == "synced" => "replicated".to_owned(),
                 _ => plan.settings.durability,
             },
         };
@@ -289,7 +308,11 @@ impl Plan {
             users: 3,
             settings,
             memory_bytes: segment_bytes as usize * random.within(13..18) as usize,
-            buffers: 24,
+            buffers: match scene {
+                // So few that they are soon full of data that the disk does not take.
+                Scene::HungDisk => random.within(6..16) as u32,
+                _ => 24,
+            },
             message_bytes,
             stable,
             link: Link {
@@ -309,6 +332,13 @@ impl Plan {
             scene: Some(scene),
             ..plan
         }
+    }
+
+    /// Another value for `min_replicas` while the cluster runs. If there is a weak server, each segment has two
+    /// replicas at least.
+    pub(crate) fn another_min_replicas(&self, random: &mut Random) -> u32 {
+        let least = if self.weak.is_some() { 2 } else { 1 };
+        drawn_min_replicas(random, self.servers, self.settings.replicas).max(least)
     }
 
     /// Whether what was acknowledged outlasts a power loss of all servers at once.

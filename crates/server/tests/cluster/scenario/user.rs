@@ -33,6 +33,9 @@ const HURRIED_WAIT_NS: f64 = 30e6;
 const RUSHED_WAIT_NS: f64 = 4e6;
 const PRESSED_WAIT_NS: f64 = 10e6;
 
+/// An operation that takes longer than this waits for something.
+const WAIT: Duration = Duration::from_millis(200);
+
 /// The longest of the long values.
 const LONG: u64 = 3000;
 
@@ -64,6 +67,10 @@ pub(crate) struct Seen {
     pub(crate) made: u64,
     pub(crate) splits: u64,
     pub(crate) migrations: u64,
+    /// Changes of `min_replicas`.
+    pub(crate) changes: u64,
+    /// The sum of the times of all operations of [`User::work_until`] that waited.
+    pub(crate) waited: Duration,
     names: u64,
     /// Until then users do not think, and what they do then comes on top.
     hurried_until: u64,
@@ -451,6 +458,9 @@ impl User {
             let called = self.seeing.time.get();
             self.begin(vec![(key, judged, operation)], Duration::from_secs(30), false).await;
             let took = Duration::from_nanos(self.seeing.time.get() - called);
+            if took > WAIT {
+                self.seeing.seen.borrow_mut().waited += took;
+            }
             if took > longest {
                 self.seeing.fail(format!("an operation took {took:?}: {judged:?} {table:?} {key}"));
             }

@@ -2,10 +2,11 @@
 
 mod lives;
 mod scenes;
+mod shortages;
 mod windows;
 
 use super::client::Client;
-use super::plan::{LIFE_LASTS_MAX, Plan};
+use super::plan::{LIFE_LASTS_MAX, Plan, Scene};
 use super::scale;
 use super::user::{Seeing, User};
 use std::cell::{Cell, RefCell};
@@ -95,6 +96,8 @@ pub(crate) struct World {
     pub(crate) restarts: u64,
     pub(crate) given_up: u64,
     pub(crate) left: u64,
+    /// The server whose disk hangs for good.
+    pub(crate) hung: Option<usize>,
     /// Bits that turned over in replicas.
     pub(crate) rotted: u64,
     /// Shards that took back their former logs.
@@ -127,6 +130,7 @@ impl World {
             restarts: 0,
             given_up: 0,
             left: 0,
+            hung: None,
             rotted: 0,
             taken_back: std::collections::BTreeSet::new(),
         };
@@ -420,8 +424,10 @@ impl World {
         if plan.only_leaves {
             return self.places.iter().for_each(|place| place.life.borrow().leave());
         }
+        // A disk that hangs is the only fault at first.
+        let is_first_hang = plan.scene == Some(Scene::HungDisk) && self.hung.is_none();
         if let Some(scene) = plan.scene
-            && random.chance(0.8)
+            && (random.chance(0.8) || is_first_hang)
         {
             return self.plays(scene, random);
         }
@@ -441,6 +447,9 @@ impl World {
         };
         if plan.verdicts && random.chance(if plan.churn > 0.0 { 0.5 } else { 0.3 }) {
             return self.costs_a_life(random);
+        }
+        if random.chance(0.05) {
+            return self.changes_demand(random);
         }
         if plan.migrations && random.chance(0.2) {
             return self.moves_over_slow_links(random);
@@ -580,8 +589,8 @@ impl World {
             }
             others.iter().for_each(|host| self.simulation.start(*host));
         }
-        // Frames that could not be written are of no use again before the next life.
-        if let Some(number) = plan.weak {
+        // A server uses frames that it could not write, and a disk that hung, only after its restart.
+        for number in plan.weak.into_iter().chain(self.hung) {
             self.stop(number, Duration::from_millis(100));
             self.run_for(Duration::from_millis(200));
         }

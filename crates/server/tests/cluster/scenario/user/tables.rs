@@ -2,7 +2,9 @@
 
 use super::{TABLES, User};
 use std::time::Duration;
-use thunderhead_client::control::{CreateTable, DropTable, MigrateTablet, SplitTablet, TableInfo};
+use thunderhead_client::control::{
+    ChangeSettings, CreateTable, DropTable, MigrateTablet, SplitTablet, TableInfo,
+};
 use thunderhead_client::{Error, KeyHash, Question, Reply, Status, TableId};
 use thunderhead_wire::MasterId;
 
@@ -78,6 +80,20 @@ impl User {
             Err(Error::Refused(_)) => {}
             _ => self.may_fail(&answer),
         }
+    }
+
+    /// Changes the least replicas for an acknowledged write.
+    pub(crate) async fn sets_min_replicas(self, wanted: u32) {
+        let changes = ChangeSettings { min_replicas: Some(wanted), ..ChangeSettings::default() };
+        let patience = Duration::from_secs(3);
+        let answer = self.client.ask(Question::ChangeSettings(changes), patience).await;
+        match &answer {
+            Ok(Reply::Settings(changed)) if changed.settings.min_replicas == wanted => {
+                self.seeing.seen.borrow_mut().changes += 1;
+            }
+            _ => self.may_fail(&answer),
+        }
+        self.client.close();
     }
 
     /// Makes a table, uses it, or drops it.

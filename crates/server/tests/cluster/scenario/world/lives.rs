@@ -26,7 +26,7 @@ impl World {
         let plan = Rc::clone(&self.seeing.plan);
         let number = random.below(self.places.len() as u64) as usize;
         let lasts = plan.lasts_for_a_verdict(random);
-        match random.below(20) {
+        match random.below(22) {
             0 => self.stop(number, lasts),
             // Another one soon after: mostly one that rebuilds, or has what is read.
             1 => {
@@ -69,6 +69,7 @@ impl World {
             10 | 11 => self.loses_answers(number, lasts, random),
             12 | 13 => self.is_given_up_unheard(number, lasts, random),
             14 | 15 => self.loses_its_leader_half_way(number, lasts, random),
+            20 | 21 => self.changes_demand_in_recovery(number, random),
             16 => self.dies_as_another_rots(number, lasts, random),
             _ => self.dies_behind_slow_links(number, lasts, random),
         }

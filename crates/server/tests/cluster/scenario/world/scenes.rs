@@ -21,6 +21,10 @@ impl World {
             Scene::HeldUpdates => self.holds_updates(random),
             Scene::LeftBehind => self.leaves_one_behind(number, random),
             Scene::PartsLeft => self.dies_with_parts_left(number, random),
+            Scene::ChangedDemand => self.changes_demand_in_recovery(number, random),
+            Scene::HungDisk if self.hung.is_none() => self.hangs(number, random),
+            Scene::HungDisk => self.goes_on_beside_a_hung_disk(number, random),
+            Scene::NoCoordinator => self.has_no_coordinator(number, random),
         }
     }
 
