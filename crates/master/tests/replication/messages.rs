@@ -7,7 +7,7 @@ use thunderhead_master::replication::{Awaited, MESSAGE_BYTES, Request, Settings,
 use thunderhead_rpc::Opcode;
 use thunderhead_runtime::{Random, Time};
 use thunderhead_wire::control::{ServerInfo, ServerList};
-use thunderhead_wire::replication::{ATOMIC, OPEN, PartAnswer, ReplicaPart, ReplicateHead};
+use thunderhead_wire::replication::{ATOMIC, COMMIT, OPEN, PartAnswer, ReplicaPart, ReplicateHead};
 use thunderhead_wire::{LogId, MasterId, SegmentId, ServerId, TableId, TabletRange};
 use zerocopy::IntoBytes;
 
@@ -252,6 +252,52 @@ fn a_replica_that_the_segment_went_on_without_is_begun_invisible() {
     of_next.sort_unstable();
     of_next.dedup();
     assert_eq!(of_next, [(1, false), (2, true)]);
+}
+
+/// The backup may have done what COMMIT asks for although the master has no answer yet. A recovery
+/// may then use the replica, so bytes that it lacks must not become durable.
+#[test]
+fn bytes_wait_for_a_replica_that_joins_from_the_moment_when_commit_is_sent() {
+    let (mut log, mut replication) = with(settings(2), 1);
+    let mut now = 1;
+    let mut turns = |log: &mut Log, replication: &mut Replication, holds: bool| {
+        let mut held = Vec::new();
+        for _ in 0..40 {
+            now += 1_000_000;
+            replication.turn(Time(now), log, |_| Awaited::default());
+            while let Some(request) = replication.next_request() {
+                let To::Backup(server, _) = request.to else { continue };
+                if holds && server == ServerId(2) {
+                    held.push(request);
+                } else {
+                    done(replication, Time(now), &request);
+                }
+            }
+        }
+        held
+    };
+    let write = |log: &mut Log| {
+        log.write(TABLE, b"key", b"value").unwrap();
+        log.turn();
+        log.appended()
+    };
+    let alone = write(&mut log);
+    turns(&mut log, &mut replication, false);
+    assert!(replication.standing().durable >= alone, "the head goes on with one replica");
+
+    tell(&mut replication, 2, 2);
+    let held = turns(&mut log, &mut replication, true);
+    let commits = |request: &Request| parts(&request.body).iter().any(|part| part.wants(COMMIT));
+    assert!(held.iter().any(commits), "the replica has all bytes when it is begun");
+    let together = write(&mut log);
+    assert!(turns(&mut log, &mut replication, true).is_empty());
+    assert!(replication.standing().durable < together, "server 2 may lack the last write");
+
+    for request in &held {
+        done(&mut replication, Time(2_000_000_000), request);
+    }
+    turns(&mut log, &mut replication, false);
+    assert!(replication.standing().durable >= together);
 }
 
 /// The shard repeats each question until a coordinator answers, so a second one would only add to the work.
